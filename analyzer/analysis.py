@@ -1,0 +1,363 @@
+"""Analysis: the value that holds everything a report, a check or a record needs.
+
+Its fields are the keys of the JSON record, one to one (``record.py`` adds nothing of its own), so that a
+report made from a saved record is the report made at once. Seconds, bytes, FLOPs, US dollars, joules.
+None means not known, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+SCHEMA_VERSION = 1
+
+Verdict3 = Literal["cpu", "gpu", "either"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """The program that made the record."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorInfo:
+    """A tensor as the record shows it. ``dtype`` is ONNX's type string for sequences and optionals."""
+
+    name: str
+    shape: tuple[int | None, ...] | None
+    dtype: str
+    constant: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """What was analysed.
+
+    ``inputs_origin`` is ``given``, ``file`` or ``inferred``; ``exporter`` is ``torch.export``,
+    ``torchscript``, ``onnx`` or ``pt2``; ``weights`` is ``none`` where they were never allocated.
+    """
+
+    name: str
+    source: str
+    digest: str
+    opset: int
+    batch: int | None
+    precision: str
+    parameters: int
+    parameter_bytes: int
+    inputs: tuple[TensorInfo, ...]
+    training: bool
+    outputs: tuple[TensorInfo, ...] = ()
+    inputs_origin: str = ""
+    exporter: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceInfo:
+    """A device as the record shows it."""
+
+    slug: str
+    name: str
+    peak_flops_per_s: Mapping[str, float]
+    bandwidth_bytes_per_s: float
+    memory_bytes: int | None
+    origin: str
+    source: str
+    tdp_w: float | None = None
+    link: str = ""
+    link_bytes_per_s: float | None = None
+    runs_release_wheel: bool = True
+    notes: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Devices:
+    """The two sides of the decision; ``gpu`` is None with ``--gpu none``."""
+
+    cpu: DeviceInfo
+    gpu: DeviceInfo | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """Shares of operators (or of time) by the basis of their count."""
+
+    exact: float
+    modelled: float
+    unknown: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Plain sums over ``operators``; "at least" where ``coverage.unknown`` is above 0."""
+
+    flops: int
+    macs: int
+    bytes_read: int
+    bytes_written: int
+    intensity: float | None
+    fused_bytes_read: int | None
+    fused_bytes_written: int | None
+    fused_intensity: float | None
+    peak_memory_bytes: int | None
+    operators: int
+    coverage: Coverage
+    coverage_time: Coverage | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """The user's own source line, or where a module was constructed."""
+
+    file: str
+    line: int
+    code: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuTime:
+    """One operator's time on the CPU, with a 90 % interval. ``time_s`` is None where not known."""
+
+    time_s: float | None
+    low_s: float | None
+    high_s: float | None
+    origin: str
+    bound: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuTime:
+    """One operator's time on the GPU, and where ONNX Runtime's CUDA session puts it."""
+
+    time_s: float | None
+    low_s: float | None
+    high_s: float | None
+    origin: str
+    bound: str | None
+    supported: bool
+    placed_on: Literal["cuda", "cpu"]
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorVerdict:
+    """CPU, GPU or either for one operator; ``reason`` is one of ``decision.verdict.REASONS``."""
+
+    device: Verdict3
+    speedup: float | None
+    reason: str
+    explanation: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorResult:
+    """One operator of the exported graph, in execution order."""
+
+    index: int
+    name: str
+    op_type: str
+    domain: str
+    module: str
+    module_class: str
+    source: Where | None
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    attributes: Mapping[str, Any]
+    flops: int | None
+    macs: int | None
+    bytes_read: int | None
+    bytes_written: int | None
+    intensity: float | None
+    basis: str
+    note: str
+    cpu: CpuTime
+    gpu: GpuTime | None
+    verdict: OperatorVerdict
+    placement: Literal["cpu", "gpu"]
+    phase: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupResult:
+    """What a session really executes."""
+
+    session: str
+    name: str
+    op_type: str
+    members: tuple[int, ...]
+    provider: str
+    time_s: float | None
+    low_s: float | None
+    high_s: float | None
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferItem:
+    """One copy of a plan; ``direction`` is ``to_gpu`` or ``to_cpu``, ``where`` says what it is for."""
+
+    tensor: str
+    direction: str
+    bytes: int
+    time_s: float
+    where: Literal["input", "output", "inside"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfers:
+    """The copies of a plan, inputs and outputs of the model included."""
+
+    count: int
+    bytes: int
+    time_s: float
+    items: tuple[TransferItem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanResult:
+    """One way to run the model: ``cpu``, ``gpu`` (ONNX Runtime's CUDA session) or ``hybrid`` (the best)."""
+
+    name: Literal["cpu", "gpu", "hybrid"]
+    latency_s: float
+    low_s: float
+    high_s: float
+    throughput_per_s: float
+    transfers: Transfers
+    memory_bytes: int | None
+    fits: bool
+    energy_j: float | None
+    usd_per_million: float | None
+    origin: str
+    operators_on_gpu: int = 0
+    operators_on_cpu: int = 0
+    instance: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictResult:
+    """The answer. ``speedup`` is always the CPU plan's latency over the GPU plan's; None without a GPU."""
+
+    device: Literal["cpu", "gpu", "hybrid", "either"]
+    objective: str
+    speedup: float | None
+    low: float | None
+    high: float | None
+    crossover_batch: int | None
+    reason: str
+    sentence: str = ""
+    because: tuple[str, ...] = ()
+    would_change: tuple[str, ...] = ()
+    crossovers: tuple[int, ...] = ()
+    saturation_batch: int | None = None
+    largest_batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostRow:
+    """An instance that can run the model, and what a million inferences cost there."""
+
+    provider: str
+    instance: str
+    gpu: str | None
+    usd_per_hour: float
+    price_date: str
+    throughput_per_s: float
+    usd_per_million: float
+    meets_slo: bool | None
+    latency_s: float | None = None
+    origin: str = "predicted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPlan:
+    """One plan at one batch."""
+
+    latency_s: float
+    low_s: float
+    high_s: float
+    throughput_per_s: float
+    origin: str
+    fits: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRow:
+    """All plans at one batch; ``plans`` is keyed by plan name."""
+
+    batch: int
+    plans: Mapping[str, SweepPlan]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """The same decision for a further ``--gpu``."""
+
+    device: DeviceInfo
+    plans: tuple[PlanResult, ...]
+    verdict: VerdictResult
+    costs: tuple[CostRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something to mend: a code of ``checks.rules``, its severity and the operator it is about."""
+
+    code: str
+    severity: Literal["error", "warning", "note"]
+    operator: int | None
+    message: str
+    fix: str
+    seconds: float | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """Versions, threads, load, run counts and the date: the only part that may differ between two
+    ``--no-run`` records of the same input."""
+
+    versions: Mapping[str, str] = field(default_factory=dict)
+    platform: str = ""
+    cpu: str = ""
+    threads: int | None = None
+    load_before: float | None = None
+    load_after: float | None = None
+    warmup_runs: int | None = None
+    runs: int | None = None
+    date: str = ""
+    export_cached: bool = False
+    timings_s: Mapping[str, float] = field(default_factory=dict)
+    measurement: Mapping[str, Any] = field(default_factory=dict)
+    messages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """The whole record; see the class docstrings of its parts for units."""
+
+    model: ModelInfo
+    devices: Devices
+    totals: Totals
+    operators: tuple[OperatorResult, ...]
+    groups: tuple[GroupResult, ...]
+    plans: tuple[PlanResult, ...]
+    verdict: VerdictResult
+    conventions: Mapping[str, Any]
+    tool: Tool
+    alternatives: tuple[Alternative, ...] = ()
+    costs: tuple[CostRow, ...] = ()
+    sweep: tuple[SweepRow, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    environment: Environment = field(default_factory=Environment)
+    schema_version: int = SCHEMA_VERSION
+
+    def plan(self, name: str) -> PlanResult | None:
+        """The plan of this name, None where there is none."""
+        return next((plan for plan in self.plans if plan.name == name), None)

@@ -1,0 +1,80 @@
+"""Devices and the links between them: peaks, bandwidths, prices, each with its origin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Kind = Literal["cpu", "gpu"]
+Origin = Literal["calibrated", "catalogue"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """The way between the host's memory and a GPU's.
+
+    Attributes:
+        name: ``PCIe 4.0 x16``.
+        bandwidth_bytes_per_s: Sustained, one way, pinned memory.
+        pageable_bytes_per_s: Sustained, one way, from ordinary memory.
+        latency_s: Fixed time of one copy.
+        source: Where the figures come from.
+    """
+
+    name: str
+    bandwidth_bytes_per_s: float
+    pageable_bytes_per_s: float
+    latency_s: float = 10e-6
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A processor with its memory.
+
+    Attributes:
+        slug: Its key in the catalogue, lower case (``a100-80gb-sxm``).
+        name: As the vendor writes it.
+        kind: ``cpu`` or ``gpu``.
+        vendor, architecture: As in the catalogue.
+        peak_flops_per_s: Dense peaks by type: ``fp64``, ``fp32``, ``tf32``, ``fp16``, ``bf16``, ``int8``
+            (operations per second); a type the device lacks is absent.
+        bandwidth_bytes_per_s: Peak memory bandwidth.
+        memory_bytes: Its own memory; None for a CPU of the catalogue.
+        units: Streaming multiprocessors of a GPU, cores of a CPU.
+        threads: Hardware threads of a CPU.
+        clock_hz: The clock that the peaks assume.
+        cache_bytes: Last-level cache (L2 of a GPU, L3 of a CPU).
+        tdp_w: Board or package power.
+        compute_capability: ``8.0`` for CUDA devices, else empty.
+        link: The way to the host, None for a CPU.
+        runs_release_wheel: Whether the onnxruntime-gpu release wheel has machine code for it.
+        year: Year of release.
+        origin: ``catalogue`` or ``calibrated`` (measured on this machine).
+        source: Where the figures come from.
+        notes: What to know about them.
+        calibration: Measured ceilings of this machine, by key of ``devices.calibrate``; empty if none.
+    """
+
+    slug: str
+    name: str
+    kind: Kind
+    vendor: str = ""
+    architecture: str = ""
+    peak_flops_per_s: Mapping[str, float] = field(default_factory=dict)
+    bandwidth_bytes_per_s: float
+    memory_bytes: int | None = None
+    units: int = 1
+    threads: int = 1
+    clock_hz: float | None = None
+    cache_bytes: int | None = None
+    tdp_w: float | None = None
+    compute_capability: str = ""
+    link: Link | None = None
+    runs_release_wheel: bool = True
+    year: int | None = None
+    origin: Origin = "catalogue"
+    source: str = ""
+    notes: str = ""
+    calibration: Mapping[str, float] = field(default_factory=dict)

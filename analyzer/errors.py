@@ -1,0 +1,57 @@
+"""The errors a user can meet, by what the user must do about them (leaf: imports nothing of ours)."""
+
+from __future__ import annotations
+
+
+class AnalyzerError(Exception):
+    """Something the user can mend: one message, one hint, exit status 2.
+
+    Args:
+        message: What is wrong, in one sentence, naming the thing that is wrong.
+        hint: What to try next, or None where there is nothing better to say.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(AnalyzerError):
+    """An option or a setting that cannot be right: change the command line or pyproject.toml."""
+
+
+class ModelError(AnalyzerError):
+    """The model cannot be found, chosen, built or read: change the file or name the model."""
+
+
+class InputError(AnalyzerError):
+    """The example inputs are missing or do not fit: give ``--input`` or ``example_inputs(batch)``."""
+
+
+class ExportError(AnalyzerError):
+    """PyTorch cannot turn the model into a graph: change the model's code."""
+
+
+class GraphError(AnalyzerError):
+    """The graph is not a valid one: cyclic, dangling, or with impossible shapes."""
+
+
+class DeviceError(AnalyzerError):
+    """A device that nobody knows, or one without the figure that is needed."""
+
+
+class MemoryForeseenError(AnalyzerError):
+    """The run would not fit into memory: use ``--no-run`` or a smaller batch."""
+
+
+class RecordError(AnalyzerError):
+    """A saved record that cannot be read: damaged, foreign or of a newer schema."""
+
+
+class OutputError(AnalyzerError):
+    """A report that cannot be written where it was asked for."""
+
+
+class MeasurementError(AnalyzerError):
+    """A run that failed; the analysis goes on with predictions and reports this message."""

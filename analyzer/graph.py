@@ -1,0 +1,263 @@
+"""The graph that every stage reads: immutable, in execution order, shapes known where they can be.
+
+ONNX's own vocabulary. ``ai.onnx`` is the default domain's name everywhere (ONNX also writes it as the
+empty string). Objects compare by identity: a tensor is one object for its producer and all consumers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+DEFAULT_DOMAIN = "ai.onnx"
+
+Dim = int | None
+Shape = tuple[Dim, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DType:
+    """An element type.
+
+    Attributes:
+        name: ONNX's name in lower case (``float32``), or its type string for what is no tensor
+            (``seq(tensor(float))``).
+        bits: Width of one element in bits; None where it has no fixed width (strings, sequences).
+        onnx: ``TensorProto.DataType``'s number; 0 for what is no tensor.
+    """
+
+    name: str
+    bits: int | None
+    onnx: int = 0
+
+    @property
+    def is_float(self) -> bool:
+        """Whether elements are floating point of any width."""
+        return "float" in self.name and "(" not in self.name
+
+
+# TensorProto.DataType of ONNX 1.23 (onnx.proto), with the width of an element in bits.
+_TENSOR_TYPES = (
+    (0, "undefined", None),
+    (1, "float32", 32),
+    (2, "uint8", 8),
+    (3, "int8", 8),
+    (4, "uint16", 16),
+    (5, "int16", 16),
+    (6, "int32", 32),
+    (7, "int64", 64),
+    (8, "string", None),
+    (9, "bool", 8),
+    (10, "float16", 16),
+    (11, "float64", 64),
+    (12, "uint32", 32),
+    (13, "uint64", 64),
+    (14, "complex64", 64),
+    (15, "complex128", 128),
+    (16, "bfloat16", 16),
+    (17, "float8e4m3fn", 8),
+    (18, "float8e4m3fnuz", 8),
+    (19, "float8e5m2", 8),
+    (20, "float8e5m2fnuz", 8),
+    (21, "uint4", 4),
+    (22, "int4", 4),
+    (23, "float4e2m1", 4),
+    (24, "float8e8m0", 8),
+    (25, "uint2", 2),
+    (26, "int2", 2),
+)
+DTYPES_BY_NUMBER: Mapping[int, DType] = MappingProxyType(
+    {number: DType(name=name, bits=bits, onnx=number) for number, name, bits in _TENSOR_TYPES}
+)
+DTYPES: Mapping[str, DType] = MappingProxyType({dtype.name: dtype for dtype in DTYPES_BY_NUMBER.values()})
+UNDEFINED = DTYPES["undefined"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tensor:
+    """A value that flows along the graph.
+
+    Attributes:
+        name: Unique in its graph.
+        shape: Sizes by axis; None in place of a size that stays open; None altogether where the rank
+            is not known or there is none (sequences, optionals, maps).
+        dtype: Element type, ``UNDEFINED`` where nothing tells it.
+        constant: Known before the model runs: an initializer, or computed from initializers and shapes alone.
+        initializer: Stored with the model (a weight or a literal); implies ``constant``.
+        value: The elements where they are few and known (shapes, axes, scalars), else None.
+    """
+
+    name: str
+    shape: Shape
+    dtype: DType
+    constant: bool = False
+    initializer: bool = False
+    value: np.ndarray[Any, Any] | None = None
+
+    @property
+    def elements(self) -> int | None:
+        """Number of elements, None while any dimension is open."""
+        if self.shape is None or None in self.shape:
+            return None
+        return math.prod(self.shape)  # type: ignore[arg-type]  # no None is left, mypy cannot see it
+
+    @property
+    def nbytes(self) -> int | None:
+        """Bytes in memory, sub-byte types rounded up per tensor; None while shape or width is not known."""
+        elements = self.elements
+        if elements is None or self.dtype.bits is None:
+            return None
+        return (elements * self.dtype.bits + 7) // 8
+
+    @property
+    def rank(self) -> int | None:
+        """Number of axes."""
+        return None if self.shape is None else len(self.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A line of the user's own code.
+
+    Attributes:
+        file: Path relative to the repository that holds the model, else to the working folder.
+        line: Line number, from 1.
+        code: The line's text without its indentation.
+    """
+
+    file: str
+    line: int
+    code: str = ""
+
+
+NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Node:
+    """One operator.
+
+    Attributes:
+        index: Position in execution order, from 0.
+        name: Unique in its graph.
+        op_type: ONNX operator name.
+        domain: Operator domain; ``ai.onnx`` for the default one.
+        version: Opset version that the graph imports for this domain.
+        inputs: Tensors read; None for an optional input that is absent.
+        outputs: Tensors written; None for an optional output that is absent.
+        attributes: Plain Python values (int, float, str, tuples of them, small numpy arrays);
+            subgraphs are in ``graphs``.
+        graphs: Subgraphs by attribute name (``then_branch``, ``body``).
+        module: Dotted path of the ``nn.Module`` that holds it (``layer1.0.conv1``), empty where unknown.
+        module_class: That module's class name, empty where unknown.
+        source: The user's own line, None where unknown.
+        phase: ``forward``, ``backward`` or ``optimizer`` in a training step, else None.
+    """
+
+    index: int
+    name: str
+    op_type: str
+    domain: str = DEFAULT_DOMAIN
+    version: int = 0
+    inputs: tuple[Tensor | None, ...] = ()
+    outputs: tuple[Tensor | None, ...] = ()
+    attributes: Mapping[str, Any] = NO_ATTRIBUTES
+    graphs: Mapping[str, Graph] = NO_ATTRIBUTES
+    module: str = ""
+    module_class: str = ""
+    source: Source | None = None
+    phase: str | None = None
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """What says which operator this is: ``(domain, op_type)``."""
+        return (self.domain, self.op_type)
+
+    def input(self, position: int) -> Tensor | None:
+        """The input at this position, None where it is absent or left out at the end."""
+        return self.inputs[position] if position < len(self.inputs) else None
+
+    def output(self, position: int) -> Tensor | None:
+        """The output at this position, None where it is absent or left out at the end."""
+        return self.outputs[position] if position < len(self.outputs) else None
+
+    @property
+    def present_inputs(self) -> Iterator[Tensor]:
+        """The inputs that are there."""
+        return (tensor for tensor in self.inputs if tensor is not None)
+
+    @property
+    def present_outputs(self) -> Iterator[Tensor]:
+        """The outputs that are there."""
+        return (tensor for tensor in self.outputs if tensor is not None)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Graph:
+    """A model in execution order.
+
+    Attributes:
+        name: The graph's own name.
+        nodes: Operators in execution order; ``nodes[i].index == i``. ``Constant`` nodes are not among
+            them: their values are initializers.
+        inputs: What the caller feeds; initializers are not among them.
+        outputs: What the caller gets.
+        initializers: Weights and literals in the order of the file.
+        opsets: Opset version by domain.
+        ir_version: ONNX IR version, 0 where there is none.
+        open_dimensions: Names of symbolic dimensions that nothing bound, with the value assumed for each.
+        notes: What the loader had to assume or repair, in plain sentences for the report.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    initializers: tuple[Tensor, ...] = ()
+    opsets: Mapping[str, int] = field(default_factory=dict)
+    ir_version: int = 0
+    open_dimensions: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def producer(self) -> Mapping[str, int]:
+        """Index of the node that writes each tensor, by tensor name."""
+        return {tensor.name: node.index for node in self.nodes for tensor in node.present_outputs}
+
+    @cached_property
+    def consumers(self) -> Mapping[str, tuple[int, ...]]:
+        """Indices of the nodes that read each tensor, by tensor name, each node once, subgraphs included."""
+        found: dict[str, list[int]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(names_read(node)):
+                found.setdefault(name, []).append(node.index)
+        return {name: tuple(indices) for name, indices in found.items()}
+
+    @cached_property
+    def parameters(self) -> int:
+        """Number of elements of all initializers of floating or low-bit type with more than one element."""
+        return sum(tensor.elements or 0 for tensor in self.initializers)
+
+    @cached_property
+    def parameter_bytes(self) -> int:
+        """Bytes of all initializers."""
+        return sum(tensor.nbytes or 0 for tensor in self.initializers)
+
+
+def names_read(node: Node) -> Iterator[str]:
+    """Names of all tensors that a node reads, those that its subgraphs take from outside included."""
+    for tensor in node.present_inputs:
+        yield tensor.name
+    for graph in node.graphs.values():
+        inner = {tensor.name for tensor in (*graph.inputs, *graph.initializers)}
+        inner.update(tensor.name for child in graph.nodes for tensor in child.present_outputs)
+        for child in graph.nodes:
+            yield from (name for name in names_read(child) if name not in inner)
+        yield from (tensor.name for tensor in graph.outputs if tensor.name not in inner)

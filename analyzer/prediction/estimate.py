@@ -1,0 +1,54 @@
+"""A time with its interval and where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Bound = Literal["compute", "memory", "overhead"]
+Origin = Literal["measured", "predicted", "mixed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """Seconds, with a 90 % interval.
+
+    Attributes:
+        time_s: The expected time.
+        low_s, high_s: 90 % interval.
+        origin: ``measured``, ``predicted``, or ``mixed`` for a sum of both.
+        bound: What limits it: ``compute``, ``memory`` or ``overhead`` (launch, dispatch); None where not known.
+        method: How it was obtained, in a few words, for the report.
+    """
+
+    time_s: float
+    low_s: float
+    high_s: float
+    origin: Origin
+    bound: Bound | None = None
+    method: str = ""
+
+    def scaled(self, factor: float) -> Estimate:
+        """The same estimate of a share (or a multiple) of the work."""
+        return Estimate(
+            time_s=self.time_s * factor,
+            low_s=self.low_s * factor,
+            high_s=self.high_s * factor,
+            origin=self.origin,
+            bound=self.bound,
+            method=self.method,
+        )
+
+
+def total(parts: Iterable[Estimate]) -> Estimate:
+    """The sum of estimates whose errors are shared (one device), so that interval ends add as well."""
+    items = tuple(parts)
+    origins = {item.origin for item in items if item.time_s > 0}
+    origin: Origin = origins.pop() if len(origins) == 1 else ("mixed" if origins else "predicted")
+    return Estimate(
+        time_s=sum(item.time_s for item in items),
+        low_s=sum(item.low_s for item in items),
+        high_s=sum(item.high_s for item in items),
+        origin=origin,
+    )

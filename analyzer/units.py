@@ -1,0 +1,92 @@
+"""Conversions and figures for human eyes; SI base units everywhere else (leaf: imports nothing of ours)."""
+
+from __future__ import annotations
+
+import math
+
+KILO, MEGA, GIGA, TERA, PETA = 1e3, 1e6, 1e9, 1e12, 1e15
+MILLI, MICRO, NANO = 1e-3, 1e-6, 1e-9
+SECONDS_PER_HOUR = 3600.0
+UNKNOWN = "–"
+
+_PREFIXES = (
+    (PETA, "P"),
+    (TERA, "T"),
+    (GIGA, "G"),
+    (MEGA, "M"),
+    (KILO, "k"),
+    (1.0, ""),
+    (MILLI, "m"),
+    (MICRO, "µ"),
+    (NANO, "n"),
+)
+
+
+def digits(value: float, significant: int = 3) -> str:
+    """A number with this many significant digits and no exponent: 0.0123, 4.56, 789, 12345.
+
+    Never shows 0 for what is not 0.
+    """
+    if value == 0 or not math.isfinite(value):
+        return f"{value:.0f}"
+    decimals = max(0, significant - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text and decimals > significant else text
+
+
+def with_prefix(value: float | None, unit: str, significant: int = 3) -> str:
+    """A figure with an SI prefix: ``with_prefix(8.178e9, "FLOP")`` is ``8.18 GFLOP``; None is a dash."""
+    if value is None:
+        return UNKNOWN
+    if value == 0:
+        return f"0 {unit}".rstrip()
+    for index, (factor, prefix) in enumerate(_PREFIXES):
+        if abs(value) >= factor * (1 - 0.5 * 10.0**-significant) or index == len(_PREFIXES) - 1:
+            return f"{digits(value / factor, significant)} {prefix}{unit}".rstrip()
+    raise AssertionError("unreachable: the last prefix always answers")
+
+
+def seconds(value: float | None) -> str:
+    """A duration: ``1.23 ms``."""
+    return with_prefix(value, "s")
+
+
+def byte_count(value: float | None) -> str:
+    """A size with decimal prefixes: ``154 MB``."""
+    return with_prefix(value, "B")
+
+
+def flop_count(value: float | None) -> str:
+    """A count of operations: ``8.18 GFLOP``."""
+    return with_prefix(value, "FLOP")
+
+
+def rate(value: float | None, unit: str) -> str:
+    """A rate: ``rate(3e11, "B")`` is ``300 GB/s``."""
+    return with_prefix(value, f"{unit}/s")
+
+
+def count(value: int | None) -> str:
+    """A whole number with thin separators: ``25,557,032``."""
+    return UNKNOWN if value is None else f"{value:,}"
+
+
+def factor(value: float | None) -> str:
+    """A ratio: ``3.4x``."""
+    return UNKNOWN if value is None else f"{digits(value, 2 if value < 10 else 3)}x"
+
+
+def share(value: float | None) -> str:
+    """A percentage that reads 0 % or 100 % only when it is exactly that."""
+    if value is None:
+        return UNKNOWN
+    if 0 < value < 0.01:
+        return "<1 %"
+    if 0.99 < value < 1:
+        return ">99 %"
+    return f"{value * 100:.0f} %"
+
+
+def dollars(value: float | None) -> str:
+    """US dollars: ``$0.526``."""
+    return UNKNOWN if value is None else f"${digits(value, 3)}"
