@@ -1,0 +1,186 @@
+"""What building a model read: files, folders, local modules and environment variables.
+
+A cached export may only be used while all of these are as they were. Python's audit events name every
+file that Python code opens; what a C library opens on its own (no audit event) cannot be seen, and neither can
+the network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+_SYSTEM_FOLDERS = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/lib/", "/usr/share/", "/tmp/torchinductor_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependencies:
+    """What a model was built from.
+
+    Attributes:
+        files: SHA-256 by absolute path; None for a file that was looked for and not there.
+        folders: SHA-256 of the sorted names by absolute path of a folder whose listing was read.
+        environment: Value by name of each environment variable that the user's code read; None if unset.
+        imports: Top-level names of modules imported from elsewhere, which a new local file could shadow.
+        home: The folder whose files come first on the import path.
+    """
+
+    files: Mapping[str, str | None] = field(default_factory=dict)
+    folders: Mapping[str, str | None] = field(default_factory=dict)
+    environment: Mapping[str, str | None] = field(default_factory=dict)
+    imports: tuple[str, ...] = ()
+    home: str = ""
+
+    def unchanged(self) -> bool:
+        """Whether everything is still as it was."""
+        return (
+            all(file_digest(path) == digest for path, digest in self.files.items())
+            and all(folder_digest(path) == digest for path, digest in self.folders.items())
+            and all(os.environ.get(name) == value for name, value in self.environment.items())
+            and not self._shadowed()
+        )
+
+    def _shadowed(self) -> bool:
+        try:
+            local = {name.partition(".")[0] for name in os.listdir(self.home)} if self.home else set()
+        except OSError:
+            return True
+        return not local.isdisjoint(self.imports)
+
+
+def file_digest(path: str | os.PathLike[str]) -> str | None:
+    """SHA-256 of a file's bytes, None where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def folder_digest(path: str) -> str | None:
+    """SHA-256 of the sorted names in a folder, None where it cannot be listed."""
+    try:
+        names = sorted(name for name in os.listdir(path) if name != "__pycache__")
+    except OSError:
+        return None
+    return hashlib.sha256("\0".join(names).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+@lru_cache(maxsize=1)
+def library_folders() -> tuple[str, ...]:
+    """Folders of the standard library, of installed packages and of this package: no user's code."""
+    paths = {path for key, path in sysconfig.get_paths().items() if key in {"stdlib", "platstdlib", "purelib", "platlib"}}
+    paths.update(os.path.dirname(module.__file__) for module in (os, sysconfig) if module.__file__)
+    paths.add(str(Path(__file__).resolve().parent.parent))
+    found = {os.path.realpath(path) for path in paths} | paths
+    return tuple(sorted(path.rstrip(os.sep) + os.sep for path in found))
+
+
+def is_library(path: str) -> bool:
+    """Whether a file belongs to the standard library, an installed package or this package."""
+    return path.startswith("<") or path.startswith(library_folders()) or "site-packages" in path
+
+
+class _Recorder:
+    """Collects audit events while it is switched on; Python has no way to remove an audit hook."""
+
+    def __init__(self) -> None:
+        self.active = False
+        self.installed = False
+        self.files: set[str] = set()
+        self.folders: set[str] = set()
+        self.environment: dict[str, str | None] = {}
+
+    def start(self) -> None:
+        self.files, self.folders, self.environment = set(), set(), {}
+        if not self.installed:
+            sys.addaudithook(self._hear)
+            self.installed = True
+        self.active = True
+
+    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if not self.active:
+            return
+        if event == "open":
+            path, mode, _ = arguments
+            if isinstance(path, (str, bytes)) and not (isinstance(mode, str) and mode[:1] in ("w", "x", "a")):
+                self._note(self.files, path)
+        elif event in ("os.listdir", "os.scandir") and not _importing():
+            self._note(self.folders, arguments[0] or ".")
+
+    def _note(self, into: set[str], path: Any) -> None:
+        if isinstance(path, int):
+            return
+        text = os.path.abspath(os.fsdecode(path))
+        if not is_library(text) and not text.startswith(_SYSTEM_FOLDERS) and not text.endswith(".pyc"):
+            into.add(text)
+
+
+def _importing() -> bool:
+    """Whether the import system itself lists a folder: local modules are found another way."""
+    frame = sys._getframe(2)
+    return "importlib" in frame.f_code.co_filename
+
+
+_RECORDER = _Recorder()
+
+
+class _RecordingEnvironment(os._Environ):  # type: ignore[type-arg]  # the class of os.environ itself is not generic
+    def __getitem__(self, key: Any) -> Any:
+        frame = sys._getframe(1)
+        while frame.f_back and frame.f_code.co_filename.endswith(("os.py", "_collections_abc.py", "<frozen os>")):
+            frame = frame.f_back
+        if _RECORDER.active and isinstance(key, str) and not is_library(frame.f_code.co_filename):
+            _RECORDER.environment[key] = self._peek(key)
+        return super().__getitem__(key)
+
+    def _peek(self, key: str) -> str | None:
+        try:
+            return str(super().__getitem__(key))
+        except KeyError:
+            return None
+
+
+@contextmanager
+def recording(home: str = "") -> Iterator[list[Dependencies]]:
+    """Notes everything that is read inside the block; afterwards the yielded list holds one Dependencies.
+
+    Args:
+        home: The model's own folder.
+    """
+    found: list[Dependencies] = []
+    before = os.environ.__class__
+    _RECORDER.start()
+    os.environ.__class__ = _RecordingEnvironment
+    try:
+        yield found
+    finally:
+        _RECORDER.active = False
+        os.environ.__class__ = before
+        found.append(_gather(home))
+
+
+def _gather(home: str) -> Dependencies:
+    local, foreign = set(), set()
+    for name, module in tuple(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and not is_library(os.path.abspath(file)):
+            local.add(os.path.abspath(file))
+        elif "." not in name:
+            foreign.add(name)
+    files = {path for path in _RECORDER.files | local if not os.path.isdir(path)}
+    return Dependencies(
+        files={path: file_digest(path) for path in sorted(files)},
+        folders={path: folder_digest(path) for path in sorted(_RECORDER.folders)},
+        environment=dict(sorted(_RECORDER.environment.items())),
+        imports=tuple(sorted(foreign - {"__main__"})),
+        home=home,
+    )

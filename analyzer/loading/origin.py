@@ -1,0 +1,104 @@
+"""Where an operator comes from: the module that holds it and the user's own source line.
+
+A stack trace names every frame of ``forward``; the deepest one in the user's own code is the line to show. Inside an
+``nn.Sequential`` all children share one such line, so there the line that constructed the child is shown, which a
+hook on ``nn.Module.__init__`` remembers.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from analyzer.loading.dependencies import is_library
+
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_ATTRIBUTE = "_analyzer_built_at"
+_CONTAINER = os.path.join("torch", "nn", "modules", "container.py")
+
+
+@contextmanager
+def construction_lines() -> Iterator[None]:
+    """Remembers, for each ``nn.Module`` built inside the block, the user's line that built it."""
+    import torch
+
+    original = torch.nn.Module.__init__
+    torch_folder = os.path.dirname(torch.__file__)
+
+    def remember(module: Any, *arguments: Any, **keywords: Any) -> None:
+        original(module, *arguments, **keywords)
+        frame = sys._getframe(1)
+        while frame is not None:
+            file = frame.f_code.co_filename
+            own = frame.f_locals.get("self") is module
+            if not own and not file.startswith(torch_folder) and not is_library(file):
+                object.__setattr__(module, _ATTRIBUTE, (file, frame.f_lineno))
+                return
+            if frame.f_back is None:
+                return
+            frame = frame.f_back
+
+    torch.nn.Module.__init__ = remember  # type: ignore[method-assign,assignment]  # undone below
+    try:
+        yield
+    finally:
+        torch.nn.Module.__init__ = original  # type: ignore[method-assign]
+
+
+def built_at(model: Any) -> dict[str, tuple[str, int]]:
+    """The line that built each submodule, by dotted path; modules built elsewhere are absent."""
+    found = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        line = getattr(module, _ATTRIBUTE, None)
+        if line is not None:
+            found[path] = line
+    return found
+
+
+def source_line(trace: str, module: str, built: Mapping[str, tuple[str, int]]) -> tuple[str, int] | None:
+    """The user's line for one operator, as (absolute file, line number).
+
+    Args:
+        trace: The exporter's stack trace, outermost frame first; may be empty.
+        module: Dotted path of the module that holds the operator.
+        built: Lines by module path, from ``built_at``.
+    """
+    frames = [(match["file"], int(match["line"])) for match in _FRAME.finditer(trace)]
+    last = max((i for i, (file, _) in enumerate(frames) if not is_library(file)), default=None)
+    in_container = last is not None and any(file.endswith(_CONTAINER) for file, _ in frames[last + 1 :])
+    if last is not None and not (in_container and module in built):
+        return frames[last]
+    while module:
+        if module in built:
+            return built[module]
+        module = module.rpartition(".")[0]
+    return built.get("") if last is None else frames[last]
+
+
+def line_text(file: str, line: int) -> str:
+    """The text of a source line without its indentation, empty where the file cannot be read."""
+    return linecache.getline(file, line).strip()
+
+
+@lru_cache(maxsize=64)
+def repository_root(folder: str) -> str | None:
+    """The nearest folder upwards that holds ``.git``, None where there is none."""
+    for candidate in (Path(folder), *Path(folder).parents):
+        if (candidate / ".git").exists():
+            return str(candidate)
+    return None
+
+
+def shown_path(file: str | os.PathLike[str]) -> str:
+    """A path as reports show it: relative to its repository, else to the working folder, with forward slashes."""
+    path = os.path.realpath(file)
+    root = repository_root(os.path.dirname(path)) or os.getcwd()
+    relative = os.path.relpath(path, root)
+    return (path if relative.startswith("..") else relative).replace(os.sep, "/")

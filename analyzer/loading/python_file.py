@@ -1,0 +1,320 @@
+"""A Python file or module -> the user's model object and example inputs.
+
+The file runs as Python would run it, with its own folder importable. Where possible it runs with PyTorch's meta device
+as the default, so that no weight is ever allocated.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from analyzer.errors import AnalyzerError, InputError, ModelError
+from analyzer.loading.dependencies import is_library
+from analyzer.loading.origin import construction_lines, line_text, shown_path
+from analyzer.loading.reference import Reference
+
+# Functions that the file offers to us or to Python, never the model itself.
+_HELPERS = frozenset(
+    {"build_model", "example_inputs", "example_targets", "loss", "main", "criterion", "optimizer"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserModel:
+    """What a Python file holds.
+
+    Attributes:
+        model: The ``nn.Module`` in evaluation mode (a plain function of tensors comes wrapped).
+        name: The class or function's name.
+        module: The executed Python module.
+        meta: Whether it was built on the meta device, without weights.
+        is_function: Whether the user gave a plain function of tensors.
+    """
+
+    model: Any
+    name: str
+    module: ModuleType
+    meta: bool
+    is_function: bool = False
+
+
+def home_folder(reference: Reference) -> str:
+    """The folder that comes first on the import path: the file's own, or the working folder for a module."""
+    return str(reference.path.resolve().parent) if reference.path else os.getcwd()
+
+
+@contextmanager
+def importable(folder: str) -> Iterator[None]:
+    """Puts a folder first on the import path, and forgets its modules before, so that edits are seen."""
+    for name, module in tuple(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if getattr(module, "_analyzer_loaded", False) and isinstance(file, str):
+            del sys.modules[name]
+    before = set(sys.modules)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+        for name in set(sys.modules) - before:
+            module = sys.modules[name]
+            file = getattr(module, "__file__", None)
+            if isinstance(file, str) and not is_library(os.path.abspath(file)):
+                module._analyzer_loaded = True  # type: ignore[attr-defined]  # a mark of ours on the user's module
+
+
+def load_user_model(reference: Reference, *, meta: bool) -> UserModel:
+    """Executes the file and builds its model.
+
+    Args:
+        reference: Which file or module, and which name in it.
+        meta: Whether to build on the meta device.
+
+    Raises:
+        ModelError: No model, several, one that needs arguments, or code that raises.
+    """
+    import torch
+
+    with importable(home_folder(reference)), construction_lines():
+        with torch.device("meta") if meta else nullcontext():
+            if not meta:
+                torch.manual_seed(0)  # random weights are the same in every run
+            module = _execute(reference)
+            name, candidate = _choose(reference, module)
+            model, is_function = _build(reference, name, candidate)
+        model.eval()
+    return UserModel(model=model, name=name, module=module, meta=meta, is_function=is_function)
+
+
+def _execute(reference: Reference) -> ModuleType:
+    if reference.module is not None:
+        return _import_module(reference)
+    assert reference.path is not None
+    path = reference.path.resolve()
+    # A file called torch.py or json.py must not stand in for the library of that name.
+    name = path.stem if path.stem not in sys.modules and path.stem.isidentifier() else f"model_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ModelError(f"Python cannot import {path.name}.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        del sys.modules[name]
+        raise ModelError(
+            f"{shown_path(error.filename or path)} is not valid Python: line {error.lineno}: {error.msg}."
+        ) from error
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise user_failure(error, f"{reference.text} raises while it is imported") from error
+    return module
+
+
+def _import_module(reference: Reference) -> ModuleType:
+    assert reference.module is not None
+    try:
+        return importlib.import_module(reference.module)
+    except ModuleNotFoundError as error:
+        if error.name and reference.module.startswith(error.name):
+            raise ModelError(
+                f"No module named {reference.module}.",
+                hint="Run from the folder that holds the package, or install the package.",
+            ) from error
+        raise user_failure(error, f"{reference.module} raises while it is imported") from error
+    except Exception as error:
+        raise user_failure(error, f"{reference.module} raises while it is imported") from error
+
+
+def user_failure(error: BaseException, what: str, kind: type[AnalyzerError] = ModelError) -> AnalyzerError:
+    """An error of the user's code with the user's own line in it."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_library(frame.filename)]
+    where = ""
+    if frames:
+        frame = frames[-1]
+        text = line_text(frame.filename, frame.lineno or 0)
+        where = f" ({shown_path(frame.filename)}:{frame.lineno}: {text})"
+    said = str(error).strip().splitlines()
+    message = f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
+    hint = None
+    if isinstance(error, ModuleNotFoundError):
+        hint = f"Install what provides {error.name!r} into the environment that runs analyze."
+    return kind(f"{what}{where}: {message}", hint=hint)
+
+
+def _choose(reference: Reference, module: ModuleType) -> tuple[str, Any]:
+    if reference.name is not None:
+        return reference.name, _named(reference, module)
+    if callable(getattr(module, "build_model", None)):
+        return "build_model", module.build_model
+    if hasattr(module, "model"):
+        return "model", module.model
+    return _only_candidate(reference, module)
+
+
+def _named(reference: Reference, module: ModuleType) -> Any:
+    found: Any = module
+    assert reference.name is not None
+    for part in reference.name.split("."):
+        if not hasattr(found, part):
+            raise ModelError(f"{reference.text}: there is no {reference.name}.", hint=_what_there_is(module))
+        found = getattr(found, part)
+    return found
+
+
+def _classes(module: ModuleType) -> list[type]:
+    import torch
+
+    return [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, torch.nn.Module) and value.__module__ == module.__name__
+    ]
+
+
+def _functions(module: ModuleType) -> list[Callable[..., Any]]:
+    return [
+        value
+        for name, value in vars(module).items()
+        if inspect.isfunction(value)
+        and value.__module__ == module.__name__
+        and not name.startswith("_")
+        and name not in _HELPERS
+    ]
+
+
+def _what_there_is(module: ModuleType) -> str | None:
+    names = [item.__name__ for item in (*_classes(module), *_functions(module))]
+    return f"It defines {', '.join(names)}." if names else None
+
+
+def _required(callable_: Callable[..., Any]) -> list[str]:
+    try:
+        parameters = inspect.signature(callable_).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [item.name for item in parameters if item.default is item.empty and item.kind not in kinds]
+
+
+def _only_candidate(reference: Reference, module: ModuleType) -> tuple[str, Any]:
+    classes = _classes(module)
+    ready = [item for item in classes if not _required(item)]
+    if len(ready) > 1:
+        names = ", ".join(item.__name__ for item in ready)
+        raise ModelError(
+            f"{reference.text} defines {len(ready)} models: {names}.",
+            hint=f"Name one: {reference.text}:{ready[-1].__name__}, or define build_model().",
+        )
+    if ready:
+        return ready[0].__name__, ready[0]
+    if classes:
+        item = classes[-1]
+        raise ModelError(
+            f"{reference.text}: {item.__name__} needs arguments ({', '.join(_required(item))}).",
+            hint="Add a function build_model() that returns the model.",
+        )
+    functions = _functions(module)
+    if len(functions) == 1:
+        return functions[0].__name__, functions[0]
+    if functions:
+        names = ", ".join(item.__name__ for item in functions)
+        raise ModelError(
+            f"{reference.text} defines no model but {len(functions)} functions: {names}.",
+            hint=f"Name one: {reference.text}:{functions[0].__name__}.",
+        )
+    raise ModelError(
+        f"{reference.text} holds no model.",
+        hint="Define build_model(), a variable model, or one nn.Module subclass.",
+    )
+
+
+def _build(reference: Reference, name: str, candidate: Any) -> tuple[Any, bool]:
+    """The model as an ``nn.Module``, and whether the user gave a plain function of tensors."""
+    import torch
+
+    if isinstance(candidate, torch.nn.Module):
+        return candidate, False
+    if not callable(candidate):
+        raise ModelError(
+            f"{reference.text}: {name} is a {type(candidate).__name__}, not a model.",
+            hint="A model is an nn.Module, a class, a function that builds one, or a function of tensors.",
+        )
+    required = _required(candidate)
+    if inspect.isclass(candidate):
+        if not issubclass(candidate, torch.nn.Module):
+            raise ModelError(f"{reference.text}: the class {name} is not an nn.Module.")
+        if required:
+            raise ModelError(
+                f"{reference.text}: {name} needs arguments ({', '.join(required)}).",
+                hint="Add a function build_model() that returns the model.",
+            )
+    elif required and name != "build_model":
+        return function_module(candidate), True
+    return _built(reference, name, candidate), False
+
+
+def _built(reference: Reference, name: str, builder: Callable[[], Any]) -> Any:
+    import torch
+
+    try:
+        model = builder()
+    except Exception as error:
+        raise user_failure(error, f"{reference.text}: {name}() raises") from error
+    if not isinstance(model, torch.nn.Module):
+        raise ModelError(
+            f"{reference.text}: {name}() returns a {type(model).__name__}, not an nn.Module.",
+            hint="For a plain function of tensors, name it after a colon and give it parameters.",
+        )
+    return model
+
+
+def function_module(function: Callable[..., Any]) -> Any:
+    """Wraps a plain function of tensors as an ``nn.Module`` with the same parameters."""
+    import torch
+
+    class Function(torch.nn.Module):
+        forward = staticmethod(function)
+
+    Function.__name__ = Function.__qualname__ = function.__name__
+    return Function()
+
+
+def call_example_inputs(user: UserModel, batch: int | None, *, meta: bool) -> Any:
+    """What the file offers as inputs: ``example_inputs(batch)`` called, or the variable; None where neither is.
+
+    Raises:
+        InputError: The function raises.
+    """
+    import torch
+
+    offered = getattr(user.module, "example_inputs", None)
+    if offered is None or not callable(offered):
+        return offered
+    with torch.device("meta") if meta else nullcontext():
+        if not meta:
+            torch.manual_seed(1)
+        try:
+            required = _required(offered)
+            if batch is None:
+                return offered(1) if required else offered()
+            return offered(batch) if inspect.signature(offered).parameters else offered()
+        except Exception as error:
+            raise user_failure(error, "example_inputs raises", InputError) from error
+
+
+def path_of(user: UserModel) -> Path | None:
+    """The file that holds the model."""
+    file = getattr(user.module, "__file__", None)
+    return Path(file) if file else None
