@@ -133,7 +133,11 @@ class CpuTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuTime:
-    """One operator's time on the GPU, and where ONNX Runtime's CUDA session puts it."""
+    """One operator's time on the GPU, and where ONNX Runtime's CUDA session puts it.
+
+    ``why`` is one of ``runtime.execution.NodePlacement``'s slugs, ``detail`` its sentence: the opset or
+    type at which a CUDA kernel exists.
+    """
 
     time_s: float | None
     low_s: float | None
@@ -143,6 +147,7 @@ class GpuTime:
     supported: bool
     placed_on: Literal["cuda", "cpu"]
     why: str
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,7 +312,11 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something to mend: a code of ``checks.rules``, its severity and the operator it is about."""
+    """Something to mend: a code of ``checks``' registry, its severity and the operator it is about.
+
+    ``seconds`` and ``bytes`` are what it costs per inference, None where not known. ``certain`` is False
+    where the threshold lies inside the figure's interval; such a finding is never an error.
+    """
 
     code: str
     severity: Literal["error", "warning", "note"]
@@ -316,6 +325,15 @@ class Finding:
     fix: str
     seconds: float | None = None
     bytes: int | None = None
+    certain: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IgnoredFinding:
+    """A finding that the settings set aside, and the reason that they give (may be empty)."""
+
+    finding: Finding
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,7 +358,10 @@ class Environment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """The whole record; see the class docstrings of its parts for units."""
+    """The whole record; see the class docstrings of its parts for units.
+
+    ``session_fails`` says why ONNX Runtime cannot make the CUDA session at all, empty where it can.
+    """
 
     model: ModelInfo
     devices: Devices
@@ -355,6 +376,8 @@ class Analysis:
     costs: tuple[CostRow, ...] = ()
     sweep: tuple[SweepRow, ...] = ()
     findings: tuple[Finding, ...] = ()
+    ignored: tuple[IgnoredFinding, ...] = ()
+    session_fails: str = ""
     environment: Environment = field(default_factory=Environment)
     schema_version: int = SCHEMA_VERSION
 
