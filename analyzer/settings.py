@@ -1,0 +1,381 @@
+"""The settings of ``[tool.analyzer]`` in ``pyproject.toml``: run options, budgets and rule selection.
+
+One reader for all commands. Keys are the long options without their dashes; ``[tool.analyzer.check]`` holds
+the gate's own keys, and may hold any run option that shall differ for it. Nothing is guessed: an unknown
+key or a value of the wrong type is an error that names the file and the key.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from analyzer.errors import UsageError
+from analyzer.parsing import duration, is_duration, nearest, share
+
+Severity = Literal["error", "warning", "note"]
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
+LEVELS = (*SEVERITIES, "never")
+PLAN_NAMES = ("cpu", "gpu", "hybrid")
+
+NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ignore:
+    """One entry of ``ignore``.
+
+    Attributes:
+        code: A rule's code or the beginning of one (``A2`` is every ``A2xx``).
+        operator: Shell pattern for the operator's module path, name or type; ``*`` is any.
+        reason: Why it is accepted, shown with every finding that it sets aside.
+    """
+
+    code: str
+    operator: str = "*"
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckSettings:
+    """What ``analyze check`` fails on.
+
+    Attributes:
+        fail_on: The severity from which the check fails; ``never`` to report alone.
+        raise_to_error: Codes whose findings become errors.
+        raise_to_warning: Codes whose findings become warnings.
+        fail_on_uncertain: Also let a finding whose interval crosses its threshold be an error.
+        ignore: What is set aside.
+        max_cpu_operators: Most operators that may be forced to the CPU; None for no budget.
+        max_copies: Most copies inside the graph; None for no budget.
+        max_latency_s: Longest latency by plan; the key ``""`` is the plan that the target device runs.
+        baseline: The record that figures may not rise above.
+        tolerance: Share by which a figure may rise above the baseline (0.05 is 5 %).
+        options: Run options that differ for the check, by long option.
+    """
+
+    fail_on: str = "error"
+    raise_to_error: tuple[str, ...] = ()
+    raise_to_warning: tuple[str, ...] = ()
+    fail_on_uncertain: bool = False
+    ignore: tuple[Ignore, ...] = ()
+    max_cpu_operators: int | None = None
+    max_copies: int | None = None
+    max_latency_s: Mapping[str, float] = field(default_factory=dict)
+    baseline: Path | None = None
+    tolerance: float = 0.0
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All of ``[tool.analyzer]``.
+
+    Attributes:
+        path: The file they stand in, None where there is none.
+        options: Run options by long option (``time-budget``), as they are written on the command line.
+        check: The gate's settings.
+    """
+
+    path: Path | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    check: CheckSettings = field(default_factory=CheckSettings)
+
+    def default_map(self, *, check: bool = False) -> dict[str, Any]:
+        """The options as Click's ``default_map`` wants them: keys with underscores."""
+        merged = {**self.options, **(self.check.options if check else {})}
+        if check:  # A page is what `run` writes; the gate prints unless its own table says otherwise.
+            merged = {
+                key: value
+                for key, value in merged.items()
+                if key in self.check.options or key not in ("format", "output")
+            }
+        return {key.replace("-", "_"): value for key, value in merged.items()}
+
+
+def read_settings(start: Path | str, *, folder: Path | None = None) -> Settings:
+    """Read the settings that hold for a model.
+
+    Args:
+        start: The model's file or folder; it need not exist.
+        folder: Where to look when nothing is found upwards from ``start``; the working folder by default.
+
+    Returns:
+        The nearest ``[tool.analyzer]`` upwards from ``start``, else from ``folder``, else the defaults.
+
+    Raises:
+        UsageError: The file is no TOML, or holds an unknown key or a value that cannot be right.
+    """
+    for origin in (Path(start), folder or Path.cwd()):
+        for parent in _upwards(origin):
+            path = parent / "pyproject.toml"
+            table = _table(path) if path.is_file() else None
+            if table is not None:
+                return parse(table, path)
+    return Settings()
+
+
+def parse(table: Mapping[str, Any], path: Path) -> Settings:
+    """Settings from the table ``[tool.analyzer]`` that was read from ``path``."""
+    gate = table.get("check", {})
+    if not isinstance(gate, Mapping):
+        raise UsageError(f"{path}: [tool.analyzer.check] must be a table", hint="write `[tool.analyzer.check]`")
+    options = _options({key: value for key, value in table.items() if key != "check"}, path, "", ("check",))
+    return Settings(path=path, options=options, check=_check(gate, path))
+
+
+def levels(values: Iterable[str], *, where: str) -> tuple[str, tuple[str, ...]]:
+    """A severity threshold and rule codes from what ``fail-on`` lists.
+
+    ``["warning"]`` fails from warnings on; ``["A203"]`` keeps the threshold at ``error`` and makes
+    findings of A203 errors; both may stand together.
+    """
+    level = ""
+    codes: list[str] = []
+    for value in values:
+        if value in LEVELS:
+            level = value if not level else max(level, value, key=SEVERITY_ORDER.__getitem__)
+        elif re.fullmatch(r"A\d{0,3}", value.upper()):
+            codes.append(value.upper())
+        else:
+            meant = nearest(value.lower(), LEVELS)
+            hint = f"did you mean `{meant}`?" if meant else f"one of {', '.join(LEVELS)}, or a code like A101"
+            raise UsageError(f"{where}: {value!r} is neither a severity nor a rule's code", hint=hint)
+    return level or "error", tuple(codes)
+
+
+SEVERITY_ORDER: Mapping[str, int] = MappingProxyType({"never": 0, "error": 1, "warning": 2, "note": 3})
+
+
+def _upwards(origin: Path) -> tuple[Path, ...]:
+    resolved = origin.resolve()
+    return (resolved, *resolved.parents)
+
+
+def _table(path: Path) -> Mapping[str, Any] | None:
+    """The table ``[tool.analyzer]`` of a file, None where it has none."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(
+            f"{path} cannot be read: {error}", hint="mend the file; nothing was analysed"
+        ) from error
+    tool = content.get("tool", {})
+    table = tool.get("analyzer") if isinstance(tool, Mapping) else None
+    if table is not None and not isinstance(table, Mapping):
+        raise UsageError(f"{path}: [tool.analyzer] must be a table", hint="write `[tool.analyzer]`")
+    return table
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_texts(value: object) -> bool:
+    return _is_text(value) or (isinstance(value, list) and bool(value) and all(map(_is_text, value)))
+
+
+def _is_ints(value: object) -> bool:
+    return (
+        _is_int(value)
+        or _is_text(value)
+        or (isinstance(value, list) and bool(value) and all(map(_is_int, value)))
+    )
+
+
+def _is_number(value: object) -> bool:
+    return _is_int(value) or isinstance(value, float)
+
+
+def _is_seconds(value: object) -> bool:
+    return _is_number(value) or (is_duration(value))
+
+
+def _joined(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _listed(value: object) -> list[str]:
+    return [str(item) for item in value] if isinstance(value, list) else [str(value)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """How a run option is written in TOML: what is accepted, in words, and what Click is handed."""
+
+    words: str
+    accepts: Callable[[object], bool]
+    convert: Callable[[Any], Any]
+
+
+_INT = _Kind(words="a whole number", accepts=_is_int, convert=int)
+_SECONDS = _Kind(words='a duration ("20ms" or seconds)', accepts=_is_seconds, convert=str)
+_FLAG = _Kind(words="true or false", accepts=lambda value: isinstance(value, bool), convert=bool)
+_TEXT = _Kind(words="a text", accepts=_is_text, convert=str)
+_NAMES = _Kind(words="a text or a list of texts", accepts=_is_texts, convert=_joined)
+_REPEATED = _Kind(words="a text or a list of texts", accepts=_is_texts, convert=_listed)
+_INTS = _Kind(words="a whole number or a list of them", accepts=_is_ints, convert=_joined)
+
+# Every long option of the command line, by the contract's table.
+RUN_OPTIONS: Mapping[str, _Kind] = MappingProxyType(
+    {
+        "batch": _INTS,
+        "input": _REPEATED,
+        "gpu": _NAMES,
+        "cpu": _TEXT,
+        "precision": _TEXT,
+        "opset": _INT,
+        "no-run": _FLAG,
+        "runs": _INT,
+        "time-budget": _SECONDS,
+        "threads": _INT,
+        "training": _FLAG,
+        "objective": _TEXT,
+        "slo": _SECONDS,
+        "format": _NAMES,
+        "output": _TEXT,
+        "no-cache": _FLAG,
+        "open": _FLAG,
+        "quiet": _FLAG,
+        "verbose": _FLAG,
+    }
+)
+
+
+def _options(
+    table: Mapping[str, Any], path: Path, section: str, extra: tuple[str, ...] = ()
+) -> Mapping[str, Any]:
+    place = f"{path}: [tool.analyzer{section}]"
+    result = {}
+    for key, value in table.items():
+        kind = RUN_OPTIONS.get(key)
+        if kind is None:
+            raise _unknown_key(place, key, (*RUN_OPTIONS, *extra))
+        if not kind.accepts(value):
+            raise UsageError(f"{place} {key} must be {kind.words}, not {value!r}", hint=f"change `{key}` there")
+        result[key] = kind.convert(value)
+    return MappingProxyType(result)
+
+
+def _unknown_key(place: str, key: str, known: Iterable[str]) -> UsageError:
+    words = sorted(known)
+    meant = nearest(key.replace("_", "-").lower(), words)
+    hint = f"did you mean `{meant}`?" if meant else f"it knows: {', '.join(words)}"
+    return UsageError(f"{place} has an unknown key `{key}`", hint=hint)
+
+
+_CHECK_KEYS = (
+    "fail-on",
+    "warn-on",
+    "ignore",
+    "max-cpu-operators",
+    "max-copies",
+    "max-latency",
+    "baseline",
+    "tolerance",
+    "fail-on-uncertain",
+)
+
+
+def _check(table: Mapping[str, Any], path: Path) -> CheckSettings:
+    place = f"{path}: [tool.analyzer.check]"
+    own = {key: value for key, value in table.items() if key in _CHECK_KEYS}
+    rest = {key: value for key, value in table.items() if key not in _CHECK_KEYS}
+    level, errors = levels(_texts(own, "fail-on", place), where=f"{place} fail-on")
+    _, warnings = levels(_texts(own, "warn-on", place), where=f"{place} warn-on")
+    uncertain = own.get("fail-on-uncertain", False)
+    if not isinstance(uncertain, bool):
+        raise UsageError(f"{place} fail-on-uncertain must be true or false", hint="write `true` or `false`")
+    return CheckSettings(
+        fail_on=level,
+        raise_to_error=errors,
+        raise_to_warning=warnings,
+        fail_on_uncertain=uncertain,
+        ignore=tuple(_ignores(own.get("ignore", []), place)),
+        max_cpu_operators=_limit(own, "max-cpu-operators", place),
+        max_copies=_limit(own, "max-copies", place),
+        max_latency_s=_latencies(own.get("max-latency"), place),
+        baseline=_beside(own.get("baseline"), path, place),
+        tolerance=share(own.get("tolerance", 0.0), where=f"{place} tolerance"),
+        options=_options(rest, path, ".check", _CHECK_KEYS),
+    )
+
+
+def _texts(table: Mapping[str, Any], key: str, place: str) -> list[str]:
+    value = table.get(key, [])
+    if value == []:
+        return []
+    if not _is_texts(value):
+        raise UsageError(
+            f"{place} {key} must be a severity, or a list of severities and codes", hint="see `analyze rules`"
+        )
+    return _listed(value)
+
+
+def _limit(table: Mapping[str, Any], key: str, place: str) -> int | None:
+    value = table.get(key)
+    if value is None:
+        return None
+    if not _is_int(value) or value < 0:
+        raise UsageError(
+            f"{place} {key} must be a whole number from 0, not {value!r}", hint=f"write `{key} = 0`"
+        )
+    return int(value)
+
+
+def _latencies(value: object, place: str) -> Mapping[str, float]:
+    """``max-latency`` is one duration, or a table of them by plan."""
+    where = f"{place} max-latency"
+    if value is None:
+        return NO_OPTIONS
+    if not isinstance(value, Mapping):
+        return {"": duration(value, where=where)}
+    for name in value:
+        if name not in PLAN_NAMES:
+            raise _unknown_key(where, str(name), PLAN_NAMES)
+    return {str(name): duration(limit, where=f"{where}.{name}") for name, limit in value.items()}
+
+
+def _beside(value: object, path: Path, place: str) -> Path | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.strip():
+        raise UsageError(f"{place} baseline must be a path", hint='write `baseline = "analyzer-baseline.json"`')
+    return path.parent / value
+
+
+def _ignores(value: object, place: str) -> Iterable[Ignore]:
+    if not isinstance(value, list):
+        raise UsageError(f"{place} ignore must be a list", hint='write `ignore = ["A202"]`')
+    for item in value:
+        if isinstance(item, str):
+            yield Ignore(code=item.upper())
+        elif isinstance(item, Mapping):
+            yield _ignore(item, f"{place} ignore")
+        else:
+            raise UsageError(
+                f"{place} ignore: {item!r} is no entry", hint='write "A202" or { code = "A101", … }'
+            )
+
+
+def _ignore(item: Mapping[str, Any], where: str) -> Ignore:
+    keys = ("code", "operator", "reason")
+    for key, value in item.items():
+        if key not in keys:
+            raise _unknown_key(where, str(key), keys)
+        if not _is_text(value):
+            raise UsageError(f"{where}.{key} must be a text, not {value!r}", hint="put it in quotes")
+    if "code" not in item:
+        raise UsageError(
+            f"{where}: an entry has no code", hint='write { code = "A101", operator = "*", reason = "…" }'
+        )
+    return Ignore(code=item["code"].upper(), operator=item.get("operator", "*"), reason=item.get("reason", ""))
