@@ -55,6 +55,7 @@ class Device:
         source: Where the figures come from.
         notes: What to know about them.
         calibration: Measured ceilings of this machine, by key of ``devices.calibrate``; empty if none.
+        assumed: Figures that no source gives and that were taken from a sibling: predictions widen.
     """
 
     slug: str
@@ -78,3 +79,4 @@ class Device:
     source: str = ""
     notes: str = ""
     calibration: Mapping[str, float] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()

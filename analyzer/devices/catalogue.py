@@ -1,0 +1,217 @@
+"""The hardware catalogue: devices and cloud instances by name, from the TOML files beside this module."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from analyzer.devices.device import Device, Kind
+from analyzer.devices.entries import entries, read_toml, to_device, to_instance
+from analyzer.devices.instance import Instance
+from analyzer.errors import DeviceError
+
+FOLDER = Path(__file__).parent
+FILES: Mapping[Kind, str] = {"gpu": "gpus.toml", "cpu": "cpus.toml"}
+# What `check` decides for where no CPU is named: a two-socket-class server CPU all of whose figures were read.
+DEFAULT_CPU = "xeon-platinum-8260"
+# What a machine without a GPU decides for.
+DEFAULT_GPU = "l4"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One figure of a device as ``analyze devices NAME`` shows it.
+
+    Attributes:
+        key: The figure's name in the file.
+        value: As in the file, SI units.
+        basis: ``read`` in a source, ``derived`` from other figures by a formula, or ``assumed`` from a sibling.
+    """
+
+    key: str
+    value: Any
+    basis: str
+
+
+def device(name: str) -> Device:
+    """A device by slug or alias, in any case, or from the user's own file.
+
+    Args:
+        name: ``l4``, ``A100``, ``my-devices.toml`` (with one device) or ``my-devices.toml:NAME``.
+
+    Raises:
+        DeviceError: Nobody knows it; the hint names the nearest ones.
+    """
+    if ".toml" in name.lower():
+        return _from_file(name)
+    key = name.strip().lower().replace(" ", "-").replace("_", "-")
+    for kind in FILES:
+        slug = _names(kind).get(key)
+        if slug is not None:
+            return _load(kind, slug)
+    raise DeviceError(f"No device is called {name!r}.", hint=_nearest(key, (*_names("gpu"), *_names("cpu"))))
+
+
+@cache
+def gpus() -> tuple[Device, ...]:
+    """All GPUs of the catalogue, in the order of the file."""
+    return tuple(_load("gpu", slug) for slug, _ in entries(_tables("gpu")))
+
+
+@cache
+def cpus() -> tuple[Device, ...]:
+    """All CPUs of the catalogue, in the order of the file."""
+    return tuple(_load("cpu", slug) for slug, _ in entries(_tables("cpu")))
+
+
+def instances(prices: str | Path | None = None) -> tuple[Instance, ...]:
+    """All cloud instances.
+
+    Args:
+        prices: The user's own TOML file of ``[[instances]]``: a price for a known provider and name replaces
+            the catalogue's, anything else is added.
+
+    Raises:
+        DeviceError: The file has a hole or names a GPU or CPU that nobody knows.
+    """
+    found = {(item.provider.lower(), item.name.lower()): item for item in _catalogue_instances()}
+    for item, given in _own_instances(prices) if prices is not None else ():
+        key = (item.provider.lower(), item.name.lower())
+        known = found.get(key)
+        found[key] = item if known is None else replace(known, **given)
+    return tuple(found.values())
+
+
+def instance_cpu(instance: Instance) -> Device | None:
+    """The CPU that an instance gives its user: its share of the whole one. None where it is not known.
+
+    Peaks, bandwidth, cache and power are shared by cores; a machine with several sockets has several shares.
+    """
+    if not instance.cpu or not instance.vcpus:
+        return None
+    whole = device(instance.cpu)
+    cores = max(1, instance.vcpus // instance.threads_per_core)
+    share = cores / whole.units
+    return replace(
+        whole,
+        slug=f"{whole.slug}@{instance.name}",
+        name=f"{whole.name}, {cores} cores",
+        peak_flops_per_s={key: peak * share for key, peak in whole.peak_flops_per_s.items()},
+        bandwidth_bytes_per_s=whole.bandwidth_bytes_per_s * share,
+        units=cores,
+        threads=instance.vcpus,
+        cache_bytes=None if whole.cache_bytes is None else int(whole.cache_bytes * share),
+        tdp_w=None if whole.tdp_w is None else whole.tdp_w * share,
+        assumed=(*whole.assumed, "model") if instance.cpu_nearest else whole.assumed,
+    )
+
+
+def aliases(slug: str) -> tuple[str, ...]:
+    """Further names of a device."""
+    return tuple(_entry(slug)[1].get("aliases", ()))
+
+
+def figures(slug: str) -> tuple[Figure, ...]:
+    """Every figure of a device with its basis, for ``analyze devices NAME``."""
+    _, entry = _entry(slug)
+    derived, assumed = entry.get("derived", ()), entry.get("assumed", ())
+
+    def basis(key: str) -> str:
+        return "assumed" if key in assumed else "derived" if key in derived else "read"
+
+    words = (
+        "name",
+        "aliases",
+        "sources",
+        "notes",
+        "derived",
+        "assumed",
+        "peak_flops_per_s",
+        "runs_release_wheel",
+    )
+    peaks = (Figure(key=key, value=value, basis=basis(key)) for key, value in entry["peak_flops_per_s"].items())
+    rest = (Figure(key=key, value=value, basis=basis(key)) for key, value in entry.items() if key not in words)
+    return (*peaks, *rest)
+
+
+@cache
+def _tables(kind: Kind) -> dict[str, Any]:
+    return read_toml(FOLDER / FILES[kind])
+
+
+@cache
+def _names(kind: Kind) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for slug, entry in entries(_tables(kind)):
+        for name in (slug, *entry.get("aliases", ())):
+            if names.setdefault(name, slug) != slug:
+                raise ValueError(f"two devices are called {name!r}")
+    return names
+
+
+@cache
+def _load(kind: Kind, slug: str) -> Device:
+    tables = _tables(kind)
+    return to_device(slug, tables[slug], kind, tables, FILES[kind])
+
+
+def _entry(slug: str) -> tuple[Kind, Mapping[str, Any]]:
+    for kind in FILES:
+        if slug in _tables(kind):
+            return kind, _tables(kind)[slug]
+    raise DeviceError(f"No device is called {slug!r}.", hint=_nearest(slug, (*_names("gpu"), *_names("cpu"))))
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    every = tuple(names)
+    near = difflib.get_close_matches(name, every, n=3, cutoff=0.5)
+    near += [other for other in every if name and name in other and other not in near][: 3 - len(near)]
+    meant = f"Did you mean {', '.join(near)}? " if near else ""
+    return f"{meant}`analyze devices` lists all."
+
+
+def _from_file(name: str) -> Device:
+    position = name.lower().rindex(".toml") + len(".toml")
+    path, wanted = Path(name[:position]), name[position:].removeprefix(":")
+    tables = read_toml(path)
+    # A user's file may use the catalogue's links without repeating them.
+    tables["links"] = {**_tables("gpu")["links"], **tables.get("links", {})}
+    found = dict(entries(tables))
+    if not wanted and len(found) == 1:
+        wanted = next(iter(found))
+    if wanted not in found:
+        problem = f"has no device {wanted!r}" if wanted else f"has {len(found)} devices"
+        listed = ", ".join(found) or "none"
+        raise DeviceError(f"{path} {problem}.", hint=f"Write {path}:NAME; it has {listed}.")
+    entry = found[wanted]
+    kind: Kind = "cpu" if entry.get("kind") == "cpu" else "gpu"
+    return to_device(wanted, entry, kind, tables, str(path))
+
+
+@cache
+def _catalogue_instances() -> tuple[Instance, ...]:
+    tables = read_toml(FOLDER / "instances.toml")
+    return tuple(to_instance(entry, tables, "instances.toml") for entry in tables["instances"])
+
+
+def _own_instances(prices: str | Path) -> Iterable[tuple[Instance, dict[str, Any]]]:
+    path = Path(prices)
+    tables = read_toml(path)
+    listed = tables.get("instances")
+    if not isinstance(listed, list) or not listed:
+        hint = 'Write [[instances]] with provider = "AWS", name = "g6.xlarge", usd_per_hour = 0.80.'
+        raise DeviceError(f"{path} has no [[instances]].", hint=hint)
+    for entry in listed:
+        item = to_instance(entry, tables, str(path))
+        for slug in (item.gpu, item.cpu):
+            if slug:
+                device(slug)
+        given = {
+            key: getattr(item, key) for key in entry if hasattr(item, key) and key not in ("provider", "name")
+        }
+        # A price of one's own does not keep the catalogue's date.
+        yield item, {**given, "price_date": item.price_date, "source": item.source}

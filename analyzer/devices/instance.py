@@ -1,0 +1,50 @@
+"""A machine that a cloud rents out: its processors, its price and the day of that price."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """One instance type in one region.
+
+    Attributes:
+        provider: ``AWS``, ``GCP``, ``Azure``, ``Lambda``, ``RunPod`` or the user's own word.
+        name: ``g6.xlarge``.
+        region: Where the price holds.
+        usd_per_hour: On demand, US dollars.
+        price_date: ISO date of the price; empty where the source does not tell.
+        vcpus: Hardware threads; None where not known.
+        memory_bytes: Memory of the host; None where not known.
+        cpu_type: The CPU in the provider's words.
+        cpu: Slug of that CPU, or of the nearest one, in the catalogue; empty where nothing is near.
+        cpu_nearest: Whether ``cpu`` is only the nearest.
+        threads_per_core: Hardware threads that make one core of ``cpu``.
+        gpu: Slug of its GPU; None for a machine without one.
+        gpu_count: Number of GPUs; below 1 for a slice of one.
+        accelerator: An accelerator that is no GPU, in the provider's words.
+        notes, source: What to know, and where it comes from.
+    """
+
+    provider: str
+    name: str
+    region: str
+    usd_per_hour: float
+    price_date: str = ""
+    vcpus: int | None = None
+    memory_bytes: int | None = None
+    cpu_type: str = ""
+    cpu: str = ""
+    cpu_nearest: bool = False
+    threads_per_core: int = 2
+    gpu: str | None = None
+    gpu_count: float = 0.0
+    accelerator: str = ""
+    notes: str = ""
+    source: str = ""
+
+    @property
+    def replicas(self) -> int:
+        """Copies of a model that run side by side: one per whole GPU, one for CPU machines and slices."""
+        return max(1, int(self.gpu_count))
