@@ -168,8 +168,8 @@ class Node:
     version: int = 0
     inputs: tuple[Tensor | None, ...] = ()
     outputs: tuple[Tensor | None, ...] = ()
-    attributes: Mapping[str, Any] = NO_ATTRIBUTES
-    graphs: Mapping[str, Graph] = NO_ATTRIBUTES
+    attributes: Mapping[str, Any] = field(default_factory=lambda: NO_ATTRIBUTES)
+    graphs: Mapping[str, Graph] = field(default_factory=lambda: NO_ATTRIBUTES)
     module: str = ""
     module_class: str = ""
     source: Source | None = None
