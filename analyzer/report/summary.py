@@ -1,0 +1,273 @@
+"""Reporting: the answer in words, as every format for people shows it first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analyzer.analysis import Analysis, CpuTime, DeviceInfo, GpuTime, OperatorResult, PlanResult
+from analyzer.units import UNKNOWN, byte_count, digits, dollars, factor, rate, seconds, share, with_prefix
+
+Time = CpuTime | GpuTime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """How an origin is shown, and what it means."""
+
+    name: str
+    sign: str
+    meaning: str
+
+
+MARKS = {
+    mark.name: mark
+    for mark in (
+        Mark(name="measured", sign="●", meaning="timed with ONNX Runtime on the machine named under Method"),
+        Mark(
+            name="predicted",
+            sign="○",
+            meaning="computed from the counts and the device's data sheet or calibration; nothing was run",
+        ),
+        Mark(name="mixed", sign="◐", meaning="a sum of measured and predicted parts"),
+        Mark(
+            name="modelled",
+            sign="≈",
+            meaning="a count that rests on an assumption, which the operator's note names",
+        ),
+    )
+}
+PLAN_TITLES = {"cpu": "CPU", "gpu": "GPU", "hybrid": "Best plan"}
+VERDICT_WORDS = {"cpu": "CPU", "gpu": "GPU", "hybrid": "CPU and GPU", "either": "Either"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanCard:
+    """A plan as people read it; every figure is text, ``–`` where it is not known."""
+
+    name: str
+    title: str
+    device: str
+    chosen: bool
+    latency: str
+    interval: str
+    throughput: str
+    memory: str
+    fits: bool
+    dollars: str
+    instance: str
+    energy: str
+    origin: str
+    copies: str
+    operators: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopOperator:
+    """One of the operators that matter; ``share`` is of all operators' time in the best plan, 0 to 1."""
+
+    index: int
+    name: str
+    op_type: str
+    module: str
+    where: str
+    code: str
+    cpu: str
+    cpu_origin: str
+    gpu: str
+    gpu_origin: str
+    share: float | None
+    share_text: str
+    bound: str
+    placement: str
+    verdict: str
+    speedup: str
+    explanation: str
+
+
+def time_in_plan(operator: OperatorResult) -> float | None:
+    """The operator's time where the best plan puts it."""
+    time: Time | None = operator.cpu if operator.placement == "cpu" else operator.gpu
+    return None if time is None else time.time_s
+
+
+def top_operators(analysis: Analysis, count: int = 10) -> tuple[TopOperator, ...]:
+    """The operators that take most of the best plan's time; by FLOPs where no time is known."""
+    timed = [item for item in analysis.operators if time_in_plan(item) is not None]
+    if timed:
+        total = sum(time_in_plan(item) or 0.0 for item in timed)
+        ranked = sorted(timed, key=lambda item: (-(time_in_plan(item) or 0.0), item.index))
+    else:
+        total = 0.0
+        ranked = sorted(analysis.operators, key=lambda item: (-(item.flops or 0), item.index))
+    return tuple(_top(item, total) for item in ranked[:count])
+
+
+def _top(item: OperatorResult, total: float) -> TopOperator:
+    spent = time_in_plan(item)
+    part = None if spent is None or not total else spent / total
+    time = item.cpu if item.placement == "cpu" or item.gpu is None else item.gpu
+    return TopOperator(
+        index=item.index,
+        name=item.name,
+        op_type=item.op_type,
+        module=item.module,
+        where=f"{item.source.file}:{item.source.line}" if item.source else "",
+        code=item.source.code if item.source else "",
+        cpu=seconds(item.cpu.time_s),
+        cpu_origin=item.cpu.origin if item.cpu.time_s is not None else "",
+        gpu=seconds(item.gpu.time_s) if item.gpu else UNKNOWN,
+        gpu_origin=item.gpu.origin if item.gpu and item.gpu.time_s is not None else "",
+        share=part,
+        share_text=share(part),
+        bound=time.bound or "",
+        placement=item.placement,
+        verdict=item.verdict.device,
+        speedup=factor(item.verdict.speedup),
+        explanation=item.verdict.explanation or item.verdict.reason,
+    )
+
+
+def sentence(analysis: Analysis) -> str:
+    """The verdict as a sentence."""
+    verdict, devices = analysis.verdict, analysis.devices
+    if verdict.sentence:
+        return verdict.sentence
+    if not analysis.operators:
+        return "The model has no operators: there is nothing to decide."
+    gpu = devices.gpu.name if devices.gpu else "GPU"
+    place = {"cpu": devices.cpu.name, "gpu": gpu, "hybrid": f"{devices.cpu.name} and {gpu} together"}
+    if verdict.device == "either":
+        return f"Either will do: {devices.cpu.name} and {gpu} are too close to call."
+    return f"Run it on {place[verdict.device]}."
+
+
+def confidence(analysis: Analysis) -> str:
+    """How much and how sure, in one line; empty without a GPU."""
+    verdict = analysis.verdict
+    if verdict.speedup is None:
+        return ""
+    ratio = verdict.speedup if verdict.speedup >= 1 else 1 / verdict.speedup
+    side = "The GPU plan is" if verdict.speedup >= 1 else "The CPU plan is"
+    text = f"{side} {factor(ratio)} faster"
+    if verdict.low is None or verdict.high is None:
+        return f"{text}; no interval is known"
+    low, high = sorted((verdict.low, verdict.high))
+    if verdict.speedup < 1:
+        low, high = (1 / high if high else 0.0), (1 / low if low else 0.0)
+    return f"{text} (90 % interval {factor(low)} to {factor(high)})"
+
+
+def subject(analysis: Analysis) -> str:
+    """What the verdict is for: ``batch 64, tf32, for latency``."""
+    batch = f"batch {analysis.model.batch}, " if analysis.model.batch is not None else ""
+    step = "training step, " if analysis.model.training else ""
+    return f"{batch}{step}{analysis.model.precision}, decided for {analysis.verdict.objective}"
+
+
+def crossover(analysis: Analysis) -> str:
+    """From which batch the GPU wins, as far as known."""
+    verdict = analysis.verdict
+    if analysis.devices.gpu is None:
+        return ""
+    if verdict.crossover_batch is not None:
+        return f"The GPU wins from batch {verdict.crossover_batch} on."
+    if len({row.batch for row in analysis.sweep}) < 2:
+        return "The batch from which the GPU wins is not known: only one batch was analysed."
+    return f"The GPU wins at no batch up to {max(row.batch for row in analysis.sweep)}."
+
+
+def plan_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
+    """The plans side by side, in the record's order."""
+    return tuple(_card(analysis, plan) for plan in analysis.plans)
+
+
+def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
+    moved = plan.transfers
+    copies = "no copies"
+    if moved.count:
+        word = "copy" if moved.count == 1 else "copies"
+        copies = f"{moved.count} {word}, {byte_count(moved.bytes)}, {seconds(moved.time_s)}"
+    return PlanCard(
+        name=plan.name,
+        title=PLAN_TITLES[plan.name],
+        device=_runs_on(analysis, plan),
+        chosen=analysis.verdict.device == plan.name,
+        latency=seconds(plan.latency_s),
+        interval=f"{seconds(plan.low_s)} to {seconds(plan.high_s)}",
+        throughput=rate(plan.throughput_per_s, ""),
+        memory=byte_count(plan.memory_bytes),
+        fits=plan.fits,
+        dollars=dollars(plan.usd_per_million),
+        instance=plan.instance,
+        energy=with_prefix(plan.energy_j, "J"),
+        origin=plan.origin,
+        copies=copies,
+        operators=_split(plan),
+        why=plan.why,
+    )
+
+
+def _runs_on(analysis: Analysis, plan: PlanResult) -> str:
+    gpu = analysis.devices.gpu
+    if plan.name == "cpu" or gpu is None:
+        return analysis.devices.cpu.name
+    if plan.name == "gpu" or not plan.operators_on_cpu:
+        return gpu.name
+    return analysis.devices.cpu.name if not plan.operators_on_gpu else f"{analysis.devices.cpu.name} + {gpu.name}"
+
+
+def _split(plan: PlanResult) -> str:
+    parts = []
+    if plan.operators_on_gpu:
+        parts.append(f"{plan.operators_on_gpu} on the GPU")
+    if plan.operators_on_cpu:
+        parts.append(f"{plan.operators_on_cpu} on the CPU")
+    return ", ".join(parts)
+
+
+def at_least(analysis: Analysis) -> str:
+    """``at least`` where a total leaves out operators that nobody can count, else nothing."""
+    return "at least " if analysis.totals.coverage.unknown > 0 else ""
+
+
+def missing(analysis: Analysis) -> tuple[str, ...]:
+    """What the record does not hold, one sentence each: a report says so instead of showing a gap."""
+    gaps = []
+    if not analysis.operators:
+        gaps.append("The model has no operators.")
+    elif all(time_in_plan(item) is None for item in analysis.operators):
+        gaps.append("No operator has a time: the record is a count of work alone.")
+    if analysis.devices.gpu is None:
+        gaps.append("No GPU was asked for, so there is nothing to compare the CPU with.")
+    uncounted = [item for item in analysis.operators if item.basis == "unknown"]
+    if uncounted:
+        types = sorted({f"{item.domain}::{item.op_type}" for item in uncounted})
+        shown = ", ".join(types[:5]) + (" and others" if len(types) > 5 else "")
+        gaps.append(f"{len(uncounted)} of {len(analysis.operators)} operators have no known cost ({shown}): totals are lower bounds.")
+    if not analysis.plans:
+        gaps.append("There is no plan: no latency is known.")
+    return tuple(gaps)
+
+
+def peak(device: DeviceInfo, precision: str) -> tuple[str, float] | None:
+    """The type and the peak that this precision reaches on a device, by ONNX Runtime's own fall-backs."""
+    chains = {"tf32": ("tf32", "fp32"), "bf16": ("bf16", "fp32"), "fp16": ("fp16", "fp32"), "int8": ("int8", "fp32")}
+    for dtype in chains.get(precision, (precision, "fp32")):
+        if dtype in device.peak_flops_per_s:
+            return dtype, device.peak_flops_per_s[dtype]
+    return None
+
+
+def interval(time: Time | None) -> str:
+    """``1.2 ms (1.0 to 1.5 ms)``, or a dash."""
+    if time is None or time.time_s is None:
+        return UNKNOWN
+    if time.low_s is None or time.high_s is None:
+        return seconds(time.time_s)
+    return f"{seconds(time.time_s)} ({seconds(time.low_s)} to {seconds(time.high_s)})"
+
+
+def plain_number(value: float | None) -> str:
+    """A figure without a unit for a table of data: three digits, empty where not known."""
+    return "" if value is None else digits(value, 3)

@@ -1,0 +1,229 @@
+"""Reporting: the analysis on a terminal, verdict first, then the ten operators that matter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from analyzer.analysis import Analysis
+from analyzer.report import summary
+from analyzer.report.summary import MARKS, PlanCard, TopOperator
+from analyzer.units import byte_count, count, flop_count
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+WIDTH = 100
+_BAR = 12
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def render(analysis: Analysis) -> str:
+    """The report as plain text of at most 100 columns."""
+    blocks = (
+        _heading(analysis),
+        _plans(summary.plan_cards(analysis)),
+        _reasons(analysis),
+        _top(summary.top_operators(analysis)),
+        _findings(analysis),
+        _footer(analysis),
+    )
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def bar(part: float | None, width: int = _BAR) -> str:
+    """A horizontal bar of at most ``width`` cells for a share between 0 and 1."""
+    if part is None:
+        return " " * width
+    eighths = round(min(max(part, 0.0), 1.0) * width * 8)
+    full, rest = divmod(eighths, 8)
+    text = "█" * full + (_EIGHTHS[rest] if rest else "")
+    return text.ljust(width)
+
+
+def _heading(analysis: Analysis) -> str:
+    lines = [
+        f"{clean(analysis.model.name)}: {summary.subject(analysis)}",
+        "",
+        *_wrapped(summary.sentence(analysis)),
+    ]
+    sure = summary.confidence(analysis)
+    lines += _wrapped(f"{sure}.") if sure else []
+    lines += _wrapped(summary.crossover(analysis))
+    return "\n".join(line for line in lines if line is not None)
+
+
+def _reasons(analysis: Analysis) -> str:
+    verdict = analysis.verdict
+    lines = ["Why"]
+    for text in verdict.because or ((verdict.reason,) if verdict.reason else ()):
+        lines += _wrapped(text, first="  - ", rest="    ")
+    if verdict.would_change:
+        lines.append("What would change it")
+        for text in verdict.would_change:
+            lines += _wrapped(text, first="  - ", rest="    ")
+    return "\n".join(lines) if len(lines) > 1 else ""
+
+
+def _plans(cards: Sequence[PlanCard]) -> str:
+    if not cards:
+        return ""
+    head = ("", "latency", "90 % interval", "per second", "memory", "$/million", "energy", "origin")
+    rows = [
+        (
+            f"{'> ' if card.chosen else '  '}{card.title}",
+            card.latency,
+            card.interval,
+            card.throughput,
+            card.memory + ("" if card.fits else " (does not fit)"),
+            card.dollars,
+            card.energy,
+            f"{MARKS[card.origin].sign} {card.origin}" if card.origin in MARKS else card.origin,
+        )
+        for card in cards
+    ]
+    return "\n".join(table(head, rows, right=range(1, 7)))
+
+
+def _top(items: Sequence[TopOperator]) -> str:
+    if not items:
+        return ""
+    head = ("operator", "module", "share of time", "CPU", "GPU", "on", "verdict")
+    rows = [
+        (
+            f"{item.op_type} #{item.index}",
+            item.module or item.where,
+            f"{bar(item.share)} {item.share_text}",
+            f"{item.cpu} {_sign(item.cpu_origin)}",
+            f"{item.gpu} {_sign(item.gpu_origin)}",
+            item.placement,
+            f"{item.verdict} {item.speedup}",
+        )
+        for item in items
+    ]
+    lines = table(head, rows, right=(3, 4), widest={0: 24, 1: 26})
+    return "\n".join(["The operators that take most of the best plan's time", *lines])
+
+
+def _findings(analysis: Analysis) -> str:
+    if not analysis.findings:
+        return ""
+    lines = ["Findings"]
+    for finding in analysis.findings:
+        lines += _wrapped(
+            f"{finding.severity} {finding.code}: {finding.message} {finding.fix}", first="  ", rest="    "
+        )
+    return "\n".join(lines)
+
+
+def _footer(analysis: Analysis) -> str:
+    totals, bound = analysis.totals, summary.at_least(analysis)
+    lines = [
+        f"{count(totals.operators)} operators, {bound}{flop_count(totals.flops)} ({bound}{count(totals.macs)} "
+        f"multiply-accumulates), {bound}{byte_count(totals.bytes_read + totals.bytes_written)} moved, "
+        f"{count(analysis.model.parameters)} parameters"
+    ]
+    lines += summary.missing(analysis)
+    lines.append("  ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values()))
+    return "\n".join(line for text in lines for line in _wrapped(text))
+
+
+def _sign(origin: str) -> str:
+    return MARKS[origin].sign if origin in MARKS else " "
+
+
+def clean(text: str) -> str:
+    """User text without control characters: a model's names must not drive the terminal."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def _wrapped(text: str, *, first: str = "", rest: str = "") -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(clean(text), WIDTH, initial_indent=first, subsequent_indent=rest)
+
+
+def table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Iterable[int] = (),
+    widest: dict[int, int] | None = None,
+) -> list[str]:
+    """Lines of an aligned table; columns in ``right`` are flush right, those in ``widest`` are cut."""
+    limits, flush = widest or {}, set(right)
+    cells = [[_cut(clean(cell), limits.get(at)) for at, cell in enumerate(row)] for row in (head, *rows)]
+    widths = [max(len(row[at]) for row in cells) for at in range(len(head))]
+    return [
+        "  ".join(
+            cell.rjust(width) if at in flush else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in cells
+    ]
+
+
+def _cut(text: str, limit: int | None) -> str:
+    return text if limit is None or len(text) <= limit else f"…{text[1 - limit :]}"
+
+
+def print_summary(analysis: Analysis, console: Console) -> None:
+    """The verdict, the plans and the ten operators that matter, in colour on a rich console."""
+    from rich.markup import escape
+    from rich.panel import Panel
+
+    lines = [f"[bold]{escape(clean(summary.sentence(analysis)))}[/bold]"]
+    lines += [escape(clean(text)) for text in (summary.confidence(analysis), summary.crossover(analysis)) if text]
+    lines += [escape(clean(text)) for text in analysis.verdict.because or (analysis.verdict.reason,) if text]
+    title = f"{escape(clean(analysis.model.name))} · {escape(summary.subject(analysis))}"
+    console.print(Panel("\n".join(lines), title=title, title_align="left"))
+    cards, items = summary.plan_cards(analysis), summary.top_operators(analysis)
+    if cards:
+        console.print(_rich_plans(cards))
+    if items:
+        console.print(_rich_top(items))
+    for gap in summary.missing(analysis):
+        console.print(escape(clean(gap)), style="yellow")
+    console.print("  ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values()), style="dim")
+
+
+def _rich_plans(cards: Sequence[PlanCard]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    grid = Table(box=box.SIMPLE_HEAD)
+    grid.add_column("Plan")
+    for title in ("Latency", "90 % interval", "Per second", "Memory", "$ per million", "Energy"):
+        grid.add_column(title, justify="right")
+    grid.add_column("Origin")
+    for card in cards:
+        memory = card.memory if card.fits else f"{card.memory} [red]does not fit[/red]"
+        figures = (card.latency, card.interval, card.throughput, memory, card.dollars, card.energy)
+        grid.add_row(card.title, *figures, f"{_sign(card.origin)} {card.origin}", style="bold" if card.chosen else "")
+    return grid
+
+
+def _rich_top(items: Sequence[TopOperator]) -> Table:
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    grid = Table(box=box.SIMPLE_HEAD, title="Where the best plan's time goes", title_justify="left")
+    for title in ("Operator", "Module", "Share"):
+        grid.add_column(title, no_wrap=True, overflow="ellipsis")
+    for title in ("CPU", "GPU"):
+        grid.add_column(title, justify="right", no_wrap=True)
+    grid.add_column("Verdict", no_wrap=True)
+    for item in items:
+        colour = {"cpu": "cyan", "gpu": "yellow"}.get(item.verdict, "")
+        grid.add_row(
+            escape(clean(f"{item.op_type} #{item.index}")),
+            escape(clean(item.module or item.where)),
+            f"{bar(item.share)} {item.share_text}",
+            f"{item.cpu} {_sign(item.cpu_origin)}",
+            f"{item.gpu} {_sign(item.gpu_origin)}",
+            f"{item.verdict} {item.speedup}",
+            style=colour,
+        )
+    return grid

@@ -1,0 +1,422 @@
+"""Fictitious analyses for the tests of reporting: an invented network on invented devices.
+
+No figure here was measured or is meant to resemble a product; times follow from round numbers so that a
+test can work sums out by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import cycle
+from typing import Any
+
+from analyzer.analysis import (
+    Alternative,
+    Analysis,
+    CostRow,
+    Coverage,
+    CpuTime,
+    DeviceInfo,
+    Devices,
+    Environment,
+    Finding,
+    GpuTime,
+    GroupResult,
+    ModelInfo,
+    OperatorResult,
+    OperatorVerdict,
+    PlanResult,
+    SweepPlan,
+    SweepRow,
+    TensorInfo,
+    Tool,
+    Totals,
+    TransferItem,
+    Transfers,
+    VerdictResult,
+    Where,
+)
+
+CPU = DeviceInfo(
+    slug="imaginary-cpu",
+    name="Imaginary CPU 12",
+    peak_flops_per_s={"fp32": 1e12},
+    bandwidth_bytes_per_s=1e11,
+    memory_bytes=64 * 10**9,
+    origin="calibrated",
+    source="measured on an imaginary machine",
+    tdp_w=100.0,
+)
+GPU = DeviceInfo(
+    slug="imaginary-gpu",
+    name="Imaginary GPU 3000",
+    peak_flops_per_s={"fp32": 2e13, "tf32": 4e13, "fp16": 8e13},
+    bandwidth_bytes_per_s=5e11,
+    memory_bytes=24 * 10**9,
+    origin="catalogue",
+    source="an imaginary data sheet",
+    tdp_w=150.0,
+    link="Imaginary link x16",
+    link_bytes_per_s=1e10,
+)
+KINDS = ("Conv", "BatchNormalization", "Relu", "MaxPool")
+FLOPS = {"Conv": 2_000_000_000, "BatchNormalization": 2_000_000, "Relu": 1_000_000, "MaxPool": 0}
+
+
+def operator(index: int, op_type: str, **changes: Any) -> OperatorResult:
+    """One operator: 1 ms on the CPU and 0.1 ms on the GPU, its GPU time predicted."""
+    cpu_s = 1e-3 * (1 + index % 5)
+    fallen = op_type == "MaxPool"
+    gpu_s = cpu_s if fallen else cpu_s / 10
+    flops = FLOPS.get(op_type, 1000)
+    shape = (8, 64, 56, 56)
+    values: dict[str, Any] = {
+        "index": index,
+        "name": f"/{op_type.lower()}_{index}",
+        "op_type": op_type,
+        "domain": "ai.onnx",
+        "module": f"stage{index // 12}.block{index // 4 % 3}.{op_type.lower()}",
+        "module_class": op_type,
+        "source": Where(file="samples/imaginary.py", line=10 + index % 40, code=f"x = self.{op_type.lower()}(x)"),
+        "inputs": (TensorInfo(name=f"t{index}", shape=shape, dtype="float32"),),
+        "outputs": (TensorInfo(name=f"t{index + 1}", shape=shape, dtype="float32"),),
+        "attributes": {},
+        "flops": flops,
+        "macs": flops // 2 if op_type == "Conv" else 0,
+        "bytes_read": 6_000_000,
+        "bytes_written": 4_000_000,
+        "intensity": flops / 10_000_000,
+        "basis": "exact",
+        "note": "",
+        "cpu": CpuTime(time_s=cpu_s, low_s=cpu_s * 0.9, high_s=cpu_s * 1.1, origin="measured", bound="compute"),
+        "gpu": GpuTime(
+            time_s=gpu_s,
+            low_s=gpu_s * 0.7,
+            high_s=gpu_s * 1.5,
+            origin="measured" if fallen else "predicted",
+            bound="memory",
+            supported=not fallen,
+            placed_on="cpu" if fallen else "cuda",
+            why="no-kernel-for-opset" if fallen else "cuda-kernel",
+        ),
+        "verdict": OperatorVerdict(
+            device="either" if fallen else "gpu",
+            speedup=1.0 if fallen else 10.0,
+            reason="no-cuda-kernel" if fallen else "compute-bound",
+            explanation="No CUDA kernel for this opset." if fallen else "The GPU computes it ten times faster.",
+        ),
+        "placement": "cpu" if fallen else "gpu",
+    }
+    return OperatorResult(**{**values, **changes})
+
+
+def operators(count: int) -> tuple[OperatorResult, ...]:
+    """A chain of this many operators, every fourth of them without a CUDA kernel."""
+    return tuple(operator(index, kind) for index, kind in zip(range(count), cycle(KINDS), strict=False))
+
+
+def groups(items: Sequence[OperatorResult]) -> tuple[GroupResult, ...]:
+    """Conv and BatchNormalization fused in both sessions, the rest alone."""
+    result = []
+    for session, provider in (("cpu", "cpu"), ("cuda", "cuda")):
+        for item in items:
+            if item.op_type == "BatchNormalization":
+                continue
+            fused = item.op_type == "Conv" and item.index + 1 < len(items)
+            members = (item.index, item.index + 1) if fused else (item.index,)
+            result.append(
+                GroupResult(
+                    session=session,
+                    name=f"{item.name}_fused" if fused else item.name,
+                    op_type="FusedConv" if fused else item.op_type,
+                    members=members,
+                    provider="cpu" if item.op_type == "MaxPool" else provider,
+                    time_s=2e-3,
+                    low_s=1e-3,
+                    high_s=3e-3,
+                    origin="measured" if session == "cpu" else "predicted",
+                )
+            )
+    return tuple(result)
+
+
+def plan(name: str, latency_s: float, **changes: Any) -> PlanResult:
+    """A plan at batch 8 with an interval of 10 %."""
+    values: dict[str, Any] = {
+        "name": name,
+        "latency_s": latency_s,
+        "low_s": latency_s * 0.9,
+        "high_s": latency_s * 1.1,
+        "throughput_per_s": 8 / latency_s,
+        "transfers": Transfers(count=0, bytes=0, time_s=0.0),
+        "memory_bytes": 500_000_000,
+        "fits": True,
+        "energy_j": 1.5,
+        "usd_per_million": 12.5,
+        "origin": "measured",
+        "operators_on_cpu": 24,
+        "instance": "imaginary.large",
+    }
+    return PlanResult(**{**values, **changes})
+
+
+def transfers(items: Sequence[OperatorResult]) -> Transfers:
+    """The input, the output, and two copies around each operator that falls to the CPU."""
+    copies = [TransferItem(tensor="t0", direction="to_gpu", bytes=1_000_000, time_s=1e-4, where="input")]
+    for item in items:
+        if item.placement == "cpu" and item.index + 1 < len(items):
+            copies.append(
+                TransferItem(
+                    tensor=item.inputs[0].name, direction="to_cpu", bytes=500_000, time_s=5e-5, where="inside"
+                )
+            )
+            copies.append(
+                TransferItem(
+                    tensor=item.outputs[0].name, direction="to_gpu", bytes=500_000, time_s=5e-5, where="inside"
+                )
+            )
+    copies.append(
+        TransferItem(tensor=f"t{len(items)}", direction="to_cpu", bytes=4_000, time_s=1e-5, where="output")
+    )
+    return Transfers(
+        count=len(copies),
+        bytes=sum(copy.bytes for copy in copies),
+        time_s=sum(copy.time_s for copy in copies),
+        items=tuple(copies),
+    )
+
+
+def sweep() -> tuple[SweepRow, ...]:
+    """The CPU wins at batch 1 and 2, the GPU from 4 on."""
+    rows = []
+    for batch in (1, 2, 4, 8, 16, 32, 64):
+        cpu_s, gpu_s = 4e-3 * batch, 10e-3 + 0.5e-3 * batch
+        pair = {}
+        for name, time_s in (("cpu", cpu_s), ("gpu", gpu_s), ("hybrid", min(cpu_s, gpu_s))):
+            pair[name] = SweepPlan(
+                latency_s=time_s,
+                low_s=time_s * 0.8,
+                high_s=time_s * 1.2,
+                throughput_per_s=batch / time_s,
+                origin="measured" if name == "cpu" and batch in (1, 8) else "predicted",
+                fits=not (name == "gpu" and batch == 64),
+            )
+        rows.append(SweepRow(batch=batch, plans=pair))
+    return tuple(rows)
+
+
+COSTS = (
+    CostRow(
+        provider="imaginary",
+        instance="i.gpu.large",
+        gpu="Imaginary GPU 3000",
+        usd_per_hour=0.8,
+        price_date="2026-01-01",
+        throughput_per_s=500.0,
+        usd_per_million=0.444,
+        meets_slo=True,
+    ),
+    CostRow(
+        provider="imaginary",
+        instance="i.cpu.large",
+        gpu=None,
+        usd_per_hour=0.4,
+        price_date="2026-01-01",
+        throughput_per_s=100.0,
+        usd_per_million=1.11,
+        meets_slo=False,
+    ),
+)
+FINDINGS = (
+    Finding(
+        code="PLC001",
+        severity="error",
+        operator=3,
+        message="MaxPool runs on the CPU and copies 1 MB inside the graph.",
+        fix="Export with opset 21.",
+        seconds=1e-4,
+        bytes=1_000_000,
+    ),
+    Finding(code="NUM001", severity="note", operator=None, message="TF32 is used.", fix="--precision fp32"),
+)
+
+
+def analysis(count: int = 24, **changes: Any) -> Analysis:
+    """The invented network with this many operators; keyword arguments replace whole keys."""
+    items = operators(count)
+    flops = sum(item.flops or 0 for item in items)
+    moved = transfers(items)
+    values: dict[str, Any] = {
+        "model": ModelInfo(
+            name="imaginary",
+            source="samples/imaginary.py",
+            digest="0" * 64,
+            opset=22,
+            batch=8,
+            precision="tf32",
+            parameters=1_000_000,
+            parameter_bytes=4_000_000,
+            inputs=(TensorInfo(name="t0", shape=(8, 3, 224, 224), dtype="float32"),),
+            outputs=(TensorInfo(name=f"t{count}", shape=(8, 10), dtype="float32"),),
+            training=False,
+            inputs_origin="file",
+            exporter="torch.export",
+        ),
+        "devices": Devices(cpu=CPU, gpu=GPU),
+        "totals": Totals(
+            flops=flops,
+            macs=sum(item.macs or 0 for item in items),
+            bytes_read=6_000_000 * count,
+            bytes_written=4_000_000 * count,
+            intensity=flops / (10_000_000 * count) if count else None,
+            fused_bytes_read=4_000_000 * count,
+            fused_bytes_written=3_000_000 * count,
+            fused_intensity=flops / (7_000_000 * count) if count else None,
+            peak_memory_bytes=40_000_000,
+            operators=count,
+            coverage=Coverage(exact=1.0, modelled=0.0, unknown=0.0),
+            coverage_time=Coverage(exact=1.0, modelled=0.0, unknown=0.0),
+        ),
+        "operators": items,
+        "groups": groups(items),
+        "plans": (
+            plan("cpu", 0.080),
+            plan("gpu", 0.020, origin="mixed", transfers=moved, usd_per_million=0.444, energy_j=0.4),
+            plan("hybrid", 0.018, origin="mixed", transfers=moved, usd_per_million=0.4, energy_j=0.39),
+        ),
+        "verdict": VerdictResult(
+            device="gpu",
+            objective="latency",
+            speedup=4.0,
+            low=3.2,
+            high=5.1,
+            crossover_batch=4,
+            reason="The convolutions are compute-bound and the GPU computes them ten times faster.",
+            sentence="Run it on the Imaginary GPU 3000: 4x faster than the Imaginary CPU 12.",
+            because=(
+                "Convolutions take 60 % of the time on the CPU and are compute-bound.",
+                "Copies of inputs and outputs take 0.11 ms, less than a hundredth of what is saved.",
+                "Six MaxPool operators have no CUDA kernel at opset 22.",
+            ),
+            would_change=("Below batch 4 the CPU is faster.",),
+            crossovers=(4,),
+            saturation_batch=32,
+            largest_batch=32,
+        ),
+        "conventions": {"flops_per_mac": 2, "dense": True, "bytes": "compulsory traffic of the operator alone"},
+        "tool": Tool(name="onnx-analyzer", version="0.0.0"),
+        "costs": COSTS,
+        "sweep": sweep(),
+        "findings": FINDINGS,
+        "environment": Environment(
+            versions={"onnxruntime": "0.0.0", "torch": "0.0.0"},
+            platform="imaginary OS",
+            cpu="Imaginary CPU 12",
+            threads=2,
+            load_before=0.1,
+            load_after=0.2,
+            warmup_runs=3,
+            runs=20,
+            date="2026-01-01T00:00:00Z",
+            timings_s={"export": 3.5},
+        ),
+    }
+    return Analysis(**{**values, **changes})
+
+
+def without_gpu() -> Analysis:
+    """As with ``--gpu none``."""
+    base = analysis()
+    return replace(
+        base,
+        devices=Devices(cpu=CPU, gpu=None),
+        operators=tuple(
+            replace(item, gpu=None, placement="cpu", verdict=replace(item.verdict, device="cpu", speedup=None))
+            for item in base.operators
+        ),
+        plans=(plan("cpu", 0.080),),
+        verdict=VerdictResult(
+            device="cpu",
+            objective="latency",
+            speedup=None,
+            low=None,
+            high=None,
+            crossover_batch=None,
+            reason="No GPU was asked for.",
+        ),
+        groups=tuple(group for group in base.groups if group.session == "cpu"),
+        costs=(),
+        sweep=(),
+    )
+
+
+def without_times() -> Analysis:
+    """A record whose operators have no times at all, and one whose cost nobody knows."""
+    base = analysis()
+    blind = tuple(
+        replace(
+            item,
+            cpu=CpuTime(time_s=None, low_s=None, high_s=None, origin="predicted", bound=None),
+            gpu=None
+            if item.gpu is None
+            else replace(item.gpu, time_s=None, low_s=None, high_s=None, bound=None),
+        )
+        for item in base.operators
+    )
+    unknown = replace(
+        blind[0],
+        op_type="Custom",
+        domain="com.acme",
+        flops=None,
+        macs=None,
+        bytes_read=None,
+        bytes_written=None,
+        intensity=None,
+        basis="unknown",
+        note="no rule for com.acme::Custom",
+    )
+    totals = replace(base.totals, coverage=Coverage(exact=0.9, modelled=0.0, unknown=0.1), coverage_time=None)
+    return replace(base, operators=(unknown, *blind[1:]), totals=totals, sweep=(), costs=(), groups=())
+
+
+def empty() -> Analysis:
+    """A model without operators."""
+    return analysis(0, sweep=(), costs=(), findings=(), groups=())
+
+
+def alternative() -> Alternative:
+    """A second GPU, half as fast."""
+    base = analysis()
+    return Alternative(
+        device=replace(GPU, slug="imaginary-small", name="Imaginary GPU 1000"),
+        plans=(plan("gpu", 0.040, origin="mixed"),),
+        verdict=replace(base.verdict, speedup=2.0, low=1.5, high=2.6),
+    )
+
+
+HOSTILE = "</script><img src=x onerror=\"document.title='owned'\">"
+
+
+def hostile() -> Analysis:
+    """A model whose every name tries to be markup."""
+    base = analysis(8)
+    items = tuple(
+        replace(
+            item,
+            name=f"{HOSTILE}{item.index}",
+            op_type=HOSTILE,
+            module=f"{HOSTILE}.a",
+            source=Where(file=HOSTILE, line=1, code=HOSTILE),
+            note=HOSTILE,
+        )
+        for item in base.operators
+    )
+    return replace(
+        base,
+        operators=items,
+        model=replace(base.model, name=HOSTILE, source=HOSTILE),
+        findings=(Finding(code="X", severity="warning", operator=0, message=HOSTILE, fix=HOSTILE),),
+        verdict=replace(base.verdict, reason=HOSTILE, sentence=HOSTILE, because=(HOSTILE,)),
+        environment=replace(base.environment, versions={HOSTILE: HOSTILE}, messages=(HOSTILE,)),
+    )
