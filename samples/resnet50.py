@@ -1,8 +1,8 @@
 """ResNet-50, the image classifier that accelerators are compared by.
 
-He et al., "Deep Residual Learning for Image Recognition", 2015 (arXiv:1512.03385), table 1, the column of
-50 layers. A block that halves the image does so in its 3x3 convolution, not in its first 1x1 one as the paper has
-it: the variant called "v1.5", which is what most libraries ship. 25,557,032 parameters.
+He et al., "Deep Residual Learning for Image Recognition", 2015 (arXiv:1512.03385), table 1, the column of 50
+layers. A block that halves the image does so in its 3x3 convolution, not in its first 1x1 one as the paper
+has it: the variant called "v1.5", which is what most libraries ship. 25,557,032 parameters.
 """
 
 import torch
