@@ -1,0 +1,220 @@
+"""Measuring a model: in a child process, so that a crash costs that measurement only."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from analyzer import errors
+from analyzer.errors import AnalyzerError, MeasurementError, MemoryForeseenError
+from analyzer.runtime import machine
+from analyzer.runtime.measurement import Latency, Measurement, MeasureRequest, NodeTime, request_to_json
+from analyzer.runtime.reporting import OPTIMIZED, RESULT
+from analyzer.units import byte_count
+
+__all__ = ["Latency", "MeasureRequest", "Measurement", "NodeTime", "Progress", "measure"]
+
+Progress = Callable[[str, float], None]
+
+
+def measure(request: MeasureRequest, *, progress: Progress | None = None) -> Measurement:
+    """Latency and operator times of a model.
+
+    Args:
+        request: What to measure.
+        progress: Told the stage ("warming up") and how much is done, 0 to 1.
+
+    Returns:
+        At least the latency. Where the child died later on, what it had found by then, and a message.
+
+    Raises:
+        MeasurementError: There is not even a latency; says why in plain words.
+        MemoryForeseenError: The run would need more memory than there is.
+        InputError: The inputs do not fit the model.
+    """
+    _check_memory(request)
+    with tempfile.TemporaryDirectory(prefix="analyzer-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        spec = folder / "spec.json"
+        spec.write_text(json.dumps(request_to_json(request)), encoding="utf-8")
+        ending = _run_child(spec, request.timeout_s, progress)
+        measurement = _result(request, folder, ending)
+        return _with_blocking_launches(request, measurement, progress)
+
+
+def _check_memory(request: MeasureRequest) -> None:
+    import psutil
+
+    available = psutil.virtual_memory().available
+    if request.provider == "cpu" and request.needed_bytes is not None and request.needed_bytes > available:
+        message = f"the run would need {byte_count(request.needed_bytes)}, {byte_count(available)} are free"
+        raise MemoryForeseenError(message, hint="use a smaller --batch, or --no-run")
+
+
+def _with_blocking_launches(
+    request: MeasureRequest, measurement: Measurement, progress: Progress | None
+) -> Measurement:
+    """Where no device activity could be recorded, time operators with launches that block."""
+    if request.provider != "cuda" or measurement.nodes or not request.profile:
+        return measurement
+    from analyzer.runtime.blocking import measure_blocking
+
+    return measure_blocking(
+        request, measurement, lambda spec, extra: _run_child(spec, request.timeout_s, progress, extra)
+    )
+
+
+class Ending:
+    """How the child ended: its status, whether it ran out of time, and the end of its standard error."""
+
+    def __init__(self, status: int, timed_out: bool, said: str) -> None:
+        self.status = status
+        self.timed_out = timed_out
+        self.said = said
+
+    def trouble(self, timeout_s: float) -> tuple[str, str] | None:
+        """What went wrong and what to do, None where nothing did."""
+        if self.timed_out:
+            return (
+                f"the measurement took longer than {timeout_s:g} s",
+                "raise the time limit or use a smaller --batch",
+            )
+        if self.status == -signal.SIGKILL:
+            return "the system killed the measurement, most likely for lack of memory", "use a smaller --batch"
+        if self.status < 0:
+            name = signal.Signals(-self.status).name
+            return (
+                f"ONNX Runtime crashed ({name}){self._tail()}",
+                "try another version of onnxruntime, or --no-run",
+            )
+        if self.status > 1 or (self.status == 1 and self.said):
+            return f"the measurement ended with status {self.status}{self._tail()}", "use --no-run"
+        return None
+
+    def _tail(self) -> str:
+        lines = [line for line in self.said.splitlines() if line.strip()]
+        return f": {lines[-1].strip()[:300]}" if lines else ""
+
+
+def _run_child(
+    spec: Path, timeout_s: float, progress: Progress | None, extra: Mapping[str, str] | None = None
+) -> Ending:
+    """Run the child to its end; it never outlives this call, whatever ends it."""
+    said = spec.with_name("stderr.txt")
+    with said.open("wb") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "analyzer.runtime.worker", str(spec)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=_environment(extra),
+            start_new_session=True,  # Ctrl-C reaches us alone, and we end the child
+        )
+        try:
+            timed_out = _follow(child, timeout_s, progress)
+        finally:
+            _end(child)
+    return Ending(child.returncode, timed_out, said.read_text(encoding="utf-8", errors="replace")[-4000:])
+
+
+def _environment(extra: Mapping[str, str] | None) -> dict[str, str]:
+    root = str(Path(__file__).resolve().parents[2])
+    known = os.environ.get("PYTHONPATH", "")
+    return {**os.environ, "PYTHONPATH": f"{known}{os.pathsep}{root}" if known else root, **(extra or {})}
+
+
+def _follow(child: subprocess.Popen[bytes], timeout_s: float, progress: Progress | None) -> bool:
+    """Pass progress on until the child closes its output; True where it takes too long."""
+    lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(child.stdout, lines), daemon=True).start()
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            line = lines.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            return True
+        if line is None:
+            break
+        _tell(line, progress)
+    try:
+        child.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
+def _read(stream: IO[bytes] | None, lines: queue.SimpleQueue[bytes | None]) -> None:
+    for line in stream or ():
+        lines.put(line)
+    lines.put(None)
+
+
+def _tell(line: bytes, progress: Progress | None) -> None:
+    if progress is None:
+        return
+    try:
+        told = json.loads(line)
+        progress(str(told["stage"]), float(told["fraction"]))
+    except (ValueError, KeyError, TypeError):
+        return  # something else wrote to standard output
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    if child.poll() is None:
+        if hasattr(os, "killpg"):
+            os.killpg(child.pid, signal.SIGKILL)
+        else:
+            child.kill()
+    child.wait()
+    if child.stdout is not None:
+        child.stdout.close()
+
+
+def _result(request: MeasureRequest, folder: Path, ending: Ending) -> Measurement:
+    """What the child found, or why it found nothing."""
+    try:
+        values = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        values = {}
+    trouble = _trouble(values.pop("error", None), ending, request.timeout_s)
+    if "latency" not in values:
+        raise trouble or MeasurementError("the measurement gave no result", hint="use --no-run")
+    if trouble is not None:
+        values["messages"].append(f"the measurement is not complete: {trouble.message}")
+    optimized = folder / OPTIMIZED if values.pop("optimized", False) else None
+    return from_values(request, values, optimized)
+
+
+def _trouble(error: Mapping[str, Any] | None, ending: Ending, timeout_s: float) -> AnalyzerError | None:
+    if error is not None:
+        kind: type[AnalyzerError] = getattr(errors, error["kind"], MeasurementError)
+        return kind(error["message"], hint=error["hint"])
+    said = ending.trouble(timeout_s)
+    return None if said is None else MeasurementError(said[0], hint=said[1])
+
+
+def from_values(request: MeasureRequest, values: Mapping[str, Any], optimized: Path | None) -> Measurement:
+    """A measurement from what the child wrote."""
+    import onnx
+
+    fields = dict(values)
+    fields["latency"] = Latency(**fields["latency"])
+    fields["ways"] = {way: Latency(**latency) for way, latency in fields["ways"].items()}
+    fields["nodes"] = tuple(NodeTime(**node) for node in fields.get("nodes", ()))
+    fields["messages"] = tuple(fields["messages"])
+    fields["outputs"] = Path(fields["outputs"]) if fields.get("outputs") else None
+    fields["environment"] = {**fields["environment"], "load_after": machine.load_average()}
+    model = (
+        onnx.load(optimized, load_external_data=False) if optimized is not None and optimized.exists() else None
+    )
+    return Measurement(provider=request.provider, optimized=model, **fields)

@@ -1,0 +1,172 @@
+"""What is asked of a measurement and what comes back: plain values, shared by parent and child process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+Provider = Literal["cpu", "cuda"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureRequest:
+    """What to measure.
+
+    Attributes:
+        model_path: An ``.onnx`` file in which every node has its own name; weights inside or beside it.
+        provider: ``cpu``, or ``cuda`` for a session with [CUDA, CPU].
+        feeds: Inputs as written by ``tensors.save_tensors`` (a plain ``numpy.savez`` file will do too);
+            None lets the child make some from the session's input types.
+        outputs: Where to keep what the model returns, for a comparison; None keeps nothing.
+        time_budget_s: About how long the runs may take together, loading apart.
+        runs: Exact number of timed runs; None adapts it to the budget.
+        threads: Intra-op threads; None is one per core, as ONNX Runtime does it.
+        timeout_s: After this many seconds without the child's end it is killed.
+        profile: Whether to time the operators as well.
+        replay: Whether nodes below the profiler's clock are timed alone.
+        spinning: Whether worker threads spin between operators (ONNX Runtime's default).
+        tf32: Whether CUDA may use TF32 for float32 products (ONNX Runtime's default).
+        cuda_graph: Whether to try the CUDA graph as well.
+        device_id: Which GPU.
+        needed_bytes: Memory that the run is expected to need; it is not started where there is less.
+    """
+
+    model_path: Path
+    provider: Provider = "cpu"
+    feeds: Path | None = None
+    outputs: Path | None = None
+    time_budget_s: float = 10.0
+    runs: int | None = None
+    threads: int | None = None
+    timeout_s: float = 300.0
+    profile: bool = True
+    replay: bool = True
+    spinning: bool = True
+    tf32: bool = True
+    cuda_graph: bool = True
+    device_id: int = 0
+    needed_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """One call of the model, unprofiled.
+
+    Attributes:
+        median_s, p10_s, p90_s, min_s: Of the timed runs.
+        low_s, high_s: 90 % interval: of the runs (5th to 95th percentile), at least 2 % to each side,
+            wider on a busy machine.
+        runs: Timed runs; ``warmup_runs`` came before.
+        origin: How it was obtained, in a few words.
+    """
+
+    median_s: float
+    p10_s: float
+    p90_s: float
+    min_s: float
+    low_s: float
+    high_s: float
+    runs: int
+    warmup_runs: int
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTime:
+    """One executed node's share of a run.
+
+    Attributes:
+        name: As in ONNX Runtime's profile (the event's name without ``_kernel_time``).
+        op_type: Type of the executed node (``FusedConv``).
+        provider: Where it ran.
+        time_s: Its time; all nodes together give the unprofiled latency.
+        low_s, high_s: 90 % interval.
+        raw_s: What the profiler showed, before bias and scale.
+        kernels: Launches on the GPU, None on the CPU or where not seen.
+        device_s: Time on the GPU alone, copies included; None where not seen.
+        gap_s: The part of ``time_s`` in which the GPU waited for the host; None where not seen.
+        origin: How it was obtained, in a few words.
+    """
+
+    name: str
+    op_type: str
+    provider: Provider
+    time_s: float
+    low_s: float
+    high_s: float
+    raw_s: float
+    origin: str
+    kernels: float | None = None
+    device_s: float | None = None
+    gap_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What a child process found out; ``messages`` says what is missing and why.
+
+    Attributes:
+        provider: The session that was measured.
+        latency: Host to host: inputs and outputs in the host's memory, copies included.
+        ways: The same by way: ``copies`` (which is ``latency``), ``resident`` (inputs and outputs stay on
+            the GPU), ``graph`` (resident, as one CUDA graph).
+        nodes: Times by executed node, in execution order; empty where there are none.
+        factor: Unprofiled latency over the sum of the nodes' times before scaling; None without nodes.
+        residual_s: The same as a difference.
+        bias_s: What the profiler adds to each node, taken off.
+        load_s: Creating the session.
+        first_run_s: The first run, which allocates and (on CUDA) chooses algorithms.
+        arena_peak_bytes: Largest use of the arena by the session's provider, weights included.
+        arena_held_bytes: Largest size of that arena.
+        rss_peak_bytes: Peak resident memory of the whole child process.
+        device_peak_bytes: GPU memory in use at most, less what was in use before; None on the CPU.
+        busy: Whether other processes disturbed the measurement.
+        origin: How the latency was obtained.
+        environment: Threads, load, other processes' share, versions, provider options.
+        messages: For the user, in plain sentences.
+        outputs: The ``.npz`` of outputs, None where not asked for or not reached.
+        optimized: The graph that ran (``onnx.ModelProto`` without weights); None where it was not saved.
+    """
+
+    provider: Provider
+    latency: Latency
+    origin: str
+    ways: Mapping[str, Latency] = field(default_factory=dict)
+    nodes: tuple[NodeTime, ...] = ()
+    factor: float | None = None
+    residual_s: float | None = None
+    bias_s: float | None = None
+    load_s: float | None = None
+    first_run_s: float | None = None
+    arena_peak_bytes: int | None = None
+    arena_held_bytes: int | None = None
+    rss_peak_bytes: int | None = None
+    device_peak_bytes: int | None = None
+    busy: bool = False
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    messages: tuple[str, ...] = ()
+    outputs: Path | None = None
+    optimized: Any = None
+
+    @property
+    def warmup_runs(self) -> int:
+        """Runs before the first timed one."""
+        return self.latency.warmup_runs
+
+    def node(self, name: str) -> NodeTime | None:
+        """The executed node of this name, None where there is none."""
+        return next((node for node in self.nodes if node.name == name), None)
+
+
+def request_to_json(request: MeasureRequest) -> dict[str, Any]:
+    """The request as plain JSON values."""
+    values = {item.name: getattr(request, item.name) for item in fields(request)}
+    return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+
+
+def request_from_json(values: Mapping[str, Any]) -> MeasureRequest:
+    """The reverse of ``request_to_json``."""
+    paths = {"model_path", "feeds", "outputs"}
+    return MeasureRequest(**{k: Path(v) if k in paths and v is not None else v for k, v in values.items()})

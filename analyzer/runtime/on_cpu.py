@@ -1,0 +1,245 @@
+"""Measuring on the CPU provider, inside the child process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from analyzer.runtime import machine, profile, tensors
+from analyzer.runtime.bias import Bias, calibrate_bias
+from analyzer.runtime.measurement import Latency, MeasureRequest, NodeTime
+from analyzer.runtime.reporting import Reporter
+from analyzer.runtime.session import SessionSettings, create, explained, settings_for
+from analyzer.runtime.statistics import median, summarize
+from analyzer.runtime.timing import Budget, timed_runs, warm_up
+
+# Shares of the time budget.
+_WARM_UP, _TIMED, _PROFILED, _AGAIN = 0.15, 0.4, 0.25, 0.15
+_MOST_EVENTS = 60_000
+_SKIPPED_RUNS = 3
+_UNPROFILED = "unprofiled runs of ONNX Runtime's CPU provider"
+_PROFILED_TEXT = "ONNX Runtime's profile, bias taken off, scaled to the unprofiled latency"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """Unprofiled runs and what they needed."""
+
+    call: Callable[[], object]
+    samples: list[float]
+    warmup: list[float]
+
+
+def measure_cpu(request: MeasureRequest, folder: Path, reporter: Reporter) -> None:
+    """Latency first, then operators; every result is handed on as soon as it is there."""
+    threads = request.threads or machine.default_threads()
+    settings = settings_for(request, threads=threads)
+    reporter.progress("loading", 0.0)
+    start = time.perf_counter()
+    session = create(request.model_path, settings)
+    reporter.update(load_s=time.perf_counter() - start)
+    feeds = feeds_for(request, session, reporter)
+    before = machine.snapshot()
+    timed = _unprofiled(session, feeds, request, reporter)
+    report_latency(timed, before, threads, reporter)
+    keep_outputs(request, session, feeds, reporter)
+    if request.profile:
+        again = None if _is_tight(request.model_path) else timed
+        if again is None:
+            del session
+            timed = replace(timed, call=_gone)
+        _operators(request, settings, feeds, folder, reporter, before, timed, again is not None)
+
+
+def _gone() -> object:
+    raise RuntimeError("the session was closed to save memory")
+
+
+def _is_tight(model: Path) -> bool:
+    """Whether a second session beside the first might not fit."""
+    import psutil
+
+    weights = sum(file.stat().st_size for file in model.parent.iterdir() if file.is_file())
+    return weights * 4 > psutil.virtual_memory().available
+
+
+def feeds_for(request: MeasureRequest, session: Any, reporter: Reporter) -> dict[str, Any]:
+    """The inputs asked for, checked against the session's."""
+    from analyzer.errors import InputError
+
+    if request.feeds is None:
+        feeds, assumed = tensors.make_feeds(session.get_inputs())
+        for text in assumed:
+            reporter.message(text)
+        return dict(feeds)
+    stored = tensors.load_tensors(request.feeds)
+    wanted = [item.name for item in session.get_inputs()]
+    missing = [name for name in wanted if name not in stored]
+    if missing:
+        message = f"no value for input {', '.join(missing)}"
+        raise InputError(message, hint="give it with --input or example_inputs(batch)")
+    return {name: stored[name] for name in wanted}
+
+
+def caller(session: Any, feeds: Mapping[str, Any]) -> Callable[[], Any]:
+    """One call of the model from the host's memory to the host's memory."""
+    if all(isinstance(value, list) or tensors.is_plain(value) for value in feeds.values()) and all(
+        _numpy_can(item.type) for item in session.get_outputs()
+    ):
+        return lambda: session.run(None, feeds)
+    values = {name: tensors.to_ortvalue(value) for name, value in feeds.items()}
+    return lambda: session.run_with_ort_values(None, values)
+
+
+def _numpy_can(kind: str) -> bool:
+    return not any(word in kind for word in ("bfloat16", "float8", "int4", "float4", "int2"))
+
+
+def _unprofiled(session: Any, feeds: Mapping[str, Any], request: MeasureRequest, reporter: Reporter) -> Timed:
+    call = caller(session, feeds)
+    reporter.progress("warming up", 0.05)
+    try:
+        warmup = warm_up(call, Budget(seconds=_WARM_UP * request.time_budget_s))
+        reporter.update(first_run_s=warmup[0])
+        reporter.progress("measuring", 0.15)
+        budget = _budget(request, _TIMED)
+        samples = timed_runs(call, budget, tick=lambda used: reporter.progress("measuring", 0.15 + 0.4 * used))
+    except Exception as error:
+        raise explained(error) from None
+    return Timed(call=call, samples=samples, warmup=warmup)
+
+
+def _budget(request: MeasureRequest, share: float) -> Budget:
+    seconds = share * request.time_budget_s
+    return Budget(seconds=seconds, runs=request.runs, least_seconds=min(0.5, seconds / 2))
+
+
+def report_latency(timed: Timed, before: machine.Snapshot, threads: int, reporter: Reporter) -> Latency:
+    """Hand on the latency with an interval that knows how busy the machine was."""
+    load = machine.load_between(before, machine.snapshot())
+    latency = summarize(
+        timed.samples, warmup_runs=len(timed.warmup), origin=_UNPROFILED, contention=load.contention(threads)
+    )
+    reporter.latency(latency, load, threads)
+    return latency
+
+
+def keep_outputs(request: MeasureRequest, session: Any, feeds: Mapping[str, Any], reporter: Reporter) -> None:
+    """Save what the model returns, for a comparison."""
+    if request.outputs is None:
+        return
+    names = [item.name for item in session.get_outputs()]
+    results = caller(session, feeds)()
+    values = [tensors.from_ortvalue(item) if hasattr(item, "is_tensor") else item for item in results]
+    kept = {name: value for name, value in zip(names, values, strict=True) if not isinstance(value, dict)}
+    tensors.save_tensors(request.outputs, kept)
+    reporter.update(outputs=str(request.outputs))
+
+
+def _operators(
+    request: MeasureRequest,
+    settings: SessionSettings,
+    feeds: Mapping[str, Any],
+    folder: Path,
+    reporter: Reporter,
+    before: machine.Snapshot,
+    timed: Timed,
+    again: bool,
+) -> None:
+    reporter.progress("profiling", 0.6)
+    bias = calibrate_bias(settings, folder)
+    events = profiled_events(request, settings, feeds, folder, reporter, median(timed.samples))
+    if again:
+        budget = Budget(seconds=_AGAIN * request.time_budget_s, runs=request.runs)
+        timed = replace(timed, samples=timed.samples + timed_runs(timed.call, budget))
+    latency = report_latency(timed, before, settings.threads, reporter)
+    arena = profile.arena(events, "cpu")
+    if arena is not None:
+        reporter.update(arena_peak_bytes=arena.peak_bytes, arena_held_bytes=arena.held_bytes)
+    raw = profile.by_node(profile.runs(events, skip=_SKIPPED_RUNS))
+    nodes, factor, residual = scaled(raw, bias, latency)
+    reporter.update(factor=factor, residual_s=residual, bias_s=bias.profiler_s)
+    reporter.environment(dispatch_s=bias.dispatch_s, call_s=bias.call_s)
+    reporter.nodes(nodes)
+
+
+def profiled_events(
+    request: MeasureRequest,
+    settings: SessionSettings,
+    feeds: Mapping[str, Any],
+    folder: Path,
+    reporter: Reporter,
+    run_s: float,
+) -> list[profile.Event]:
+    """Profiled runs; saves the optimized graph on the way. The profile's file is removed."""
+    optimized = folder / "optimized.onnx"
+    session = create(
+        request.model_path, replace(settings, profile_prefix=folder / "profile", optimized_path=optimized)
+    )
+    reporter.optimized(optimized)
+    call = caller(session, feeds)
+    start = time.perf_counter()
+    call()
+    count = _profiled_runs(request, run_s, max(run_s, time.perf_counter() - start), optimized)
+    for number in range(count + _SKIPPED_RUNS - 1):
+        call()
+        if number % 16 == 0:
+            reporter.progress("profiling", 0.6 + 0.2 * number / count)
+    path = Path(session.end_profiling())
+    events = profile.read(path)
+    path.unlink(missing_ok=True)
+    return events
+
+
+def _profiled_runs(request: MeasureRequest, run_s: float, first_s: float, optimized: Path) -> int:
+    import onnx
+
+    nodes = len(onnx.load(optimized, load_external_data=False).graph.node) or 1
+    # Profiling costs about 5 microseconds a node; the first run is slower still.
+    each = max(run_s + nodes * 5e-6, min(first_s, run_s * 2))
+    by_time = int(_PROFILED * request.time_budget_s / each)
+    return max(5, min(by_time, _MOST_EVENTS // nodes, 1000))
+
+
+def scaled(
+    raw: Sequence[profile.RawTime], bias: Bias, latency: Latency
+) -> tuple[tuple[NodeTime, ...], float | None, float | None]:
+    """Node times that add up to the latency.
+
+    The profiler's bias is taken off each node, which costs at least a dispatch; then all are scaled by one
+    factor to the unprofiled median. The interval of a node is its own spread, and the latency's.
+
+    Returns:
+        The nodes, the factor, and the residual in seconds before scaling; None where there are no nodes.
+    """
+    true = [max(node.time_s - bias.profiler_s * node.calls, bias.dispatch_s * node.calls) for node in raw]
+    if not true:
+        return (), None, None
+    factor = latency.median_s / sum(true)
+    spread = latency.low_s / latency.median_s, latency.high_s / latency.median_s
+    nodes = tuple(
+        _node_time(node, time_s * factor, factor, bias, spread) for node, time_s in zip(raw, true, strict=True)
+    )
+    return nodes, factor, latency.median_s - sum(true)
+
+
+def _node_time(
+    node: profile.RawTime, time_s: float, factor: float, bias: Bias, spread: tuple[float, float]
+) -> NodeTime:
+    """One node; half a tick of the profiler's clock is always in doubt."""
+    doubt = 0.5e-6
+    low = (node.low_s - bias.profiler_s * node.calls) * factor - doubt
+    high = (node.high_s - bias.profiler_s * node.calls) * factor + doubt
+    return NodeTime(
+        name=node.name,
+        op_type=node.op_type,
+        provider=node.provider,
+        time_s=time_s,
+        low_s=max(0.0, min(low, time_s * spread[0])),
+        high_s=max(high, time_s * spread[1]),
+        raw_s=node.time_s,
+        origin=_PROFILED_TEXT,
+    )

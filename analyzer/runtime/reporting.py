@@ -1,0 +1,122 @@
+"""What the child tells its parent: progress at once, results as soon as they are there.
+
+``partial.json`` in the working folder always holds everything known so far, so that a crash loses only what was
+still to come.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from analyzer.runtime.machine import Load
+from analyzer.runtime.measurement import Latency, NodeTime
+
+RESULT = "partial.json"
+OPTIMIZED = "slim.onnx"
+# Initializers up to this size keep their values: shapes, axes, scalars.
+_KEPT_BYTES = 1024
+
+
+class Reporter:
+    """Collects results and writes them out; one per child process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._values: dict[str, Any] = {"messages": [], "environment": {}, "ways": {}}
+
+    def progress(self, stage: str, fraction: float) -> None:
+        """Tell the parent how far it is, as one line of JSON."""
+        sys.stdout.write(json.dumps({"stage": stage, "fraction": round(fraction, 3)}) + "\n")
+        sys.stdout.flush()
+
+    def update(self, **values: Any) -> None:
+        """Results by field of ``Measurement``."""
+        self._values.update(values)
+        self._write()
+
+    def message(self, text: str) -> None:
+        """A sentence for the user, once."""
+        if text not in self._values["messages"]:
+            self._values["messages"].append(text)
+            self._write()
+
+    def environment(self, **values: Any) -> None:
+        """What the measurement's circumstances were."""
+        self._values["environment"].update(values)
+        self._write()
+
+    def latency(self, latency: Latency, load: Load, threads: int, way: str = "copies") -> None:
+        """The latency, and what else the machine did meanwhile; replaces an earlier one."""
+        self._values["ways"][way] = asdict(latency)
+        if way == "copies":
+            self._values["latency"] = asdict(latency)
+            self._values["origin"] = latency.origin
+        self._values["messages"] = [text for text in self._values["messages"] if "machine was busy" not in text]
+        if load.is_busy():
+            self._values["messages"].append(load.sentence(threads))
+        self._values["busy"] = load.is_busy()
+        self.environment(
+            threads=threads,
+            available_cores=load.available_cores,
+            others_cores=round(load.others_cores, 3),
+            stolen_cores=round(load.stolen_cores, 3),
+        )
+
+    def nodes(self, nodes: Sequence[NodeTime]) -> None:
+        """The nodes' times."""
+        self.update(nodes=[asdict(node) for node in nodes])
+
+    def optimized(self, path: Path) -> None:
+        """The graph that runs, without its weights."""
+        import onnx
+
+        model = onnx.load(path, load_external_data=False)
+        drop_weights(model.graph)
+        onnx.save(model, self._folder / OPTIMIZED)
+        path.with_name(f"{path.name}.data").unlink(missing_ok=True)
+        self.update(optimized=True)
+
+    def error(self, message: str, hint: str | None, kind: str) -> None:
+        """Why it ended early."""
+        self.update(error={"message": message, "hint": hint, "kind": kind})
+
+    def _write(self) -> None:
+        temporary = self._folder / f"{RESULT}.tmp"
+        temporary.write_text(json.dumps(self._values), encoding="utf-8")
+        os.replace(temporary, self._folder / RESULT)
+
+
+def drop_weights(graph: Any) -> None:
+    """Take the elements of large initializers away, shapes and types stay; subgraphs as well."""
+    for tensor in graph.initializer:
+        if tensor.data_location == 1 or tensor.ByteSize() > _KEPT_BYTES:
+            _empty(tensor)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                drop_weights(attribute.g)
+            for inner in attribute.graphs:
+                drop_weights(inner)
+
+
+def _empty(tensor: Any) -> None:
+    for name in (
+        "raw_data",
+        "float_data",
+        "int32_data",
+        "int64_data",
+        "double_data",
+        "uint64_data",
+        "string_data",
+    ):
+        tensor.ClearField(name)
+    tensor.ClearField("external_data")
+    tensor.data_location = 1  # TensorProto.EXTERNAL: the elements are elsewhere
+    entry = tensor.external_data.add()
+    entry.key, entry.value = "location", "weights-left-out"

@@ -1,0 +1,76 @@
+"""Summaries of repeated timings: robust, and honest about noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from analyzer.runtime.measurement import Latency
+
+# Medians of a quiet machine come back within this share a few minutes later.
+LEAST_HALF_WIDTH = 0.02
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The quantile, linear between neighbours.
+
+    Raises:
+        ValueError: No values.
+    """
+    if not values:
+        raise ValueError("no values")
+    ordered = sorted(values)
+    position = share * (len(ordered) - 1)
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle value."""
+    return quantile(values, 0.5)
+
+
+def midmean(values: Sequence[float]) -> float:
+    """The mean of the middle half: as robust as the median, but finer than the clock's tick.
+
+    The profiler's clock has a resolution of 1 microsecond; averaging many roundings gives back what lies
+    between two ticks, which a median cannot.
+    """
+    ordered = sorted(values)
+    cut = len(ordered) // 4
+    middle = ordered[cut : len(ordered) - cut]
+    return math.fsum(middle) / len(middle)
+
+
+def summarize(samples: Sequence[float], *, warmup_runs: int, origin: str, contention: float = 0.0) -> Latency:
+    """A latency from timed runs.
+
+    Args:
+        samples: Seconds by run.
+        warmup_runs: Runs that came before.
+        origin: How they were obtained.
+        contention: Share of the needed cores that other processes took; widens the interval.
+    """
+    middle = median(samples)
+    low = min(quantile(samples, 0.05), middle * (1 - LEAST_HALF_WIDTH))
+    high = max(quantile(samples, 0.95), middle * (1 + LEAST_HALF_WIDTH))
+    return Latency(
+        median_s=middle,
+        p10_s=quantile(samples, 0.1),
+        p90_s=quantile(samples, 0.9),
+        min_s=min(samples),
+        low_s=low / (1 + contention),
+        high_s=high * (1 + contention),
+        runs=len(samples),
+        warmup_runs=warmup_runs,
+        origin=origin,
+    )
+
+
+def is_steady(samples: Sequence[float], *, window: int = 3, tolerance: float = 0.05) -> bool:
+    """Whether the last runs are no faster than those before them, so that warm-up is over."""
+    if len(samples) < 2 * window:
+        return False
+    last, before = samples[-window:], samples[-2 * window : -window]
+    return median(last) >= median(before) * (1 - tolerance)

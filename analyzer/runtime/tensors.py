@@ -1,0 +1,211 @@
+"""Tensors on disk and in ONNX Runtime: every element type survives, those that NumPy does not know as well.
+
+The file is an ordinary ``.npz``. An array of a type that NumPy lacks (bfloat16, the float8 and int4 families)
+is stored as unsigned integers of its width, and the entry ``__types__`` (JSON) says which tensor is what. A
+sequence is stored as ``name[0]``, ``name[1]``, ..., its length is in ``__types__`` as well.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analyzer.errors import InputError
+from analyzer.graph import DTYPES, DTYPES_BY_NUMBER
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+    Value = Array | list[Array]
+
+_TYPES = "__types__"
+# ONNX's names of types that NumPy lacks, with the name under which ml_dtypes has them.
+_EXTENDED = {
+    "bfloat16": "bfloat16",
+    "float8e4m3fn": "float8_e4m3fn",
+    "float8e4m3fnuz": "float8_e4m3fnuz",
+    "float8e5m2": "float8_e5m2",
+    "float8e5m2fnuz": "float8_e5m2fnuz",
+    "float8e8m0": "float8_e8m0fnu",
+    "float4e2m1": "float4_e2m1fn",
+    "uint4": "uint4",
+    "int4": "int4",
+    "uint2": "uint2",
+    "int2": "int2",
+}
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Value], *, types: Mapping[str, str] | None = None) -> None:
+    """Write tensors so that ``load_tensors`` gives them back with their types.
+
+    Args:
+        path: The file to write; ``.npz``.
+        tensors: Arrays by name (lists of arrays for sequences).
+        types: ONNX type names of arrays that hold raw bits (``{"x": "bfloat16"}`` for an array of uint16).
+    """
+    import zipfile
+
+    import numpy as np
+
+    arrays: dict[str, Array] = {}
+    notes: dict[str, Any] = {}
+    for name, value in tensors.items():
+        if isinstance(value, list):
+            notes[name] = len(value)
+            parts = {f"{name}[{index}]": item for index, item in enumerate(value)}
+        else:
+            parts = {name: value}
+        for key, array in parts.items():
+            arrays[key], kind = _to_bits(array)
+            kind = (types or {}).get(key) or kind
+            if kind is not None:
+                notes[key] = kind
+    arrays[_TYPES] = np.array(json.dumps(notes))
+    with zipfile.ZipFile(path, "w") as archive:  # numpy.savez would refuse a tensor called "file"
+        for key, array in arrays.items():
+            with archive.open(f"{key}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, array, allow_pickle=False)
+
+
+def load_tensors(path: Path) -> dict[str, Value]:
+    """Tensors by name, as written by ``save_tensors`` or by ``numpy.savez``.
+
+    Raises:
+        InputError: The file is missing or damaged.
+    """
+    import zipfile
+
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {key: stored[key] for key in stored.files}
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        message = f"the tensors in {path} cannot be read: {error}"
+        raise InputError(message, hint="write them again with numpy.savez") from None
+    notes = json.loads(str(arrays.pop(_TYPES))) if _TYPES in arrays else {}
+    return _restore(arrays, notes)
+
+
+def _restore(arrays: Mapping[str, Array], notes: Mapping[str, Any]) -> dict[str, Value]:
+    typed = {name: _from_bits(array, notes.get(name)) for name, array in arrays.items()}
+    lengths = {name: length for name, length in notes.items() if isinstance(length, int)}
+    for name, length in lengths.items():
+        typed[name] = [typed.pop(f"{name}[{index}]") for index in range(length)]  # type: ignore[assignment,misc]
+    return dict(typed)
+
+
+def _to_bits(array: Array) -> tuple[Array, str | None]:
+    import numpy as np
+
+    name = onnx_type(array)
+    if name in _EXTENDED:
+        return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}"), name
+    if array.dtype == object:
+        return array.astype(np.str_), "string"
+    return array, None
+
+
+def _from_bits(array: Array, kind: object) -> Array:
+    import ml_dtypes
+    import numpy as np
+
+    if isinstance(kind, str) and kind in _EXTENDED and array.dtype.kind == "u":
+        return array.view(np.dtype(getattr(ml_dtypes, _EXTENDED[kind])))
+    return array.astype(object) if array.dtype.kind in "US" else array
+
+
+def onnx_type(array: Array) -> str:
+    """ONNX's name of an array's element type."""
+    if array.dtype.kind in "OUS":
+        return "string"
+    name = array.dtype.name
+    return next((onnx for onnx, extended in _EXTENDED.items() if extended == name), name)
+
+
+def to_ortvalue(array: Array) -> Any:
+    """An array as an ``OrtValue`` in the host's memory."""
+    import numpy as np
+    import onnxruntime as ort
+
+    name = onnx_type(array)
+    array = np.ascontiguousarray(array)
+    if name in _EXTENDED:
+        bits = array.view(f"u{array.dtype.itemsize}")
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, DTYPES[name].onnx)
+    return ort.OrtValue.ortvalue_from_numpy(array)
+
+
+def from_ortvalue(value: Any) -> Value:
+    """What an ``OrtValue`` in the host's memory holds, copied."""
+    import ctypes
+
+    import ml_dtypes
+    import numpy as np
+
+    if value.is_tensor_sequence():
+        return list(value.numpy())
+    name = DTYPES_BY_NUMBER[value.element_type()].name
+    if name not in _EXTENDED:
+        return np.array(value.numpy())
+    raw = (ctypes.c_char * value.tensor_size_in_bytes()).from_address(value.data_ptr())
+    kind = np.dtype(getattr(ml_dtypes, _EXTENDED[name]))
+    return np.frombuffer(bytes(raw), dtype=kind).reshape(value.shape())
+
+
+def is_plain(array: object) -> bool:
+    """Whether NumPy itself knows the type, so that ``session.run`` takes it."""
+    import numpy as np
+
+    return isinstance(array, np.ndarray) and onnx_type(array) not in _EXTENDED
+
+
+def make_feeds(inputs: Sequence[Any], *, seed: int = 0) -> tuple[dict[str, Array], tuple[str, ...]]:
+    """Inputs for a session: normal floats, integers 0 and 1, open dimensions 1.
+
+    Args:
+        inputs: ``session.get_inputs()``.
+        seed: Of the generator; the same seed gives the same inputs.
+
+    Returns:
+        The arrays by name, and what had to be assumed.
+
+    Raises:
+        InputError: An input is no tensor.
+    """
+    import numpy as np
+
+    generator = np.random.default_rng(seed)
+    feeds: dict[str, Array] = {}
+    assumed: list[str] = []
+    for item in inputs:
+        if not item.type.startswith("tensor("):
+            message = f"input {item.name} is {item.type}: only tensors can be made up"
+            raise InputError(message, hint="give an example with --input or example_inputs(batch)")
+        shape = tuple(size if isinstance(size, int) else 1 for size in item.shape)
+        assumed += [
+            f"dimension {size!r} of input {item.name} taken as 1"
+            for size in item.shape
+            if isinstance(size, str)
+        ]
+        feeds[item.name] = made_up(item.type[7:-1], shape, generator)
+    return feeds, tuple(assumed)
+
+
+def made_up(kind: str, shape: tuple[int, ...], generator: Any) -> Array:
+    """An array of ONNX Runtime's type name (``float``, ``float16``, ``int64``, ...)."""
+    import ml_dtypes
+    import numpy as np
+
+    kind = {"float": "float32", "double": "float64"}.get(kind, kind)
+    if kind == "string":
+        return np.full(shape, "a", dtype=object)
+    if kind == "bool":
+        return np.ones(shape, dtype=bool)
+    dtype = np.dtype(getattr(ml_dtypes, _EXTENDED[kind])) if kind in _EXTENDED else np.dtype(kind)
+    if dtype.kind in "iu":
+        return np.asarray(generator.integers(0, 2, size=shape).astype(dtype))
+    return np.asarray(generator.standard_normal(shape).astype(dtype))
