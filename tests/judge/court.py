@@ -1,0 +1,104 @@
+"""The judge: asks the real CUDA provider, loaded with stand-in libraries in a child process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+WORKER = Path(__file__).with_name("worker.py")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """What ONNX Runtime does with one model.
+
+    Attributes:
+        assigned: Provider (``cuda``, ``cpu``) by node name, before the provider's own fusions.
+        copies: Type (``MemcpyFromHost``, ``MemcpyToHost``), input and output of every inserted copy.
+        error: Why no session can be made; empty where there is one.
+    """
+
+    assigned: dict[str, str]
+    copies: tuple[tuple[str, str, str], ...]
+    error: str = ""
+
+    @property
+    def tensors_copied(self) -> frozenset[tuple[str, str]]:
+        """Direction and tensor of every copy, under the tensor's name in the original graph."""
+        found = set()
+        for op_type, source, target in self.copies:
+            tensor = min(source, target, key=len)
+            found.add(("to_gpu" if op_type == "MemcpyFromHost" else "to_cpu", tensor))
+        return frozenset(found)
+
+
+class Judge:
+    """A child process with the stand-in libraries in ``folder``; started afresh when a model kills it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Judge:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the child process."""
+        if self._process is not None:
+            self._process.communicate()
+            self._process = None
+
+    def rule(self, model: Any, *, level: int = 3, session: str = "cuda", keep: Path | None = None) -> Ruling:
+        """Asks about a ``ModelProto`` or the path of a model file; ``keep`` receives the optimised graph."""
+        path = model
+        if not isinstance(model, (str, Path)):
+            path = self.folder / "model.onnx"
+            path.write_bytes(model.SerializeToString())
+        request = {
+            "path": str(path),
+            "optimized": str(keep or self.folder / "optimized.onnx"),
+            "level": level,
+            "session": session,
+            "keep": keep is not None,
+        }
+        answer = self._ask(request)
+        return Ruling(
+            assigned=answer.get("assigned", {}),
+            copies=tuple(tuple(copy) for copy in answer.get("copies", ())),
+            error=answer.get("error", ""),
+        )
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        process = self._process = self._process or self._start()
+        if process.stdin is None or process.stdout is None:
+            raise RuntimeError("no pipes")
+        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        if not line:
+            self.close()
+            return {"error": "died"}
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _start(self) -> subprocess.Popen[str]:
+        environment = {**os.environ, "LD_LIBRARY_PATH": str(self.folder), "CUDA_VISIBLE_DEVICES": "0"}
+        return subprocess.Popen(
+            [sys.executable, str(WORKER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+        )

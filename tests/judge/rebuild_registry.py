@@ -1,0 +1,196 @@
+"""Rebuilds the kernel registry that the analyzer carries, from the installed onnxruntime-gpu wheel.
+
+Run ``python tests/judge/rebuild_registry.py [OUTPUT]`` on Linux with gcc; no GPU is needed. Kernels and schemas
+come from ONNX Runtime's own listing, the memory that a CUDA kernel wants its arguments in from graphs in
+which every argument comes from and goes to a CPU-only operator: no copy means host memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import court
+import standins
+
+READER = Path(__file__).with_name("registry_reader.py")
+DATA = Path(__file__).parents[2] / "analyzer" / "runtime" / "data"
+DOMAINS = {"": "ai.onnx"}
+OPTION = {"Single": "", "Optional": "?", "Variadic": "*"}
+# A case is probed at each: a kernel may stop at an older one; the CPU-only operator takes tensors from 18 on.
+PROBE_OPSETS = (23, 21, 18)
+OPEN_END = 2147483647
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """ONNX Runtime's own listing of kernels and schemas."""
+    standins.build(folder, providers=("cuda", "tensorrt"))
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(folder)}
+    answer = subprocess.run(
+        [sys.executable, READER], env=environment, check=True, capture_output=True, text=True
+    )
+    listing: dict[str, Any] = json.loads(answer.stdout)
+    return listing
+
+
+def compact(listing: dict[str, Any], host: dict[str, Any], newest_opset: int) -> dict[str, Any]:
+    """The registry as the analyzer reads it: every list of types once, every schema once."""
+    types: dict[str, int] = {}
+    kernels: dict[str, Any] = {}
+    for provider, domain, name, (start, end), constraints in listing["kernels"]:
+        provider = provider.removesuffix("ExecutionProvider").lower()
+        if provider not in ("cpu", "cuda"):
+            continue
+        refs = {
+            key: types.setdefault(" ".join(sorted(map(_stripped, allowed))), len(types))
+            for key, allowed in sorted(constraints.items())
+        }
+        entries = (
+            kernels.setdefault(provider, {}).setdefault(DOMAINS.get(domain, domain), {}).setdefault(name, [])
+        )
+        entry = [start, None if end == OPEN_END else end, refs]
+        if entry not in entries:
+            entries.append(entry)
+    schemas: dict[str, Any] = {}
+    for domain, name, since, *parameters in sorted(listing["schemas"], key=lambda row: row[:3]):
+        versions = schemas.setdefault(DOMAINS.get(domain, domain), {}).setdefault(name, [])
+        signature = [[f"{p}:{_stripped(t)}{OPTION[o]}" for p, t, o in side] for side in parameters]
+        known = next((row[1:] for row in reversed(versions) if len(row) > 1), None)
+        versions.append([since] if signature == known else [since, *signature])
+    return {
+        "version": listing["version"],
+        "source": f"onnxruntime-gpu {listing['version']}: its own listing of kernels and schemas",
+        "newest_opset": newest_opset,
+        "types": list(types),
+        "kernels": {provider: _sorted(domains) for provider, domains in kernels.items()},
+        "schemas": schemas,
+        "host_memory": host,
+        "functions": functions(),
+    }
+
+
+def _stripped(type_string: str) -> str:
+    inner = type_string.removeprefix("tensor(")
+    return inner.removesuffix(")") if inner != type_string else type_string
+
+
+def _sorted(domains: dict[str, Any]) -> dict[str, Any]:
+    return {
+        domain: {name: sorted(entries, key=lambda e: (e[0], str(e))) for name, entries in sorted(names.items())}
+        for domain, names in domains.items()
+    }
+
+
+def functions() -> dict[str, list[int]]:
+    """Versions of each default operator that ONNX defines by other operators, up to what ONNX Runtime reads."""
+    found: dict[str, list[int]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain == "" and (schema.has_function or schema.has_context_dependent_function):
+            found.setdefault(schema.name, []).append(schema.since_version)
+    return {name: sorted(versions) for name, versions in sorted(found.items())}
+
+
+def host_memory(folder: Path) -> dict[str, Any]:
+    """Which arguments each CUDA kernel of the default domain wants in host memory, by operator."""
+    found: dict[str, dict[str, dict[int, bool]]] = {}
+    standins.build(folder)
+    with court.Judge(folder) as judge:
+        for node, model in probes():
+            ruling = judge.rule(model, level=0)
+            if ruling.error or ruling.assigned.get("probed") != "cuda":
+                continue
+            moved = {tensor for pair in ruling.copies for tensor in pair[1:]}
+            sides = found.setdefault(node.op_type, {"in": {}, "out": {}})
+            for side, names, prefix in (("in", node.input, "from_cpu_"), ("out", node.output, "")):
+                for index, name in enumerate(names):
+                    if name and (
+                        side == "out" or prefix + name in {o for n in model.graph.node for o in n.output}
+                    ):
+                        sides[side][index] = sides[side].get(index, True) and prefix + name not in moved
+    rows = {
+        name: {side: sorted(i for i, host in of.items() if host) for side, of in sides.items()}
+        for name, sides in sorted(found.items())
+    }
+    return {name: row for name, row in rows.items() if row["in"] or row["out"]}
+
+
+def newest_opset(folder: Path) -> int:
+    """Newest opset of the default domain that ONNX Runtime reads, found by trying."""
+    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
+    other = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "probe", [value], [other])
+    with court.Judge(folder) as judge:
+        for opset in range(onnx.defs.onnx_opset_version(), 7, -1):
+            imports = [onnx.helper.make_opsetid("", opset)]
+            if not judge.rule(onnx.helper.make_model(graph, opset_imports=imports, ir_version=10)).error:
+                return opset
+    raise RuntimeError("ONNX Runtime reads no opset at all")
+
+
+def probes() -> Iterator[tuple[onnx.NodeProto, onnx.ModelProto]]:
+    """One model per single-node case and opset: every argument passes a CPU-only operator."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import onnx.backend.test.loader as loader
+
+        cases = loader.load_model_tests(kind="node")
+    for case in cases:
+        if len(case.model.graph.node) == 1:
+            yield from (_probe(case.model, opset) for opset in PROBE_OPSETS)
+
+
+def _probe(original: onnx.ModelProto, opset: int) -> tuple[onnx.NodeProto, onnx.ModelProto]:
+    model = onnx.ModelProto()
+    model.CopyFrom(original)
+    model.ir_version = 10
+    for entry in model.opset_import:
+        entry.version = entry.version if entry.domain else opset
+    node = model.graph.node[0]
+    node.name = "probed"
+    seen = dict.fromkeys(name for name in node.input if name)
+    before = [onnx.helper.make_node("OptionalGetElement", [name], [f"from_cpu_{name}"]) for name in seen]
+    after = [
+        onnx.helper.make_node("OptionalGetElement", [name], [f"to_cpu_{name}"]) for name in node.output if name
+    ]
+    names = list(node.input)
+    node.ClearField("input")
+    node.input.extend(f"from_cpu_{name}" if name else "" for name in names)
+    nodes = [*before, node, *after]
+    outputs = [onnx.helper.make_empty_tensor_value_info(o.output[0]) for o in after]
+    for value, output in zip(model.graph.output, outputs, strict=False):
+        output.type.CopyFrom(value.type)
+    made = onnx.helper.make_graph(
+        nodes, "probe", list(model.graph.input), outputs, list(model.graph.initializer)
+    )
+    model.graph.CopyFrom(made)
+    plain = onnx.NodeProto()
+    plain.CopyFrom(node)
+    plain.ClearField("input")
+    plain.input.extend(names)
+    return plain, model
+
+
+def main() -> None:
+    """Writes the registry of the installed version."""
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
+        host = host_memory(Path(two))
+        registry = compact(read(Path(one)), host, newest_opset(Path(two)))
+    default = DATA / f"ort_kernels_{registry['version']}.json"
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else default
+    target.write_text(json.dumps(registry, separators=(",", ":")) + "\n")
+    print(f"{target}: {target.stat().st_size} bytes", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
