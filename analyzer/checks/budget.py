@@ -1,0 +1,288 @@
+"""A6xx: budgets of ``[tool.analyzer.check]`` and rises above the baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from analyzer.analysis import Analysis, OperatorResult, PlanResult
+from analyzer.checks.match import match
+from analyzer.checks.placement import COPIES, inside
+from analyzer.checks.rule import Found, Subject, rule
+from analyzer.checks.words import called, forced_to_cpu, listed, moved, operators, plural, target_plan, total
+from analyzer.errors import UsageError
+from analyzer.units import byte_count, flop_count, seconds
+
+_NAMES = {"cpu": "CPU plan", "gpu": "CUDA session", "hybrid": "best plan"}
+
+
+@rule("A601", "over-latency-budget", "error")
+def over_latency(subject: Subject) -> Iterator[Found]:
+    """The latency is above `max-latency`.
+
+    What:
+        The plan's latency, host to host, is above the budget. Where only its 90 % interval reaches above
+        the budget, the finding is a warning: the prediction cannot tell.
+
+    Why:
+        You set this limit.
+
+    Fix:
+        The other findings name what costs time. Otherwise a smaller batch, a faster device, or another
+        budget.
+
+    Example:
+        [tool.analyzer.check]
+        max-latency = "20ms"                 # the plan of the target device
+        max-latency = { gpu = "20ms", cpu = "200ms" }
+    """
+    analysis = subject.analysis
+    for name, limit in subject.settings.max_latency_s.items():
+        plan = analysis.plan(name or target_plan(analysis))
+        if plan is None:
+            raise UsageError(
+                f"max-latency.{name}: this analysis has no plan {name!r}",
+                hint=f"it has {', '.join(other.name for other in analysis.plans)}; choose a GPU with --gpu",
+            )
+        if plan.high_s > limit:
+            yield _over(plan, limit, analysis)
+
+
+def _over(plan: PlanResult, limit: float, analysis: Analysis) -> Found:
+    certain = plan.low_s > limit
+    verb = "is above" if plan.latency_s > limit else "may be above"
+    slowest = max(analysis.operators, key=lambda op: _time(op, plan.name) or 0.0, default=None)
+    return Found(
+        operator=slowest,
+        message=f"the latency of the {_NAMES[plan.name]} {verb} max-latency {seconds(limit)}: "
+        f"{seconds(plan.latency_s)} ({seconds(plan.low_s)} to {seconds(plan.high_s)}, {plan.origin})"
+        + (f"; {called(slowest)} takes longest" if slowest is not None else ""),
+        fix="see the other findings; or use a smaller batch, a faster device (--gpu) or a higher max-latency",
+        seconds=max(plan.latency_s - limit, 0.0),
+        certain=certain,
+    )
+
+
+@rule("A602", "over-cpu-operator-budget", "error")
+def over_cpu_operators(subject: Subject) -> Iterator[Found]:
+    """More operators are forced to the CPU than `max-cpu-operators`.
+
+    What:
+        Counts the operators that ONNX Runtime's CUDA session has to run on the CPU (A101). Shape
+        arithmetic, which it keeps there on purpose, does not count; operators that `ignore` sets aside do.
+
+    Why:
+        You set this limit. With `ignore = ["A101"]` it is the way to allow what is there and no more.
+
+    Fix:
+        See A101 for each operator, or raise the budget.
+
+    Example:
+        [tool.analyzer.check]
+        max-cpu-operators = 2
+    """
+    limit = subject.settings.max_cpu_operators
+    found = [op for op in subject.analysis.operators if forced_to_cpu(op)]
+    if limit is not None and len(found) > limit:
+        yield Found(
+            operator=found[0],
+            message=f"{operators(len(found), 'CPU')} where max-cpu-operators allows {limit}: "
+            f"{listed([called(op) for op in found])}",
+            fix="bring them to the GPU (see A101), or raise max-cpu-operators",
+            seconds=total(op.cpu.time_s for op in found),
+            bytes=moved(found),
+        )
+
+
+@rule("A603", "over-copy-budget", "error")
+def over_copies(subject: Subject) -> Iterator[Found]:
+    """There are more copies inside the graph than `max-copies`.
+
+    What:
+        Counts every copy between CPU and GPU that ONNX Runtime inserts inside the graph, also those of
+        shape values (A103). Copies of the model's inputs and outputs do not count.
+
+    Why:
+        You set this limit.
+
+    Fix:
+        See A102, or raise the budget.
+
+    Example:
+        [tool.analyzer.check]
+        max-copies = 0
+    """
+    limit, items = subject.settings.max_copies, inside(subject.analysis)
+    if limit is not None and len(items) > limit:
+        yield Found(
+            message=f"{plural(len(items), 'copy')} inside the graph where max-copies allows {limit}: "
+            f"{listed([f'{item.tensor} {COPIES[item.direction]}' for item in items])}",
+            fix="bring the CPU's operators to the GPU (see A102), or raise max-copies",
+            seconds=sum(item.time_s for item in items),
+            bytes=sum(item.bytes for item in items),
+        )
+
+
+@rule("A611", "slower-than-baseline", "error")
+def slower(subject: Subject) -> Iterator[Found]:
+    """The latency rose above the baseline's.
+
+    What:
+        The target device's plan takes longer than in the baseline, by more than `tolerance`. Two
+        predictions for the same devices share their error, so any such rise is certain; a measured one is
+        certain where the two intervals are apart.
+
+    Why:
+        A change of the model made every inference slower.
+
+    Fix:
+        The message names the operators that rose most. If the rise is meant: `analyze check ...
+        --update-baseline`.
+
+    Example:
+        [tool.analyzer.check]
+        baseline = "analyzer-baseline.json"
+        tolerance = "2%"
+    """
+    base, name = subject.baseline, target_plan(subject.analysis)
+    before = base.plan(name) if base is not None else None
+    after = subject.analysis.plan(name)
+    if before is None or after is None or not _rose(before.latency_s, after.latency_s, subject):
+        return
+    certain = {before.origin, after.origin} == {"predicted"} or after.low_s > before.high_s
+    yield _rise(
+        subject,
+        f"the latency of the {_NAMES[name]} rose from {seconds(before.latency_s)} "
+        f"to {seconds(after.latency_s)}",
+        lambda op: _time(op, name),
+        time=after.latency_s - before.latency_s,
+        certain=certain,
+    )
+
+
+@rule("A612", "more-bytes-than-baseline", "error")
+def more_bytes(subject: Subject) -> Iterator[Found]:
+    """The model moves more bytes than the baseline.
+
+    What:
+        The bytes that all operators read and write rose by more than `tolerance`. They follow from shapes
+        and types alone, so the rise is exact.
+
+    Why:
+        Most operators are memory-bound: more bytes are more time on every device.
+
+    Fix:
+        The message names the operators that rose most. If the rise is meant: `analyze check ...
+        --update-baseline`.
+
+    Example:
+        A `.contiguous()`, a lost fusion, or a float32 constant that widens a float16 chain.
+    """
+    base, now = subject.baseline, subject.analysis.totals
+    if base is None:
+        return
+    before, after = base.totals.bytes_read + base.totals.bytes_written, now.bytes_read + now.bytes_written
+    if _rose(before, after, subject):
+        text = f"the bytes moved rose from {byte_count(before)} to {byte_count(after)}"
+        yield _rise(subject, text, lambda op: moved([op]), nbytes=after - before)
+
+
+@rule("A613", "more-flops-than-baseline", "error")
+def more_flops(subject: Subject) -> Iterator[Found]:
+    """The model computes more than the baseline.
+
+    What:
+        The FLOPs of all operators rose by more than `tolerance`. They follow from shapes alone, so the rise
+        is exact.
+
+    Why:
+        More work for the same answer, unless the model grew on purpose.
+
+    Fix:
+        The message names the operators that rose most. If the rise is meant: `analyze check ...
+        --update-baseline`.
+
+    Example:
+        A hidden size of 3072 that became 4096.
+    """
+    base, after = subject.baseline, subject.analysis.totals.flops
+    if base is not None and _rose(base.totals.flops, after, subject):
+        text = f"the FLOPs rose from {flop_count(base.totals.flops)} to {flop_count(after)}"
+        yield _rise(subject, text, lambda op: op.flops)
+
+
+@rule("A614", "more-copies-than-baseline", "error")
+def more_copies(subject: Subject) -> Iterator[Found]:
+    """There are more copies inside the graph than in the baseline.
+
+    What:
+        ONNX Runtime inserts more copies between CPU and GPU inside the graph than for the baseline, or
+        copies more bytes. `tolerance` applies to the bytes.
+
+    Why:
+        A changed operator or opset lost its CUDA kernel.
+
+    Fix:
+        See A101 and A102. If the rise is meant: `analyze check ... --update-baseline`.
+
+    Example:
+        The exporter's new default opset takes MaxPool's CUDA kernel away: no copy became two.
+    """
+    if subject.baseline is None:
+        return
+    before, after = inside(subject.baseline), inside(subject.analysis)
+    old, new = sum(item.bytes for item in before), sum(item.bytes for item in after)
+    if len(after) > len(before) or _rose(old, new, subject):
+        added = [item for item in after if item.tensor not in {other.tensor for other in before}]
+        yield Found(
+            message=f"copies inside the graph rose from {len(before)} ({byte_count(old)}) to {len(after)} "
+            f"({byte_count(new)})"
+            + (f": {listed([f'{item.tensor} {COPIES[item.direction]}' for item in added])}" if added else ""),
+            fix="see A101 and A102; if it is meant, write the baseline anew with --update-baseline",
+            seconds=sum(item.time_s for item in after) - sum(item.time_s for item in before),
+            bytes=new - old,
+        )
+
+
+def _rose(before: float, after: float, subject: Subject) -> bool:
+    # A part in a million guards against the last digit of a sum of floats.
+    return after > before * (1 + max(subject.settings.tolerance, 1e-6))
+
+
+def _rise(
+    subject: Subject,
+    text: str,
+    figure: Callable[[OperatorResult], float | None],
+    *,
+    time: float | None = None,
+    nbytes: int | None = None,
+    certain: bool = True,
+) -> Found:
+    """A rise of the model, with the operators that rose most."""
+    most = _risers(subject, figure)
+    names = f"; most by {listed([called(op) for op in most])}" if most else ""
+    return Found(
+        operator=most[0] if most else None,
+        message=text + names,
+        fix="undo it, or write the baseline anew with --update-baseline if it is meant",
+        seconds=time,
+        bytes=nbytes,
+        certain=certain,
+    )
+
+
+def _risers(subject: Subject, figure: Callable[[OperatorResult], float | None]) -> list[OperatorResult]:
+    if subject.baseline is None:
+        return []
+    matched = match(subject.baseline, subject.analysis)
+    rises = [((figure(now) or 0) - (figure(old) or 0), now) for old, now in matched.pairs]
+    rises += [(figure(now) or 0, now) for now in matched.new]
+    rising = sorted((pair for pair in rises if pair[0] > 0), key=lambda pair: (-pair[0], pair[1].index))
+    return [operator for _, operator in rising]
+
+
+def _time(operator: OperatorResult, plan: str) -> float | None:
+    if plan == "gpu":
+        return None if operator.gpu is None else operator.gpu.time_s
+    if plan == "hybrid" and operator.placement == "gpu" and operator.gpu is not None:
+        return operator.gpu.time_s
+    return operator.cpu.time_s

@@ -1,0 +1,76 @@
+"""A7xx: what cannot be loaded, and answers that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from analyzer.checks.rule import Found, Subject, rule
+from analyzer.units import digits
+
+# ONNX Runtime 1.31.1 refuses a model of a newer opset (tried with its release wheel).
+LAST_OPSET = 26
+
+
+@rule("A701", "opset-too-new", "error")
+def opset_too_new(subject: Subject) -> Iterator[Found]:
+    """ONNX Runtime refuses the model's opset.
+
+    What:
+        The model is written for an opset that ONNX Runtime 1.31 does not load. It is counted and predicted
+        all the same.
+
+    Why:
+        Opsets appear with ONNX; the runtime follows later.
+
+    Fix:
+        Export or convert with `--opset`: 20 or 21 for convolution networks, 23 for transformers.
+
+    Example:
+        `onnx.helper.make_model` writes the newest opset that the installed onnx knows.
+    """
+    if subject.analysis.model.opset > LAST_OPSET:
+        yield Found(
+            message=f"ONNX Runtime 1.31 loads opsets up to {LAST_OPSET}; this model is opset "
+            f"{subject.analysis.model.opset}",
+            fix="export or convert to an older opset (--opset 21)",
+        )
+
+
+@rule("A702", "answers-differ", "error")
+def answers_differ(subject: Subject) -> Iterator[Found]:
+    """Two ways to run the model give different answers.
+
+    What:
+        The same input was run through PyTorch and ONNX Runtime, or on CPU and GPU, and an output differs by
+        more than its type's rounding explains. Only a check that runs the model (`--run`) can find it.
+
+    Why:
+        A fast wrong answer is no answer.
+
+    Fix:
+        Look for control flow that the export fixed, for random or uninitialised values, or for a reduced
+        precision (TF32, float16) that the model does not bear; `--precision fp32` turns TF32 off.
+
+    Example:
+        A model in training mode: dropout makes every run differ.
+    """
+    for row in _disagreements(subject.analysis.environment.measurement):
+        largest, relative = row.get("max_abs_error"), row.get("max_rel_error")
+        errors = [
+            f"{digits(value)} {word}"
+            for value, word in ((largest, "absolute"), (relative, "relative"))
+            if isinstance(value, int | float)
+        ]
+        yield Found(
+            message=f"output {row.get('output', '')!r} differs between {row.get('between', 'two runs')}"
+            + (f": {' and '.join(errors)} error at most" if errors else ""),
+            fix="look for fixed control flow, random values or reduced precision; try --precision fp32",
+        )
+
+
+def _disagreements(measurement: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    rows = measurement.get("agreement", ())
+    for row in rows if isinstance(rows, list | tuple) else ():
+        if isinstance(row, Mapping) and row.get("agrees") is False:
+            yield row

@@ -1,0 +1,69 @@
+"""A4xx: whether the model fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analyzer.checks.rule import Found, Subject, rule
+from analyzer.units import byte_count, share
+
+# Above this share of the GPU's memory the CUDA context and the libraries' workspaces may tip the balance.
+TIGHT = 0.9
+
+
+@rule("A401", "does-not-fit", "error")
+def does_not_fit(subject: Subject) -> Iterator[Found]:
+    """The model does not fit the GPU's memory.
+
+    What:
+        Weights and the largest set of live activations together exceed the memory of the target GPU.
+
+    Why:
+        The session ends with an out-of-memory error, or never starts.
+
+    Fix:
+        A smaller batch, a narrower type (`--precision fp16`), a GPU with more memory, or several GPUs.
+
+    Example:
+        A model of 7 billion float32 parameters holds 28 GB of weights alone; an L4 has 24 GB.
+    """
+    plan, gpu = subject.analysis.plan("gpu"), subject.analysis.devices.gpu
+    if plan is None or gpu is None or plan.fits:
+        return
+    largest = subject.analysis.verdict.largest_batch
+    smaller = f"use a batch of at most {largest}" if largest else "use a smaller batch"
+    yield Found(
+        message=f"the model needs {byte_count(plan.memory_bytes)}, "
+        f"and {gpu.name} has {byte_count(gpu.memory_bytes)}",
+        fix=f"{smaller}, a narrower type, or a GPU with more memory",
+        bytes=plan.memory_bytes,
+    )
+
+
+@rule("A402", "barely-fits", "warning")
+def barely_fits(subject: Subject) -> Iterator[Found]:
+    """The model takes nearly all of the GPU's memory.
+
+    What:
+        Weights and live activations take over 90 % of the target GPU's memory.
+
+    Why:
+        The CUDA context and the workspaces of cuDNN and cuBLAS come on top and are not in the figure.
+
+    Fix:
+        A smaller batch, a narrower type, or a GPU with more memory.
+
+    Example:
+        23 GB of weights and activations on a GPU with 24 GB.
+    """
+    plan, gpu = subject.analysis.plan("gpu"), subject.analysis.devices.gpu
+    if plan is None or gpu is None or not plan.fits or plan.memory_bytes is None or not gpu.memory_bytes:
+        return
+    if plan.memory_bytes > TIGHT * gpu.memory_bytes:
+        used = share(plan.memory_bytes / gpu.memory_bytes)
+        yield Found(
+            message=f"the model needs {byte_count(plan.memory_bytes)}, {used} of what {gpu.name} has "
+            f"({byte_count(gpu.memory_bytes)}), before CUDA's own memory",
+            fix="use a smaller batch, a narrower type, or a GPU with more memory",
+            bytes=plan.memory_bytes,
+        )

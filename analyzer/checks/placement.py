@@ -1,0 +1,218 @@
+"""A1xx: what ONNX Runtime's CUDA session runs on the CPU, and the copies this costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from analyzer.analysis import Analysis, OperatorResult, TransferItem
+from analyzer.checks.rule import Found, Subject, rule
+from analyzer.checks.words import called, forced_to_cpu, listed, moved, plural, total, whole
+from analyzer.units import byte_count, seconds
+
+_WHY = {
+    "no-cuda-kernel": "ONNX Runtime has no CUDA kernel for it at any opset",
+    "no-kernel-for-opset": "ONNX Runtime has no CUDA kernel for it at opset {opset}",
+    "no-kernel-for-type": "ONNX Runtime has no CUDA kernel for it with {types}",
+    "capability": "ONNX Runtime's CUDA kernel refuses these attributes",
+}
+_FIX = {
+    "no-cuda-kernel": "write it with operators that have a CUDA kernel, or move it to the model's start or end",
+    "no-kernel-for-opset": "export at an opset at which it has a CUDA kernel (--opset)",
+    "no-kernel-for-type": "cast its inputs to a type that has a CUDA kernel (float32 nearly always has one)",
+    "capability": "change the attributes that the kernel refuses, or write it with other operators",
+}
+COPIES = {"to_cpu": "to the CPU", "to_gpu": "to the GPU"}
+
+
+@rule("A101", "no-cuda-kernel", "error")
+def no_cuda_kernel(subject: Subject) -> Iterator[Found]:
+    """An operator has no CUDA kernel and runs on the CPU.
+
+    What:
+        In a session with the CUDA and CPU providers ONNX Runtime silently runs this operator on the CPU:
+        its registry holds no CUDA kernel for the operator at this opset version and element type.
+
+    Why:
+        A kernel that is registered up to an older schema does not cover a newer one, so a newer opset can
+        lose a kernel that an older one had. The GPU waits while the CPU computes, and the data crosses the
+        link both ways (A102).
+
+    Fix:
+        Export at the opset that the finding names (`--opset`), cast to a type that has a kernel, or replace
+        the operator. Where the CPU is where it belongs, set the finding aside with a reason.
+
+    Example:
+        MaxPool has CUDA kernels up to opset 21. `torch.onnx.export(..., opset_version=23)` puts it on the
+        CPU; `analyze check model.py --opset 21` passes.
+
+        [tool.analyzer.check]
+        ignore = [{ code = "A101", operator = "head.topk", reason = "runs once a batch" }]
+    """
+    for operator in subject.analysis.operators:
+        if forced_to_cpu(operator):
+            yield Found(
+                operator=operator,
+                message=_fallback_message(operator, subject.analysis),
+                fix=_fallback_fix(operator),
+                seconds=operator.cpu.time_s,
+                bytes=moved([operator]),
+            )
+
+
+def _fallback_message(operator: OperatorResult, analysis: Analysis) -> str:
+    why = operator.gpu.why if operator.gpu is not None else ""
+    types = listed(list(dict.fromkeys(tensor.dtype for tensor in operator.inputs)))
+    reason = _WHY.get(why, why or "it has no CUDA kernel").format(opset=analysis.model.opset, types=types)
+    took = f" ({seconds(operator.cpu.time_s)} there)" if operator.cpu.time_s is not None else ""
+    return f"{called(operator)} runs on the CPU{took}: {reason}"
+
+
+def _fallback_fix(operator: OperatorResult) -> str:
+    gpu = operator.gpu
+    general = _FIX.get(gpu.why, _FIX["no-cuda-kernel"]) if gpu is not None else ""
+    if gpu is None or not gpu.detail:
+        return general
+    return f"{gpu.detail.rstrip('.')}; {general}"
+
+
+@rule("A102", "copies-inside-graph", "error")
+def copies_inside_graph(subject: Subject) -> Iterator[Found]:
+    """Tensors are copied between the CPU and the GPU inside the graph.
+
+    What:
+        ONNX Runtime inserts a MemcpyToHost or MemcpyFromHost wherever a tensor made on one device is read
+        on the other. The copies of the model's own inputs and outputs are not among these.
+
+    Why:
+        A copy waits for all work before it, crosses the link, and delays all work behind it. It often costs
+        more than the operator that it is for.
+
+    Fix:
+        Mend the operator that runs on the CPU (A101): without it the copies are gone. Where it must stay,
+        gather the CPU's operators at the model's start or end, so that one copy serves all.
+
+    Example:
+        A ResNet-50 at opset 23: the input of MaxPool is copied to the CPU and its output back, on every
+        inference.
+    """
+    analysis = subject.analysis
+    for cause, items in _by_cause(analysis).items():
+        operator = None if cause is None else analysis.operators[cause]
+        if _is_shape_arithmetic(operator):
+            continue
+        around = f" around {called(operator)}" if operator is not None else ""
+        time = total(item.time_s for item in items)
+        nbytes = sum(item.bytes for item in items)
+        each = "; ".join(f"{item.tensor} {COPIES[item.direction]} ({byte_count(item.bytes)})" for item in items)
+        yield Found(
+            operator=operator,
+            message=f"{plural(len(items), 'copy')} between CPU and GPU{around}, "
+            f"{byte_count(nbytes)} in {seconds(time)}: {each}",
+            fix=_copy_fix(operator),
+            seconds=time,
+            bytes=nbytes,
+        )
+
+
+@rule("A103", "copies-of-shapes", "note")
+def copies_of_shapes(subject: Subject) -> Iterator[Found]:
+    """Shape arithmetic that stays on the CPU on purpose still costs a copy.
+
+    What:
+        ONNX Runtime keeps small integer arithmetic (shapes, axes, indices) on the CPU on purpose. That is
+        right and no finding by itself; here its result is also read as data on the GPU and is copied there.
+
+    Why:
+        The tensors are small, so each copy costs its fixed time, some ten microseconds, and no more.
+
+    Fix:
+        Export with fixed dimensions, so that the shapes are constants; otherwise leave it.
+
+    Example:
+        `torch.arange(x.shape[1])` with a symbolic length: the length is computed on the CPU and copied to
+        the GPU.
+    """
+    analysis = subject.analysis
+    causes = {
+        cause: items
+        for cause, items in _by_cause(analysis).items()
+        if cause is not None and _is_shape_arithmetic(analysis.operators[cause])
+    }
+    items = [item for group in causes.values() for item in group]
+    if not items:
+        return
+    time = total(item.time_s for item in items)
+    nbytes = sum(item.bytes for item in items)
+    yield Found(
+        operator=analysis.operators[next(iter(causes))],
+        message=f"{plural(len(items), 'copy')} of shape values between CPU and GPU, {byte_count(nbytes)} in "
+        f"{seconds(time)}: {listed([item.tensor for item in items])}",
+        fix="export with fixed dimensions, so that shapes are constants",
+        seconds=time,
+        bytes=whole(nbytes),
+    )
+
+
+@rule("A104", "no-cuda-session", "error")
+def no_cuda_session(subject: Subject) -> Iterator[Found]:
+    """ONNX Runtime cannot make a CUDA session of this model at all.
+
+    What:
+        Creating the session with the CUDA and CPU providers throws, so nothing runs on the GPU.
+
+    Why:
+        An operator that falls to the CPU needs a CPU kernel. For float16 ONNX Runtime inserts casts; for
+        bfloat16 it does not, and where neither provider has a kernel the session is refused.
+
+    Fix:
+        Use float16 or float32 for the operators that the message names, or an opset at which they have a
+        CUDA kernel.
+
+    Example:
+        A bfloat16 model with a `Clip`, which has no bfloat16 kernel in the CUDA provider.
+    """
+    analysis = subject.analysis
+    if analysis.session_fails and analysis.devices.gpu is not None:
+        causes = [operator for operator in analysis.operators if forced_to_cpu(operator)]
+        yield Found(
+            operator=causes[0] if causes else None,
+            message=f"ONNX Runtime cannot create the CUDA session: {analysis.session_fails}",
+            fix="use float16 or float32 for these operators, or an opset at which they have a CUDA kernel",
+        )
+
+
+def inside(analysis: Analysis) -> tuple[TransferItem, ...]:
+    """The copies inside the graph of ONNX Runtime's CUDA session."""
+    plan = analysis.plan("gpu")
+    return tuple(item for item in plan.transfers.items if item.where == "inside") if plan is not None else ()
+
+
+def _is_shape_arithmetic(operator: OperatorResult | None) -> bool:
+    return operator is not None and operator.gpu is not None and operator.gpu.why == "shape-arithmetic"
+
+
+def _copy_fix(operator: OperatorResult | None) -> str:
+    if operator is None or not forced_to_cpu(operator):
+        return "keep what makes and what reads this tensor on one device"
+    return f"bring {operator.op_type} to the GPU (A101), or move it to the model's start or end"
+
+
+def _by_cause(analysis: Analysis) -> Mapping[int | None, list[TransferItem]]:
+    """The copies by the operator on the CPU's side that they are for, in execution order."""
+    makers = {tensor.name: op.index for op in analysis.operators for tensor in op.outputs}
+    found: dict[int | None, list[TransferItem]] = {}
+    for item in inside(analysis):
+        found.setdefault(_cause(item, analysis, makers), []).append(item)
+    return dict(sorted(found.items(), key=lambda pair: -1 if pair[0] is None else pair[0]))
+
+
+def _cause(item: TransferItem, analysis: Analysis, makers: Mapping[str, int]) -> int | None:
+    """The CPU's operator behind a copy: its maker, its reader, else whatever makes or reads the tensor."""
+    maker = makers.get(item.tensor)
+    if item.direction == "to_gpu" and maker is not None:
+        return maker
+    readers = [op for op in analysis.operators if any(tensor.name == item.tensor for tensor in op.inputs)]
+    on_cpu = [op.index for op in readers if op.gpu is not None and op.gpu.placed_on == "cpu"]
+    forced = [index for index in on_cpu if forced_to_cpu(analysis.operators[index])]
+    candidates = forced or on_cpu or [op.index for op in readers]
+    return candidates[0] if candidates else maker

@@ -1,0 +1,164 @@
+"""A2xx: where the GPU loses time, or loses altogether."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from analyzer.analysis import OperatorResult
+from analyzer.checks.rule import Found, Subject, rule
+from analyzer.checks.words import by_place, called, listed, moved, operators, total
+from analyzer.units import factor, seconds, share
+
+# Launch-bound operators of one place are worth a line from this share of the GPU plan's latency on.
+LAUNCH_SHARE = 0.05
+
+
+@rule("A201", "slower-on-gpu", "warning")
+def slower_on_gpu(subject: Subject) -> Iterator[Found]:
+    """An operator is slower on the GPU than on the CPU, copies counted.
+
+    What:
+        ONNX Runtime's CUDA session runs this operator on the GPU, but the plan with the least time, copies
+        counted, has it on the CPU.
+
+    Why:
+        Little work, or work that does not spread over thousands of threads, ends sooner on the CPU than a
+        kernel is launched. At the model's start or end it needs no extra copy either.
+
+    Fix:
+        Run it before or after the session (as NumPy or PyTorch on the CPU), raise the batch, or leave it:
+        the message says how much time it is.
+
+    Example:
+        Decoding labels with `ArgMax` over ten classes at batch 1: the CPU is done before the GPU begins.
+    """
+    hybrid = subject.analysis.plan("hybrid")
+    if hybrid is None or not any(op.placement == "gpu" for op in subject.analysis.operators):
+        return  # An all-CPU plan is A203's subject: one sentence, not one for each operator.
+    slower = [op for op in subject.analysis.operators if _moves_to_cpu(op)]
+    for group in by_place(slower):
+        first = group[0]
+        gpu_s, cpu_s = total(_gpu_s(op) for op in group), total(op.cpu.time_s for op in group)
+        lost = None if gpu_s is None or cpu_s is None else gpu_s - cpu_s
+        certain = all(_apart(op) for op in group)
+        yield Found(
+            operator=first,
+            message=f"{_named(group)} {_verb(group)} {seconds(gpu_s)} on the GPU and {seconds(cpu_s)} "
+            f"on the CPU; the fastest plan has {_it(group)} on the CPU, copies counted",
+            fix="run it outside the CUDA session, or raise the batch",
+            seconds=lost,
+            bytes=moved(group),
+            severity=None if certain else "note",
+            certain=certain,
+        )
+
+
+@rule("A202", "launch-bound", "note")
+def launch_bound(subject: Subject) -> Iterator[Found]:
+    """Operators take no longer than their kernels take to launch.
+
+    What:
+        On the GPU the time of these operators is the fixed cost of a kernel launch; the work itself is
+        hidden in it. Only places that take 5 % of the CUDA session's latency or more are listed.
+
+    Why:
+        A launch costs microseconds whatever it launches, so a GPU that is ten times faster gains nothing
+        here.
+
+    Fix:
+        Raise the batch, fuse operators, or replay the launches as one with CUDA graphs
+        (`provider_options=[{"enable_cuda_graph": "1"}]`, static shapes, no operator on the CPU).
+
+    Example:
+        A three-layer perceptron at batch 1: five kernels, each some microseconds of launch for a
+        microsecond of work.
+    """
+    plan = subject.analysis.plan("gpu")
+    if plan is None:
+        return
+    bound = [op for op in subject.analysis.operators if op.gpu and op.gpu.bound == "overhead" and _on_gpu(op)]
+    for group in by_place(bound):
+        time = total(_gpu_s(op) for op in group)
+        if time is None or time < LAUNCH_SHARE * plan.latency_s:
+            continue
+        yield Found(
+            operator=group[0],
+            message=f"{_named(group)} {'is' if len(group) == 1 else 'are'} launch-bound: {seconds(time)}, "
+            f"{share(time / plan.latency_s)} of the CUDA session's {seconds(plan.latency_s)}",
+            fix="raise the batch, fuse operators, or use CUDA graphs (enable_cuda_graph)",
+            seconds=time,
+            bytes=moved(group),
+        )
+
+
+@rule("A203", "faster-on-cpu", "warning")
+def faster_on_cpu(subject: Subject) -> Iterator[Found]:
+    """The whole model is faster on the CPU at this batch.
+
+    What:
+        Host to host, copies of inputs and outputs counted, the CPU's latency is below that of the CUDA
+        session. Where the interval of the speed-up holds 1, the finding is uncertain and never an error.
+
+    Why:
+        The GPU is paid for and waits. From some batch on it may win: the finding names that batch where it
+        is known.
+
+    Fix:
+        Serve this batch on the CPU, or gather requests up to the batch that the finding names.
+
+    Example:
+        A 1024-512-10 perceptron at batch 1 is done on the CPU before its input has reached the GPU.
+    """
+    verdict, cpu, gpu = subject.analysis.verdict, subject.analysis.plan("cpu"), subject.analysis.plan("gpu")
+    if cpu is None or gpu is None or verdict.speedup is None or verdict.speedup >= 1:
+        return
+    certain = verdict.high is not None and verdict.high < 1
+    batch = f" at batch {subject.analysis.model.batch}" if subject.analysis.model.batch is not None else ""
+    doubt = "" if certain else f" (not certain: between {factor(verdict.low)} and {factor(verdict.high)})"
+    crossover = verdict.crossover_batch
+    where = f", or use batches from {crossover} on, where the GPU wins" if crossover is not None else ""
+    yield Found(
+        message=f"the model is faster on the CPU{batch}: {seconds(cpu.latency_s)} there, "
+        f"{seconds(gpu.latency_s)} on the GPU{doubt}",
+        fix=f"run it on the CPU{where}",
+        seconds=gpu.latency_s - cpu.latency_s,
+        bytes=gpu.transfers.bytes,
+        certain=certain,
+    )
+
+
+def _on_gpu(operator: OperatorResult) -> bool:
+    return operator.gpu is not None and operator.gpu.placed_on == "cuda" and operator.gpu.why != "folded"
+
+
+def _gpu_s(operator: OperatorResult) -> float | None:
+    return None if operator.gpu is None else operator.gpu.time_s
+
+
+def _moves_to_cpu(operator: OperatorResult) -> bool:
+    """Whether the best plan takes it from the GPU and its time there is really longer."""
+    gpu_s, cpu_s = _gpu_s(operator), operator.cpu.time_s
+    known = gpu_s is not None and cpu_s is not None and gpu_s > cpu_s
+    return known and _on_gpu(operator) and operator.placement == "cpu"
+
+
+def _apart(operator: OperatorResult) -> bool:
+    """Whether the two intervals do not overlap."""
+    gpu = operator.gpu
+    if gpu is None or gpu.low_s is None or operator.cpu.high_s is None:
+        return False
+    return gpu.low_s > operator.cpu.high_s
+
+
+def _named(group: Sequence[OperatorResult]) -> str:
+    if len(group) == 1:
+        return called(group[0])
+    return f"{operators(len(group), group[0].op_type)} ({listed([op.module or op.name for op in group])})"
+
+
+def _verb(group: Sequence[OperatorResult]) -> str:
+    return "takes" if len(group) == 1 else "take"
+
+
+def _it(group: Sequence[OperatorResult]) -> str:
+    return "it" if len(group) == 1 else "them"
