@@ -18,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _SYSTEM_FOLDERS = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/lib/", "/usr/share/", "/tmp/torchinductor_")
 
 
@@ -77,7 +78,11 @@ def folder_digest(path: str) -> str | None:
 @lru_cache(maxsize=1)
 def library_folders() -> tuple[str, ...]:
     """Folders of the standard library, of installed packages and of this package: no user's code."""
-    paths = {path for key, path in sysconfig.get_paths().items() if key in {"stdlib", "platstdlib", "purelib", "platlib"}}
+    paths = {
+        path
+        for key, path in sysconfig.get_paths().items()
+        if key in {"stdlib", "platstdlib", "purelib", "platlib"}
+    }
     paths.update(os.path.dirname(module.__file__) for module in (os, sysconfig) if module.__file__)
     paths.add(str(Path(__file__).resolve().parent.parent))
     found = {os.path.realpath(path) for path in paths} | paths
@@ -110,8 +115,9 @@ class _Recorder:
         if not self.active:
             return
         if event == "open":
-            path, mode, _ = arguments
-            if isinstance(path, (str, bytes)) and not (isinstance(mode, str) and mode[:1] in ("w", "x", "a")):
+            path, mode, flags = arguments
+            creates = mode[:1] in ("w", "x", "a") if isinstance(mode, str) else bool((flags or 0) & _WRITING)
+            if isinstance(path, (str, bytes)) and not creates:
                 self._note(self.files, path)
         elif event in ("os.listdir", "os.scandir") and not _importing():
             self._note(self.folders, arguments[0] or ".")
@@ -136,7 +142,9 @@ _RECORDER = _Recorder()
 class _RecordingEnvironment(os._Environ):  # type: ignore[type-arg]  # the class of os.environ itself is not generic
     def __getitem__(self, key: Any) -> Any:
         frame = sys._getframe(1)
-        while frame.f_back and frame.f_code.co_filename.endswith(("os.py", "_collections_abc.py", "<frozen os>")):
+        while frame.f_back and frame.f_code.co_filename.endswith(
+            ("os.py", "_collections_abc.py", "<frozen os>")
+        ):
             frame = frame.f_back
         if _RECORDER.active and isinstance(key, str) and not is_library(frame.f_code.co_filename):
             _RECORDER.environment[key] = self._peek(key)

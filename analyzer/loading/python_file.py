@@ -13,7 +13,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -86,7 +86,8 @@ def load_user_model(reference: Reference, *, meta: bool) -> UserModel:
     """
     import torch
 
-    with importable(home_folder(reference)), construction_lines():
+    # What the user's code prints is no result of ours: standard output may be a report.
+    with importable(home_folder(reference)), construction_lines(), redirect_stdout(sys.stderr):
         with torch.device("meta") if meta else nullcontext():
             if not meta:
                 torch.manual_seed(0)  # random weights are the same in every run
@@ -179,7 +180,9 @@ def _classes(module: ModuleType) -> list[type]:
     return [
         value
         for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, torch.nn.Module) and value.__module__ == module.__name__
+        if isinstance(value, type)
+        and issubclass(value, torch.nn.Module)
+        and value.__module__ == module.__name__
     ]
 
 
