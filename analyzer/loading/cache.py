@@ -1,0 +1,148 @@
+"""Finished exports, kept on disk under a hash of what was asked for, used only while nothing they read has changed.
+
+One file an entry: a line of JSON, then the weight-free ONNX model. Written to a temporary name and moved, so that
+an interrupted run leaves no half entry.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from analyzer.loading.dependencies import Dependencies
+
+# Raise when the format or the meaning of an entry changes.
+_FORMAT = 3
+_LIMIT_BYTES = 512 * 2**20
+_PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A cached export.
+
+    Attributes:
+        proto: The serialised model.
+        facts: What the loader wants back: name, batch range, origin of the inputs, notes.
+        dependencies: What building the model read.
+    """
+
+    proto: bytes
+    facts: Mapping[str, Any]
+    dependencies: Dependencies
+
+
+def cache_folder() -> Path:
+    """Where entries are kept; ``ANALYZER_CACHE_DIR`` overrides the platform's cache folder."""
+    override = os.environ.get("ANALYZER_CACHE_DIR")
+    if override:
+        return Path(override) / "exports"
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("onnx-analyzer", appauthor=False)) / "exports"
+
+
+@lru_cache(maxsize=1)
+def package_versions() -> tuple[tuple[str, str], ...]:
+    """Versions of what takes part in an export, read without importing anything heavy."""
+    found = []
+    for name in _PACKAGES:
+        try:
+            found.append((name, metadata.version(name)))
+        except metadata.PackageNotFoundError:
+            found.append((name, ""))
+    return tuple(found)
+
+
+@lru_cache(maxsize=1)
+def _own_code() -> str:
+    """A hash of the loading code itself, so that a changed program never reads an old program's export."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def key(*, source: str, name: str | None, opset: int, specs: Sequence[str], batch: int | None) -> str:
+    """The hash under which an export is kept; ``batch`` is None for one with a symbolic batch."""
+    import platform
+
+    asked = [
+        _FORMAT,
+        _own_code(),
+        platform.python_version(),
+        package_versions(),
+        source,
+        name,
+        opset,
+        list(specs),
+        batch,
+        os.getcwd(),
+    ]
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+
+
+def find(entry_key: str) -> Entry | None:
+    """The entry of this key if there is one and nothing it depends on has changed, else None."""
+    path = cache_folder() / entry_key
+    try:
+        content = path.read_bytes()
+        header, _, proto = content.partition(b"\n")
+        stored = json.loads(header)
+        dependencies = Dependencies(
+            **{**stored["dependencies"], "imports": tuple(stored["dependencies"]["imports"])}
+        )
+        if hashlib.sha256(proto).hexdigest() != stored["digest"] or not dependencies.unchanged():
+            return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    _touch(path)
+    return Entry(proto=proto, facts=stored["facts"], dependencies=dependencies)
+
+
+def keep(entry_key: str, entry: Entry) -> None:
+    """Stores an entry; a folder that cannot be written merely means no cache."""
+    header = json.dumps(
+        {
+            "facts": dict(entry.facts),
+            "dependencies": asdict(entry.dependencies),
+            "digest": hashlib.sha256(entry.proto).hexdigest(),
+        }
+    )
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".new-")
+        with os.fdopen(handle, "wb") as file:
+            file.write(header.encode() + b"\n" + entry.proto)
+        os.replace(temporary, folder / entry_key)
+        _make_room(folder)
+    except OSError:
+        return
+
+
+def _touch(path: Path) -> None:
+    try:
+        os.utime(path)
+    except OSError:
+        return
+
+
+def _make_room(folder: Path) -> None:
+    """Removes the entries used longest ago until the rest fits."""
+    entries = sorted(
+        ((item.stat().st_mtime, item.stat().st_size, item) for item in folder.iterdir()), reverse=True
+    )
+    total = 0
+    for _, size, item in entries:
+        total += size
+        if total > _LIMIT_BYTES:
+            item.unlink(missing_ok=True)

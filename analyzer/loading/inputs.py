@@ -1,0 +1,307 @@
+"""Example inputs: given with ``--input``, offered by the file, or inferred from the first layers."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from analyzer.errors import InputError, UsageError
+from analyzer.graph import DTYPES
+from analyzer.loading.python_file import UserModel, call_example_inputs
+
+Origin = Literal["given", "file", "inferred"]
+
+_SPEC = re.compile(r"(?P<name>[^=]+)=(?P<shape>[^:]*)(?::(?P<dtype>\w+))?")
+# Image sizes and sequence lengths to try where the layers leave them open, most usual first.
+_IMAGE_SIZES = (224, 32, 28, 64, 96, 128, 256, 299, 16, 8)
+_SEQUENCE_LENGTHS = (128, 32, 16000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputSpec:
+    """One ``--input NAME=SHAPE[:DTYPE]``; None in ``shape`` stands for the batch (``B``)."""
+
+    name: str
+    shape: tuple[int | None, ...]
+    dtype: str = "float32"
+
+    def sizes(self, batch: int) -> tuple[int, ...]:
+        """The shape at this batch."""
+        return tuple(batch if size is None else size for size in self.shape)
+
+    @property
+    def text(self) -> str:
+        """As the user would write it."""
+        return f"{self.name}={','.join('B' if size is None else str(size) for size in self.shape)}:{self.dtype}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExampleInputs:
+    """What the model is called with.
+
+    Attributes:
+        arguments, keywords: As in ``model(*arguments, **keywords)``.
+        batch: The batch size they have.
+        batch_axes: By position in the flattened inputs, the axes that follow the batch.
+        origin: Who chose them.
+    """
+
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+    batch: int
+    batch_axes: Mapping[int, tuple[int, ...]]
+    origin: Origin
+
+
+def parse_input(text: str) -> InputSpec:
+    """Reads one ``--input``.
+
+    Raises:
+        UsageError: It is not NAME=SHAPE[:DTYPE], or the type is no ONNX tensor type.
+    """
+    match = _SPEC.fullmatch(text.strip())
+    hint = "Write NAME=SHAPE[:DTYPE], for example --input x=B,3,224,224:float32, with B for the batch."
+    if match is None:
+        raise UsageError(f"--input {text}: not NAME=SHAPE[:DTYPE].", hint=hint)
+    dtype = match["dtype"] or "float32"
+    if dtype not in DTYPES or dtype in ("undefined", "string"):
+        known = ", ".join(name for name in DTYPES if name not in ("undefined", "string"))
+        raise UsageError(f"--input {text}: no such type as {dtype}.", hint=f"One of {known}.")
+    sizes: list[int | None] = []
+    for part in filter(None, (item.strip() for item in re.split(r"[,x]", match["shape"]))):
+        if part in ("B", "b"):
+            sizes.append(None)
+        elif part.isdigit() and int(part) > 0:
+            sizes.append(int(part))
+        else:
+            raise UsageError(f"--input {text}: {part!r} is not a size.", hint=hint)
+    return InputSpec(name=match["name"].strip(), shape=tuple(sizes), dtype=dtype)
+
+
+def resolve_inputs(
+    user: UserModel, specs: Sequence[InputSpec], batch: int | None, *, meta: bool
+) -> ExampleInputs:
+    """The example inputs of a Python model, in the contract's order: ``--input``, the file, inferred.
+
+    Args:
+        user: The model and its file.
+        specs: The ``--input`` options.
+        batch: The batch wanted, None for the inputs' own.
+        meta: Whether to make meta tensors.
+
+    Raises:
+        InputError: None of the three works.
+    """
+    if specs:
+        return _from_specs(user, specs, batch or 1, meta=meta)
+    offered = call_example_inputs(user, batch, meta=meta)
+    if offered is not None:
+        return _from_file(user, offered, batch, meta=meta)
+    return _inferred(user, batch or 1, meta=meta)
+
+
+def flatten(arguments: Any, keywords: Any) -> list[Any]:
+    """All leaves of the inputs in the order in which the exported graph takes them."""
+    from torch.utils import _pytree
+
+    return list(_pytree.tree_leaves((arguments, dict(keywords))))
+
+
+def _is_tensor(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor)
+
+
+def _as_call(offered: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(offered, dict):
+        return (), dict(offered)
+    if isinstance(offered, (tuple, list)):
+        return tuple(offered), {}
+    return (offered,), {}
+
+
+def _from_file(user: UserModel, offered: Any, batch: int | None, *, meta: bool) -> ExampleInputs:
+    arguments, keywords = _as_call(offered)
+    leaves = flatten(arguments, keywords)
+    leading = next((leaf.shape[0] for leaf in leaves if _is_tensor(leaf) and leaf.dim()), None)
+    if leading is None:
+        raise InputError("example_inputs holds no tensor with a leading dimension.", hint="Return tensors.")
+    if callable(user.module.example_inputs):
+        axes = _axes_that_follow(user, leaves, batch or leading)
+        return ExampleInputs(
+            arguments=arguments, keywords=keywords, batch=batch or leading, batch_axes=axes, origin="file"
+        )
+    axes = {
+        position: (0,)
+        for position, leaf in enumerate(leaves)
+        if _is_tensor(leaf) and leaf.dim() and leaf.shape[0] == leading
+    }
+    if batch is not None and batch != leading:
+        arguments, keywords = _rebatched(arguments, keywords, leading, batch)
+    return ExampleInputs(
+        arguments=arguments, keywords=keywords, batch=batch or leading, batch_axes=axes, origin="file"
+    )
+
+
+def _axes_that_follow(user: UserModel, leaves: list[Any], batch: int) -> dict[int, tuple[int, ...]]:
+    """Axes whose size is the batch: found by asking the file for one more row, without allocating anything."""
+    if not inspect.signature(user.module.example_inputs).parameters:
+        return {}
+    try:
+        other = flatten(*_as_call(call_example_inputs(user, batch + 1, meta=True)))
+    except InputError:  # the function is not safe on the meta device: the leading axis has to do
+        return {
+            i: (0,)
+            for i, leaf in enumerate(leaves)
+            if _is_tensor(leaf) and leaf.dim() and leaf.shape[0] == batch
+        }
+    found = {}
+    for position, (leaf, more) in enumerate(zip(leaves, other, strict=False)):
+        if _is_tensor(leaf) and _is_tensor(more) and leaf.dim() == more.dim():
+            pairs = enumerate(zip(leaf.shape, more.shape, strict=True))
+            axes = tuple(axis for axis, (size, grown) in pairs if size == batch and grown == batch + 1)
+            if axes:
+                found[position] = axes
+    return found
+
+
+def _rebatched(
+    arguments: Any, keywords: Any, leading: int, batch: int
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    import torch
+    from torch.utils import _pytree
+
+    def repeat(leaf: Any) -> Any:
+        if not _is_tensor(leaf) or not leaf.dim() or leaf.shape[0] != leading:
+            return leaf
+        if leaf.is_meta:
+            return torch.empty((batch, *leaf.shape[1:]), dtype=leaf.dtype, device="meta")
+        return leaf[torch.arange(batch) % leading]
+
+    repeated = _pytree.tree_map(repeat, (arguments, dict(keywords)))
+    return tuple(repeated[0]), dict(repeated[1])
+
+
+def forward_parameters(user: UserModel) -> list[inspect.Parameter]:
+    """The parameters of the model's ``forward``."""
+    return list(inspect.signature(user.model.forward).parameters.values())
+
+
+def _from_specs(user: UserModel, specs: Sequence[InputSpec], batch: int, *, meta: bool) -> ExampleInputs:
+    parameters = forward_parameters(user)
+    known = [item.name for item in parameters]
+    variadic = any(item.kind in (item.VAR_POSITIONAL, item.VAR_KEYWORD) for item in parameters)
+    for spec in specs:
+        if spec.name not in known and not variadic:
+            raise InputError(
+                f"--input {spec.text}: {user.name} takes no input {spec.name}.",
+                hint=f"It takes {', '.join(known)}.",
+            )
+    missing = [
+        item.name
+        for item in parameters
+        if item.default is item.empty
+        and item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)
+        and item.name not in {spec.name for spec in specs}
+    ]
+    if missing:
+        raise InputError(
+            f"{user.name} also needs {', '.join(missing)}.", hint=f"Add --input {missing[0]}=B,...:float32."
+        )
+    ordered = sorted(specs, key=lambda spec: known.index(spec.name) if spec.name in known else len(known))
+    tensors = {spec.name: make_tensor(spec.sizes(batch), spec.dtype, meta=meta) for spec in ordered}
+    axes = {
+        position: tuple(axis for axis, size in enumerate(spec.shape) if size is None)
+        for position, spec in enumerate(ordered)
+        if None in spec.shape
+    }
+    prefix = known[: len(ordered)] == [spec.name for spec in ordered]
+    return ExampleInputs(
+        arguments=tuple(tensors.values()) if prefix else (),
+        keywords={} if prefix else tensors,
+        batch=batch,
+        batch_axes=axes,
+        origin="given",
+    )
+
+
+def make_tensor(sizes: tuple[int, ...], dtype: str, *, meta: bool) -> Any:
+    """Random values: standard normal for floats, true for booleans, 0 or 1 for integers (valid in any table)."""
+    import torch
+
+    torch_dtype = getattr(torch, dtype)
+    with torch.device("meta") if meta else nullcontext():
+        if torch_dtype.is_floating_point or torch_dtype.is_complex:
+            return torch.randn(sizes).to(torch_dtype)
+        if torch_dtype is torch.bool:
+            return torch.ones(sizes, dtype=torch.bool)
+        return torch.randint(0, 2, sizes, dtype=torch_dtype)
+
+
+def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
+    parameters = [
+        item
+        for item in forward_parameters(user)
+        if item.default is item.empty and item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)
+    ]
+    candidates = _candidates(user.model)
+    line = " ".join(f"--input {item.name}=B,...:float32" for item in parameters) or "--input x=B,...:float32"
+    if len(parameters) != 1 or not candidates:
+        raise InputError(
+            f"The inputs of {user.name} cannot be told from its layers.",
+            hint=f"Add example_inputs(batch) to the file, or give {line}.",
+        )
+    problem = ""
+    for shape, dtype in candidates:
+        spec = InputSpec(name=parameters[0].name, shape=shape, dtype=dtype)
+        tensor = make_tensor(spec.sizes(batch), dtype, meta=meta)
+        problem = problem or _does_not_fit(user, tensor)
+        if not _does_not_fit(user, tensor):
+            axes = {0: tuple(axis for axis, size in enumerate(shape) if size is None)}
+            return ExampleInputs(arguments=(tensor,), batch=batch, batch_axes=axes, origin="inferred")
+    first = InputSpec(name=parameters[0].name, shape=candidates[0][0], dtype=candidates[0][1])
+    raise InputError(
+        f"Inputs inferred from the first layers of {user.name} do not fit: {problem}",
+        hint=f"Give the right shape, for example --input {first.text}.",
+    )
+
+
+def _does_not_fit(user: UserModel, tensor: Any) -> str:
+    """Why a forward call fails, empty if it does not."""
+    import torch
+
+    try:
+        with torch.no_grad():
+            user.model(tensor)
+    except Exception as error:
+        return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return ""
+
+
+def _candidates(model: Any) -> list[tuple[tuple[int | None, ...], str]]:
+    """Shapes (None is the batch) and types that the first layer with a say would take."""
+    from torch import nn
+
+    for layer in model.modules():
+        if isinstance(layer, nn.Linear):
+            size = layer.in_features
+            return [((None, size), "float32"), ((None, 128, size), "float32")]
+        if isinstance(layer, nn.Conv2d):
+            return [((None, layer.in_channels, size, size), "float32") for size in _IMAGE_SIZES]
+        if isinstance(layer, nn.Conv1d):
+            return [((None, layer.in_channels, size), "float32") for size in _SEQUENCE_LENGTHS]
+        if isinstance(layer, nn.Conv3d):
+            return [((None, layer.in_channels, 16, size, size), "float32") for size in (112, 64, 32)]
+        if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)):
+            return [((None, size), "int64") for size in (128, 32, 1)]
+        if isinstance(layer, (nn.LSTM, nn.GRU, nn.RNN)):
+            length: tuple[int | None, ...] = (None, 32) if layer.batch_first else (32, None)
+            return [((*length, layer.input_size), "float32")]
+        if isinstance(layer, nn.BatchNorm2d):
+            return [((None, layer.num_features, size, size), "float32") for size in _IMAGE_SIZES]
+    return []

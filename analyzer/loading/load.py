@@ -1,0 +1,315 @@
+"""MODEL -> Loaded: the one entry of this folder. Imports torch only where a Python model is exported afresh."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analyzer.errors import AnalyzerError, ExportError, InputError, ModelError, UsageError
+from analyzer.graph import Graph
+from analyzer.loading import cache as export_cache
+from analyzer.loading.inputs import ExampleInputs, InputSpec, resolve_inputs
+from analyzer.loading.reference import Reference
+
+if TYPE_CHECKING:
+    import onnx
+
+    from analyzer.loading.export import Exported
+    from analyzer.loading.python_file import UserModel
+
+DEFAULT_OPSET = 20
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """A model as a weight-free ONNX graph, ready to be bound to a batch.
+
+    Attributes:
+        reference: What the user named; None for an object given to the Python interface.
+        name: A short name for reports.
+        source: The file's path as shown, or a description.
+        proto: The model; the batch is the symbolic dimension ``symbol``.
+        symbol: Name of the batch's dimension, empty where nothing is symbolic.
+        batch: The batch asked for, or the inputs' own.
+        static_batch: The batch that the graph is fixed to, None where it is symbolic.
+        batch_range: Smallest and largest batch the graph is right for.
+        inputs_origin: ``given``, ``file``, ``inferred`` or ``model``.
+        exporter: ``torch.export``, ``torchscript``, ``pt2`` or ``onnx``.
+        notes: What the report should say.
+        cached: Whether the export came from the cache.
+        specs: The ``--input`` options.
+        live: The model object, where the Python interface gave one.
+        live_inputs: Its inputs.
+        again: Exports again with the batch fixed, where the graph cannot be rebound.
+    """
+
+    reference: Reference | None
+    name: str
+    source: str
+    proto: onnx.ModelProto
+    symbol: str
+    batch: int | None
+    static_batch: int | None = None
+    batch_range: tuple[int, int | None] = (1, None)
+    inputs_origin: str = "model"
+    exporter: str = "onnx"
+    notes: tuple[str, ...] = ()
+    cached: bool = False
+    specs: tuple[InputSpec, ...] = ()
+    live: Any = None
+    live_inputs: Any = None
+    bindings: Mapping[str, int] = field(default_factory=dict)
+
+    def supports(self, batch: int) -> bool:
+        """Whether the graph is right for this batch without another export."""
+        if not self.symbol:
+            return batch == (self.static_batch or self.batch)
+        low, high = self.batch_range
+        return batch >= low and (high is None or batch <= high)
+
+    def bound_to(self, batch: int | None) -> dict[str, int]:
+        """The sizes of symbolic dimensions at this batch."""
+        found = dict(self.bindings)
+        if self.symbol and batch is not None:
+            found[self.symbol] = batch
+        return found
+
+    def graph(self, batch: int | None = None) -> Graph:
+        """The graph at this batch, the loaded one by default."""
+        from analyzer.loading.build import prune, to_graph
+
+        graph = to_graph(self.proto, bindings=self.bound_to(batch or self.batch))
+        return graph if self.exporter == "onnx" else prune(graph)
+
+
+def load(
+    reference: Reference,
+    *,
+    batch: int | None = None,
+    specs: Sequence[InputSpec] = (),
+    opset: int | None = None,
+    use_cache: bool = True,
+    progress: Progress = lambda _: None,
+) -> Loaded:
+    """Loads any kind of model.
+
+    Args:
+        reference: What the user named.
+        batch: The batch wanted, None for the inputs' own.
+        specs: ``--input`` options.
+        opset: Opset of the export; for an .onnx file the opset to convert to.
+        use_cache: Whether a finished export may be read and kept.
+        progress: Told what is happening.
+
+    Raises:
+        AnalyzerError: A child of it, by what the user must do.
+    """
+    if reference.kind == "onnx":
+        from analyzer.loading.onnx_model import load_onnx
+
+        return load_onnx(reference, batch=batch, specs=specs, opset=opset)
+    if reference.kind == "record":
+        raise ModelError(
+            f"{reference.text} is a saved report, not a model.",
+            hint=f"Use `analyze render {reference.text}` or `analyze check {reference.text}`.",
+        )
+    check_opset(opset or DEFAULT_OPSET)
+    if reference.kind == "pt2":
+        from analyzer.loading.pt2 import load_pt2
+
+        return load_pt2(reference, batch=batch, specs=specs, opset=opset or DEFAULT_OPSET, progress=progress)
+    return _load_python(reference, batch, tuple(specs), opset or DEFAULT_OPSET, use_cache, progress)
+
+
+def check_opset(opset: int) -> None:
+    """Refuses an opset that the installed onnx does not know.
+
+    Raises:
+        UsageError: The opset is too old or too new.
+    """
+    from onnx.defs import onnx_opset_version
+
+    newest = onnx_opset_version()
+    if not 18 <= opset <= newest:
+        raise UsageError(
+            f"--opset {opset}: PyTorch exports opsets 18 to {newest} with the installed onnx.",
+            hint="20 is the default; 21 suits convolutional networks on CUDA, 23 transformers.",
+        )
+
+
+def _load_python(
+    reference: Reference,
+    batch: int | None,
+    specs: tuple[InputSpec, ...],
+    opset: int,
+    use_cache: bool,
+    progress: Progress,
+) -> Loaded:
+    source = str(reference.path.resolve()) if reference.path else reference.module or ""
+    texts = [spec.text for spec in specs]
+
+    def key(fixed: int | None) -> str:
+        return export_cache.key(source=source, name=reference.name, opset=opset, specs=texts, batch=fixed)
+
+    if use_cache:
+        for fixed in (None, batch or 0):
+            entry = export_cache.find(key(fixed))
+            found = entry and _from_entry(reference, entry, specs, batch)
+            if found and found.batch is not None and found.supports(found.batch):
+                return found
+    loaded, dependencies = _export_python(reference, batch, specs, opset, progress)
+    if use_cache:
+        fixed = None if loaded.symbol else (batch or 0)
+        export_cache.keep(
+            key(fixed),
+            export_cache.Entry(
+                proto=loaded.proto.SerializeToString(deterministic=True),
+                facts=_facts(loaded, asked=batch),
+                dependencies=dependencies,
+            ),
+        )
+    return loaded
+
+
+_FACTS = ("name", "source", "symbol", "static_batch", "inputs_origin", "exporter")
+
+
+def _facts(loaded: Loaded, asked: int | None) -> dict[str, Any]:
+    facts: dict[str, Any] = {name: getattr(loaded, name) for name in _FACTS}
+    default = loaded.batch if asked is None else None
+    return facts | {"batch_range": loaded.batch_range, "notes": loaded.notes, "default_batch": default}
+
+
+def _from_entry(
+    reference: Reference, entry: export_cache.Entry, specs: tuple[InputSpec, ...], batch: int | None
+) -> Loaded | None:
+    import onnx
+
+    facts = entry.facts
+    wanted = batch if batch is not None else facts["default_batch"]
+    if wanted is None:  # the export was asked for with a batch, and nobody knows the inputs' own
+        return None
+    low, high = facts["batch_range"]
+    return Loaded(
+        reference=reference,
+        proto=onnx.load_from_string(entry.proto),
+        batch=wanted,
+        batch_range=(low, high),
+        notes=tuple(facts["notes"]),
+        cached=True,
+        specs=specs,
+        **{name: facts[name] for name in _FACTS},
+    )
+
+
+def _export_python(
+    reference: Reference, batch: int | None, specs: tuple[InputSpec, ...], opset: int, progress: Progress
+) -> tuple[Loaded, Any]:
+    from analyzer.loading.dependencies import recording
+    from analyzer.loading.origin import shown_path
+    from analyzer.loading.python_file import home_folder, path_of
+
+    progress("importing torch")
+    import torch  # noqa: F401  # before recording: torch's own reading is no dependency of the model
+
+    with recording(home_folder(reference)) as recorded:
+        progress("building the model")
+        user, inputs, exported, batch = _first_that_works(reference, batch, specs, opset, progress)
+    path = path_of(user)
+    loaded = Loaded(
+        reference=reference,
+        name=reference.stem,
+        source=shown_path(path) if path else reference.text,
+        proto=exported.proto,
+        symbol="" if exported.static_batch is not None else "batch",
+        batch=batch,
+        static_batch=exported.static_batch,
+        batch_range=exported.batch_range,
+        inputs_origin=inputs.origin,
+        exporter=exported.exporter,
+        notes=exported.notes,
+        specs=specs,
+    )
+    return loaded, recorded[0]
+
+
+def _first_that_works(
+    reference: Reference, batch: int | None, specs: tuple[InputSpec, ...], opset: int, progress: Progress
+) -> tuple[UserModel, ExampleInputs, Exported, int]:
+    """Meta build, then a real build, then the TorchScript exporter; the first error is the one to tell."""
+    from analyzer.loading.python_file import load_user_model
+
+    first: AnalyzerError | None = None
+    for meta in (True, False):
+        try:
+            user = load_user_model(reference, meta=meta)
+            inputs = resolve_inputs(user, specs, batch, meta=meta)
+            progress("exporting to ONNX")
+            exported = export_any_batch(user, specs, inputs, opset)
+        except Exception as error:
+            # What fails on real tensors is the user's to mend; a failure on meta tensors may be ours alone.
+            if not meta and not isinstance(error, AnalyzerError):
+                raise
+            if isinstance(error, AnalyzerError) and not meta:
+                first = error
+        else:
+            if exported.needs_values and meta:
+                continue
+            return user, inputs, exported, inputs.batch
+    assert first is not None
+    if not isinstance(first, ExportError):
+        raise first
+    return (*_torchscript(reference, batch, specs, opset, first, progress),)
+
+
+def export_any_batch(
+    user: UserModel, specs: Sequence[InputSpec], inputs: ExampleInputs, opset: int
+) -> Exported:
+    """A symbolic export if the code lets the batch vary, else one fixed to the batch of ``inputs``."""
+    from analyzer.loading.export import export_model
+
+    if not inputs.batch_axes:
+        return export_model(user, inputs, opset)
+    # The tracer fixes sizes 0 and 1, so a batch of 1 is traced as 2 and bound afterwards.
+    probe = inputs if inputs.batch > 1 else resolve_inputs(user, specs, 2, meta=user.meta)
+    try:
+        exported = export_model(user, probe, opset)
+        if exported.static_batch is None or probe is inputs:
+            return exported
+    except (ExportError, InputError):
+        if probe is inputs and not inputs.batch_axes:
+            raise
+    fixed = ExampleInputs(
+        arguments=inputs.arguments,
+        keywords=inputs.keywords,
+        batch=inputs.batch,
+        batch_axes={},
+        origin=inputs.origin,
+    )
+    return export_model(user, fixed, opset)
+
+
+def _torchscript(
+    reference: Reference,
+    batch: int | None,
+    specs: tuple[InputSpec, ...],
+    opset: int,
+    first: AnalyzerError,
+    progress: Progress,
+) -> tuple[UserModel, ExampleInputs, Exported, int]:
+    from analyzer.loading.python_file import load_user_model
+    from analyzer.loading.torchscript import export_torchscript
+
+    progress("exporting to ONNX with TorchScript")
+    user = load_user_model(reference, meta=False)
+    inputs = resolve_inputs(user, specs, batch, meta=False)
+    exported = export_torchscript(user, inputs, opset, first)
+    return user, inputs, exported, inputs.batch
+
+
+def local_path(reference: Reference | None) -> Path | None:
+    """The model's file, None where there is none."""
+    return reference.path if reference else None

@@ -1,0 +1,66 @@
+"""Loading: where an operator comes from, as the exporter wrote it beside the node."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from analyzer.graph import Source
+
+if TYPE_CHECKING:
+    import onnx
+
+PREFIX = "analyzer."
+_SCOPES = "pkg.torch.onnx.name_scopes"
+_CLASSES = "pkg.torch.onnx.class_hierarchy"
+
+Origin = tuple[str, str, Source | None, str | None]
+"""Module path, module class, source line, phase."""
+
+NOWHERE: Origin = ("", "", None, None)
+
+
+def origin(node: onnx.NodeProto) -> Origin:
+    """Module, class, source line and phase of a node, as far as its metadata or its name tells them."""
+    entries = node.metadata_props
+    if not entries:
+        return _from_name(node.name) if node.name.startswith("/") else NOWHERE
+    properties = {entry.key: entry.value for entry in entries}
+    if PREFIX + "module" not in properties and PREFIX + "file" not in properties and _SCOPES in properties:
+        module, kind = _scoped(properties[_SCOPES], properties.get(_CLASSES, ""))
+    else:
+        module, kind = properties.get(PREFIX + "module", ""), properties.get(PREFIX + "class", "")
+    return module, kind, _source(properties), properties.get(PREFIX + "phase") or None
+
+
+def _source(properties: Mapping[str, str]) -> Source | None:
+    file, line = properties.get(PREFIX + "file"), properties.get(PREFIX + "line", "")
+    if not file or not line.isdigit():
+        return None
+    return Source(file=file, line=int(line), code=properties.get(PREFIX + "code", ""))
+
+
+@lru_cache(maxsize=4096)
+def _scoped(scopes: str, classes: str) -> tuple[str, str]:
+    """The innermost module of torch.onnx's scopes: the last entry but one, the last being the operator's own."""
+    try:
+        paths, kinds = ast.literal_eval(scopes), ast.literal_eval(classes or "[]")
+        module = str(paths[-2]) if len(paths) > 1 else ""
+        kind = str(kinds[-2]).rpartition(".")[2] if len(kinds) > 1 else ""
+    except (ValueError, SyntaxError, TypeError, IndexError):
+        return "", ""
+    return module, kind
+
+
+@lru_cache(maxsize=4096)
+def _from_name(name: str) -> Origin:
+    """The module path in a TorchScript export's name: ``/layer1/layer1.0/conv1/Conv`` is ``layer1.0.conv1``."""
+    path: list[str] = []
+    for part in name.split("/")[1:-1]:
+        if path and part.startswith(path[-1] + "."):
+            path[-1] = part
+        else:
+            path.append(part)
+    return ".".join(path), "", None, None

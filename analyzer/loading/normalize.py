@@ -1,0 +1,331 @@
+"""Loading, second step: any ModelProto -> one that names every node, calls no function and leaves no size open.
+
+The graph that is analysed and the file that is run are both made from what ``normalize`` gives, so their
+nodes carry the same names in the same order.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from analyzer.errors import GraphError, ModelError, UsageError
+from analyzer.loading.onnx_file import KEEP_BYTES, check_versions
+
+if TYPE_CHECKING:
+    import onnx
+
+DEFAULT_SIZE = 1
+"""What stands in for a symbolic dimension that nothing binds."""
+
+_EXTERNAL = 1
+_GRAPH_KINDS = (5, 10)  # AttributeProto.GRAPH, GRAPHS
+
+
+@dataclass(slots=True, kw_only=True)
+class Normalized:
+    """A model ready to be read.
+
+    Attributes:
+        model: Nodes in execution order with unique names; no functions, no symbolic sizes on inputs.
+        open_dimensions: The size assumed for each symbolic dimension that nothing bound.
+        notes: What was assumed or mended, in sentences.
+    """
+
+    model: onnx.ModelProto
+    open_dimensions: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SymbolicDimension:
+    """A size of a graph input that the file leaves open; unnamed ones are called ``input[axis]``."""
+
+    input: str
+    axis: int
+    name: str
+
+
+def symbolic_dimensions(model: onnx.ModelProto) -> tuple[SymbolicDimension, ...]:
+    """The sizes of graph inputs that the file leaves open, in the order of the inputs and their axes."""
+    return tuple(SymbolicDimension(input=value.name, axis=axis, name=name) for value, axis, _, name in _open(model))
+
+
+def normalize(model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = None) -> onnx.ModelProto:
+    """A copy, weights included, whose nodes have the names, order and number that ``to_graph`` gives them.
+
+    ``Constant`` nodes stay in it; they are no nodes of the Graph.
+    """
+    result = normalized(model, bindings=bindings).model
+    stored = {tensor.name: tensor for tensor in model.graph.initializer}
+    for tensor in result.graph.initializer:
+        original = stored.get(tensor.name)
+        if original is not None:
+            tensor.CopyFrom(original)
+    return result
+
+
+def normalized(model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = None) -> Normalized:
+    """As ``normalize``, without the data of large weights, and with what was assumed.
+
+    Raises:
+        GraphError: The graph has a cycle or reads what nothing writes.
+        ModelError: The model is newer than the installed onnx, or a function of it cannot be inlined.
+        UsageError: A binding is no positive whole number.
+    """
+    check_versions(model, model.graph.name or "the model")
+    result = Normalized(model=_inlined(_skeleton(model)))
+    _name(result.model.graph)
+    _order(result)
+    _bind(result, dict(bindings or {}))
+    return result
+
+
+def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
+    import onnx
+
+    copy = onnx.ModelProto(ir_version=model.ir_version, producer_name=model.producer_name)
+    copy.opset_import.extend(model.opset_import)
+    copy.functions.extend(model.functions)
+    if not copy.opset_import:
+        copy.opset_import.add(domain="", version=1)
+    graph, source = copy.graph, model.graph
+    graph.name = source.name
+    graph.node.extend(source.node)
+    graph.input.extend(source.input)
+    graph.output.extend(source.output)
+    graph.value_info.extend(source.value_info)
+    graph.sparse_initializer.extend(source.sparse_initializer)
+    for tensor in source.initializer:
+        _add_weight(graph, tensor)
+    return copy
+
+
+def _add_weight(graph: onnx.GraphProto, tensor: onnx.TensorProto) -> None:
+    new = graph.initializer.add()
+    if tensor.data_location == _EXTERNAL or tensor.ByteSize() > KEEP_BYTES:
+        new.name, new.data_type, new.data_location = tensor.name, tensor.data_type, _EXTERNAL
+        new.dims.extend(tensor.dims)
+    else:
+        new.CopyFrom(tensor)
+
+
+def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    if not model.functions:
+        return model
+    from onnx import inliner
+
+    try:
+        return inliner.inline_local_functions(model, convert_version=False)
+    except Exception as error:  # the inliner raises what C++ throws, of any type
+        raise ModelError(
+            f"the model's own functions cannot be inlined: {error}",
+            hint="check that no function calls itself and that each imports the operator sets it uses",
+        ) from error
+
+
+def _name(graph: onnx.GraphProto) -> None:
+    taken: set[str] = set()
+    unnamed = []
+    for index, node in enumerate(graph.node):
+        name = node.name
+        if not name or name in taken:
+            unnamed.append((index, node))
+        else:
+            taken.add(name)
+    for index, node in unnamed:
+        name = f"{node.name or node.op_type}_{index}"
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        node.name = name
+
+
+def _order(result: Normalized) -> None:
+    graph = result.model.graph
+    known = {value.name for value in graph.input}
+    known.update(tensor.name for tensor in graph.initializer)
+    known.update(sparse.values.name for sparse in graph.sparse_initializer)
+    known.add("")
+    outside = len(known)
+    written = 0
+    is_sorted = True
+    for node in graph.node:
+        if is_sorted and not known.issuperset(node.input):
+            is_sorted = False
+        outputs = [name for name in node.output if name]
+        known.update(outputs)
+        written += len(outputs)
+    if len(known) - outside != written:
+        _raise_written_twice(graph)
+    for output in graph.output:
+        if output.name not in known:
+            raise GraphError(f"nothing writes the graph output '{output.name}'", hint="export the model again")
+    if not is_sorted:
+        _sort(graph, known)
+        result.notes.append("The file lists operators before what they read; they were sorted.")
+
+
+def _raise_written_twice(graph: onnx.GraphProto) -> None:
+    seen = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    for node in graph.node:
+        for name in node.output:
+            if name and name in seen:
+                raise GraphError(
+                    f"node '{node.name}' ({node.op_type}) writes '{name}', which is written already",
+                    hint="every tensor has one origin; export the model again",
+                )
+            seen.add(name)
+
+
+def _sort(graph: onnx.GraphProto, known: set[str]) -> None:
+    """Orders nodes by what they read, otherwise as they are; raises on a cycle or a dangling input."""
+    import heapq
+
+    nodes = list(graph.node)
+    writer = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    readers: list[list[int]] = [[] for _ in nodes]
+    waiting = [0] * len(nodes)
+    for index, node in enumerate(nodes):
+        for name in set(_reads(node)):
+            if name in writer:
+                readers[writer[name]].append(index)
+                waiting[index] += 1
+            elif name not in known and name in node.input:
+                raise dangling(node, name)
+    ready = [index for index, count in enumerate(waiting) if not count]
+    order: list[int] = []
+    while ready:
+        index = heapq.heappop(ready)
+        order.append(index)
+        for reader in readers[index]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(ready, reader)
+    if len(order) < len(nodes):
+        stuck = nodes[min(set(range(len(nodes))).difference(order))]
+        raise GraphError(
+            f"the graph has a cycle through node '{stuck.name}' ({stuck.op_type})", hint="export the model again"
+        )
+    copies = [_copy(nodes[index]) for index in order]
+    del graph.node[:]
+    graph.node.extend(copies)
+
+
+def _copy(node: onnx.NodeProto) -> onnx.NodeProto:
+    copy = type(node)()
+    copy.CopyFrom(node)
+    return copy
+
+
+def dangling(node: onnx.NodeProto, name: str) -> GraphError:
+    """The error for a node that reads what nothing writes."""
+    return GraphError(
+        f"node '{node.name}' ({node.op_type}) reads '{name}', which nothing writes", hint="export the model again"
+    )
+
+
+def _reads(node: onnx.NodeProto) -> Iterator[str]:
+    yield from (name for name in node.input if name)
+    for attribute in node.attribute:
+        if attribute.type in _GRAPH_KINDS:
+            for graph in (attribute.g, *attribute.graphs):
+                inner = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+                for child in graph.node:
+                    yield from (name for name in _reads(child) if name not in inner)
+                    inner.update(child.output)
+                yield from (value.name for value in graph.output if value.name not in inner)
+
+
+def _open(model: onnx.ModelProto) -> Iterator[tuple[onnx.ValueInfoProto, int, onnx.TensorShapeProto.Dimension, str]]:
+    stored = {tensor.name for tensor in model.graph.initializer}
+    for value in model.graph.input:
+        if value.name in stored:
+            continue
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if not dim.HasField("dim_value"):
+                yield value, axis, dim, dim.dim_param or f"{value.name}[{axis}]"
+
+
+def _bind(result: Normalized, bindings: dict[str, int]) -> None:
+    for name, size in bindings.items():
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise UsageError(f"dimension '{name}' cannot be {size!r}", hint="give a whole number from 1")
+    found = list(_open(result.model))
+    sizes = dict(bindings)
+    for _, _, _, name in found:
+        if name not in sizes and evaluate(name, sizes) is None and _is_symbol(name):
+            sizes[name] = result.open_dimensions[name] = DEFAULT_SIZE
+    for _, _, dim, name in found:
+        size = sizes.get(name)
+        if size is None:
+            size = evaluate(name, sizes)
+        if size is None:
+            size = result.open_dimensions[name] = DEFAULT_SIZE
+        dim.dim_value = size
+    _tell(result, bindings, {name for _, _, _, name in found})
+    if found or bindings:
+        graph = result.model.graph
+        _resolve((*graph.value_info, *graph.output), sizes)
+
+
+def _tell(result: Normalized, bindings: Mapping[str, int], present: set[str]) -> None:
+    if result.open_dimensions:
+        names = ", ".join(f"'{name}'" for name in result.open_dimensions)
+        result.notes.append(f"Nothing binds the dimension(s) {names}: {DEFAULT_SIZE} is assumed for each.")
+    symbols = {symbol for name in present for symbol in _symbols(name)}
+    for name in sorted(set(bindings) - symbols - present):
+        result.notes.append(f"No input has a dimension '{name}': the size given for it was not used.")
+
+
+def _resolve(values: Iterable[onnx.ValueInfoProto], sizes: Mapping[str, int]) -> None:
+    """Puts sizes for symbols; what is an expression or unknown is left for inference to find again."""
+    for value in values:
+        for dim in value.type.tensor_type.shape.dim:
+            if not dim.HasField("dim_value"):
+                size = sizes.get(dim.dim_param)
+                if size is None:
+                    dim.Clear()
+                else:
+                    dim.dim_value = size
+
+
+def _is_symbol(name: str) -> bool:
+    return name.isidentifier() or not any(sign in name for sign in "+-*/() ")
+
+
+def _symbols(name: str) -> set[str]:
+    try:
+        return {node.id for node in ast.walk(ast.parse(name, mode="eval")) if isinstance(node, ast.Name)}
+    except (SyntaxError, ValueError):
+        return set()
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
+
+
+def evaluate(expression: str, sizes: Mapping[str, int]) -> int | None:
+    """The value of a size such as ``12*batch + 1``; None where a name in it is not bound or it is no sum or product."""
+    try:
+        value = _evaluated(ast.parse(expression, mode="eval").body, sizes)
+    except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError):
+        return None
+    return value if value >= 0 else None
+
+
+def _evaluated(tree: ast.expr, sizes: Mapping[str, int]) -> int:
+    if isinstance(tree, ast.Constant) and type(tree.value) is int:
+        return tree.value
+    if isinstance(tree, ast.Name):
+        return sizes[tree.id]
+    if isinstance(tree, ast.BinOp) and type(tree.op) in _OPERATORS:
+        return _OPERATORS[type(tree.op)](_evaluated(tree.left, sizes), _evaluated(tree.right, sizes))
+    raise ValueError(f"no sum or product: {ast.dump(tree)}")

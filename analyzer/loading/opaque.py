@@ -1,0 +1,115 @@
+"""Operators that PyTorch cannot translate to ONNX stay in the graph as opaque ones: shapes known, cost unknown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from analyzer.errors import ExportError
+
+# The domain of such operators in the graph.
+OPAQUE_DOMAIN = "pytorch.aten"
+_MISSING = re.compile(
+    r"No ONNX function found for <OpOverload\(op='(?P<op>[\w.]+)', overload='(?P<overload>\w+)'\)>"
+)
+_NODE = re.compile(r"Error when translating node (?P<node>%\w+)")
+# More untranslatable operators than any model seen has.
+_LIMIT = 16
+
+
+def without_untranslatable(program: Any, attempt: Callable[[Any], Any], notes: list[str]) -> Any:
+    """Calls ``attempt(program)``, replacing one untranslatable operator after another by an opaque one.
+
+    Args:
+        program: A ``torch.export.ExportedProgram``.
+        attempt: Translates a program or raises.
+        notes: Receives a sentence for each operator replaced.
+
+    Raises:
+        ExportError: The translation fails for another reason, or an operator's shapes cannot be told.
+    """
+    for _ in range(_LIMIT):
+        try:
+            return attempt(program)
+        except Exception as error:
+            said = _whole_message(error)
+            match = _MISSING.search(said)
+            if match is None:
+                raise ExportError(
+                    f"PyTorch cannot translate the model to ONNX: {_gist(said)}",
+                    hint="Try another --opset, or analyse an .onnx file made elsewhere.",
+                ) from error
+            program = _replaced(program, match["op"], match["overload"], error)
+            notes.append(
+                f"{match['op']} has no ONNX translation in this PyTorch: kept as an operator of unknown cost; "
+                "ONNX Runtime cannot run the model."
+            )
+    raise ExportError(f"More than {_LIMIT} operators of the model have no ONNX translation.")
+
+
+def _whole_message(error: BaseException | None) -> str:
+    parts = []
+    while error is not None:
+        parts.append(str(error))
+        error = error.__cause__
+    return "\n".join(parts)
+
+
+def _gist(said: str) -> str:
+    """The lines of an exporter's message that name the operator and the reason."""
+    node = _NODE.search(said)
+    reasons = [line for line in said.splitlines() if "Error" in line and "<class" in line]
+    reason = (
+        re.sub(r"<class '(?:[\w.]+\.)?(\w+)'>: ", r"\1: ", reasons[0])
+        if reasons
+        else said.strip().splitlines()[0]
+    )
+    return f"{reason[:300]}" + (f" (at {node['node']})" if node and node["node"] not in reason else "")
+
+
+def _replaced(program: Any, op: str, overload: str, error: Exception) -> Any:
+    import torch
+
+    namespace, _, name = op.partition(".")
+    target = getattr(getattr(getattr(torch.ops, namespace), name), overload)
+    table: dict[Any, Any] = {target: _opaque(target, name)}
+    present = any(node.target is target for node in program.graph.nodes)
+    try:
+        if not present:
+            table = {**torch.export.default_decompositions(), **table}
+        return program.run_decompositions(table)
+    except Exception as failure:
+        raise ExportError(
+            f"{op} has no ONNX translation, and its output shapes cannot be told either: {failure}",
+            hint="Rewrite that operation with ones that ONNX has.",
+        ) from error
+
+
+def _opaque(target: Any, name: str) -> Callable[..., Any]:
+    """A decomposition of ``target`` into one symbolic ONNX operator with the right output shapes."""
+
+    def decomposition(*arguments: Any, **keywords: Any) -> Any:
+        import torch
+        from torch.utils import _pytree
+
+        def as_meta(leaf: Any) -> Any:
+            if isinstance(leaf, torch.Tensor):
+                return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
+            return leaf
+
+        outputs = target(*_pytree.tree_map(as_meta, arguments), **_pytree.tree_map(as_meta, keywords))
+        tensors = [
+            leaf for leaf in _pytree.tree_leaves((arguments, keywords)) if isinstance(leaf, torch.Tensor)
+        ]
+        results, spec = _pytree.tree_flatten(outputs)
+        made = torch.onnx.ops.symbolic_multi_out(
+            f"{OPAQUE_DOMAIN}::{name}",
+            tensors,
+            dtypes=[item.dtype for item in results],
+            shapes=[item.shape for item in results],
+            version=1,
+        )
+        return _pytree.tree_unflatten(list(made), spec)
+
+    return decomposition

@@ -1,0 +1,114 @@
+"""The older TorchScript exporter: the fallback where torch.export cannot trace the model.
+
+It records the one path that the example inputs take, needs real weights, and knows no source lines: operators get
+the line that constructed their module. The report says so.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from typing import TYPE_CHECKING
+
+from analyzer.errors import AnalyzerError, ExportError
+from analyzer.loading.export import Exported, origin_properties, quiet_exporter
+from analyzer.loading.inputs import ExampleInputs
+from analyzer.loading.origin import built_at
+from analyzer.loading.python_file import UserModel
+
+if TYPE_CHECKING:
+    import onnx
+
+# The newest opset that the TorchScript exporter writes.
+NEWEST_OPSET = 20
+_STEP = re.compile(r"[^/]+")
+
+
+def export_torchscript(user: UserModel, inputs: ExampleInputs, opset: int, first: AnalyzerError) -> Exported:
+    """Exports with fixed shapes through TorchScript.
+
+    Args:
+        user: A model with real weights.
+        inputs: Real inputs.
+        opset: The opset asked for; lowered to what this exporter writes.
+        first: What torch.export said; raised again where this exporter fails too.
+    """
+    import onnx
+    import torch
+
+    if inputs.keywords:
+        raise first
+    buffer = io.BytesIO()
+    try:
+        with quiet_exporter(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(
+                user.model,
+                inputs.arguments,
+                buffer,
+                dynamo=False,
+                opset_version=min(opset, NEWEST_OPSET),
+                export_params=True,
+                do_constant_folding=False,
+            )
+    except Exception:  # the first exporter's words are the better ones
+        raise first from None
+    proto = onnx.load_from_string(buffer.getvalue())
+    _attach_origins(proto, user)
+    missing = _strip(proto, user)
+    told = first.message if isinstance(first, ExportError) else str(first)
+    return Exported(
+        proto=proto,
+        static_batch=inputs.batch,
+        exporter="torchscript",
+        notes=(
+            "Exported with TorchScript, because torch.export cannot trace the model: "
+            f"{told} The graph holds only the path that the example inputs take.",
+        ),
+        needs_values=missing,
+    )
+
+
+def _attach_origins(proto: onnx.ModelProto, user: UserModel) -> None:
+    """Reads module paths from node names like ``/layer1/layer1.0/conv1/Conv``."""
+    modules = dict(user.model.named_modules())
+    built = built_at(user.model)
+    for node in proto.graph.node:
+        steps = _STEP.findall(node.name)[:-1]
+        path = next((step for step in _paths(steps) if step in modules), "")
+        line = next((built[part] for part in _upwards(path) if part in built), None)
+        kind = type(modules[path]).__name__ if path else user.name
+        for key, value in origin_properties(path, kind, line).items():
+            node.metadata_props.add(key=key, value=value)
+
+
+def _paths(steps: list[str]) -> list[str]:
+    """Candidates for the module's dotted path, the longest first: names nest either whole or by their last part."""
+    joined = [".".join(steps[start:]) for start in range(len(steps))]
+    whole = ""
+    for step in steps:
+        whole = step if step.startswith(f"{whole}.") else f"{whole}.{step}".strip(".")
+    return [whole, *joined]
+
+
+def _upwards(path: str) -> list[str]:
+    parts = path.split(".") if path else []
+    return [".".join(parts[:end]) for end in range(len(parts), -1, -1)]
+
+
+def _strip(proto: onnx.ModelProto, user: UserModel) -> tuple[str, ...]:
+    """Takes the data of parameters and buffers out again; the model can give them later."""
+    import onnx
+
+    stored = set(user.model.state_dict())
+    for item in proto.graph.initializer:
+        if item.name in stored and item.ByteSize() > 1024:
+            item.ClearField("raw_data")
+            item.data_location = onnx.TensorProto.EXTERNAL
+            item.external_data.add(key="location", value="weights")
+    return tuple(
+        item.name
+        for item in proto.graph.initializer
+        if item.data_location == onnx.TensorProto.EXTERNAL and item.name not in stored
+    )

@@ -1,0 +1,139 @@
+"""Loading: what protobuf stores -> plain Python values, element types and shapes."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from analyzer.errors import GraphError
+from analyzer.graph import DTYPES_BY_NUMBER, UNDEFINED, DType, Shape
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+SMALL = 1024
+"""Tensors of up to so many elements are kept as values: shapes, axes, scales."""
+
+LARGEST = 2**63 - 1
+"""More elements than this cannot be addressed."""
+
+Type = tuple[DType, Shape]
+UNKNOWN_TYPE: Type = (UNDEFINED, None)
+
+_EXTERNAL = 1
+_RAW = {1: "<f4", 2: "u1", 3: "i1", 6: "<i4", 7: "<i8", 9: "?", 10: "<f2", 11: "<f8"}
+_FLOAT, _INT, _STRING, _TENSOR, _GRAPH, _FLOATS, _INTS, _STRINGS, _TENSORS = range(1, 10)
+_TYPE_PROTO = 13
+
+
+def attribute_value(proto: onnx.AttributeProto) -> Any:
+    """An attribute as a plain Python value; None for what has none here (subgraphs, references)."""
+    kind = proto.type
+    if kind == _INT:
+        return proto.i
+    if kind == _INTS:
+        return tuple(proto.ints)
+    if kind == _FLOAT:
+        return proto.f
+    if kind == _FLOATS:
+        return tuple(proto.floats)
+    if kind == _STRING:
+        return proto.s.decode("utf-8", "replace")
+    if kind == _STRINGS:
+        return tuple(text.decode("utf-8", "replace") for text in proto.strings)
+    if kind == _TENSOR:
+        return tensor_value(proto.t)
+    if kind == _TENSORS:
+        return tuple(tensor_value(tensor) for tensor in proto.tensors)
+    if kind == _TYPE_PROTO:
+        return type_string(proto.tp)
+    return None
+
+
+def tensor_value(proto: onnx.TensorProto, limit: int = SMALL) -> np.ndarray[Any, Any] | None:
+    """The elements of a stored tensor; None where they are many or lie elsewhere."""
+    import numpy as np
+
+    dims = proto.dims
+    if proto.data_location == _EXTERNAL or math.prod(dims) > limit:
+        return None
+    raw, code = proto.raw_data, _RAW.get(proto.data_type)
+    try:
+        if raw and code:
+            return np.frombuffer(raw, code).reshape(tuple(dims))
+        from onnx import numpy_helper
+
+        return numpy_helper.to_array(proto)
+    except (ValueError, TypeError) as error:
+        raise GraphError(
+            f"tensor '{proto.name}' says {list(dims)} but its data does not fit: {error}", hint="save the model again"
+        ) from error
+
+
+def declared_type(proto: onnx.TypeProto, name: str) -> Type:
+    """Element type and shape as a file declares them; None for a size it leaves open.
+
+    Raises:
+        GraphError: A size is negative or the tensor is larger than can be addressed; names the tensor.
+    """
+    if proto.HasField("tensor_type"):
+        tensor = proto.tensor_type
+        dtype = DTYPES_BY_NUMBER.get(tensor.elem_type, UNDEFINED)
+        if not tensor.HasField("shape"):
+            return dtype, None
+        dims = [dim.dim_value for dim in tensor.shape.dim]
+        if dims and min(dims) > 0:
+            return dtype, checked(tuple(dims), name)
+        return dtype, checked(
+            tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim), name
+        )
+    text = type_string(proto)
+    return (DType(name=text, bits=None), None) if text else UNKNOWN_TYPE
+
+
+def checked(shape: Shape, name: str) -> Shape:
+    """The same shape, if a tensor can have it.
+
+    Raises:
+        GraphError: A size is negative, or the product is over 2**63 - 1; names the tensor.
+    """
+    if not shape:
+        return shape
+    known = [size for size in shape if size is not None]
+    if known and min(known) < 0:
+        raise GraphError(
+            f"tensor '{name}' has a negative size: {_text(shape)}",
+            hint="a size is 0 or more; an open one has a name instead of a number",
+        )
+    if 0 not in known and math.prod(known) > LARGEST:
+        raise GraphError(
+            f"tensor '{name}' has more elements than can be addressed: {_text(shape)}",
+            hint="check the sizes that the file declares and the batch",
+        )
+    return shape
+
+
+def type_string(proto: onnx.TypeProto) -> str:
+    """ONNX's type string (``seq(tensor(float))``); empty where the type is not said."""
+    kind = proto.WhichOneof("value")
+    if kind in ("tensor_type", "sparse_tensor_type"):
+        element = getattr(proto, kind).elem_type
+        name = _element_name(element)
+        return f"{'sparse_' if kind.startswith('sparse') else ''}tensor({name})"
+    if kind == "sequence_type":
+        return f"seq({type_string(proto.sequence_type.elem_type)})"
+    if kind == "optional_type":
+        return f"optional({type_string(proto.optional_type.elem_type)})"
+    if kind == "map_type":
+        return f"map({_element_name(proto.map_type.key_type)},{type_string(proto.map_type.value_type)})"
+    return ""
+
+
+def _element_name(number: int) -> str:
+    name = DTYPES_BY_NUMBER.get(number, UNDEFINED).name
+    return {"float32": "float", "float64": "double"}.get(name, name)
+
+
+def _text(shape: Shape) -> str:
+    return "[" + ", ".join("?" if size is None else str(size) for size in shape or ()) + "]"

@@ -1,0 +1,115 @@
+"""Loading, at the level of protobuf's wire format: an ONNX file without its weights' bytes.
+
+A model of gigabytes is walked field by field through a memory map; only what is no weight is copied. Field
+numbers are those of onnx.proto3; https://protobuf.dev/programming-guides/encoding/ describes the encoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+GRAPH_OF_MODEL = 7
+INITIALIZER_OF_GRAPH = 5
+# float_data, int32_data, string_data, int64_data, raw_data, double_data, uint64_data, data_location
+_DATA_OF_TENSOR = frozenset({4, 5, 6, 7, 9, 10, 11, 14})
+_DATA_LOCATION_EXTERNAL = bytes([14 << 3, 1])
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+Buffer = bytes | memoryview
+
+
+class WireError(ValueError):
+    """The bytes are not a protobuf message, or it ends early."""
+
+
+def without_weights(buffer: Buffer, *, keep_bytes: int) -> bytes:
+    """Copies a serialised ModelProto, leaving out the data of large initializers.
+
+    Args:
+        buffer: The whole file.
+        keep_bytes: Initializers that take at most so many bytes keep their data; they hold shapes and axes.
+
+    Returns:
+        A serialised ModelProto whose larger initializers say that their data lies elsewhere.
+
+    Raises:
+        WireError: The bytes do not follow the wire format.
+    """
+    view = memoryview(buffer)
+    parts: list[Buffer] = []
+    for field, start, body, end in _fields(view):
+        if field == GRAPH_OF_MODEL:
+            graph = _graph(view[body:end], keep_bytes)
+            parts += (_header(GRAPH_OF_MODEL, len(graph)), graph)
+        else:
+            parts.append(view[start:end])
+    return b"".join(parts)
+
+
+def _graph(view: memoryview, keep_bytes: int) -> bytes:
+    parts: list[Buffer] = []
+    for field, start, body, end in _fields(view):
+        if field == INITIALIZER_OF_GRAPH and end - body > keep_bytes:
+            tensor = _tensor(view[body:end])
+            parts += (_header(INITIALIZER_OF_GRAPH, len(tensor)), tensor)
+        else:
+            parts.append(view[start:end])
+    return b"".join(parts)
+
+
+def _tensor(view: memoryview) -> bytes:
+    parts: list[Buffer] = [view[start:end] for field, start, _, end in _fields(view) if field not in _DATA_OF_TENSOR]
+    return b"".join((*parts, _DATA_LOCATION_EXTERNAL))
+
+
+def _fields(view: memoryview) -> Iterator[tuple[int, int, int, int]]:
+    """Yields (field number, start of the key, start of the body, end) of each field."""
+    position, size = 0, len(view)
+    while position < size:
+        start = position
+        key, position = _varint(view, position)
+        kind = key & 7
+        body = position
+        if kind == _BYTES:
+            length, body = _varint(view, position)
+            position = body + length
+        elif kind == _VARINT:
+            _, position = _varint(view, position)
+        elif kind == _FIXED64:
+            position += 8
+        elif kind == _FIXED32:
+            position += 4
+        else:
+            raise WireError(f"field of kind {kind} at byte {start}")
+        if position > size or not key >> 3:
+            raise WireError(f"field {key >> 3} runs past the end at byte {start}")
+        yield key >> 3, start, body, position
+
+
+def _varint(view: memoryview, position: int) -> tuple[int, int]:
+    value = shift = 0
+    try:
+        while True:
+            byte = view[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value, position
+            shift += 7
+            if shift > 63:
+                raise WireError(f"a number of over ten bytes at byte {position}")
+    except IndexError:
+        raise WireError("the message ends within a number") from None
+
+
+def _header(field: int, length: int) -> bytes:
+    return _encoded(field << 3 | _BYTES) + _encoded(length)
+
+
+def _encoded(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
