@@ -1,0 +1,76 @@
+"""Each sample exports with an open batch, and ONNX Runtime computes what PyTorch does."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+# All but the two language models that no ordinary machine holds.
+RUN = [
+    *("linear", "mlp", "batch_matmul", "conv", "attention", "resnet50", "mobilenet_v2", "vit_b16", "unet"),
+    *("bert_base", "gpt2", "lstm", "recommender", "preprocessing"),
+]
+
+
+def settle_norms(model: Any, inputs: tuple[Any, ...]) -> None:
+    """Gives batch norms the statistics of a batch, as training would: else deep activations fade to nothing."""
+    import torch
+    from torch import nn
+
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+    if not norms:
+        return
+    for norm in norms:
+        norm.momentum = None
+    model.train()
+    with torch.no_grad():
+        model(*inputs)
+    model.eval()
+
+
+def export(model: Any, inputs: tuple[Any, ...], folder: Path) -> Path:
+    import torch
+
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    shapes = tuple({0: torch.export.Dim("batch")} for _ in inputs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.onnx.export(
+            model, inputs, dynamo=True, optimize=False, dynamic_shapes=shapes, verbose=False
+        )
+    path = folder / "model.onnx"
+    program.save(path, external_data=True)
+    return path
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_onnx_runtime_gives_what_pytorch_gives_at_a_batch_it_was_not_exported_with(
+    sample: Callable[[str], Any], build: Callable[[str], Any], name: str, tmp_path: Path
+) -> None:
+    import onnxruntime
+    import torch
+
+    torch.manual_seed(0)
+    model, module = build(name).eval(), sample(name)
+    settle_norms(model, module.example_inputs(2))
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    path = export(model, module.example_inputs(2), tmp_path)
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    assert {item.shape[0] for item in session.get_inputs()} == {"batch"}
+    inputs = module.example_inputs(3)
+    with torch.no_grad():
+        expected = model(*inputs)
+    feeds = {item.name: tensor.numpy() for item, tensor in zip(session.get_inputs(), inputs, strict=True)}
+    results = session.run(None, feeds)
+    for wanted, got in zip(expected if isinstance(expected, tuple) else (expected,), results, strict=True):
+        scale = max(1.0, wanted.abs().max().item())
+        spread = (wanted.amax(0) - wanted.amin(0)).max().item()
+        assert spread > 10 * 1e-4 * scale, "an output that hardly depends on the input compares nothing"
+        np.testing.assert_allclose(got, wanted.numpy(), rtol=0, atol=1e-4 * scale)
