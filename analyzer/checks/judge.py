@@ -65,7 +65,7 @@ def fails(findings: Iterable[Finding], settings: CheckSettings) -> tuple[Finding
     """The findings that make the check fail: those of ``fail-on``'s severity or a graver one."""
     if settings.fail_on == "never":
         return ()
-    grave = SEVERITIES[: SEVERITIES.index(settings.fail_on) + 1]  # type: ignore[arg-type]  # checked when read
+    grave = SEVERITIES[: SEVERITIES.index(settings.fail_on) + 1]
     return tuple(finding for finding in findings if finding.severity in grave)
 
 

@@ -1,0 +1,52 @@
+"""GitHub Actions: findings as workflow commands, which annotate the lines of a pull request."""
+
+from __future__ import annotations
+
+from analyzer.analysis import Analysis, Finding
+from analyzer.checks import find
+from analyzer.report.findings import by_severity, cost_of, place_of, render_markdown, subject_line, tally
+
+_COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
+# GitHub shows ten annotations of each kind for a step and drops the rest without a word.
+SHOWN = 10
+
+
+def render(analysis: Analysis) -> str:
+    """One workflow command for each finding, the gravest first, and a last line in plain text."""
+    findings = by_severity(analysis.findings)
+    lines = [_command(finding, analysis) for finding in findings]
+    for severity in _COMMANDS:
+        hidden = sum(finding.severity == severity for finding in findings) - SHOWN
+        if hidden > 0:
+            lines.append(
+                f"{hidden} more of severity {severity} are in the log; GitHub annotates {SHOWN} of a kind"
+            )
+    lines.append(f"{tally(findings)} ({_data(subject_line(analysis))})")
+    return "\n".join(lines) + "\n"
+
+
+def summary(analysis: Analysis, *, fail_on: str = "error") -> str:
+    """The job's summary page, in Markdown (for the file that ``$GITHUB_STEP_SUMMARY`` names)."""
+    return render_markdown(analysis, fail_on=fail_on)
+
+
+def _command(finding: Finding, analysis: Analysis) -> str:
+    place = place_of(finding, analysis)
+    properties = {"file": place.file}
+    if place.line is not None:
+        properties["line"] = str(place.line)
+    properties["title"] = f"{finding.code} {find(finding.code).name}"
+    written = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
+    cost = f"\nCost: {cost_of(finding)} per inference." if cost_of(finding) else ""
+    text = f"{finding.message}.{cost}\nFix: {finding.fix}."
+    return f"::{_COMMANDS[finding.severity]} {written}::{_data(text)}"
+
+
+def _data(text: str) -> str:
+    """Escaped as the runner's toolkit escapes a command's message."""
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    """Escaped as the runner's toolkit escapes a command's property."""
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

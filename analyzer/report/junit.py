@@ -1,0 +1,90 @@
+"""JUnit XML: every rule a test case, for the test page of a CI server."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree as ET
+
+from analyzer.analysis import Analysis, Finding
+from analyzer.checks import Rule, fails, rules
+from analyzer.report.findings import cost_of, operator_of, place_of, subject_line
+from analyzer.settings import CheckSettings
+
+
+def render(analysis: Analysis, *, fail_on: str = "error") -> str:
+    """One test suite for the model: a case for each finding, and one for each rule that found nothing.
+
+    A finding of severity ``fail_on`` or graver is a failure; a lesser one is a passed case whose output holds
+    the finding; what the settings set aside is skipped, with the reason.
+    """
+    failing = set(map(id, fails(analysis.findings, CheckSettings(fail_on=fail_on))))
+    suite = ET.Element("testsuite", name=_xml(f"{analysis.tool.name} check {analysis.model.name}"))
+    for rule in rules():
+        found = [finding for finding in analysis.findings if finding.code == rule.code]
+        ignored = [entry for entry in analysis.ignored if entry.finding.code == rule.code]
+        if not found and not ignored:
+            suite.append(_case(rule, None, analysis))
+        for finding in found:
+            case = _case(rule, finding, analysis)
+            body = _body(finding, analysis)
+            if id(finding) in failing:
+                failure = ET.SubElement(case, "failure", type=rule.code, message=_xml(finding.message))
+                failure.text = body
+            else:
+                ET.SubElement(case, "system-out").text = body
+            suite.append(case)
+        for entry in ignored:
+            case = _case(rule, entry.finding, analysis)
+            ET.SubElement(case, "skipped", message=_xml(entry.reason or "ignored"))
+            suite.append(case)
+    counts = {
+        "tests": str(len(suite)),
+        "failures": str(len(suite.findall("testcase/failure"))),
+        "errors": "0",
+        "skipped": str(len(suite.findall("testcase/skipped"))),
+    }
+    suite.attrib.update(counts)
+    root = ET.Element("testsuites", {"name": _xml(analysis.tool.name), **counts})
+    root.append(suite)
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _case(rule: Rule, finding: Finding | None, analysis: Analysis) -> ET.Element:
+    operator = operator_of(finding, analysis) if finding is not None else None
+    where = f" [{operator.module or operator.name}]" if operator is not None else ""
+    attributes = {
+        "classname": _xml(f"analyzer.{analysis.model.name}"),
+        "name": _xml(f"{rule.code} {rule.name}{where}"),
+    }
+    if finding is not None:
+        place = place_of(finding, analysis)
+        attributes["file"] = _xml(place.file)
+        if place.line is not None:
+            attributes["line"] = str(place.line)
+    return ET.Element("testcase", attributes)
+
+
+def _body(finding: Finding, analysis: Analysis) -> str:
+    place = place_of(finding, analysis)
+    lines = [
+        f"{place}: {finding.severity} {finding.code} {finding.message}",
+        place.code,
+        f"cost: {cost_of(finding)} per inference" if cost_of(finding) else "",
+        f"fix: {finding.fix}",
+        subject_line(analysis),
+    ]
+    return _xml("\n".join(line for line in lines if line))
+
+
+def _xml(text: str) -> str:
+    """Text with the characters that XML 1.0 forbids replaced (section 2.2 of the standard)."""
+    return "".join(char if _allowed(ord(char)) else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def _allowed(code: int) -> bool:
+    return (
+        code in (0x9, 0xA, 0xD)
+        or 0x20 <= code <= 0xD7FF
+        or 0xE000 <= code <= 0xFFFD
+        or 0x10000 <= code <= 0x10FFFF
+    )

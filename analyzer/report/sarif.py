@@ -1,0 +1,113 @@
+"""SARIF 2.1.0: findings for code scanning and editors (OASIS, Static Analysis Results Interchange Format)."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any
+from urllib.parse import quote
+
+from analyzer.analysis import Analysis, Finding
+from analyzer.checks import FAMILIES, Rule, rules
+from analyzer.report.findings import operator_of, place_of
+
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_ROOT = "%SRCROOT%"
+
+
+def render(analysis: Analysis) -> str:
+    """The findings as one SARIF log with one run; what the settings set aside is in it, suppressed.
+
+    Paths are relative to the repository (``%SRCROOT%``). A finding without a line of its own stands at line 1
+    of the model's file, since code scanning drops results without a place.
+    """
+    results = [_result(finding, analysis) for finding in analysis.findings]
+    for ignored in analysis.ignored:
+        suppression = {"kind": "external", "status": "accepted", "justification": ignored.reason or "ignored"}
+        results.append(_result(ignored.finding, analysis) | {"suppressions": [suppression]})
+    run = {
+        "tool": {"driver": _driver(analysis)},
+        "automationDetails": {"id": f"{analysis.tool.name}/{analysis.model.name}"},
+        "invocations": [{"executionSuccessful": True}],
+        "results": results,
+        "properties": {
+            "model": analysis.model.name,
+            "digest": analysis.model.digest,
+            "opset": analysis.model.opset,
+        },
+    }
+    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
+
+
+def _driver(analysis: Analysis) -> dict[str, Any]:
+    return {
+        "name": analysis.tool.name,
+        "version": analysis.tool.version,
+        "rules": [_descriptor(rule) for rule in rules()],
+    }
+
+
+def _descriptor(rule: Rule) -> dict[str, Any]:
+    text = f"{rule.what}\n\n{rule.why}\n\nFix: {rule.fix}\n\nExample: {rule.example}"
+    return {
+        "id": rule.code,
+        "name": rule.name,
+        "shortDescription": {"text": rule.title},
+        "fullDescription": {"text": rule.what},
+        "help": {"text": text, "markdown": text},
+        "defaultConfiguration": {"level": rule.severity},
+        "properties": {"tags": [FAMILIES[rule.code[:2]]]},
+    }
+
+
+def _result(finding: Finding, analysis: Analysis) -> dict[str, Any]:
+    codes = [rule.code for rule in rules()]
+    properties = {"fix": finding.fix, "certain": finding.certain}
+    figures = {"secondsPerInference": finding.seconds, "bytesPerInference": finding.bytes}
+    return {
+        "ruleId": finding.code,
+        "ruleIndex": codes.index(finding.code),
+        "level": finding.severity,
+        "message": {"text": f"{finding.message}. Fix: {finding.fix}."},
+        "locations": [_location(finding, analysis)],
+        "partialFingerprints": {"operator/v1": _fingerprint(finding, analysis)},
+        "properties": properties | {key: value for key, value in figures.items() if value is not None},
+    }
+
+
+def _location(finding: Finding, analysis: Analysis) -> dict[str, Any]:
+    place = place_of(finding, analysis)
+    region: dict[str, Any] = {"startLine": max(place.line or 1, 1)}
+    if place.code:
+        region["snippet"] = {"text": place.code}
+    location: dict[str, Any] = {
+        "physicalLocation": {"artifactLocation": _artifact(place.file), "region": region},
+    }
+    operator = operator_of(finding, analysis)
+    if operator is not None:
+        qualified = f"{operator.module}.{operator.name}" if operator.module else operator.name
+        location["logicalLocations"] = [
+            {"name": operator.name, "fullyQualifiedName": qualified, "kind": "member"}
+        ]
+    return location
+
+
+def _artifact(file: str) -> dict[str, str]:
+    """A path as a URI reference: relative to the repository, or absolute where it lies outside."""
+    windows = PureWindowsPath(file)
+    if windows.drive and windows.is_absolute():
+        return {"uri": windows.as_uri()}
+    path = PurePosixPath(file.replace("\\", "/"))
+    if path.is_absolute():
+        return {"uri": path.as_uri()}
+    return {"uri": quote(str(path)), "uriBaseId": _ROOT}
+
+
+def _fingerprint(finding: Finding, analysis: Analysis) -> str:
+    """Stays the same when lines move and operators are renumbered: rule, module, type and the line's text."""
+    operator = operator_of(finding, analysis)
+    parts = [finding.code, analysis.model.name]
+    if operator is not None:
+        parts += [operator.module, operator.op_type, place_of(finding, analysis).code]
+    return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
