@@ -75,6 +75,8 @@ class Group:
         members: Indices of operators, ascending. Operators that ONNX Runtime folds away are in no group.
         provider: Where it runs.
         kernels: How many kernels it launches on a GPU; 0 for views.
+        parts: Names of further executed nodes that do the same operators' work (the reshapes around a Gemm, a
+            change of layout): their measured time belongs to this group.
     """
 
     session: Session
@@ -83,3 +85,4 @@ class Group:
     members: tuple[int, ...]
     provider: Provider
     kernels: int = 1
+    parts: tuple[str, ...] = ()
