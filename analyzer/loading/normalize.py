@@ -51,7 +51,9 @@ class SymbolicDimension:
 
 def symbolic_dimensions(model: onnx.ModelProto) -> tuple[SymbolicDimension, ...]:
     """The sizes of graph inputs that the file leaves open, in the order of the inputs and their axes."""
-    return tuple(SymbolicDimension(input=value.name, axis=axis, name=name) for value, axis, _, name in _open(model))
+    return tuple(
+        SymbolicDimension(input=value.name, axis=axis, name=name) for value, axis, _, name in _open(model)
+    )
 
 
 def normalize(model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = None) -> onnx.ModelProto:
@@ -208,7 +210,8 @@ def _sort(graph: onnx.GraphProto, known: set[str]) -> None:
     if len(order) < len(nodes):
         stuck = nodes[min(set(range(len(nodes))).difference(order))]
         raise GraphError(
-            f"the graph has a cycle through node '{stuck.name}' ({stuck.op_type})", hint="export the model again"
+            f"the graph has a cycle through node '{stuck.name}' ({stuck.op_type})",
+            hint="export the model again",
         )
     copies = [_copy(nodes[index]) for index in order]
     del graph.node[:]
@@ -224,7 +227,8 @@ def _copy(node: onnx.NodeProto) -> onnx.NodeProto:
 def dangling(node: onnx.NodeProto, name: str) -> GraphError:
     """The error for a node that reads what nothing writes."""
     return GraphError(
-        f"node '{node.name}' ({node.op_type}) reads '{name}', which nothing writes", hint="export the model again"
+        f"node '{node.name}' ({node.op_type}) reads '{name}', which nothing writes",
+        hint="export the model again",
     )
 
 
@@ -240,7 +244,9 @@ def _reads(node: onnx.NodeProto) -> Iterator[str]:
                 yield from (value.name for value in graph.output if value.name not in inner)
 
 
-def _open(model: onnx.ModelProto) -> Iterator[tuple[onnx.ValueInfoProto, int, onnx.TensorShapeProto.Dimension, str]]:
+def _open(
+    model: onnx.ModelProto,
+) -> Iterator[tuple[onnx.ValueInfoProto, int, onnx.TensorShapeProto.Dimension, str]]:
     stored = {tensor.name for tensor in model.graph.initializer}
     for value in model.graph.input:
         if value.name in stored:

@@ -81,9 +81,13 @@ def _parsed(file: Path) -> onnx.ModelProto:
             with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as whole, memoryview(whole) as view:
                 model.ParseFromString(without_weights(view, keep_bytes=KEEP_BYTES))
     except OSError as error:
-        raise ModelError(f"'{file}' cannot be read: {error.strerror}", hint="check the path and its rights") from error
+        raise ModelError(
+            f"'{file}' cannot be read: {error.strerror}", hint="check the path and its rights"
+        ) from error
     except (DecodeError, WireError) as error:
-        raise ModelError(f"'{file}' is no ONNX model, or it is cut off ({error})", hint=_HINT_DAMAGED) from error
+        raise ModelError(
+            f"'{file}' is no ONNX model, or it is cut off ({error})", hint=_HINT_DAMAGED
+        ) from error
     return model
 
 

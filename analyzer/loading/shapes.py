@@ -53,7 +53,9 @@ def infer_node(
                 types[name] = type_proto(tensor)
                 if tensor.value is not None:
                     data[name] = numpy_helper.from_array(tensor.value, name)
-        imports = [onnx.helper.make_opsetid("" if key == DEFAULT_DOMAIN else key, opsets[key]) for key in opsets]
+        imports = [
+            onnx.helper.make_opsetid("" if key == DEFAULT_DOMAIN else key, opsets[key]) for key in opsets
+        ]
         inferred = shape_inference.infer_node_outputs(schema, proto, types, data, None, imports, ir_version)
     except Exception:  # C++ throws several types at nodes it cannot infer: their outputs stay open
         return {}

@@ -58,7 +58,9 @@ def _graph(view: memoryview, keep_bytes: int) -> bytes:
 
 
 def _tensor(view: memoryview) -> bytes:
-    parts: list[Buffer] = [view[start:end] for field, start, _, end in _fields(view) if field not in _DATA_OF_TENSOR]
+    parts: list[Buffer] = [
+        view[start:end] for field, start, _, end in _fields(view) if field not in _DATA_OF_TENSOR
+    ]
     return b"".join((*parts, _DATA_LOCATION_EXTERNAL))
 
 

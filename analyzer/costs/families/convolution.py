@@ -1,0 +1,160 @@
+"""Counting convolutions: dense, taps on padding included."""
+
+from __future__ import annotations
+
+from math import prod
+
+from analyzer.costs.cost import Cost
+from analyzer.costs.families.elementwise import activation
+from analyzer.costs.families.products import product
+from analyzer.costs.families.tables import CONTRIB, NCHWC, NHWC
+from analyzer.costs.registry import rule
+from analyzer.costs.sizes import dims, elements, out
+from analyzer.costs.traffic import cost
+from analyzer.graph import Node
+
+
+def taps(node: Node, weight: int = 1) -> int:
+    """Multiply-accumulates an output element: what one output channel's filter holds, Cin/group * kernel."""
+    return prod(dims(node.input(weight))[1:])
+
+
+@rule("Conv")
+def conv(node: Node) -> Cost:
+    """2 * N * Cout * (output positions) * Cin/group * (kernel taps), and 1 * outputs for a bias.
+
+    The kernel comes from the weight, the output from its shape: pads, auto_pad, strides and dilations are in it.
+    """
+    outputs = out(node)
+    return product(node, outputs * taps(node), outputs if node.input(2) is not None else 0)
+
+
+@rule("ConvInteger")
+def conv_integer(node: Node) -> Cost:
+    """2 * N * Cout * (output positions) * Cin/group * (kernel taps): integer operations count alike."""
+    return product(node, out(node) * taps(node))
+
+
+@rule("Conv", domain=NHWC)
+def nhwc_conv(node: Node) -> Cost:
+    """2 * outputs * Cin/group * (kernel taps), and 1 * outputs for a bias; channels last."""
+    return conv(node)
+
+
+@rule("NhwcConv", domain=CONTRIB)
+def contrib_nhwc_conv(node: Node) -> Cost:
+    """2 * outputs * Cin/group * (kernel taps), and 1 * outputs for a bias; channels last."""
+    return conv(node)
+
+
+@rule("FusedConv", "NhwcFusedConv", domain=CONTRIB)
+def fused_conv(node: Node) -> Cost:
+    """2 * outputs * Cin/group * (kernel taps), 1 * outputs each for bias and for Z, and the activation's FLOPs."""
+    return _fused(node)
+
+
+@rule("Conv", domain=NCHWC)
+def nchwc_conv(node: Node) -> Cost:
+    """As FusedConv, on blocked channels; channels that fill up a block count."""
+    return _fused(node)
+
+
+def _fused(node: Node) -> Cost:
+    outputs = out(node)
+    each = (node.input(2) is not None) + (node.input(3) is not None)
+    each += activation(node.attributes.get("activation", ""))
+    return product(node, outputs * taps(node), each * outputs)
+
+
+@rule("ConvTranspose")
+def conv_transpose(node: Node) -> Cost:
+    """2 * N * Cin * (input positions) * Cout/group * (kernel taps), and 1 * outputs for a bias.
+
+    Dense over input elements times taps: what pads crop from the output is computed first.
+    """
+    return _transposed(node, bias=2)
+
+
+@rule("ConvTranspose", domain=NHWC)
+def nhwc_conv_transpose(node: Node) -> Cost:
+    """2 * inputs * Cout/group * (kernel taps), and 1 * outputs for a bias; channels last."""
+    return _transposed(node, bias=2)
+
+
+@rule("ConvTransposeWithDynamicPads", domain=CONTRIB)
+def conv_transpose_dynamic(node: Node) -> Cost:
+    """2 * inputs * Cout/group * (kernel taps), and 1 * outputs for a bias."""
+    return _transposed(node, bias=3)
+
+
+def _transposed(node: Node, bias: int) -> Cost:
+    macs = elements(node.inputs[0]) * taps(node)
+    return product(node, macs, out(node) if node.input(bias) is not None else 0)
+
+
+@rule("DeformConv")
+def deform_conv(node: Node) -> Cost:
+    """2 * outputs * Cin/group * taps as Conv, 2 * 2^d * samples to interpolate them, bias and mask 1 each.
+
+    Samples are N * Cin * (output positions) * (kernel taps), each interpolated from the 2^d points around it.
+    """
+    outputs = out(node)
+    shape = dims(node.outputs[0])
+    channels, kernel = dims(node.inputs[0])[1], prod(dims(node.inputs[1])[2:])
+    samples = shape[0] * channels * prod(shape[2:]) * kernel
+    each = 2 * 2 ** (len(shape) - 2) + (node.input(4) is not None)
+    return product(node, outputs * taps(node), each * samples + (outputs if node.input(3) is not None else 0))
+
+
+@rule("CausalConvWithState")
+def causal_conv(node: Node) -> Cost:
+    """2 * outputs * k, 1 * outputs for a bias, 2 * outputs for SiLU; each channel has its own kernel of k taps."""
+    return _causal(node, bias=2)
+
+
+@rule("CausalConvWithState", domain=CONTRIB)
+def contrib_causal_conv(node: Node) -> Cost:
+    """2 * outputs * k, 1 * outputs for a bias, 2 * outputs for SiLU; each channel has its own kernel of k taps."""
+    return _causal(node, bias=2)
+
+
+@rule("VarlenCausalConvWithState", domain=CONTRIB)
+def varlen_causal_conv(node: Node) -> Cost:
+    """2 * outputs * k, 1 * outputs for a bias, 2 * outputs for SiLU; each channel has its own kernel of k taps."""
+    return _causal(node, bias=3)
+
+
+def _causal(node: Node, bias: int) -> Cost:
+    outputs, weight = out(node), node.input(1)
+    channels = dims(weight)[0]
+    each = (node.input(bias) is not None) + activation(_named(node.attributes.get("activation", "")))
+    return product(node, outputs * (elements(weight) // channels), each * outputs)
+
+
+def _named(text: str) -> str:
+    return "" if text.lower() in ("", "none") else text
+
+
+@rule("WordConvEmbedding", domain=CONTRIB)
+def word_conv_embedding(node: Node) -> Cost:
+    """2 * words * (window positions) * taps * filters, tanh and the maximum over positions 1 each, and the bias.
+
+    Sequence is [words, characters], W is [filters, 1, window, embedding], C the characters' table.
+    """
+    words, characters = dims(node.inputs[0])[:2] if len(dims(node.inputs[0])) == 2 else _words(node)
+    filters, *kernel = dims(node.input(1))
+    window = node.attributes.get("conv_window_size", kernel[-2])
+    positions = max(characters - window + 1, 0)
+    sums = words * positions * filters
+    return product(node, sums * prod(kernel), 3 * sums)
+
+
+def _words(node: Node) -> tuple[int, int]:
+    *lead, characters = dims(node.inputs[0])
+    return prod(lead), characters
+
+
+@rule("Col2Im")
+def col2im(node: Node) -> Cost:
+    """1 * inputs: each element of a block is added to its place."""
+    return cost(node, flops=elements(node.inputs[0]))

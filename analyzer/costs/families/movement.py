@@ -1,0 +1,164 @@
+"""Counting movement (0 FLOPs, explicitly, and bytes) and views (0 FLOPs and 0 bytes)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from analyzer.costs.cost import ZERO, Cost
+from analyzer.costs.families.tables import CONTRIB, NCHWC, NHWC, moves
+from analyzer.costs.registry import rule
+from analyzer.costs.sizes import dims, elements, nbytes, out
+from analyzer.costs.traffic import cost, reads, trains, views
+from analyzer.graph import Node, Tensor
+
+VIEWS = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "BitCast")
+
+MOVES = {
+    "Cast": "reads its input, writes its output, each in its own width",
+    "CastLike": "reads its input, writes its output, each in its own width",
+    "CenterCropPad": "reads what it keeps, writes its output",
+    "Compress": "reads what it keeps, writes its output",
+    "Concat": "reads its inputs, writes its output",
+    "ConstantOfShape": "writes its output",
+    "Crop": "reads what it keeps, writes its output",
+    "DepthToSpace": "reads and writes every element",
+    "DynamicSlice": "reads its slice, writes its output",
+    "Expand": "reads its input once, writes its output",
+    "EyeLike": "writes its output",
+    "Gather": "reads the rows that are gathered and the indices, writes its output",
+    "GatherElements": "reads the elements that are gathered and the indices, writes its output",
+    "GatherND": "reads the slices that are gathered and the indices, writes its output",
+    "MemcpyFromHost": "reads and writes every element",
+    "MemcpyToHost": "reads and writes every element",
+    "OneHot": "reads the indices, writes its output",
+    "Pad": "reads its input, writes its output",
+    "Range": "writes its output",
+    "ReverseSequence": "reads and writes every element",
+    "Scatter": "reads data, indices and updates, writes its output in full",
+    "Shape": "nothing: the shape is known without reading",
+    "Size": "nothing: the size is known without reading",
+    "Slice": "reads its slice, writes its output",
+    "SpaceToDepth": "reads and writes every element",
+    "Split": "reads and writes every element",
+    "TensorScatter": "reads cache, update and indices, writes the cache in full",
+    "Tile": "reads its input once, writes its output",
+    "Transpose": "a real permutation reads and writes every element, one that moves only axes of size 1 is a view",
+    "Trilu": "reads the triangle, writes its output",
+    "Constant": "nothing: a literal is stored with the model",
+}
+
+moves({name: text for name, text in MOVES.items() if name != "Transpose"}, family=__name__)
+moves({name: "a view: no bytes move" for name in VIEWS}, family=__name__)
+views(*VIEWS)
+views("Dropout")
+moves(
+    {"Trilu": MOVES["Trilu"], "GatherND": MOVES["GatherND"], "Pad": MOVES["Pad"]},
+    family=__name__,
+    domain=CONTRIB,
+)
+moves(
+    {
+        "ExpandDims": "a view: no bytes move",
+        "Range": MOVES["Range"],
+        "UnfoldTensor": "reads its input once, writes every window",
+        "RemovePadding": "reads the tokens that it keeps, writes them",
+        "RestorePadding": "reads the tokens, writes them with padding",
+    },
+    family=__name__,
+    domain=CONTRIB,
+)
+views("ExpandDims", domain=CONTRIB)
+moves(
+    {name: "reads and writes every element" for name in ("ReorderInput", "ReorderOutput")},
+    family=__name__,
+    domain=NCHWC,
+)
+moves({name: MOVES[name] for name in ("DepthToSpace", "SpaceToDepth")}, family=__name__, domain=NHWC)
+
+
+@rule("Transpose")
+def transpose(node: Node) -> Cost:
+    """0 FLOPs; reads and writes every element, or nothing where only axes of size 1 move."""
+    shape = dims(node.inputs[0])
+    perm = node.attributes.get("perm") or tuple(reversed(range(len(shape))))
+    kept = [axis for axis in perm if shape[axis] != 1]
+    return ZERO if kept == sorted(kept) else cost(node, flops=0)
+
+
+@rule("ScatterElements", "ScatterND")
+def scatter(node: Node) -> Cost:
+    """1 * updates where they are combined (reduction), else 0; data is read and the output written in full."""
+    combines = node.attributes.get("reduction", "none") != "none"
+    return cost(node, flops=elements(node.input(2)) if combines else 0)
+
+
+@rule("Dropout")
+def dropout(node: Node) -> Cost:
+    """0 at inference, a view; 2 * outputs in training (mask and scale)."""
+    return cost(node, flops=2 * out(node)) if trains(node) else ZERO
+
+
+@rule("BitmaskDropout", domain=CONTRIB)
+def bitmask_dropout(node: Node) -> Cost:
+    """0 at inference; 2 * outputs in training (mask and scale)."""
+    return cost(node, flops=2 * out(node) if trains(node) else 0)
+
+
+def _width(tensor: Tensor | None) -> int:
+    if tensor is None:
+        return 0
+    if tensor.dtype.bits is None:
+        nbytes(tensor)
+    return tensor.dtype.bits or 0
+
+
+@reads("Gather")
+def _gather(node: Node) -> Mapping[int, int]:
+    """The rows asked for, at most all there are."""
+    data, indices = node.inputs[0], node.inputs[1]
+    shape = dims(data)
+    axis = node.attributes.get("axis", 0)
+    rows = min(elements(indices), shape[axis])
+    row = prod(shape) // shape[axis] if shape[axis] else 0
+    return {0: (rows * row * _width(data) + 7) // 8}
+
+
+@reads("GatherND")
+def _gather_nd(node: Node) -> Mapping[int, int]:
+    return _at_most_output(node)
+
+
+@reads("GatherND", domain=CONTRIB)
+def _contrib_gather_nd(node: Node) -> Mapping[int, int]:
+    return _at_most_output(node)
+
+
+@reads("GatherElements", "Slice", "DynamicSlice", "CenterCropPad", "Crop", "Compress", "Trilu")
+def _part(node: Node) -> Mapping[int, int]:
+    return _at_most_output(node)
+
+
+def _at_most_output(node: Node) -> Mapping[int, int]:
+    data = node.inputs[0]
+    return {0: (min(elements(data), out(node)) * _width(data) + 7) // 8}
+
+
+@reads("Shape", "Size", "ConstantOfShape", "EyeLike")
+def _nothing(_: Node) -> Mapping[int, int]:
+    return {0: 0}
+
+
+@reads("CastLike")
+def _first_alone(_: Node) -> Mapping[int, int]:
+    return {1: 0}
+
+
+@reads("ScatterElements", "ScatterND", "Scatter")
+def _all(_: Node) -> Mapping[int, int]:
+    return {}
+
+
+@reads("RemovePadding", domain=CONTRIB)
+def _kept(node: Node) -> Mapping[int, int]:
+    return _at_most_output(node)

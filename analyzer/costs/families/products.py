@@ -1,0 +1,128 @@
+"""Counting matrix products: 2 FLOPs a multiply-accumulate."""
+
+from __future__ import annotations
+
+from analyzer.costs.cost import Cost
+from analyzer.costs.families.elementwise import GELU_TANH, activation
+from analyzer.costs.families.einsum import contraction
+from analyzer.costs.families.tables import CONTRIB
+from analyzer.costs.registry import rule
+from analyzer.costs.sizes import dims, elements, out
+from analyzer.costs.traffic import cost
+from analyzer.graph import Node
+
+
+def product(node: Node, macs: int, extra: int = 0, note: str = "") -> Cost:
+    """A product of so many multiply-accumulates, and FLOPs beside it."""
+    return cost(node, flops=2 * macs + extra, macs=macs, note=note)
+
+
+def depth(node: Node, *, left: int = 0, transposed: bool = False) -> int:
+    """The size that a product sums over: the last axis of the left operand, or its last but one."""
+    shape = dims(node.input(left))
+    return shape[-2] if transposed and len(shape) > 1 else shape[-1]
+
+
+@rule("MatMul")
+def matmul(node: Node) -> Cost:
+    """2 * outputs * K, K being the last axis of A; broadcast batches and 1-D operands included."""
+    return product(node, out(node) * depth(node))
+
+
+@rule("MatMulInteger")
+def matmul_integer(node: Node) -> Cost:
+    """2 * outputs * K: integer multiply-accumulates are 2 operations too."""
+    return product(node, out(node) * depth(node))
+
+
+@rule("MatMulInteger16", domain=CONTRIB)
+def matmul_integer16(node: Node) -> Cost:
+    """2 * outputs * K: integer multiply-accumulates are 2 operations too."""
+    return product(node, out(node) * depth(node))
+
+
+@rule("Gemm")
+def gemm(node: Node) -> Cost:
+    """2 * M * N * K, and M * N for C; alpha and beta are not counted."""
+    outputs = out(node)
+    macs = outputs * depth(node, transposed=bool(node.attributes.get("transA", 0)))
+    return product(node, macs, outputs if node.input(2) is not None else 0)
+
+
+@rule("FusedGemm", "GemmFloat8", domain=CONTRIB)
+def fused_gemm(node: Node) -> Cost:
+    """2 * M * N * K, M * N for C, and the activation's FLOPs an output."""
+    outputs = out(node)
+    macs = outputs * depth(node, transposed=bool(node.attributes.get("transA", 0)))
+    each = (node.input(2) is not None) + activation(node.attributes.get("activation", ""))
+    return product(node, macs, each * outputs)
+
+
+@rule("FusedMatMul", "TransposeMatMul", "SparseToDenseMatMul", "FusedMatMulActivation", domain=CONTRIB)
+def fused_matmul(node: Node) -> Cost:
+    """2 * outputs * K, and the activation's FLOPs an output where there is one; alpha is not counted.
+
+    A sparse operand is counted as if it were dense.
+    """
+    outputs = out(node)
+    return product(
+        node, outputs * _fused_depth(node), activation(node.attributes.get("activation", "")) * outputs
+    )
+
+
+def _fused_depth(node: Node) -> int:
+    """K of a product with transposed operands; transBatchA moves A's first axis to the last but one."""
+    attributes = node.attributes
+    for position, side in ((0, "A"), (1, "B")):
+        tensor = node.input(position)
+        if tensor is None or tensor.shape is None:
+            continue
+        shape, turned = dims(tensor), bool(attributes.get(f"trans{side}", 0))
+        if attributes.get(f"transBatch{side}", 0):
+            shape = (*shape[1:-1], shape[0], shape[-1])
+        if len(shape) == 1:
+            return shape[0]
+        return shape[-2] if turned == (side == "A") else shape[-1]
+    return depth(node)
+
+
+@rule("GemmFastGelu", domain=CONTRIB)
+def gemm_fast_gelu(node: Node) -> Cost:
+    """2 * outputs * K, outputs for a bias, and 8 * outputs for the tanh form of Gelu."""
+    outputs = out(node)
+    return product(node, outputs * depth(node), (GELU_TANH + (node.input(2) is not None)) * outputs)
+
+
+@rule("Einsum")
+def einsum(node: Node) -> Cost:
+    """2 * (product of all index sizes of each pair, contracted from left to right); nothing is allocated.
+
+    A pair that sums over no index is a product of 1 FLOP an element; a single operand costs 1 FLOP an element
+    that is summed, and nothing where it is only permuted.
+    """
+    shapes = [dims(tensor) for tensor in node.present_inputs]
+    flops, macs = contraction(node.attributes["equation"], shapes)
+    return cost(node, flops=flops, macs=macs)
+
+
+@rule("CDist", domain=CONTRIB)
+def cdist(node: Node) -> Cost:
+    """2 * M * N * K for the cross product, 4 * outputs for the norms' sum and root, 2 * inputs for the norms."""
+    extra = 4 * out(node) + 2 * (elements(node.input(0)) + elements(node.input(1)))
+    return product(node, out(node) * depth(node), extra)
+
+
+@rule("Det")
+def det(node: Node) -> Cost:
+    """2/3 * n^3 a matrix, by LU decomposition."""
+    shape = dims(node.inputs[0])
+    size = shape[-1]
+    matrices = elements(node.inputs[0]) // (size * size) if size else 0
+    return cost(node, flops=matrices * (2 * size**3 // 3))
+
+
+@rule("Inverse", domain=CONTRIB)
+def inverse(node: Node) -> Cost:
+    """2 * n^3 a matrix, by LU decomposition."""
+    shape = dims(node.inputs[0])
+    return cost(node, flops=2 * elements(node.inputs[0]) * shape[-1])

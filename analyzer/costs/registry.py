@@ -1,0 +1,172 @@
+"""Counting: one pure rule per operator, found by (domain, operator).
+
+A rule takes a Node and gives a Cost. It is registered by a decorator, so that a user's own operator needs
+four lines::
+
+    from analyzer.costs import cost, elements, rule
+
+    @rule("FusedGate", domain="com.acme")
+    def fused_gate(node):
+        \"\"\"3 * outputs: a sigmoid, a product and a sum.\"\"\"
+        return cost(node, flops=3 * elements(node.outputs[0]))
+
+The first line of the docstring is the formula that ``analyze ops`` prints.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from analyzer.costs.cost import ZERO, Cost
+from analyzer.costs.sizes import OpenSizeError
+from analyzer.costs.traffic import traffic
+from analyzer.graph import DEFAULT_DOMAIN, Graph, Node
+
+Counts = Callable[[Node], Cost]
+RuleBasis = Literal["exact", "modelled", "depends"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """How one operator is counted.
+
+    Attributes:
+        domain: Operator domain, ``ai.onnx`` for the default one.
+        op_type: Operator name.
+        count: The rule itself.
+        formula: One line for the user.
+        description: The rest of the explanation; empty where the formula says it all.
+        assumes: What a modelled count rests on; empty where the count is exact.
+        basis: ``exact``, ``modelled``, or ``depends`` where the node decides.
+        family: The module that the rule stands in.
+    """
+
+    domain: str
+    op_type: str
+    count: Counts
+    formula: str
+    description: str = ""
+    assumes: str = ""
+    basis: RuleBasis = "exact"
+    family: str = ""
+
+
+_RULES: dict[tuple[str, str], Rule] = {}
+
+
+class DuplicateRuleError(ValueError):
+    """Two rules for one operator."""
+
+
+def register(new: Rule, *, replace: bool = False) -> None:
+    """Adds a rule; one operator has one rule unless ``replace`` says that this one takes its place."""
+    key = (new.domain, new.op_type)
+    if key in _RULES and not replace:
+        raise DuplicateRuleError(
+            f"{new.domain}::{new.op_type} has a rule already; say replace=True to change it"
+        )
+    _RULES[key] = new
+
+
+def rule(
+    *op_types: str,
+    domain: str = DEFAULT_DOMAIN,
+    assumes: str = "",
+    depends: bool = False,
+    replace: bool = False,
+) -> Callable[[Counts], Counts]:
+    """Registers the decorated function as the rule of these operators.
+
+    Args:
+        op_types: Operator names, at least one.
+        domain: Their domain.
+        assumes: The assumption that the count rests on; every count by this rule is then ``modelled``.
+        depends: The rule itself says, node by node, whether its count is exact.
+        replace: Take the place of a rule that is there.
+    """
+    if not op_types:
+        raise ValueError("a rule names its operator: @rule('MyOperator', domain='com.acme')")
+
+    def decorate(function: Counts) -> Counts:
+        formula, _, description = (inspect.getdoc(function) or "no description").partition("\n")
+        for op_type in op_types:
+            new = Rule(
+                domain=domain,
+                op_type=op_type,
+                count=function,
+                formula=formula,
+                description=description.strip(),
+                assumes=assumes,
+                basis="modelled" if assumes else "depends" if depends else "exact",
+                family=function.__module__.rpartition(".")[2],
+            )
+            register(new, replace=replace)
+        return function
+
+    return decorate
+
+
+def unregister(op_type: str, *, domain: str = DEFAULT_DOMAIN) -> None:
+    """Removes a rule, if it is there."""
+    _RULES.pop((domain, op_type), None)
+
+
+def find(op_type: str, domain: str = DEFAULT_DOMAIN) -> Rule | None:
+    """The rule of an operator, None where there is none."""
+    return _RULES.get((domain, op_type))
+
+
+def rules() -> tuple[Rule, ...]:
+    """All rules, by domain and name."""
+    return tuple(_RULES[key] for key in sorted(_RULES))
+
+
+def is_constant(node: Node) -> bool:
+    """Whether all that a node gives is known before the run."""
+    return all(tensor is None or tensor.constant for tensor in node.outputs) and bool(node.outputs)
+
+
+def count_node(node: Node) -> Cost:
+    """The cost of one operator; ``unknown`` with its reason where it cannot be told."""
+    outputs = node.outputs
+    if outputs and outputs[0] is not None and outputs[0].constant and is_constant(node):
+        return ZERO
+    found = _RULES.get((node.domain, node.op_type))
+    if found is None:
+        return unknown(node, f"no rule for {node.domain}::{node.op_type}")
+    try:
+        cost = found.count(node)
+    except OpenSizeError as error:
+        return unknown(node, str(error))
+    except Exception as error:  # a rule that fails, a user's own included, must not end the analysis
+        return unknown(
+            node, f"the rule for {node.domain}::{node.op_type} failed: {type(error).__name__}: {error}"
+        )
+    if not isinstance(cost, Cost):
+        return unknown(
+            node, f"the rule for {node.domain}::{node.op_type} gave {type(cost).__name__}, not a Cost"
+        )
+    if found.assumes and cost.basis == "exact":
+        return dataclasses.replace(cost, basis="modelled", note=cost.note or found.assumes)
+    return cost
+
+
+def unknown(node: Node, reason: str) -> Cost:
+    """A cost that says why there is none; bytes are given where the shapes tell them."""
+    try:
+        read, written = traffic(node)
+    except OpenSizeError:
+        read = written = None
+    return Cost(flops=None, macs=None, bytes_read=read, bytes_written=written, basis="unknown", note=reason)
+
+
+def count_graph(graph: Graph) -> Cost:
+    """The sum over a subgraph's operators."""
+    total = ZERO
+    for node in graph.nodes:
+        total += count_node(node)
+    return total

@@ -1,0 +1,179 @@
+"""Counting: Graph -> CostTable, one Cost per operator, with sums by type, module and group."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from analyzer.costs.cost import ZERO, Cost
+from analyzer.costs.registry import count_node
+from analyzer.graph import Graph, Node, Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeCost:
+    """The operators of one type together."""
+
+    domain: str
+    op_type: str
+    operators: int
+    cost: Cost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleCost:
+    """A module with all that is below it.
+
+    Attributes:
+        path: Dotted path; empty for the whole model.
+        module_class: Class name, empty where not known.
+        cost: Sum over the operators of the module and of the modules in it.
+        operators: Indices of the module's own operators, ascending.
+        children: The modules directly in it, in the order in which they first run.
+    """
+
+    path: str
+    module_class: str
+    cost: Cost
+    operators: tuple[int, ...]
+    children: tuple[ModuleCost, ...]
+
+    def walk(self) -> Iterator[ModuleCost]:
+        """This module and all below it, depth first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CostTable:
+    """The costs of a graph's operators.
+
+    Attributes:
+        graph: What was counted.
+        costs: One per node, in the graph's order.
+    """
+
+    graph: Graph
+    costs: tuple[Cost, ...]
+
+    @cached_property
+    def total(self) -> Cost:
+        """The sum over all operators; "at least" where its basis is ``unknown``."""
+        return total(self.costs)
+
+    def coverage(self, weights: Sequence[float | None] | None = None) -> tuple[float, float, float]:
+        """Shares of the operators that are exact, modelled and unknown.
+
+        Args:
+            weights: What each operator counts for (its predicted time); each counts the same without it.
+        """
+        sums = {"exact": 0.0, "modelled": 0.0, "unknown": 0.0}
+        for index, cost in enumerate(self.costs):
+            sums[cost.basis] += 1.0 if weights is None else weights[index] or 0.0
+        whole = sum(sums.values())
+        if not whole:
+            return (1.0, 0.0, 0.0)
+        return (sums["exact"] / whole, sums["modelled"] / whole, sums["unknown"] / whole)
+
+    def by_type(self) -> tuple[TypeCost, ...]:
+        """Sums by operator type, the most FLOPs first."""
+        found: dict[tuple[str, str], list[Cost]] = {}
+        for node, cost in zip(self.graph.nodes, self.costs, strict=True):
+            found.setdefault(node.identity, []).append(cost)
+        rows = [
+            TypeCost(domain=domain, op_type=op_type, operators=len(costs), cost=total(costs))
+            for (domain, op_type), costs in found.items()
+        ]
+        return tuple(sorted(rows, key=lambda row: (-(row.cost.flops or 0), row.domain, row.op_type)))
+
+    def by_module(self) -> ModuleCost:
+        """The tree of modules, the whole model at its root."""
+        return _tree(self.graph.nodes, self.costs)
+
+    def of(self, members: Sequence[int]) -> Cost:
+        """The sum over some operators, each with the traffic it has alone."""
+        return total(tuple(self.costs[index] for index in members))
+
+
+def count(graph: Graph) -> CostTable:
+    """Counts every operator of a graph.
+
+    No operator ends the count: one that cannot be counted has the basis ``unknown`` and its reason.
+    """
+    costs = tuple([count_node(node) for node in graph.nodes])
+    if any(cost.basis == "unknown" for cost in costs):
+        costs = _with_origins(graph, costs)
+    return CostTable(graph=graph, costs=costs)
+
+
+def total(costs: Sequence[Cost]) -> Cost:
+    """The sum of many costs, as adding them one by one gives it."""
+    if not costs:
+        return ZERO
+    weakest = max(costs, key=lambda cost: ("exact", "modelled", "unknown").index(cost.basis))
+    sums = {
+        name: sum(known)
+        if (known := [part for cost in costs if (part := getattr(cost, name)) is not None])
+        else None
+        for name in ("flops", "macs", "bytes_read", "bytes_written")
+    }
+    return Cost(**sums, basis=weakest.basis, note=next((cost.note for cost in costs if cost.note), ""))
+
+
+def _with_origins(graph: Graph, costs: tuple[Cost, ...]) -> tuple[Cost, ...]:
+    """Adds to what is unknown for want of a shape the operator where that shape was first lost."""
+    origins: dict[str, str] = {}
+    for node in graph.nodes:
+        if not any(_is_open(tensor) for tensor in node.present_outputs):
+            continue
+        inherited = next((origins[t.name] for t in node.present_inputs if t.name in origins), None)
+        origin = inherited or f"'{node.name}' ({node.op_type})"
+        origins.update((tensor.name, origin) for tensor in node.present_outputs if _is_open(tensor))
+    return tuple(_told(node, cost, origins) for node, cost in zip(graph.nodes, costs, strict=True))
+
+
+def _told(node: Node, cost: Cost, origins: Mapping[str, str]) -> Cost:
+    if cost.basis != "unknown" or "not known" not in cost.note:
+        return cost
+    tensors = (*node.present_inputs, *node.present_outputs)
+    origin = next((origins[t.name] for t in tensors if t.name in origins and f"'{t.name}'" in cost.note), None)
+    return cost if origin is None else dataclasses.replace(cost, note=f"{cost.note}; it is open since {origin}")
+
+
+def _is_open(tensor: Tensor) -> bool:
+    return tensor.shape is None or None in tensor.shape
+
+
+@dataclass(slots=True)
+class _Branch:
+    module_class: str
+    operators: list[int]
+    children: dict[str, _Branch]
+
+
+def _tree(nodes: Sequence[Node], costs: Sequence[Cost]) -> ModuleCost:
+    root = _Branch("", [], {})
+    for node in nodes:
+        branch = root
+        for part in node.module.split(".") if node.module else ():
+            branch = branch.children.setdefault(part, _Branch("", [], {}))
+        branch.operators.append(node.index)
+        branch.module_class = branch.module_class or node.module_class
+    return _frozen("", root, costs)
+
+
+def _frozen(path: str, branch: _Branch, costs: Sequence[Cost]) -> ModuleCost:
+    children = tuple(
+        _frozen(f"{path}.{name}" if path else name, child, costs) for name, child in branch.children.items()
+    )
+    own = [costs[index] for index in branch.operators]
+    return ModuleCost(
+        path=path,
+        module_class=branch.module_class,
+        cost=total([*own, *(child.cost for child in children)]),
+        operators=tuple(branch.operators),
+        children=children,
+    )

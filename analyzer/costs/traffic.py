@@ -1,0 +1,129 @@
+"""Counting: the bytes that an operator must move, alone.
+
+Each input element that is needed is read once, each output element written once, each tensor with its own
+width. An operator that needs part of an input only says so by ``@reads``; a view moves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+
+from analyzer.costs.cost import Basis, Cost
+from analyzer.costs.sizes import OpenSizeError, nbytes
+from analyzer.graph import DEFAULT_DOMAIN, Node, Tensor
+
+Reads = Callable[[Node], Mapping[int, int]]
+_READS: dict[tuple[str, str], Reads] = {}
+_VIEWS: set[tuple[str, str]] = set()
+_EMPTY: Mapping[int, int] = {}
+
+
+def reads(*op_types: str, domain: str = DEFAULT_DOMAIN) -> Callable[[Reads], Reads]:
+    """Registers a function that gives, by input position, the bytes read where they are not the whole input."""
+
+    def decorate(function: Reads) -> Reads:
+        _READS.update(((domain, op_type), function) for op_type in op_types)
+        return function
+
+    return decorate
+
+
+def views(*op_types: str, domain: str = DEFAULT_DOMAIN) -> None:
+    """Declares operators whose first output is their first input under another shape: no bytes move."""
+    _VIEWS.update((domain, op_type) for op_type in op_types)
+
+
+def is_view(node: Node) -> bool:
+    """Whether a node's first output is its first input's own memory."""
+    if (node.domain, node.op_type) not in _VIEWS:
+        return False
+    return node.op_type != "Dropout" or not trains(node)
+
+
+def trains(node: Node) -> bool:
+    """Whether a Dropout or BatchNormalization runs as in training: its flag is set, or not known."""
+    if node.op_type == "BatchNormalization":
+        return bool(node.attributes.get("training_mode", 0))
+    flag = node.input(2)
+    return flag is not None and (flag.value is None or bool(flag.value.reshape(-1)[0]))
+
+
+def read_by_tensor(node: Node) -> dict[str, int]:
+    """Bytes read of each tensor, by name; a tensor used twice is read once.
+
+    Raises:
+        OpenSizeError: A size is not known.
+    """
+    if is_view(node):
+        return {}
+    special = _READS.get((node.domain, node.op_type))
+    partial = special(node) if special else _EMPTY
+    found: dict[str, int] = {}
+    for position, tensor in enumerate(node.inputs):
+        if tensor is not None:
+            size = partial[position] if position in partial else nbytes(tensor)
+            if size > found.get(tensor.name, -1):
+                found[tensor.name] = size
+    return found
+
+
+def written_by_tensor(node: Node) -> dict[str, int]:
+    """Bytes written to each output, by name.
+
+    Raises:
+        OpenSizeError: A size is not known.
+    """
+    if is_view(node):
+        return {}
+    return {tensor.name: nbytes(tensor) for tensor in node.outputs if tensor is not None}
+
+
+def traffic(node: Node) -> tuple[int, int]:
+    """Bytes read and bytes written.
+
+    Raises:
+        OpenSizeError: A size is not known.
+    """
+    key = (node.domain, node.op_type)
+    if key in _VIEWS and is_view(node):
+        return 0, 0
+    written = 0
+    for tensor in node.outputs:
+        if tensor is not None:
+            written += _size(tensor)
+    if key in _READS:
+        return sum(read_by_tensor(node).values()), written
+    inputs = node.inputs
+    if len(inputs) == 1 and inputs[0] is not None:
+        return _size(inputs[0]), written
+    read = 0
+    seen = []
+    for tensor in inputs:
+        if tensor is not None and tensor not in seen:
+            seen.append(tensor)
+            read += _size(tensor)
+    return read, written
+
+
+def _size(tensor: Tensor) -> int:
+    bits, shape = tensor.dtype.bits, tensor.shape
+    if bits is None or shape is None or None in shape:
+        return nbytes(tensor)
+    return (prod(shape) * bits + 7) // 8  # type: ignore[arg-type]  # no None is left, mypy cannot see it
+
+
+def cost(node: Node, *, flops: int, macs: int = 0, basis: Basis = "exact", note: str = "") -> Cost:
+    """A Cost with these operations and the node's compulsory traffic.
+
+    Bytes are None, and the basis ``modelled``, where elements have no fixed width (strings, sequences); open
+    shapes raise OpenSizeError, which the count reports as ``unknown`` with its reason.
+    """
+    try:
+        read, written = traffic(node)
+    except OpenSizeError as error:
+        if error.tensor is None or error.tensor.dtype.bits is not None:
+            raise
+        note = note or f"{error}: bytes are not counted"
+        return Cost(flops=flops, macs=macs, bytes_read=None, bytes_written=None, basis="modelled", note=note)
+    return Cost(flops=flops, macs=macs, bytes_read=read, bytes_written=written, basis=basis, note=note)
