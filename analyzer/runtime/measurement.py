@@ -169,4 +169,7 @@ def request_to_json(request: MeasureRequest) -> dict[str, Any]:
 def request_from_json(values: Mapping[str, Any]) -> MeasureRequest:
     """The reverse of ``request_to_json``."""
     paths = {"model_path", "feeds", "outputs"}
-    return MeasureRequest(**{k: Path(v) if k in paths and v is not None else v for k, v in values.items()})
+    fields_read: dict[str, Any] = {
+        name: Path(value) if name in paths and value is not None else value for name, value in values.items()
+    }
+    return MeasureRequest(**fields_read)

@@ -63,7 +63,7 @@ def _is_tight(model: Path) -> bool:
     import psutil
 
     weights = sum(file.stat().st_size for file in model.parent.iterdir() if file.is_file())
-    return weights * 4 > psutil.virtual_memory().available
+    return bool(weights * 4 > psutil.virtual_memory().available)
 
 
 def feeds_for(request: MeasureRequest, session: Any, reporter: Reporter) -> dict[str, Any]:

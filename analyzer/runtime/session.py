@@ -82,8 +82,6 @@ def _options(ort: Any, settings: SessionSettings) -> Any:
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if settings.optimize else levels.ORT_DISABLE_ALL
     if not settings.spinning:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # Threads of an idle session must not spin while another one is being timed.
-    options.add_session_config_entry("session.force_spinning_stop", "1")
     if settings.profile_prefix is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(settings.profile_prefix)

@@ -94,7 +94,7 @@ def _restore(arrays: Mapping[str, Array], notes: Mapping[str, Any]) -> dict[str,
     typed = {name: _from_bits(array, notes.get(name)) for name, array in arrays.items()}
     lengths = {name: length for name, length in notes.items() if isinstance(length, int)}
     for name, length in lengths.items():
-        typed[name] = [typed.pop(f"{name}[{index}]") for index in range(length)]  # type: ignore[assignment,misc]
+        typed[name] = [typed.pop(f"{name}[{index}]") for index in range(length)]  # type: ignore[assignment]
     return dict(typed)
 
 

@@ -1,0 +1,156 @@
+"""Measuring this machine's ceilings: one small model by key, the lower quartile of its runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from analyzer.errors import AnalyzerError
+from analyzer.runtime import machine, probes, probes_moving
+from analyzer.runtime.bias import chain
+from analyzer.runtime.probes import Probe
+from analyzer.runtime.session import SessionSettings, create
+from analyzer.runtime.statistics import quantile
+
+Progress = Callable[[str, float], None]
+
+# In order of use to the prediction: what comes last is what a short time leaves out.
+_FAMILIES: tuple[tuple[str, Callable[[], Iterator[Probe]]], ...] = (
+    ("products", probes.gemms),
+    ("bandwidth", probes.copies),
+    ("elementwise", probes.elementwise),
+    ("convolutions", probes.convolutions),
+    ("reductions", probes.reductions),
+    ("pooling", probes.pools),
+    ("data movement", probes_moving.movements),
+    ("recurrences", probes_moving.recurrences),
+    ("attention", probes_moving.attentions),
+)
+_LEAST_RUNS, _MOST_RUNS = 4, 2000
+_SHORT, _LONG = 8, 136
+
+
+def measure_ceilings(
+    *, seconds: float = 20.0, threads: int | None = None, progress: Progress | None = None
+) -> dict[str, float]:
+    """The CPU's ceilings by key of ``devices.calibrate``.
+
+    Args:
+        seconds: About how long it may take; long calls get few runs, none is left out.
+        threads: The default number of threads; None is ONNX Runtime's own choice.
+        progress: Told the family being measured and how much is done.
+    """
+    most = threads or machine.default_threads()
+    counts = sorted({1, most})
+    found: dict[str, float] = {"threads": float(most), "cores": float(machine.available_cores())}
+    for count in counts:
+        found.update(_overheads(count))
+    plan = [(family, probe) for family, source in _FAMILIES for probe in source()]
+    each = seconds / (len(plan) * len(counts))
+    for number, (family, probe) in enumerate(plan):
+        if progress is not None:
+            progress(family, number / len(plan))
+        for count in _thread_counts(probe, counts):
+            key = probe.key.format(T=count)
+            if key in found:
+                continue
+            value = measure_probe(probe, count, each, found[f"call.t{_nearest(count, counts)}"])
+            if value is not None:
+                found[key] = value
+    return found
+
+
+def _thread_counts(probe: Probe, counts: list[int]) -> list[int]:
+    """One and the default; a large product also with the powers of two between."""
+    m, n, k = probes.LARGE_GEMM
+    if probe.key != f"gemm.float32.t{{T}}.m{m}.n{n}.k{k}":
+        return counts
+    return sorted(
+        {*counts, *(1 << power for power in range(1, counts[-1].bit_length()) if 1 << power < counts[-1])}
+    )
+
+
+def _nearest(count: int, counts: list[int]) -> int:
+    return min(counts, key=lambda known: abs(known - count))
+
+
+def measure_probe(probe: Probe, threads: int, seconds: float, call_s: float) -> float | None:
+    """One ceiling; None where this build of ONNX Runtime has no such kernel."""
+    try:
+        call = _bound_call(probes.model_of(probe), probes.feeds_of(probe), threads)
+    except AnalyzerError:
+        return None
+    each = max(1e-9, (undisturbed(call, seconds) - call_s) / probe.copies)
+    return probe.amount / each if probe.per == "rate" else each / probe.amount
+
+
+def _overheads(threads: int) -> Mapping[str, float]:
+    """Dispatch of a node and cost of a call, from two chains of operators that do nothing."""
+    import numpy as np
+
+    feeds = {"t0": np.ones(1, np.float32)}
+    short, long = (undisturbed(_bound_call(chain(length), feeds, threads), 0.1) for length in (_SHORT, _LONG))
+    dispatch = max(1e-9, (long - short) / (_LONG - _SHORT))
+    return {f"dispatch.t{threads}": dispatch, f"call.t{threads}": max(1e-9, short - _SHORT * dispatch)}
+
+
+def _bound_call(model: bytes, feeds: Mapping[str, Any], threads: int) -> Callable[[], object]:
+    """A call that writes into memory that is already there, as nodes inside a graph do."""
+    import onnxruntime as ort
+
+    session = create(model, SessionSettings(threads=threads, optimize=False))
+    binding = session.io_binding()
+    for name, array in feeds.items():
+        binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array))
+    names = [item.name for item in session.get_outputs()]
+    for name in names:
+        binding.bind_output(name, "cpu")
+    try:
+        session.run_with_iobinding(binding)
+    except Exception as error:
+        from analyzer.runtime.session import explained
+
+        raise explained(error) from None
+    for name, value in zip(names, binding.get_outputs(), strict=True):
+        binding.bind_ortvalue_output(name, value)
+    return lambda: session.run_with_iobinding(binding)
+
+
+def undisturbed(call: Callable[[], object], seconds: float) -> float:
+    """Lower quartile of as many calls as fit: what the machine does when nobody disturbs it."""
+    call()
+    samples: list[float] = []
+    begin = time.perf_counter()
+    while True:
+        start = time.perf_counter()
+        call()
+        end = time.perf_counter()
+        samples.append(end - start)
+        if len(samples) >= _MOST_RUNS or (end - begin > seconds and len(samples) >= _LEAST_RUNS):
+            return quantile(samples, 0.25)
+
+
+def measure_all(
+    progress: Progress | None = None, *, seconds: float = 18.0, threads: int | None = None, gpu: bool = True
+) -> dict[str, float]:
+    """The ceilings of the CPU, and of the GPU where ONNX Runtime can use one.
+
+    Args:
+        progress: Told the family being measured and how much is done.
+        seconds: About how long the CPU may take; a GPU takes some 8 s more.
+        threads: The default number of threads; None is ONNX Runtime's own choice.
+        gpu: Whether to look for a GPU at all.
+    """
+    from analyzer.runtime.ceilings_cuda import has_cuda, measure_cuda_ceilings
+
+    with_gpu = gpu and has_cuda()
+    share = 0.7 if with_gpu else 1.0
+
+    def part(begin: float, width: float) -> Progress | None:
+        return None if progress is None else lambda stage, done: progress(stage, begin + width * done)
+
+    found = measure_ceilings(seconds=seconds, threads=threads, progress=part(0.0, share))
+    if with_gpu:
+        found.update(measure_cuda_ceilings(progress=part(share, 1 - share)))
+    return found
