@@ -214,7 +214,9 @@ def _runs_on(analysis: Analysis, plan: PlanResult) -> str:
         return analysis.devices.cpu.name
     if plan.name == "gpu" or not plan.operators_on_cpu:
         return gpu.name
-    return analysis.devices.cpu.name if not plan.operators_on_gpu else f"{analysis.devices.cpu.name} + {gpu.name}"
+    return (
+        analysis.devices.cpu.name if not plan.operators_on_gpu else f"{analysis.devices.cpu.name} + {gpu.name}"
+    )
 
 
 def _split(plan: PlanResult) -> str:
@@ -244,7 +246,9 @@ def missing(analysis: Analysis) -> tuple[str, ...]:
     if uncounted:
         types = sorted({f"{item.domain}::{item.op_type}" for item in uncounted})
         shown = ", ".join(types[:5]) + (" and others" if len(types) > 5 else "")
-        gaps.append(f"{len(uncounted)} of {len(analysis.operators)} operators have no known cost ({shown}): totals are lower bounds.")
+        gaps.append(
+            f"{len(uncounted)} of {len(analysis.operators)} operators have no known cost ({shown}): totals are lower bounds."
+        )
     if not analysis.plans:
         gaps.append("There is no plan: no latency is known.")
     return tuple(gaps)
@@ -252,7 +256,12 @@ def missing(analysis: Analysis) -> tuple[str, ...]:
 
 def peak(device: DeviceInfo, precision: str) -> tuple[str, float] | None:
     """The type and the peak that this precision reaches on a device, by ONNX Runtime's own fall-backs."""
-    chains = {"tf32": ("tf32", "fp32"), "bf16": ("bf16", "fp32"), "fp16": ("fp16", "fp32"), "int8": ("int8", "fp32")}
+    chains = {
+        "tf32": ("tf32", "fp32"),
+        "bf16": ("bf16", "fp32"),
+        "fp16": ("fp16", "fp32"),
+        "int8": ("int8", "fp32"),
+    }
     for dtype in chains.get(precision, (precision, "fp32")):
         if dtype in device.peak_flops_per_s:
             return dtype, device.peak_flops_per_s[dtype]

@@ -174,7 +174,9 @@ def print_summary(analysis: Analysis, console: Console) -> None:
     from rich.panel import Panel
 
     lines = [f"[bold]{escape(clean(summary.sentence(analysis)))}[/bold]"]
-    lines += [escape(clean(text)) for text in (summary.confidence(analysis), summary.crossover(analysis)) if text]
+    lines += [
+        escape(clean(text)) for text in (summary.confidence(analysis), summary.crossover(analysis)) if text
+    ]
     lines += [escape(clean(text)) for text in analysis.verdict.because or (analysis.verdict.reason,) if text]
     title = f"{escape(clean(analysis.model.name))} · {escape(summary.subject(analysis))}"
     console.print(Panel("\n".join(lines), title=title, title_align="left"))
@@ -200,7 +202,9 @@ def _rich_plans(cards: Sequence[PlanCard]) -> Table:
     for card in cards:
         memory = card.memory if card.fits else f"{card.memory} [red]does not fit[/red]"
         figures = (card.latency, card.interval, card.throughput, memory, card.dollars, card.energy)
-        grid.add_row(card.title, *figures, f"{_sign(card.origin)} {card.origin}", style="bold" if card.chosen else "")
+        grid.add_row(
+            card.title, *figures, f"{_sign(card.origin)} {card.origin}", style="bold" if card.chosen else ""
+        )
     return grid
 
 

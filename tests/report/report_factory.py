@@ -78,7 +78,9 @@ def operator(index: int, op_type: str, **changes: Any) -> OperatorResult:
         "domain": "ai.onnx",
         "module": f"stage{index // 12}.block{index // 4 % 3}.{op_type.lower()}",
         "module_class": op_type,
-        "source": Where(file="samples/imaginary.py", line=10 + index % 40, code=f"x = self.{op_type.lower()}(x)"),
+        "source": Where(
+            file="samples/imaginary.py", line=10 + index % 40, code=f"x = self.{op_type.lower()}(x)"
+        ),
         "inputs": (TensorInfo(name=f"t{index}", shape=shape, dtype="float32"),),
         "outputs": (TensorInfo(name=f"t{index + 1}", shape=shape, dtype="float32"),),
         "attributes": {},

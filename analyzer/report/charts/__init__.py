@@ -1,0 +1,1 @@
+"""Reporting: the charts of the page, each a specification for Vega-Lite or Vega with its data and words."""

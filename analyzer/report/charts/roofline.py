@@ -1,0 +1,195 @@
+"""Reporting: the roofline of both devices with a point for each operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from analyzer.analysis import Analysis, DeviceInfo, OperatorResult
+from analyzer.report.charts.chart import CPU, GPU, Chart, Column, Row, axis, colours, tooltip
+from analyzer.report.charts.families import SHAPES, family
+from analyzer.report.summary import Time, peak
+from analyzer.units import count, digits, rate
+
+_COLUMNS = (
+    Column(name="index", title="#", kind="count"),
+    Column(name="operator", title="Operator"),
+    Column(name="family", title="Family"),
+    Column(name="module", title="Module"),
+    Column(name="device", title="Device"),
+    Column(name="intensity", title="FLOPs per byte", kind="number"),
+    Column(name="speed", title="Attained", kind="rate"),
+    Column(name="time", title="Time", kind="seconds"),
+    Column(name="share_of_roof", title="Of the roof", kind="share"),
+    Column(name="bound", title="Bound"),
+    Column(name="origin", title="Origin"),
+)
+
+
+def chart(analysis: Analysis) -> Chart | None:
+    """The chart, None where no operator has FLOPs, bytes and a time."""
+    rows = tuple(_points(analysis))
+    if not rows:
+        return None
+    roofs = _roofs(analysis, rows)
+    left_out = len(analysis.operators) - len({row[0] for row in rows})
+    lead = (
+        "Each point is an operator on one device: how much it computes for each byte it moves, and the speed it "
+        "reaches. Under the slope memory limits it, under the flat part arithmetic does; far below both, overhead. "
+        "Larger points take longer. Click a point to see its row, a legend entry to filter."
+    )
+    if left_out:
+        lead += f" {count(left_out)} operators without FLOPs, bytes or a time have no place here."
+    return Chart(
+        name="roofline",
+        title="Roofline",
+        lead=lead,
+        alternative=_words(rows, roofs),
+        engine="vega-lite",
+        spec=_spec(sorted({row[2] for row in rows}), sorted({row[4] for row in rows})),
+        columns=_COLUMNS,
+        rows=rows,
+        extra=roofs,
+        height=460,
+    )
+
+
+def _points(analysis: Analysis) -> Iterator[Row]:
+    gpu = analysis.devices.gpu
+    for item in analysis.operators:
+        yield from _point(item, CPU, item.cpu, analysis.devices.cpu, analysis.model.precision)
+        if gpu is not None and item.gpu is not None and item.gpu.placed_on == "cuda":
+            yield from _point(item, GPU, item.gpu, gpu, analysis.model.precision)
+
+
+def _point(item: OperatorResult, side: str, time: Time, device: DeviceInfo, precision: str) -> Iterator[Row]:
+    if not item.flops or not item.intensity or not time.time_s:
+        return
+    speed = item.flops / time.time_s
+    top = peak(device, precision)
+    slope = device.bandwidth_bytes_per_s * item.intensity
+    share = speed / (min(top[1], slope) if top else slope)
+    place = (item.index, item.op_type, family(item.op_type), item.module, side)
+    yield (*place, item.intensity, speed, time.time_s, share, time.bound or "", time.origin)
+
+
+def _roofs(analysis: Analysis, rows: tuple[Row, ...]) -> dict[str, tuple[dict[str, Any], ...]]:
+    ridges = []
+    lines = []
+    sides = [(CPU, analysis.devices.cpu), *([(GPU, analysis.devices.gpu)] if analysis.devices.gpu else [])]
+    found = [(side, device, top) for side, device in sides if (top := peak(device, analysis.model.precision))]
+    corners = [top[1] / device.bandwidth_bytes_per_s for _, device, top in found]
+    low = min([row[5] for row in rows] + corners) / 2
+    high = max([row[5] for row in rows] + corners) * 4
+    for (side, device, (dtype, top)), corner in zip(found, corners, strict=True):
+        band = device.bandwidth_bytes_per_s
+        for at, speed in ((low, low * band), (corner, top), (high, top)):
+            lines.append({"device": side, "intensity": at, "speed": speed})
+        ridges.append(
+            {
+                "device": side,
+                "intensity": corner,
+                "speed": top,
+                "end": high,
+                "ridge": f"ridge {digits(corner)} FLOP/B",
+                "ceiling": f"{device.name}: {rate(top, 'FLOP')} {dtype}, {rate(band, 'B')}",
+            }
+        )
+    return {"roofs": tuple(lines), "ridges": tuple(ridges)}
+
+
+def _words(rows: tuple[Row, ...], roofs: dict[str, tuple[dict[str, Any], ...]]) -> str:
+    parts = [f"{ridge['ceiling']}, {ridge['ridge']}." for ridge in roofs["ridges"]]
+    for side in (CPU, GPU):
+        mine = [row for row in rows if row[4] == side]
+        if not mine:
+            continue
+        bounds = {bound: sum(row[9] == bound for row in mine) for bound in ("compute", "memory", "overhead")}
+        slowest = max(mine, key=lambda row: float(row[7]))
+        split = ", ".join(f"{number} limited by {bound}" for bound, number in bounds.items() if number)
+        parts.append(
+            f"{side}: {len(mine)} operators{f' ({split})' if split else ''}; the slowest is {slowest[1]} number "
+            f"{slowest[0]}, at {digits(slowest[5])} FLOPs per byte and {rate(slowest[6], 'FLOP')}."
+        )
+    return " ".join(parts)
+
+
+def _spec(families: list[str], sides: list[str]) -> dict[str, Any]:
+    x = {"field": "intensity", "type": "quantitative", "scale": {"type": "log", "nice": False}}
+    y = {"field": "speed", "type": "quantitative", "scale": {"type": "log"}}
+    colour = {"field": "device", "type": "nominal", "scale": colours(*sides), "title": "Device"}
+    roof = {"data": {"name": "roofs"}, "mark": {"type": "line", "strokeWidth": 2, "strokeOpacity": 0.7}}
+    label = {"type": "text", "fontSize": 11, "fontWeight": 600}
+    return {
+        "width": "container",
+        "height": 400,
+        "layer": [
+            {
+                **roof,
+                "encoding": {
+                    "x": {**x, "axis": axis("number", "Arithmetic intensity, FLOPs per byte", grid=False)},
+                    "y": {**y, "axis": axis("rate", "Attained FLOP/s", grid=True)},
+                    "color": colour,
+                    "detail": {"field": "device"},
+                },
+            },
+            _operators(x, y, colour, families),
+            {
+                "data": {"name": "picked"},
+                "mark": {
+                    "type": "point",
+                    "size": 420,
+                    "strokeWidth": 3,
+                    "color": "var(--text)",
+                    "shape": "circle",
+                },
+                "encoding": {"x": x, "y": y},
+            },
+            {
+                "data": {"name": "ridges"},
+                "mark": {"type": "point", "filled": True, "size": 50, "shape": "diamond"},
+                "encoding": {"x": x, "y": y, "color": colour, "tooltip": {"field": "ceiling"}},
+            },
+            {
+                "data": {"name": "ridges"},
+                "mark": {**label, "dy": 14, "dx": 6, "align": "left"},
+                "encoding": {"x": x, "y": y, "color": colour, "text": {"field": "ridge"}},
+            },
+            {
+                "data": {"name": "ridges"},
+                "mark": {**label, "dy": -8, "align": "right"},
+                "encoding": {"x": {**x, "field": "end"}, "y": y, "color": colour, "text": {"field": "ceiling"}},
+            },
+        ],
+    }
+
+
+def _operators(
+    x: dict[str, Any], y: dict[str, Any], colour: dict[str, Any], families: list[str]
+) -> dict[str, Any]:
+    shapes = {"domain": families, "range": [SHAPES[name] for name in families]}
+    chosen = {"and": [{"param": "side"}, {"param": "kind"}]}
+    return {
+        "name": "operators",
+        "data": {"name": "table"},
+        "params": [
+            {"name": "side", "select": {"type": "point", "fields": ["device"]}, "bind": "legend"},
+            {"name": "kind", "select": {"type": "point", "fields": ["family"]}, "bind": "legend"},
+        ],
+        "mark": {"type": "point", "filled": True, "cursor": "pointer"},
+        "encoding": {
+            "x": x,
+            "y": y,
+            "color": colour,
+            "shape": {"field": "family", "type": "nominal", "scale": shapes, "title": "Family"},
+            "size": {
+                "field": "time",
+                "type": "quantitative",
+                "scale": {"type": "sqrt", "range": [24, 420]},
+                "title": "Time",
+                "legend": None,
+            },
+            "opacity": {"condition": {**{"test": chosen}, "value": 0.75}, "value": 0.06},
+            "tooltip": tooltip(*_COLUMNS),
+        },
+    }

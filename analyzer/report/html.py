@@ -1,0 +1,67 @@
+"""Reporting: the page that people forward, one file that needs nothing from anywhere (the only user of Jinja2)."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analyzer.analysis import Analysis
+from analyzer.report import page
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_SOURCE_MAP = re.compile(r"\n?//[#@] sourceMappingURL=\S*\s*\Z")
+
+
+def templates_dir() -> Path:
+    """Where the templates lie: inside the package in a wheel, beside it in the repository.
+
+    Raises:
+        FileNotFoundError: The installation is incomplete.
+    """
+    package = Path(__file__).resolve().parent.parent
+    for folder in (package / "templates", package.parent / "templates"):
+        if (folder / "report.html.j2").is_file():
+            return folder
+    raise FileNotFoundError(f"report.html.j2 is neither in {package / 'templates'} nor beside the package")
+
+
+def render(analysis: Analysis) -> str:
+    """The analysis as one HTML page; the same analysis gives the same bytes."""
+    return environment().get_template("report.html.j2").render(page.build(analysis))
+
+
+@lru_cache(maxsize=1)
+def environment() -> Environment:
+    """Jinja2 with every string escaped, and data as compact JSON that no markup can leave."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    env = Environment(
+        loader=FileSystemLoader(templates_dir()),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    env.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False, "ensure_ascii": False}
+    env.globals["asset"] = asset
+    return env
+
+
+@lru_cache(maxsize=32)
+def asset(name: str) -> Any:
+    """A file of the templates' folder, to be put into the page as it is (our own or a library's, no user text).
+
+    Raises:
+        ValueError: It would end the element that it is put into.
+    """
+    from markupsafe import Markup
+
+    text = _SOURCE_MAP.sub("\n", (templates_dir() / name).read_text(encoding="utf-8"))
+    if re.search(r"</(script|style)", text, re.IGNORECASE):
+        raise ValueError(f"{name} holds an end tag and cannot be inlined")
+    return Markup(text)  # noqa: S704 - not user text

@@ -1,0 +1,169 @@
+// Draws the charts, each when it comes near, the rest when there is time; keeps their data as tables and CSV.
+"use strict";
+const charts = (() => {
+  const { data, element } = report;
+  const views = new Map();
+  const MANY = 4000;
+
+  vega.expressionFunction("figure", (value, kind) => figures.figure(value, kind));
+  vega.expressionFunction("tick", (value, kind) => figures.tick(value, kind));
+
+  const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif";
+  const CONFIG = {
+    background: "transparent",
+    font: FONT,
+    customFormatTypes: true,
+    view: { stroke: null },
+    axis: {
+      labelColor: "var(--muted)", titleColor: "var(--muted)", gridColor: "var(--line)", domainColor: "var(--line)",
+      tickColor: "var(--line)", titleFontWeight: 500, labelFontSize: 11, titleFontSize: 12, labelFont: FONT, titleFont: FONT,
+      labelOverlap: true,
+    },
+    legend: {
+      labelColor: "var(--text)", titleColor: "var(--muted)", orient: "top", labelFontSize: 12, titleFontSize: 12,
+      labelFont: FONT, titleFont: FONT, titleFontWeight: 500, columns: { signal: "width < 520 ? 2 : 8" }, symbolOpacity: 1,
+      symbolStrokeColor: "var(--muted)", symbolFillColor: "var(--muted)", labelLimit: 220,
+    },
+    text: { font: FONT, color: "var(--text)" },
+  };
+
+  // SVG takes the page's colours as variables; a canvas needs their values.
+  function resolved(value) {
+    if (Array.isArray(value)) return value.map(resolved);
+    if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([key, part]) => [key, resolved(part)]));
+    if (typeof value !== "string" || !value.startsWith("var(")) return value;
+    return getComputedStyle(document.documentElement).getPropertyValue(value.slice(4, -1)).trim();
+  }
+
+  function rows(name) {
+    const { columns, rows: cells } = data.charts[name];
+    return cells.map((row) => Object.fromEntries(columns.map((column, at) => [column.name, row[at]])));
+  }
+
+  function specification(name) {
+    const { engine, spec, extra } = data.charts[name];
+    const table = rows(name);
+    if (engine === "vega") {
+      const filled = structuredClone(spec);
+      filled.data[0].values = table;
+      filled.signals.push({ name: "picked", value: -1 });
+      return filled;
+    }
+    return { $schema: "https://vega.github.io/schema/vega-lite/v6.json", ...spec, datasets: { table, picked: [], ...extra } };
+  }
+
+  async function draw(figure) {
+    const name = figure.dataset.chart;
+    const target = figure.querySelector(".drawing");
+    const { engine, rows: cells } = data.charts[name];
+    const canvas = cells.length > MANY;
+    const prepared = specification(name);
+    if (engine === "vega") prepared.width = Math.max(target.clientWidth, 100);
+    const title = figure.querySelector("h3").textContent;
+    const result = await vegaEmbed(target, canvas ? resolved(prepared) : prepared, {
+      mode: engine,
+      renderer: canvas ? "canvas" : "svg",
+      config: canvas ? resolved(CONFIG) : CONFIG,
+      actions: { export: true, source: false, compiled: false, editor: false },
+      downloadFileName: `${data.name}-${name}`,
+      tooltip: { theme: "custom" },
+      scaleFactor: 2,
+    });
+    const drawing = target.querySelector("svg.marks, canvas.marks");
+    drawing.setAttribute("role", "img");
+    drawing.setAttribute("aria-label", `${title}. ${figure.querySelector("figcaption").textContent}`);
+    views.set(name, result.view);
+    result.view.addEventListener("click", (_, item) => {
+      const index = item && item.datum && item.datum.index;
+      if (Number.isInteger(index)) report.select(index, "chart");
+    });
+    if (name === "roofline") mark(report.selected());
+    figure.dataset.drawn = "yes";
+  }
+
+  const pending = new Set(document.querySelectorAll("[data-chart]"));
+  function start(figure) {
+    if (!pending.delete(figure)) return Promise.resolve();
+    return draw(figure);
+  }
+  const idle = window.requestIdleCallback || ((work) => setTimeout(work, 50));
+  function rest() {
+    const next = pending.values().next().value;
+    if (next) start(next).then(() => idle(rest));
+    else document.documentElement.dataset.charts = "drawn";
+  }
+
+  function begin() {
+    const watcher = new IntersectionObserver((entries) => {
+      entries.filter((entry) => entry.isIntersecting).forEach((entry) => start(entry.target));
+    }, { rootMargin: "300px" });
+    pending.forEach((figure) => watcher.observe(figure));
+    idle(rest);
+  }
+
+  async function mark(index) {
+    const view = views.get("roofline");
+    if (view) {
+      const picked = index === null ? [] : rows("roofline").filter((row) => row.index === index);
+      await view.data("picked", picked).resize().runAsync();
+    }
+    const icicle = views.get("by-module");
+    if (icicle) await icicle.signal("picked", index === null ? -1 : report.operators[index].module_number).runAsync();
+  }
+
+  function redraw(name) {
+    const figure = document.querySelector(`[data-chart="${CSS.escape(name)}"]`);
+    views.get(name).finalize();
+    return draw(figure);
+  }
+
+  // Widths of what Vega itself draws, and colours of what is on a canvas.
+  let resizing = 0;
+  addEventListener("resize", () => {
+    cancelAnimationFrame(resizing);
+    resizing = requestAnimationFrame(() => {
+      const icicle = views.get("by-module");
+      if (icicle) icicle.width(Math.max(document.querySelector("#chart-by-module .drawing").clientWidth, 100)).runAsync();
+    });
+  });
+  addEventListener("themechange", () => {
+    [...views.keys()].filter((name) => data.charts[name].rows.length > MANY).forEach(redraw);
+  });
+
+  function numbers(details) {
+    const holder = details.querySelector(".numbers-table");
+    if (holder.firstChild) return;
+    const { columns, rows: cells } = data.charts[details.dataset.numbers];
+    const head = element("tr", {}, ...columns.map((column) => element("th", { scope: "col", textContent: column.title })));
+    const shown = cells.slice(0, 500).map((row) => element("tr", {}, ...row.map((cell, at) =>
+      element("td", { className: columns[at].kind === "text" ? "" : "num", textContent: figures.figure(cell, columns[at].kind) }))));
+    holder.append(element("table", { className: "plain" }, element("thead", {}, head), element("tbody", {}, ...shown)));
+    if (cells.length > shown.length) holder.append(element("p", { textContent: `The first ${shown.length} of ${cells.length} rows; the CSV has all.` }));
+  }
+
+  // A cell that a spreadsheet would take for a formula is given as text.
+  const quoted = (cell) => {
+    const text = cell === null || cell === undefined ? "" : String(cell);
+    const safe = typeof cell === "string" && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+    return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  };
+  function csv(name) {
+    const { columns, rows: cells } = data.charts[name];
+    return [columns.map((column) => column.name), ...cells].map((row) => row.map(quoted).join(",")).join("\r\n");
+  }
+  function download(name) {
+    const link = element("a", { href: URL.createObjectURL(new Blob([csv(name)], { type: "text/csv" })), download: `${data.name}-${name}.csv` });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  }
+
+  document.querySelectorAll("[data-numbers]").forEach((details) => details.addEventListener("toggle", () => numbers(details)));
+  document.querySelectorAll("[data-csv]").forEach((button) => button.addEventListener("click", () => download(button.dataset.csv)));
+  const measure = document.getElementById("measure");
+  if (measure) measure.addEventListener("change", () => views.get("by-module").signal("measure", measure.value).runAsync());
+  const out = document.getElementById("focus-out");
+  if (out) out.addEventListener("click", () => views.get("by-module").signal("focus", { id: 0, x0: 0, x1: 1, depth: 0 }).runAsync());
+  report.onSelect(mark);
+
+  return { begin, views, csv, FONT };
+})();

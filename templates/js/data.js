@@ -1,0 +1,42 @@
+// The page's data, unpacked; and the one selection that chart, table, tree and graph share.
+"use strict";
+const report = (() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+
+  const unpack = (column) => (Array.isArray(column) ? column : column.at.map((place) => column.of[place]));
+  function rowsOf(columns) {
+    const names = Object.keys(columns);
+    const unpacked = names.map((name) => unpack(columns[name]));
+    return unpacked[0].map((_, at) => Object.fromEntries(names.map((name, column) => [name, unpacked[column][at]])));
+  }
+
+  const operators = rowsOf(data.operators).map((row, index) => ({ index, ...row }));
+  const modules = rowsOf(data.modules).map((row, number) => ({ number, ...row }));
+  const groups = data.groups.map(([session, name, type, provider, time, origin, members]) => ({ session, name, type, provider, time, origin, members }));
+
+  const listeners = [];
+  let selected = null;
+  function select(index, from) {
+    selected = index === selected ? null : index;
+    listeners.forEach((listener) => listener(selected, from));
+  }
+
+  // The module itself and all above it.
+  function ancestry(number) {
+    const line = [];
+    for (let at = number; at !== null && at !== undefined; at = modules[at].parent) line.push(at);
+    return line;
+  }
+
+  function element(tag, properties = {}, ...children) {
+    const made = Object.assign(document.createElement(tag), properties);
+    made.append(...children.filter((child) => child !== null && child !== undefined));
+    return made;
+  }
+
+  return {
+    data, operators, modules, groups, ancestry, element, select,
+    selected: () => selected,
+    onSelect: (listener) => listeners.push(listener),
+  };
+})();

@@ -1,0 +1,185 @@
+// The model by module: dagre lays it out, Vega draws it; modules open and close.
+"use strict";
+const graph = (() => {
+  const { data, modules, operators, ancestry } = report;
+  const LIMIT = 220;
+  const open = new Set([0]);
+  let view = null;
+
+  const hasInside = modules.map((item) => item.operators > 0);
+
+  // What stands for an operator: the outermost closed module around it, else the operator itself.
+  function standIn(index) {
+    const way = ancestry(operators[index].module_number).reverse();
+    const closed = way.find((number) => !open.has(number));
+    return closed === undefined ? `o${index}` : `m${closed}`;
+  }
+
+  function visible() {
+    const nodes = new Map();
+    const at = operators.map((_, index) => standIn(index));
+    at.forEach((id, index) => {
+      const node = nodes.get(id) || { id, operators: 0, gpu: 0, best: null };
+      node.operators += 1;
+      node.gpu += operators[index].placement === "gpu" ? 1 : 0;
+      if (operators[index].best !== null) node.best = (node.best || 0) + operators[index].best;
+      nodes.set(id, node);
+    });
+    const links = new Map();
+    data.edges.forEach(([from, to, copied]) => {
+      const [a, b] = [at[from], at[to]];
+      if (a === b) return;
+      const link = links.get(`${a} ${b}`) || { from: a, to: b, tensors: 0, copies: 0 };
+      link.tensors += 1;
+      link.copies += copied;
+      links.set(`${a} ${b}`, link);
+    });
+    return { nodes: [...nodes.values()], links: [...links.values()] };
+  }
+
+  function words(node) {
+    const number = Number(node.id.slice(1));
+    const item = node.id[0] === "m" ? modules[number] : operators[number];
+    const first = node.id[0] === "m" ? item.name : item.type;
+    const second = node.id[0] === "m" ? [item.class, `${node.operators} op${node.operators === 1 ? "" : "s"}`].filter(Boolean).join(" · ") : `#${number}`;
+    const spent = node.best === null ? "" : ` · ${figures.figure(node.best, "seconds")}`;
+    return { first, second: second + spent, path: node.id[0] === "m" ? item.path : item.name };
+  }
+
+  const ink = (node) => (node.gpu === 0 ? "var(--cpu)" : node.gpu === node.operators ? "var(--gpu)" : "var(--hybrid)");
+  const place = (node) => (node.gpu === 0 ? "CPU" : node.gpu === node.operators ? "GPU" : "CPU and GPU");
+
+  function laidOut(nodes, links) {
+    const layout = new dagre.graphlib.Graph({ compound: true });
+    layout.setGraph({ rankdir: "TB", nodesep: 18, ranksep: 30, marginx: 12, marginy: 12 });
+    layout.setDefaultEdgeLabel(() => ({}));
+    nodes.forEach((node) => {
+      const text = words(node);
+      const width = Math.min(240, Math.max(90, Math.max(text.first.length * 7.4, text.second.length * 6.2) + 24));
+      layout.setNode(node.id, { ...node, ...text, width, height: 44 });
+      surround(layout, node);
+    });
+    links.forEach((link) => layout.setEdge(link.from, link.to, { ...link }));
+    dagre.layout(layout);
+    return layout;
+  }
+
+  // Opened modules stay as outlines around what they hold.
+  function surround(layout, node) {
+    const number = node.id[0] === "m" ? modules[Number(node.id.slice(1))].parent : operators[Number(node.id.slice(1))].module_number;
+    let child = node.id;
+    ancestry(number).filter((at) => at !== 0).forEach((at) => {
+      if (!layout.hasNode(`g${at}`)) layout.setNode(`g${at}`, { id: `g${at}`, outline: true, first: modules[at].path });
+      layout.setParent(child, `g${at}`);
+      child = `g${at}`;
+    });
+  }
+
+  function specification(layout) {
+    const all = layout.nodes().map((id) => layout.node(id)).filter(Boolean);
+    const boxes = all.filter((node) => !node.outline).map((node) => ({
+      id: node.id, x: node.x, y: node.y, width: node.width, height: node.height, first: node.first, second: node.second, ink: ink(node),
+      tip: { Module: node.path, Operators: node.operators, "Time, best plan": figures.figure(node.best, "seconds"), "Runs on": place(node) },
+    }));
+    const outlines = all.filter((node) => node.outline && node.width).map(({ id, x, y, width, height, first }) => ({ id, x, y, width, height, first }));
+    const points = layout.edges().flatMap((edge, number) => {
+      const { points: line, tensors, copies } = layout.edge(edge);
+      const tip = { Tensors: tensors, Copied: copies };
+      return line.map((point) => ({ number, x: point.x, y: point.y, copies, tip }));
+    });
+    const ends = layout.edges().map((edge) => {
+      const { points: line, copies } = layout.edge(edge);
+      const [before, last] = line.slice(-2);
+      return { x: last.x, y: last.y, copies, angle: (Math.atan2(last.y - before.y, last.x - before.x) * 180) / Math.PI + 90 };
+    });
+    const { width, height } = layout.graph();
+    const stroke = [{ test: "datum.copies > 0", value: "var(--copy)" }, { value: "var(--muted)" }];
+    const box = { x: { signal: "datum.x - datum.width / 2" }, y: { signal: "datum.y - datum.height / 2" }, width: { field: "width" }, height: { field: "height" } };
+    const label = (text, dy, weight, size) => ({
+      type: "text", interactive: false, from: { data: "boxes" },
+      encode: { enter: { x: { field: "x" }, y: { field: "y", offset: dy }, align: { value: "center" }, baseline: { value: "middle" }, text: { field: text }, limit: { signal: "datum.width - 12" }, fill: { value: "var(--text)" }, fontSize: { value: size }, fontWeight: { value: weight } } },
+    });
+    return {
+      width: Math.max(width, 1), height: Math.max(height, 1), padding: 0,
+      data: [{ name: "boxes", values: boxes }, { name: "outlines", values: outlines }, { name: "points", values: points }, { name: "ends", values: ends }],
+      marks: [
+        { type: "rect", name: "outline", from: { data: "outlines" }, encode: { enter: { ...box, cornerRadius: { value: 10 }, fill: { value: "var(--text)" }, fillOpacity: { value: 0.03 }, stroke: { value: "var(--muted)" }, strokeOpacity: { value: 0.6 }, cursor: { value: "pointer" }, tooltip: { signal: "'Close ' + datum.first" } } } },
+        { type: "text", interactive: false, from: { data: "outlines" }, encode: { enter: { x: { signal: "datum.x - datum.width / 2 + 8" }, y: { signal: "datum.y - datum.height / 2 + 12" }, baseline: { value: "middle" }, text: { field: "first" }, limit: { signal: "datum.width - 14" }, fill: { value: "var(--muted)" }, fontSize: { value: 11 } } } },
+        {
+          type: "group", from: { facet: { name: "one", data: "points", groupby: "number" } },
+          marks: [{ type: "line", from: { data: "one" }, encode: { enter: { x: { field: "x" }, y: { field: "y" }, interpolate: { value: "basis" }, stroke, strokeWidth: [{ test: "datum.copies > 0", value: 2.5 }, { value: 1.2 }], strokeDash: { signal: "datum.copies > 0 ? [6, 4] : [1, 0]" }, tooltip: { field: "tip" } } } }],
+        },
+        { type: "symbol", interactive: false, from: { data: "ends" }, encode: { enter: { x: { field: "x" }, y: { field: "y", offset: -3 }, shape: { value: "triangle" }, size: { value: 46 }, angle: { field: "angle" }, fill: stroke } } },
+        { type: "rect", name: "box", from: { data: "boxes" }, encode: { enter: { ...box, cornerRadius: { value: 7 }, fill: { value: "var(--surface)" }, stroke: { field: "ink" }, strokeWidth: { value: 2 }, cursor: { value: "pointer" }, tooltip: { field: "tip" } }, hover: { strokeWidth: { value: 4 } }, update: { strokeWidth: { value: 2 } } } },
+        label("first", -8, 600, 12.5), label("second", 10, 400, 11),
+      ],
+      config: { text: { font: charts.FONT } },
+    };
+  }
+
+  async function draw() {
+    const status = document.getElementById("graph-status");
+    const { nodes, links } = visible();
+    const spec = specification(laidOut(nodes, links));
+    if (view) view.finalize();
+    const result = await vegaEmbed("#graph-drawing", spec, { mode: "vega", renderer: "svg", actions: { export: true, source: false, compiled: false, editor: false }, downloadFileName: `${data.name}-graph` });
+    view = result.view;
+    const copies = links.reduce((sum, link) => sum + link.copies, 0);
+    const summary = `${nodes.length} boxes, ${links.length} connections, ${copies} copied tensors between them.`;
+    const drawing = document.querySelector("#graph-drawing svg");
+    drawing.setAttribute("role", "img");
+    drawing.setAttribute("aria-label", `Graph of modules. ${summary} The table of operators and the tree of modules hold the same in words.`);
+    status.textContent = summary;
+    view.addEventListener("click", (_, item) => {
+      const id = item && item.datum && item.datum.id;
+      if (!id) return;
+      if (id[0] === "o") report.select(Number(id.slice(1)), "graph");
+      else toggle(id);
+    });
+  }
+
+  function toggle(id) {
+    const number = Number(id.slice(1));
+    if (id[0] === "g") modules.forEach((item) => { if (ancestry(item.number).includes(number)) open.delete(item.number); });
+    else if (!fits([number])) return;
+    draw();
+  }
+
+  // Opens these modules unless too much would be on the screen to read.
+  function fits(numbers) {
+    numbers.forEach((number) => open.add(number));
+    if (new Set(operators.map((_, index) => standIn(index))).size <= LIMIT) return true;
+    numbers.forEach((number) => open.delete(number));
+    document.getElementById("graph-status").textContent = `Opening this would draw more than ${LIMIT} boxes; open something smaller.`;
+    return false;
+  }
+
+  function closedOnes() {
+    const ids = new Set(operators.map((_, index) => standIn(index)));
+    return [...ids].filter((id) => id[0] === "m").map((id) => Number(id.slice(1)));
+  }
+
+  // The first look: as few modules as tell something.
+  function openAtFirst() {
+    for (let round = 0; round < 4; round += 1) {
+      const closed = closedOnes();
+      if (closed.length === 0 || new Set(operators.map((_, index) => standIn(index))).size >= 5 || !fits(closed)) return;
+    }
+  }
+
+  function begin() {
+    const target = document.getElementById("graph");
+    openAtFirst();
+    const start = new Set(open);
+    const watcher = new IntersectionObserver((entries) => {
+      if (!entries.some((entry) => entry.isIntersecting)) return;
+      watcher.disconnect();
+      draw().then(() => { document.documentElement.dataset.graph = "drawn"; });
+    }, { rootMargin: "400px" });
+    watcher.observe(target);
+    document.getElementById("graph-reset").addEventListener("click", () => { open.clear(); start.forEach((number) => open.add(number)); draw(); });
+    document.getElementById("graph-open").addEventListener("click", () => { if (fits(closedOnes())) draw(); });
+  }
+
+  return { begin, hasInside };
+})();

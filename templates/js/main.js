@@ -1,0 +1,19 @@
+// Starts everything once the page is there.
+"use strict";
+(() => {
+  charts.begin();
+  table.begin();
+  report.tree.begin();
+  graph.begin();
+  document.querySelectorAll("[data-select]").forEach((link) => {
+    link.addEventListener("click", () => {
+      const index = Number(link.dataset.select);
+      if (report.selected() !== index) report.select(index, "link");
+    });
+  });
+  const links = new Map([...document.querySelectorAll(".top nav a")].map((link) => [link.hash.slice(1), link]));
+  const watcher = new IntersectionObserver((entries) => {
+    entries.forEach((entry) => links.get(entry.target.id)?.toggleAttribute("data-here", entry.isIntersecting));
+  }, { rootMargin: "-45% 0px -50% 0px" });
+  document.querySelectorAll("section[id]").forEach((section) => watcher.observe(section));
+})();

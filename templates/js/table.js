@@ -1,0 +1,194 @@
+// The operator table: virtual rows, sorting, filters, search, groups as executed; the selected row in full below it.
+"use strict";
+const table = (() => {
+  const { data, operators, groups, element } = report;
+  const byId = (id) => document.getElementById(id);
+  const NAMES = { cpu: "CPU", gpu: "GPU", either: "either", hybrid: "CPU + GPU" };
+  const narrow = matchMedia("(max-width: 700px)").matches;
+
+  const chip = (device) => element("span", { className: `chip chip-${device}`, textContent: NAMES[device] || device });
+  const two = (first, second, className = "") => {
+    const cell = element("span", { className: `two ${className}` });
+    cell.append(first, element("small", { textContent: second, title: second }));
+    return cell;
+  };
+  const sign = (origin) => (origin ? element("span", { className: "sign", title: origin, textContent: ` ${data.marks[origin] || origin}` }) : "");
+
+  const kind = (name) => (cell) => figures.figure(cell.getValue(), name);
+  const unknownLast = (a, b, rowA, rowB, column, direction) => {
+    if (a === b) return rowA.getData().index - rowB.getData().index;
+    if (a === null || a === undefined) return direction === "asc" ? 1 : -1;
+    if (b === null || b === undefined) return direction === "asc" ? -1 : 1;
+    return a - b;
+  };
+  function operatorCell(cell) {
+    const row = cell.getData();
+    const button = element("button", { type: "button", className: "link", textContent: row.type });
+    return two(button, row.module || row.name);
+  }
+  const sourceCell = (cell) => {
+    const row = cell.getData();
+    return two(element("code", { textContent: row.code || "–", title: row.code }), row.file);
+  };
+  const range = (row, side) => (row[`${side}_low`] === null ? "" : `${figures.figure(row[`${side}_low`], "seconds")} to ${figures.figure(row[`${side}_high`], "seconds")}`);
+  const timeCell = (side) => (cell) => {
+    const row = cell.getData();
+    const value = element("span", { textContent: figures.figure(row[side], "seconds") });
+    value.append(sign(row[`${side}_origin`]));
+    return two(value, range(row, side), "num");
+  };
+  const verdictCell = (cell) => {
+    const row = cell.getData();
+    return two(chip(row.verdict), figures.figure(row.speedup, "factor"));
+  };
+  const reasonCell = (cell) => {
+    const row = cell.getData();
+    const text = element("span", { textContent: row.reason });
+    text.title = row.explanation;
+    return two(text, row.explanation);
+  };
+  const bound = (row) => (row.placement === "gpu" ? row.gpu_bound : row.cpu_bound);
+  const countCell = (name) => (cell) => {
+    const row = cell.getData();
+    const value = figures.figure(cell.getValue(), name);
+    return row.basis === "modelled" && cell.getValue() !== null ? `≈ ${value}` : value;
+  };
+
+  const number = { hozAlign: "right", headerHozAlign: "right", sorter: unknownLast, headerSortStartingDir: "desc" };
+  const COLUMNS = [
+    { title: "#", field: "index", width: 58, ...number, headerSortStartingDir: "asc", frozen: !narrow },
+    { title: "Operator", field: "type", width: narrow ? 150 : 200, formatter: operatorCell, frozen: !narrow },
+    { title: "CPU time", field: "cpu", width: 140, formatter: timeCell("cpu"), ...number },
+    ...(data.has_gpu ? [{ title: "GPU time", field: "gpu", width: 140, formatter: timeCell("gpu"), ...number }] : []),
+    { title: "Share", field: "share", width: 78, formatter: kind("share"), ...number },
+    { title: "Runs on", field: "placement", width: 92, formatter: (cell) => chip(cell.getValue()) },
+    { title: "Verdict", field: "verdict", width: 104, formatter: verdictCell },
+    { title: "Bound", field: "bound", width: 98 },
+    { title: "Source line", field: "code", width: 240, formatter: sourceCell },
+    { title: "Reason", field: "reason", width: 240, formatter: reasonCell },
+    { title: "FLOPs", field: "flops", width: 112, formatter: countCell("flops"), ...number },
+    { title: "Bytes", field: "bytes", width: 100, formatter: countCell("bytes"), ...number },
+    { title: "FLOP/B", field: "intensity", width: 90, formatter: kind("number"), ...number },
+    { title: "Output", field: "outputs", width: 190 },
+    { title: "Inputs", field: "inputs", width: 280 },
+    { title: "Name", field: "name", width: 200 },
+  ];
+
+  const rows = operators.map((row) => ({
+    ...row,
+    bound: bound(row),
+    bytes: row.bytes_read === null || row.bytes_written === null ? null : row.bytes_read + row.bytes_written,
+    text: [row.index, row.name, row.type, row.module, row.class, row.file, row.code, row.reason, row.inputs, row.outputs].join(" ").toLowerCase(),
+  }));
+
+  let grid = null;
+  let module = null;
+
+  function begin() {
+    grid = new Tabulator("#table", {
+      data: rows,
+      index: "index",
+      columns: COLUMNS,
+      height: narrow ? "70vh" : 560,
+      rowHeight: 46,
+      layout: "fitDataFill",
+      columnDefaults: { formatter: (cell) => element("span", { textContent: cell.getValue() || "–", title: cell.getValue() || "" }), headerTooltip: false, resizable: "header" },
+      selectableRows: 1,
+      selectableRowsPersistence: true,
+      placeholder: "No operator fits the filters.",
+      groupStartOpen: true,
+      groupHeader: groupHead,
+    });
+    grid.on("tableBuilt", () => { named(); tally(); report.table = grid; document.documentElement.dataset.table = "ready"; });
+    grid.on("dataFiltered", (_, kept) => tally(kept.length));
+    grid.on("rowClick", (_, row) => report.select(row.getIndex(), "table"));
+    offerTypes();
+    byId("filters").addEventListener("input", later);
+    byId("filters").addEventListener("submit", (event) => event.preventDefault());
+    byId("filters").addEventListener("reset", () => setTimeout(() => { module = null; report.tree?.clear(); apply(); group(); }));
+    byId("grouping")?.addEventListener("change", group);
+    report.onSelect(show);
+  }
+
+  function named() {
+    const root = byId("table");
+    root.setAttribute("aria-label", "Operators");
+    const holder = root.querySelector(".tabulator-tableholder");
+    holder.setAttribute("tabindex", "0");
+  }
+
+  function groupHead(value, count) {
+    const found = groups[value];
+    if (!found) return element("span", { textContent: `Folded away before the run (${count})` });
+    const alone = found.type === "" ? found.name : `${found.type} ${found.name}`;
+    const head = element("span", { textContent: `${alone} · ${found.provider} · ${figures.figure(found.time, "seconds")}` });
+    head.append(sign(found.origin), ` · ${count} of ${found.members}`);
+    return head;
+  }
+  function group() {
+    const by = byId("grouping")?.value;
+    grid.setGroupBy(by || false);
+  }
+
+  function offerTypes() {
+    const counts = new Map();
+    rows.forEach((row) => counts.set(row.type, (counts.get(row.type) || 0) + 1));
+    [...counts].sort(([a], [b]) => a.localeCompare(b)).forEach(([type, count]) =>
+      byId("filter-type").append(element("option", { value: type, textContent: `${type} (${count})` })));
+  }
+
+  let timer = 0;
+  function later() { clearTimeout(timer); timer = setTimeout(apply, 120); }
+  function apply() {
+    const words = byId("search").value.toLowerCase().split(/\s+/).filter(Boolean);
+    const exact = [["filter-type", "type"], ["filter-placement", "placement"], ["filter-bound", "bound"], ["filter-verdict", "verdict"]]
+      .map(([id, field]) => [field, byId(id).value]).filter(([, value]) => value);
+    const inside = module === null ? null : new Set(report.modules.filter((item) => report.ancestry(item.number).includes(module)).map((item) => item.number));
+    grid.setFilter((row) =>
+      words.every((word) => row.text.includes(word)) && exact.every(([field, value]) => row[field] === value) && (!inside || inside.has(row.module_number)));
+  }
+  function tally(shown = rows.length) {
+    const where = module ? ` in ${report.modules[module].path}` : "";
+    byId("found").textContent = `${shown.toLocaleString("en-US")} of ${rows.length.toLocaleString("en-US")} operators${where}`;
+  }
+
+  function only(number) { module = number; apply(); }
+
+  function show(index, from) {
+    if (!grid) return;
+    grid.deselectRow();
+    detail(index);
+    if (index === null) return;
+    const found = grid.getRow(index);
+    if (!found) return;
+    found.select();
+    if (from !== "table") grid.scrollToRow(index, "center", false).catch(() => { /* filtered out: nothing to scroll to */ });
+  }
+
+  function detail(index) {
+    const pane = byId("detail");
+    pane.hidden = index === null;
+    pane.replaceChildren();
+    if (index === null) return;
+    const row = rows[index];
+    const run = (number) => (groups[number] ? `${groups[number].type} ${groups[number].name} (${groups[number].provider}, ${figures.figure(groups[number].time, "seconds")}, ${groups[number].members} operators)` : "");
+    const time = (side) => (row[side] === null ? "" : `${figures.figure(row[side], "seconds")} ${row[`${side}_origin`]}${range(row, side) ? `, 90 % interval ${range(row, side)}` : ""}${row[`${side}_bound`] ? `, ${row[`${side}_bound`]}-bound` : ""}`);
+    const facts = [
+      ["Name", row.name], ["Type", `${row.domain}::${row.type}`], ["Module", [row.module, row.class && `(${row.class})`].filter(Boolean).join(" ")], ["Phase", row.phase],
+      ["Source", row.file], ["Line", row.code], ["Inputs", row.inputs], ["Outputs", row.outputs], ["Attributes", row.attributes],
+      ["FLOPs", `${figures.figure(row.flops, "count")} (${figures.figure(row.macs, "count")} multiply-accumulates), ${row.basis}`], ["Note", row.note],
+      ["Bytes", `${figures.figure(row.bytes_read, "count")} read, ${figures.figure(row.bytes_written, "count")} written`], ["FLOPs per byte", figures.figure(row.intensity, "number")],
+      ["CPU", time("cpu")], ["GPU", time("gpu")], ["CUDA session", row.placed_on && `${row.placed_on}: ${row.why}`],
+      ["In the CPU session", run(row.group_cpu)], ["In the CUDA session", run(row.group_gpu)],
+      ["Best plan", NAMES[row.placement]], ["Verdict", `${NAMES[row.verdict]} ${figures.figure(row.speedup, "factor")}: ${row.explanation || row.reason}`],
+    ].filter(([, value]) => value);
+    const close = element("button", { type: "button", className: "button", textContent: "Close" });
+    close.addEventListener("click", () => report.select(index, "detail"));
+    pane.append(
+      element("div", { className: "detail-head" }, element("h3", { textContent: `${row.type} #${row.index}` }), close),
+      element("dl", {}, ...facts.map(([name, value]) => element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: value })))),
+    );
+  }
+
+  return { begin, only };
+})();

@@ -1,0 +1,93 @@
+// The user's own structure with sums: modules, what each takes, and a filter for the table.
+"use strict";
+report.tree = (() => {
+  const { modules, element } = report;
+  const measure = ["best", "cpu", "gpu", "flops"].find((name) => modules[0][name]) || "operators";
+  const whole = modules[0][measure] || 1;
+  let grid = null;
+  let chosen = null;
+
+  const children = new Map();
+  modules.forEach((item) => {
+    if (item.parent === null) return;
+    if (!children.has(item.parent)) children.set(item.parent, []);
+    children.get(item.parent).push(item.number);
+  });
+
+  function branch(number) {
+    const item = modules[number];
+    const below = (children.get(number) || []).map(branch);
+    const row = { number, name: item.name, class: item.class, share: (item[measure] || 0) / whole, value: item[measure], operators: item.operators };
+    return below.length ? { ...row, _children: below } : row;
+  }
+
+  function nameCell(cell) {
+    const row = cell.getData();
+    const button = element("button", { type: "button", className: "link", textContent: row.name, title: `${row.name}: ${row.operators} operators` });
+    const holder = element("span", { className: "tree-name" }, button);
+    if (row.class) holder.append(element("small", { textContent: ` ${row.class}` }));
+    return holder;
+  }
+  function shareCell(cell) {
+    const value = cell.getValue();
+    const holder = element("span", { className: "tree-share", title: figures.figure(cell.getData().value, measure === "flops" ? "flops" : measure === "operators" ? "count" : "seconds") });
+    const meter = element("meter", { min: 0, max: 1, value });
+    meter.setAttribute("aria-hidden", "true");
+    holder.append(meter, element("span", { textContent: figures.figure(value, "share") }));
+    return holder;
+  }
+
+  function begin() {
+    const title = { best: "Time", cpu: "CPU time", gpu: "GPU time", flops: "FLOPs", operators: "Operators" }[measure];
+    grid = new Tabulator("#tree", {
+      data: [branch(0)],
+      index: "number",
+      height: matchMedia("(max-width: 700px)").matches ? 320 : 560,
+      layout: "fitColumns",
+      dataTree: true,
+      dataTreeStartExpanded: [true, false],
+      dataTreeBranchElement: false,
+      dataTreeChildIndent: 12,
+      headerSort: false,
+      columns: [
+        { title: "Module", field: "name", formatter: nameCell, widthGrow: 2 },
+        { title, field: "share", formatter: shareCell, width: 118, hozAlign: "right" },
+      ],
+      rowFormatter: (row) => row.getElement().classList.toggle("chosen-module", row.getData().number === chosen),
+    });
+    grid.on("tableBuilt", () => {
+      document.getElementById("tree").setAttribute("aria-label", "Modules");
+      document.querySelector("#tree .tabulator-tableholder").setAttribute("tabindex", "0");
+    });
+    grid.on("rowClick", (_, row) => {
+      const number = row.getData().number;
+      table.only(number === chosen || number === 0 ? null : number);
+      highlight(number === chosen ? null : number, false);
+    });
+    report.onSelect((index) => highlight(index === null ? null : report.operators[index].module_number, true));
+  }
+
+  // Opens the way to a module, marks it and, where asked for, brings it into view.
+  function highlight(number, reveal) {
+    chosen = number;
+    if (!grid) return;
+    let row = null;
+    if (number !== null) {
+      const way = report.ancestry(number).reverse();
+      row = grid.getRows()[0];
+      way.slice(1).forEach((step) => {
+        if (!row) return;
+        row.treeExpand();
+        row = row.getTreeChildren().find((child) => child.getData().number === step) || null;
+      });
+    }
+    document.querySelectorAll("#tree .chosen-module").forEach((item) => item.classList.remove("chosen-module"));
+    if (!row) return;
+    const line = row.getElement();
+    line.classList.add("chosen-module");
+    const holder = document.querySelector("#tree .tabulator-tableholder");
+    if (reveal && line.offsetParent) holder.scrollTop = Math.max(0, line.offsetTop - holder.clientHeight / 2);
+  }
+
+  return { begin, clear: () => highlight(null, false) };
+})();
