@@ -1,0 +1,134 @@
+"""Which plan wins under the objective, the constraints and the error of what was predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from analyzer.analysis import CostRow
+from analyzer.decision.parts import EVEN, RESOURCES, Resource, ratio
+from analyzer.decision.plans import Name, Plan, Plans, busy_weights
+from analyzer.decision.question import Question
+
+Device = Literal["cpu", "gpu", "hybrid", "either"]
+Ratio = tuple[float, float, float]
+Prices = Mapping[Name, CostRow | None]
+
+# A plan on both devices needs copies and a session for each stretch: it must pay by more than this.
+WORTHWHILE = 1.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What was chosen, before it is put into words.
+
+    Attributes:
+        device: The answer.
+        plan: The plan that stands for it; the better of two that tie.
+        over: The plan it was weighed against, None where it stood alone.
+        advantage: Of ``plan`` over ``over`` under the objective, with its interval.
+        speedup: CPU latency over GPU latency with its interval; None without a GPU plan.
+        barred: Why a plan was not eligible: ``memory``, ``wheel`` or ``pins``.
+        late: Whether no eligible plan meets the SLO, so that the nearest was chosen.
+        objective: What decided: ``latency`` where the wished objective is not known for every plan.
+    """
+
+    device: Device
+    plan: Plan
+    over: Plan | None = None
+    advantage: Ratio | None = None
+    speedup: Ratio | None = None
+    barred: Mapping[Name, str]
+    late: bool = False
+    objective: str = "latency"
+
+
+def choose(question: Question, plans: Plans, prices: Prices) -> Choice:
+    """The plan of choice.
+
+    CPU and GPU tie where the interval of their ratio holds 1. The mixed plan is chosen where it beats both by
+    ``WORTHWHILE`` and the interval agrees, or where it alone is eligible.
+    """
+    barred = dict(_barred(question, plans))
+    able = [plan for plan in plans if plan.name not in barred] or [plans.cpu]
+    prompt = [plan for plan in able if question.slo_s is None or plan.latency.time_s <= question.slo_s]
+    weights, objective = _weights(question, plans, prices)
+    late = not prompt
+    if late:
+        prompt = [min(able, key=lambda plan: plan.latency.time_s)]
+    device, best, over, gain = _best(prompt, weights)
+    return Choice(
+        device=device,
+        plan=best,
+        over=over,
+        advantage=gain,
+        speedup=ratio(plans.cpu.parts, plans.gpu.parts) if plans.gpu is not None else None,
+        barred=barred,
+        late=late,
+        objective=objective,
+    )
+
+
+def used(plan: Plan) -> Literal["cpu", "gpu", "hybrid"]:
+    """What a plan really uses."""
+    if "gpu" not in plan.sides:
+        return "cpu"
+    return "gpu" if plan.name == "gpu" else "hybrid"
+
+
+def _barred(question: Question, plans: Plans) -> Iterator[tuple[Name, str]]:
+    for plan in plans:
+        if "gpu" in plan.sides and question.gpu is not None and not question.gpu.runs_release_wheel:
+            yield plan.name, "wheel"
+        elif not plan.fits:
+            yield plan.name, "memory"
+        elif question.pins and plans.hybrid is not None and plan.name != "hybrid":
+            yield plan.name, "pins"
+
+
+def _weights(
+    question: Question, plans: Plans, prices: Prices
+) -> tuple[Mapping[Name, Mapping[Resource, float]], str]:
+    """What a second of each resource counts in each plan."""
+    if question.objective == "energy":
+        return {plan.name: busy_weights(question, plan.name) for plan in plans}, question.objective
+    if question.objective == "cost":
+        found = {plan.name: prices.get(plan.name) for plan in plans}
+        rates = {
+            plan.name: row.usd_per_million / plan.latency.time_s
+            for plan in plans
+            if (row := found[plan.name]) is not None and plan.latency.time_s > 0
+        }
+        if len(rates) == len(found):
+            return {name: dict.fromkeys(RESOURCES, rate) for name, rate in rates.items()}, "cost"
+        return {plan.name: EVEN for plan in plans}, "latency"
+    return {plan.name: EVEN for plan in plans}, question.objective
+
+
+def _best(
+    able: Sequence[Plan], weights: Mapping[Name, Mapping[Resource, float]]
+) -> tuple[Device, Plan, Plan | None, Ratio | None]:
+    def gain(better: Plan, worse: Plan) -> Ratio | None:
+        return ratio(worse.parts, better.parts, weights[worse.name], weights[better.name])
+
+    single = [plan for plan in able if plan.name != "hybrid"]
+    mixed = next((plan for plan in able if plan.name == "hybrid"), None)
+    if not single:
+        return used(able[0]), able[0], None, None
+    best, over = single[0], None
+    device: Device = used(best)
+    if len(single) == 2:
+        first = gain(single[0], single[1])
+        if first is not None and first[0] < 1:
+            single.reverse()
+        best, over = single
+        device = used(best)
+        if first is None or first[1] <= 1 <= first[2]:
+            device = "either"
+    advantage = gain(best, over) if over is not None else None
+    if mixed is not None and used(mixed) == "hybrid" and mixed.sides != best.sides:
+        better = gain(mixed, best)
+        if better is not None and better[0] >= WORTHWHILE and better[1] > 1:
+            return "hybrid", mixed, best, better
+    return device, best, over, advantage

@@ -1,0 +1,73 @@
+"""decide(): the whole stage on one screen."""
+
+from __future__ import annotations
+
+from analyzer.analysis import CostRow, PlanResult, Transfers
+from analyzer.decision.choice import choose
+from analyzer.decision.energy import watts
+from analyzer.decision.money import price_of, rank
+from analyzer.decision.operators import operator_verdicts
+from analyzer.decision.parts import summed
+from analyzer.decision.plans import Plan, plan_all
+from analyzer.decision.question import Decision, Question, Sweep
+from analyzer.decision.sweep import throughput
+from analyzer.decision.verdict import verdict
+
+
+def decide(question: Question, swept: Sweep | None = None) -> Decision:
+    """Plans, verdicts and prices.
+
+    Args:
+        question: Everything that is known.
+        swept: The same model over batches, for the crossover; None to look at this batch alone.
+
+    Raises:
+        UsageError: A pin or the utilisation cannot be.
+        DeviceError: The GPU has no link.
+    """
+    plans = plan_all(question)
+    prices = price_of(question, plans)
+    choice = choose(question, plans, prices)
+    best = plans.hybrid if plans.hybrid is not None else plans.cpu
+    return Decision(
+        plans=tuple(result(question, plan, prices[plan.name]) for plan in plans),
+        verdict=verdict(question, plans, choice, swept),
+        operators=operator_verdicts(question, plans),
+        placement=best.sides,
+        costs=rank(question, choice.plan),
+    )
+
+
+def result(question: Question, plan: Plan, price: CostRow | None) -> PlanResult:
+    """A plan as the record shows it; energy is for one inference."""
+    latency = plan.latency
+    on_gpu = plan.sides.count("gpu")
+    items = tuple(transfer.item for transfer in plan.transfers)
+    return PlanResult(
+        name=plan.name,
+        latency_s=latency.time_s,
+        low_s=latency.low_s,
+        high_s=latency.high_s,
+        throughput_per_s=throughput(question, plan),
+        transfers=Transfers(
+            count=len(items),
+            bytes=sum(item.bytes for item in items),
+            time_s=sum(item.time_s for item in items),
+            items=items,
+        ),
+        memory_bytes=plan.memory_bytes,
+        fits=plan.fits,
+        energy_j=energy(question, plan),
+        usd_per_million=price.usd_per_million if price is not None else None,
+        origin=latency.origin,
+        operators_on_gpu=on_gpu,
+        operators_on_cpu=len(plan.sides) - on_gpu,
+        instance=price.instance if price is not None else "",
+        why=plan.why,
+    )
+
+
+def energy(question: Question, plan: Plan) -> float | None:
+    """Joules for one inference; None where a device's power is not known."""
+    weights = watts(question.cpu, None if plan.name == "cpu" else question.gpu)
+    return None if weights is None else summed(plan.parts, weights).time_s / question.inferences

@@ -1,0 +1,97 @@
+"""Dollars: what can be rented for a plan, and what a million inferences cost there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from analyzer.analysis import CostRow
+from analyzer.decision.plans import Name, Plan
+from analyzer.decision.question import Question
+from analyzer.devices.instance import Instance
+from analyzer.errors import UsageError
+from analyzer.prediction.estimate import Estimate
+from analyzer.units import SECONDS_PER_HOUR
+
+_MILLION = 1e6
+
+
+def usd_per_million(usd_per_hour: float, throughput_per_s: float, utilisation: float = 1.0) -> float:
+    """Dollars for a million inferences on a machine that runs them in this share of the rented time."""
+    if not 0 < utilisation <= 1:
+        raise UsageError(
+            f"A utilisation of {utilisation:g} is impossible.", hint="It is a share over 0 and up to 1."
+        )
+    return usd_per_hour / SECONDS_PER_HOUR / (throughput_per_s * utilisation) * _MILLION
+
+
+def rank(question: Question, plan: Plan) -> tuple[CostRow, ...]:
+    """All instances that have the plan's device, best first.
+
+    Those that meet the SLO lead, by the price of an inference; where none meets it, the fastest leads. An
+    instance with several GPUs runs as many replicas, one with more hardware threads than the CPU plan uses
+    runs as many as fit; replicas raise the throughput and leave the latency.
+    """
+    rows = tuple(_rows(question, plan))
+    if question.slo_s is not None and rows and not any(row.meets_slo for row in rows):
+        return tuple(sorted(rows, key=lambda row: (row.latency_s or 0.0, *_price_key(row))))
+    return tuple(sorted(rows, key=lambda row: (row.meets_slo is False, *_price_key(row))))
+
+
+def cheapest(question: Question, plan: Plan) -> CostRow | None:
+    """The instance on which a million inferences cost least, whatever the SLO; None where nothing is known."""
+    return min(_rows(question, plan), key=_price_key, default=None)
+
+
+def _price_key(row: CostRow) -> tuple[float, float, str, str]:
+    return (row.usd_per_million, row.usd_per_hour, row.provider, row.instance)
+
+
+def _rows(question: Question, plan: Plan) -> Iterator[CostRow]:
+    for instance in question.instances:
+        offer = (_on_cpu if plan.name == "cpu" or "gpu" not in plan.sides else _on_gpu)(
+            question, plan, instance
+        )
+        if offer is None:
+            continue
+        latency, replicas = offer
+        if latency.time_s <= 0:
+            continue
+        throughput = replicas * question.inferences / latency.time_s
+        yield CostRow(
+            provider=instance.provider,
+            instance=instance.name,
+            gpu=instance.gpu,
+            usd_per_hour=instance.usd_per_hour,
+            price_date=instance.price_date,
+            throughput_per_s=throughput,
+            usd_per_million=usd_per_million(instance.usd_per_hour, throughput, question.utilisation),
+            meets_slo=None if question.slo_s is None else latency.time_s <= question.slo_s,
+            latency_s=latency.time_s,
+            origin=latency.origin,
+        )
+
+
+def _on_gpu(question: Question, plan: Plan, instance: Instance) -> tuple[Estimate, int] | None:
+    """Slices of a GPU do not have the device."""
+    if question.gpu is None or instance.gpu != question.gpu.slug or instance.gpu_count < 1:
+        return None
+    return plan.latency, instance.replicas
+
+
+def _on_cpu(question: Question, plan: Plan, instance: Instance) -> tuple[Estimate, int] | None:
+    """An instance of the question's own CPU, else what can be predicted for its CPU."""
+    if instance.gpu is not None or instance.accelerator or not instance.vcpus:
+        return None
+    if (
+        instance.cpu == question.cpu.slug
+        and not instance.cpu_nearest
+        and instance.vcpus >= question.cpu.threads
+    ):
+        return plan.latency, max(1, instance.vcpus // max(1, question.cpu.threads))
+    latency = question.cpu_on(instance) if question.cpu_on is not None else None
+    return None if latency is None else (latency, 1)
+
+
+def price_of(question: Question, plans: Iterable[Plan]) -> dict[Name, CostRow | None]:
+    """The cheapest instance for each plan."""
+    return {plan.name: cheapest(question, plan) for plan in plans}

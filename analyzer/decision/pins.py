@@ -1,0 +1,84 @@
+"""Pins: operators that the user binds to a device."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+
+from analyzer.decision.question import Pin
+from analyzer.decision.wiring import HOST, Wiring
+from analyzer.errors import UsageError
+from analyzer.graph import Graph, Node
+
+
+def parse(text: str) -> Pin:
+    """``PATTERN=cpu`` or ``PATTERN=gpu`` as on the command line.
+
+    Raises:
+        UsageError: It is anything else.
+    """
+    pattern, _, device = text.rpartition("=")
+    if pattern and device == "cpu":
+        return Pin(pattern=pattern, device="cpu")
+    if pattern and device == "gpu":
+        return Pin(pattern=pattern, device="gpu")
+    raise UsageError(
+        f"{text!r} pins nothing.",
+        hint="Write PATTERN=cpu or PATTERN=gpu: --pin 'Resize*=cpu', --pin layer4.*=gpu.",
+    )
+
+
+def wishes(graph: Graph, pins: Iterable[Pin]) -> dict[int, Pin]:
+    """The pin of each pinned operator; the last one that fits wins.
+
+    Raises:
+        UsageError: A pin fits no operator.
+    """
+    return {node.index: pin for pin in pins for node in _fitting(graph, pin)}
+
+
+def bound_units(graph: Graph, pins: Iterable[Pin], wiring: Wiring) -> tuple[bool | None, ...]:
+    """For each unit the side it is bound to: True is the GPU, None is free.
+
+    Raises:
+        UsageError: A pin fits no operator, or asks for what cannot be.
+    """
+    bound: list[bool | None] = [None if able else False for able in wiring.able_units()]
+    pinned: dict[int, tuple[Pin, Node]] = {}
+    for index, pin in wishes(graph, pins).items():
+        unit, node = wiring.unit[index], graph.nodes[index]
+        if unit == HOST:
+            continue
+        if pin.device == "gpu" and not wiring.able[index]:
+            raise UsageError(
+                f"{node.name} ({node.op_type}) cannot be pinned to the GPU: ONNX Runtime runs it on the CPU.",
+                hint=f"Drop the pin {pin.pattern}={pin.device}.",
+            )
+        other, first = pinned.setdefault(unit, (pin, node))
+        if other.device != pin.device:
+            raise UsageError(
+                f"{first.name} is pinned to the {other.device.upper()} and {node.name} to the "
+                f"{pin.device.upper()}, but both run as one fused operator.",
+                hint="Pin both to the same device.",
+            )
+        bound[unit] = pin.device == "gpu"
+    return tuple(bound)
+
+
+def _fitting(graph: Graph, pin: Pin) -> list[Node]:
+    found = [
+        node
+        for node in graph.nodes
+        if any(fnmatchcase(text, pin.pattern) for text in (node.name, node.module, node.op_type) if text)
+    ]
+    if not found:
+        names = sorted(
+            {text for node in graph.nodes for text in (node.name, node.module, node.op_type) if text}
+        )
+        near = difflib.get_close_matches(pin.pattern, names, n=3)
+        hint = (
+            f"Did you mean {', '.join(near)}?" if near else "A pattern is an operator's name, module or type."
+        )
+        raise UsageError(f"No operator fits the pin {pin.pattern}={pin.device}.", hint=hint)
+    return found

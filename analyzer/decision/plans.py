@@ -1,0 +1,385 @@
+"""Three ways to run the model: on the CPU, in a CUDA session, and each unit where it costs least."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from analyzer.analysis import TransferItem
+from analyzer.decision.energy import watts
+from analyzer.decision.partition import Cut, Problem, crossings, partition
+from analyzer.decision.parts import EVEN, Part, Parts, Resource, part, rescaled, summed
+from analyzer.decision.pins import bound_units
+from analyzer.decision.question import Question, Side
+from analyzer.decision.wiring import HOST, Wire, Wiring, bytes_at, wire
+from analyzer.devices.device import Link
+from analyzer.errors import DeviceError
+from analyzer.graph import Graph
+from analyzer.prediction.estimate import Estimate
+from analyzer.runtime.execution import Direction, Group
+from analyzer.units import count
+
+Name = Literal["cpu", "gpu", "hybrid"]
+_ALL_CPU: tuple[Side, ...] = ("cpu",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """One copy of a plan with its time's interval."""
+
+    item: TransferItem
+    time: Estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A way to run the model.
+
+    Attributes:
+        name: ``cpu``, ``gpu`` or ``hybrid``.
+        parts: What its time is made of.
+        transfers: Its copies.
+        sides: Device of each operator.
+        memory_bytes: Weights and the activations alive at once, on both devices; None where not known.
+        fits: Whether each device's share fits its memory (true where that is not known).
+        why: What to know about it, in sentences.
+    """
+
+    name: Name
+    parts: Parts
+    transfers: tuple[Transfer, ...] = ()
+    sides: tuple[Side, ...] = ()
+    memory_bytes: int | None = None
+    fits: bool = True
+    why: str = ""
+
+    @cached_property
+    def latency(self) -> Estimate:
+        """Host to host."""
+        return summed(self.parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plans:
+    """The plans of a question; ``gpu`` and ``hybrid`` are None where there is nothing but the CPU."""
+
+    cpu: Plan
+    gpu: Plan | None = None
+    hybrid: Plan | None = None
+    wiring: Wiring | None = None
+    cut: Cut | None = None
+
+    def __iter__(self) -> Iterator[Plan]:
+        """Those that there are."""
+        return (plan for plan in (self.cpu, self.gpu, self.hybrid) if plan is not None)
+
+
+def plan_all(question: Question) -> Plans:
+    """All plans of a question."""
+    cpu = _cpu_plan(question)
+    if question.gpu is None or not question.cuda_groups or (question.placement and question.placement.fails):
+        return Plans(cpu=cpu)
+    wiring = wire(question)
+    gpu = _gpu_plan(question, wiring)
+    cut = partition(_problem(question, wiring), memory_bytes=_room(question))
+    hybrid = _hybrid_plan(question, wiring, cut, cpu, gpu)
+    return Plans(cpu=cpu, gpu=gpu, hybrid=hybrid, wiring=wiring, cut=cut)
+
+
+def copy_time(question: Question, nbytes: int | None) -> Estimate:
+    """Time of one copy over the GPU's link; of an unknown size, its fixed time alone."""
+    if question.copy_time is not None:
+        return question.copy_time(nbytes or 0)
+    link = link_of(question)
+    spent = link.latency_s + (nbytes or 0) / link.bandwidth_bytes_per_s
+    slow = link.latency_s + (nbytes or 0) / min(link.pageable_bytes_per_s, link.bandwidth_bytes_per_s)
+    return Estimate(time_s=spent, low_s=spent, high_s=slow, origin="predicted", method="link")
+
+
+def link_of(question: Question) -> Link:
+    """The link of the question's GPU.
+
+    Raises:
+        DeviceError: It has none.
+    """
+    if question.gpu is None or question.gpu.link is None:
+        name = question.gpu.name if question.gpu else "the GPU"
+        raise DeviceError(
+            f"The link between the host and {name} is not known.",
+            hint="Give the device a link with a bandwidth.",
+        )
+    return question.gpu.link
+
+
+def known(times: Iterable[Estimate | None]) -> Iterator[Estimate]:
+    """The times that are known."""
+    return (time for time in times if time is not None)
+
+
+def cpu_scale(question: Question) -> float:
+    """What brings the CPU groups' times to the whole run as measured."""
+    return _scale(question.cpu_latency, question.cpu_times)
+
+
+def cuda_scale(question: Question) -> float:
+    """What brings the CUDA session's groups' times and copies to the whole run as measured."""
+    if question.cuda_latency is None:
+        return 1.0
+    spent = sum(
+        item.time.time_s for item in _session_parts(question, _session_transfers(question, wire(question)))
+    )
+    return question.cuda_latency.time_s / spent if spent else 1.0
+
+
+def _scale(whole: Estimate | None, times: Iterable[Estimate | None]) -> float:
+    spent = sum(time.time_s for time in known(times))
+    return whole.time_s / spent if whole is not None and spent else 1.0
+
+
+def _cpu_plan(question: Question) -> Plan:
+    parts: Parts = (part("cpu", known(question.cpu_times)),)
+    if question.cpu_latency is not None:
+        parts = (Part(resource="cpu", source="cpu", time=question.cpu_latency),)
+    memory = _memory(question, _weight_bytes(question))
+    limit = question.cpu.memory_bytes
+    return Plan(
+        name="cpu",
+        parts=parts,
+        sides=_ALL_CPU * len(question.graph.nodes),
+        memory_bytes=memory,
+        fits=memory is None or limit is None or memory <= limit,
+        why=_unknown(question.cpu_times),
+    )
+
+
+def _gpu_plan(question: Question, wiring: Wiring) -> Plan:
+    transfers = _session_transfers(question, wiring)
+    parts = _session_parts(question, transfers)
+    if question.cuda_latency is not None:
+        parts = rescaled(parts, question.cuda_latency)
+    sides = _sides(question.graph, wiring, wiring.able_units())
+    memory = _memory(question, _weight_bytes(question))
+    limit = _limit(question)
+    return Plan(
+        name="gpu",
+        parts=parts,
+        transfers=transfers,
+        sides=sides,
+        memory_bytes=memory,
+        fits=memory is None or limit is None or memory <= limit,
+        why=" ".join(filter(None, (_unknown(question.cuda_times), _unknown_sizes(transfers)))),
+    )
+
+
+def _hybrid_plan(question: Question, wiring: Wiring, cut: Cut, cpu: Plan, gpu: Plan) -> Plan:
+    """The best plan: the cut, or a plan of one session where that is as fast or the same."""
+    sides = _sides(question.graph, wiring, cut.on_gpu)
+    whole = cpu if "gpu" not in sides else gpu if sides == gpu.sides else None
+    if whole is None:
+        mixed = _mixed_plan(question, wiring, cut, sides)
+        rivals = [plan for plan in (cpu, gpu) if plan.fits and not question.pins]
+        whole = min((mixed, *rivals), key=lambda plan: objective_value(question, plan))
+    return Plan(
+        name="hybrid",
+        parts=whole.parts,
+        transfers=whole.transfers,
+        sides=whole.sides,
+        memory_bytes=whole.memory_bytes,
+        fits=whole.fits,
+        why=whole.why,
+    )
+
+
+def objective_value(question: Question, plan: Plan) -> float:
+    """What the best plan makes least: joules for that objective, else seconds."""
+    return summed(plan.parts, busy_weights(question, plan.name)).time_s
+
+
+def busy_weights(question: Question, name: Name) -> Mapping[Resource, float]:
+    """Weight of each resource's time under the objective, in the machine that a plan needs."""
+    if question.objective != "energy":
+        return EVEN
+    return watts(question.cpu, None if name == "cpu" else question.gpu) or EVEN
+
+
+def _mixed_plan(question: Question, wiring: Wiring, cut: Cut, sides: tuple[Side, ...]) -> Plan:
+    on_cpu = [
+        time.scaled(cpu_scale(question))
+        for unit, time in _by_unit(wiring, question.cpu_groups, question.cpu_times)
+        if not cut.on_gpu[unit]
+    ]
+    scale = cuda_scale(question)
+    session = [
+        (group, time.scaled(scale))
+        for group, time in zip(question.cuda_groups, question.cuda_times, strict=True)
+        if time is not None and group.members and cut.on_gpu[wiring.unit[group.members[0]]]
+    ]
+    transfers = _crossing_transfers(question, wiring, cut.on_gpu)
+    memory = _memory(question, _weight_bytes(question))
+    limit = _limit(question)
+    there = sum(size for size, on_gpu in zip(wiring.weights, cut.on_gpu, strict=True) if on_gpu)
+    return Plan(
+        name="hybrid",
+        parts=_parts(on_cpu, session, transfers),
+        transfers=transfers,
+        sides=sides,
+        memory_bytes=memory,
+        fits=limit is None or _memory(question, there) is None or (_memory(question, there) or 0) <= limit,
+        why=_unknown_sizes(transfers),
+    )
+
+
+def _parts(
+    on_cpu: Iterable[Estimate], session: Iterable[tuple[Group, Estimate]], transfers: Iterable[Transfer]
+) -> Parts:
+    """The parts of a plan; what the CUDA session runs on the CPU is the CPU's."""
+    by_resource: dict[Resource, list[Estimate]] = {"cpu": list(on_cpu), "gpu": [], "launch": [], "link": []}
+    for group, time in session:
+        by_resource[_resource(group, time)].append(time)
+    by_resource["link"].extend(transfer.time for transfer in transfers)
+    return tuple(part(resource, times) for resource, times in by_resource.items() if times)
+
+
+def _resource(group: Group, time: Estimate) -> Resource:
+    """Who is busy while the CUDA session runs this group."""
+    if group.provider == "cpu":
+        return "cpu"
+    return "launch" if time.bound == "overhead" else "gpu"
+
+
+def _session_parts(question: Question, transfers: Iterable[Transfer]) -> Parts:
+    pairs = zip(question.cuda_groups, question.cuda_times, strict=True)
+    return _parts((), ((group, time) for group, time in pairs if time is not None), transfers)
+
+
+def _session_transfers(question: Question, wiring: Wiring) -> tuple[Transfer, ...]:
+    """Inputs and outputs as the wiring has them, and inside the graph what the session really copies."""
+    found = {
+        (transfer.item.tensor, transfer.item.direction): transfer
+        for transfer in _crossing_transfers(question, wiring, wiring.able_units())
+        if transfer.item.where != "inside"
+    }
+    sizes = {wire.tensor: wire.nbytes for wire in wiring.wires}
+    for copy in question.placement.copies if question.placement else ():
+        name = wiring.roots.get(copy.tensor, copy.tensor) or copy.tensor
+        if (name, copy.direction) not in found:
+            nbytes = sizes.get(name, copy.nbytes)
+            found[name, copy.direction] = _transfer(question, name, copy.direction, nbytes, "inside")
+    return tuple(found.values())
+
+
+def _crossing_transfers(question: Question, wiring: Wiring, on_gpu: Sequence[bool]) -> tuple[Transfer, ...]:
+    found = ((wire, crossings(wire, on_gpu)) for wire in wiring.wires)
+    return tuple(
+        _transfer(question, wire.tensor, direction, wire.nbytes, _where(wire, direction))
+        for wire, direction in found
+        if direction is not None
+    )
+
+
+def _where(wire: Wire, direction: Direction) -> Literal["input", "output", "inside"]:
+    if wire.is_input and direction == "to_gpu":
+        return "input"
+    return "output" if wire.is_output and direction == "to_cpu" else "inside"
+
+
+def _transfer(
+    question: Question,
+    tensor: str,
+    direction: Direction,
+    nbytes: int | None,
+    where: Literal["input", "output", "inside"],
+) -> Transfer:
+    time = copy_time(question, nbytes)
+    item = TransferItem(tensor=tensor, direction=direction, bytes=nbytes or 0, time_s=time.time_s, where=where)
+    return Transfer(item=item, time=time)
+
+
+def _sides(graph: Graph, wiring: Wiring, on_gpu: Sequence[bool]) -> tuple[Side, ...]:
+    """Device of each operator; one that does not run goes with what hands it its input, else with the CPU."""
+    sides: list[Side] = []
+    for node, unit, able in zip(graph.nodes, wiring.unit, wiring.able, strict=True):
+        if unit != HOST:
+            sides.append("gpu" if able and on_gpu[unit] else "cpu")
+            continue
+        before = (graph.producer.get(tensor.name) for tensor in node.present_inputs if not tensor.constant)
+        producer = next((index for index in before if index is not None and index < node.index), None)
+        sides.append("cpu" if producer is None else sides[producer])
+    return tuple(sides)
+
+
+def _by_unit(
+    wiring: Wiring, groups: Sequence[Group], times: Sequence[Estimate | None]
+) -> Iterator[tuple[int, Estimate]]:
+    for group, time in zip(groups, times, strict=True):
+        if time is not None and group.members:
+            yield wiring.unit[group.members[0]], time
+
+
+def _problem(question: Question, wiring: Wiring) -> Problem:
+    """Costs of each unit under the objective; a unit in which nothing is known costs nothing on either side."""
+    weights = busy_weights(question, "hybrid")
+    cpu, gpu = [0.0] * wiring.units, [0.0] * wiring.units
+    scale = cpu_scale(question)
+    for unit, time in _by_unit(wiring, question.cpu_groups, question.cpu_times):
+        cpu[unit] += weights["cpu"] * time.time_s * scale
+    scale = cuda_scale(question)
+    for group, spent in zip(question.cuda_groups, question.cuda_times, strict=True):
+        if spent is not None and group.members:
+            weight = weights[_resource(group, spent)]
+            gpu[wiring.unit[group.members[0]]] += weight * spent.time_s * scale
+    copies = tuple(weights["link"] * copy_time(question, wire.nbytes).time_s for wire in wiring.wires)
+    return Problem(
+        wiring=wiring,
+        cpu=tuple(cpu),
+        gpu=tuple(gpu),
+        to_gpu=copies,
+        to_cpu=copies,
+        bound=bound_units(question.graph, question.pins, wiring),
+    )
+
+
+def _weight_bytes(question: Question) -> int:
+    return sum(bytes_at(tensor, question.precision) or 0 for tensor in question.graph.initializers)
+
+
+def _activations(question: Question) -> int | None:
+    """Activations alive at once, at the question's precision."""
+    peak = question.peak_memory_bytes
+    if peak is None or question.precision in ("fp32", "tf32"):
+        return peak
+    tensors = [tensor for node in question.graph.nodes for tensor in node.present_outputs]
+    before = sum(tensor.nbytes or 0 for tensor in tensors)
+    after = sum(bytes_at(tensor, question.precision) or 0 for tensor in tensors)
+    return int(peak * after / before) if before else peak
+
+
+def _memory(question: Question, weights: int) -> int | None:
+    activations = _activations(question)
+    return None if activations is None else weights + activations
+
+
+def _limit(question: Question) -> int | None:
+    return question.gpu.memory_bytes if question.gpu is not None else None
+
+
+def _room(question: Question) -> float | None:
+    """What the activations leave on the GPU for weights."""
+    limit = _limit(question)
+    return None if limit is None else max(0, limit - (_activations(question) or 0))
+
+
+def _unknown(times: Iterable[Estimate | None]) -> str:
+    missing = sum(time is None for time in times)
+    if not missing:
+        return ""
+    return f"The time of {count(missing)} operator{'s' * (missing > 1)} is not known: this is at least."
+
+
+def _unknown_sizes(transfers: Iterable[Transfer]) -> str:
+    missing = sum(transfer.item.bytes == 0 for transfer in transfers)
+    if not missing:
+        return ""
+    return f"{count(missing)} cop{'ies' if missing > 1 else 'y'} of unknown size count at the fixed time alone."

@@ -1,0 +1,132 @@
+"""The same model over batches: who is faster from which batch, where the GPU saturates, what still fits."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+
+from analyzer.analysis import SweepPlan, SweepRow
+from analyzer.decision.plans import Plan, plan_all
+from analyzer.decision.question import Question, Sweep
+from analyzer.decision.wording import capital, gpu_name
+
+BATCHES = tuple(2**power for power in range(13))  # 1 to 4096
+SATURATED = 0.9  # of the best throughput
+
+
+def sweep(questions: Mapping[int, Question], *, at: Callable[[int], Question] | None = None) -> Sweep:
+    """Every plan at every batch, and what follows.
+
+    Args:
+        questions: The question at each batch.
+        at: Asks at a batch between two of them: with it crossovers are exact to one inference, without it
+            they are batches of ``questions``.
+    """
+    asked = dict(sorted(questions.items()))
+    rows = tuple(_row(batch, question) for batch, question in asked.items())
+    if not rows or "gpu" not in rows[0].plans:
+        return Sweep(rows=rows, note="Only the CPU was looked at." if rows else "No batch was looked at.")
+    changes = _changes(rows, at)
+    fitting = [row.batch for row in rows if row.plans["gpu"].fits]
+    known = next(iter(asked.values())).peak_memory_bytes is not None
+    return Sweep(
+        rows=rows,
+        crossover_batch=_crossover(rows, changes),
+        crossovers=tuple(changes),
+        saturation_batch=_saturation(rows),
+        largest_batch=max(fitting, default=None) if known else None,
+        note=_note(rows, changes, capital(gpu_name(next(iter(asked.values()))))),
+    )
+
+
+def throughput(question: Question, plan: Plan) -> float:
+    """Inferences per second, one run after the other; 0 where a run takes no time at all."""
+    spent = plan.latency.time_s
+    return question.inferences / spent if spent > 0 else 0.0
+
+
+def _row(batch: int, question: Question) -> SweepRow:
+    plans: dict[str, SweepPlan] = {plan.name: _point(question, plan) for plan in plan_all(question)}
+    return SweepRow(batch=batch, plans=plans)
+
+
+def _point(question: Question, plan: Plan) -> SweepPlan:
+    return SweepPlan(
+        latency_s=plan.latency.time_s,
+        low_s=plan.latency.low_s,
+        high_s=plan.latency.high_s,
+        throughput_per_s=throughput(question, plan),
+        origin=plan.latency.origin,
+        fits=plan.fits,
+    )
+
+
+def gpu_wins(row: SweepRow) -> bool:
+    """Whether the GPU plan is expected to be faster, and fits."""
+    gpu = row.plans["gpu"]
+    return gpu.fits and gpu.latency_s < row.plans["cpu"].latency_s
+
+
+def _looked_at(rows: Sequence[SweepRow]) -> list[SweepRow]:
+    """The rows in which a comparison makes sense: those that fit the GPU."""
+    return [row for row in rows if row.plans["gpu"].fits]
+
+
+def _changes(rows: Sequence[SweepRow], at: Callable[[int], Question] | None) -> list[int]:
+    """Every batch from which the other device is the faster one."""
+    fitting = _looked_at(rows)
+    found = []
+    for before, after in itertools.pairwise(fitting):
+        if gpu_wins(before) != gpu_wins(after):
+            found.append(_exact(before, after, at) if at is not None else after.batch)
+    return found
+
+
+def _exact(before: SweepRow, after: SweepRow, at: Callable[[int], Question]) -> int:
+    """Bisection between two batches at which different devices win."""
+    low, high = before.batch, after.batch
+    while high - low > 1:
+        middle = (low + high) // 2
+        if gpu_wins(_row(middle, at(middle))) == gpu_wins(before):
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _crossover(rows: Sequence[SweepRow], changes: Sequence[int]) -> int | None:
+    fitting = _looked_at(rows)
+    if not fitting or not gpu_wins(fitting[-1]):
+        return None
+    return changes[-1] if changes else fitting[0].batch
+
+
+def _saturation(rows: Sequence[SweepRow]) -> int | None:
+    """None where the largest batch is the first to get there: the throughput may still grow."""
+    fitting = _looked_at(rows)
+    rates = [row.plans["gpu"].throughput_per_s for row in fitting]
+    if len(rates) < 2:
+        return None
+    first = next(position for position, rate in enumerate(rates) if rate >= SATURATED * max(rates))
+    return fitting[first].batch if first < len(fitting) - 1 else None
+
+
+def _note(rows: Sequence[SweepRow], changes: Sequence[int], gpu: str) -> str:
+    fitting = _looked_at(rows)
+    if not fitting:
+        return f"{gpu} has no room for the model at any batch from {rows[0].batch} to {rows[-1].batch}."
+    first, last = fitting[0].batch, fitting[-1].batch
+    more = "" if last == rows[-1].batch else ", the largest that fits of those looked at"
+    if not changes:
+        if first == last:
+            wins = "faster" if gpu_wins(fitting[0]) else "not faster"
+            return f"{gpu} is {wins} at batch {first}, the only one that could be looked at."
+        if gpu_wins(fitting[0]):
+            return f"{gpu} is faster at every batch from {first} to {last}{more}."
+        return f"No batch from {first} to {last} is faster on {gpu[0].lower()}{gpu[1:]}."
+    winner = "faster" if gpu_wins(fitting[-1]) else "no longer faster"
+    text = f"{gpu} is {winner} from batch {changes[-1]} up to {last}{more}."
+    if len(changes) > 1:
+        before = ", ".join(str(batch) for batch in changes[:-1])
+        text += f" The faster device also changes at batch {before}."
+    return text

@@ -1,0 +1,141 @@
+"""The verdict on the model: which device, by how much, why, and what would change it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analyzer.analysis import VerdictResult
+from analyzer.decision.causes import because, cause, first, sentence
+from analyzer.decision.choice import Choice, choose
+from analyzer.decision.money import price_of
+from analyzer.decision.operators import REASONS
+from analyzer.decision.parts import Part, Parts, ratio
+from analyzer.decision.plans import Plan, Plans, plan_all
+from analyzer.decision.question import Question, Sweep
+from analyzer.decision.sweep import gpu_wins
+from analyzer.decision.wording import capital, cpu_name, gpu_name
+from analyzer.units import factor, seconds
+
+__all__ = ["REASONS", "verdict"]
+
+_SENTENCES = 3
+
+
+def verdict(question: Question, plans: Plans, choice: Choice, swept: Sweep | None) -> VerdictResult:
+    """The choice in words.
+
+    Args:
+        question: What was asked.
+        plans: What could be done.
+        choice: What was chosen.
+        swept: The same model over batches, None where only this batch was looked at.
+    """
+    middle, low, high = choice.speedup or (None, None, None)
+    note = swept.note if swept is not None else _only_here(question)
+    return VerdictResult(
+        device=choice.device,
+        objective=question.objective,
+        speedup=middle,
+        low=low,
+        high=high,
+        crossover_batch=swept.crossover_batch if swept else None,
+        reason=f"{cause(question, plans, choice)} {note}".strip(),
+        sentence=sentence(question, plans, choice),
+        because=first(because(question, plans, choice), _SENTENCES),
+        would_change=tuple(_would_change(question, plans, choice, swept)),
+        crossovers=swept.crossovers if swept else (),
+        saturation_batch=swept.saturation_batch if swept else None,
+        largest_batch=swept.largest_batch if swept else None,
+    )
+
+
+def _only_here(question: Question) -> str:
+    if question.gpu is None:
+        return ""
+    batch = f"batch {question.batch}" if question.batch else "one batch"
+    return f"The crossover batch is not known: only {batch} was looked at."
+
+
+def _would_change(question: Question, plans: Plans, choice: Choice, swept: Sweep | None) -> Iterator[str]:
+    """Sentences that name what would turn the verdict."""
+    if plans.gpu is None or question.gpu is None:
+        return
+    if choice.late and question.slo_s is not None:
+        yield f"A latency limit of {seconds(choice.plan.latency.time_s)} or more can be met."
+    if choice.barred.get("gpu") == "memory" and swept is not None and swept.largest_batch is not None:
+        yield f"Up to batch {swept.largest_batch} it fits {gpu_name(question)}."
+    if choice.device == "either":
+        yield f"Measuring on {gpu_name(question)} would narrow the interval."
+    yield from _batch(question, choice, swept)
+    yield from _what_if(question, choice)
+    yield from _resident(question, plans, choice)
+    yield from _opset(question, choice)
+
+
+def _batch(question: Question, choice: Choice, swept: Sweep | None) -> Iterator[str]:
+    """The nearest batch on either side at which the other device is faster."""
+    if swept is None or question.batch is None or choice.device not in ("cpu", "gpu"):
+        return
+    wins = choice.device == "gpu"
+    other = cpu_name(question) if wins else gpu_name(question)
+    rows = [row for row in swept.rows if row.plans["gpu"].fits and gpu_wins(row) != wins]
+    above = next((row.batch for row in rows if row.batch > question.batch), None)
+    if above is not None:
+        exact = next((b for b in swept.crossovers if question.batch < b <= above), above)
+        yield f"From batch {exact} {other} is faster."
+    below = next((row.batch for row in reversed(rows) if row.batch < question.batch), None)
+    if below is not None:
+        exact = next((b - 1 for b in reversed(swept.crossovers) if below < b <= question.batch), below)
+        yield f"{'At' if exact == 1 else 'Up to'} batch {exact} {other} is faster."
+
+
+def _what_if(question: Question, choice: Choice) -> Iterator[str]:
+    for item in question.what_if:
+        plans = plan_all(item.question)
+        other = choose(item.question, plans, price_of(item.question, plans))
+        if other.device == choice.device:
+            continue
+        words = {
+            "cpu": f"{cpu_name(question)} would be the choice",
+            "gpu": f"{gpu_name(question)} would be the choice",
+            "hybrid": "a split over both would be the choice",
+            "either": "the two would tie",
+        }
+        gain = f" ({gpu_name(question)} at {factor(other.speedup[0])})" if other.speedup else ""
+        yield f"{capital(item.change)} {words[other.device]}{gain}."
+
+
+def _resident(question: Question, plans: Plans, choice: Choice) -> Iterator[str]:
+    """Inputs and outputs that stay on the GPU, where a stage before or after runs there too."""
+    if plans.gpu is None or choice.device == "gpu" or choice.barred.get("gpu"):
+        return
+    parts = _without_ends(plans.gpu)
+    change = ratio(plans.cpu.parts, parts)
+    if change is not None and change[1] > 1:
+        yield (
+            f"Where inputs and outputs stay on the GPU, {gpu_name(question)} is {factor(change[0])} as fast as "
+            f"{cpu_name(question)}."
+        )
+
+
+def _without_ends(plan: Plan) -> Parts:
+    """The plan's parts less the copies of the model's inputs and outputs."""
+    link = sum(transfer.time.time_s for transfer in plan.transfers)
+    inside = sum(transfer.time.time_s for transfer in plan.transfers if transfer.item.where == "inside")
+    keep = inside / link if link else 0.0
+    return tuple(
+        item
+        if item.resource != "link"
+        else Part(resource=item.resource, source=item.source, time=item.time.scaled(keep))
+        for item in plan.parts
+    )
+
+
+def _opset(question: Question, choice: Choice) -> Iterator[str]:
+    """Operators that have a CUDA kernel at another opset."""
+    if choice.device == "gpu" or question.placement is None:
+        return
+    nodes = zip(question.graph.nodes, question.placement.nodes, strict=True)
+    missing = {node.op_type: place.detail for node, place in nodes if place.why == "no-kernel-for-opset"}
+    for op_type, detail in missing.items():
+        yield f"At another opset {op_type} runs on the GPU. {capital(detail)}".strip()
