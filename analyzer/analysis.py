@@ -135,8 +135,8 @@ class CpuTime:
 class GpuTime:
     """One operator's time on the GPU, and where ONNX Runtime's CUDA session puts it.
 
-    ``why`` is one of ``runtime.execution.NodePlacement``'s slugs, ``detail`` its sentence: the opset or
-    type at which a CUDA kernel exists.
+    ``why`` is one of ``runtime.execution.NodePlacement``'s slugs, ``detail`` its sentence. ``kernel_opset`` is
+    the newest opset at which it has a CUDA kernel for its types, None where it has one here or nowhere.
     """
 
     time_s: float | None
@@ -148,6 +148,7 @@ class GpuTime:
     placed_on: Literal["cuda", "cpu"]
     why: str
     detail: str = ""
+    kernel_opset: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from analyzer.analysis import Analysis, OperatorResult, PlanResult
 from analyzer.checks.match import match
 from analyzer.checks.placement import COPIES, inside
 from analyzer.checks.rule import Found, Subject, rule
-from analyzer.checks.words import called, forced_to_cpu, listed, moved, operators, plural, target_plan, total
+from analyzer.checks.words import called, forced_operators, listed, moved, operators, plural, target_plan, total
 from analyzer.errors import UsageError
 from analyzer.units import byte_count, flop_count, seconds
 
@@ -81,7 +81,7 @@ def over_cpu_operators(subject: Subject) -> Iterator[Found]:
         max-cpu-operators = 2
     """
     limit = subject.settings.max_cpu_operators
-    found = [op for op in subject.analysis.operators if forced_to_cpu(op)]
+    found = forced_operators(subject.analysis)
     if limit is not None and len(found) > limit:
         yield Found(
             operator=found[0],

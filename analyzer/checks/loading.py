@@ -6,10 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from analyzer.checks.rule import Found, Subject, rule
+from analyzer.runtime.kernels import registry
 from analyzer.units import digits
-
-# ONNX Runtime 1.31.1 refuses a model of a newer opset (tried with its release wheel).
-LAST_OPSET = 26
 
 
 @rule("A701", "opset-too-new", "error")
@@ -17,7 +15,7 @@ def opset_too_new(subject: Subject) -> Iterator[Found]:
     """ONNX Runtime refuses the model's opset.
 
     What:
-        The model is written for an opset that ONNX Runtime 1.31 does not load. It is counted and predicted
+        The model is written for an opset that ONNX Runtime does not load. It is counted and predicted
         all the same.
 
     Why:
@@ -29,10 +27,11 @@ def opset_too_new(subject: Subject) -> Iterator[Found]:
     Example:
         `onnx.helper.make_model` writes the newest opset that the installed onnx knows.
     """
-    if subject.analysis.model.opset > LAST_OPSET:
+    known = registry()
+    if subject.analysis.model.opset > known.newest_opset:
         yield Found(
-            message=f"ONNX Runtime 1.31 loads opsets up to {LAST_OPSET}; this model is opset "
-            f"{subject.analysis.model.opset}",
+            message=f"ONNX Runtime {known.version} loads opsets up to {known.newest_opset}; "
+            f"this model is opset {subject.analysis.model.opset}",
             fix="export or convert to an older opset (--opset 21)",
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from analyzer.analysis import Analysis, OperatorResult, TransferItem
 from analyzer.checks.rule import Found, Subject, rule
-from analyzer.checks.words import called, forced_to_cpu, listed, moved, plural, total, whole
+from analyzer.checks.words import called, forced_operators, forced_to_cpu, listed, moved, plural, total, whole
 from analyzer.units import byte_count, seconds
 
 _WHY = {
@@ -48,15 +48,14 @@ def no_cuda_kernel(subject: Subject) -> Iterator[Found]:
         [tool.analyzer.check]
         ignore = [{ code = "A101", operator = "head.topk", reason = "runs once a batch" }]
     """
-    for operator in subject.analysis.operators:
-        if forced_to_cpu(operator):
-            yield Found(
-                operator=operator,
-                message=_fallback_message(operator, subject.analysis),
-                fix=_fallback_fix(operator),
-                seconds=operator.cpu.time_s,
-                bytes=moved([operator]),
-            )
+    for operator in forced_operators(subject.analysis):
+        yield Found(
+            operator=operator,
+            message=_fallback_message(operator, subject.analysis),
+            fix=_fallback_fix(operator),
+            seconds=operator.cpu.time_s,
+            bytes=moved([operator]),
+        )
 
 
 def _fallback_message(operator: OperatorResult, analysis: Analysis) -> str:
@@ -69,10 +68,12 @@ def _fallback_message(operator: OperatorResult, analysis: Analysis) -> str:
 
 def _fallback_fix(operator: OperatorResult) -> str:
     gpu = operator.gpu
-    general = _FIX.get(gpu.why, _FIX["no-cuda-kernel"]) if gpu is not None else ""
-    if gpu is None or not gpu.detail:
-        return general
-    return f"{gpu.detail.rstrip('.')}; {general}"
+    if gpu is None:
+        return ""
+    if gpu.kernel_opset is not None:
+        return f"export at opset {gpu.kernel_opset} (--opset {gpu.kernel_opset}), where it has a CUDA kernel"
+    general = _FIX.get(gpu.why, _FIX["no-cuda-kernel"])
+    return f"{general} ({gpu.detail.rstrip('.')})" if gpu.detail else general
 
 
 @rule("A102", "copies-inside-graph", "error")
@@ -173,7 +174,7 @@ def no_cuda_session(subject: Subject) -> Iterator[Found]:
     """
     analysis = subject.analysis
     if analysis.session_fails and analysis.devices.gpu is not None:
-        causes = [operator for operator in analysis.operators if forced_to_cpu(operator)]
+        causes = forced_operators(analysis)
         yield Found(
             operator=causes[0] if causes else None,
             message=f"ONNX Runtime cannot create the CUDA session: {analysis.session_fails}",

@@ -89,6 +89,14 @@ def forced_to_cpu(operator: OperatorResult) -> bool:
     return gpu is not None and gpu.placed_on == "cpu" and gpu.why not in ("shape-arithmetic", "folded")
 
 
+def forced_operators(analysis: Analysis) -> tuple[OperatorResult, ...]:
+    """The operators that are forced to the CPU and really run: ONNX Runtime removes some before it begins."""
+    executed = {index for group in analysis.groups if group.session == "cuda" for index in group.members}
+    return tuple(
+        op for op in analysis.operators if forced_to_cpu(op) and (not executed or op.index in executed)
+    )
+
+
 def target_plan(analysis: Analysis) -> str:
     """The plan that the target device runs: ONNX Runtime's CUDA session, or the CPU where there is no GPU."""
     return "gpu" if analysis.plan("gpu") is not None else "cpu"

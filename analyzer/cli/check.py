@@ -1,0 +1,257 @@
+"""``analyze check``: the CI gate. Findings, exit status, formats that CI servers read."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from analyzer.cli import EXIT_FAILED, settings_defaults
+from analyzer.errors import OutputError, RecordError, UsageError
+
+if TYPE_CHECKING:
+    from analyzer.analysis import Analysis
+    from analyzer.settings import CheckSettings
+
+DEFAULT_BASELINE = "analyzer-baseline.json"
+# Options that decide how a model is analysed; a saved report is analysed already.
+ANALYSIS_OPTIONS = (
+    "batch",
+    "input",
+    "gpu",
+    "cpu",
+    "precision",
+    "opset",
+    "training",
+    "objective",
+    "slo",
+    "run",
+    "runs",
+    "time_budget",
+    "threads",
+    "no_cache",
+)
+
+
+@click.command(name="check", short_help="CI gate: findings, exit status, machine-readable formats.")
+@click.argument("model")
+@click.option("--batch", help="Batch size; with several, the first is checked.")
+@click.option(
+    "--input", multiple=True, metavar="NAME=SHAPE[:DTYPE]", help="One input, B for the batch; repeatable."
+)
+@click.option("--gpu", help="Target GPU of the catalogue (`analyze devices`); none for CPU only.")
+@click.option("--cpu", help="Target CPU of the catalogue; default: a fixed one, the same on every runner.")
+@click.option("--precision", help="fp32, tf32, fp16, bf16 or int8.")
+@click.option("--opset", type=int, help="Opset of the export; for an .onnx file the opset to convert to.")
+@click.option("--training", is_flag=True, help="One training step instead of inference.")
+@click.option("--objective", help="latency, throughput, cost or energy.")
+@click.option("--slo", help="Latency that must be met, like 20ms.")
+@click.option("--run/--no-run", default=False, help="Execute and measure here. By default nothing is executed.")
+@click.option("--runs", type=int, help="How many runs to measure, with --run.")
+@click.option("--time-budget", help="Seconds to measure for, with --run.")
+@click.option("--threads", type=int, help="Intra-op threads, with --run.")
+@click.option(
+    "--fail-on", multiple=True, help="error (default), warning, note or never; or codes that become errors."
+)
+@click.option("--warn-on", multiple=True, help="Codes that become warnings.")
+@click.option(
+    "--ignore", multiple=True, help="Codes to set aside; [tool.analyzer.check] takes patterns and reasons."
+)
+@click.option("--max-cpu-operators", type=click.IntRange(min=0), help="Most operators forced to the CPU.")
+@click.option("--max-copies", type=click.IntRange(min=0), help="Most copies inside the graph.")
+@click.option("--max-latency", help="Longest latency, like 20ms.")
+@click.option("--baseline", type=click.Path(path_type=Path), help="Record that figures may not rise above.")
+@click.option("--update-baseline", is_flag=True, help=f"Write the baseline (default {DEFAULT_BASELINE}).")
+@click.option("--tolerance", help="Share by which a figure may rise above the baseline, like 2%.")
+@click.option(
+    "--format", default="text", show_default=True, help="text, json, sarif, junit, github, markdown, ..."
+)
+@click.option("--output", help="File, or folder for several formats; `-` is standard output (the default).")
+@click.option("--no-cache", is_flag=True, help="Export afresh.")
+@click.option("--quiet", is_flag=True, help="No progress on standard error.")
+@click.option("--verbose", is_flag=True, help="More about what is happening.")
+@click.pass_context
+def command(ctx: click.Context, /, **_: Any) -> None:
+    """Check what would run on the CPU of a GPU server, without a GPU, and fail on what must not be.
+
+    MODEL is model.py, model.py:Name, package.module:Name, model.onnx, model.pt2 or a saved REPORT.json. Exit
+    status: 0 fine, 1 findings that fail, 2 could not run, 3 a fault of the program. Budgets stand in
+    [tool.analyzer.check] of pyproject.toml.
+    """
+    from analyzer.checks import fails, judge
+    from analyzer.checks.judge import require_codes
+
+    model = ctx.params["model"]
+    start = model_path(model)
+    settings_defaults(ctx, start, check=True)
+    settings = gate_settings(ctx.params, start)
+    formats = chosen_formats(ctx.params["format"])
+    require_codes(settings)
+    baseline = None if ctx.params["update_baseline"] else load_baseline(settings.baseline)
+    analysis = obtain(ctx, model)
+    judgement = judge(analysis, settings, baseline=baseline)
+    analysis = replace(analysis, findings=judgement.findings, ignored=judgement.ignored)
+    failing = fails(analysis.findings, settings)
+    publish(analysis, formats, ctx.params["output"], settings.fail_on)
+    if ctx.params["update_baseline"]:
+        path = settings.baseline or Path(DEFAULT_BASELINE)
+        save_baseline(analysis, path)
+        if not ctx.params["quiet"]:
+            click.echo(f"baseline written to {path}", err=True)
+    if failing:
+        ctx.exit(EXIT_FAILED)
+
+
+def model_path(model: str) -> Path:
+    """The file or folder from which settings are looked for: MODEL without the name after its colon."""
+    whole = Path(model)
+    if whole.exists():
+        return whole
+    head = Path(model.rpartition(":")[0] or model)
+    return head if head.exists() else Path.cwd()
+
+
+def gate_settings(params: dict[str, Any], start: Path) -> CheckSettings:
+    """The settings of pyproject.toml with the command line's on top."""
+    from analyzer.parsing import duration, share
+    from analyzer.settings import Ignore, levels, read_settings
+
+    settings = read_settings(start).check
+    changes: dict[str, Any] = {
+        "max_cpu_operators": params["max_cpu_operators"],
+        "max_copies": params["max_copies"],
+        "baseline": params["baseline"],
+    }
+    changes = {key: value for key, value in changes.items() if value is not None}
+    if params["max_latency"] is not None:
+        changes["max_latency_s"] = {"": duration(params["max_latency"], where="--max-latency")}
+    if params["tolerance"] is not None:
+        changes["tolerance"] = share(params["tolerance"], where="--tolerance")
+    if fail_on := _split(params["fail_on"]):
+        level, codes = levels(fail_on, where="--fail-on")
+        changes |= {"fail_on": level, "raise_to_error": codes}
+    if warn_on := _split(params["warn_on"]):
+        changes["raise_to_warning"] = levels(warn_on, where="--warn-on")[1]
+    extra = tuple(Ignore(code=code.upper()) for code in _split(params["ignore"]))
+    return replace(settings, **changes, ignore=settings.ignore + extra)
+
+
+def obtain(ctx: click.Context, model: str) -> Analysis:
+    """The analysis: a saved report as it is, or a model analysed without executing it."""
+    if model.endswith(".json"):
+        given = [name for name in ANALYSIS_OPTIONS if ctx.get_parameter_source(name) == _COMMAND_LINE]
+        if given:
+            option = given[0].replace("_", "-")
+            raise UsageError(
+                f"--{option} changes nothing about a saved report",
+                hint=f"check the model itself, or drop --{option}",
+            )
+        from analyzer.record import load_report
+
+        return load_report(model)
+    from analyzer.api import analyze
+    from analyzer.devices.catalogue import DEFAULT_CPU
+
+    params = ctx.params
+    options = {name: params[name] for name in ANALYSIS_OPTIONS if params[name] not in (None, (), "")}
+    options["cache"] = not options.pop("no_cache")
+    if not params["run"]:
+        options.setdefault("cpu", DEFAULT_CPU)
+    analysis: Analysis = analyze(model, **options, check=True)
+    return analysis
+
+
+_COMMAND_LINE = click.core.ParameterSource.COMMANDLINE
+
+
+def load_baseline(path: Path | None) -> Analysis | None:
+    """The record that figures may not rise above; None where none is set."""
+    if path is None:
+        return None
+    from analyzer.record import load_report
+
+    if not path.exists():
+        raise RecordError(f"there is no baseline {path}", hint="write it with --update-baseline")
+    try:
+        return load_report(path)
+    except RecordError as error:
+        raise RecordError(f"the baseline cannot be read: {error.message}", hint=error.hint) from error
+
+
+def save_baseline(analysis: Analysis, path: Path) -> None:
+    """Write the record that later checks compare with: nothing in it depends on the machine or the time."""
+    from analyzer.analysis import Environment
+    from analyzer.output import write_all
+    from analyzer.record import to_json
+
+    lean = replace(
+        analysis, environment=Environment(), findings=(), ignored=(), alternatives=(), costs=(), sweep=()
+    )
+    write_all({path: to_json(lean)})
+
+
+def chosen_formats(text: str) -> list[str]:
+    """The formats that were asked for, each known."""
+    from analyzer.report import find
+
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise UsageError("--format names no format", hint="--format text")
+    for name in names:
+        find(name)
+    return names
+
+
+def publish(analysis: Analysis, formats: list[str], output: str | None, fail_on: str) -> None:
+    """Render every format first, then write all of them whole, then print."""
+    from analyzer.output import targets, write_all
+    from analyzer.report import find
+
+    texts = {name: render(analysis, name, fail_on) for name in formats}
+    if output is None and len(formats) == 1:
+        output = "-"
+    stem = Path(analysis.model.source.rpartition(":")[0] or analysis.model.source).stem or analysis.model.name
+    chosen = targets([(name, find(name).extension) for name in formats], output, stem, Path("reports"))
+    write_all({target.path: texts[target.format] for target in chosen if target.path is not None})
+    for target in chosen:
+        if target.path is None:
+            click.echo(texts[target.format], nl=False)
+    if "github" in formats:
+        append_summary(analysis, fail_on)
+
+
+def render(analysis: Analysis, name: str, fail_on: str) -> str:
+    """The findings in this format; formats that are about the whole analysis come from the registry."""
+    from analyzer import report
+    from analyzer.report import findings, junit
+
+    if name == "text":
+        return findings.render_text(analysis, fail_on=fail_on)
+    if name == "markdown":
+        return findings.render_markdown(analysis, fail_on=fail_on)
+    if name == "junit":
+        return junit.render(analysis, fail_on=fail_on)
+    return report.render(analysis, name)
+
+
+def append_summary(analysis: Analysis, fail_on: str) -> None:
+    """Add the job summary where GitHub Actions asks for one."""
+    from analyzer.report.github import summary
+
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(summary(analysis, fail_on=fail_on))
+    except OSError as error:
+        raise OutputError(
+            f"the job summary cannot be written: {error}", hint="unset GITHUB_STEP_SUMMARY"
+        ) from error
+
+
+def _split(values: tuple[str, ...]) -> list[str]:
+    return [item.strip() for value in values for item in value.split(",") if item.strip()]
