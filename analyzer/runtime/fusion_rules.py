@@ -1,0 +1,399 @@
+"""Which operators ONNX Runtime fuses: one rule per fusion that fires on graphs as PyTorch exports them.
+
+A rule looks at one operator and answers which operators become one node with it, and that node's type. Rules
+run in the order of this file, as ONNX Runtime's transformers do; an operator is fused once, except that what a
+rule has fused may take up more (``MatMul`` + ``Add`` becomes a ``Gemm``, which takes up a ``Relu``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor
+from analyzer.runtime.execution import Provider
+from analyzer.runtime.simplify import Simplified
+
+
+@dataclass(kw_only=True)
+class Fused:
+    """A node that is going to be executed, while rules still work on it."""
+
+    op_type: str
+    members: list[int]
+    provider: Provider
+    others: int = 0  # reshapes that ONNX Runtime puts around it
+
+
+@dataclass(kw_only=True)
+class View:
+    """The graph as the rules see it: without what is folded or removed, with what is fused so far."""
+
+    graph: Graph
+    left: Simplified
+    group: dict[int, Fused]
+    readers: dict[str, list[int]] = field(default_factory=dict)
+    writer: dict[str, int] = field(default_factory=dict)
+    constants: set[str] = field(default_factory=set)
+    ends: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.constants |= {tensor.name for tensor in self.graph.initializers}
+        self.ends |= {self.left.name(tensor) for tensor in self.graph.outputs}
+        for node in self.graph.nodes:
+            names = [tensor.name for tensor in node.present_outputs]
+            if node.index in self.left.folded:
+                self.constants.update(names)
+            elif node.index not in self.left.removed:
+                self.writer.update(dict.fromkeys(names, node.index))
+                for tensor in node.present_inputs:
+                    self.readers.setdefault(self.left.name(tensor), []).append(node.index)
+                for body in node.graphs.values():
+                    self._read_inside(body, node.index)
+
+    def _read_inside(self, body: Graph, index: int) -> None:
+        for node in body.nodes:
+            for tensor in node.present_inputs:
+                self.readers.setdefault(self.left.name(tensor), []).append(index)
+
+    def nodes(self, *op_types: str) -> Iterator[Node]:
+        """Operators of these types that are executed."""
+        for node in self.graph.nodes:
+            if node.op_type in op_types and node.index in self.group:
+                yield node
+
+    def is_constant(self, tensor: Tensor | None) -> bool:
+        """Whether the tensor is a constant when ONNX Runtime optimises."""
+        return tensor is not None and self.left.name(tensor) in self.constants
+
+    def producer(self, tensor: Tensor | None, *op_types: str) -> Node | None:
+        """The operator that writes the tensor, if it is of one of these types."""
+        index = None if tensor is None else self.writer.get(self.left.name(tensor))
+        node = None if index is None else self.graph.nodes[index]
+        return node if node is not None and (not op_types or node.op_type in op_types) else None
+
+    def only_reader(self, node: Node, *op_types: str) -> Node | None:
+        """The operator that alone reads this one's only result, if it is of one of these types."""
+        tensor = node.output(0)
+        if tensor is None or self.left.name(tensor) in self.ends:
+            return None
+        readers = self.readers.get(tensor.name, ())
+        if len(readers) != 1:
+            return None
+        reader = self.graph.nodes[readers[0]]
+        return reader if reader.op_type in op_types and reader.domain == DEFAULT_DOMAIN else None
+
+    def single(self, node: Node) -> bool:
+        """Whether no rule has fused the operator yet."""
+        return len(self.group[node.index].members) == 1 and self.group[node.index].op_type == node.op_type
+
+    def same_place(self, *nodes: Node) -> bool:
+        """Whether all are executed on one provider."""
+        return len({self.group[node.index].provider for node in nodes}) == 1
+
+    def on(self, node: Node, provider: Provider) -> bool:
+        """Whether the operator is executed there."""
+        return self.group[node.index].provider == provider
+
+    def fuse(self, op_type: str, *nodes: Node) -> Fused:
+        """Makes one executed node of these operators and all that was fused with them."""
+        first = self.group[nodes[0].index]
+        for node in nodes[1:]:
+            other = self.group[node.index]
+            if other is not first:
+                first.members += other.members
+                for index in other.members:
+                    self.group[index] = first
+        first.op_type = op_type
+        return first
+
+    def same(self, one: Tensor | None, other: Tensor | None) -> bool:
+        """Whether both are there and are one tensor."""
+        return one is not None and other is not None and self.left.name(one) == self.left.name(other)
+
+    def other_input(self, node: Node, tensor: Tensor | None) -> Tensor | None:
+        """Of a two-input operator, the input that is not this one."""
+        name = None if tensor is None else self.left.name(tensor)
+        rest = [item for item in node.present_inputs if self.left.name(item) != name]
+        return rest[0] if len(rest) == 1 else None
+
+
+Rule = Callable[[View], None]
+RULES: list[Rule] = []
+
+
+def rule(function: Rule) -> Rule:
+    """Adds a rule to the table."""
+    RULES.append(function)
+    return function
+
+
+def static(tensor: Tensor | None) -> bool:
+    """Whether every size is known."""
+    return tensor is not None and tensor.elements is not None
+
+
+def scalar(tensor: Tensor | None) -> float | None:
+    """The value of a tensor of one element."""
+    if tensor is None or tensor.value is None or tensor.elements != 1:
+        return None
+    return float(tensor.value.reshape(-1)[0])
+
+
+@rule
+def convolution_and_affine(view: View) -> None:
+    """Level 1: a Conv takes up a Mul, an Add or a BatchNormalization with constants."""
+    for conv in list(view.nodes("Conv")):
+        if not view.is_constant(conv.input(1)):
+            continue
+        follower = view.only_reader(conv, "Mul", "Add", "BatchNormalization")
+        if follower is not None and view.same_place(conv, follower):
+            rest = follower.inputs[1:] if follower.op_type == "BatchNormalization" else ()
+            other = view.other_input(follower, conv.output(0))
+            per_channel = other is not None and _per_channel(other, conv.output(0))
+            if (rest and all(map(view.is_constant, rest))) or (
+                not rest and view.is_constant(other) and per_channel
+            ):
+                view.fuse("Conv", conv, follower)
+
+
+def _per_channel(tensor: Tensor, result: Tensor | None) -> bool:
+    channels = result.shape[1] if result is not None and result.shape else None
+    return tensor.elements is not None and (tensor.elements in (1, channels))
+
+
+@rule
+def matmul_add(view: View) -> None:
+    """Level 1, MatMulAddFusion: MatMul + Add of a constant row is a Gemm; a rank above 2 needs static sizes."""
+    for matmul in list(view.nodes("MatMul")):
+        add = view.only_reader(matmul, "Add")
+        a, b, out = matmul.input(0), matmul.input(1), matmul.output(0)
+        if add is None or a is None or b is None or out is None or not view.same_place(matmul, add):
+            continue
+        bias = view.other_input(add, out)
+        if bias is None or b.rank != 2 or a.rank is None or a.rank < 2 or b.shape is None or not bias.shape:
+            continue
+        row = bias.rank == 1 and bias.shape[-1] == b.shape[-1]
+        if not row or not view.is_constant(bias) or (a.rank > 2 and not static(a)):
+            continue
+        fused = view.fuse("Gemm", matmul, add)
+        fused.others = 0 if a.rank == 2 else 2
+
+
+_GEMM_ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Elu", "HardSigmoid", "Softplus", "Softsign")
+
+
+@rule
+def gemm_activation(view: View) -> None:
+    """Level 2, GemmActivationFusion: on the CPU alone."""
+    for node in list(view.nodes("Gemm")):
+        follower = view.only_reader(node, *_GEMM_ACTIVATIONS)
+        if view.on(node, "cpu") and follower is not None and view.same_place(node, follower):
+            view.fuse("FusedGemm", node, follower)
+
+
+_CONV_ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid")
+
+
+@rule
+def convolution_activation(view: View) -> None:
+    """Levels 2 and 3, ConvActivationFusion, NchwcTransformer: Conv [+ Add] + activation, on the CPU alone."""
+    for conv in list(view.nodes("Conv")):
+        if not view.on(conv, "cpu"):
+            continue
+        last = view.graph.nodes[max(view.group[conv.index].members)]
+        add = view.only_reader(last, "Add")
+        if add is not None and view.single(add) and _same_shapes(add) and not _sum_taken(view, add):
+            view.fuse("FusedConv", conv, add)
+            last = add
+        follower = view.only_reader(last, *_CONV_ACTIVATIONS)
+        if follower is not None and view.same_place(conv, follower) and view.single(follower):
+            view.fuse("FusedConv", conv, follower)
+
+
+def _same_shapes(node: Node) -> bool:
+    shapes = {tensor.shape for tensor in node.present_inputs}
+    return len(shapes) == 1 and None not in shapes
+
+
+def _sum_taken(view: View, add: Node) -> bool:
+    return any(view.is_constant(tensor) for tensor in add.present_inputs)
+
+
+@rule
+def quick_gelu(view: View) -> None:
+    """Level 2, QuickGeluFusion: x * sigmoid(a * x)."""
+    for sigmoid in list(view.nodes("Sigmoid")):
+        mul = view.only_reader(sigmoid, "Mul")
+        if mul is None or not view.single(mul) or not view.single(sigmoid):
+            continue
+        source = sigmoid.input(0)
+        scale = view.producer(source, "Mul")
+        chain = [sigmoid, mul]
+        if (
+            scale is not None
+            and view.only_reader(scale, "Sigmoid") is sigmoid
+            and _scaled(view, scale) is not None
+        ):
+            source = _scaled(view, scale)
+            chain.insert(0, scale)
+        other = view.other_input(mul, sigmoid.output(0))
+        if view.same(other, source):
+            view.fuse("QuickGelu", *chain)
+
+
+def _scaled(view: View, node: Node) -> Tensor | None:
+    """The tensor that a Mul or Div scales by a constant scalar."""
+    a, b = node.input(0), node.input(1)
+    if view.is_constant(b) and b is not None and b.elements == 1:
+        return a
+    if node.op_type == "Mul" and view.is_constant(a) and a is not None and a.elements == 1:
+        return b
+    return None
+
+
+@rule
+def gelu(view: View) -> None:
+    """Levels 1 and 2, GeluFusion: (x * 0.5) * (1 + erf(x / sqrt 2)) and x * (1 + erf(...)) * 0.5."""
+    for erf in list(view.nodes("Erf")):
+        scale = view.producer(erf.input(0), "Div", "Mul")
+        add = view.only_reader(erf, "Add")
+        if scale is None or add is None or _scaled(view, scale) is None:
+            continue
+        source = _scaled(view, scale)
+        mul = view.only_reader(add, "Mul")
+        if mul is None or source is None:
+            continue
+        other = view.other_input(mul, add.output(0))
+        half = view.producer(other, "Mul")
+        if view.same(other, source):
+            last = view.only_reader(mul, "Mul")
+            if last is not None and _scaled(view, last) is not None:
+                view.fuse("Gelu", scale, erf, add, mul, last)
+        elif half is not None and view.same(_scaled(view, half), source):
+            view.fuse("Gelu", scale, erf, add, half, mul)
+
+
+@rule
+def skip_layer_norm(view: View) -> None:
+    """Level 2, SkipLayerNormFusion: Add + LayerNormalization over the last axis."""
+    for norm in list(view.nodes("LayerNormalization")):
+        add = view.producer(norm.input(0), "Add")
+        if add is None or not view.same_place(add, norm) or not view.single(add) or not view.single(norm):
+            continue
+        result = norm.output(0)
+        axis = norm.attributes.get("axis", -1)
+        last = result is not None and result.rank is not None and axis in (-1, result.rank - 1)
+        if (
+            last
+            and result is not None
+            and result.rank in (2, 3)
+            and _same_shapes(add)
+            and not _sum_taken(view, add)
+        ):
+            view.fuse("SkipLayerNormalization", add, norm)
+
+
+@rule
+def bias_gelu(view: View) -> None:
+    """Level 2, BiasGeluFusion: Add of a constant row + Gelu."""
+    for node in list(view.nodes("Gelu")):
+        add = view.producer(node.input(0), "Add")
+        if add is None or not view.single(add) or view.only_reader(add, "Gelu") is not node:
+            continue
+        rows = [t for t in add.present_inputs if t.rank == 1 and view.is_constant(t)]
+        if rows and view.same_place(add, node) and view.single(node):
+            view.fuse("BiasGelu", add, node)
+
+
+@rule
+def matmul_transpose(view: View) -> None:
+    """Level 2, MatmulTransposeFusion, on CUDA alone: a MatMul takes up a swap of the last two axes."""
+    for matmul in list(view.nodes("MatMul")):
+        if not view.on(matmul, "cuda") or view.group[matmul.index].op_type == "Gemm":
+            continue
+        for tensor in matmul.present_inputs:
+            transpose = view.producer(tensor, "Transpose")
+            if transpose is None or view.only_reader(transpose, "MatMul") is not matmul:
+                continue
+            if view.single(transpose) and _swaps_last(transpose):
+                view.fuse("FusedMatMul", matmul, transpose)
+
+
+def _swaps_last(node: Node) -> bool:
+    order = tuple(node.attributes.get("perm", ()))
+    rank = len(order)
+    return rank >= 2 and order == (*range(rank - 2), rank - 1, rank - 2)
+
+
+@rule
+def matmul_scale(view: View) -> None:
+    """Level 2, MatMulScaleFusion: constant scalars before or after a MatMul go into a FusedMatMul."""
+    for matmul in list(view.nodes("MatMul")):
+        if view.group[matmul.index].op_type == "Gemm":
+            continue
+        for tensor in matmul.present_inputs:
+            scale = view.producer(tensor, "Mul", "Div")
+            if scale is None or view.only_reader(scale, "MatMul") is not matmul:
+                continue
+            if view.single(scale) and _scaled(view, scale) is not None:
+                view.fuse("FusedMatMul", matmul, scale)
+        after = view.only_reader(matmul, "Mul", "Div")
+        if after is not None and view.single(after) and _scaled(view, after) is not None:
+            view.fuse("FusedMatMul", matmul, after)
+
+
+@rule
+def bias_softmax(view: View) -> None:
+    """Level 2, BiasSoftmaxFusion, on CUDA alone: Add + Softmax."""
+    for softmax in list(view.nodes("Softmax")):
+        add = view.producer(softmax.input(0), "Add")
+        if add is None or not view.on(softmax, "cuda") or not view.single(add):
+            continue
+        if view.only_reader(add, "Softmax") is softmax and view.same_place(add, softmax):
+            view.fuse("BiasSoftmax", add, softmax)
+
+
+@rule
+def slices_to_split(view: View) -> None:
+    """Level 2, GatherSliceToSplitFusion: neighbouring Slices of one tensor along one axis are a Split."""
+    by_source: dict[tuple[str, object], list[Node]] = {}
+    for node in view.nodes("Slice"):
+        parts = _slice(node)
+        source = node.input(0)
+        if source is not None and parts is not None and view.single(node):
+            by_source.setdefault((view.left.name(source), parts[0]), []).append(node)
+    for (name, _), slices in by_source.items():
+        ordered = sorted(slices, key=lambda node: (_slice(node) or (0, 0, 0))[1])
+        if len(ordered) > 1 and len(view.readers.get(name, ())) == len(ordered) and _covers(ordered):
+            view.fuse("Split", *ordered)
+
+
+def _slice(node: Node) -> tuple[int, int, int] | None:
+    """Axis, start and end of a Slice along one axis with step 1 and known numbers."""
+    starts, ends, axes, steps = (node.input(position) for position in (1, 2, 3, 4))
+    if starts is None or ends is None or axes is None or starts.value is None or ends.value is None:
+        return None
+    if axes.value is None or starts.elements != 1 or (steps is not None and scalar(steps) != 1):
+        return None
+    return int(axes.value.reshape(-1)[0]), int(starts.value.reshape(-1)[0]), int(ends.value.reshape(-1)[0])
+
+
+def _covers(ordered: Sequence[Node]) -> bool:
+    source = ordered[0].input(0)
+    parts = [part for part in map(_slice, ordered) if part is not None]
+    if source is None or source.shape is None or not parts:
+        return False
+    size = source.shape[parts[0][0]]
+    expected = 0
+    for _, start, end in parts:
+        if start != expected:
+            return False
+        expected = end
+    return size is not None and expected >= size
+
+
+def order(groups: Mapping[int, Fused]) -> list[Fused]:
+    """Every executed node once, in the order of its last operator."""
+    unique = {id(group): group for group in groups.values()}
+    return sorted(unique.values(), key=lambda group: max(group.members))
