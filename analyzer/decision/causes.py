@@ -9,9 +9,10 @@ from analyzer.decision.choice import Choice, used
 from analyzer.decision.parts import Resource
 from analyzer.decision.plans import Plan, Plans
 from analyzer.decision.question import Question
-from analyzer.decision.wording import capital, cpu_name, gpu_name, interval, listed, plural
+from analyzer.decision.wording import capital, cpu_name, gpu_name, interval, listed, plural, timed
 from analyzer.units import byte_count, factor, seconds, share
 
+_FEWER = {"cost": "fewer dollars", "energy": "fewer joules"}
 _LARGE = 0.25  # of a plan's time, from where a part is named as the cause
 
 
@@ -20,59 +21,73 @@ def sentence(question: Question, plans: Plans, choice: Choice) -> str:
     cpu, gpu = cpu_name(question), gpu_name(question)
     if plans.gpu is None:
         return _cpu_alone(question, plans)
-    speedup = choice.speedup
-    how = _how(question, choice)
-    match choice.device:
-        case "either":
-            tie = interval(*speedup) if speedup else "unknown"
-            return f"Either: {gpu} is {tie} as fast as {cpu}, and the interval holds 1{_by(choice)}."
-        case "gpu":
-            return f"Run it on {gpu}: {how}."
-        case "cpu":
-            return f"Run it on {cpu}: {how}."
-        case _:
-            return f"Run it on both: {how}."
+    if not question.cpu_groups and not question.cuda_groups:
+        return "Either: there is nothing to run."
+    if all(not plan.fits for plan in plans):
+        return (
+            f"Neither has room: the model needs {byte_count(plans.gpu.memory_bytes)}, {cpu} has "
+            f"{byte_count(question.cpu.memory_bytes)} and {gpu} {byte_count(_memory_of(question))}."
+        )
+    if choice.device == "either":
+        return _tie(question, choice)
+    place = {"gpu": f"on {gpu}", "cpu": f"on {cpu}"}.get(choice.device, f"on both, {gpu} and {cpu}")
+    return f"Run it {place}: {_how(question, choice)}."
+
+
+def _tie(question: Question, choice: Choice) -> str:
+    cpu, gpu = cpu_name(question), gpu_name(question)
+    if choice.objective in _FEWER and choice.advantage is not None:
+        better = {"cpu": cpu, "gpu": gpu}.get(choice.plan.name, "the best split")
+        gain = interval(*choice.advantage)
+        return f"Either: {better} needs {gain} {_FEWER[choice.objective]}, which is within the error."
+    gain = interval(*choice.speedup) if choice.speedup else "about"
+    return f"Either: {gpu} is {gain} as fast as {cpu}, which is within the error."
+
+
+def _memory_of(question: Question) -> int | None:
+    return question.gpu.memory_bytes if question.gpu is not None else None
 
 
 def _cpu_alone(question: Question, plans: Plans) -> str:
-    took = f"{seconds(plans.cpu.latency.time_s)} ({plans.cpu.latency.origin})"
-    cpu = capital(cpu_name(question))
+    took = timed(plans.cpu.latency)
     if question.gpu is None:
         return f"Only the CPU was looked at: {cpu_name(question)} takes {took}."
-    fails = question.placement.fails if question.placement else ""
+    fails = question.placement.fails.rstrip(".") if question.placement else ""
     if fails:
-        return f"Run it on {cpu_name(question)}: ONNX Runtime cannot run this model on a GPU. {capital(fails)}"
-    return f"{cpu} takes {took}; the time on {gpu_name(question)} is not known."
-
-
-def _by(choice: Choice) -> str:
-    words = {"cost": ", by dollars", "energy": ", by joules"}
-    return words.get(choice.objective, "")
+        return f"Run it on {cpu_name(question)}: ONNX Runtime cannot run this model on a GPU, {fails}."
+    return f"Run it on {cpu_name(question)}, which takes {took}: the time on {gpu_name(question)} is not known."
 
 
 def _how(question: Question, choice: Choice) -> str:
     """By how much, and against what; or why nothing else could be chosen."""
-    names = {"cpu": cpu_name(question), "gpu": gpu_name(question), "hybrid": "the best mix of both"}
+    names = {"cpu": cpu_name(question), "gpu": gpu_name(question), "hybrid": "the best split"}
+    took = timed(choice.plan.latency)
     if choice.late and question.slo_s is not None:
-        return (
-            f"{seconds(choice.plan.latency.time_s)} is the nearest to {seconds(question.slo_s)} that there is"
-        )
+        return f"{took} misses the limit of {seconds(question.slo_s)}, and nothing comes nearer"
     if choice.over is None or choice.advantage is None:
-        barred = {name: why for name, why in choice.barred.items() if name != choice.plan.name}
-        if "wheel" in barred.values():
-            return (
-                f"{names['gpu']} does not run ONNX Runtime's release wheel, so it is only shown for reference"
-            )
-        if barred.get("gpu") == "memory":
-            return f"the model does not fit {names['gpu']}'s memory"
-        if barred.get("cpu") == "memory":
-            return f"the model does not fit the memory beside {names['cpu']}"
-        if "pins" in barred.values():
-            return f"that is what the pins leave, {seconds(choice.plan.latency.time_s)}"
-        return f"nothing else takes at most {seconds(question.slo_s)}"
-    other = "the better of the two alone" if choice.device == "hybrid" else names[choice.over.name]
-    verb = {"cost": "cheaper", "energy": "less energy"}.get(choice.objective, "faster")
-    return f"{interval(*choice.advantage)} {verb} than {other}"
+        return f"it takes {took}, and {_no_rival(question, choice)}"
+    other = names[choice.over.name]
+    against = timed(choice.over.latency)
+    gain = interval(*choice.advantage)
+    if choice.objective in _FEWER:
+        return (
+            f"it needs {gain} {_FEWER[choice.objective]} than {other} alone and takes {took} against {against}"
+        )
+    alone = " alone" if choice.device == "hybrid" else ""
+    return f"{gain} faster than {other}{alone}, {took} against {against}"
+
+
+def _no_rival(question: Question, choice: Choice) -> str:
+    barred = {name: why for name, why in choice.barred.items() if name != choice.plan.name}
+    if "wheel" in barred.values():
+        return f"ONNX Runtime's release wheel does not run on {gpu_name(question)}, predicted for reference"
+    if barred.get("gpu") == "memory":
+        return f"the model does not fit the memory of {gpu_name(question)}"
+    if barred.get("cpu") == "memory":
+        return f"the model does not fit the memory of {cpu_name(question)}"
+    if "pins" in barred.values():
+        return "the pins leave no other choice"
+    return f"nothing else keeps the limit of {seconds(question.slo_s)}"
 
 
 def cause(question: Question, plans: Plans, choice: Choice) -> str:
@@ -90,11 +105,10 @@ def cause(question: Question, plans: Plans, choice: Choice) -> str:
 
 
 def _barred_cause(question: Question, gpu: Plan, why: str) -> str:
-    name = capital(gpu_name(question))
     if why == "wheel":
         return f"ONNX Runtime's release wheel has no machine code for {gpu_name(question)}."
-    limit = question.gpu.memory_bytes if question.gpu else None
-    return f"{name} has {byte_count(limit)} of memory, the model needs {byte_count(gpu.memory_bytes)}."
+    room, need = byte_count(_memory_of(question)), byte_count(gpu.memory_bytes)
+    return f"{capital(gpu_name(question))} has {room} of memory, weights and activations need {need}."
 
 
 def _mixed_cause(question: Question, gpu: Plan, mixed: Plan) -> str:
@@ -159,10 +173,8 @@ def because(question: Question, plans: Plans, choice: Choice) -> Iterator[str]:
     if plans.gpu is None or plans.hybrid is None:
         return
     if choice.objective != question.objective:
-        yield (
-            f"The {question.objective} of every plan is not known, so latency decided: no instance in the "
-            "catalogue has this CPU."
-        )
+        missing = {"cost": "price", "energy": "power"}[question.objective]
+        yield f"Latency decided: the {missing} is not known for every plan."
     link, whole = _busy(plans.gpu, "link"), plans.gpu.latency.time_s
     if whole:
         copies = plural(len(plans.gpu.transfers), "copy takes", "copies take")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from analyzer.analysis import CostRow
+from analyzer.decision.energy import watts
 from analyzer.decision.parts import EVEN, RESOURCES, Resource, ratio
 from analyzer.decision.plans import Name, Plan, Plans, busy_weights
 from analyzer.decision.question import Question
@@ -92,7 +93,10 @@ def _weights(
 ) -> tuple[Mapping[Name, Mapping[Resource, float]], str]:
     """What a second of each resource counts in each plan."""
     if question.objective == "energy":
-        return {plan.name: busy_weights(question, plan.name) for plan in plans}, question.objective
+        known = all(watts(question.cpu, device) is not None for device in (None, question.gpu))
+        return {plan.name: busy_weights(question, plan.name) for plan in plans}, (
+            "energy" if known else "latency"
+        )
     if question.objective == "cost":
         found = {plan.name: prices.get(plan.name) for plan in plans}
         rates = {

@@ -28,11 +28,11 @@ def decide(question: Question, swept: Sweep | None = None) -> Decision:
     plans = plan_all(question)
     prices = price_of(question, plans)
     choice = choose(question, plans, prices)
-    best = plans.hybrid if plans.hybrid is not None else plans.cpu
+    best = plans.hybrid if plans.hybrid is not None and "hybrid" not in choice.barred else plans.cpu
     return Decision(
         plans=tuple(result(question, plan, prices[plan.name]) for plan in plans),
         verdict=verdict(question, plans, choice, swept),
-        operators=operator_verdicts(question, plans),
+        operators=operator_verdicts(question, plans, best.sides),
         placement=best.sides,
         costs=rank(question, choice.plan),
     )

@@ -16,7 +16,7 @@ from analyzer.decision.wording import capital, cpu_name, gpu_name, timed
 from analyzer.graph import Node
 from analyzer.prediction.estimate import Estimate, total
 from analyzer.runtime.execution import Group, NodePlacement
-from analyzer.units import byte_count, digits, factor, flop_count, seconds
+from analyzer.units import byte_count, digits, flop_count, seconds
 
 # Why an operator is better off where it is. The slugs after `unknown` are ONNX Runtime's own reasons, see
 # `runtime.execution.NodePlacement.why`.
@@ -24,6 +24,7 @@ REASONS = (
     "compute-bound",  # arithmetic decides
     "memory-bound",  # memory bandwidth decides
     "launch-bound",  # starting the kernel on the GPU decides
+    "faster",  # one side is, and what limits either is not known
     "transfer-bound",  # the copies would cost more than the GPU saves
     "data-on-gpu",  # slower than on the CPU, yet cheaper than copying
     "within-error",  # the interval of the ratio holds 1
@@ -32,7 +33,7 @@ REASONS = (
     "gpu-memory",  # no room for its weights
     "fused",  # runs as one with an operator that is bound to the CPU
     "no-gpu",  # only the CPU was looked at
-    "no-session",  # ONNX Runtime cannot create a CUDA session for this model
+    "no-session",  # ONNX Runtime cannot run this model on this GPU
     "unknown",  # no time is known
     "folded",
     "shape-arithmetic",
@@ -43,8 +44,14 @@ REASONS = (
 )
 
 
-def operator_verdicts(question: Question, plans: Plans) -> tuple[OperatorVerdict, ...]:
-    """One verdict per operator, in the graph's order."""
+def operator_verdicts(question: Question, plans: Plans, sides: Sequence[Side]) -> tuple[OperatorVerdict, ...]:
+    """One verdict per operator, in the graph's order.
+
+    Args:
+        question: What was asked.
+        plans: What could be done.
+        sides: Device of each operator in the best plan.
+    """
     if question.gpu is None:
         only = OperatorVerdict(
             device="cpu", speedup=None, reason="no-gpu", explanation="Only the CPU was looked at."
@@ -53,9 +60,9 @@ def operator_verdicts(question: Question, plans: Plans) -> tuple[OperatorVerdict
     cpu = question.cpu_shares or shares(
         question.table, question.cpu_groups, question.cpu_times, cpu_scale(question)
     )
-    scale = cuda_scale(question) if plans.gpu is not None else 1.0
+    scale = cuda_scale(question, plans.wiring) if plans.wiring is not None else 1.0
     gpu = question.gpu_shares or shares(question.table, question.cuda_groups, question.cuda_times, scale)
-    judge = _Judge(question, plans)
+    judge = _Judge(question, plans, sides)
     return tuple(
         judge(node, cost, cpu_time, gpu_time)
         for node, cost, cpu_time, gpu_time in zip(
@@ -89,8 +96,9 @@ def _padded(times: Times, size: int) -> Times:
 class _Judge:
     """The verdict on one operator in the light of the plans."""
 
-    def __init__(self, question: Question, plans: Plans) -> None:
+    def __init__(self, question: Question, plans: Plans, sides: Sequence[Side]) -> None:
         self._question = question
+        self._sides = sides
         self._plans = plans
         self._cpu = cpu_name(question)
         self._gpu = gpu_name(question)
@@ -98,7 +106,7 @@ class _Judge:
 
     def __call__(self, node: Node, cost: Cost, cpu: Estimate | None, gpu: Estimate | None) -> OperatorVerdict:
         placed = self._question.placement.nodes[node.index] if self._question.placement else None
-        if self._plans.gpu is None or self._plans.wiring is None or self._plans.hybrid is None:
+        if self._plans.wiring is None:
             fails = self._question.placement.fails if self._question.placement else ""
             return self._verdict("cpu", None, "no-session", fails or "Its time on the GPU is not known.")
         if self._plans.wiring.unit[node.index] == HOST:
@@ -111,7 +119,7 @@ class _Judge:
             return self._one_sided(cpu, gpu)
         if cpu.time_s == gpu.time_s == 0:
             return self._verdict("either", None, "free", "Takes no time on either: it moves no data.")
-        side = self._plans.hybrid.sides[node.index]
+        side = self._sides[node.index]
         return self._timed(node, cost, cpu, gpu, side, speedup)
 
     def _timed(
@@ -146,14 +154,12 @@ class _Judge:
             return self._verdict(
                 "gpu", middle, "data-on-gpu", f"{work}; the copies to the CPU would add {copies}."
             )
-        if self._short_of_memory():
-            why = f"{work}; {self._gpu} has no room for its weights"
-            return self._verdict("cpu", middle, "gpu-memory", f"{why}.")
+        if self._question.gpu is not None and not self._question.gpu.runs_release_wheel:
+            why = f"{work}; ONNX Runtime's release wheel does not run on {self._gpu}"
+            return self._verdict("cpu", middle, "no-session", f"{why}.")
+        if self._plans.gpu is not None and not self._plans.gpu.fits:
+            return self._verdict("cpu", middle, "gpu-memory", f"{work}; {self._gpu} has no room for it.")
         return self._verdict("cpu", middle, "transfer-bound", f"{work}; the copies would add {copies}.")
-
-    def _short_of_memory(self) -> bool:
-        cut = self._plans.cut
-        return cut is not None and self._plans.gpu is not None and not self._plans.gpu.fits
 
     def _kept(self, placed: NodePlacement | None, cpu: Estimate | None) -> tuple[str, str]:
         """ONNX Runtime runs it on the CPU even in a CUDA session."""
@@ -210,7 +216,7 @@ def _bound(cpu: Estimate, gpu: Estimate) -> str:
     for estimate in (gpu, cpu):
         if estimate.bound in ("compute", "memory"):
             return f"{estimate.bound}-bound"
-    return "launch-bound"
+    return "launch-bound" if gpu.bound == "overhead" else "faster"
 
 
 def _moved(cost: Cost) -> str:
@@ -229,8 +235,3 @@ def _computed(cost: Cost) -> str:
     if cost.intensity is None:
         return f"Computes {flop_count(cost.flops)}"
     return f"Computes {flop_count(cost.flops)} at {digits(cost.intensity, 2)} FLOP per byte"
-
-
-def faster(middle: float) -> str:
-    """``3.4x faster`` or ``2.0x slower``."""
-    return f"{factor(middle)} faster" if middle >= 1 else f"{factor(1 / middle)} slower"

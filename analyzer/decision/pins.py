@@ -38,7 +38,7 @@ def wishes(graph: Graph, pins: Iterable[Pin]) -> dict[int, Pin]:
     return {node.index: pin for pin in pins for node in _fitting(graph, pin)}
 
 
-def bound_units(graph: Graph, pins: Iterable[Pin], wiring: Wiring) -> tuple[bool | None, ...]:
+def bound_units(graph: Graph, pins: Iterable[Pin], wiring: Wiring) -> list[bool | None]:
     """For each unit the side it is bound to: True is the GPU, None is free.
 
     Raises:
@@ -63,7 +63,7 @@ def bound_units(graph: Graph, pins: Iterable[Pin], wiring: Wiring) -> tuple[bool
                 hint="Pin both to the same device.",
             )
         bound[unit] = pin.device == "gpu"
-    return tuple(bound)
+    return bound
 
 
 def _fitting(graph: Graph, pin: Pin) -> list[Node]:

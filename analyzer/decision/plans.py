@@ -9,11 +9,12 @@ from typing import Literal
 
 from analyzer.analysis import TransferItem
 from analyzer.decision.energy import watts
-from analyzer.decision.partition import Cut, Problem, crossings, partition
+from analyzer.decision.memory import fits, needed, room_for_weights, weight_bytes
+from analyzer.decision.partition import Cut, Problem, crossings, partition, room
 from analyzer.decision.parts import EVEN, Part, Parts, Resource, part, rescaled, summed
 from analyzer.decision.pins import bound_units
 from analyzer.decision.question import Question, Side
-from analyzer.decision.wiring import HOST, Wire, Wiring, bytes_at, wire
+from analyzer.decision.wiring import HOST, Wire, Wiring, wire
 from analyzer.devices.device import Link
 from analyzer.errors import DeviceError
 from analyzer.graph import Graph
@@ -79,11 +80,12 @@ class Plans:
 def plan_all(question: Question) -> Plans:
     """All plans of a question."""
     cpu = _cpu_plan(question)
-    if question.gpu is None or not question.cuda_groups or (question.placement and question.placement.fails):
+    silent = bool(question.cpu_groups) and not question.cuda_groups
+    if question.gpu is None or silent or (question.placement is not None and question.placement.fails):
         return Plans(cpu=cpu)
     wiring = wire(question)
     gpu = _gpu_plan(question, wiring)
-    cut = partition(_problem(question, wiring), memory_bytes=_room(question))
+    cut = partition(_problem(question, wiring), memory_bytes=room_for_weights(question))
     hybrid = _hybrid_plan(question, wiring, cut, cpu, gpu)
     return Plans(cpu=cpu, gpu=gpu, hybrid=hybrid, wiring=wiring, cut=cut)
 
@@ -123,13 +125,12 @@ def cpu_scale(question: Question) -> float:
     return _scale(question.cpu_latency, question.cpu_times)
 
 
-def cuda_scale(question: Question) -> float:
+def cuda_scale(question: Question, wiring: Wiring) -> float:
     """What brings the CUDA session's groups' times and copies to the whole run as measured."""
     if question.cuda_latency is None:
         return 1.0
-    spent = sum(
-        item.time.time_s for item in _session_parts(question, _session_transfers(question, wire(question)))
-    )
+    parts = _session_parts(question, _session_transfers(question, wiring))
+    spent = sum(item.time.time_s for item in parts)
     return question.cuda_latency.time_s / spent if spent else 1.0
 
 
@@ -142,14 +143,12 @@ def _cpu_plan(question: Question) -> Plan:
     parts: Parts = (part("cpu", known(question.cpu_times)),)
     if question.cpu_latency is not None:
         parts = (Part(resource="cpu", source="cpu", time=question.cpu_latency),)
-    memory = _memory(question, _weight_bytes(question))
-    limit = question.cpu.memory_bytes
     return Plan(
         name="cpu",
         parts=parts,
         sides=_ALL_CPU * len(question.graph.nodes),
-        memory_bytes=memory,
-        fits=memory is None or limit is None or memory <= limit,
+        memory_bytes=needed(question, weight_bytes(question)),
+        fits=fits(question, weight_bytes(question), question.cpu),
         why=_unknown(question.cpu_times),
     )
 
@@ -160,15 +159,13 @@ def _gpu_plan(question: Question, wiring: Wiring) -> Plan:
     if question.cuda_latency is not None:
         parts = rescaled(parts, question.cuda_latency)
     sides = _sides(question.graph, wiring, wiring.able_units())
-    memory = _memory(question, _weight_bytes(question))
-    limit = _limit(question)
     return Plan(
         name="gpu",
         parts=parts,
         transfers=transfers,
         sides=sides,
-        memory_bytes=memory,
-        fits=memory is None or limit is None or memory <= limit,
+        memory_bytes=needed(question, weight_bytes(question)),
+        fits=fits(question, weight_bytes(question), question.gpu),
         why=" ".join(filter(None, (_unknown(question.cuda_times), _unknown_sizes(transfers)))),
     )
 
@@ -179,8 +176,8 @@ def _hybrid_plan(question: Question, wiring: Wiring, cut: Cut, cpu: Plan, gpu: P
     whole = cpu if "gpu" not in sides else gpu if sides == gpu.sides else None
     if whole is None:
         mixed = _mixed_plan(question, wiring, cut, sides)
-        rivals = [plan for plan in (cpu, gpu) if plan.fits and not question.pins]
-        whole = min((mixed, *rivals), key=lambda plan: objective_value(question, plan))
+        rivals = () if question.pins else (cpu, gpu)
+        whole = min((mixed, *rivals), key=lambda plan: (not plan.fits, objective_value(question, plan)))
     return Plan(
         name="hybrid",
         parts=whole.parts,
@@ -210,23 +207,21 @@ def _mixed_plan(question: Question, wiring: Wiring, cut: Cut, sides: tuple[Side,
         for unit, time in _by_unit(wiring, question.cpu_groups, question.cpu_times)
         if not cut.on_gpu[unit]
     ]
-    scale = cuda_scale(question)
+    scale = cuda_scale(question, wiring)
     session = [
         (group, time.scaled(scale))
         for group, time in zip(question.cuda_groups, question.cuda_times, strict=True)
         if time is not None and group.members and cut.on_gpu[wiring.unit[group.members[0]]]
     ]
     transfers = _crossing_transfers(question, wiring, cut.on_gpu)
-    memory = _memory(question, _weight_bytes(question))
-    limit = _limit(question)
-    there = sum(size for size, on_gpu in zip(wiring.weights, cut.on_gpu, strict=True) if on_gpu)
+    weights, there = weight_bytes(question), room(wiring, cut.on_gpu)
     return Plan(
         name="hybrid",
         parts=_parts(on_cpu, session, transfers),
         transfers=transfers,
         sides=sides,
-        memory_bytes=memory,
-        fits=limit is None or _memory(question, there) is None or (_memory(question, there) or 0) <= limit,
+        memory_bytes=needed(question, weights),
+        fits=fits(question, there, question.gpu) and fits(question, weights - there, question.cpu),
         why=_unknown_sizes(transfers),
     )
 
@@ -319,56 +314,39 @@ def _by_unit(
 
 
 def _problem(question: Question, wiring: Wiring) -> Problem:
-    """Costs of each unit under the objective; a unit in which nothing is known costs nothing on either side."""
+    """Costs of each unit under the objective.
+
+    A unit of which a time is known on one side alone is bound to that side, unless a pin says otherwise.
+    """
     weights = busy_weights(question, "hybrid")
     cpu, gpu = [0.0] * wiring.units, [0.0] * wiring.units
     scale = cpu_scale(question)
     for unit, time in _by_unit(wiring, question.cpu_groups, question.cpu_times):
         cpu[unit] += weights["cpu"] * time.time_s * scale
-    scale = cuda_scale(question)
+    scale = cuda_scale(question, wiring)
     for group, spent in zip(question.cuda_groups, question.cuda_times, strict=True):
         if spent is not None and group.members:
             weight = weights[_resource(group, spent)]
             gpu[wiring.unit[group.members[0]]] += weight * spent.time_s * scale
     copies = tuple(weights["link"] * copy_time(question, wire.nbytes).time_s for wire in wiring.wires)
+    bound = bound_units(question.graph, question.pins, wiring)
+    for unit, side in _one_sided(question, wiring):
+        bound[unit] = side if bound[unit] is None else bound[unit]
     return Problem(
-        wiring=wiring,
-        cpu=tuple(cpu),
-        gpu=tuple(gpu),
-        to_gpu=copies,
-        to_cpu=copies,
-        bound=bound_units(question.graph, question.pins, wiring),
+        wiring=wiring, cpu=tuple(cpu), gpu=tuple(gpu), to_gpu=copies, to_cpu=copies, bound=tuple(bound)
     )
 
 
-def _weight_bytes(question: Question) -> int:
-    return sum(bytes_at(tensor, question.precision) or 0 for tensor in question.graph.initializers)
+def _one_sided(question: Question, wiring: Wiring) -> Iterator[tuple[int, bool]]:
+    unknown_cpu = _without_time(wiring, question.cpu_groups, question.cpu_times)
+    unknown_gpu = _without_time(wiring, question.cuda_groups, question.cuda_times)
+    yield from ((unit, True) for unit in unknown_cpu - unknown_gpu)
+    yield from ((unit, False) for unit in unknown_gpu - unknown_cpu)
 
 
-def _activations(question: Question) -> int | None:
-    """Activations alive at once, at the question's precision."""
-    peak = question.peak_memory_bytes
-    if peak is None or question.precision in ("fp32", "tf32"):
-        return peak
-    tensors = [tensor for node in question.graph.nodes for tensor in node.present_outputs]
-    before = sum(tensor.nbytes or 0 for tensor in tensors)
-    after = sum(bytes_at(tensor, question.precision) or 0 for tensor in tensors)
-    return int(peak * after / before) if before else peak
-
-
-def _memory(question: Question, weights: int) -> int | None:
-    activations = _activations(question)
-    return None if activations is None else weights + activations
-
-
-def _limit(question: Question) -> int | None:
-    return question.gpu.memory_bytes if question.gpu is not None else None
-
-
-def _room(question: Question) -> float | None:
-    """What the activations leave on the GPU for weights."""
-    limit = _limit(question)
-    return None if limit is None else max(0, limit - (_activations(question) or 0))
+def _without_time(wiring: Wiring, groups: Sequence[Group], times: Sequence[Estimate | None]) -> set[int]:
+    pairs = zip(groups, times, strict=True)
+    return {wiring.unit[group.members[0]] for group, time in pairs if time is None and group.members}
 
 
 def _unknown(times: Iterable[Estimate | None]) -> str:

@@ -29,12 +29,13 @@ def sweep(questions: Mapping[int, Question], *, at: Callable[[int], Question] | 
     changes = _changes(rows, at)
     fitting = [row.batch for row in rows if row.plans["gpu"].fits]
     known = next(iter(asked.values())).peak_memory_bytes is not None
+    largest = max(fitting, default=None) if known else None
     return Sweep(
         rows=rows,
         crossover_batch=_crossover(rows, changes),
         crossovers=tuple(changes),
         saturation_batch=_saturation(rows),
-        largest_batch=max(fitting, default=None) if known else None,
+        largest_batch=_largest(rows, largest, at),
         note=_note(rows, changes, capital(gpu_name(next(iter(asked.values()))))),
     )
 
@@ -92,6 +93,20 @@ def _exact(before: SweepRow, after: SweepRow, at: Callable[[int], Question]) -> 
         else:
             high = middle
     return high
+
+
+def _largest(rows: Sequence[SweepRow], fitting: int | None, at: Callable[[int], Question] | None) -> int | None:
+    """The largest batch that fits: exact where one that does not was looked at and others can be asked."""
+    above = next((row.batch for row in rows if fitting is not None and row.batch > fitting), None)
+    if fitting is None or above is None or at is None:
+        return fitting
+    while above - fitting > 1:
+        middle = (fitting + above) // 2
+        if _row(middle, at(middle)).plans["gpu"].fits:
+            fitting = middle
+        else:
+            above = middle
+    return fitting
 
 
 def _crossover(rows: Sequence[SweepRow], changes: Sequence[int]) -> int | None:

@@ -31,6 +31,7 @@ def verdict(question: Question, plans: Plans, choice: Choice, swept: Sweep | Non
         swept: The same model over batches, None where only this batch was looked at.
     """
     middle, low, high = choice.speedup or (None, None, None)
+    why = cause(question, plans, choice)
     note = swept.note if swept is not None else _only_here(question)
     return VerdictResult(
         device=choice.device,
@@ -39,9 +40,9 @@ def verdict(question: Question, plans: Plans, choice: Choice, swept: Sweep | Non
         low=low,
         high=high,
         crossover_batch=swept.crossover_batch if swept else None,
-        reason=f"{cause(question, plans, choice)} {note}".strip(),
+        reason=f"{why} {note}".strip(),
         sentence=sentence(question, plans, choice),
-        because=first(because(question, plans, choice), _SENTENCES),
+        because=first((why, *because(question, plans, choice)), _SENTENCES),
         would_change=tuple(_would_change(question, plans, choice, swept)),
         crossovers=swept.crossovers if swept else (),
         saturation_batch=swept.saturation_batch if swept else None,
@@ -107,7 +108,7 @@ def _what_if(question: Question, choice: Choice) -> Iterator[str]:
 
 def _resident(question: Question, plans: Plans, choice: Choice) -> Iterator[str]:
     """Inputs and outputs that stay on the GPU, where a stage before or after runs there too."""
-    if plans.gpu is None or choice.device == "gpu" or choice.barred.get("gpu"):
+    if plans.gpu is None or choice.device not in ("cpu", "either") or choice.barred.get("gpu"):
         return
     parts = _without_ends(plans.gpu)
     change = ratio(plans.cpu.parts, parts)

@@ -149,14 +149,8 @@ class _HostMemory:
     the CUDA kernel reads that operand there, or (the other way round) it writes it there.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        placement: Placement | None,
-        able: tuple[bool, ...],
-        roots: Mapping[str, str | None],
-    ) -> None:
-        self._able = able
+    def __init__(self, graph: Graph, placement: Placement | None, roots: Mapping[str, str | None]) -> None:
+        self._cuda = tuple(node.provider == "cuda" for node in placement.nodes) if placement else ()
         self._producer = graph.producer
         self._to_gpu: dict[str, set[int]] = {}
         self._to_cpu: set[str] = set()
@@ -170,14 +164,16 @@ class _HostMemory:
     def written(self, name: str, readers: Iterable[int]) -> bool:
         """Whether a CUDA kernel leaves this tensor on the host."""
         producer = self._producer.get(name)
-        if producer is None or not self._able[producer] or name in self._to_cpu:
+        if producer is None or not self._cuda or not self._cuda[producer] or name in self._to_cpu:
             return False
-        return any(not self._able[reader] for reader in readers)
+        return any(not self._cuda[reader] for reader in readers)
 
     def reads(self, name: str, reader: int, *, written: bool) -> bool:
         """Whether a CUDA kernel reads this tensor on the host."""
         producer = self._producer.get(name)
-        if producer is None or (self._able[producer] and not written):
+        if producer is None or not self._cuda or not self._cuda[reader]:
+            return False
+        if self._cuda[producer] and not written:
             return False
         return reader not in self._to_gpu.get(name, ())
 
@@ -201,7 +197,7 @@ def _wires(
     question: Question, unit: tuple[int, ...], able: tuple[bool, ...], roots: Mapping[str, str | None]
 ) -> Iterable[Wire]:
     graph = question.graph
-    memory = _HostMemory(graph, question.placement, able, roots)
+    memory = _HostMemory(graph, question.placement, roots)
     readers, outputs = _readers(graph, unit, roots)
     inputs = {tensor.name: tensor for tensor in graph.inputs}
     tensors = inputs | {tensor.name: tensor for node in graph.nodes for tensor in node.present_outputs}
