@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from analyzer.analysis import Analysis, OperatorResult, TensorInfo
-from analyzer.report.charts.chart import compact
+from analyzer.report.charts.chart import coded, compact
 from analyzer.report.summary import Time, time_in_plan
 
 _ATTRIBUTE_LIMIT = 160
@@ -119,13 +119,6 @@ def _membership(analysis: Analysis, session: str) -> list[int | None]:
             for member in group.members:
                 found[member] = number
     return found
-
-
-def coded(values: Iterable[str]) -> dict[str, Any]:
-    """Distinct texts in order of appearance, and the place of each value among them."""
-    places: dict[str, int] = {}
-    codes = [places.setdefault(value, len(places)) for value in values]
-    return {"of": list(places), "at": codes}
 
 
 def _shapes(tensors: Sequence[TensorInfo]) -> str:

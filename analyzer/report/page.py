@@ -9,7 +9,7 @@ from typing import Any
 from analyzer.analysis import Alternative, Analysis, DeviceInfo, OperatorResult
 from analyzer.report import operators, summary
 from analyzer.report.charts import batches, money, roofline, timeline, where
-from analyzer.report.charts.chart import Chart
+from analyzer.report.charts.chart import Chart, coded, compact
 from analyzer.report.charts.families import SHAPES
 from analyzer.report.modules import Module, tree
 from analyzer.units import byte_count, count, digits, factor, flop_count, rate, seconds, share
@@ -96,9 +96,9 @@ def _data(
         "groups": operators.groups(analysis),
         "edges": operators.edges(analysis),
         "modules": {
-            "name": [item.name for item in modules],
+            "name": coded(item.name for item in modules),
             "path": [item.path for item in modules],
-            "class": [item.class_name for item in modules],
+            "class": coded(item.class_name for item in modules),
             "parent": [item.parent for item in modules],
             "operators": [item.operators for item in modules],
             "on_gpu": [item.on_gpu for item in modules],

@@ -148,8 +148,8 @@ def confidence(analysis: Analysis) -> str:
     if verdict.speedup is None:
         return ""
     ratio = verdict.speedup if verdict.speedup >= 1 else 1 / verdict.speedup
-    side = "The GPU plan is" if verdict.speedup >= 1 else "The CPU plan is"
-    text = f"{side} {factor(ratio)} faster"
+    first, second = ("GPU", "CPU") if verdict.speedup >= 1 else ("CPU", "GPU")
+    text = f"The {first} plan is {factor(ratio)} as fast as the {second} plan"
     if verdict.low is None or verdict.high is None:
         return f"{text}; no interval is known"
     low, high = sorted((verdict.low, verdict.high))

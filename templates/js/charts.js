@@ -35,9 +35,18 @@ const charts = (() => {
     return getComputedStyle(document.documentElement).getPropertyValue(value.slice(4, -1)).trim();
   }
 
+  // Rows as arrays, in the order of the columns.
+  const unpacked = new Map();
+  function cellsOf(name) {
+    if (!unpacked.has(name)) {
+      const lists = data.charts[name].cells.map(report.unpack);
+      unpacked.set(name, lists[0].map((_, at) => lists.map((list) => list[at])));
+    }
+    return unpacked.get(name);
+  }
   function rows(name) {
-    const { columns, rows: cells } = data.charts[name];
-    return cells.map((row) => Object.fromEntries(columns.map((column, at) => [column.name, row[at]])));
+    const { columns } = data.charts[name];
+    return cellsOf(name).map((row) => Object.fromEntries(columns.map((column, at) => [column.name, row[at]])));
   }
 
   function specification(name) {
@@ -55,8 +64,8 @@ const charts = (() => {
   async function draw(figure) {
     const name = figure.dataset.chart;
     const target = figure.querySelector(".drawing");
-    const { engine, rows: cells } = data.charts[name];
-    const canvas = cells.length > MANY;
+    const { engine } = data.charts[name];
+    const canvas = cellsOf(name).length > MANY;
     const prepared = specification(name);
     if (engine === "vega") prepared.width = Math.max(target.clientWidth, 100);
     const title = figure.querySelector("h3").textContent;
@@ -67,6 +76,7 @@ const charts = (() => {
       actions: { export: true, source: false, compiled: false, editor: false },
       downloadFileName: `${data.name}-${name}`,
       tooltip: { theme: "custom" },
+      logLevel: vega.Error,
       scaleFactor: 2,
     });
     const drawing = target.querySelector("svg.marks, canvas.marks");
@@ -127,13 +137,14 @@ const charts = (() => {
     });
   });
   addEventListener("themechange", () => {
-    [...views.keys()].filter((name) => data.charts[name].rows.length > MANY).forEach(redraw);
+    [...views.keys()].filter((name) => cellsOf(name).length > MANY).forEach(redraw);
   });
 
   function numbers(details) {
     const holder = details.querySelector(".numbers-table");
     if (holder.firstChild) return;
-    const { columns, rows: cells } = data.charts[details.dataset.numbers];
+    const { columns } = data.charts[details.dataset.numbers];
+    const cells = cellsOf(details.dataset.numbers);
     const head = element("tr", {}, ...columns.map((column) => element("th", { scope: "col", textContent: column.title })));
     const shown = cells.slice(0, 500).map((row) => element("tr", {}, ...row.map((cell, at) =>
       element("td", { className: columns[at].kind === "text" ? "" : "num", textContent: figures.figure(cell, columns[at].kind) }))));
@@ -148,8 +159,7 @@ const charts = (() => {
     return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
   };
   function csv(name) {
-    const { columns, rows: cells } = data.charts[name];
-    return [columns.map((column) => column.name), ...cells].map((row) => row.map(quoted).join(",")).join("\r\n");
+    return [data.charts[name].columns.map((column) => column.name), ...cellsOf(name)].map((row) => row.map(quoted).join(",")).join("\r\n");
   }
   function download(name) {
     const link = element("a", { href: URL.createObjectURL(new Blob([csv(name)], { type: "text/csv" })), download: `${data.name}-${name}.csv` });

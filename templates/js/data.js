@@ -35,7 +35,7 @@ const report = (() => {
   }
 
   return {
-    data, operators, modules, groups, ancestry, element, select,
+    data, unpack, operators, modules, groups, ancestry, element, select,
     selected: () => selected,
     onSelect: (listener) => listeners.push(listener),
   };

@@ -34,6 +34,7 @@ const figures = (() => {
     rate: (value) => withPrefix(value, "FLOP/s"),
     per_second: (value) => withPrefix(value, "/s"),
     share,
+    percent: (value) => (value >= 0.1 ? share(value) : `${digits(value * 100, 2)} %`),
     dollars: (value) => `$${digits(value)}`,
     factor: (value) => `${digits(value, value < 10 ? 2 : 3)}x`,
   };

@@ -122,7 +122,7 @@ const graph = (() => {
     const { nodes, links } = visible();
     const spec = specification(laidOut(nodes, links));
     if (view) view.finalize();
-    const result = await vegaEmbed("#graph-drawing", spec, { mode: "vega", renderer: "svg", actions: { export: true, source: false, compiled: false, editor: false }, downloadFileName: `${data.name}-graph` });
+    const result = await vegaEmbed("#graph-drawing", spec, { mode: "vega", renderer: "svg", logLevel: vega.Error, tooltip: { theme: "custom" }, actions: { export: true, source: false, compiled: false, editor: false }, downloadFileName: `${data.name}-graph` });
     view = result.view;
     const copies = links.reduce((sum, link) => sum + link.copies, 0);
     const summary = `${nodes.length} boxes, ${links.length} connections, ${copies} copied tensors between them.`;

@@ -56,11 +56,11 @@ const table = (() => {
 
   const number = { hozAlign: "right", headerHozAlign: "right", sorter: unknownLast, headerSortStartingDir: "desc" };
   const COLUMNS = [
-    { title: "#", field: "index", width: 58, ...number, headerSortStartingDir: "asc", frozen: !narrow },
+    { title: "#", field: "index", width: 58, formatter: (cell) => String(cell.getValue()), ...number, headerSortStartingDir: "asc", frozen: !narrow },
     { title: "Operator", field: "type", width: narrow ? 150 : 200, formatter: operatorCell, frozen: !narrow },
     { title: "CPU time", field: "cpu", width: 140, formatter: timeCell("cpu"), ...number },
     ...(data.has_gpu ? [{ title: "GPU time", field: "gpu", width: 140, formatter: timeCell("gpu"), ...number }] : []),
-    { title: "Share", field: "share", width: 78, formatter: kind("share"), ...number },
+    { title: "Share", field: "share", width: 78, formatter: kind("percent"), ...number },
     { title: "Runs on", field: "placement", width: 92, formatter: (cell) => chip(cell.getValue()) },
     { title: "Verdict", field: "verdict", width: 104, formatter: verdictCell },
     { title: "Bound", field: "bound", width: 98 },

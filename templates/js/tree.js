@@ -31,9 +31,9 @@ report.tree = (() => {
   function shareCell(cell) {
     const value = cell.getValue();
     const holder = element("span", { className: "tree-share", title: figures.figure(cell.getData().value, measure === "flops" ? "flops" : measure === "operators" ? "count" : "seconds") });
-    const meter = element("meter", { min: 0, max: 1, value });
-    meter.setAttribute("aria-hidden", "true");
-    holder.append(meter, element("span", { textContent: figures.figure(value, "share") }));
+    const bar = element("span", { className: "bar" });
+    bar.style.setProperty("--part", value);
+    holder.append(bar, element("span", { textContent: figures.figure(value, "share") }));
     return holder;
   }
 
@@ -48,7 +48,7 @@ report.tree = (() => {
       dataTreeStartExpanded: [true, false],
       dataTreeBranchElement: false,
       dataTreeChildIndent: 12,
-      headerSort: false,
+      columnDefaults: { headerSort: false, resizable: false },
       columns: [
         { title: "Module", field: "name", formatter: nameCell, widthGrow: 2 },
         { title, field: "share", formatter: shareCell, width: 118, hozAlign: "right" },

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 from analyzer.analysis import Analysis
-from analyzer.report.charts.chart import PLAN_SERIES, Chart, Column, Row, axis, colours, origin_words, tooltip
+from analyzer.report.charts.chart import (
+    BEST,
+    PLAN_SERIES,
+    Chart,
+    Column,
+    Kind,
+    Row,
+    axis,
+    colours,
+    decades,
+    origin_words,
+    tooltip,
+)
 from analyzer.report.summary import crossover
 from analyzer.units import rate, seconds
 
@@ -22,7 +35,10 @@ _COLUMNS = (
     Column(name="origin", title="Origin"),
     Column(name="fits", title="Fits in memory"),
 )
-_SHAPES = {"measured": "circle", "predicted": "square", "mixed": "diamond"}
+_SHAPES = {"measured": "circle", "predicted": "circle", "mixed": "diamond"}
+_COLUMN_OF = {"latency": 2, "throughput": 5}
+_LOW = {"latency": "low", "throughput": "throughput_low"}
+_HIGH = {"latency": "high", "throughput": "throughput_high"}
 
 
 def charts(analysis: Analysis) -> tuple[Chart, ...]:
@@ -61,12 +77,18 @@ def _rows(analysis: Analysis) -> Iterator[Row]:
 
 def _markers(analysis: Analysis) -> tuple[dict[str, Any], ...]:
     verdict = analysis.verdict
-    found = [{"batch": batch, "label": f"crossover at {batch}"} for batch in _crossovers(analysis)]
+    found = [(batch, f"crossover at {batch}") for batch in _crossovers(analysis)]
     if verdict.saturation_batch:
-        found.append(
-            {"batch": verdict.saturation_batch, "label": f"GPU saturates at {verdict.saturation_batch}"}
-        )
-    return tuple(found)
+        found.append((verdict.saturation_batch, f"GPU saturated from {verdict.saturation_batch}"))
+    if verdict.largest_batch:
+        found.append((verdict.largest_batch, f"largest that fits: {verdict.largest_batch}"))
+    batches = [row.batch for row in analysis.sweep]
+    inside = [(batch, label) for batch, label in found if min(batches) <= batch <= max(batches)]
+    middle = math.sqrt(min(batches) * max(batches))
+    return tuple(
+        {"batch": batch, "label": label, "row": row, "late": batch > middle}
+        for row, (batch, label) in enumerate(inside)
+    )
 
 
 def _crossovers(analysis: Analysis) -> tuple[int, ...]:
@@ -81,13 +103,13 @@ def _chart(
 ) -> Chart:
     series = [name for name in PLAN_SERIES.values() if any(row[1] == name for row in rows)]
     origins = {row[8] for row in rows}
-    unit = "seconds" if field == "latency" else "per_second"
+    unit: Kind = "seconds" if field == "latency" else "per_second"
     lead = {
         "latency": "Time for one batch, inputs and outputs copied. Bands are 90 % intervals.",
         "throughput": "Inferences per second. Where a line flattens, larger batches gain nothing.",
     }[field]
     lead += (
-        " Circles were measured, squares predicted."
+        " Filled points were measured, rings predicted, diamonds are mixed."
         if len(origins) > 1
         else f" All points are {origin_words(origins)}."
     )
@@ -97,7 +119,7 @@ def _chart(
         lead=lead,
         alternative=_words(rows, series, analysis, field),
         engine="vega-lite",
-        spec=_spec(field, title, unit, series),
+        spec=_spec(field, title, unit, rows),
         columns=_COLUMNS,
         rows=rows,
         extra={"marks": marks},
@@ -118,75 +140,89 @@ def _words(rows: tuple[Row, ...], series: list[str], analysis: Analysis, field: 
     return " ".join(parts)
 
 
-def _spec(field: str, title: str, unit: Any, series: list[str]) -> dict[str, Any]:
-    low, high = ("low", "high") if field == "latency" else ("throughput_low", "throughput_high")
+def _spec(field: str, title: str, unit: Kind, rows: tuple[Row, ...]) -> dict[str, Any]:
+    series = [name for name in PLAN_SERIES.values() if any(row[1] == name for row in rows)]
+    at = _COLUMN_OF[field]
+    batches = sorted({row[0] for row in rows})
     x = {"field": "batch", "type": "quantitative", "scale": {"type": "log", "base": 2}}
     y = {"type": "quantitative", "scale": {"type": "log"}}
+    across = axis("count", "Batch", grid=False, values=_thinned(batches))
+    up = axis(unit, title.split(" ", maxsplit=1)[0], values=decades(row[at] for row in rows))
     colour = {
         "field": "plan",
         "type": "nominal",
         "scale": colours(*series),
         "title": None,
+        "legend": {"symbolType": "square", "columns": 4},
     }
+    band = {
+        "x": {**x, "axis": across},
+        "y": {**y, "field": _LOW[field], "axis": up},
+        "y2": {"field": _HIGH[field]},
+    }
+    line = {"x": x, "y": {**y, "field": field}, "color": colour}
     faded = {"condition": {"param": "plans", "value": 1}, "value": 0.12}
+    alone = {"filter": f"datum.plan !== '{BEST}'"}
     return {
         "width": "container",
         "height": 270,
         "data": {"name": "table"},
         "layer": [
             {
-                "mark": {"type": "area", "opacity": 0.14, "interpolate": "monotone"},
-                "encoding": {
-                    "x": {**x, "axis": axis("count", "Batch", grid=False)},
-                    "y": {**y, "field": low, "axis": axis(unit, title.split(" ")[0])},
-                    "y2": {"field": high},
-                    "color": colour,
-                },
+                "transform": [alone],
+                "mark": {"type": "area", "opacity": 0.14},
+                "encoding": {**band, "color": colour},
             },
             {
-                "mark": {"type": "line", "strokeWidth": 2, "interpolate": "monotone"},
-                "encoding": {
-                    "x": x,
-                    "y": {**y, "field": field},
-                    "color": colour,
-                    "strokeDash": {
-                        "field": "plan",
-                        "scale": {"domain": series, "range": [[1, 0], [8, 3], [2, 3]][: len(series)]},
-                        "legend": None,
-                    },
-                    "opacity": faded,
-                },
+                "transform": [{"filter": f"datum.plan === '{BEST}'"}],
+                "mark": {"type": "line", "strokeWidth": 9, "strokeOpacity": 0.35, "strokeCap": "round"},
+                "encoding": {**line, "opacity": faded},
             },
             {
-                "params": [
-                    {"name": "plans", "select": {"type": "point", "fields": ["plan"]}, "bind": "legend"}
-                ],
-                "mark": {"type": "point", "filled": True, "size": 70},
-                "encoding": {
-                    "x": x,
-                    "y": {**y, "field": field},
-                    "color": colour,
-                    "shape": {
-                        "field": "origin",
-                        "scale": {"domain": list(_SHAPES), "range": list(_SHAPES.values())},
-                        "legend": None,
-                    },
-                    "opacity": faded,
-                    "tooltip": tooltip(*_COLUMNS),
-                },
+                "transform": [alone],
+                "mark": {"type": "line", "strokeWidth": 2},
+                "encoding": {**line, "opacity": faded},
             },
+            _points(line, faded),
             *_rules(x),
         ],
     }
 
 
+def _points(line: dict[str, Any], faded: dict[str, Any]) -> dict[str, Any]:
+    """Every plan at every batch: filled where measured, a ring where predicted."""
+    shapes = {"domain": list(_SHAPES), "range": list(_SHAPES.values())}
+    filled = {"condition": {"test": "datum.origin === 'predicted'", "value": "var(--surface)"}, **line["color"]}
+    return {
+        "params": [{"name": "plans", "select": {"type": "point", "fields": ["plan"]}, "bind": "legend"}],
+        "mark": {"type": "point", "filled": True, "size": 60, "strokeWidth": 2},
+        "encoding": {
+            **{channel: line[channel] for channel in ("x", "y")},
+            "stroke": line["color"],
+            "fill": {**filled, "legend": None},
+            "shape": {"field": "origin", "scale": shapes, "legend": None},
+            "opacity": faded,
+            "tooltip": tooltip(*_COLUMNS),
+        },
+    }
+
+
+def _thinned(batches: list[int]) -> list[int]:
+    """At most ten of the batches, evenly spread, for the labels of an axis."""
+    return batches[:: -(-len(batches) // 10)]
+
+
 def _rules(x: dict[str, Any]) -> list[dict[str, Any]]:
     data = {"data": {"name": "marks"}}
+    text = {
+        "type": "text",
+        "align": {"expr": "datum.late ? 'right' : 'left'"},
+        "dx": {"expr": "datum.late ? -5 : 5"},
+        "dy": {"expr": "8 + 15 * datum.row"},
+        "fontSize": 11,
+        "color": "var(--text)",
+    }
     return [
         {**data, "mark": {"type": "rule", "strokeDash": [4, 4], "color": "var(--muted)"}, "encoding": {"x": x}},
-        {
-            **data,
-            "mark": {"type": "text", "align": "left", "dx": 4, "dy": 6, "fontSize": 11, "color": "var(--text)"},
-            "encoding": {"x": x, "y": {"value": 0}, "text": {"field": "label"}},
-        },
+        {**data, "mark": text, "encoding": {"x": x, "y": {"value": 0}, "text": {"field": "label"}}},
     ]

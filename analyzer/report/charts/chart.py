@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ Kind = Literal[
 ]
 Row = tuple[Any, ...]
 
+_FEW_DECADES = 3
 CPU, GPU, BEST = "CPU", "GPU", "Best plan"
 PLAN_SERIES: Mapping[str, str] = {"cpu": CPU, "gpu": GPU, "hybrid": BEST}
 # Colours are variables of the page's style sheet, so that a chart follows light and dark.
@@ -63,9 +64,22 @@ class Chart:
             "engine": self.engine,
             "spec": self.spec,
             "columns": [{"name": item.name, "title": item.title, "kind": item.kind} for item in self.columns],
-            "rows": [[compact(cell) for cell in row] for row in self.rows],
+            "cells": [packed(column, at, self.rows) for at, column in enumerate(self.columns)],
             "extra": {name: list(rows) for name, rows in self.extra.items()},
         }
+
+
+def packed(column: Column, at: int, rows: tuple[Row, ...]) -> Any:
+    """One column of a table as ``coded`` text or as a list of figures."""
+    values = (row[at] for row in rows)
+    return coded(values) if column.kind == "text" else [compact(value) for value in values]
+
+
+def coded(values: Iterable[str]) -> dict[str, Any]:
+    """Distinct texts in order of appearance, and the place of each value among them."""
+    places: dict[str, int] = {}
+    codes = [places.setdefault(value, len(places)) for value in values]
+    return {"of": list(places), "at": codes}
 
 
 def compact(value: Any) -> Any:
@@ -94,6 +108,16 @@ def _tip(column: Column) -> dict[str, str]:
 def axis(kind: Kind, title: str, **more: Any) -> dict[str, Any]:
     """An axis whose labels carry their unit."""
     return {"title": title, "formatType": "tick", "format": kind, **more}
+
+
+def decades(values: Iterable[float | None]) -> list[float]:
+    """Round numbers for a logarithmic axis: powers of ten, with their 2 and 5 where the values span few."""
+    known = [value for value in values if value]
+    if not known:
+        return []
+    low, high = math.floor(math.log10(min(known))), math.ceil(math.log10(max(known)))
+    steps = (1, 2, 5) if high - low <= _FEW_DECADES else (1,)
+    return [float(f"{step}e{power}") for power in range(low, high + 1) for step in steps]
 
 
 def origin_words(origins: set[str]) -> str:

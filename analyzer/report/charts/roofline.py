@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from analyzer.analysis import Analysis, DeviceInfo, OperatorResult
-from analyzer.report.charts.chart import CPU, GPU, Chart, Column, Row, axis, colours, tooltip
+from analyzer.report.charts.chart import CPU, GPU, Chart, Column, Row, axis, colours, decades, tooltip
 from analyzer.report.charts.families import SHAPES, family
 from analyzer.report.summary import Time, peak
 from analyzer.units import count, digits, rate
@@ -46,7 +46,7 @@ def chart(analysis: Analysis) -> Chart | None:
         lead=lead,
         alternative=_words(rows, roofs),
         engine="vega-lite",
-        spec=_spec(sorted({row[2] for row in rows}), sorted({row[4] for row in rows})),
+        spec=_spec(rows, roofs),
         columns=_COLUMNS,
         rows=rows,
         extra=roofs,
@@ -81,18 +81,18 @@ def _roofs(analysis: Analysis, rows: tuple[Row, ...]) -> dict[str, tuple[dict[st
     corners = [top[1] / device.bandwidth_bytes_per_s for _, device, top in found]
     low = min([row[5] for row in rows] + corners) / 2
     high = max([row[5] for row in rows] + corners) * 4
-    for (side, device, (dtype, top)), corner in zip(found, corners, strict=True):
+    for (side, device, (dtype, ceiling)), corner in zip(found, corners, strict=True):
         band = device.bandwidth_bytes_per_s
-        for at, speed in ((low, low * band), (corner, top), (high, top)):
+        for at, speed in ((low, low * band), (corner, ceiling), (high, ceiling)):
             lines.append({"device": side, "intensity": at, "speed": speed})
         ridges.append(
             {
                 "device": side,
                 "intensity": corner,
-                "speed": top,
+                "speed": ceiling,
                 "end": high,
                 "ridge": f"ridge {digits(corner)} FLOP/B",
-                "ceiling": f"{device.name}: {rate(top, 'FLOP')} {dtype}, {rate(band, 'B')}",
+                "ceiling": f"{device.name}: {rate(ceiling, 'FLOP')} {dtype}, {rate(band, 'B')}",
             }
         )
     return {"roofs": tuple(lines), "ridges": tuple(ridges)}
@@ -114,7 +114,10 @@ def _words(rows: tuple[Row, ...], roofs: dict[str, tuple[dict[str, Any], ...]]) 
     return " ".join(parts)
 
 
-def _spec(families: list[str], sides: list[str]) -> dict[str, Any]:
+def _spec(rows: tuple[Row, ...], roofs: dict[str, tuple[dict[str, Any], ...]]) -> dict[str, Any]:
+    families, sides = sorted({row[2] for row in rows}), sorted({row[4] for row in rows})
+    across = decades([row[5] for row in rows] + [line["intensity"] for line in roofs["roofs"]])
+    up = decades([row[6] for row in rows] + [line["speed"] for line in roofs["roofs"]])
     x = {"field": "intensity", "type": "quantitative", "scale": {"type": "log", "nice": False}}
     y = {"field": "speed", "type": "quantitative", "scale": {"type": "log"}}
     colour = {"field": "device", "type": "nominal", "scale": colours(*sides), "title": "Device"}
@@ -127,8 +130,13 @@ def _spec(families: list[str], sides: list[str]) -> dict[str, Any]:
             {
                 **roof,
                 "encoding": {
-                    "x": {**x, "axis": axis("number", "Arithmetic intensity, FLOPs per byte", grid=False)},
-                    "y": {**y, "axis": axis("rate", "Attained FLOP/s", grid=True)},
+                    "x": {
+                        **x,
+                        "axis": axis(
+                            "number", "Arithmetic intensity, FLOPs per byte", values=across, grid=False
+                        ),
+                    },
+                    "y": {**y, "axis": axis("rate", "Attained FLOP/s", values=up)},
                     "color": colour,
                     "detail": {"field": "device"},
                 },
@@ -189,7 +197,7 @@ def _operators(
                 "title": "Time",
                 "legend": None,
             },
-            "opacity": {"condition": {**{"test": chosen}, "value": 0.75}, "value": 0.06},
+            "opacity": {"condition": {"test": chosen, "value": 0.75}, "value": 0.06},
             "tooltip": tooltip(*_COLUMNS),
         },
     }

@@ -16,7 +16,6 @@ _COLUMNS = (
     Column(name="index", title="#", kind="count"),
     Column(name="module", title="Module"),
     Column(name="start", title="Start", kind="seconds"),
-    Column(name="end", title="End", kind="seconds"),
     Column(name="time", title="Time", kind="seconds"),
     Column(name="bytes", title="Bytes", kind="bytes"),
     Column(name="origin", title="Origin"),
@@ -43,7 +42,7 @@ def chart(analysis: Analysis) -> Chart | None:
         columns=_COLUMNS,
         rows=rows,
         extra={},
-        height=60 * len(lanes) + 70,
+        height=60 * len(lanes) + 45,
     )
 
 
@@ -85,7 +84,7 @@ def _copy(item: TransferItem) -> Event:
 def _laid_out(events: list[Event]) -> tuple[Row, ...]:
     rows, clock = [], 0.0
     for lane, what, index, module, time, size, origin in events:
-        rows.append((lane, what, index, module, clock, clock + time, time, size, origin))
+        rows.append((lane, what, index, module, clock, time, size, origin))
         clock += time
     return tuple(rows)
 
@@ -95,11 +94,11 @@ def _words(rows: tuple[Row, ...], plan: PlanResult | None) -> str:
     for lane in (CPU, GPU):
         mine = [row for row in rows if row[0] == lane]
         if mine:
-            parts.append(f"{len(mine)} operators take {seconds(sum(row[6] for row in mine))} on the {lane}")
+            parts.append(f"{len(mine)} operators take {seconds(sum(row[5] for row in mine))} on the {lane}")
     copies = [row for row in rows if row[0] == COPY]
     if copies:
-        moved = byte_count(sum(row[7] or 0 for row in copies))
-        parts.append(f"{len(copies)} copies take {seconds(sum(row[6] for row in copies))} for {moved}")
+        moved = byte_count(sum(row[6] or 0 for row in copies))
+        parts.append(f"{len(copies)} copies take {seconds(sum(row[5] for row in copies))} for {moved}")
     title = f" The plan's latency is {seconds(plan.latency_s)}." if plan else ""
     return "; ".join(parts) + "." + title
 
@@ -110,6 +109,7 @@ def _spec(lanes: list[str]) -> dict[str, Any]:
         "width": "container",
         "height": {"step": 60},
         "data": {"name": "table"},
+        "transform": [{"calculate": "datum.start + datum.time", "as": "end"}],
         "params": [
             {
                 "name": "zoom",

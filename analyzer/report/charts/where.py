@@ -11,6 +11,7 @@ from analyzer.report.modules import Module
 from analyzer.units import seconds, share
 
 LARGEST = 14
+LEVELS, STEP = 9, 34
 _TYPES = (
     Column(name="type", title="Operator type"),
     Column(name="device", title="Device"),
@@ -148,11 +149,11 @@ def by_module(modules: tuple[Module, ...]) -> Chart | None:
         lead="Each module is as wide as what it and its children take. Click one to look inside, the top row to go back.",
         alternative=_module_words(modules),
         engine="vega",
-        spec=_icicle(),
+        spec=_icicle(min(depth + 1, LEVELS) * STEP),
         columns=_MODULES,
         rows=tuple(_module_row(module) for module in modules),
         extra={},
-        height=min(depth + 1, 7) * 34 + 10,
+        height=min(depth + 1, LEVELS) * STEP,
     )
 
 
@@ -190,10 +191,11 @@ def _module_words(modules: tuple[Module, ...]) -> str:
     return f"Of the model's {what}: {said}."
 
 
-def _icicle() -> dict[str, Any]:
+def _icicle(height: int) -> dict[str, Any]:
     """A partition that one can click into; ``measure`` and ``focus`` are its signals."""
     return {
         "width": 600,
+        "height": height,
         "padding": 0,
         "signals": [
             {"name": "measure", "value": "best"},
@@ -207,7 +209,7 @@ def _icicle() -> dict[str, Any]:
                     }
                 ],
             },
-            {"name": "step", "value": 34},
+            {"name": "step", "value": STEP},
         ],
         "data": [
             {"name": "table"},
