@@ -42,8 +42,7 @@ class Loaded:
         cached: Whether the export came from the cache.
         specs: The ``--input`` options.
         live: The model object, where the Python interface gave one.
-        live_inputs: Its inputs.
-        again: Exports again with the batch fixed, where the graph cannot be rebound.
+        bindings: Sizes of symbolic dimensions that ``--input`` gave.
     """
 
     reference: Reference | None
@@ -60,7 +59,6 @@ class Loaded:
     cached: bool = False
     specs: tuple[InputSpec, ...] = ()
     live: Any = None
-    live_inputs: Any = None
     bindings: Mapping[str, int] = field(default_factory=dict)
 
     def supports(self, batch: int) -> bool:

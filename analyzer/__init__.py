@@ -1,0 +1,41 @@
+"""Profiler and hardware adviser for PyTorch models: CPU or GPU, for which operators, and why.
+
+    from analyzer import analyze, load_report
+
+    analysis = analyze("model.py", batch=64)
+    analysis.verdict.device
+
+Imports nothing heavy until something is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from analyzer.analysis import Analysis
+    from analyzer.api import analyze
+    from analyzer.costs.registry import rule
+    from analyzer.errors import AnalyzerError
+    from analyzer.record import load_report
+
+__all__ = ["Analysis", "AnalyzerError", "__version__", "analyze", "load_report", "rule"]
+
+_HOMES = {
+    "Analysis": "analyzer.analysis",
+    "AnalyzerError": "analyzer.errors",
+    "analyze": "analyzer.api",
+    "load_report": "analyzer.record",
+    "rule": "analyzer.costs.registry",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name when it is first used."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,16 @@
+"""``python -m analyzer`` and the command ``analyze``."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Runs the command line and exits with its status."""
+    from analyzer.cli import run_command_line
+
+    sys.exit(run_command_line(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""The Python interface: ``analyze()``, the whole pipeline on one screen."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from analyzer.analysis import Alternative, Analysis, Devices
+from analyzer.checks import run as find_findings
+from analyzer.decision import decide
+from analyzer.devices.device import Device
+from analyzer.errors import UsageError
+from analyzer.loading.load import Loaded, load
+from analyzer.loading.reference import parse_reference
+from analyzer.pipeline import assemble, environment
+from analyzer.pipeline.forecast import Forecaster, Scene, set_scene
+from analyzer.pipeline.measuring import Measured, measure_batch
+from analyzer.pipeline.options import Options, make_options
+from analyzer.pipeline.sweeping import correction_of, scenes_of, sweep_of
+from analyzer.pipeline.targets import Targets, find_targets
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir
+    import torch
+
+    Model = str | os.PathLike[str] | torch.nn.Module | onnx.ModelProto | onnx_ir.Model
+
+Progress = Callable[[str, float | None], None]
+
+
+def analyze(model: Model, *, inputs: Any = None, progress: Progress | None = None, **options: Any) -> Analysis:
+    """Analyses a model: counts, places, measures or predicts, decides.
+
+    Args:
+        model: What the command line takes, or an ``nn.Module`` (with ``inputs``), an ``onnx.ModelProto``, an
+            ``onnx_ir.Model``.
+        inputs: For a module: a tensor, a tuple of them, or a dict.
+        progress: Told what is happening and, where known, how much of it is done (0 to 1).
+        **options: The long options with underscores (``batch=64, gpu="a100"``); ``--no-run`` is ``run=False``,
+            ``--no-cache`` is ``cache=False``.
+
+    Raises:
+        AnalyzerError: A child of it, by what the user must do.
+        TypeError: No such option.
+    """
+    asked = make_options(**options)
+    tell = progress or (lambda _stage, _share: None)
+    timings: dict[str, float] = {}
+    targets = find_targets(asked)
+    with _timed(timings, "load"):
+        loaded = _loaded(model, inputs, asked, tell)
+    with _timed(timings, "count and place"):
+        scene = set_scene(loaded.graph())
+    with _timed(timings, "measure"):
+        measured = _measure(loaded, asked, targets, tell)
+    with _timed(timings, "predict and decide"):
+        here = measured.get(loaded.batch or 0)
+        gpu = targets.gpus[0] if targets.gpus else None
+        forecaster = Forecaster(asked, targets.cpu, correction_of(asked, targets.cpu, scene, here))
+        question = forecaster.question(scene, gpu, loaded.batch, here)
+        if gpu is not None:
+            question = replace(question, what_if=forecaster.what_if(scene, gpu, loaded.batch))
+        scenes = scenes_of(loaded, scene, asked, tell)
+        swept = sweep_of(scenes, forecaster, gpu, measured)
+        decision = decide(question, swept)
+        others = [_alternative(forecaster, scenes, scene, other, loaded.batch) for other in targets.gpus[1:]]
+    analysis = Analysis(
+        tool=assemble.TOOL,
+        model=assemble.model_info(loaded, scene.graph, question.precision),
+        conventions=assemble.CONVENTIONS,
+        devices=Devices(
+            cpu=assemble.device_info(targets.cpu), gpu=assemble.device_info(gpu) if gpu is not None else None
+        ),
+        totals=assemble.totals(scene, question),
+        operators=assemble.operators(question, decision),
+        groups=assemble.groups(question),
+        plans=decision.plans,
+        verdict=decision.verdict,
+        alternatives=tuple(others),
+        costs=decision.costs,
+        sweep=swept.rows,
+        session_fails=scene.placement.fails,
+        environment=environment.describe(
+            measured=here, timings_s=timings, cached=loaded.cached, cpu_name=targets.cpu.name
+        ),
+    )
+    return replace(analysis, findings=find_findings(analysis))
+
+
+@contextmanager
+def _timed(timings: dict[str, float], stage: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    timings[stage] = time.perf_counter() - start
+
+
+def _loaded(model: Model, inputs: Any, asked: Options, tell: Progress) -> Loaded:
+    def stage(text: str) -> None:
+        tell(text, None)
+
+    if isinstance(model, (str, os.PathLike)):
+        if inputs is not None:
+            raise UsageError(
+                "inputs= goes with a module; a file brings its own.", hint="Use input= or example_inputs."
+            )
+        return load(
+            parse_reference(os.fspath(model)),
+            batch=asked.batch,
+            specs=asked.inputs,
+            opset=asked.opset,
+            use_cache=asked.cache,
+            progress=stage,
+        )
+    from analyzer.loading.live import load_live
+
+    return load_live(
+        model, inputs=inputs, batch=asked.batch, specs=asked.inputs, opset=asked.opset, progress=stage
+    )
+
+
+def _measure(loaded: Loaded, asked: Options, targets: Targets, tell: Progress) -> dict[int, Measured]:
+    """What can be run here at each batch that was asked for, by batch."""
+    if not asked.run or not (targets.local_cpu or targets.local_gpu):
+        return {}
+    found = {}
+    for batch in asked.batches or (loaded.batch,):
+        if batch != loaded.batch and not (batch and loaded.supports(batch)):
+            continue
+        found[batch or 0] = measure_batch(
+            loaded,
+            loaded.graph(batch),
+            batch,
+            asked,
+            cpu=targets.local_cpu,
+            cuda=targets.local_gpu,
+            progress=tell,
+        )
+    return found
+
+
+def _alternative(
+    forecaster: Forecaster, scenes: Mapping[int, Scene], scene: Scene, gpu: Device, batch: int | None
+) -> Alternative:
+    """The same decision for a further GPU."""
+    question = forecaster.question(scene, gpu, batch, None)
+    decision = decide(question, sweep_of(scenes, forecaster, gpu, {}))
+    return Alternative(
+        device=assemble.device_info(gpu), plans=decision.plans, verdict=decision.verdict, costs=decision.costs
+    )

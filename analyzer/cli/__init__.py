@@ -1,0 +1,144 @@
+"""The command line: parses, calls, prints; no arithmetic. Each command lives in a module of its own, imported when used."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from analyzer import __version__
+from analyzer.errors import AnalyzerError
+
+EXIT_FINE, EXIT_FAILED, EXIT_UNUSABLE, EXIT_FAULT, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
+
+# In the order of the help; the text stands here so that help imports no command but the default one.
+COMMANDS = {
+    "run": "Profile, decide, report: the default command.",
+    "check": "CI gate: findings, exit status, machine-readable formats.",
+    "compare": "Two or more reports side by side.",
+    "render": "Any format from a saved report; measures nothing.",
+    "devices": "The hardware catalogue, each figure with its source.",
+    "calibrate": "Measure this machine's ceilings and keep them.",
+    "ops": "The cost rules: formula, basis, what is covered.",
+    "rules": "The CI rules: what, why, how to fix.",
+}
+DEFAULT = "run"
+
+
+class CommandLine(click.Group):
+    """A group whose commands are imported when used; what names no command is a MODEL for ``run``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All commands in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Imports a command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"analyzer.cli.{cmd_name}").command
+        return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Puts ``run`` in front of arguments that name no command."""
+        if args and args[0] not in COMMANDS and args[0] not in ("--help", "-h", "--version"):
+            args = [DEFAULT, *args]
+        return super().parse_args(ctx, args)
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Shows the default command's usage."""
+        formatter.write_usage(ctx.command_path, "MODEL [OPTIONS]\nCOMMAND [ARGS]...")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Shows the commands, then the default command's options."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+        run = self.get_command(ctx, DEFAULT)
+        assert run is not None
+        with formatter.section("Options of the default command"):
+            rows = (parameter.get_help_record(ctx) for parameter in run.get_params(ctx))
+            formatter.write_dl([row for row in rows if row is not None])
+
+
+@click.group(
+    cls=CommandLine, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+@click.version_option(__version__, prog_name="analyze")
+def command_line() -> None:
+    """Says whether a PyTorch model belongs on a CPU or a GPU, for which operators, from which batch size, and why.
+
+    MODEL is model.py, model.py:Name, package.module:Name, model.onnx or model.pt2.
+
+    \b
+      analyze model.py --batch 64              measure here, predict an L4, write reports/model.html
+      analyze model.py --gpu a100 --no-run     execute nothing: counts and predictions
+      analyze check model.py                   for CI: what would run on the CPU of a GPU server
+    """
+
+
+def run_command_line(arguments: Sequence[str]) -> int:
+    """Runs a command and gives the exit status: 0 fine, 1 a check failed, 2 unusable input, 3 a fault of ours."""
+    try:
+        status = command_line.main(args=list(arguments), prog_name="analyze", standalone_mode=False)
+    except AnalyzerError as error:
+        complain(error.message, error.hint)
+        return EXIT_UNUSABLE
+    except click.UsageError as error:
+        complain(error.format_message(), _usage_hint(error))
+        return EXIT_UNUSABLE
+    except click.ClickException as error:
+        complain(error.format_message(), None)
+        return EXIT_UNUSABLE
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted; nothing was written", err=True)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output went away, which is no fault
+        return EXIT_FINE
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+        complain(
+            "this is a fault of analyze itself",
+            "Please report it with the lines above and the model if you can.",
+        )
+        return EXIT_FAULT
+    return status if isinstance(status, int) else EXIT_FINE
+
+
+def complain(message: str, hint: str | None) -> None:
+    """One clear message and its hint on standard error."""
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
+    if hint:
+        click.echo(f"{click.style('hint:', fg='cyan')} {hint}", err=True)
+
+
+def _usage_hint(error: click.UsageError) -> str:
+    path = error.ctx.command_path if error.ctx else "analyze"
+    return f"`{path} --help` lists what there is."
+
+
+def settings_defaults(ctx: click.Context, start: Any, *, check: bool = False) -> None:
+    """Takes options from ``[tool.analyzer]`` of the nearest pyproject.toml where the command line is silent."""
+    from analyzer.settings import read_settings
+
+    defaults = read_settings(start).default_map(check=check)
+    for parameter in ctx.command.params:
+        name = parameter.name
+        if name in defaults and ctx.get_parameter_source(name) in (
+            click.core.ParameterSource.DEFAULT,
+            click.core.ParameterSource.DEFAULT_MAP,
+        ):
+            ctx.params[name] = parameter.type_cast_value(ctx, _as_written(defaults[name], parameter))
+
+
+def _as_written(value: Any, parameter: click.Parameter) -> Any:
+    if parameter.multiple and not isinstance(value, (list, tuple)):
+        return [value]
+    if not parameter.multiple and isinstance(value, (list, tuple)):
+        return ",".join(str(item) for item in value)
+    return value

@@ -1,0 +1,74 @@
+"""Progress on standard error: what is happening, for how long, and how much of it is done where that is known."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+# What is usual on two cores, for stages that cannot tell how far they are.
+_USUAL = {
+    "importing torch": "about 2 s",
+    "building the model": "seconds",
+    "exporting to ONNX": "2 to 10 s, longer for very deep models",
+    "exporting to ONNX with TorchScript": "seconds",
+    "making weights and inputs": "seconds, longer for large models",
+    "comparing with PyTorch": "a few runs' time",
+}
+
+
+class Silent:
+    """Says nothing: with ``--quiet``, and where standard error is no terminal."""
+
+    def __call__(self, stage: str, share: float | None = None) -> None:
+        """Takes a stage and does nothing."""
+
+
+class Shown:
+    """A spinner with the stage and its time, a bar where the share done is known."""
+
+    def __init__(self, display: Any) -> None:
+        self._display = display
+        self._task: Any = None
+        self._stage = ""
+
+    def __call__(self, stage: str, share: float | None = None) -> None:
+        """Shows a stage; ``share`` is how much of it is done, None where that cannot be told."""
+        if stage != self._stage:
+            if self._task is not None:
+                self._display.remove_task(self._task)
+            usual = _USUAL.get(stage, "")
+            text = f"{stage} [dim]({usual})[/dim]" if usual else stage
+            self._task = self._display.add_task(text, total=None if share is None else 1.0)
+            self._stage = stage
+        if share is not None:
+            self._display.update(self._task, total=1.0, completed=share)
+
+
+@contextmanager
+def progress(*, quiet: bool) -> Iterator[Any]:
+    """A progress callback for the length of the block."""
+    if quiet or not sys.stderr.isatty():
+        yield Silent()
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as display:
+        yield Shown(display)

@@ -1,0 +1,95 @@
+"""A model object of the Python interface -> Loaded; nothing is cached, since nothing says what it depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+from analyzer.errors import ModelError, UsageError
+from analyzer.loading.inputs import InputSpec, resolve_inputs
+from analyzer.loading.load import DEFAULT_OPSET, Loaded, Progress, check_opset, export_any_batch
+
+
+def load_live(
+    model: Any,
+    *,
+    inputs: Any,
+    batch: int | None,
+    specs: Sequence[InputSpec],
+    opset: int | None,
+    progress: Progress,
+) -> Loaded:
+    """Loads an ``nn.Module``, an ``onnx.ModelProto`` or an ``onnx_ir.Model``.
+
+    Raises:
+        ModelError: It is none of these.
+        UsageError: ``inputs`` does not go with an ONNX model.
+        AnalyzerError: As ``load``.
+    """
+    kind = type(model)
+    home = kind.__module__.partition(".")[0]
+    if home in ("onnx", "onnx_ir"):
+        if inputs is not None:
+            raise UsageError("inputs= goes with a module; an ONNX model declares its own.")
+        return _from_onnx(model, batch, specs, opset)
+    if any(base.__module__.startswith("torch.nn") and base.__name__ == "Module" for base in kind.__mro__):
+        return _from_module(model, inputs, batch, specs, opset or DEFAULT_OPSET, progress)
+    raise ModelError(
+        f"A {kind.__name__} is no model that can be analysed.",
+        hint="Give a path, an nn.Module with inputs=, an onnx.ModelProto or an onnx_ir.Model.",
+    )
+
+
+def _from_onnx(model: Any, batch: int | None, specs: Sequence[InputSpec], opset: int | None) -> Loaded:
+    import onnx
+
+    from analyzer.loading.onnx_file import check_versions
+    from analyzer.loading.onnx_model import from_proto
+
+    if not isinstance(model, onnx.ModelProto):
+        import onnx_ir
+
+        model = onnx_ir.to_proto(model)
+    check_versions(model, "the model")
+    name = model.graph.name or "model"
+    # The copy is named and bound; the caller's model stays as it is.
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    loaded = from_proto(copy, name=name, source="onnx.ModelProto", batch=batch, specs=specs, opset=opset)
+    return replace(loaded, live=model)
+
+
+def _from_module(
+    model: Any, inputs: Any, batch: int | None, specs: Sequence[InputSpec], opset: int, progress: Progress
+) -> Loaded:
+    from analyzer.loading.python_file import UserModel
+
+    check_opset(opset)
+    module = ModuleType("live")
+    if inputs is not None:
+        module.example_inputs = inputs  # type: ignore[attr-defined]  # what a user's file would define
+    training = model.training
+    user = UserModel(model=model.eval(), name=type(model).__name__, module=module, meta=False)
+    try:
+        chosen = resolve_inputs(user, specs, batch, meta=False)
+        progress("exporting to ONNX")
+        exported = export_any_batch(user, specs, chosen, opset)
+    finally:
+        model.train(training)
+    return Loaded(
+        reference=None,
+        name=type(model).__name__,
+        source=f"{type(model).__module__}.{type(model).__qualname__}",
+        proto=exported.proto,
+        symbol="" if exported.static_batch is not None else "batch",
+        batch=chosen.batch,
+        static_batch=exported.static_batch,
+        batch_range=exported.batch_range,
+        inputs_origin=chosen.origin,
+        exporter=exported.exporter,
+        notes=exported.notes,
+        specs=tuple(specs),
+        live=user,
+    )

@@ -1,0 +1,237 @@
+"""A loaded model -> files that ONNX Runtime can run: the graph bound to one batch, real weights, real inputs.
+
+Weights are made here and only here. Random ones are the same in every run (the seed is fixed).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analyzer.errors import InputError, MeasurementError
+from analyzer.loading.inputs import flatten, resolve_inputs
+from analyzer.loading.load import Loaded
+from analyzer.loading.onnx_model import bound_proto, convert, fed_inputs, name_nodes
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+    Array = np.ndarray[Any, Any]
+
+_WEIGHTS_FILE = "weights.bin"
+_ALIGNMENT = 4096  # a page, so that the file can be mapped
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runnable:
+    """What a session needs.
+
+    Attributes:
+        model_path: The .onnx file; weights lie beside it.
+        feeds: Inputs by name; types that NumPy lacks as raw bits.
+        feed_types: ONNX type by name of those inputs.
+        eager: Runs the user's own model on the same inputs with PyTorch; None where there is none.
+    """
+
+    model_path: Path
+    feeds: Mapping[str, Array]
+    feed_types: Mapping[str, str] = field(default_factory=dict)
+    eager: Callable[[], list[Array]] | None = None
+
+
+def materialise(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
+    """Writes the model with its weights into ``folder``.
+
+    Args:
+        loaded: The weight-free model.
+        batch: The batch to bind.
+        folder: An empty folder that outlives the run.
+
+    Raises:
+        InputError: The example inputs do not fit the graph.
+        MeasurementError: A constant of the graph cannot be told from the model.
+    """
+    if loaded.exporter == "onnx":
+        return _from_file(loaded, batch, folder)
+    if loaded.exporter == "pt2":
+        return _from_program(loaded, batch, folder)
+    return _from_python(loaded, batch, folder)
+
+
+def _from_python(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
+    from contextlib import redirect_stdout
+
+    from analyzer.loading.python_file import load_user_model
+
+    if loaded.live is not None:
+        user = loaded.live
+    else:
+        assert loaded.reference is not None
+        user = load_user_model(loaded.reference, meta=False)
+    import sys
+
+    with redirect_stdout(sys.stderr):
+        inputs = resolve_inputs(user, loaded.specs, batch, meta=False)
+    tensors = [leaf for leaf in flatten(inputs.arguments, inputs.keywords) if hasattr(leaf, "detach")]
+    state = dict(user.model.named_parameters(remove_duplicate=False))
+    state |= dict(user.model.named_buffers(remove_duplicate=False))
+    model_path = _written(loaded, batch, state, folder)
+    names = [value.name for value in fed_inputs(loaded.proto)]
+    feeds, types = _feeds(names, tensors)
+
+    def eager() -> list[Array]:
+        import torch
+
+        with torch.no_grad(), redirect_stdout(sys.stderr):
+            outputs = user.model(*inputs.arguments, **inputs.keywords)
+        return [_array(leaf)[0] for leaf in flatten(outputs, {}) if hasattr(leaf, "detach")]
+
+    return Runnable(model_path=model_path, feeds=feeds, feed_types=types, eager=eager)
+
+
+def _from_program(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
+    from analyzer.loading.pt2 import read_program
+
+    assert loaded.reference is not None
+    program = read_program(loaded.reference)
+    state = {**program.state_dict, **program.constants}
+    model_path = _written(loaded, batch, state, folder)
+    return Runnable(model_path=model_path, feeds=random_feeds(loaded.graph(batch)))
+
+
+def _from_file(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
+    import onnx
+
+    if loaded.reference is None or loaded.reference.path is None:
+        proto = loaded.live
+    else:
+        proto = onnx.load(str(loaded.reference.path), load_external_data=False)
+    opset = next((item.version for item in loaded.proto.opset_import if item.domain in ("", "ai.onnx")), None)
+    own = next((item.version for item in proto.opset_import if item.domain in ("", "ai.onnx")), None)
+    if opset is not None and own is not None and own != opset:
+        proto = convert(proto, opset)
+    name_nodes(proto)
+    bound = bound_proto(proto, loaded.bound_to(batch))
+    if loaded.reference is not None and loaded.reference.path is not None:
+        _bring_external_data(bound, loaded.reference.path.parent, folder)
+    path = folder / "model.onnx"
+    path.write_bytes(bound.SerializeToString())
+    return Runnable(model_path=path, feeds=random_feeds(loaded.graph(batch)))
+
+
+def _bring_external_data(proto: onnx.ModelProto, home: Path, folder: Path) -> None:
+    """Puts the files that hold weights beside the copy; ONNX Runtime refuses to read outside its folder."""
+    places = {
+        entry.value
+        for item in proto.graph.initializer
+        for entry in item.external_data
+        if entry.key == "location"
+    }
+    for place in places:
+        target = folder / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(home / place, target)
+        except OSError:
+            try:
+                shutil.copyfile(home / place, target)
+            except OSError as error:
+                raise MeasurementError(
+                    f"The weights file {home / place} cannot be read: {error.strerror}."
+                ) from error
+
+
+def _written(loaded: Loaded, batch: int | None, state: Mapping[str, Any], folder: Path) -> Path:
+    proto = bound_proto(loaded.proto, loaded.bound_to(batch))
+    without_data = [item for item in proto.graph.initializer if item.data_location == item.EXTERNAL]
+    missing = [item.name for item in without_data if item.name not in state]
+    if missing:
+        raise MeasurementError(
+            f"The values of {missing[0]} are not among the model's parameters and buffers.",
+            hint="A tensor made while the model is traced should be a buffer (register_buffer).",
+        )
+    with open(folder / _WEIGHTS_FILE, "wb") as file:
+        for item in without_data:
+            _append(item, state[item.name], file)
+    path = folder / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def _append(item: onnx.TensorProto, tensor: Any, file: Any) -> None:
+    array, _ = _array(tensor)
+    offset = -file.tell() % _ALIGNMENT + file.tell()
+    file.seek(offset)
+    data = array.tobytes()
+    file.write(data)
+    del item.external_data[:]
+    for key, value in (("location", _WEIGHTS_FILE), ("offset", offset), ("length", len(data))):
+        item.external_data.add(key=key, value=str(value))
+
+
+def _array(tensor: Any) -> tuple[Array, str]:
+    """A torch tensor as a NumPy array, and its ONNX type's name where NumPy lacks it (then raw bits)."""
+    import torch
+
+    tensor = tensor.detach().cpu().contiguous()
+    if tensor.dtype is torch.bfloat16:
+        return tensor.view(torch.uint16).numpy(), "bfloat16"
+    return tensor.numpy(), ""
+
+
+def _feeds(names: Iterable[str], tensors: list[Any]) -> tuple[dict[str, Array], dict[str, str]]:
+    listed = list(names)
+    if len(listed) != len(tensors):
+        raise InputError(
+            f"The exported graph takes {len(listed)} inputs ({', '.join(listed)}), the example inputs are {len(tensors)}."
+        )
+    feeds, types = {}, {}
+    for name, tensor in zip(listed, tensors, strict=True):
+        feeds[name], kind = _array(tensor)
+        if kind:
+            types[name] = kind
+    return feeds, types
+
+
+def random_feeds(graph: Any) -> dict[str, Array]:
+    """Random inputs for a graph: standard normal floats, true booleans, integers valid in every table they index.
+
+    Raises:
+        InputError: An input is no tensor of numbers, or has an open shape.
+    """
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    feeds: dict[str, Array] = {}
+    for tensor in graph.inputs:
+        if tensor.elements is None or tensor.dtype.bits is None:
+            raise InputError(f"No values can be made for the input {tensor.name} ({tensor.dtype.name}).")
+        if tensor.dtype.is_float:
+            width = {64: np.float64, 32: np.float32, 16: np.float16}.get(tensor.dtype.bits)
+            if width is None or tensor.dtype.name == "bfloat16":
+                raise InputError(f"No values can be made for the input {tensor.name} ({tensor.dtype.name}).")
+            feeds[tensor.name] = generator.standard_normal(tensor.shape).astype(width)
+        elif tensor.dtype.name == "bool":
+            feeds[tensor.name] = np.ones(tensor.shape, dtype=bool)
+        else:
+            limit = min(rows_indexed(graph, tensor.name), 127)
+            feeds[tensor.name] = generator.integers(0, max(limit, 1), tensor.shape).astype(tensor.dtype.name)
+    return feeds
+
+
+def rows_indexed(graph: Any, name: str) -> int:
+    """The rows of the smallest table that a tensor indexes through Gather, 2 where it indexes none."""
+    rows = []
+    for index in graph.consumers.get(name, ()):
+        node = graph.nodes[index]
+        table = node.input(0)
+        if node.op_type == "Gather" and node.input(1) and node.input(1).name == name and table and table.shape:
+            rows.append(table.shape[node.attributes.get("axis", 0)] or 2)
+        elif node.op_type in ("Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze") and node.output(0):
+            rows.append(rows_indexed(graph, node.output(0).name))
+    return min(rows, default=2)

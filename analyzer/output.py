@@ -1,0 +1,106 @@
+"""Where reports go: names, folders, and writing whole files or none."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from analyzer.errors import OutputError
+
+STANDARD_OUTPUT = "-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One report to write: its format and its file; ``path`` None is standard output."""
+
+    format: str
+    path: Path | None
+
+
+def targets(
+    formats: Sequence[tuple[str, str]], output: str | None, stem: str, default: Path
+) -> tuple[Target, ...]:
+    """Which report goes where.
+
+    One format: OUTPUT is the file, ``-`` is standard output. Several, a trailing slash or an existing
+    folder: OUTPUT is a folder that receives ``<stem><extension>``.
+
+    Args:
+        formats: Name and extension of each.
+        output: What the user gave.
+        stem: The report's name.
+        default: The folder where nothing was given.
+
+    Raises:
+        OutputError: Several formats for standard output.
+    """
+    if output == STANDARD_OUTPUT:
+        if len(formats) > 1:
+            raise OutputError(
+                "Several formats cannot share standard output.", hint="Give one --format with --output -."
+            )
+        return (Target(format=formats[0][0], path=None),)
+    folder = Path(output) if output else default
+    single = output and len(formats) == 1 and not output.endswith(("/", os.sep)) and not folder.is_dir()
+    if single:
+        return (Target(format=formats[0][0], path=folder),)
+    return tuple(Target(format=name, path=folder / f"{stem}{extension}") for name, extension in formats)
+
+
+def check_writable(paths: Sequence[Path]) -> None:
+    """Fails early where a report could not be written, before anything is measured.
+
+    Raises:
+        OutputError: A folder cannot be made or written.
+    """
+    for path in paths:
+        folder = path.parent
+        if path.is_dir():
+            raise OutputError(
+                f"{path} is a folder.", hint="End it with a slash to have the report put into it."
+            )
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        if not folder.is_dir():
+            raise OutputError(f"{path} cannot be written: {folder} is not a folder.")
+        if not os.access(folder, os.W_OK):
+            raise OutputError(
+                f"{path} cannot be written: no permission in {folder}.", hint="Choose another --output."
+            )
+
+
+def write_all(contents: Mapping[Path, str]) -> None:
+    """Writes files whole: each to a temporary name beside its place, all moved at the end.
+
+    Raises:
+        OutputError: One of them cannot be written; none is moved then.
+    """
+    temporaries: dict[Path, str] = {}
+    try:
+        for path, text in contents.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            temporaries[path] = temporary
+            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+            os.chmod(temporary, 0o666 & ~_umask())
+        for path in contents:
+            os.replace(temporaries.pop(path), path)
+    except OSError as error:
+        raise OutputError(
+            f"{error.filename or 'The report'} cannot be written: {error.strerror or error}.",
+            hint="Choose another --output.",
+        ) from error
+    finally:
+        for temporary in temporaries.values():
+            Path(temporary).unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,54 @@
+"""The machine and the circumstances of an analysis: the only part of a record that may change from run to run."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import Any
+
+from analyzer import __version__
+from analyzer.analysis import Environment
+from analyzer.pipeline.measuring import Measured
+
+_PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir", "onnxruntime-gpu", "onnxruntime", "numpy")
+
+
+def describe(
+    *,
+    measured: Measured | None,
+    timings_s: Mapping[str, float],
+    cached: bool,
+    cpu_name: str,
+    now: datetime | None = None,
+) -> Environment:
+    """What the report's method section says about this run."""
+    facts: Mapping[str, Any] = (measured.facts if measured else {}) or {}
+    cpu = facts.get("cpu", {})
+    return Environment(
+        versions=versions(),
+        platform=f"{platform.system()} {platform.machine()}",
+        cpu=cpu_name,
+        threads=cpu.get("threads"),
+        load_before=cpu.get("load_before"),
+        load_after=cpu.get("load_after"),
+        warmup_runs=cpu.get("warmup_runs"),
+        runs=cpu.get("runs"),
+        date=(now or datetime.now(UTC)).isoformat(timespec="seconds"),
+        export_cached=cached,
+        timings_s={name: round(value, 4) for name, value in timings_s.items()},
+        measurement=facts,
+        messages=measured.messages if measured else (),
+    )
+
+
+def versions() -> dict[str, str]:
+    """Versions of what takes part, by package; absent ones are left out."""
+    found = {"analyzer": __version__, "python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,254 @@
+"""A graph at one batch with everything predicted for it: what the decision is asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from analyzer import prediction
+from analyzer.costs import CostTable, count, peak_memory_bytes
+from analyzer.decision import Question, WhatIf, parse_pin
+from analyzer.devices import catalogue
+from analyzer.devices.device import Device
+from analyzer.devices.instance import Instance
+from analyzer.graph import Graph
+from analyzer.pipeline.measuring import Measured
+from analyzer.pipeline.options import Options
+from analyzer.pipeline.targets import cpu_precision, decision_precision
+from analyzer.prediction.estimate import Estimate, total
+from analyzer.runtime.execution import Group, Placement
+from analyzer.runtime.fusion import predicted_groups
+from analyzer.runtime.placement import place
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scene:
+    """One graph, counted, placed and grouped; no device yet.
+
+    Attributes:
+        graph: The model at one batch.
+        table: Its costs.
+        placement: ONNX Runtime's placement in a [CUDA, CPU] session.
+        cpu_groups, cuda_groups: What the two sessions execute.
+    """
+
+    graph: Graph
+    table: CostTable
+    placement: Placement
+    cpu_groups: tuple[Group, ...]
+    cuda_groups: tuple[Group, ...]
+
+    @cached_property
+    def cpu_work(self) -> prediction.Workload:
+        """The CPU session's groups as numbers."""
+        return prediction.workload(self.graph, self.table, self.cpu_groups)
+
+    @cached_property
+    def cuda_work(self) -> prediction.Workload:
+        """The CUDA session's groups as numbers."""
+        return prediction.workload(self.graph, self.table, self.cuda_groups)
+
+    @cached_property
+    def peak_memory(self) -> int | None:
+        """Bytes of activations alive at once."""
+        return peak_memory_bytes(self.graph)
+
+
+def set_scene(graph: Graph) -> Scene:
+    """Counts, places and groups a graph."""
+    placement = place(graph)
+    return Scene(
+        graph=graph,
+        table=count(graph),
+        placement=placement,
+        cpu_groups=predicted_groups(graph, "cpu", None),
+        cuda_groups=predicted_groups(graph, "cuda", placement),
+    )
+
+
+def at_batch(scene: Scene, graph: Graph) -> Scene:
+    """The same model at another batch: placement and groups carry over, since the operators are the same."""
+    same = len(graph.nodes) == len(scene.graph.nodes) and all(
+        left.op_type == right.op_type for left, right in zip(graph.nodes, scene.graph.nodes, strict=True)
+    )
+    if not same:
+        return set_scene(graph)
+    sizes = {tensor.name: tensor.nbytes for node in graph.nodes for tensor in node.present_outputs}
+    sizes |= {tensor.name: tensor.nbytes for tensor in graph.inputs}
+    copies = tuple(replace(copy, nbytes=sizes.get(copy.tensor, copy.nbytes)) for copy in scene.placement.copies)
+    return replace(scene, graph=graph, table=count(graph), placement=replace(scene.placement, copies=copies))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides:
+    """Times of all groups on both sides."""
+
+    cpu: tuple[Estimate | None, ...]
+    cuda: tuple[Estimate | None, ...]
+
+
+class Forecaster:
+    """Asks the decision's questions about one model on chosen devices.
+
+    Args:
+        options: The user's options.
+        cpu: The CPU of the decision.
+        correction: Measured over predicted latency of the CPU, by which other batches are scaled; 1 where
+            nothing was measured.
+    """
+
+    def __init__(self, options: Options, cpu: Device, correction: float = 1.0) -> None:
+        self.options = options
+        self.cpu = cpu
+        self.correction = correction
+        self.instances: tuple[Instance, ...] = catalogue.instances(options.prices)
+        self.pins = tuple(parse_pin(text) for text in options.pins)
+
+    def question(
+        self, scene: Scene, gpu: Device | None, batch: int | None, measured: Measured | None
+    ) -> Question:
+        """Everything known about one scene on one GPU.
+
+        Args:
+            scene: The model at ``batch``.
+            gpu: None to look at the CPU alone.
+            batch: Inferences per run.
+            measured: What was measured at this batch, None for predictions alone.
+        """
+        precision = decision_precision(self.options, scene.graph, gpu)
+        if measured is not None and measured.cpu_groups:
+            scene = replace(scene, cpu_groups=measured.cpu_groups)
+        if measured is not None and measured.cuda_groups and gpu is not None:
+            scene = replace(scene, cuda_groups=measured.cuda_groups)
+        sides = self._sides(scene, gpu, precision, measured)
+        return self._asked(scene, gpu, batch, precision, sides, measured)
+
+    def _asked(
+        self,
+        scene: Scene,
+        gpu: Device | None,
+        batch: int | None,
+        precision: str,
+        sides: Sides,
+        measured: Measured | None,
+    ) -> Question:
+        options = self.options
+        on_cpu = cpu_precision(precision, scene.graph)
+        return Question(
+            graph=scene.graph,
+            table=scene.table,
+            cpu=self.cpu,
+            cpu_groups=scene.cpu_groups,
+            cpu_times=sides.cpu,
+            gpu=gpu,
+            cuda_groups=scene.cuda_groups if gpu else (),
+            cuda_times=sides.cuda,
+            placement=scene.placement if gpu else None,
+            batch=batch,
+            precision=precision,
+            objective=options.objective,
+            slo_s=options.slo_s,
+            pins=self.pins,
+            instances=self.instances,
+            utilisation=options.utilisation,
+            cpu_latency=measured.cpu_latency if measured else None,
+            cuda_latency=measured.cuda_latency if measured else None,
+            cpu_shares=self._shares(scene, scene.cpu_groups, sides.cpu, self.cpu, on_cpu),
+            gpu_shares=self._shares(scene, scene.cuda_groups, sides.cuda, gpu, precision) if gpu else (),
+            peak_memory_bytes=scene.peak_memory,
+            cpu_on=self._cpu_on(scene, on_cpu),
+        )
+
+    def _sides(self, scene: Scene, gpu: Device | None, precision: str, measured: Measured | None) -> Sides:
+        on_cpu = cpu_precision(precision, scene.graph)
+        cpu = prediction.predict(scene.cpu_work, self.cpu, precision=on_cpu, threads=self.options.threads)
+        cpu = tuple(estimate.scaled(self.correction) for estimate in cpu)
+        if measured is not None and measured.cpu_times:
+            cpu = tuple(
+                found if found is None else replace(found, bound=predicted.bound)
+                for found, predicted in zip(measured.cpu_times, cpu, strict=True)
+            )
+        cuda = self._cuda(scene, gpu, precision, on_cpu) if gpu else ()
+        if gpu is not None and measured is not None and measured.cuda_times:
+            cuda = tuple(
+                found if found is None else replace(found, bound=predicted.bound if predicted else None)
+                for found, predicted in zip(measured.cuda_times, cuda, strict=True)
+            )
+        return Sides(cpu=cpu, cuda=cuda)
+
+    def _cuda(self, scene: Scene, gpu: Device, precision: str, on_cpu: str) -> tuple[Estimate | None, ...]:
+        """Times in a CUDA session: groups that fall back take the CPU's time."""
+        there = prediction.predict(scene.cuda_work, gpu, precision=precision)
+        if all(group.provider == "cuda" for group in scene.cuda_groups):
+            return there
+        here = prediction.predict(scene.cuda_work, self.cpu, precision=on_cpu, threads=self.options.threads)
+        return tuple(
+            on_gpu if group.provider == "cuda" else fallen.scaled(self.correction)
+            for group, on_gpu, fallen in zip(scene.cuda_groups, there, here, strict=True)
+        )
+
+    def _shares(
+        self,
+        scene: Scene,
+        groups: tuple[Group, ...],
+        times: tuple[Estimate | None, ...],
+        device: Device,
+        precision: str,
+    ) -> tuple[Estimate | None, ...]:
+        return prediction.operator_shares(scene.graph, scene.table, groups, times, device, precision)
+
+    def _cpu_on(self, scene: Scene, precision: str) -> Callable[[Instance], Estimate | None]:
+        def latency(instance: Instance) -> Estimate | None:
+            cpu = catalogue.instance_cpu(instance)
+            if cpu is None:
+                return None
+            return total(prediction.predict(scene.cpu_work, cpu, precision=precision))
+
+        return latency
+
+    def what_if(self, scene: Scene, gpu: Device, batch: int | None) -> tuple[WhatIf, ...]:
+        """The same question in half precision and at the opset that brings operators back to the GPU."""
+        found = []
+        own = decision_precision(self.options, scene.graph, gpu)
+        if self.options.precision is None and own in ("fp32", "tf32") and "fp16" in gpu.peak_flops_per_s:
+            half = Forecaster(replace(self.options, precision="fp16"), self.cpu, self.correction)
+            found.append(WhatIf(change="in fp16", question=half.question(scene, gpu, batch, None)))
+        opset = opset_with_kernels(scene)
+        if opset is not None:
+            older = set_scene(with_opset(scene.graph, opset))
+            found.append(
+                WhatIf(change=f"exported at opset {opset}", question=self.question(older, gpu, batch, None))
+            )
+        return tuple(found)
+
+
+def opset_with_kernels(scene: Scene) -> int | None:
+    """The opset at which fewer operators fall to the CPU for want of a kernel; None where none does."""
+    from analyzer.runtime.placement import best_opset
+
+    fallen = [
+        node
+        for node, there in zip(scene.graph.nodes, scene.placement.nodes, strict=True)
+        if there.why == "no-kernel-for-opset"
+    ]
+    candidates = [opset for opset in map(best_opset, fallen) if opset is not None]
+    return min(candidates, default=None)
+
+
+def with_opset(graph: Graph, opset: int) -> Graph:
+    """The same operators read at another opset of the default domain, to place them again."""
+    nodes = tuple(replace(node, version=opset) if node.domain == "ai.onnx" else node for node in graph.nodes)
+    return replace(graph, nodes=nodes, opsets={**graph.opsets, "ai.onnx": opset})
+
+
+def batch_questions(
+    forecaster: Forecaster,
+    scenes: Mapping[int, Scene],
+    gpu: Device | None,
+    measured: Mapping[int, Measured],
+) -> dict[int, Question]:
+    """The question at each batch."""
+    return {
+        batch: forecaster.question(scene, gpu, batch, measured.get(batch)) for batch, scene in scenes.items()
+    }

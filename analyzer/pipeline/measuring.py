@@ -1,0 +1,254 @@
+"""Running the model where that is possible, and joining what was measured to the graph's operators."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from analyzer.costs import peak_memory_bytes
+from analyzer.errors import AnalyzerError, MemoryForeseenError
+from analyzer.graph import Graph
+from analyzer.loading.load import Loaded
+from analyzer.loading.weights import Runnable, materialise
+from analyzer.pipeline.options import Options
+from analyzer.prediction.estimate import Estimate
+from analyzer.runtime.agreement import agreement
+from analyzer.runtime.execution import Group, Session
+from analyzer.runtime.fusion import groups_from_optimized
+from analyzer.runtime.measure import measure
+from analyzer.runtime.measurement import Measurement, MeasureRequest
+from analyzer.runtime.tensors import load_tensors, save_tensors
+from analyzer.units import byte_count
+
+# Weights live three times for a while: in PyTorch, in the file's cache and in ONNX Runtime's session.
+_WEIGHT_COPIES = 3
+# ONNX Runtime's arena grows in powers of two and keeps packed copies.
+_ARENA_SLACK = 1.5
+# A plain PyTorch call for comparison is made where ONNX Runtime needs less than this.
+_COMPARE_BELOW_S = 10.0
+
+Progress = Callable[[str, float | None], None]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Measured:
+    """What was measured at one batch; empty parts were not.
+
+    Attributes:
+        cpu_latency, cuda_latency: One call, host to host.
+        cpu_groups, cpu_times: What the CPU session executed, and its times.
+        cuda_groups, cuda_times: The same for the CUDA session.
+        facts: For ``environment.measurement``.
+        messages: What went wrong, in plain sentences.
+        warmup_runs, runs, threads, load_before, load_after: Of the CPU's measurement.
+    """
+
+    cpu_latency: Estimate | None = None
+    cpu_groups: tuple[Group, ...] = ()
+    cpu_times: tuple[Estimate | None, ...] = ()
+    cuda_latency: Estimate | None = None
+    cuda_groups: tuple[Group, ...] = ()
+    cuda_times: tuple[Estimate | None, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    messages: tuple[str, ...] = ()
+
+
+def measure_batch(
+    loaded: Loaded,
+    graph: Graph,
+    batch: int | None,
+    options: Options,
+    *,
+    cpu: bool,
+    cuda: bool,
+    progress: Progress,
+) -> Measured:
+    """Runs the model at one batch; what fails becomes a message, and the rest goes on.
+
+    Raises:
+        MemoryForeseenError: The run would not fit into memory.
+    """
+    foresee_memory(graph)
+    with tempfile.TemporaryDirectory(prefix="analyzer-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        progress("making weights and inputs", None)
+        try:
+            runnable = materialise(loaded, batch, folder)
+        except MemoryForeseenError:
+            raise
+        except AnalyzerError as error:
+            return Measured(messages=(f"The model was not run: {said(error)}",))
+        save_tensors(folder / "feeds.npz", runnable.feeds, types=runnable.feed_types)
+        measured = Measured()
+        if cpu:
+            measured = _one_side(measured, graph, options, folder, "cpu", progress)
+        if cuda:
+            measured = _one_side(measured, graph, options, folder, "cuda", progress)
+        return _compared(measured, runnable, folder, progress)
+
+
+def said(error: AnalyzerError) -> str:
+    """An error's message and hint as one text."""
+    return f"{error.message} {error.hint or ''}".strip()
+
+
+def foresee_memory(graph: Graph) -> None:
+    """Refuses a run that would not fit, before any weight is made.
+
+    Raises:
+        MemoryForeseenError: With the estimate.
+    """
+    import psutil
+
+    activations = peak_memory_bytes(graph) or 0
+    needed = int(graph.parameter_bytes * _WEIGHT_COPIES + activations * _ARENA_SLACK)
+    available = psutil.virtual_memory().available
+    if needed > available:
+        raise MemoryForeseenError(
+            f"Running the model would need about {byte_count(needed)} of memory "
+            f"({byte_count(graph.parameter_bytes)} of weights three times over, {byte_count(activations)} of "
+            f"activations); {byte_count(available)} are free.",
+            hint="Use --no-run to count and predict without weights, or a smaller --batch.",
+        )
+
+
+def _one_side(
+    measured: Measured, graph: Graph, options: Options, folder: Path, session: Session, progress: Progress
+) -> Measured:
+    request = MeasureRequest(
+        model_path=folder / "model.onnx",
+        provider=session,
+        feeds=folder / "feeds.npz",
+        outputs=folder / f"outputs-{session}.npz",
+        time_budget_s=options.time_budget_s,
+        runs=options.runs,
+        threads=options.threads,
+        timeout_s=max(300.0, 20 * options.time_budget_s),
+        tf32=options.precision != "fp32",
+    )
+    where = "the CPU" if session == "cpu" else "CUDA"
+
+    def tell(stage: str, share: float) -> None:
+        progress(f"running on {where}: {stage}", share)
+
+    progress(f"running on {where}", 0.0)
+    try:
+        found = measure(request, progress=tell)
+    except MemoryForeseenError:
+        raise
+    except AnalyzerError as error:
+        message = f"Not measured on {where}, predicted instead: {said(error)}"
+        return replace(measured, messages=(*measured.messages, message))
+    return _joined(measured, graph, found, session)
+
+
+def _joined(measured: Measured, graph: Graph, found: Measurement, session: Session) -> Measured:
+    groups: tuple[Group, ...] = ()
+    times: tuple[Estimate | None, ...] = ()
+    if found.nodes and found.optimized is not None:
+        groups = groups_from_optimized(graph, found.optimized, session)
+        times = group_times(groups, found)
+    latency = Estimate(
+        time_s=found.latency.median_s,
+        low_s=found.latency.low_s,
+        high_s=found.latency.high_s,
+        origin="measured",
+        method=found.latency.origin,
+    )
+    facts = {**measured.facts, session: facts_of(found)}
+    messages = (*measured.messages, *found.messages)
+    if session == "cpu":
+        return replace(
+            measured, cpu_latency=latency, cpu_groups=groups, cpu_times=times, facts=facts, messages=messages
+        )
+    return replace(
+        measured, cuda_latency=latency, cuda_groups=groups, cuda_times=times, facts=facts, messages=messages
+    )
+
+
+def group_times(groups: Sequence[Group], found: Measurement) -> tuple[Estimate | None, ...]:
+    """The measured time of each group, by the executed node's name; None where no node has that name."""
+    nodes = {node.name: node for node in found.nodes}
+    times: list[Estimate | None] = []
+    for group in groups:
+        node = nodes.get(group.name)
+        if node is None:
+            times.append(None)
+            continue
+        times.append(
+            Estimate(
+                time_s=node.time_s, low_s=node.low_s, high_s=node.high_s, origin="measured", method=node.origin
+            )
+        )
+    return tuple(times)
+
+
+def facts_of(found: Measurement) -> dict[str, Any]:
+    """A measurement as plain values for the record."""
+    latency = found.latency
+    return {
+        "origin": found.origin,
+        "median_s": latency.median_s,
+        "p10_s": latency.p10_s,
+        "p90_s": latency.p90_s,
+        "min_s": latency.min_s,
+        "runs": latency.runs,
+        "warmup_runs": latency.warmup_runs,
+        "ways": {name: way.median_s for name, way in found.ways.items()},
+        "nodes": len(found.nodes),
+        "scale_factor": found.factor,
+        "residual_s": found.residual_s,
+        "profiler_bias_s": found.bias_s,
+        "session_load_s": found.load_s,
+        "first_run_s": found.first_run_s,
+        "arena_peak_bytes": found.arena_peak_bytes,
+        "rss_peak_bytes": found.rss_peak_bytes,
+        "device_peak_bytes": found.device_peak_bytes,
+        "busy": found.busy,
+        **{str(key): value for key, value in found.environment.items()},
+    }
+
+
+def _compared(measured: Measured, runnable: Runnable, folder: Path, progress: Progress) -> Measured:
+    """Adds how well the outputs agree: ONNX Runtime with PyTorch, CUDA with the CPU."""
+    rows: list[dict[str, Any]] = []
+    outputs = {
+        side: list(load_tensors(folder / f"outputs-{side}.npz").items())
+        for side in ("cpu", "cuda")
+        if (folder / f"outputs-{side}.npz").exists()
+    }
+    latency = measured.cpu_latency or measured.cuda_latency
+    if runnable.eager is not None and outputs and latency and latency.time_s < _COMPARE_BELOW_S:
+        progress("comparing with PyTorch", None)
+        side = "cpu" if "cpu" in outputs else "cuda"
+        try:
+            expected = runnable.eager()
+        except Exception as error:  # the user's code; the comparison is an extra
+            problem = f"PyTorch could not run the model for comparison: {error}"
+            measured = replace(measured, messages=(*measured.messages, problem))
+        else:
+            rows += _rows("PyTorch and ONNX Runtime", expected, outputs[side])
+    if len(outputs) > 1:
+        rows += _rows("CPU and CUDA", [value for _, value in outputs["cpu"]], outputs["cuda"])
+    return replace(measured, facts={**measured.facts, "agreement": rows}) if rows else measured
+
+
+def _rows(between: str, expected: Sequence[Any], found: Sequence[tuple[str, Any]]) -> list[dict[str, Any]]:
+    if len(expected) != len(found):
+        return []
+    pairs = {name: value for (name, _), value in zip(found, expected, strict=True)}
+    rows = []
+    for item in agreement(pairs, dict(found)).outputs:
+        rows.append(
+            {
+                "between": between,
+                "output": item.name,
+                "max_abs_error": item.max_absolute,
+                "max_rel_error": item.max_relative,
+                "agrees": item.agrees,
+            }
+        )
+    return rows

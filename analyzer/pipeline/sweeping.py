@@ -1,0 +1,58 @@
+"""The same decision over batches 1 to 4096."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from analyzer import prediction
+from analyzer.decision import BATCHES, Sweep, sweep
+from analyzer.devices.device import Device
+from analyzer.errors import GraphError
+from analyzer.loading.load import Loaded
+from analyzer.pipeline.forecast import Forecaster, Scene, at_batch, batch_questions
+from analyzer.pipeline.measuring import Measured
+from analyzer.pipeline.options import Options
+from analyzer.pipeline.targets import cpu_precision, decision_precision
+from analyzer.prediction.estimate import total
+
+# Binding a graph to a batch costs time by its size: large graphs are looked at on fewer batches.
+_ALL_BATCHES_UP_TO = 1000
+_FEW = (1, 8, 64, 512, 4096)
+
+Progress = Callable[[str, float | None], None]
+
+
+def correction_of(options: Options, cpu: Device, scene: Scene, measured: Measured | None) -> float:
+    """Measured over predicted latency of the CPU, so that other batches start from what was seen; 1 if unmeasured."""
+    if measured is None or measured.cpu_latency is None:
+        return 1.0
+    precision = cpu_precision(decision_precision(options, scene.graph, None), scene.graph)
+    predicted = total(prediction.predict(scene.cpu_work, cpu, precision=precision, threads=options.threads))
+    return measured.cpu_latency.time_s / predicted.time_s if predicted.time_s > 0 else 1.0
+
+
+def sweep_of(
+    scenes: Mapping[int, Scene],
+    forecaster: Forecaster,
+    gpu: Device | None,
+    measured: Mapping[int, Measured],
+) -> Sweep:
+    """Plans at every batch; measured batches keep what was measured."""
+    return sweep(batch_questions(forecaster, scenes, gpu, measured))
+
+
+def scenes_of(loaded: Loaded, scene: Scene, options: Options, tell: Progress) -> dict[int, Scene]:
+    """The model at each batch of the sweep."""
+    wanted = BATCHES if len(scene.graph.nodes) <= _ALL_BATCHES_UP_TO else _FEW
+    batches = sorted({*wanted, *options.batches, *([loaded.batch] if loaded.batch else [])})
+    found: dict[int, Scene] = {}
+    for number, batch in enumerate(batches):
+        if batch == loaded.batch:
+            found[batch] = scene
+        elif loaded.symbol and loaded.supports(batch):
+            tell("predicting other batches", number / len(batches))
+            try:
+                found[batch] = at_batch(scene, loaded.graph(batch))
+            except GraphError:  # a size overflows, or the model's own arithmetic forbids this batch
+                continue
+    return found
