@@ -5,7 +5,7 @@ from __future__ import annotations
 from analyzer.analysis import CostRow, PlanResult, Transfers
 from analyzer.decision.choice import choose
 from analyzer.decision.energy import watts
-from analyzer.decision.money import price_of, rank
+from analyzer.decision.money import cheapest, offers, rank
 from analyzer.decision.operators import operator_verdicts
 from analyzer.decision.parts import summed
 from analyzer.decision.plans import Plan, plan_all
@@ -26,7 +26,8 @@ def decide(question: Question, swept: Sweep | None = None) -> Decision:
         DeviceError: The GPU has no link.
     """
     plans = plan_all(question)
-    prices = price_of(question, plans)
+    rows = {plan.name: tuple(offers(question, plan)) for plan in plans}
+    prices = {name: cheapest(found) for name, found in rows.items()}
     choice = choose(question, plans, prices)
     best = plans.hybrid if plans.hybrid is not None and "hybrid" not in choice.barred else plans.cpu
     return Decision(
@@ -34,7 +35,7 @@ def decide(question: Question, swept: Sweep | None = None) -> Decision:
         verdict=verdict(question, plans, choice, swept),
         operators=operator_verdicts(question, plans, best.sides),
         placement=best.sides,
-        costs=rank(question, choice.plan),
+        costs=rank(question, rows[choice.plan.name]),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from analyzer.analysis import CostRow
-from analyzer.decision.plans import Name, Plan
+from analyzer.decision.plans import Plan
 from analyzer.decision.question import Question
 from analyzer.devices.instance import Instance
 from analyzer.errors import UsageError
@@ -24,29 +24,32 @@ def usd_per_million(usd_per_hour: float, throughput_per_s: float, utilisation: f
     return usd_per_hour / SECONDS_PER_HOUR / (throughput_per_s * utilisation) * _MILLION
 
 
-def rank(question: Question, plan: Plan) -> tuple[CostRow, ...]:
-    """All instances that have the plan's device, best first.
+def rank(question: Question, rows: Iterable[CostRow]) -> tuple[CostRow, ...]:
+    """Instances, best first.
 
-    Those that meet the SLO lead, by the price of an inference; where none meets it, the fastest leads. An
-    instance with several GPUs runs as many replicas, one with more hardware threads than the CPU plan uses
-    runs as many as fit; replicas raise the throughput and leave the latency.
+    Those that meet the SLO lead, by the price of an inference; where none meets it, the fastest leads.
     """
-    rows = tuple(_rows(question, plan))
+    rows = tuple(rows)
     if question.slo_s is not None and rows and not any(row.meets_slo for row in rows):
         return tuple(sorted(rows, key=lambda row: (row.latency_s or 0.0, *_price_key(row))))
     return tuple(sorted(rows, key=lambda row: (row.meets_slo is False, *_price_key(row))))
 
 
-def cheapest(question: Question, plan: Plan) -> CostRow | None:
+def cheapest(rows: Iterable[CostRow]) -> CostRow | None:
     """The instance on which a million inferences cost least, whatever the SLO; None where nothing is known."""
-    return min(_rows(question, plan), key=_price_key, default=None)
+    return min(rows, key=_price_key, default=None)
 
 
 def _price_key(row: CostRow) -> tuple[float, float, str, str]:
     return (row.usd_per_million, row.usd_per_hour, row.provider, row.instance)
 
 
-def _rows(question: Question, plan: Plan) -> Iterator[CostRow]:
+def offers(question: Question, plan: Plan) -> Iterator[CostRow]:
+    """All instances that have the plan's device.
+
+    An instance with several GPUs runs as many replicas, one with more hardware threads than the CPU plan uses
+    runs as many as fit; replicas raise the throughput and leave the latency.
+    """
     for instance in question.instances:
         offer = (_on_cpu if plan.name == "cpu" or "gpu" not in plan.sides else _on_gpu)(
             question, plan, instance
@@ -90,8 +93,3 @@ def _on_cpu(question: Question, plan: Plan, instance: Instance) -> tuple[Estimat
         return plan.latency, max(1, instance.vcpus // max(1, question.cpu.threads))
     latency = question.cpu_on(instance) if question.cpu_on is not None else None
     return None if latency is None else (latency, 1)
-
-
-def price_of(question: Question, plans: Iterable[Plan]) -> dict[Name, CostRow | None]:
-    """The cheapest instance for each plan."""
-    return {plan.name: cheapest(question, plan) for plan in plans}

@@ -19,6 +19,7 @@ from analyzer.devices.device import Link
 from analyzer.errors import DeviceError
 from analyzer.graph import Graph
 from analyzer.prediction.estimate import Estimate
+from analyzer.prediction.transfer import transfer
 from analyzer.runtime.execution import Direction, Group
 from analyzer.units import count
 
@@ -90,14 +91,12 @@ def plan_all(question: Question) -> Plans:
     return Plans(cpu=cpu, gpu=gpu, hybrid=hybrid, wiring=wiring, cut=cut)
 
 
-def copy_time(question: Question, nbytes: int | None) -> Estimate:
-    """Time of one copy over the GPU's link; of an unknown size, its fixed time alone."""
-    if question.copy_time is not None:
-        return question.copy_time(nbytes or 0)
-    link = link_of(question)
-    spent = link.latency_s + (nbytes or 0) / link.bandwidth_bytes_per_s
-    slow = link.latency_s + (nbytes or 0) / min(link.pageable_bytes_per_s, link.bandwidth_bytes_per_s)
-    return Estimate(time_s=spent, low_s=spent, high_s=slow, origin="predicted", method="link")
+def copy_time(question: Question, nbytes: int | None, *, pinned: bool = True) -> Estimate:
+    """Time of one copy over the GPU's link; of an unknown size, its fixed time alone.
+
+    What the caller feeds and gets lies in ordinary memory, what a session copies inside the graph in pinned.
+    """
+    return transfer(link_of(question), 1 if nbytes is None else nbytes, pinned=pinned)
 
 
 def link_of(question: Question) -> Link:
@@ -259,8 +258,8 @@ def _session_transfers(question: Question, wiring: Wiring) -> tuple[Transfer, ..
     sizes = {wire.tensor: wire.nbytes for wire in wiring.wires}
     for copy in question.placement.copies if question.placement else ():
         name = wiring.roots.get(copy.tensor, copy.tensor) or copy.tensor
-        if (name, copy.direction) not in found:
-            nbytes = sizes.get(name, copy.nbytes)
+        nbytes = sizes.get(name, copy.nbytes)
+        if (name, copy.direction) not in found and nbytes != 0:
             found[name, copy.direction] = _transfer(question, name, copy.direction, nbytes, "inside")
     return tuple(found.values())
 
@@ -270,7 +269,7 @@ def _crossing_transfers(question: Question, wiring: Wiring, on_gpu: Sequence[boo
     return tuple(
         _transfer(question, wire.tensor, direction, wire.nbytes, _where(wire, direction))
         for wire, direction in found
-        if direction is not None
+        if direction is not None and wire.nbytes != 0
     )
 
 
@@ -287,7 +286,7 @@ def _transfer(
     nbytes: int | None,
     where: Literal["input", "output", "inside"],
 ) -> Transfer:
-    time = copy_time(question, nbytes)
+    time = copy_time(question, nbytes, pinned=where == "inside")
     item = TransferItem(tensor=tensor, direction=direction, bytes=nbytes or 0, time_s=time.time_s, where=where)
     return Transfer(item=item, time=time)
 
@@ -326,14 +325,22 @@ def _problem(question: Question, wiring: Wiring) -> Problem:
     scale = cuda_scale(question, wiring)
     for group, spent in zip(question.cuda_groups, question.cuda_times, strict=True):
         if spent is not None and group.members:
-            weight = weights[_resource(group, spent)]
-            gpu[wiring.unit[group.members[0]]] += weight * spent.time_s * scale
-    copies = tuple(weights["link"] * copy_time(question, wire.nbytes).time_s for wire in wiring.wires)
+            busy = weights[_resource(group, spent)]
+            gpu[wiring.unit[group.members[0]]] += busy * spent.time_s * scale
+    weight = weights["link"]
+    wires = wiring.wires
+    to_gpu = (weight * copy_time(question, wire.nbytes, pinned=not wire.is_input).time_s for wire in wires)
+    to_cpu = (weight * copy_time(question, wire.nbytes, pinned=not wire.is_output).time_s for wire in wires)
     bound = bound_units(question.graph, question.pins, wiring)
     for unit, side in _one_sided(question, wiring):
         bound[unit] = side if bound[unit] is None else bound[unit]
     return Problem(
-        wiring=wiring, cpu=tuple(cpu), gpu=tuple(gpu), to_gpu=copies, to_cpu=copies, bound=tuple(bound)
+        wiring=wiring,
+        cpu=tuple(cpu),
+        gpu=tuple(gpu),
+        to_gpu=tuple(to_gpu),
+        to_cpu=tuple(to_cpu),
+        bound=tuple(bound),
     )
 
 
@@ -357,7 +364,7 @@ def _unknown(times: Iterable[Estimate | None]) -> str:
 
 
 def _unknown_sizes(transfers: Iterable[Transfer]) -> str:
-    missing = sum(transfer.item.bytes == 0 for transfer in transfers)
+    missing = sum(transfer.item.bytes == 0 for transfer in transfers)  # empty tensors are not copied
     if not missing:
         return ""
     return f"{count(missing)} cop{'ies' if missing > 1 else 'y'} of unknown size count at the fixed time alone."

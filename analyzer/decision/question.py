@@ -68,7 +68,6 @@ class Question:
         cpu_shares, gpu_shares: Time of each operator (a group's time, split); None for a folded one. Left
             empty, a group's time is split by the bytes its members move.
         peak_memory_bytes: Activations alive at once, None where not known.
-        copy_time: Time of one copy of so many bytes over the GPU's link; None to take the link's own figures.
         cpu_on: Latency of the CPU plan on an instance's own CPU, None where it cannot be predicted. Without it
             only instances with the CPU of the question are ranked for the CPU plan.
         here: Whether ``cpu`` is this machine's ("this CPU"); None tells by its being calibrated or measured.
@@ -96,7 +95,6 @@ class Question:
     cpu_shares: Times = ()
     gpu_shares: Times = ()
     peak_memory_bytes: int | None = None
-    copy_time: Callable[[int], Estimate] | None = None
     cpu_on: Callable[[Instance], Estimate | None] | None = None
     here: bool | None = None
     what_if: tuple[WhatIf, ...] = ()

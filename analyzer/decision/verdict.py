@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from analyzer.analysis import VerdictResult
 from analyzer.decision.causes import because, cause, first, sentence
-from analyzer.decision.choice import Choice, choose
-from analyzer.decision.money import price_of
+from analyzer.decision.choice import Choice, Prices, choose
+from analyzer.decision.money import cheapest, offers
 from analyzer.decision.operators import REASONS
 from analyzer.decision.parts import Part, Parts, ratio
 from analyzer.decision.plans import Plan, Plans, plan_all
@@ -93,7 +93,10 @@ def _batch(question: Question, choice: Choice, swept: Sweep | None) -> Iterator[
 def _what_if(question: Question, choice: Choice) -> Iterator[str]:
     for item in question.what_if:
         plans = plan_all(item.question)
-        other = choose(item.question, plans, price_of(item.question, plans))
+        prices: Prices = {}
+        if question.objective == "cost":
+            prices = {plan.name: cheapest(offers(item.question, plan)) for plan in plans}
+        other = choose(item.question, plans, prices)
         if other.device == choice.device:
             continue
         words = {
