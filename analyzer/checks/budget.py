@@ -24,7 +24,7 @@ def over_latency(subject: Subject) -> Iterator[Found]:
         the budget, the finding is a warning: the prediction cannot tell.
 
     Why:
-        You set this limit.
+        You set this limit. One that only people watch is passed a small change at a time.
 
     Fix:
         The other findings name what costs time. Otherwise a smaller batch, a faster device, or another
@@ -102,7 +102,7 @@ def over_copies(subject: Subject) -> Iterator[Found]:
         shape values (A103). Copies of the model's inputs and outputs do not count.
 
     Why:
-        You set this limit.
+        You set this limit. One that only people watch is passed a small change at a time.
 
     Fix:
         See A102, or raise the budget.

@@ -125,9 +125,10 @@ def find(code: str) -> Rule:
     for known in _RULES.values():
         if wanted.upper() == known.code or wanted.lower() == known.name:
             return known
-    names = {known.code: known.code for known in rules()} | {known.name: known.code for known in rules()}
-    meant = nearest(wanted.upper(), _RULES) or nearest(wanted.lower(), names)
-    hint = f"did you mean `{meant}` ({find(meant).name})?" if meant else "`analyze rules` lists them"
+    names = [known.name for known in rules()]
+    parts = [name for name in names if len(wanted) > 3 and wanted.lower() in name]
+    meant = _nearest_code(wanted.upper()) or nearest(wanted.lower(), names) or next(iter(parts), None)
+    hint = f"did you mean `{meant}`?" if meant else "`analyze rules` lists them"
     raise UsageError(f"there is no rule {code!r}", hint=hint)
 
 
@@ -138,9 +139,16 @@ def require_known(prefix: str, where: str) -> None:
         UsageError: No rule's code begins like this.
     """
     if not prefix or not any(code.startswith(prefix) for code in _RULES):
-        meant = nearest(prefix, _RULES)
+        meant = _nearest_code(prefix)
         hint = f"did you mean `{meant}`?" if meant else "`analyze rules` lists them"
         raise UsageError(f"{where}: there is no rule {prefix!r}", hint=hint)
+
+
+def _nearest_code(wanted: str) -> str | None:
+    """The code with the most equal characters at the same places, the first of them; None where few are."""
+    equal = {code: sum(a == b for a, b in zip(code, wanted, strict=False)) for code in sorted(_RULES)}
+    best = max(equal, key=equal.__getitem__)
+    return best if equal[best] >= 3 or (equal[best] == 2 and len(wanted) <= 3) else None
 
 
 def _documentation(check: Check) -> tuple[str, dict[str, str]]:

@@ -1,0 +1,121 @@
+from dataclasses import replace
+
+from checks_factory import BYTES_AFTER, BYTES_BEFORE, analysis, copy, groups, operator, stem, tensor
+
+from analyzer.checks import run
+from analyzer.settings import CheckSettings
+
+
+def codes(found):
+    return [finding.code for finding in found]
+
+
+def test_a_pooling_without_cuda_kernel_is_an_error_with_the_opset_that_brings_it_back():
+    finding = next(finding for finding in run(stem(23)) if finding.code == "A101")
+    assert finding.severity == "error"
+    assert finding.operator == 2
+    assert "MaxPool of maxpool" in finding.message
+    assert "opset 23" in finding.message
+    assert "--opset 21" in finding.fix
+    assert finding.seconds == 8e-4
+    assert finding.bytes == BYTES_BEFORE + BYTES_AFTER
+
+
+def test_both_copies_around_it_are_one_error_that_names_both_with_their_bytes():
+    finding = next(finding for finding in run(stem(23)) if finding.code == "A102")
+    assert finding.severity == "error"
+    assert finding.operator == 2
+    assert finding.bytes == 3_211_264 + 802_816
+    assert finding.seconds == 3e-4 + 1e-4
+    assert "relu to the CPU (3.21 MB)" in finding.message
+    assert "pool to the GPU (803 kB)" in finding.message
+
+
+def test_copies_of_inputs_and_outputs_are_no_finding():
+    assert codes(run(stem(21))) == []
+
+
+def test_shape_arithmetic_on_the_cpu_is_no_finding():
+    shapes = analysis(
+        operator("Shape", ["x"], ["s"]),
+        operator("Gather", ["s", "w"], ["g"], placed_on="cpu", why="shape-arithmetic"),
+        operator("Reshape", ["x", "g"], ["y"]),
+    )
+    assert run(shapes, CheckSettings(max_cpu_operators=0)) == ()
+
+
+def test_a_copy_that_shape_arithmetic_causes_is_a_note():
+    shapes = analysis(
+        operator("Shape", ["x"], ["s"]),
+        operator("Range", ["s"], ["r"], placed_on="cpu", why="shape-arithmetic"),
+        operator("Add", ["x", "r"], ["y"]),
+        copies=[copy("r", "to_gpu", 64, 1e-5)],
+    )
+    (finding,) = run(shapes)
+    assert (finding.code, finding.severity, finding.bytes) == ("A103", "note", 64)
+
+
+def test_folded_and_removed_operators_never_run_and_are_no_finding():
+    toy = analysis(
+        operator("Tan", ["w1"], ["c"], placed_on="cpu", why="folded"),
+        operator("Tan", ["x"], ["t"], placed_on="cpu", why="no-cuda-kernel"),
+        operator("Dropout", ["t"], ["d"], placed_on="cpu", why="no-kernel-for-opset"),
+        operator("Relu", ["d"], ["y"]),
+    )
+    executed = tuple(group for group in groups(toy.operators) if group.members != (2,))
+    found = [finding for finding in run(replace(toy, groups=executed)) if finding.code == "A101"]
+    assert [finding.operator for finding in found] == [1]
+
+
+def test_a_copy_for_a_graph_input_belongs_to_the_operator_on_the_cpu_that_reads_it():
+    toy = analysis(
+        operator("Relu", ["x"], ["r"]),
+        operator("Unique", ["x"], ["u"], placed_on="cpu", why="no-cuda-kernel"),
+        copies=[copy("x", "to_gpu", 512)],
+    )
+    finding = next(finding for finding in run(toy) if finding.code == "A102")
+    assert finding.operator == 1
+
+
+def test_a_copy_of_a_tensor_that_nobody_is_known_to_make_is_still_found():
+    (finding,) = run(analysis(operator("Relu", ["x"], ["y"]), copies=[copy("hidden", "to_cpu", 8)]))
+    assert (finding.code, finding.operator, finding.bytes) == ("A102", None, 8)
+
+
+def test_a_type_without_kernel_names_the_types():
+    toy = analysis(
+        operator(
+            "GridSample",
+            [tensor("x", dtype="float16"), tensor("g", dtype="float16")],
+            ["y"],
+            placed_on="cpu",
+            why="no-kernel-for-type",
+            detail="no CUDA kernel for GridSample with float16 at opset 20",
+        )
+    )
+    finding = next(finding for finding in run(toy) if finding.code == "A101")
+    assert "float16" in finding.message
+    assert "cast" in finding.fix
+    assert "GridSample with float16 at opset 20" in finding.fix
+
+
+def test_a_session_that_cannot_be_created_is_an_error_with_its_reason():
+    toy = analysis(
+        operator("Clip", ["x"], ["y"], placed_on="cpu", why="no-kernel-for-type"),
+        session_fails="no provider has a kernel for Clip with bfloat16",
+    )
+    finding = next(finding for finding in run(toy) if finding.code == "A104")
+    assert finding.severity == "error"
+    assert "Clip with bfloat16" in finding.message
+
+
+def test_nothing_is_said_about_placement_without_a_gpu():
+    toy = stem(23)
+    plans = tuple(plan for plan in toy.plans if plan.name == "cpu")
+    cpu_only = replace(
+        toy,
+        devices=replace(toy.devices, gpu=None),
+        plans=plans,
+        operators=tuple(replace(op, gpu=None) for op in toy.operators),
+    )
+    assert run(cpu_only) == ()

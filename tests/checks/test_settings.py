@@ -1,0 +1,196 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.errors import UsageError
+from analyzer.parsing import duration, share
+from analyzer.settings import RUN_OPTIONS, CheckSettings, Ignore, Settings, levels, read_settings
+
+
+def written(tmp_path, text, name="pyproject.toml"):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_the_nearest_file_upwards_that_has_the_table_holds(tmp_path):
+    written(tmp_path, "[tool.analyzer]\nbatch = 64\n")
+    inner = tmp_path / "models" / "vision"
+    inner.mkdir(parents=True)
+    written(inner, "[project]\nname = 'something else'\n")
+    settings = read_settings(inner / "model.py")
+    assert settings.path == tmp_path / "pyproject.toml"
+    assert settings.default_map() == {"batch": "64"}
+
+
+def test_the_working_folder_is_asked_where_the_model_has_none(tmp_path):
+    model, work = tmp_path / "a", tmp_path / "b"
+    model.mkdir()
+    work.mkdir()
+    written(work, "[tool.analyzer]\ngpu = ['l4', 'a100']\n")
+    assert read_settings(model / "model.py", folder=work).default_map() == {"gpu": "l4,a100"}
+
+
+def test_no_file_means_the_defaults(tmp_path):
+    assert read_settings(tmp_path, folder=tmp_path) == Settings()
+
+
+def test_every_long_option_of_the_contract_may_stand_there(tmp_path):
+    text = """
+    [tool.analyzer]
+    batch = [1, 64]
+    input = ["x=B,3:float32", "y=B"]
+    gpu = "l4"
+    cpu = "epyc-9654"
+    precision = "fp16"
+    opset = 21
+    no-run = true
+    runs = 20
+    time-budget = 2.5
+    threads = 4
+    training = false
+    objective = "cost"
+    slo = "20ms"
+    format = ["html", "json"]
+    output = "reports/"
+    no-cache = true
+    open = false
+    quiet = true
+    verbose = false
+    """
+    written(tmp_path, text)
+    found = read_settings(tmp_path).default_map()
+    assert set(found) == {key.replace("-", "_") for key in RUN_OPTIONS}
+    assert found["batch"] == "1,64"
+    assert found["input"] == ["x=B,3:float32", "y=B"]
+    assert found["format"] == "html,json"
+    assert (found["opset"], found["no_run"], found["slo"], found["time_budget"]) == (21, True, "20ms", "2.5")
+
+
+def test_the_gates_own_table_is_read_whole(tmp_path):
+    text = """
+    [tool.analyzer.check]
+    fail-on = ["warning", "A202"]
+    warn-on = ["A103"]
+    ignore = ["a301", { code = "A101", operator = "head.*", reason = "once a batch" }]
+    max-cpu-operators = 2
+    max-copies = 0
+    max-latency = "20ms"
+    baseline = "ci/baseline.json"
+    tolerance = "2%"
+    fail-on-uncertain = true
+    gpu = "t4"
+    """
+    written(tmp_path, text)
+    check = read_settings(tmp_path).check
+    assert check == CheckSettings(
+        fail_on="warning",
+        raise_to_error=("A202",),
+        raise_to_warning=("A103",),
+        fail_on_uncertain=True,
+        ignore=(Ignore(code="A301"), Ignore(code="A101", operator="head.*", reason="once a batch")),
+        max_cpu_operators=2,
+        max_copies=0,
+        max_latency_s={"": 0.02},
+        baseline=tmp_path / "ci" / "baseline.json",
+        tolerance=0.02,
+        options={"gpu": "t4"},
+    )
+
+
+def test_the_check_takes_run_options_but_not_the_pages_formats(tmp_path):
+    written(tmp_path, "[tool.analyzer]\ngpu = 'l4'\nformat = 'html'\n[tool.analyzer.check]\ngpu = 't4'\n")
+    settings = read_settings(tmp_path)
+    assert settings.default_map() == {"gpu": "l4", "format": "html"}
+    assert settings.default_map(check=True) == {"gpu": "t4"}
+
+
+def test_latencies_by_plan(tmp_path):
+    written(tmp_path, "[tool.analyzer.check]\nmax-latency = { gpu = '5 ms', cpu = 0.1 }\n")
+    assert read_settings(tmp_path).check.max_latency_s == {"gpu": 0.005, "cpu": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("[tool.analyzer]\nbatchs = 1", "unknown key `batchs`", "`batch`"),
+        ("[tool.analyzer]\ntime_budget = 1", "unknown key `time_budget`", "`time-budget`"),
+        ("[tool.analyzer.check]\nmax-copy = 1", "unknown key `max-copy`", "`max-copies`"),
+        ("[tool.analyzer.check]\nmax-copies = -1", "max-copies must be a whole number", "max-copies = 0"),
+        ("[tool.analyzer.check]\nmax-copies = 'none'", "max-copies must be a whole number", "max-copies = 0"),
+        ("[tool.analyzer.check]\nmax-copies = true", "max-copies must be a whole number", "max-copies = 0"),
+        ("[tool.analyzer.check]\nmax-latency = 'soon'", "'soon' is no duration", "20ms"),
+        ("[tool.analyzer.check]\nmax-latency = 0", "above zero", "20ms"),
+        ("[tool.analyzer.check]\nmax-latency = {gpus = 1}", "unknown key `gpus`", "`gpu`"),
+        ("[tool.analyzer.check]\nfail-on = 'errors'", "'errors' is neither", "`error`"),
+        ("[tool.analyzer.check]\nfail-on = 3", "fail-on must be", "analyze rules"),
+        ("[tool.analyzer.check]\ntolerance = 'some'", "is no share", "5%"),
+        ("[tool.analyzer.check]\nignore = 'A101'", "ignore must be a list", "A202"),
+        ("[tool.analyzer.check]\nignore = [{operator = 'x'}]", "has no code", "A101"),
+        ("[tool.analyzer.check]\nignore = [{code = 'A101', raison = 'x'}]", "unknown key `raison`", "`reason`"),
+        ("[tool.analyzer.check]\nbaseline = 7", "baseline must be a path", "baseline ="),
+        ("[tool.analyzer.check]\nfail-on-uncertain = 1", "must be true or false", "true"),
+        ("[tool.analyzer]\nopset = '21'", "opset must be a whole number", "opset"),
+        ("[tool.analyzer]\ntraining = 1", "training must be true or false", "training"),
+        ("[tool.analyzer]\ncheck = 1", "must be a table", "[tool.analyzer.check]"),
+        ("[tool]\nanalyzer = 1", "must be a table", "[tool.analyzer]"),
+        ("[tool.analyzer\n", "cannot be read", "mend"),
+    ],
+)
+def test_what_cannot_be_right_names_the_file_and_says_what_to_write(tmp_path, text, message, hint):
+    path = written(tmp_path, text)
+    with pytest.raises(UsageError) as raised:
+        read_settings(tmp_path)
+    assert str(path) in raised.value.message
+    assert message in raised.value.message
+    assert hint in raised.value.hint
+
+
+def test_a_file_that_is_no_text_is_an_error_of_the_settings(tmp_path):
+    (tmp_path / "pyproject.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_settings(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("20ms", 0.02),
+        ("1.5 s", 1.5),
+        ("3", 3.0),
+        ("250us", 250e-6),
+        ("250µs", 250e-6),
+        ("2min", 120.0),
+        (0.5, 0.5),
+    ],
+)
+def test_durations_read_as_people_write_them(text, seconds):
+    assert duration(text, where="here") == pytest.approx(seconds, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "ms", "20 parsecs", "-1s", "0s", "nan", True, None, float("nan"), float("inf")]
+)
+def test_what_is_no_duration_is_refused(text):
+    with pytest.raises(UsageError, match="here"):
+        duration(text, where="here")
+
+
+@given(st.floats(min_value=0, max_value=10))
+def test_a_share_and_its_percentage_are_the_same(value):
+    assert share(f"{value * 100:.12f}%", where="here") == pytest.approx(share(value, where="here"), abs=1e-9)
+
+
+def test_fail_on_takes_the_widest_severity_and_keeps_error_with_codes_alone():
+    assert levels(["error", "note", "warning"], where="x") == ("note", ())
+    assert levels(["a203"], where="x") == ("error", ("A203",))
+    assert levels([], where="x") == ("error", ())
+
+
+def test_the_baselines_path_is_beside_the_file_that_names_it(tmp_path):
+    written(tmp_path, "[tool.analyzer.check]\nbaseline = 'b.json'\n")
+    inner = tmp_path / "deep"
+    inner.mkdir()
+    assert read_settings(inner).check.baseline == Path(tmp_path / "b.json")
