@@ -18,7 +18,6 @@ MOVES = {
     "Cast": "reads its input, writes its output, each in its own width",
     "CastLike": "reads its input, writes its output, each in its own width",
     "CenterCropPad": "reads what it keeps, writes its output",
-    "Compress": "reads what it keeps, writes its output",
     "Concat": "reads its inputs, writes its output",
     "ConstantOfShape": "writes its output",
     "Crop": "reads what it keeps, writes its output",
@@ -134,7 +133,7 @@ def _contrib_gather_nd(node: Node) -> Mapping[int, int]:
     return _at_most_output(node)
 
 
-@reads("GatherElements", "Slice", "DynamicSlice", "CenterCropPad", "Crop", "Compress", "Trilu")
+@reads("GatherElements", "Slice", "DynamicSlice", "CenterCropPad", "Crop", "Trilu")
 def _part(node: Node) -> Mapping[int, int]:
     return _at_most_output(node)
 

@@ -1,0 +1,158 @@
+"""Counting attention as ONNX defines it: two products and the softmax, scores kept inside.
+
+Dense: a causal or windowed mask is not discounted; the note gives the discounted figure. Keys and values are read
+once per KV head, query heads that share them do not multiply the bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analyzer.costs.cost import Basis, Cost
+from analyzer.costs.families.normalization import SOFTMAX
+from analyzer.costs.registry import count_graph, rule
+from analyzer.costs.sizes import dims, elements
+from analyzer.costs.traffic import cost
+from analyzer.graph import Node
+
+ROTARY = 3
+"""FLOPs an element that is rotated: two products and a sum."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heads:
+    """The sizes of one attention: batch, query heads, queries, keys, and the two head sizes."""
+
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    size: int
+    value_size: int
+
+    @property
+    def scores(self) -> int:
+        """Number of scores, over all heads."""
+        return self.batch * self.heads * self.queries * self.keys
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of both products."""
+        return self.scores * (self.size + self.value_size)
+
+    def flops(self, *, masked: bool = False, softcap: bool = False) -> int:
+        """2 * macs, and for each score: scale 1, softmax 5, mask 1, softcap 3."""
+        return 2 * self.macs + (1 + SOFTMAX + masked + 3 * softcap) * self.scores
+
+    @property
+    def causal_scores(self) -> int:
+        """Scores that a causal mask leaves, the last query seeing every key."""
+        if self.keys >= self.queries:
+            each = self.queries * (self.keys - self.queries) + self.queries * (self.queries + 1) // 2
+        else:
+            each = self.keys * (self.keys + 1) // 2
+        return self.batch * self.heads * each
+
+
+def attend(
+    node: Node,
+    heads: Heads,
+    *,
+    masked: bool = False,
+    softcap: bool = False,
+    causal: bool = False,
+    macs: int = 0,
+    extra: int = 0,
+    basis: Basis = "exact",
+    note: str = "",
+) -> Cost:
+    """The Cost of an attention with projections of ``macs`` and other FLOPs ``extra`` beside it."""
+    whole = heads.flops(masked=masked, softcap=softcap)
+    if causal and not note:
+        kept = whole * heads.causal_scores // max(heads.scores, 1) + 2 * macs + extra
+        note = f"dense; a kernel that skips what the causal mask hides computes {kept} FLOPs"
+    return cost(node, flops=whole + 2 * macs + extra, macs=heads.macs + macs, basis=basis, note=note)
+
+
+def heads_of(node: Node) -> Heads:
+    """Sizes from Q, K and V of rank 4 (batch, heads, sequence, size) or rank 3 (batch, sequence, hidden)."""
+    query, key, values = (dims(node.input(position)) for position in range(3))
+    past = node.input(4)
+    earlier = dims(past)[-2] if past is not None else 0
+    if len(query) == 4:
+        batch, heads, queries, size = query
+        return Heads(
+            batch=batch, heads=heads, queries=queries, keys=key[2] + earlier, size=size, value_size=values[3]
+        )
+    heads, kv_heads = node.attributes["q_num_heads"], node.attributes["kv_num_heads"]
+    return Heads(
+        batch=query[0],
+        heads=heads,
+        queries=query[1],
+        keys=key[1] + earlier,
+        size=query[2] // heads,
+        value_size=values[2] // kv_heads,
+    )
+
+
+@rule("Attention")
+def attention(node: Node) -> Cost:
+    """2 * B * Hq * S * L * (Dk + Dv), and 6 FLOPs a score (scale, softmax of 5), 1 more for a mask, 3 for softcap.
+
+    Hq are query heads, also where fewer key heads serve them; L includes the past. ``present`` outputs are
+    written in full.
+    """
+    return attend(
+        node,
+        heads_of(node),
+        masked=node.input(3) is not None,
+        softcap=bool(node.attributes.get("softcap", 0)),
+        causal=bool(node.attributes.get("is_causal", 0)),
+    )
+
+
+@rule("FlexAttention", domain="ai.onnx.preview", depends=True)
+def flex_attention(node: Node) -> Cost:
+    """2 * B * Hq * S * L * (Dk + Dv), 6 FLOPs a score, and what score_mod and prob_mod compute."""
+    query, key, values = (dims(node.input(position)) for position in range(3))
+    heads = Heads(
+        batch=query[0], heads=query[1], queries=query[2], keys=key[2], size=query[3], value_size=values[3]
+    )
+    extra = 0
+    for graph in node.graphs.values():
+        inner = count_graph(graph)
+        if inner.basis == "unknown":
+            note = "a modifier's shapes are open: 1 FLOP a score for each of its operators is assumed"
+            extra += heads.scores * len(graph.nodes)
+            return attend(node, heads, extra=extra, basis="modelled", note=note)
+        extra += inner.flops or 0
+    return attend(node, heads, extra=extra)
+
+
+@rule("RotaryEmbedding")
+def rotary_embedding(node: Node) -> Cost:
+    """3 * rotated elements: two products and a sum; what rotary_embedding_dim leaves out is copied."""
+    return rotate(node)
+
+
+@rule("RotaryEmbedding", "MRotaryEmbedding", domain="com.microsoft")
+def contrib_rotary_embedding(node: Node) -> Cost:
+    """3 * rotated elements: two products and a sum; what rotary_embedding_dim leaves out is copied."""
+    return rotate(node)
+
+
+def rotate(node: Node) -> Cost:
+    """The Cost of a rotary embedding."""
+    shape, attributes = dims(node.inputs[0]), node.attributes
+    part, heads = attributes.get("rotary_embedding_dim", 0), attributes.get("num_heads", 0)
+    whole = elements(node.inputs[0])
+    size = shape[-1] if len(shape) == 4 or not heads else shape[-1] // heads
+    rotated = whole * part // size if part else whole
+    return cost(node, flops=ROTARY * rotated)
+
+
+@rule("GemmaRotaryEmbedding", domain="com.microsoft")
+def gemma_rotary_embedding(node: Node) -> Cost:
+    """3 * outputs, and 2 * angles for their sine and cosine."""
+    outputs = sum(elements(tensor) for tensor in node.present_outputs)
+    return cost(node, flops=ROTARY * outputs + 2 * elements(node.inputs[0]))
