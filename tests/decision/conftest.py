@@ -155,42 +155,42 @@ def groups_of(session: str, members: Sequence[tuple[int, ...]], ops: Sequence[Op
 Build = Callable[..., Question]
 
 
+def _make(
+    *ops: Op,
+    cpu_groups: Sequence[tuple[int, ...]] | None = None,
+    cuda_groups: Sequence[tuple[int, ...]] | None = None,
+    spread: float = 1.0,
+    origins: Mapping[str, str] | None = None,
+    input_elements: int = 250_000,
+    **given: Any,
+) -> Question:
+    """A question about some operators, one group each unless told otherwise."""
+    graph = graph_of(ops, input_elements)
+    kinds = {"cpu": "predicted", "gpu": "predicted"} | dict(origins or {})
+    single = [(number,) for number in range(len(ops))]
+    on_cpu, on_cuda = cpu_groups or single, cuda_groups or single
+
+    def of(value: float | None, side: str, bound: str | None) -> Estimate | None:
+        return None if value is None else estimate(value, spread=spread, origin=kinds[side], bound=bound)
+
+    question: dict[str, Any] = {
+        "graph": graph,
+        "table": Table(costs=tuple(Cost(flops=op.elements, bytes_read=op.elements * 4) for op in ops)),
+        "cpu": CPU,
+        "cpu_groups": groups_of("cpu", on_cpu, ops),
+        "cpu_times": tuple(of(ops[group[0]].cpu, "cpu", ops[group[0]].cpu_bound) for group in on_cpu),
+        "gpu": GPU,
+        "cuda_groups": groups_of("cuda", on_cuda, ops),
+        "cuda_times": tuple(of(ops[group[0]].gpu, "gpu", ops[group[0]].gpu_bound) for group in on_cuda),
+        "placement": placement_of(graph, ops),
+        "batch": 1,
+    }
+    return Question(**(question | given))
+
+
 @pytest.fixture
 def build() -> Build:
-    """A question about some operators, one group each unless told otherwise."""
-
-    def make(
-        *ops: Op,
-        cpu_groups: Sequence[tuple[int, ...]] | None = None,
-        cuda_groups: Sequence[tuple[int, ...]] | None = None,
-        spread: float = 1.0,
-        origins: Mapping[str, str] | None = None,
-        input_elements: int = 250_000,
-        **given: Any,
-    ) -> Question:
-        graph = graph_of(ops, input_elements)
-        kinds = {"cpu": "predicted", "gpu": "predicted"} | dict(origins or {})
-        single = [(number,) for number in range(len(ops))]
-        on_cpu, on_cuda = cpu_groups or single, cuda_groups or single
-
-        def of(value: float | None, side: str, bound: str | None) -> Estimate | None:
-            return None if value is None else estimate(value, spread=spread, origin=kinds[side], bound=bound)
-
-        question: dict[str, Any] = {
-            "graph": graph,
-            "table": Table(costs=tuple(Cost(flops=op.elements, bytes_read=op.elements * 4) for op in ops)),
-            "cpu": CPU,
-            "cpu_groups": groups_of("cpu", on_cpu, ops),
-            "cpu_times": tuple(of(ops[group[0]].cpu, "cpu", ops[group[0]].cpu_bound) for group in on_cpu),
-            "gpu": GPU,
-            "cuda_groups": groups_of("cuda", on_cuda, ops),
-            "cuda_times": tuple(of(ops[group[0]].gpu, "gpu", ops[group[0]].gpu_bound) for group in on_cuda),
-            "placement": placement_of(graph, ops),
-            "batch": 1,
-        }
-        return Question(**(question | given))
-
-    return make
+    return _make
 
 
 @pytest.fixture
@@ -201,3 +201,14 @@ def op() -> type[Op]:
 @pytest.fixture
 def devices() -> Mapping[str, Device]:
     return {"cpu": CPU, "gpu": GPU}
+
+
+# Hypothesis runs many examples in one call of a test: what it uses must not be made per test.
+@pytest.fixture(scope="session")
+def build_shared() -> Build:
+    return _make
+
+
+@pytest.fixture(scope="session")
+def op_shared() -> type[Op]:
+    return Op
