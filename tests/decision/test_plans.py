@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from analyzer.decision import decide
+from analyzer.graph import DTYPES, Graph, Node, Tensor
+from analyzer.prediction.estimate import Estimate
+from analyzer.runtime.execution import Copy, Group, NodePlacement, Placement
+
+COPY_S = 10e-6 + 1e6 / 10e9  # a megabyte at 10 GB/s and the fixed 10 us: 110 us
+
+
+def named(decision):
+    return {plan.name: plan for plan in decision.plans}
+
+
+def test_the_gpu_plan_is_its_groups_and_the_copies_of_inputs_outputs_and_between(build, op):
+    ops = (
+        op(reads=("in",), gpu=1e-4),
+        op(reads=(0,), cpu=5e-4, gpu=5e-4, able=False),
+        op(reads=(1,), gpu=2e-4),
+    )
+    plan = named(decide(build(*ops)))["gpu"]
+    assert plan.latency_s == pytest.approx(1e-4 + 5e-4 + 2e-4 + 4 * COPY_S)
+    assert [(item.tensor, item.direction, item.where) for item in plan.transfers.items] == [
+        ("in", "to_gpu", "input"),
+        ("t2", "to_cpu", "output"),
+        ("t0", "to_cpu", "inside"),
+        ("t1", "to_gpu", "inside"),
+    ]
+    assert plan.transfers.bytes == 4_000_000
+    assert plan.transfers.time_s == pytest.approx(4 * COPY_S)
+    assert (plan.operators_on_gpu, plan.operators_on_cpu) == (2, 1)
+
+
+def test_the_cpu_plan_copies_nothing(build, op):
+    plan = named(decide(build(op(reads=("in",), cpu=1e-3), op(reads=(0,), cpu=2e-3))))["cpu"]
+    assert plan.latency_s == pytest.approx(3e-3)
+    assert plan.transfers.count == 0
+
+
+def test_throughput_is_inferences_over_latency(build, op):
+    plan = named(decide(build(op(reads=("in",), cpu=4e-3), batch=32)))["cpu"]
+    assert plan.throughput_per_s == pytest.approx(32 / 4e-3)
+
+
+def test_errors_of_one_device_add_and_do_not_average(build, op):
+    chain = [op(reads=("in",) if n == 0 else (n - 1,), cpu=1e-3, gpu=None, able=False) for n in range(100)]
+    plan = named(decide(build(*chain, spread=1.25)))["cpu"]
+    assert plan.low_s == pytest.approx(0.1 / 1.25)
+    assert plan.high_s == pytest.approx(0.1 * 1.25)
+
+
+def test_errors_of_different_devices_add_in_squares(build, op):
+    """1 ms on the GPU and 1 ms of fall-back, each up to 1.3 ms: 2 ms up to 2 + 0.3 * sqrt(2), copies apart."""
+    ops = (op(reads=("in",), gpu=1e-3, elements=0), op(reads=(0,), cpu=1e-3, gpu=1e-3, able=False, elements=0))
+    plan = named(decide(build(*ops, spread=1.3, input_elements=0)))["gpu"]
+    assert plan.transfers.count == 0
+    assert plan.latency_s == pytest.approx(2e-3)
+    assert plan.high_s == pytest.approx(2e-3 + 0.3e-3 * 2**0.5)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        ({"cpu": "measured", "gpu": "predicted"}, {"cpu": "measured", "gpu": "predicted", "hybrid": "mixed"}),
+        (
+            {"cpu": "predicted", "gpu": "predicted"},
+            {"cpu": "predicted", "gpu": "predicted", "hybrid": "predicted"},
+        ),
+    ],
+)
+def test_a_plan_of_measured_and_predicted_parts_is_mixed(build, op, kinds, expected):
+    ops = (op(reads=("in",), cpu=1e-2, gpu=1e-5), op(reads=(0,), cpu=1e-5, gpu=1e-2))
+    found = named(decide(build(*ops, origins=kinds)))
+    assert {name: plan.origin for name, plan in found.items()} == expected
+
+
+def test_a_run_measured_as_a_whole_is_the_plans_latency(build, op):
+    """Groups say 3 ms, the clock says 2 ms: in the best plan a group counts two thirds of what it says."""
+    whole = Estimate(time_s=2e-3, low_s=1.9e-3, high_s=2.2e-3, origin="measured")
+    ops = (op(reads=("in",), cpu=1.5e-3, gpu=1e-2), op(reads=(0,), cpu=1.5e-3, gpu=1e-5))
+    plans = named(decide(build(*ops, cpu_latency=whole)))
+    assert (plans["cpu"].latency_s, plans["cpu"].low_s, plans["cpu"].high_s) == (2e-3, 1.9e-3, 2.2e-3)
+    assert plans["hybrid"].latency_s == pytest.approx(1e-3 + 1e-5 + 2 * COPY_S)
+
+
+def test_a_measured_cuda_run_is_the_gpu_plans_latency(build, op):
+    whole = Estimate(time_s=7e-4, low_s=6e-4, high_s=9e-4, origin="measured")
+    plan = named(decide(build(op(reads=("in",), cpu=1e-2, gpu=1e-4), cuda_latency=whole)))["gpu"]
+    assert (plan.latency_s, plan.origin) == (pytest.approx(7e-4), "measured")
+    assert (plan.low_s, plan.high_s) == (pytest.approx(6e-4), pytest.approx(9e-4))
+
+
+def test_without_a_gpu_there_is_the_cpu_plan_alone(build, op):
+    decision = decide(build(op(reads=("in",)), gpu=None))
+    assert [plan.name for plan in decision.plans] == ["cpu"]
+    assert decision.placement == ("cpu",)
+
+
+def test_an_eliminated_operator_costs_nothing_and_hands_its_input_on(build, op):
+    """0 -> 1 -> 2 where neither session runs 1: the tensor of 0 goes to 2 straight, on the same side."""
+    ops = (op(reads=("in",), cpu=1e-2), op(reads=(0,)), op(reads=(1,), cpu=1e-2))
+    decision = decide(build(*ops, cpu_groups=[(0,), (2,)], cuda_groups=[(0,), (2,)]))
+    plan = named(decision)["gpu"]
+    assert plan.latency_s == pytest.approx(2e-4 + 2 * COPY_S)
+    assert decision.placement == ("gpu", "gpu", "gpu")
+    assert decision.operators[1].reason == "folded"
+
+
+def test_an_operator_that_only_the_cuda_session_eliminates_is_free_there(build, op):
+    ops = (op(reads=("in",), cpu=1e-2), op(reads=(0,), cpu=1e-3), op(reads=(1,), cpu=1e-2))
+    decision = decide(build(*ops, cuda_groups=[(0,), (2,)]))
+    assert named(decision)["hybrid"].latency_s == pytest.approx(2e-4 + 2 * COPY_S)
+
+
+def test_a_time_that_is_not_known_is_told_and_never_counts_as_fast(build, op):
+    ops = (op(reads=("in",), cpu=1e-3, gpu=1e-3), op(reads=(0,), cpu=5e-2, gpu=None))
+    decision = decide(build(*ops))
+    assert "not known" in named(decision)["gpu"].why
+    assert decision.placement[1] == "cpu"
+    assert decision.operators[1].reason == "unknown"
+
+
+def test_half_precision_halves_what_is_copied_inside_and_leaves_inputs_and_outputs(build, op):
+    ops = (
+        op(reads=("in",), cpu=1e-1, gpu=1e-4),
+        op(reads=(0,), cpu=1e-3, gpu=1e-3, able=False),
+        op(reads=(1,), cpu=1e-1, gpu=1e-4),
+    )
+    plan = named(decide(build(*ops, precision="fp16")))["gpu"]
+    sizes = {(item.tensor, item.where): item.bytes for item in plan.transfers.items}
+    assert sizes[("in", "input")] == sizes[("t2", "output")] == 1_000_000
+    assert sizes[("t0", "inside")] == sizes[("t1", "inside")] == 500_000
+
+
+def test_a_session_that_cannot_be_made_leaves_the_cpu_plan(build, op):
+    question = build(op(reads=("in",)))
+    failing = replace(question.placement, fails="no provider has a kernel for Mod with bfloat16")
+    decision = decide(replace(question, placement=failing))
+    assert [plan.name for plan in decision.plans] == ["cpu"]
+    assert decision.verdict.device == "cpu"
+    assert "bfloat16" in decision.verdict.sentence
+    assert decision.operators[0].reason == "no-session"
+
+
+def shape_question(build, op, *, copied: bool):
+    """x -> Shape -> Gather (on the CPU) -> Reshape(x, shape): shapes are host memory in a CUDA session."""
+    base = build(op(reads=("in",)))
+    x = base.graph.inputs[0]
+    small = [Tensor(name=name, shape=(1,), dtype=DTYPES["int64"]) for name in ("s", "g")]
+    out = Tensor(name="y", shape=(250_000,), dtype=DTYPES["float32"])
+    heavy = Tensor(name="h", shape=(250_000,), dtype=DTYPES["float32"])
+    nodes = (
+        Node(index=0, name="gemm", op_type="Gemm", inputs=(x,), outputs=(heavy,)),
+        Node(index=1, name="shape", op_type="Shape", inputs=(heavy,), outputs=(small[0],)),
+        Node(index=2, name="gather", op_type="Gather", inputs=(small[0],), outputs=(small[1],)),
+        Node(index=3, name="reshape", op_type="Reshape", inputs=(heavy, small[1]), outputs=(out,)),
+    )
+    graph = Graph(name="shapes", nodes=nodes, inputs=(x,), outputs=(out,))
+    cuda = NodePlacement(provider="cuda", supported=True, why="cuda-kernel")
+    kept = NodePlacement(provider="cpu", supported=True, why="shape-arithmetic")
+    copies = (Copy(tensor="g", direction="to_gpu", nbytes=8, producer=2, consumers=(3,)),) if copied else ()
+
+    def groups(session):
+        return tuple(
+            Group(
+                session=session,
+                name=node.name,
+                op_type=node.op_type,
+                members=(node.index,),
+                provider="cuda" if session == "cuda" and node.index != 2 else "cpu",
+            )
+            for node in nodes
+        )
+
+    def time(seconds):
+        return Estimate(time_s=seconds, low_s=seconds, high_s=seconds, origin="predicted")
+
+    return replace(
+        base,
+        graph=graph,
+        table=replace(base.table, costs=base.table.costs * 4),
+        cpu_groups=groups("cpu"),
+        cuda_groups=groups("cuda"),
+        cpu_times=tuple(map(time, (1e-1, 1e-6, 1e-6, 1e-6))),
+        cuda_times=tuple(map(time, (1e-3, 0.0, 1e-6, 0.0))),
+        placement=Placement(nodes=(cuda, cuda, kept, cuda), copies=copies),
+    )
+
+
+def test_shapes_that_lie_in_host_memory_are_not_copied(build, op):
+    decision = decide(shape_question(build, op, copied=False))
+    plans = named(decision)
+    assert plans["hybrid"].latency_s == pytest.approx(1e-3 + 1e-6 + 2 * COPY_S)
+    assert decision.placement == ("gpu", "gpu", "cpu", "gpu")
+    assert decision.operators[2].reason == "shape-arithmetic"
+
+
+def test_a_shape_that_the_session_does_copy_is_counted(build, op):
+    plans = named(decide(shape_question(build, op, copied=True)))
+    assert plans["gpu"].latency_s == pytest.approx(1e-3 + 1e-6 + 2 * COPY_S + 10e-6 + 8 / 10e9)
+
+
+def test_a_graph_without_operators_takes_no_time_and_is_a_tie(build, op):
+    base = build(op(reads=("in",)))
+    empty = Graph(name="empty", nodes=(), inputs=base.graph.inputs, outputs=base.graph.inputs)
+    nothing = {"cpu_groups": (), "cpu_times": (), "cuda_groups": (), "cuda_times": ()}
+    decision = decide(
+        replace(
+            base, graph=empty, table=replace(base.table, costs=()), placement=Placement(nodes=()), **nothing
+        )
+    )
+    assert decision.verdict.device == "either"
+    assert decision.verdict.speedup is None
+    assert all(plan.latency_s == 0 for plan in decision.plans)
