@@ -221,6 +221,7 @@ _INT = _Kind(words="a whole number", accepts=_is_int, convert=int)
 _SECONDS = _Kind(words='a duration ("20ms" or seconds)', accepts=_is_seconds, convert=str)
 _FLAG = _Kind(words="true or false", accepts=lambda value: isinstance(value, bool), convert=bool)
 _TEXT = _Kind(words="a text", accepts=_is_text, convert=str)
+_NUMBER = _Kind(words="a number", accepts=_is_number, convert=float)
 _NAMES = _Kind(words="a text or a list of texts", accepts=_is_texts, convert=_joined)
 _REPEATED = _Kind(words="a text or a list of texts", accepts=_is_texts, convert=_listed)
 _INTS = _Kind(words="a whole number or a list of them", accepts=_is_ints, convert=_joined)
@@ -241,6 +242,9 @@ RUN_OPTIONS: Mapping[str, _Kind] = MappingProxyType(
         "training": _FLAG,
         "objective": _TEXT,
         "slo": _SECONDS,
+        "pin": _REPEATED,
+        "prices": _TEXT,
+        "utilisation": _NUMBER,
         "format": _NAMES,
         "output": _TEXT,
         "no-cache": _FLAG,

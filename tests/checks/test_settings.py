@@ -53,6 +53,9 @@ def test_every_long_option_of_the_contract_may_stand_there(tmp_path):
     training = false
     objective = "cost"
     slo = "20ms"
+    pin = ["head.*=cpu"]
+    prices = "prices.toml"
+    utilisation = 0.5
     format = ["html", "json"]
     output = "reports/"
     no-cache = true
