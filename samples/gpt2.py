@@ -73,9 +73,12 @@ class GPT(nn.Module):
         return self.head(self.norm(x))
 
 
+SIZE = Size(layers=12, width=768, heads=12)
+
+
 def build_model() -> nn.Module:
-    return GPT(Size(layers=12, width=768, heads=12)).eval()
+    return GPT(SIZE).eval()
 
 
 def example_inputs(batch: int = 1) -> tuple[torch.Tensor]:
-    return (torch.randint(0, 50257, (batch, TOKENS)),)
+    return (torch.randint(0, SIZE.vocabulary, (batch, TOKENS)),)

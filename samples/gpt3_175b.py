@@ -11,12 +11,12 @@ import torch
 from gpt2 import GPT, Size
 from torch import nn
 
-TOKENS = 2048
+SIZE = Size(layers=96, width=12288, heads=96, context=2048)
 
 
 def build_model() -> nn.Module:
-    return GPT(Size(layers=96, width=12288, heads=96, context=TOKENS)).eval()
+    return GPT(SIZE).eval()
 
 
 def example_inputs(batch: int = 1) -> tuple[torch.Tensor]:
-    return (torch.randint(0, 50257, (batch, TOKENS)),)
+    return (torch.randint(0, SIZE.vocabulary, (batch, SIZE.context)),)

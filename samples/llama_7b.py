@@ -82,11 +82,11 @@ class Layer(nn.Module):
 
 
 class Llama(nn.Module):
-    def __init__(self, layers: int = LAYERS) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.words = nn.Embedding(VOCABULARY, WIDTH)
         self.rotate = RotaryPositions(WIDTH // HEADS, TOKENS)
-        self.layers = nn.ModuleList(Layer() for _ in range(layers))
+        self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
         self.norm = RMSNorm(WIDTH)
         self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
 

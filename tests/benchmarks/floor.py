@@ -3,7 +3,7 @@
     python tests/benchmarks/floor.py [--runs N]
 
 Each case is a process of its own, timed from its start to its end, with its largest resident memory as the
-kernel reports it (so Linux and macOS only). The cases take turns, so that a busy moment of the machine hits them
+kernel reports it (so Linux and macOS only). The cases take turns, so that a busy moment hits them all
 alike, and the ratio is the median of the ratios within a turn.
 """
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -47,3 +49,31 @@ def build(sample: Callable[[str], ModuleType]) -> Callable[[str], Any]:
         return Function()
 
     return build_one
+
+
+@contextmanager
+def _counted_in_full() -> Iterator[Any]:
+    """PyTorch's own counter, with the fused kernels off that it does not see into."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with (
+            warnings.catch_warnings(action="ignore"),  # of a flag for Intel GPUs that mkldnn.flags sets along
+            torch.no_grad(),
+            sdpa_kernel(SDPBackend.MATH),
+            torch.backends.mkldnn.flags(enabled=False),
+            FlopCounterMode(display=False) as counter,
+        ):
+            yield counter
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast_path)
+
+
+@pytest.fixture
+def counted_in_full() -> Callable[[], Any]:
+    """A context in which PyTorch counts all products, whatever kernel computes them."""
+    return _counted_in_full

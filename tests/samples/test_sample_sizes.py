@@ -2,35 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import pytest
-
-
-@contextmanager
-def counted_in_full() -> Iterator[Any]:
-    """PyTorch's own counter, with the fused kernels off that it does not see into."""
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.utils.flop_counter import FlopCounterMode
-
-    fast_path = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with (
-            warnings.catch_warnings(action="ignore"),  # of a flag for Intel GPUs that mkldnn.flags sets along
-            torch.no_grad(),
-            sdpa_kernel(SDPBackend.MATH),
-            torch.backends.mkldnn.flags(enabled=False),
-            FlopCounterMode(display=False) as counter,
-        ):
-            yield counter
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast_path)
 
 
 def unet_parameters() -> int:
@@ -161,7 +137,7 @@ FLOPS = {
 
 @pytest.mark.parametrize("name", sorted(FLOPS))
 def test_pytorch_s_own_counter_agrees_with_the_derivation_at_the_default_batch(
-    sample: Callable[[str], Any], build: Callable[[str], Any], name: str
+    sample: Callable[[str], Any], build: Callable[[str], Any], counted_in_full: Any, name: str
 ) -> None:
     import torch
 
