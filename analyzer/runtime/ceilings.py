@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from analyzer.errors import AnalyzerError
 from analyzer.runtime import machine, probes, probes_moving
 from analyzer.runtime.bias import chain
+from analyzer.runtime.bound import bind, undisturbed
 from analyzer.runtime.probes import Probe
-from analyzer.runtime.session import SessionSettings, create
-from analyzer.runtime.statistics import quantile
+from analyzer.runtime.session import SessionSettings
 
 Progress = Callable[[str, float], None]
 
@@ -27,7 +26,6 @@ _FAMILIES: tuple[tuple[str, Callable[[], Iterator[Probe]]], ...] = (
     ("recurrences", probes_moving.recurrences),
     ("attention", probes_moving.attentions),
 )
-_LEAST_RUNS, _MOST_RUNS = 4, 2000
 _SHORT, _LONG = 8, 136
 
 
@@ -96,39 +94,7 @@ def _overheads(threads: int) -> Mapping[str, float]:
 
 
 def _bound_call(model: bytes, feeds: Mapping[str, Any], threads: int) -> Callable[[], object]:
-    """A call that writes into memory that is already there, as nodes inside a graph do."""
-    import onnxruntime as ort
-
-    session = create(model, SessionSettings(threads=threads, optimize=False))
-    binding = session.io_binding()
-    for name, array in feeds.items():
-        binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array))
-    names = [item.name for item in session.get_outputs()]
-    for name in names:
-        binding.bind_output(name, "cpu")
-    try:
-        session.run_with_iobinding(binding)
-    except Exception as error:
-        from analyzer.runtime.session import explained
-
-        raise explained(error) from None
-    for name, value in zip(names, binding.get_outputs(), strict=True):
-        binding.bind_ortvalue_output(name, value)
-    return lambda: session.run_with_iobinding(binding)
-
-
-def undisturbed(call: Callable[[], object], seconds: float) -> float:
-    """Lower quartile of as many calls as fit: what the machine does when nobody disturbs it."""
-    call()
-    samples: list[float] = []
-    begin = time.perf_counter()
-    while True:
-        start = time.perf_counter()
-        call()
-        end = time.perf_counter()
-        samples.append(end - start)
-        if len(samples) >= _MOST_RUNS or (end - begin > seconds and len(samples) >= _LEAST_RUNS):
-            return quantile(samples, 0.25)
+    return bind(model, feeds, SessionSettings(threads=threads, optimize=False)).call
 
 
 def measure_all(

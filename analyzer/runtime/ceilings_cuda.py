@@ -11,9 +11,9 @@ from typing import Any
 
 from analyzer.errors import AnalyzerError, MeasurementError
 from analyzer.runtime.bias import chain
-from analyzer.runtime.ceilings import undisturbed
+from analyzer.runtime.bound import bind, undisturbed
 from analyzer.runtime.probes import Probe, feeds_of, floats, model_of
-from analyzer.runtime.session import SessionSettings, create, explained
+from analyzer.runtime.session import SessionSettings, create
 
 Progress = Callable[[str, float], None]
 
@@ -61,30 +61,8 @@ def measure_cuda_ceilings(*, progress: Progress | None = None) -> dict[str, floa
     return found
 
 
-def bound_on_cuda(model: bytes, feeds: Mapping[str, Any], options: Mapping[str, str]) -> Callable[[], object]:
-    """A call whose inputs and outputs stay on the GPU; ends with the GPU idle.
-
-    Raises:
-        MeasurementError: ONNX Runtime refuses the model or the provider.
-    """
-    import onnxruntime as ort
-
-    session = create(model, SessionSettings(provider="cuda", optimize=False, cuda=options))
-    binding = session.io_binding()
-    for name, array in feeds.items():
-        binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array, "cuda", 0))
-    names = [item.name for item in session.get_outputs()]
-    for name in names:
-        binding.bind_output(name, "cuda")
-    try:
-        session.run_with_iobinding(binding)
-        for name, value in zip(names, binding.get_outputs(), strict=True):
-            binding.bind_ortvalue_output(name, value)
-        for _ in range(2):  # the first call with a CUDA graph captures it
-            session.run_with_iobinding(binding)
-    except Exception as error:
-        raise explained(error) from None
-    return lambda: session.run_with_iobinding(binding)
+def _on_cuda(model: bytes, feeds: Mapping[str, Any], options: Mapping[str, str]) -> Callable[[], object]:
+    return bind(model, feeds, SessionSettings(provider="cuda", optimize=False, cuda=options)).call
 
 
 def _launches() -> Mapping[str, float]:
@@ -95,7 +73,7 @@ def _launches() -> Mapping[str, float]:
     for key, options in (("cuda.node", {}), ("cuda.kernel", {"enable_cuda_graph": "1"})):
         try:
             times = [
-                undisturbed(bound_on_cuda(chain(length), {"t0": np.ones(1, np.float32)}, options), _SECONDS)
+                undisturbed(_on_cuda(chain(length), {"t0": np.ones(1, np.float32)}, options), _SECONDS)
                 for length in (_SHORT, _LONG)
             ]
         except MeasurementError:
@@ -129,7 +107,7 @@ def _product(n: int, dtype: str, tf32: str) -> float | None:
     times = []
     for copies in (few, many):
         try:
-            call = bound_on_cuda(model_of(probe.repeated(copies)), feeds_of(probe), {"use_tf32": tf32})
+            call = _on_cuda(model_of(probe.repeated(copies)), feeds_of(probe), {"use_tf32": tf32})
         except MeasurementError:
             return None
         times.append(undisturbed(call, _SECONDS))

@@ -113,7 +113,8 @@ class Measurement:
         ways: The same by way: ``copies`` (which is ``latency``), ``resident`` (inputs and outputs stay on
             the GPU), ``graph`` (resident, as one CUDA graph).
         nodes: Times by executed node, in execution order; empty where there are none.
-        factor: Unprofiled latency over the sum of the nodes' times before scaling; None without nodes.
+        factor: Unprofiled latency over what the nodes' times before scaling and the cost of a call explain;
+            None without nodes.
         residual_s: The same as a difference.
         bias_s: What the profiler adds to each node, taken off.
         load_s: Creating the session.

@@ -6,21 +6,26 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from analyzer.runtime import machine, profile, tensors
 from analyzer.runtime.bias import Bias, calibrate_bias
+from analyzer.runtime.machine import peak_resident_bytes
 from analyzer.runtime.measurement import Latency, MeasureRequest, NodeTime
-from analyzer.runtime.reporting import Reporter
+from analyzer.runtime.replay import BELOW_CLOCK_S, replay
+from analyzer.runtime.reporting import OPTIMIZED_FULL, Reporter
 from analyzer.runtime.session import SessionSettings, create, explained, settings_for
 from analyzer.runtime.statistics import median, summarize
 from analyzer.runtime.timing import Budget, timed_runs, warm_up
 
 # Shares of the time budget.
-_WARM_UP, _TIMED, _PROFILED, _AGAIN = 0.15, 0.4, 0.25, 0.15
-_MOST_EVENTS = 60_000
+_WARM_UP, _TIMED, _PROFILED, _AGAIN, _REPLAYED = 0.1, 0.4, 0.2, 0.15, 0.15
+_MOST_EVENTS = 20_000
+NOTHING: Mapping[str, float] = MappingProxyType({})
 _SKIPPED_RUNS = 3
 _UNPROFILED = "unprofiled runs of ONNX Runtime's CPU provider"
+_ALONE_TEXT = "timed alone (its time is below the profiler's clock), scaled with the others"
 _PROFILED_TEXT = "ONNX Runtime's profile, bias taken off, scaled to the unprofiled latency"
 
 
@@ -149,6 +154,7 @@ def _operators(
     timed: Timed,
     again: bool,
 ) -> None:
+    reporter.update(rss_peak_bytes=peak_resident_bytes())
     reporter.progress("profiling", 0.6)
     bias = calibrate_bias(settings, folder)
     events = profiled_events(request, settings, feeds, folder, reporter, median(timed.samples))
@@ -160,10 +166,32 @@ def _operators(
     if arena is not None:
         reporter.update(arena_peak_bytes=arena.peak_bytes, arena_held_bytes=arena.held_bytes)
     raw = profile.by_node(profile.runs(events, skip=_SKIPPED_RUNS))
-    nodes, factor, residual = scaled(raw, bias, latency)
+    alone = replayed(request, settings, folder, raw, bias, reporter) if request.replay else {}
+    nodes, factor, residual = scaled(raw, bias, latency, alone)
     reporter.update(factor=factor, residual_s=residual, bias_s=bias.profiler_s)
     reporter.environment(dispatch_s=bias.dispatch_s, call_s=bias.call_s)
     reporter.nodes(nodes)
+
+
+def replayed(
+    request: MeasureRequest,
+    settings: SessionSettings,
+    folder: Path,
+    raw: Sequence[profile.RawTime],
+    bias: Bias,
+    reporter: Reporter,
+) -> Mapping[str, float]:
+    """Times of the nodes below the profiler's clock, each run alone; empty where there are none."""
+    below = [node for node in raw if node.time_s - bias.profiler_s * node.calls < BELOW_CLOCK_S * node.calls]
+    if not below:
+        return {}
+    return replay(
+        folder / OPTIMIZED_FULL,
+        below,
+        settings,
+        seconds=_REPLAYED * request.time_budget_s,
+        tick=lambda used: reporter.progress("timing small operators", 0.85 + 0.15 * used),
+    ).times
 
 
 def profiled_events(
@@ -175,7 +203,7 @@ def profiled_events(
     run_s: float,
 ) -> list[profile.Event]:
     """Profiled runs; saves the optimized graph on the way. The profile's file is removed."""
-    optimized = folder / "optimized.onnx"
+    optimized = folder / OPTIMIZED_FULL
     session = create(
         request.model_path, replace(settings, profile_prefix=folder / "profile", optimized_path=optimized)
     )
@@ -205,28 +233,37 @@ def _profiled_runs(request: MeasureRequest, run_s: float, first_s: float, optimi
 
 
 def scaled(
-    raw: Sequence[profile.RawTime], bias: Bias, latency: Latency
+    raw: Sequence[profile.RawTime], bias: Bias, latency: Latency, alone: Mapping[str, float] = NOTHING
 ) -> tuple[tuple[NodeTime, ...], float | None, float | None]:
     """Node times that add up to the latency.
 
     The profiler's bias is taken off each node, which costs at least a dispatch; then all are scaled by one
-    factor to the unprofiled median. The interval of a node is its own spread, and the latency's.
+    factor to the unprofiled median. A node that was timed alone has that time instead. The interval of a node
+    is its own spread, and the latency's.
 
     Returns:
-        The nodes, the factor, and the residual in seconds before scaling; None where there are no nodes.
+        The nodes; the latency over, and minus, what nodes and the call itself explain before scaling; None
+        where there are no nodes.
     """
-    true = [max(node.time_s - bias.profiler_s * node.calls, bias.dispatch_s * node.calls) for node in raw]
+    true = [
+        alone.get(node.name, max(node.time_s - bias.profiler_s * node.calls, bias.dispatch_s * node.calls))
+        for node in raw
+    ]
     if not true:
         return (), None, None
+    explained_s = sum(true) + bias.call_s
     factor = latency.median_s / sum(true)
     spread = latency.low_s / latency.median_s, latency.high_s / latency.median_s
     nodes = tuple(
-        _node_time(node, time_s * factor, factor, bias, spread) for node, time_s in zip(raw, true, strict=True)
+        _alone(node, time_s * factor, spread)
+        if node.name in alone
+        else _profiled(node, time_s * factor, factor, bias, spread)
+        for node, time_s in zip(raw, true, strict=True)
     )
-    return nodes, factor, latency.median_s - sum(true)
+    return nodes, latency.median_s / explained_s, latency.median_s - explained_s
 
 
-def _node_time(
+def _profiled(
     node: profile.RawTime, time_s: float, factor: float, bias: Bias, spread: tuple[float, float]
 ) -> NodeTime:
     """One node; half a tick of the profiler's clock is always in doubt."""
@@ -242,4 +279,18 @@ def _node_time(
         high_s=max(high, time_s * spread[1]),
         raw_s=node.time_s,
         origin=_PROFILED_TEXT,
+    )
+
+
+def _alone(node: profile.RawTime, time_s: float, spread: tuple[float, float]) -> NodeTime:
+    """One node timed alone; caches and neighbours may differ from the graph's by this much."""
+    return NodeTime(
+        name=node.name,
+        op_type=node.op_type,
+        provider=node.provider,
+        time_s=time_s,
+        low_s=time_s * min(0.7, spread[0]),
+        high_s=time_s * max(1.4, spread[1]),
+        raw_s=node.time_s,
+        origin=_ALONE_TEXT,
     )

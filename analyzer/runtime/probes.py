@@ -30,6 +30,7 @@ class Probe:
         constants: Positions of inputs that are stored with the model, as weights are.
         outputs: How many it writes.
         copies: So many of the same node in one model, where one is shorter than a call.
+        fresh_constants: Whether each copy has its own constants, so that they come from memory, not from cache.
     """
 
     key: str
@@ -43,47 +44,49 @@ class Probe:
     opset: int = _OPSET
     outputs: int = 1
     copies: int = 1
+    fresh_constants: bool = False
 
-    def repeated(self, copies: int) -> Probe:
+    def repeated(self, copies: int, *, fresh_constants: bool = False) -> Probe:
         """The same with so many copies."""
-        return replace(self, copies=copies)
+        return replace(self, copies=copies, fresh_constants=fresh_constants)
 
 
 def model_of(probe: Probe) -> bytes:
     """The model: ``copies`` of the node side by side, reading the same inputs."""
     from onnx import helper, numpy_helper
 
-    names = [None if array is None else f"i{position}" for position, array in enumerate(probe.inputs)]
-    nodes, results = [], []
+    stored: dict[str, Any] = {}
+    nodes: list[Any] = []
+    results: list[str] = []
     for copy in range(probe.copies):
+        names = [_name(probe, position, copy) for position in range(len(probe.inputs))]
         outputs = [f"o{copy}_{number}" for number in range(probe.outputs)]
-        results += outputs
+        # Only the last is a result: the others' memory comes from the arena, as inside a graph.
+        results = outputs
         nodes.append(
             helper.make_node(
-                probe.op_type,
-                [name or "" for name in names],
-                outputs,
-                name=f"node{copy}",
-                domain=probe.domain,
-                **probe.attributes,
+                probe.op_type, names, outputs, name=f"node{copy}", domain=probe.domain, **probe.attributes
             )
         )
+        for position in probe.constants:
+            array = probe.inputs[position] if position < len(probe.inputs) else None
+            if array is not None and names[position] not in stored:
+                stored[names[position]] = numpy_helper.from_array(array, names[position])
     fed = [
-        helper.make_tensor_value_info(f"i{position}", helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-        for position, array in enumerate(probe.inputs)
-        if array is not None and position not in probe.constants
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in feeds_of(probe).items()
     ]
-    stored = [
-        numpy_helper.from_array(array, f"i{position}")
-        for position, array in enumerate(probe.inputs)
-        if array is not None and position in probe.constants
-    ]
-    graph = helper.make_graph(
-        nodes, "probe", fed, [helper.make_empty_tensor_value_info(name) for name in results], stored
-    )
+    values = [helper.make_empty_tensor_value_info(name) for name in results]
+    graph = helper.make_graph(nodes, "probe", fed, values, list(stored.values()))
     opsets = [helper.make_opsetid("", probe.opset)]
     opsets += [helper.make_opsetid(probe.domain, 1)] if probe.domain else []
     return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString())
+
+
+def _name(probe: Probe, position: int, copy: int) -> str:
+    if probe.inputs[position] is None:
+        return ""
+    return f"i{position}_{copy}" if probe.fresh_constants and position in probe.constants else f"i{position}"
 
 
 def feeds_of(probe: Probe) -> dict[str, Array]:

@@ -19,6 +19,7 @@ from analyzer.runtime.measurement import Latency, NodeTime
 
 RESULT = "partial.json"
 OPTIMIZED = "slim.onnx"
+OPTIMIZED_FULL = "optimized.onnx"
 # Initializers up to this size keep their values: shapes, axes, scalars.
 _KEPT_BYTES = 1024
 
@@ -79,7 +80,6 @@ class Reporter:
         model = onnx.load(path, load_external_data=False)
         drop_weights(model.graph)
         onnx.save(model, self._folder / OPTIMIZED)
-        path.with_name(f"{path.name}.data").unlink(missing_ok=True)
         self.update(optimized=True)
 
     def error(self, message: str, hint: str | None, kind: str) -> None:

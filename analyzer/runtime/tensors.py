@@ -126,17 +126,27 @@ def onnx_type(array: Array) -> str:
     return next((onnx for onnx, extended in _EXTENDED.items() if extended == name), name)
 
 
-def to_ortvalue(array: Array) -> Any:
-    """An array as an ``OrtValue`` in the host's memory."""
+def to_ortvalue(array: Array, device: str = "cpu", device_id: int = 0) -> Any:
+    """An array as an ``OrtValue`` in the memory of ``cpu`` or ``cuda``.
+
+    Raises:
+        InputError: A type of less than 8 bits, or text on a GPU.
+    """
     import numpy as np
     import onnxruntime as ort
 
     name = onnx_type(array)
+    if name == "string" or (DTYPES[name].bits or 8) < 8:
+        raise InputError(f"inputs of type {name} cannot be bound", hint="feed another type")
     array = np.ascontiguousarray(array)
-    if name in _EXTENDED:
-        bits = array.view(f"u{array.dtype.itemsize}")
+    if name not in _EXTENDED:
+        return ort.OrtValue.ortvalue_from_numpy(array, device, device_id)
+    bits = array.view(f"u{array.dtype.itemsize}")
+    if device == "cpu":
         return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, DTYPES[name].onnx)
-    return ort.OrtValue.ortvalue_from_numpy(array)
+    value = ort.OrtValue.ortvalue_from_shape_and_type(array.shape, DTYPES[name].onnx, device, device_id)
+    value.update_inplace(bits)
+    return value
 
 
 def from_ortvalue(value: Any) -> Value:

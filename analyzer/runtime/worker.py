@@ -46,7 +46,6 @@ def _measure(request: MeasureRequest, folder: Path, reporter: Reporter) -> None:
         from analyzer.runtime.on_cpu import measure_cpu
 
         measure_cpu(request, folder, reporter)
-    reporter.update(rss_peak_bytes=peak_resident_bytes())
     reporter.progress("done", 1.0)
 
 
@@ -61,16 +60,6 @@ def _versions(reporter: Reporter, request: MeasureRequest) -> None:
         time_budget_s=request.time_budget_s,
         load_before=machine.load_average(),
     )
-
-
-def peak_resident_bytes() -> int | None:
-    """Largest resident memory of this process so far, None where the system does not tell."""
-    try:
-        import resource
-    except ImportError:
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _die_with_parent() -> None:
