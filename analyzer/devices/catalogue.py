@@ -110,6 +110,17 @@ def instance_cpu(instance: Instance) -> Device | None:
     )
 
 
+def match_cpu(brand: str) -> Device | None:
+    """The CPU of the catalogue whose model number stands in what the processor calls itself."""
+    words = set(brand.lower().replace("(r)", "").replace("(tm)", "").replace("-", " ").split())
+    for cpu in cpus():
+        model = {word.strip("()") for word in cpu.name.lower().replace("-", " ").split()}
+        numbered = {word for word in model if any(sign.isdigit() for sign in word)}
+        if numbered and numbered <= words:
+            return cpu
+    return None
+
+
 def aliases(slug: str) -> tuple[str, ...]:
     """Further names of a device."""
     return tuple(_entry(slug)[1].get("aliases", ()))

@@ -56,6 +56,9 @@ class Device:
         notes: What to know about them.
         calibration: Measured ceilings of this machine, by key of ``devices.calibrate``; empty if none.
         assumed: Figures that no source gives and that were taken from a sibling: predictions widen.
+        memory_type: ``HBM2e``, ``GDDR6``, ``DDR5``; empty where not known.
+        sustained: What was measured on this model elsewhere: ``fp16`` (best matrix product, operations per
+            second), ``bandwidth`` (streams, bytes per second).
     """
 
     slug: str
@@ -80,3 +83,5 @@ class Device:
     notes: str = ""
     calibration: Mapping[str, float] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
+    memory_type: str = ""
+    sustained: Mapping[str, float] = field(default_factory=dict)

@@ -75,6 +75,8 @@ def to_device(slug: str, entry: Entry, kind: Kind, tables: Mapping[str, Any], or
         source=_sources(entry, tables) or origin,
         notes=str(entry.get("notes", "")),
         assumed=tuple(entry.get("assumed", ())),
+        memory_type=str(entry.get("memory_type", "")),
+        sustained={key: _number(slug, entry["sustained"], key, origin) for key in entry.get("sustained", {})},
     )
 
 

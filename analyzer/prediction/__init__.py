@@ -1,0 +1,31 @@
+"""Prediction: what a graph's groups cost on a device that need not be there, with a 90 % interval."""
+
+from __future__ import annotations
+
+from analyzer.prediction.estimate import Estimate, total
+from analyzer.prediction.predict import (
+    Times,
+    dispatched,
+    operator_shares,
+    predict,
+    predict_arrays,
+    predict_total,
+    session_overhead,
+)
+from analyzer.prediction.transfer import transfer
+from analyzer.prediction.workload import Workload, workload
+
+__all__ = [
+    "Estimate",
+    "Times",
+    "Workload",
+    "dispatched",
+    "operator_shares",
+    "predict",
+    "predict_arrays",
+    "predict_total",
+    "session_overhead",
+    "total",
+    "transfer",
+    "workload",
+]

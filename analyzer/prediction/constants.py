@@ -1,0 +1,135 @@
+"""The fitted constants of the GPU model. ``tests/benchmarks/fit_prediction.py`` reproduces them from measurements.
+
+The measurements: single fp32 operators of PyTorch on Pascal to Hopper (NeuSight's data set, MIT licence), fp16 layer
+products on A40 and A100 (Vidur), convolutions of cuDNN on V100 and P100 (DeepBench), best products by device
+(stas00/ml-engineering, mag-/gpu_benchmark), ONNX Runtime whole models on V100 (its README).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tiles:
+    """How a library cuts a product into tiles.
+
+    Attributes:
+        sizes: Rows and columns of an output tile.
+        quality: Each tile's share of the best rate.
+        efficiency: Best share of the sustained rate.
+        depth: Steps of the inner dimension that starting and ending a tile costs.
+        bandwidth: Share of the memory bandwidth that operands reach.
+        split_s: Cost of splitting the inner dimension over several tiles.
+        splits: In how many parts the inner dimension may be split.
+    """
+
+    sizes: tuple[tuple[int, int], ...]
+    quality: tuple[float, ...]
+    efficiency: float
+    depth: float
+    bandwidth: float
+    split_s: float
+    splits: tuple[int, ...] = (1, 2, 4, 8, 16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuConstants:
+    """Constants of the GPU model.
+
+    Attributes:
+        vector: Products on fp32 cores.
+        tensor: Products on tensor cores.
+        tensor_share: Share of the tensor peak that the best product sustains, where none was measured.
+        fp32_watts: Watts per sustained fp32 TFLOP/s by architecture or compute capability.
+        tensor_watts: The same of tensor products.
+        stream_hbm, stream_gddr: Share of the memory bandwidth that elementwise operators reach.
+        norm_rows, softmax_rows: Rows in flight per multiprocessor that must fit the cache, else they are read again.
+        softmax_long: Row length from which softmax reads its rows again.
+        row_s: Time of one row on one multiprocessor, for norms and softmax.
+        conv_efficiency: Share of the sustained rate in implicit GEMM.
+        conv_depth: As ``Tiles.depth``, for implicit GEMM.
+        conv_power: Exponent of the sustained share: convolutions draw less power than products.
+        conv_tiles: Quality of the tiles, as ``Tiles.quality``.
+        conv_bandwidth: Share of a convolution's traffic that is not hidden.
+        winograd_efficiency, winograd_depth: The same for the 36 products of F(4x4, 3x3).
+        winograd_transform: Passes over the transformed tensors that are not hidden.
+        winograd_channel_s: Time per input channel of the transforms' kernels.
+        winograd_s: Further kernels of the transforms.
+        depthwise_bandwidth: Share of the bandwidth that depthwise convolutions reach.
+        kernel_gap_s: From the end of one kernel to the start of the next in a full queue.
+        node_host_s: Time the host needs for one node of ONNX Runtime's CUDA provider.
+        step_s: Least time of one dependent step of a recurrence.
+    """
+
+    vector: Tiles
+    tensor: Tiles
+    tensor_share: float = 0.85
+    fp32_watts: Mapping[str, float] = field(default_factory=dict)
+    tensor_watts: Mapping[str, float] = field(default_factory=dict)
+    stream_hbm: float = 0.87
+    stream_gddr: float = 0.76
+    norm_rows: float = 8.7
+    softmax_rows: float = 3.0
+    softmax_long: float = 1024.0
+    row_s: float = 0.0
+    conv_efficiency: float = 1.0
+    conv_depth: float = 16.0
+    conv_power: float = 0.7
+    conv_tiles: tuple[float, ...] = (1.0, 0.9, 0.8, 0.5, 0.3)
+    conv_bandwidth: float = 0.5
+    winograd_efficiency: float = 0.72
+    winograd_depth: float = 50.0
+    winograd_transform: float = 0.5
+    winograd_channel_s: float = 20e-9
+    winograd_s: float = 20e-6
+    depthwise_bandwidth: float = 0.5
+    kernel_gap_s: float = 3.9e-6
+    node_host_s: float = 10e-6
+    step_s: float = 8e-6
+
+
+_VECTOR_TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32))
+_TENSOR_TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64))
+
+FITTED = GpuConstants(
+    vector=Tiles(
+        sizes=_VECTOR_TILES,
+        quality=(1.0, 0.90, 0.90, 0.87, 0.47, 0.47, 0.30),
+        efficiency=0.93,
+        depth=16.0,
+        bandwidth=0.65,
+        split_s=5e-6,
+    ),
+    tensor=Tiles(
+        sizes=_TENSOR_TILES,
+        quality=(1.0, 1.0, 0.97, 0.85, 0.85, 0.78, 0.5, 0.5),
+        efficiency=0.95,
+        depth=32.0,
+        bandwidth=0.80,
+        split_s=4e-6,
+    ),
+    fp32_watts=MappingProxyType(
+        {"Pascal": 26.0, "Volta": 17.0, "Turing": 17.0, "8.0": 14.2, "Ampere": 11.0, "Ada Lovelace": 7.2,
+         "Hopper": 12.6, "Blackwell": 12.6, "Blackwell 2.0": 7.2}
+    ),
+    tensor_watts=MappingProxyType(
+        {"Volta": 2.9, "Turing": 2.9, "8.0": 1.1, "Ampere": 2.1, "Ada Lovelace": 0.75, "Hopper": 0.7,
+         "Blackwell 2.0": 0.75}
+    ),
+)  # fmt: skip
+
+# Half-widths of 90 % intervals as factors, by ``Kind`` name; measured leave-one-device-out by the fitting script.
+WIDTHS: Mapping[str, float] = MappingProxyType(
+    {
+        "VECTOR": 1.25, "REDUCE": 1.4, "NORM": 1.5, "SOFTMAX": 1.5, "MOVE": 1.4, "POOL": 1.6, "MATMUL": 1.5,
+        "CONV": 1.6, "DEPTHWISE": 1.8, "RECURRENT": 2.0, "TREE": 3.0,
+    }
+)  # fmt: skip
+# The whole session: the host's time per node was measured on other hosts and builds.
+SESSION_WIDTH = 1.35
+HOST_WIDTH = 1.6
+# A type, a figure or an architecture that had to be replaced by the nearest.
+SUBSTITUTE_WIDTH = 1.6

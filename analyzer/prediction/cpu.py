@@ -1,0 +1,351 @@
+"""Operator times on a CPU: from what was measured on it, or from a reference core scaled by its figures.
+
+Both give the same thing, a mapping by the keys of ``devices.calibrate``, so that there is one model. Products and
+convolutions are looked up by shape, elementwise operators cost their time per element or the copy of their bytes,
+whichever is longer; weights that the caches cannot keep are read from memory at each run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.devices.device import Device
+from analyzer.prediction.constants import SUBSTITUTE_WIDTH
+from analyzer.prediction.piece import FLOAT_BYTES, PRODUCTS, Kind
+from analyzer.prediction.precision import Numbers, numbers
+from analyzer.prediction.reference import reference_ceilings
+from analyzer.prediction.workload import Floats, Workload
+
+CALL_S = 1.8e-6
+# Work on one thread from which ONNX Runtime's operators use several (seconds; Eigen's cost model).
+_PARALLEL_S = 20e-6
+# Reading alone reaches this share of what a copy (read and write counted) does; MatMul of one row, weights of 64 MB.
+_READ_SHARE = 0.65
+# Visits to tree nodes per second and thread; one thread, scattered reads.
+_TREE_VISIT_S = 4e-9
+_MEASURED_WIDTH = 1.35
+_CATALOGUE_WIDTH = 2.0
+_NO_OP = 1.5e-10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceilings:
+    """One CPU with a number of threads, in one precision.
+
+    Attributes:
+        values: By key of ``devices.calibrate``.
+        threads: Intra-op threads.
+        table: The number of threads in the keys.
+        scale: What more threads than ``table`` gain.
+        dispatch_s: Cost of one more node.
+        numbers: The precision.
+        width: Half-width of the interval, as a factor.
+        method: For the report.
+    """
+
+    values: Mapping[str, float]
+    threads: int
+    table: int
+    scale: float
+    dispatch_s: float
+    numbers: Numbers
+    width: float
+    method: str
+
+    def of(self, key: str, threads: int | None = None) -> float | None:
+        """A value by its key with ``{T}`` in it."""
+        return self.values.get(key.replace("{T}", str(threads or self.table)))
+
+
+def ceilings(device: Device, precision: str, threads: int | None = None) -> Ceilings:
+    """What is known of a CPU: its calibration, else the reference core scaled by its figures."""
+    what = numbers(device, precision)
+    values = device.calibration
+    wanted = max(1, threads or int(values.get("threads", device.units)))
+    if values:
+        table = int(values.get("threads", 1)) if wanted > 1 else 1
+        method, width = "calibrated on this machine", _MEASURED_WIDTH
+    else:
+        wanted = min(wanted, device.threads or wanted)
+        values, table = reference_ceilings(device, wanted), wanted
+        method, width = "a measured core, scaled by the catalogue's figures", _CATALOGUE_WIDTH
+        width *= SUBSTITUTE_WIDTH if device.assumed else 1.0
+    return Ceilings(
+        values=values,
+        threads=wanted,
+        table=table,
+        scale=min(wanted, device.units) / table,
+        dispatch_s=values.get(f"dispatch.t{table}", 1.7e-7),
+        numbers=what,
+        width=width,
+        method=method,
+    )
+
+
+def widths(work: Workload, at: Ceilings) -> Floats:
+    """Half-width of each piece's 90 % interval, as a factor."""
+    return np.full(len(work.kind), at.width)
+
+
+def operator_times(work: Workload, at: Ceilings) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Seconds of each piece, and whether computing (not memory) limits it."""
+    product = np.isin(work.kind, [int(kind) for kind in PRODUCTS])
+    each = np.where(product, at.numbers.product_bytes, at.numbers.other_bytes) / FLOAT_BYTES
+    moved = (work["read"] + work["written"]) * each + work["fixed"]
+    computing = np.zeros(len(work.kind))
+    for kinds, rule in _RULES:
+        chosen = np.flatnonzero(np.isin(work.kind, [int(kind) for kind in kinds]))
+        if chosen.size:
+            computing[chosen] = rule(work, chosen, at)
+    weights = work["weights"] * each * product
+    streaming = (moved - weights) / _copy(at, moved - weights) * np.where(product, _OVERLAP, 1.0)
+    cold = weights / (_READ_SHARE * _copy(at, np.full(1, max(1.0, float(weights.sum()))))[0])
+    memory = streaming + cold
+    times = np.where(product, np.hypot(computing, memory), np.maximum(computing, memory))
+    return times, computing > memory
+
+
+# Share of a product's activations whose traffic adds to its time.
+_OVERLAP = 0.5
+
+
+def _copy(at: Ceilings, nbytes: Floats) -> Floats:
+    """Bytes per second of a copy by the bytes it touches."""
+    sizes, rates = _curve(at.values, at.table)
+    found: Floats = np.exp(np.interp(np.log(np.maximum(nbytes, 1.0)), sizes, rates)) * (
+        at.scale if at.scale < 1 else 1.0
+    )
+    return found
+
+
+def _vector(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floats:
+    """Elements times the time of one, on as many threads as the operator uses."""
+    one = np.array([_element_s(work, op, at, 1) for op in work.ops])[work.op[chosen]]
+    many = np.array([_element_s(work, op, at, at.table) for op in work.ops])[work.op[chosen]]
+    amount = work["elements"][chosen] * np.where(work.kind[chosen] == Kind.POOL, work["taps"][chosen], 1.0)
+    alone = amount * one
+    together = amount * many / min(1.0, at.scale)
+    # What ran on one thread at the size of the probe uses more when it is much larger.
+    together = np.where(amount > 4 * _PROBE, np.minimum(together, 1.15 * alone / at.threads), together)
+    found: Floats = np.where(alone < _PARALLEL_S, alone, np.minimum(alone, together))
+    return found
+
+
+_PROBE = 256 * 1024
+_FAMILIES = ("elementwise.{}.t{{T}}", "move.{}.t{{T}}", "reduce.{}.t{{T}}.inner", "pool.{}.t{{T}}")
+
+
+def _element_s(work: Workload, op: str, at: Ceilings, threads: int) -> float:
+    for name in (op, _LIKE.get(op, op)):
+        for family in _FAMILIES:
+            value = at.of(family.format(name), threads)
+            if value is not None:
+                return value
+    value = at.of("elementwise.Add.t{T}", threads)
+    return _NO_OP if value is None else value
+
+
+# Operators that no probe measures, and the one whose loop is the same.
+_LIKE = {
+    "BiasSoftmax": "Softmax", "Hardmax": "Softmax", "Cast": "CastInt", "Silu": "QuickGelu", "Swish": "QuickGelu",
+    "Asin": "Sin", "Acos": "Cos", "Atan": "Sin", "Tan": "Sin", "Sinh": "Sin", "Cosh": "Cos", "Celu": "Elu",
+    "ThresholdedRelu": "LeakyRelu", "GreaterOrEqual": "Greater", "LessOrEqual": "Less", "Or": "And", "Xor": "And",
+    "Mod": "Div", "Sum": "Add", "Mean": "Add", "ReduceMin": "ReduceMax", "ReduceProd": "ReduceSum",
+    "ReduceL1": "ReduceL2", "ReduceSumSquare": "ReduceL2", "ReduceLogSum": "ReduceL2", "ReduceLogSumExp": "ReduceL2",
+    "ArgMin": "ArgMax", "GlobalMaxPool": "GlobalAveragePool", "Upsample": "ResizeNearest", "GroupNormalization":
+    "InstanceNormalization", "LRN": "LpNormalization", "MeanVarianceNormalization": "InstanceNormalization",
+    "EmbedLayerNormalization": "LayerNormalization", "SpaceToDepth": "DepthToSpace", "Scatter": "ScatterElements",
+    "IsInf": "IsNaN", "Transpose": "TransposeHeads", "Resize": "ResizeLinear", "LpPool": "AveragePool",
+    "GridSample": "ResizeLinear", "RoiAlign": "ResizeLinear", "BitShift": "Add", "NonZero": "Where",
+}  # fmt: skip
+
+
+def _product(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floats:
+    flops = work["flops"][chosen]
+    m, n, k, batch = (work[name][chosen] for name in ("m", "n", "k", "batch"))
+    family = "gemm"
+    if at.numbers.peak == "int8" and _points(at.values, at.table, "gemm.int8"):
+        family = "gemm.int8"
+    single = _rate(at, "gemm.float32" if family == "gemm" else family, m, n, k)
+    many = _rate(at, "bmm.float32", m, n, k)
+    rate = np.where(batch > 1, many if many is not None else single, single)
+    recurrent = np.array([op in _RECURRENT for op in work.ops], dtype=np.bool_)[work.op[chosen]]
+    # The input's product is part of what a step of a recurrence was measured to take.
+    if recurrent.any():
+        rate = np.where(recurrent, np.inf, rate)
+    found: Floats = flops / (rate * min(1.0, at.scale))
+    return found
+
+
+def _rate(at: Ceilings, family: str, m: Floats, n: Floats, k: Floats) -> Floats:
+    """FLOP/s of products by shape: measured neighbours in the logarithms of m, n and k, the near ones most."""
+    points = _points(at.values, at.table, family)
+    if points is None:
+        points = _points(at.values, at.table, "gemm.float32")
+    if points is None:
+        return np.full(m.shape, 1e10)
+    where, rates = points
+    shapes = np.log2(np.maximum(np.stack([m, n, k], axis=1), 1.0))
+    shapes = np.clip(shapes, where.min(axis=0), where.max(axis=0))
+    distance = ((shapes[:, None, :] - where[None, :, :]) ** 2 * _AXES).sum(axis=2)
+    weight = 1.0 / (distance + 0.02) ** 2
+    found: Floats = np.exp((weight * rates).sum(axis=1) / weight.sum(axis=1))
+    return found
+
+
+# Rows matter most: they decide whether weights are used once or often.
+_AXES = np.array([2.0, 0.5, 0.5])
+
+
+def _convolution(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floats:
+    taps, stride, batch = (work[name][chosen] for name in ("taps", "stride", "batch"))
+    channels = work["k"][chosen] / np.maximum(taps, 1.0)
+    thin = work.kind[chosen] == Kind.DEPTHWISE
+    positions = work["spatial"][chosen]
+    names = np.select(
+        [
+            thin & (taps > 16), thin & (stride > 1), thin, batch > 1, channels <= 4, taps == 1, taps > 16, stride > 1,
+        ],
+        [
+            "depthwise5x5", "depthwise3x3s2", "depthwise3x3", "group32",
+            np.where(taps > 16, "stem7x7s2", "stem3x3s2"), "1x1", "5x5", "3x3s2",
+        ],
+        default="3x3",
+    )  # fmt: skip
+    small = np.isin(names, ("3x3", "1x1", "3x3s2")) & (positions <= 150)
+    names = np.where(small, np.where(names == "1x1", "1x1small", "3x3small"), names)
+    known = {name: at.of(f"conv.float32.t{{T}}.{name}") for name in np.unique(names).tolist()}
+    general = at.of("conv.float32.t{T}.3x3") or 1e10
+    rate = np.array([known[name] or general for name in names.tolist()]) * min(1.0, at.scale)
+    if at.numbers.peak == "int8":
+        rate = rate * _int8_gain(at)
+    found: Floats = work["flops"][chosen] / rate
+    return found
+
+
+def _int8_gain(at: Ceilings) -> float:
+    whole, narrow = at.of("gemm.float32.t{T}.m512.n512.k512"), at.of("gemm.int8.t{T}.m512.n512.k512")
+    return narrow / whole if whole and narrow else 1.0
+
+
+def _recurrence(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floats:
+    steps, rows, gates, hidden = (work[name][chosen] for name in ("steps", "m", "n", "k"))
+    found = np.zeros(len(chosen))
+    for index, op in enumerate(work.ops):
+        mine = work.op[chosen] == index
+        if mine.any():
+            each = _step_s(at, op, hidden[mine], rows[mine], gates[mine])
+            found[mine] = steps[mine] * each
+    return found
+
+
+def _step_s(at: Ceilings, op: str, hidden: Floats, rows: Floats, gates: Floats) -> Floats:
+    points = _steps(at.values, at.table, op)
+    flops = 4.0 * rows * gates * hidden
+    if points is None:
+        return flops / (at.of("gemm.float32.t{T}.m1.n1024.k1024") or 1e10)
+    where, rates = points
+    shapes = np.clip(np.log2(np.stack([hidden, rows], axis=1)), where.min(axis=0), where.max(axis=0))
+    distance = ((shapes[:, None, :] - where[None, :, :]) ** 2).sum(axis=2)
+    weight = 1.0 / (distance + 0.02) ** 2
+    found: Floats = flops / np.exp((weight * rates).sum(axis=1) / weight.sum(axis=1))
+    return found
+
+
+def _tree(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floats:
+    alone = work["flops"][chosen] * _TREE_VISIT_S
+    found: Floats = np.where(
+        alone < _PARALLEL_S, alone, alone / np.minimum(at.threads, np.maximum(work["m"][chosen], 1))
+    )
+    return found
+
+
+_RECURRENT = ("LSTM", "GRU", "RNN")
+_RULES = (
+    ((Kind.VECTOR, Kind.REDUCE, Kind.NORM, Kind.SOFTMAX, Kind.MOVE, Kind.POOL), _vector),
+    ((Kind.MATMUL,), _product),
+    ((Kind.CONV, Kind.DEPTHWISE), _convolution),
+    ((Kind.RECURRENT,), _recurrence),
+    ((Kind.TREE,), _tree),
+)
+
+_Points = tuple[Floats, Floats] | None
+
+
+def _points(values: Mapping[str, float], threads: int, family: str) -> _Points:
+    return _cached(values).points(family, threads)
+
+
+def _steps(values: Mapping[str, float], threads: int, op: str) -> _Points:
+    return _cached(values).steps(op, threads)
+
+
+def _curve(values: Mapping[str, float], threads: int) -> tuple[Floats, Floats]:
+    return _cached(values).curve(threads)
+
+
+class _Tables:
+    """A calibration's keys sorted into arrays, once for each calibration."""
+
+    def __init__(self, values: Mapping[str, float]) -> None:
+        self._values = values
+        self._found: dict[tuple[str, int], _Points] = {}
+
+    def points(self, family: str, threads: int) -> _Points:
+        """Logarithms of (m, n, k) and of FLOP/s."""
+        pattern = re.compile(rf"{re.escape(family)}\.t{threads}\.(?:b\d+\.)?m(\d+)\.n(\d+)\.k(\d+)$")
+        return self._sorted((family, threads), pattern, None)
+
+    def steps(self, op: str, threads: int) -> _Points:
+        """Logarithms of (hidden, batch) and of FLOP/s of a step."""
+        gates = {"LSTM": 4, "GRU": 3}.get(op, 1)
+        pattern = re.compile(rf"rnn\.{op}\.t{threads}\.h(\d+)\.b(\d+)$")
+        return self._sorted((op, threads), pattern, gates)
+
+    def curve(self, threads: int) -> tuple[Floats, Floats]:
+        """Logarithms of bytes and of bytes per second."""
+        found = self._sorted(("copy", threads), re.compile(rf"copy\.t{threads}\.(\d+)$"), None)
+        if found is None:
+            return np.zeros(1), np.log(np.full(1, 1e10))
+        sizes, rates = np.log(np.exp2(found[0][:, 0])), found[1]
+        order = np.argsort(sizes)
+        # A copy never gets faster when it outgrows a cache by more: what says so is noise.
+        later = np.maximum.accumulate(rates[order][::-1])[::-1]
+        return sizes[order], np.where(np.exp(sizes[order]) > 2**20, later, rates[order])
+
+    def _sorted(self, key: tuple[str, int], pattern: re.Pattern[str], gates: int | None) -> _Points:
+        if key not in self._found:
+            rows = [
+                (*map(float, match.groups()), value)
+                for name, value in self._values.items()
+                if (match := pattern.match(name))
+            ]
+            if not rows:
+                self._found[key] = None
+            else:
+                table = np.array(rows)
+                rates = (
+                    table[:, -1]
+                    if gates is None
+                    else 4.0 * table[:, 1] * gates * table[:, 0] ** 2 / table[:, -1]
+                )
+                self._found[key] = (np.log2(table[:, :-1]), np.log(rates))
+        return self._found[key]
+
+
+_TABLES: dict[int, tuple[Mapping[str, float], _Tables]] = {}
+
+
+def _cached(values: Mapping[str, float]) -> _Tables:
+    known = _TABLES.get(id(values))
+    if known is None or known[0] is not values:
+        if len(_TABLES) > 256:
+            _TABLES.clear()
+        known = (values, _Tables(values))
+        _TABLES[id(values)] = known
+    return known[1]

@@ -1,0 +1,317 @@
+"""Operators to pieces of work: the shapes of products, the rows of norms, the bytes of everything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from analyzer.costs.cost import Cost
+from analyzer.graph import Node, Tensor
+from analyzer.prediction.piece import FLOAT_BYTES, Kind, Piece
+
+VIEWS = frozenset(
+    {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout", "Shape", "Size", "Constant"}
+)
+MOVES = frozenset(
+    {
+        "Transpose", "Concat", "Split", "Slice", "Pad", "Expand", "Tile", "Gather", "GatherElements", "GatherND",
+        "Scatter", "ScatterElements", "ScatterND", "DepthToSpace", "SpaceToDepth", "Compress", "ReverseSequence",
+        "OneHot", "Trilu", "Im2Col", "Col2Im", "Unique", "NonZero", "TopK", "EmbedLayerNormalization",
+        "ConstantOfShape", "Range", "EyeLike", "CumSum", "SplitToSequence", "ConcatFromSequence",
+    }
+)  # fmt: skip
+NORMS = frozenset(
+    {
+        "LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", "SkipLayerNormalization",
+        "SkipSimplifiedLayerNormalization", "InstanceNormalization", "GroupNormalization", "GroupNorm",
+        "LpNormalization", "MeanVarianceNormalization", "LRN", "SkipGroupNorm",
+    }
+)  # fmt: skip
+SOFTMAXES = frozenset({"Softmax", "LogSoftmax", "Hardmax", "BiasSoftmax"})
+POOLS = frozenset(
+    {"MaxPool", "AveragePool", "LpPool", "MaxUnpool", "Resize", "Upsample", "GridSample", "RoiAlign"}
+)
+MATMULS = frozenset({"MatMul", "FusedMatMul", "TransposeMatMul", "MatMulInteger", "MatMulIntegerToFloat"})
+CONVS = frozenset({"Conv", "FusedConv", "ConvInteger", "NhwcConv", "NhwcFusedConv"})
+RECURRENT_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+# Position of the weight among the inputs of quantised products.
+WEIGHT_INPUT = {"QLinearConv": 3, "QLinearMatMul": 3, "DynamicQuantizeMatMul": 1, "QGemm": 3}
+
+
+def pieces_of(node: Node, cost: Cost) -> list[Piece]:
+    """The pieces of one operator on its own; empty for what runs no kernel."""
+    if node.op_type in VIEWS or (cost.bytes_moved == 0 and not cost.flops):
+        return []
+    base = _base(node, cost)
+    rule = _RULES.get(node.op_type) or (_fallback_product if cost.macs else _vector)
+    return rule(node, cost, base) or _vector(node, cost, base)
+
+
+def float_share(tensors: list[Tensor]) -> tuple[float, float]:
+    """Share of the bytes that is floating point, and bytes at four bytes an element over bytes as they are."""
+    floating = [tensor for tensor in tensors if tensor.dtype.is_float]
+    whole = sum(tensor.nbytes or 0 for tensor in tensors)
+    part = sum(tensor.nbytes or 0 for tensor in floating)
+    if not whole or not part:
+        return (1.0 if floating or not tensors else 0.0), 1.0
+    widened = sum((tensor.elements or 0) * FLOAT_BYTES for tensor in floating)
+    return part / whole, widened / part
+
+
+def _base(node: Node, cost: Cost) -> Piece:
+    inputs, outputs = list(node.present_inputs), list(node.present_outputs)
+    read = _or_sum(cost.bytes_read, inputs)
+    written = _or_sum(cost.bytes_written, outputs)
+    in_share, in_scale = float_share(inputs)
+    out_share, out_scale = float_share(outputs)
+    weights = sum((tensor.elements or 0) * FLOAT_BYTES for tensor in inputs if tensor.constant)
+    floats = read * in_share * in_scale
+    return Piece(
+        kind=Kind.VECTOR,
+        op=node.op_type,
+        flops=float(cost.flops or 0),
+        read=floats,
+        written=written * out_share * out_scale,
+        fixed=read * (1 - in_share) + written * (1 - out_share),
+        weights=min(float(weights), floats),
+        elements=float(max((tensor.elements or 0 for tensor in outputs), default=0)),
+    )
+
+
+def _or_sum(known: int | None, tensors: list[Tensor]) -> float:
+    return float(known if known is not None else sum(tensor.nbytes or 0 for tensor in tensors))
+
+
+def _dims(tensor: Tensor | None) -> tuple[int, ...] | None:
+    if tensor is None or tensor.elements is None or tensor.shape is None:
+        return None
+    return tuple(size or 0 for size in tensor.shape)
+
+
+def _vector(node: Node, cost: Cost, base: Piece) -> list[Piece]:
+    if node.op_type in MOVES:
+        return [replace(base, kind=Kind.MOVE)]
+    if node.op_type.startswith("Reduce") or node.op_type in (
+        "ArgMax",
+        "ArgMin",
+        "GlobalAveragePool",
+        "GlobalMaxPool",
+    ):
+        source = node.input(0)
+        inner = float(source.elements or 0) if source is not None else 0.0
+        rows = max(base.elements, 1.0)
+        return [replace(base, kind=Kind.REDUCE, elements=inner, rows=rows, row=inner / rows)]
+    return [base]
+
+
+def _matmul(node: Node, cost: Cost, base: Piece) -> list[Piece]:
+    position = WEIGHT_INPUT.get(node.op_type, 1)
+    left, right = _dims(node.input(0)), _dims(node.input(position))
+    if not left or not right:
+        return []
+    if node.attributes.get("transA") and len(left) > 1:
+        left = (*left[:-2], left[-1], left[-2])
+    if node.attributes.get("transB") and len(right) > 1:
+        right = (*right[:-2], right[-1], right[-2])
+    k = left[-1]
+    m = left[-2] if len(left) > 1 else 1
+    n = right[-1] if len(right) > 1 else 1
+    lead, many = math.prod(left[:-2]), math.prod(right[:-2])
+    # One product over all rows where the second operand has no batch of its own.
+    batch, m = (1, m * lead) if many <= 1 else (max(lead, many), m)
+    return [replace(base, kind=Kind.MATMUL, batch=float(batch), m=float(m), n=float(n), k=float(k))]
+
+
+def _gemm(node: Node, cost: Cost, base: Piece) -> list[Piece]:
+    product = _matmul(node, cost, base)
+    return product
+
+
+def _conv(node: Node, cost: Cost, base: Piece) -> list[Piece]:
+    source, weight, out = (
+        _dims(node.input(0)),
+        _dims(node.input(WEIGHT_INPUT.get(node.op_type, 1))),
+        _dims(node.output(0)),
+    )
+    if not source or not weight or not out or len(weight) < 3:
+        return []
+    group = int(node.attributes.get("group", 1))
+    spatial, taps = math.prod(out[2:]), math.prod(weight[2:])
+    shape = replace(
+        base,
+        kind=Kind.CONV,
+        batch=float(group),
+        m=float(out[0] * spatial),
+        n=float(out[1] // group),
+        k=float(weight[1] * taps),
+        taps=float(taps),
+        stride=float(max(1, round(math.prod(source[2:]) / max(1, spatial)))),
+        spatial=float(spatial),
+    )
+    thin = group > 1 and weight[1] == 1
+    return [replace(shape, kind=Kind.DEPTHWISE if thin else Kind.CONV)]
+
+
+def _conv_transpose(node: Node, cost: Cost, base: Piece) -> list[Piece]:
+    source, weight = _dims(node.input(0)), _dims(node.input(1))
+    if not source or not weight or len(weight) < 3:
+        return []
+    group = int(node.attributes.get("group", 1))
+    spatial, taps = math.prod(source[2:]), math.prod(weight[2:])
+    return [
+        replace(
+            base,
+            kind=Kind.CONV,
+            batch=float(group),
+            m=float(source[0] * spatial),
+            n=float(weight[1] * taps),
+            k=float(weight[0] // group),
+            taps=float(taps),
+            spatial=float(spatial),
+        )
+    ]
+
+
+def _rows(node: Node, kind: Kind, base: Piece, length: int) -> list[Piece]:
+    if length <= 0:
+        return []
+    return [replace(base, kind=kind, row=float(length), rows=max(base.elements / length, 1.0))]
+
+
+def _norm(node: Node, cost: Cost, base: Piece) -> list[Piece]:
+    shape = _dims(node.input(0))
+    if not shape:
+        return []
+    if node.op_type in ("InstanceNormalization", "MeanVarianceNormalization"):
+        length = math.prod(shape[2:])
+    elif "Group" in node.op_type:
+        groups = int(node.attributes.get("num_groups", node.attributes.get("groups", 1)))
+        length = math.prod(shape[1:]) // max(1, groups)
+    else:
+        axis = int(node.attributes.get("axis", -1))
+        length = math.prod(shape[axis:]) if -len(shape) <= axis < len(shape) else shape[-1]
+    return _rows(node, Kind.NORM, base, length)
+
+
+def _softmax(node: Node, cost: Cost, base: Piece) -> list[Piece]:
+    shape = _dims(node.input(0))
+    if not shape:
+        return []
+    modern = node.version >= 13 or node.domain != "ai.onnx"
+    axis = int(node.attributes.get("axis", -1 if modern else 1))
+    if not -len(shape) <= axis < len(shape):
+        return []
+    return _rows(node, Kind.SOFTMAX, base, shape[axis] if modern else math.prod(shape[axis:]))
+
+
+def _pool(node: Node, cost: Cost, base: Piece) -> list[Piece]:
+    taps = math.prod(node.attributes.get("kernel_shape", (1,)))
+    return [replace(base, kind=Kind.POOL, taps=float(taps))]
+
+
+def _recurrent(node: Node, cost: Cost, base: Piece) -> list[Piece]:
+    """The input product of all steps at once, then one small product a step."""
+    source, weight, recurrence = _dims(node.input(0)), _dims(node.input(1)), _dims(node.input(2))
+    if not source or not weight or not recurrence or len(source) != 3 or len(recurrence) != 3:
+        return []
+    steps, batch = source[0], source[1]
+    if node.attributes.get("layout") == 1:
+        steps, batch = batch, steps
+    directions, gates, hidden = recurrence
+    whole = base.flops or 1.0
+    across = 2.0 * directions * steps * batch * gates * weight[2]
+    share = min(1.0, across / whole)
+    first = replace(
+        base,
+        kind=Kind.MATMUL,
+        flops=across,
+        batch=float(directions),
+        m=float(steps * batch),
+        n=float(gates),
+        k=float(weight[2]),
+        read=base.read * share,
+        weights=float(directions * gates * weight[2]) * FLOAT_BYTES,
+        written=float(directions * steps * batch * gates) * FLOAT_BYTES,
+    )
+    second = replace(
+        base,
+        kind=Kind.RECURRENT,
+        flops=max(0.0, whole - across),
+        batch=float(directions),
+        m=float(batch),
+        n=float(gates),
+        k=float(hidden),
+        steps=float(steps * directions),
+        read=first.written,
+        weights=float(directions * gates * hidden) * FLOAT_BYTES,
+    )
+    return [first, second]
+
+
+def _attention(node: Node, cost: Cost, base: Piece) -> list[Piece]:
+    """Scores and softmax and weighted sum, inside one fused kernel: two batched products over the same bytes."""
+    found = _attention_shape(node)
+    if found is None:
+        return _fallback_product(node, cost, base)
+    heads, queries, keys, width = found
+    each = 2.0 * heads * queries * keys * width
+    rest = max(0.0, float(2 * (cost.macs or 0)) - 2 * each)
+    parts = [
+        replace(base, kind=Kind.MATMUL, flops=each, read=base.read / 2, written=0.0, fixed=0.0, weights=0.0,
+                batch=heads, m=queries, n=keys, k=width),
+        replace(base, kind=Kind.MATMUL, flops=each, read=base.read / 2, weights=0.0,
+                batch=heads, m=queries, n=width, k=keys),
+    ]  # fmt: skip
+    if rest > each * 1e-6:
+        parts += _fallback_product(node, Cost(flops=int(rest), macs=int(rest / 2)), replace(base, flops=rest))
+    return parts
+
+
+def _attention_shape(node: Node) -> tuple[float, float, float, float] | None:
+    query, key = _dims(node.input(0)), _dims(node.input(1))
+    if not query or len(query) not in (3, 4):
+        return None
+    if len(query) == 4:
+        keys = key[2] if key and len(key) == 4 else query[2]
+        return float(query[0] * query[1]), float(query[2]), float(keys), float(query[3])
+    heads = int(node.attributes.get("q_num_heads", node.attributes.get("num_heads", 1)))
+    keys = key[1] if key and len(key) == 3 else query[1]
+    return float(query[0] * heads), float(query[1]), float(keys), float(query[2]) / max(1, heads)
+
+
+def _tree(node: Node, cost: Cost, base: Piece) -> list[Piece]:
+    source = _dims(node.input(0))
+    rows = source[0] if source else 1
+    return [replace(base, kind=Kind.TREE, rows=float(rows), m=float(rows))]
+
+
+def _fallback_product(node: Node, cost: Cost, base: Piece) -> list[Piece]:
+    """A product of which only the count is known: as square as its output allows."""
+    macs = float(cost.macs or 0)
+    if macs <= 0 or base.elements <= 0:
+        return []
+    out = _dims(node.output(0)) or (1,)
+    n = float(out[-1] or 1)
+    m = max(1.0, base.elements / n)
+    return [replace(base, kind=Kind.MATMUL, m=m, n=n, k=max(1.0, macs / (m * n)))]
+
+
+_Rule = Callable[[Node, Cost, Piece], list[Piece]]
+_RULES: dict[str, _Rule] = {
+    **dict.fromkeys(MATMULS, _matmul),
+    "QLinearMatMul": _matmul,
+    "DynamicQuantizeMatMul": _matmul,
+    "Gemm": _gemm,
+    "FusedGemm": _gemm,
+    "QGemm": _gemm,
+    **dict.fromkeys(CONVS, _conv),
+    "QLinearConv": _conv,
+    "ConvTranspose": _conv_transpose,
+    **dict.fromkeys(NORMS, _norm),
+    **dict.fromkeys(SOFTMAXES, _softmax),
+    **dict.fromkeys(POOLS, _pool),
+    **dict.fromkeys(RECURRENT_GATES, _recurrent),
+    **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention"), _attention),
+    **dict.fromkeys(("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"), _tree),
+}

@@ -1,0 +1,328 @@
+"""Kernel times on a GPU: tiles and waves, sustained power, rows read again, algorithms of convolution.
+
+Forms (seconds; ``units`` are streaming multiprocessors):
+
+* product: ``max(waves x 2 bm bn depth / (rate / units x quality), bytes / bandwidth)``, the least over tile shapes
+  and splits of the inner dimension; ``waves = ceil(tiles / units)``;
+* sustained rate: the peak, but not more than power allows: ``min(1, power / (watts per FLOP/s x peak))``;
+* elementwise: ``bytes / (bandwidth x share)``; norms and softmax read again what the cache cannot hold of the rows in
+  flight;
+* convolution: the cheaper of implicit GEMM and, for 3x3 with stride 1 in fp32, Winograd F(4x4, 3x3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.devices.device import Device
+from analyzer.prediction.constants import FITTED, SUBSTITUTE_WIDTH, WIDTHS, GpuConstants, Tiles
+from analyzer.prediction.piece import FLOAT_BYTES, Kind
+from analyzer.prediction.precision import Numbers, numbers
+from analyzer.prediction.workload import Floats, Workload
+
+_WINOGRAD_TILE, _WINOGRAD_PRODUCTS = 4.0, 36.0
+# Where a device's cache is not known: that of a middling card.
+_USUAL_CACHE = 6 * 2**20
+_KIND_WIDTH = np.array([WIDTHS.get(kind.name, 1.0) for kind in Kind])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sheet:
+    """What the model needs to know of a device in one precision.
+
+    Attributes:
+        rate: Operations per second that products sustain.
+        plain_rate: The same on ordinary fp32 cores.
+        power: Share of the peak that power allows to fp32 products.
+        bandwidth: Memory's peak, bytes per second.
+        stream: Share of it that elementwise operators reach.
+        cache: Bytes of the last-level cache.
+        units: Multiprocessors.
+        numbers: The precision.
+        width: Factor by which intervals widen, for figures that had to be replaced.
+    """
+
+    rate: float
+    plain_rate: float
+    power: float
+    bandwidth: float
+    stream: float
+    cache: float
+    units: float
+    numbers: Numbers
+    width: float
+
+
+def sheet(device: Device, precision: str, constants: GpuConstants = FITTED) -> Sheet:
+    """The figures of a device in one precision, measured ones first."""
+    what = numbers(device, precision)
+    power, known = _power(device, constants)
+    plain = device.calibration.get(
+        "cuda.gemm.float32.m4096.n4096.k4096", device.peak_flops_per_s["fp32"] * power
+    )
+    rate = plain * device.peak_flops_per_s[what.peak] / device.peak_flops_per_s["fp32"]
+    if what.tensor:
+        rate, known = _tensor_rate(device, what.peak, constants)
+    stream, measured = _stream(device, constants)
+    replaced = (
+        what.substitute or not known or bool(device.assumed) or (not measured and device.vendor != "NVIDIA")
+    )
+    return Sheet(
+        rate=rate,
+        plain_rate=plain,
+        power=power,
+        bandwidth=device.bandwidth_bytes_per_s,
+        stream=stream,
+        cache=float(device.cache_bytes or _USUAL_CACHE),
+        units=float(max(1, device.units)),
+        numbers=what,
+        width=SUBSTITUTE_WIDTH if replaced else 1.0,
+    )
+
+
+def kernel_times(
+    work: Workload, at: Sheet, constants: GpuConstants = FITTED
+) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Seconds of each piece without any launch, and whether computing (not memory) limits it."""
+    times = np.zeros(len(work.kind))
+    compute = np.zeros(len(work.kind), dtype=np.bool_)
+    for kind, rule in _RULES.items():
+        chosen = np.flatnonzero(work.kind == kind)
+        if chosen.size:
+            times[chosen], compute[chosen] = rule(_Rows(work, chosen, at), at, constants)
+    return times, compute
+
+
+def widths(work: Workload, at: Sheet) -> Floats:
+    """Half-width of each piece's 90 % interval, as a factor."""
+    found: Floats = _KIND_WIDTH[work.kind] * at.width
+    return found
+
+
+class _Rows:
+    """The chosen pieces' columns; bytes already in the precision's width."""
+
+    def __init__(self, work: Workload, chosen: npt.NDArray[np.int64], at: Sheet) -> None:
+        self._work, self._chosen = work, chosen
+        product = int(work.kind[chosen[0]]) >= Kind.MATMUL
+        each = at.numbers.product_bytes if product else at.numbers.other_bytes
+        self.scale = each / FLOAT_BYTES
+
+    def __getattr__(self, name: str) -> Floats:
+        column: Floats = self._work.columns[name][self._chosen]
+        return column
+
+    @property
+    def bytes(self) -> Floats:
+        moved: Floats = (self.read + self.written) * self.scale + self.fixed
+        return moved
+
+
+_Answer = tuple[Floats, Any]
+
+
+def _vector(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
+    return rows.bytes / (at.bandwidth * at.stream), False
+
+
+def _norm(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
+    again = np.clip(at.units * constants.norm_rows * rows.row * FLOAT_BYTES * rows.scale / at.cache, 0.0, 1.0)
+    moved = rows.bytes + again * rows.read * rows.scale
+    return moved / (at.bandwidth * at.stream) + rows.rows * constants.row_s / at.units, False
+
+
+def _softmax(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
+    flight = np.clip(
+        at.units * constants.softmax_rows * rows.row * FLOAT_BYTES * rows.scale / at.cache, 0.0, 1.0
+    )
+    again = np.where(rows.row > constants.softmax_long, 2.0 * flight, 0.0)
+    moved = rows.bytes + again * rows.read * rows.scale
+    return moved / (at.bandwidth * at.stream) + rows.rows * constants.row_s / at.units, False
+
+
+def _matmul(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
+    tiles = constants.tensor if at.numbers.tensor else constants.vector
+    out = rows.batch * rows.m * rows.n * FLOAT_BYTES * rows.scale
+    moved = rows.bytes / (at.bandwidth * tiles.bandwidth)
+    computing = tiled(
+        rows.batch, rows.m, rows.n, rows.k, out / (at.bandwidth * tiles.bandwidth), at.rate, at.units, tiles
+    )
+    return np.maximum(computing, moved), computing > moved
+
+
+def tiled(
+    batch: Floats, m: Floats, n: Floats, k: Floats, out_s: Floats, rate: float, units: float, tiles: Tiles
+) -> Floats:
+    """Time of products by their best tile shape.
+
+    Args:
+        batch, m, n, k: ``batch`` products of [m, k] by [k, n].
+        out_s: Time to move the output once, which a split of ``k`` costs twice a part.
+        rate: Sustained operations per second.
+        units: Multiprocessors.
+        tiles: The library's tiles.
+    """
+    rows, columns, quality, split = _grid(tiles)
+    count = batch * np.ceil(m / rows) * np.ceil(n / columns) * split
+    depth = np.ceil(k / (8.0 * split)) * 8.0 + tiles.depth
+    time = np.ceil(count / units) * (2.0 * rows * columns) * depth / (rate / units * tiles.efficiency * quality)
+    extra = np.where(split > 1, 2.0 * split * out_s + tiles.split_s, 0.0)
+    # Libraries split the inner dimension of single products only.
+    extra = np.where((split > 1) & (batch > 1), np.inf, extra)
+    best: Floats = (time + extra).min(axis=0)
+    return best
+
+
+@lru_cache(maxsize=16)
+def _grid(tiles: Tiles) -> tuple[Floats, Floats, Floats, Floats]:
+    shapes = [
+        (*size, quality, split)
+        for size, quality in zip(tiles.sizes, tiles.quality, strict=True)
+        for split in tiles.splits
+    ]
+    columns = np.array(shapes, dtype=np.float64).T
+    return tuple(column[:, None] for column in columns)  # type: ignore[return-value]  # four columns
+
+
+def _conv(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
+    rate = at.rate * at.power ** (constants.conv_power - 1.0) if not at.numbers.tensor else at.rate
+    direct, moved = _implicit(rows, at, constants, rate)
+    if at.numbers.tensor:
+        # Tensor cores want channels last: what comes channels first is turned around before and after.
+        turned = rows.bytes * (rows.weights * rows.scale < rows.bytes) + direct * 0.0
+        return direct + turned / (at.bandwidth * at.stream), direct > 2 * moved
+    best = np.where(_winograd_fits(rows), np.minimum(direct, _winograd(rows, at, constants, rate)), direct)
+    return best, best > 2 * moved
+
+
+def _implicit(rows: _Rows, at: Sheet, constants: GpuConstants, rate: float) -> tuple[Floats, Floats]:
+    tiles = constants.tensor if at.numbers.tensor else conv_tiles(constants)
+    moved = rows.bytes / (at.bandwidth * at.stream)
+    out = rows.written * rows.scale / (at.bandwidth * at.stream)
+    computing = tiled(rows.batch, rows.m, rows.n, rows.k, out, rate, at.units, tiles)
+    return computing + constants.conv_bandwidth * moved, moved
+
+
+def _winograd_fits(rows: _Rows) -> npt.NDArray[np.bool_]:
+    fits: npt.NDArray[np.bool_] = (
+        (rows.taps == 9.0) & (rows.stride <= 1.0) & (rows.batch == 1.0) & (rows.spatial > 0)
+    )
+    return fits
+
+
+def _winograd(rows: _Rows, at: Sheet, constants: GpuConstants, rate: float) -> Floats:
+    side = np.sqrt(np.maximum(rows.spatial, 1.0))
+    images = rows.m / np.maximum(rows.spatial, 1.0)
+    tiles = images * np.ceil(side / _WINOGRAD_TILE) ** 2
+    channels = rows.k / rows.taps
+    products = np.full_like(tiles, _WINOGRAD_PRODUCTS)
+    computing = tiled(products, tiles, rows.n, channels, tiles * 0.0, rate, at.units, winograd_tiles(constants))
+    transformed = FLOAT_BYTES * _WINOGRAD_PRODUCTS * tiles * (channels + rows.n)
+    moved = (constants.winograd_transform * transformed + constants.conv_bandwidth * rows.bytes) / (
+        at.bandwidth * at.stream
+    )
+    found: Floats = computing + moved + constants.winograd_channel_s * channels + constants.winograd_s
+    return found
+
+
+@lru_cache(maxsize=16)
+def _conv_tiles(quality: tuple[float, ...], efficiency: float, depth: float, splits: tuple[int, ...]) -> Tiles:
+    q = (quality[0], quality[1], quality[1], quality[2], quality[3], quality[3], quality[4])
+    sizes = ((128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32))
+    return Tiles(
+        sizes=sizes, quality=q, efficiency=efficiency, depth=depth, bandwidth=1.0, split_s=5e-6, splits=splits
+    )
+
+
+def conv_tiles(constants: GpuConstants) -> Tiles:
+    """The tiles of implicit GEMM."""
+    return _conv_tiles(constants.conv_tiles, constants.conv_efficiency, constants.conv_depth, (1, 2, 4, 8))
+
+
+def winograd_tiles(constants: GpuConstants) -> Tiles:
+    """The tiles of Winograd's products."""
+    return _conv_tiles(constants.conv_tiles, constants.winograd_efficiency, constants.winograd_depth, (1,))
+
+
+def _depthwise(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
+    moved = rows.bytes / (at.bandwidth * constants.depthwise_bandwidth)
+    computing = rows.flops / (at.plain_rate * constants.depthwise_bandwidth)
+    return np.maximum(moved, computing), computing > moved
+
+
+def _recurrent(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
+    steps = np.maximum(rows.steps, 1.0)
+    weights = rows.weights * rows.scale
+    # Weights that fit the cache stay there from step to step.
+    reading = np.where(weights < at.cache, weights / (3.0 * at.bandwidth), weights / at.bandwidth)
+    computing = rows.flops / steps / (at.rate * 0.5)
+    return steps * np.maximum(constants.step_s, np.maximum(reading, computing)), computing > reading
+
+
+def _tree(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
+    # No CUDA kernel exists; a visit to a node is one scattered read of a 32-byte sector.
+    return rows.flops * 32.0 / (at.bandwidth * at.stream) + rows.bytes / at.bandwidth, False
+
+
+_RULES = {
+    Kind.VECTOR: _vector,
+    Kind.REDUCE: _vector,
+    Kind.MOVE: _vector,
+    Kind.POOL: _vector,
+    Kind.NORM: _norm,
+    Kind.SOFTMAX: _softmax,
+    Kind.MATMUL: _matmul,
+    Kind.CONV: _conv,
+    Kind.DEPTHWISE: _depthwise,
+    Kind.RECURRENT: _recurrent,
+    Kind.TREE: _tree,
+}
+
+
+def _power(device: Device, constants: GpuConstants) -> tuple[float, bool]:
+    """Share of the fp32 peak that the power limit allows; whether the architecture's constant was measured."""
+    watts = constants.fp32_watts.get(device.compute_capability) or constants.fp32_watts.get(device.architecture)
+    if watts is None or device.tdp_w is None:
+        return 1.0, False
+    share = device.tdp_w / (watts * device.peak_flops_per_s["fp32"] * 1e-12)
+    return min(1.0, share), device.architecture in _MEASURED_ARCHITECTURES or device.compute_capability == "8.0"
+
+
+_MEASURED_ARCHITECTURES = frozenset({"Pascal", "Volta", "Turing", "Ada Lovelace", "Hopper"})
+
+
+def _tensor_rate(device: Device, peak: str, constants: GpuConstants) -> tuple[float, bool]:
+    sheet_peak = device.peak_flops_per_s[peak]
+    here = device.calibration.get(_CALIBRATED.get(peak, ""))
+    if here is not None:
+        return here, True
+    half = device.peak_flops_per_s.get("fp16")
+    best = device.sustained.get("fp16")
+    if half and best:
+        return sheet_peak * min(1.15, best / half), True
+    watts = constants.tensor_watts.get(device.compute_capability) or constants.tensor_watts.get(
+        device.architecture
+    )
+    if watts is None or device.tdp_w is None or not half:
+        return sheet_peak * constants.tensor_share, False
+    return sheet_peak * min(constants.tensor_share, device.tdp_w / (watts * half * 1e-12)), True
+
+
+_CALIBRATED = {
+    "tf32": "cuda.gemm.tf32.m4096.n4096.k4096",
+    "fp16": "cuda.gemm.float16.m4096.n4096.k4096",
+    "bf16": "cuda.gemm.bfloat16.m4096.n4096.k4096",
+}
+
+
+def _stream(device: Device, constants: GpuConstants) -> tuple[float, bool]:
+    here = device.calibration.get("cuda.copy.1073741824") or device.sustained.get("bandwidth")
+    if here is not None:
+        return here / device.bandwidth_bytes_per_s, True
+    usual = constants.stream_hbm if device.memory_type.startswith("HBM") else constants.stream_gddr
+    return usual, bool(device.memory_type)

@@ -1,0 +1,68 @@
+"""A piece of work: one kernel's worth of an operator, in the numbers that a device's model needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Kind(IntEnum):
+    """What sort of kernel a piece is; each has its own form in the device models."""
+
+    NONE = 0
+    VECTOR = 1
+    REDUCE = 2
+    NORM = 3
+    SOFTMAX = 4
+    MOVE = 5
+    POOL = 6
+    MATMUL = 7
+    CONV = 8
+    DEPTHWISE = 9
+    RECURRENT = 10
+    TREE = 11
+
+
+PRODUCTS = frozenset({Kind.MATMUL, Kind.CONV, Kind.DEPTHWISE, Kind.RECURRENT, Kind.TREE})
+# Bytes of one floating-point element as pieces count them; a precision scales them.
+FLOAT_BYTES = 4.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Piece:
+    """One kernel's worth of work. Floating-point bytes are counted as fp32 and scaled by the precision.
+
+    Attributes:
+        kind: Form of its model.
+        op: Operator type, for the per-element costs of a CPU.
+        flops: Floating-point operations.
+        read, written: Floating-point bytes at four bytes an element.
+        fixed: Bytes of integers, indices and booleans, whatever the precision.
+        weights: The part of ``read`` that is constant.
+        batch, m, n, k: A product's shape: ``batch`` products of [m, k] by [k, n].
+        taps: Kernel positions of a convolution or pooling window.
+        stride: Product of a convolution's strides.
+        spatial: Output positions of a convolution along its spatial axes.
+        rows, row: Rows and elements per row of a norm, softmax or reduction.
+        steps: Steps that must follow each other.
+        elements: Elements written (or read by a reduction).
+    """
+
+    kind: Kind
+    op: str
+    flops: float = 0.0
+    read: float = 0.0
+    written: float = 0.0
+    fixed: float = 0.0
+    weights: float = 0.0
+    batch: float = 1.0
+    m: float = 0.0
+    n: float = 0.0
+    k: float = 0.0
+    taps: float = 1.0
+    stride: float = 1.0
+    spatial: float = 0.0
+    rows: float = 1.0
+    row: float = 0.0
+    steps: float = 1.0
+    elements: float = 0.0

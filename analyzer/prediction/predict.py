@@ -1,0 +1,220 @@
+"""Times of groups on a device with their intervals, of whole sessions, and of single operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.devices.device import Device
+from analyzer.graph import Graph
+from analyzer.prediction import cpu, gpu
+from analyzer.prediction.constants import FITTED, HOST_WIDTH, SESSION_WIDTH
+from analyzer.prediction.estimate import Bound, Estimate, total
+from analyzer.prediction.workload import Costs, Floats, Workload, workload
+from analyzer.runtime.execution import Group
+
+BOUNDS: tuple[Bound, ...] = ("compute", "memory", "overhead")
+# An operator of which nothing is known: its launch alone, with a wide interval.
+_UNKNOWN_WIDTH = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Times:
+    """Times of groups as arrays, for many devices and batches at once.
+
+    Attributes:
+        time_s, low_s, high_s: By group, with the 90 % interval.
+        bound: By group, index into ``BOUNDS``.
+        method: How they were obtained.
+    """
+
+    time_s: Floats
+    low_s: Floats
+    high_s: Floats
+    bound: npt.NDArray[np.int64]
+    method: str
+
+
+def predict_arrays(
+    work: Workload, device: Device, *, precision: str = "fp32", threads: int | None = None
+) -> Times:
+    """Times of all groups as arrays.
+
+    Args:
+        work: The groups' numbers.
+        device: A CPU or a GPU.
+        precision: ``fp32``, ``tf32``, ``fp16``, ``bf16`` or ``int8``.
+        threads: Intra-op threads of a CPU; None is one per core.
+    """
+    if device.kind == "cpu":
+        at = cpu.ceilings(device, precision, threads)
+        times, compute = cpu.operator_times(work, at)
+        spread = cpu.widths(work, at)
+        launch = at.dispatch_s * np.maximum(
+            work.kernels, (np.bincount(work.group, minlength=work.groups) > 0) * 1.0
+        )
+        method = at.method
+    else:
+        sheet = gpu.sheet(device, precision)
+        times, compute = gpu.kernel_times(work, sheet)
+        spread = gpu.widths(work, sheet)
+        launch = work.kernels * device.calibration.get("cuda.kernel", FITTED.kernel_gap_s)
+        method = f"{sheet.numbers.peak} model"
+        if sheet.numbers.substitute:
+            method += f", for want of {sheet.numbers.asked}"
+    return _by_group(work, times, compute, spread, launch, method)
+
+
+def _by_group(
+    work: Workload, times: Floats, compute: npt.NDArray[np.bool_], spread: Floats, launch: Floats, method: str
+) -> Times:
+    def over(weights: Floats) -> Floats:
+        found: Floats = np.bincount(work.group, weights=weights, minlength=work.groups)
+        return found
+
+    kernel = over(times)
+    computing = over(np.where(compute, times, 0.0))
+    bound = np.where(launch > kernel, 2, np.where(2 * computing > kernel, 0, 1))
+    widest = np.where(work.unknown, _UNKNOWN_WIDTH, HOST_WIDTH)
+    return Times(
+        time_s=kernel + launch,
+        low_s=over(times / spread) + launch / widest,
+        high_s=over(times * spread) + launch * widest,
+        bound=bound,
+        method=method,
+    )
+
+
+def predict(
+    work: Workload, device: Device, *, precision: str = "fp32", threads: int | None = None
+) -> tuple[Estimate, ...]:
+    """One estimate per group: its kernels and their launches on a GPU, its operators and dispatch on a CPU."""
+    found = predict_arrays(work, device, precision=precision, threads=threads)
+    rows = zip(
+        found.time_s.tolist(), found.low_s.tolist(), found.high_s.tolist(), found.bound.tolist(), strict=True
+    )
+    return tuple(
+        Estimate(
+            time_s=time, low_s=low, high_s=high, origin="predicted", bound=BOUNDS[bound], method=found.method
+        )
+        for time, low, high, bound in rows
+    )
+
+
+def session_overhead(work: Workload, device: Device) -> Estimate:
+    """What a session costs besides its operators: on a GPU the host's time for all nodes, on a CPU one call.
+
+    On a GPU the host's work and the kernels run side by side: the session takes the longer of both.
+    """
+    if device.kind == "cpu":
+        time = device.calibration.get(f"call.t{int(device.calibration.get('threads', 1))}", cpu.CALL_S)
+    else:
+        time = float((work.kernels > 0).sum()) * device.calibration.get("cuda.node", FITTED.node_host_s)
+    return Estimate(
+        time_s=time, low_s=time / HOST_WIDTH, high_s=time * HOST_WIDTH, origin="predicted", bound="overhead",
+        method="dispatch",
+    )  # fmt: skip
+
+
+def predict_total(
+    work: Workload, device: Device, *, precision: str = "fp32", threads: int | None = None
+) -> Estimate:
+    """One run of all groups on one device, copies of inputs and outputs apart.
+
+    On a GPU ``max(nodes x host time, sum of kernels and gaps)``; on a CPU the sum and one call.
+    """
+    found = predict_arrays(work, device, precision=precision, threads=threads)
+    parts = Estimate(
+        time_s=float(found.time_s.sum()),
+        low_s=float(found.low_s.sum()),
+        high_s=float(found.high_s.sum()),
+        origin="predicted",
+        bound=BOUNDS[int(np.bincount(found.bound, weights=found.time_s, minlength=3).argmax())],
+        method=found.method,
+    )
+    return session_time(parts, session_overhead(work, device), device)
+
+
+def session_time(parts: Estimate, overhead: Estimate, device: Device) -> Estimate:
+    """A session's time from the sum of its groups' and its overhead; the longer of both on a GPU."""
+    if device.kind == "cpu":
+        return total((parts, overhead)) if overhead.time_s else parts
+    host = overhead.time_s > parts.time_s
+    return Estimate(
+        time_s=max(parts.time_s, overhead.time_s),
+        low_s=max(parts.low_s, overhead.low_s),
+        high_s=max(parts.high_s, overhead.high_s, parts.time_s * SESSION_WIDTH),
+        origin=parts.origin,
+        bound="overhead" if host else parts.bound,
+        method=f"{parts.method}, host-bound" if host else parts.method,
+    )
+
+
+def dispatched(estimates: Sequence[Estimate], work: Workload, device: Device) -> tuple[Estimate, ...]:
+    """What each group adds to a GPU session's latency: the host's surplus shared by the groups that launch.
+
+    The sum is then ``max(nodes x host time, sum of kernels and gaps)``, so that an additive plan keeps its
+    meaning where the host limits.
+    """
+    if device.kind == "cpu":
+        return tuple(estimates)
+    host = session_overhead(work, device)
+    surplus = host.time_s - sum(item.time_s for item in estimates)
+    launching = max(1, int((work.kernels > 0).sum()))
+    if surplus <= 0:
+        return tuple(estimates)
+    each = surplus / launching
+    return tuple(
+        Estimate(
+            time_s=item.time_s + each, low_s=item.low_s + each / HOST_WIDTH, high_s=item.high_s + each * HOST_WIDTH,
+            origin=item.origin, bound="overhead", method=item.method,
+        )
+        if kernels > 0
+        else item
+        for item, kernels in zip(estimates, work.kernels, strict=True)
+    )  # fmt: skip
+
+
+def operator_shares(
+    graph: Graph,
+    table: Costs,
+    groups: Sequence[Group],
+    estimates: Sequence[Estimate | None],
+    device: Device,
+    precision: str = "fp32",
+    *,
+    threads: int | None = None,
+) -> tuple[Estimate | None, ...]:
+    """Each operator's time: its share of its group's, split by what the members would take alone.
+
+    Args:
+        graph, table, groups: As for ``workload``.
+        estimates: One per group, measured or predicted; None where not known.
+        device: Where the groups run.
+        precision: Their precision.
+        threads: Of a CPU.
+
+    Returns:
+        One per node; None for operators in no group (folded before the model runs) or in one without estimate.
+        Shares of a group add up to its time.
+    """
+    alone = tuple(
+        Group(session=group.session, name="", op_type=graph.nodes[member].op_type, members=(member,),
+              provider=group.provider, kernels=1 if len(group.members) > 1 else group.kernels)
+        for group in groups
+        for member in group.members
+    )  # fmt: skip
+    weights = predict_arrays(workload(graph, table, alone), device, precision=precision, threads=threads).time_s
+    found: list[Estimate | None] = [None] * len(graph.nodes)
+    position = 0
+    for group, estimate in zip(groups, estimates, strict=True):
+        shares = weights[position : position + len(group.members)]
+        position += len(group.members)
+        whole = float(shares.sum())
+        for member, share in zip(group.members, shares, strict=True):
+            part = float(share) / whole if whole > 0 else 1.0 / len(group.members)
+            found[member] = None if estimate is None else estimate.scaled(part)
+    return tuple(found)

@@ -1,0 +1,183 @@
+"""A graph's groups as arrays of numbers, extracted once and predicted on any device and in any precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.costs.cost import ZERO, Cost
+from analyzer.graph import Graph, Tensor
+from analyzer.prediction.features import pieces_of
+from analyzer.prediction.piece import FLOAT_BYTES, PRODUCTS, Kind, Piece
+from analyzer.runtime.execution import Group
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+_COLUMNS = tuple(field.name for field in fields(Piece) if field.name not in ("kind", "op"))
+# Where several members without a product share a kernel, the form of the strongest rules.
+_STRENGTH = (Kind.SOFTMAX, Kind.NORM, Kind.REDUCE, Kind.POOL, Kind.VECTOR, Kind.MOVE)
+
+
+class Costs(Protocol):
+    """The part of a table of costs that is read here: one cost per operator, in the graph's order."""
+
+    @property
+    def costs(self) -> Sequence[Cost]:
+        """One per node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Workload:
+    """Pieces of work as columns, and the groups that they belong to.
+
+    Attributes:
+        groups: Number of groups.
+        group: Index of the group of each piece.
+        kind: ``Kind`` of each piece.
+        op: Index into ``ops`` of each piece.
+        ops: Operator types.
+        columns: The numbers of each piece by attribute of ``Piece``.
+        kernels: Kernels that each group launches on a GPU.
+        unknown: Whether a group holds an operator of which nothing is known.
+    """
+
+    groups: int
+    group: Ints
+    kind: Ints
+    op: Ints
+    ops: tuple[str, ...]
+    columns: dict[str, Floats]
+    kernels: Floats
+    unknown: npt.NDArray[np.bool_]
+
+    def __getitem__(self, name: str) -> Floats:
+        """A column."""
+        return self.columns[name]
+
+
+def workload(graph: Graph, table: Costs, groups: Sequence[Group]) -> Workload:
+    """The numbers of all groups.
+
+    Args:
+        graph: The model.
+        table: One cost per operator.
+        groups: What a session executes; their inner tensors do not cross memory.
+    """
+    found: list[Piece] = []
+    owner: list[int] = []
+    for index, group in enumerate(groups):
+        pieces = group_pieces(graph, table.costs, group)
+        found.extend(pieces)
+        owner.extend([index] * len(pieces))
+    unknown = [any(_unknown(table.costs[member]) for member in group.members) for group in groups]
+    return from_pieces(found, owner, [float(group.kernels) for group in groups], unknown)
+
+
+def from_pieces(
+    pieces: Sequence[Piece],
+    owner: Sequence[int],
+    kernels: Sequence[float],
+    unknown: Iterable[bool] | None = None,
+) -> Workload:
+    """Pieces as columns; ``owner`` says which group each belongs to."""
+    ops = tuple(dict.fromkeys(piece.op for piece in pieces))
+    position = {op: index for index, op in enumerate(ops)}
+    return Workload(
+        groups=len(kernels),
+        group=np.array(owner, dtype=np.int64),
+        kind=np.array([piece.kind for piece in pieces], dtype=np.int64),
+        op=np.array([position[piece.op] for piece in pieces], dtype=np.int64),
+        ops=ops,
+        columns={
+            name: np.array([getattr(piece, name) for piece in pieces], dtype=np.float64) for name in _COLUMNS
+        },
+        kernels=np.array(kernels, dtype=np.float64),
+        unknown=np.array(list(unknown) if unknown is not None else [False] * len(kernels), dtype=np.bool_),
+    )
+
+
+def group_pieces(graph: Graph, costs: Sequence[Cost], group: Group) -> list[Piece]:
+    """The pieces of one group: its products, and what remains of the others once inner tensors stay on chip."""
+    if len(group.members) == 1:
+        member = group.members[0]
+        return _with_bias(pieces_of(graph.nodes[member], costs[member]), group)
+    inner = _inner(graph, group)
+    products: list[Piece] = []
+    others: list[Piece] = []
+    for member in group.members:
+        for piece in pieces_of(graph.nodes[member], _outside(graph, member, costs[member], inner)):
+            (products if piece.kind in PRODUCTS else others).append(piece)
+    if not products:
+        return _merged(others, group)
+    extra = sum(piece.read - piece.weights for piece in others)
+    products[-1] = replace(products[-1], read=products[-1].read + max(0.0, extra))
+    return _with_bias(products, group)
+
+
+def _with_bias(pieces: list[Piece], group: Group) -> list[Piece]:
+    """On a GPU, Gemm with a bias first writes the bias over its whole output in a kernel of its own."""
+    if group.session != "cuda" or group.op_type not in ("Gemm", "FusedGemm") or group.kernels < 2:
+        return pieces
+    for piece in pieces:
+        if piece.kind == Kind.MATMUL:
+            size = piece.batch * piece.m * piece.n * FLOAT_BYTES
+            return [
+                *pieces,
+                Piece(kind=Kind.MOVE, op="BroadcastBias", written=size, elements=size / FLOAT_BYTES),
+            ]
+    return pieces
+
+
+def _merged(pieces: list[Piece], group: Group) -> list[Piece]:
+    if not pieces:
+        return []
+    main = min(pieces, key=lambda piece: (_STRENGTH.index(piece.kind), -piece.elements))
+    return [
+        replace(
+            main,
+            op=group.op_type,
+            flops=sum(piece.flops for piece in pieces),
+            read=sum(piece.read for piece in pieces),
+            written=sum(piece.written for piece in pieces),
+            fixed=sum(piece.fixed for piece in pieces),
+            elements=max(piece.elements for piece in pieces),
+        )
+    ]
+
+
+def _inner(graph: Graph, group: Group) -> frozenset[str]:
+    """Names of the tensors that live and die inside the group."""
+    members = set(group.members)
+    outputs = {tensor.name for tensor in graph.outputs}
+    return frozenset(
+        tensor.name
+        for member in group.members
+        for tensor in graph.nodes[member].present_outputs
+        if tensor.name not in outputs and members.issuperset(graph.consumers.get(tensor.name, (-1,)))
+    )
+
+
+def _outside(graph: Graph, member: int, cost: Cost, inner: frozenset[str]) -> Cost:
+    """The member's cost without the bytes of inner tensors."""
+    node = graph.nodes[member]
+    return replace(
+        cost,
+        bytes_read=_without(cost.bytes_read, list(node.present_inputs), inner),
+        bytes_written=_without(cost.bytes_written, list(node.present_outputs), inner),
+    )
+
+
+def _without(nbytes: int | None, tensors: list[Tensor], inner: frozenset[str]) -> int | None:
+    whole = sum(tensor.nbytes or 0 for tensor in tensors)
+    hidden = sum(tensor.nbytes or 0 for tensor in tensors if tensor.name in inner)
+    if not hidden or not whole:
+        return nbytes
+    return max(0, round((whole if nbytes is None else nbytes) * (1 - hidden / whole)))
+
+
+def _unknown(cost: Cost) -> bool:
+    return cost.basis == "unknown" and cost.flops is None and cost != ZERO
