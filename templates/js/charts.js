@@ -9,6 +9,7 @@ const charts = (() => {
   vega.expressionFunction("tick", (value, kind) => figures.tick(value, kind));
 
   const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif";
+  const NARROW = matchMedia("(max-width: 700px)").matches;
   const CONFIG = {
     background: "transparent",
     font: FONT,
@@ -21,7 +22,7 @@ const charts = (() => {
     },
     legend: {
       labelColor: "var(--text)", titleColor: "var(--muted)", orient: "top", labelFontSize: 12, titleFontSize: 12,
-      labelFont: FONT, titleFont: FONT, titleFontWeight: 500, columns: { signal: "width < 520 ? 2 : 8" }, symbolOpacity: 1,
+      labelFont: FONT, titleFont: FONT, titleFontWeight: 500, columns: NARROW ? 2 : 8, ...(NARROW ? { layout: { top: { direction: "vertical", anchor: "start", margin: 4 } } } : {}), symbolOpacity: 1,
       symbolStrokeColor: "var(--muted)", symbolFillColor: "var(--muted)", labelLimit: 220,
     },
     text: { font: FONT, color: "var(--text)" },
@@ -39,7 +40,14 @@ const charts = (() => {
   const unpacked = new Map();
   function cellsOf(name) {
     if (!unpacked.has(name)) {
-      const lists = data.charts[name].cells.map(report.unpack);
+      const { cells, columns } = data.charts[name];
+      const lists = cells.map((column) => (column.lookup ? null : report.unpack(column)));
+      const keys = lists[columns.findIndex((column) => column.name === "index" || column.name === "id")];
+      cells.forEach((column, at) => {
+        if (!column.lookup) return;
+        const [source, field] = column.lookup;
+        lists[at] = keys.map((key) => (key === null ? "" : report[source][key][field]));
+      });
       unpacked.set(name, lists[0].map((_, at) => lists.map((list) => list[at])));
     }
     return unpacked.get(name);
@@ -80,8 +88,7 @@ const charts = (() => {
       scaleFactor: 2,
     });
     const drawing = target.querySelector("svg.marks, canvas.marks");
-    drawing.setAttribute("role", "img");
-    drawing.setAttribute("aria-label", `${title}. ${figure.querySelector("figcaption").textContent}`);
+    named(target, drawing, title, figure.querySelector("figcaption").textContent);
     views.set(name, result.view);
     result.view.addEventListener("click", (_, item) => {
       const index = item && item.datum && item.datum.index;
@@ -89,6 +96,38 @@ const charts = (() => {
     });
     if (name === "roofline") mark(report.selected());
     figure.dataset.drawn = "yes";
+  }
+
+  function named(target, drawing, title, words) {
+    drawing.setAttribute("role", "img");
+    [...drawing.children].forEach((part) => part.setAttribute("aria-hidden", "true"));
+    drawing.setAttribute("aria-label", `${title}. ${words}`);
+    const menu = target.querySelector("summary");
+    if (menu) menu.setAttribute("aria-label", `Save “${title}” as a picture`);
+  }
+
+  // The arrow keys step through a chart's rows: each is said, and where it is an operator, selected.
+  function walk(figure) {
+    const name = figure.dataset.chart;
+    const target = figure.querySelector(".drawing");
+    const status = element("p", { className: "step", role: "status" });
+    target.after(status);
+    target.tabIndex = 0;
+    target.setAttribute("role", "group");
+    target.setAttribute("aria-label", `${figure.querySelector("h3").textContent}: arrow keys step through the data`);
+    let at = -1;
+    target.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+      if (!step || event.target !== target) return;
+      event.preventDefault();
+      const cells = cellsOf(name);
+      const { columns } = data.charts[name];
+      at = (at + step + cells.length) % cells.length;
+      status.textContent = columns.map((column, place) => `${column.title} ${figures.figure(cells[at][place], column.kind)}`).join(", ");
+      const index = cells[at][columns.findIndex((column) => column.name === "index")];
+      if (Number.isInteger(index) && index !== report.selected()) report.select(index, "chart");
+    });
+    target.addEventListener("blur", () => { status.textContent = ""; });
   }
 
   const pending = new Set(document.querySelectorAll("[data-chart]"));
@@ -167,6 +206,7 @@ const charts = (() => {
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   }
 
+  document.querySelectorAll("[data-chart]").forEach(walk);
   document.querySelectorAll("[data-numbers]").forEach((details) => details.addEventListener("toggle", () => numbers(details)));
   document.querySelectorAll("[data-csv]").forEach((button) => button.addEventListener("click", () => download(button.dataset.csv)));
   const measure = document.getElementById("measure");
@@ -175,5 +215,5 @@ const charts = (() => {
   if (out) out.addEventListener("click", () => views.get("by-module").signal("focus", { id: 0, x0: 0, x1: 1, depth: 0 }).runAsync());
   report.onSelect(mark);
 
-  return { begin, views, csv, FONT };
+  return { begin, views, csv, named, FONT };
 })();

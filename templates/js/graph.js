@@ -127,8 +127,7 @@ const graph = (() => {
     const copies = links.reduce((sum, link) => sum + link.copies, 0);
     const summary = `${nodes.length} boxes, ${links.length} connections, ${copies} copied tensors between them.`;
     const drawing = document.querySelector("#graph-drawing svg");
-    drawing.setAttribute("role", "img");
-    drawing.setAttribute("aria-label", `Graph of modules. ${summary} The table of operators and the tree of modules hold the same in words.`);
+    charts.named(document.getElementById("graph-drawing"), drawing, "Graph of modules", `${summary} The table of operators and the tree of modules hold the same in words.`);
     status.textContent = summary;
     view.addEventListener("click", (_, item) => {
       const id = item && item.datum && item.datum.id;

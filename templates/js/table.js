@@ -111,10 +111,17 @@ const table = (() => {
   }
 
   function named() {
-    const root = byId("table");
-    root.setAttribute("aria-label", "Operators");
+    accessible(byId("table"), "Operators");
+  }
+
+  // Tabulator's scrolling holder stands between grid and rows: it becomes the group of rows itself.
+  function accessible(root, label) {
+    root.setAttribute("aria-label", label);
+    root.removeAttribute("aria-owns");
     const holder = root.querySelector(".tabulator-tableholder");
     holder.setAttribute("tabindex", "0");
+    holder.setAttribute("role", "rowgroup");
+    root.querySelector(".tabulator-table").setAttribute("role", "presentation");
   }
 
   function groupHead(value, count) {
@@ -190,5 +197,5 @@ const table = (() => {
     );
   }
 
-  return { begin, only };
+  return { begin, only, accessible };
 })();

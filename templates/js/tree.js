@@ -56,8 +56,7 @@ report.tree = (() => {
       rowFormatter: (row) => row.getElement().classList.toggle("chosen-module", row.getData().number === chosen),
     });
     grid.on("tableBuilt", () => {
-      document.getElementById("tree").setAttribute("aria-label", "Modules");
-      document.querySelector("#tree .tabulator-tableholder").setAttribute("tabindex", "0");
+      table.accessible(document.getElementById("tree"), "Modules");
     });
     grid.on("rowClick", (_, row) => {
       const number = row.getData().number;

@@ -24,11 +24,20 @@ ORIGIN_SHAPES: Mapping[str, str] = {"measured": "circle", "predicted": "circle-o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column of a chart's data: its key, its heading and how its figures are shown."""
+    """One column of a chart's data.
+
+    Attributes:
+        name: Its key.
+        title: Its heading.
+        kind: How its figures are shown.
+        lookup: Where the page holds these values already (``operators.type``): they are not sent twice.
+            The row's ``index`` or ``id`` says which operator or module.
+    """
 
     name: str
     title: str
     kind: Kind = "text"
+    lookup: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +79,9 @@ class Chart:
 
 
 def packed(column: Column, at: int, rows: tuple[Row, ...]) -> Any:
-    """One column of a table as ``coded`` text or as a list of figures."""
+    """One column of a table: ``coded`` text, a list of figures, or where to look them up."""
+    if column.lookup:
+        return {"lookup": column.lookup.split(".")}
     values = (row[at] for row in rows)
     return coded(values) if column.kind == "text" else [compact(value) for value in values]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 CONVOLUTION, PRODUCT, ATTENTION, RECURRENT = "convolution", "matrix product", "attention", "recurrent"
 NORMALISATION, REDUCTION, MOVEMENT, OTHER = (
     "normalisation",
-    "pooling, reduction",
+    "reduction",
     "movement",
-    "elementwise, other",
+    "elementwise",
 )
 
 SHAPES = {
@@ -23,7 +23,8 @@ SHAPES = {
 _MEMBERS = {
     CONVOLUTION: "Conv ConvTranspose ConvInteger QLinearConv DeformConv FusedConv NhwcConv",
     PRODUCT: "MatMul Gemm Einsum FusedMatMul FusedGemm MatMulInteger QLinearMatMul MatMulNBits QGemm",
-    ATTENTION: "Attention MultiHeadAttention GroupQueryAttention PackedAttention DecoderMaskedMultiHeadAttention",
+    ATTENTION: "Attention MultiHeadAttention GroupQueryAttention PackedAttention "
+    "DecoderMaskedMultiHeadAttention",
     RECURRENT: "LSTM GRU RNN",
     NORMALISATION: "BatchNormalization LayerNormalization SkipLayerNormalization InstanceNormalization "
     "GroupNormalization RMSNormalization SimplifiedLayerNormalization LpNormalization LRN Softmax LogSoftmax "

@@ -13,9 +13,9 @@ from analyzer.units import count, digits, rate
 
 _COLUMNS = (
     Column(name="index", title="#", kind="count"),
-    Column(name="operator", title="Operator"),
+    Column(name="operator", title="Operator", lookup="operators.type"),
     Column(name="family", title="Family"),
-    Column(name="module", title="Module"),
+    Column(name="module", title="Module", lookup="operators.module"),
     Column(name="device", title="Device"),
     Column(name="intensity", title="FLOPs per byte", kind="number"),
     Column(name="speed", title="Attained", kind="rate"),
@@ -24,6 +24,7 @@ _COLUMNS = (
     Column(name="bound", title="Bound"),
     Column(name="origin", title="Origin"),
 )
+_NARROW = "width < 460"
 
 
 def chart(analysis: Analysis) -> Chart | None:
@@ -92,6 +93,7 @@ def _roofs(analysis: Analysis, rows: tuple[Row, ...]) -> dict[str, tuple[dict[st
                 "speed": ceiling,
                 "end": high,
                 "ridge": f"ridge {digits(corner)} FLOP/B",
+                "short": f"{side} {rate(ceiling, 'FLOP')}",
                 "ceiling": f"{device.name}: {rate(ceiling, 'FLOP')} {dtype}, {rate(band, 'B')}",
             }
         )
@@ -161,12 +163,22 @@ def _spec(rows: tuple[Row, ...], roofs: dict[str, tuple[dict[str, Any], ...]]) -
             {
                 "data": {"name": "ridges"},
                 "mark": {**label, "dy": 14, "dx": 6, "align": "left"},
-                "encoding": {"x": x, "y": y, "color": colour, "text": {"field": "ridge"}},
+                "encoding": {
+                    "x": x,
+                    "y": y,
+                    "color": colour,
+                    "text": {"condition": {"test": _NARROW, "value": ""}, "field": "ridge"},
+                },
             },
             {
                 "data": {"name": "ridges"},
                 "mark": {**label, "dy": -8, "align": "right"},
-                "encoding": {"x": {**x, "field": "end"}, "y": y, "color": colour, "text": {"field": "ceiling"}},
+                "encoding": {
+                    "x": {**x, "field": "end"},
+                    "y": y,
+                    "color": colour,
+                    "text": {"condition": {"test": _NARROW, "field": "short"}, "field": "ceiling"},
+                },
             },
         ],
     }

@@ -10,11 +10,13 @@ from analyzer.report.charts.chart import CPU, GPU, Chart, Column, Row, axis, too
 from analyzer.units import byte_count, seconds
 
 COPY = "Copy"
+# A finger scrolls the page, a mouse moves the chart.
+_DRAG = "[pointerdown[event.pointerType === 'mouse'], window:pointerup] > window:pointermove!"
 _COLUMNS = (
     Column(name="lane", title="Runs on"),
     Column(name="what", title="What"),
     Column(name="index", title="#", kind="count"),
-    Column(name="module", title="Module"),
+    Column(name="module", title="Module", lookup="operators.module"),
     Column(name="start", title="Start", kind="seconds"),
     Column(name="time", title="Time", kind="seconds"),
     Column(name="bytes", title="Bytes", kind="bytes"),
@@ -35,7 +37,8 @@ def chart(analysis: Analysis) -> Chart | None:
         name="timeline",
         title="The best plan, step by step",
         lead="Operators one after another where the plan puts them, and the copies between. Times are the operators' own; "
-        "the plan's latency also holds what runs between them. Hover for the particulars, click for the row.",
+        "the plan's latency also holds what runs between them. Hover for the particulars, click for the row; shift and "
+        "wheel zoom, drag moves.",
         alternative=_words(rows, plan),
         engine="vega-lite",
         spec=_spec(lanes),
@@ -78,7 +81,7 @@ def _copies(
 
 def _copy(item: TransferItem) -> Event:
     way = "to the GPU" if item.direction == "to_gpu" else "to the CPU"
-    return (COPY, f"{item.tensor} {way}", None, item.where, item.time_s, item.bytes, "predicted")
+    return (COPY, f"{item.tensor} {way} ({item.where})", None, "", item.time_s, item.bytes, "predicted")
 
 
 def _laid_out(events: list[Event]) -> tuple[Row, ...]:
@@ -113,7 +116,12 @@ def _spec(lanes: list[str]) -> dict[str, Any]:
         "params": [
             {
                 "name": "zoom",
-                "select": {"type": "interval", "encodings": ["x"], "zoom": "wheel![event.shiftKey]"},
+                "select": {
+                    "type": "interval",
+                    "encodings": ["x"],
+                    "zoom": "wheel![event.shiftKey]",
+                    "translate": _DRAG,
+                },
                 "bind": "scales",
             },
         ],
@@ -128,7 +136,7 @@ def _spec(lanes: list[str]) -> dict[str, Any]:
             "x": {
                 "field": "start",
                 "type": "quantitative",
-                "axis": axis("seconds", "Time since the start (shift and wheel zoom, drag moves)"),
+                "axis": axis("seconds", "Time since the start"),
             },
             "x2": {"field": "end"},
             "y": {"field": "lane", "type": "nominal", "sort": lanes, "scale": {"domain": lanes}, "title": None},

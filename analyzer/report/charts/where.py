@@ -22,19 +22,19 @@ _TYPES = (
 )
 _MODULES = (
     Column(name="id", title="Number", kind="count"),
-    Column(name="parent", title="Parent", kind="count"),
-    Column(name="name", title="Name"),
-    Column(name="path", title="Module"),
-    Column(name="class", title="Class"),
-    Column(name="operators", title="Operators", kind="count"),
+    Column(name="parent", title="Parent", kind="count", lookup="modules.parent"),
+    Column(name="name", title="Name", lookup="modules.name"),
+    Column(name="path", title="Module", lookup="modules.path"),
+    Column(name="class", title="Class", lookup="modules.class"),
+    Column(name="operators", title="Operators", kind="count", lookup="modules.operators"),
     Column(name="own_best", title="Own time, best plan", kind="seconds"),
     Column(name="own_cpu", title="Own time, CPU", kind="seconds"),
     Column(name="own_gpu", title="Own time, GPU", kind="seconds"),
     Column(name="own_flops", title="Own FLOPs", kind="flops"),
-    Column(name="best", title="Time, best plan", kind="seconds"),
-    Column(name="cpu", title="Time, CPU", kind="seconds"),
-    Column(name="gpu", title="Time, GPU", kind="seconds"),
-    Column(name="flops", title="FLOPs", kind="flops"),
+    Column(name="best", title="Time, best plan", kind="seconds", lookup="modules.best"),
+    Column(name="cpu", title="Time, CPU", kind="seconds", lookup="modules.cpu"),
+    Column(name="gpu", title="Time, GPU", kind="seconds", lookup="modules.gpu"),
+    Column(name="flops", title="FLOPs", kind="flops", lookup="modules.flops"),
     Column(name="gpu_share", title="Operators on the GPU", kind="share"),
 )
 
