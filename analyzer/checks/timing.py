@@ -9,8 +9,9 @@ from analyzer.checks.rule import Found, Subject, rule
 from analyzer.checks.words import by_place, called, listed, moved, operators, total
 from analyzer.units import factor, seconds, share
 
-# Launch-bound operators of one place are worth a line from this share of the GPU plan's latency on.
+# Operators of one place are worth a line from this share of the CUDA session's latency on.
 LAUNCH_SHARE = 0.05
+MOVE_SHARE = 0.01
 
 
 @rule("A201", "slower-on-gpu", "warning")
@@ -19,7 +20,8 @@ def slower_on_gpu(subject: Subject) -> Iterator[Found]:
 
     What:
         ONNX Runtime's CUDA session runs this operator on the GPU, but the plan with the least time, copies
-        counted, has it on the CPU.
+        counted, has it on the CPU. Operators that lose less than 1 % of the session's latency are not
+        listed.
 
     Why:
         Little work, or work that does not spread over thousands of threads, ends sooner on the CPU than a
@@ -32,14 +34,16 @@ def slower_on_gpu(subject: Subject) -> Iterator[Found]:
     Example:
         Decoding labels with `ArgMax` over ten classes at batch 1: the CPU is done before the GPU begins.
     """
-    hybrid = subject.analysis.plan("hybrid")
-    if hybrid is None or not any(op.placement == "gpu" for op in subject.analysis.operators):
+    plan = subject.analysis.plan("gpu")
+    if plan is None or not any(op.placement == "gpu" for op in subject.analysis.operators):
         return  # An all-CPU plan is A203's subject: one sentence, not one for each operator.
     slower = [op for op in subject.analysis.operators if _moves_to_cpu(op)]
     for group in by_place(slower):
         first = group[0]
         gpu_s, cpu_s = total(_gpu_s(op) for op in group), total(op.cpu.time_s for op in group)
-        lost = None if gpu_s is None or cpu_s is None else gpu_s - cpu_s
+        lost = 0.0 if gpu_s is None or cpu_s is None else gpu_s - cpu_s
+        if lost < MOVE_SHARE * plan.latency_s:
+            continue
         certain = all(_apart(op) for op in group)
         yield Found(
             operator=first,

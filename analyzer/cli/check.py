@@ -28,6 +28,9 @@ ANALYSIS_OPTIONS = (
     "training",
     "objective",
     "slo",
+    "pin",
+    "prices",
+    "utilisation",
     "run",
     "runs",
     "time_budget",
@@ -49,6 +52,13 @@ ANALYSIS_OPTIONS = (
 @click.option("--training", is_flag=True, help="One training step instead of inference.")
 @click.option("--objective", help="latency, throughput, cost or energy.")
 @click.option("--slo", help="Latency that must be met, like 20ms.")
+@click.option(
+    "--pin", multiple=True, metavar="PATTERN=cpu|gpu", help="Binds operators in the best plan; repeatable."
+)
+@click.option(
+    "--prices", type=click.Path(path_type=Path), metavar="FILE", help="Your own instance prices (TOML)."
+)
+@click.option("--utilisation", type=float, help="Share of rented time in use, for prices. [1]")
 @click.option("--run/--no-run", default=False, help="Execute and measure here. By default nothing is executed.")
 @click.option("--runs", type=int, help="How many runs to measure, with --run.")
 @click.option("--time-budget", help="Seconds to measure for, with --run.")
@@ -85,7 +95,7 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     from analyzer.checks.judge import require_codes
 
     model = ctx.params["model"]
-    start = model_path(model)
+    start, stem = place_of(model)
     settings_defaults(ctx, start, check=True)
     settings = gate_settings(ctx.params, start)
     formats = chosen_formats(ctx.params["format"])
@@ -95,7 +105,7 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     judgement = judge(analysis, settings, baseline=baseline)
     analysis = replace(analysis, findings=judgement.findings, ignored=judgement.ignored)
     failing = fails(analysis.findings, settings)
-    publish(analysis, formats, ctx.params["output"], settings.fail_on)
+    publish(analysis, formats, ctx.params["output"], stem, settings.fail_on)
     if ctx.params["update_baseline"]:
         path = settings.baseline or Path(DEFAULT_BASELINE)
         save_baseline(analysis, path)
@@ -105,13 +115,14 @@ def command(ctx: click.Context, /, **_: Any) -> None:
         ctx.exit(EXIT_FAILED)
 
 
-def model_path(model: str) -> Path:
-    """The file or folder from which settings are looked for: MODEL without the name after its colon."""
-    whole = Path(model)
-    if whole.exists():
-        return whole
-    head = Path(model.rpartition(":")[0] or model)
-    return head if head.exists() else Path.cwd()
+def place_of(model: str) -> tuple[Path, str]:
+    """The file or folder from which settings are looked for, and the stem of the result's file names."""
+    from analyzer.loading.reference import parse_reference
+
+    if model.endswith(".json"):
+        return Path(model), Path(model).stem
+    reference = parse_reference(model)
+    return reference.path or Path.cwd(), reference.stem
 
 
 def gate_settings(params: dict[str, Any], start: Path) -> CheckSettings:
@@ -153,13 +164,14 @@ def obtain(ctx: click.Context, model: str) -> Analysis:
 
         return load_report(model)
     from analyzer.api import analyze
+    from analyzer.cli.progress import progress
 
     params = ctx.params
     options = {name: params[name] for name in ANALYSIS_OPTIONS if params[name] not in (None, (), "")}
     options["cache"] = not options.pop("no_cache")
     # Without --run the CPU is a fixed one of the catalogue, so that every runner comes to the same result.
-    analysis: Analysis = analyze(model, **options, check=not params["run"])
-    return analysis
+    with progress(quiet=params["quiet"]) as tell:
+        return analyze(model, **options, check=not params["run"], progress=tell)
 
 
 _COMMAND_LINE = click.core.ParameterSource.COMMANDLINE
@@ -203,7 +215,7 @@ def chosen_formats(text: str) -> list[str]:
     return names
 
 
-def publish(analysis: Analysis, formats: list[str], output: str | None, fail_on: str) -> None:
+def publish(analysis: Analysis, formats: list[str], output: str | None, stem: str, fail_on: str) -> None:
     """Render every format first, then write all of them whole, then print."""
     from analyzer.output import targets, write_all
     from analyzer.report import find
@@ -211,7 +223,6 @@ def publish(analysis: Analysis, formats: list[str], output: str | None, fail_on:
     texts = {name: render(analysis, name, fail_on) for name in formats}
     if output is None and len(formats) == 1:
         output = "-"
-    stem = Path(analysis.model.source.rpartition(":")[0] or analysis.model.source).stem or analysis.model.name
     chosen = targets([(name, find(name).extension) for name in formats], output, stem, Path("reports"))
     write_all({target.path: texts[target.format] for target in chosen if target.path is not None})
     for target in chosen:

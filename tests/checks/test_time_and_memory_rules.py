@@ -18,19 +18,29 @@ def with_plans(toy, **changes):
 def test_an_operator_that_the_best_plan_moves_to_the_cpu_is_a_warning_with_what_it_loses():
     toy = analysis(
         operator("Conv", ["x", "w"], ["c"]),
-        operator("ArgMax", ["c"], ["y"], cpu_s=1e-6, gpu_s=9e-6, placement="cpu"),
+        operator("ArgMax", ["c"], ["y"], cpu_s=1e-5, gpu_s=9e-5, placement="cpu"),
+        gpu_s=2e-3,
     )
     (finding,) = found("A201", toy)
     assert finding.severity == "warning"
     assert finding.operator == 1
-    assert abs(finding.seconds - 8e-6) < 1e-12
+    assert abs(finding.seconds - 8e-5) < 1e-12
+
+
+def test_an_operator_that_loses_under_a_hundredth_of_the_latency_is_not_listed():
+    toy = analysis(
+        operator("Conv", ["x", "w"], ["c"]),
+        operator("ArgMax", ["c"], ["y"], cpu_s=1e-6, gpu_s=20e-6, placement="cpu"),
+        gpu_s=2e-3,
+    )
+    assert found("A201", toy) == []
 
 
 def test_where_the_two_intervals_overlap_it_is_only_a_note():
-    # CPU 6 us (3 to 12), GPU 9 us (4.5 to 18): they overlap.
+    # CPU 60 us (30 to 120), GPU 90 us (45 to 180): they overlap.
     toy = analysis(
         operator("Conv", ["x", "w"], ["c"]),
-        operator("ArgMax", ["c"], ["y"], cpu_s=6e-6, gpu_s=9e-6, placement="cpu"),
+        operator("ArgMax", ["c"], ["y"], cpu_s=6e-5, gpu_s=9e-5, placement="cpu"),
     )
     (finding,) = found("A201", toy)
     assert (finding.severity, finding.certain) == ("note", False)
