@@ -24,7 +24,7 @@ from typing import Literal
 from analyzer.costs.cost import ZERO, Cost
 from analyzer.costs.sizes import OpenSizeError
 from analyzer.costs.traffic import traffic
-from analyzer.graph import DEFAULT_DOMAIN, Graph, Node
+from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor
 
 Counts = Callable[[Node], Cost]
 RuleBasis = Literal["exact", "modelled", "depends"]
@@ -54,6 +54,9 @@ class Rule:
     basis: RuleBasis = "exact"
     family: str = ""
 
+
+OPEN_SIZE = 1
+"""What stands in for a size that only the data decide."""
 
 _RULES: dict[tuple[str, str], Rule] = {}
 
@@ -131,7 +134,11 @@ def is_constant(node: Node) -> bool:
 
 
 def count_node(node: Node) -> Cost:
-    """The cost of one operator; ``unknown`` with its reason where it cannot be told."""
+    """The cost of one operator; ``unknown`` with its reason where it cannot be told.
+
+    Where the data decide a size that the rule needs, 1 is taken for it: the count is ``modelled`` and its note
+    names the tensor.
+    """
     outputs = node.outputs
     if outputs and outputs[0] is not None and outputs[0].constant and is_constant(node):
         return ZERO
@@ -141,18 +148,41 @@ def count_node(node: Node) -> Cost:
     try:
         cost = found.count(node)
     except OpenSizeError as error:
-        return unknown(node, str(error))
+        return _assumed(node, found, error)
     except Exception as error:  # a rule that fails, a user's own included, must not end the analysis
-        return unknown(
-            node, f"the rule for {node.domain}::{node.op_type} failed: {type(error).__name__}: {error}"
-        )
+        return unknown(node, f"the rule for {node.domain}::{node.op_type} failed: {type(error).__name__}: {error}")
     if not isinstance(cost, Cost):
-        return unknown(
-            node, f"the rule for {node.domain}::{node.op_type} gave {type(cost).__name__}, not a Cost"
-        )
+        return unknown(node, f"the rule for {node.domain}::{node.op_type} gave {type(cost).__name__}, not a Cost")
     if found.assumes and cost.basis == "exact":
         return dataclasses.replace(cost, basis="modelled", note=cost.note or found.assumes)
     return cost
+
+
+def _assumed(node: Node, found: Rule, error: OpenSizeError) -> Cost:
+    """The cost with 1 in place of every open size; unknown where that does not do."""
+    try:
+        cost = found.count(closed(node))
+    except Exception:  # the rank is open too, or a width: the first error says what is missing
+        return unknown(node, str(error))
+    note = f"{error}: {OPEN_SIZE} is assumed"
+    return cost if cost.basis == "unknown" else dataclasses.replace(cost, basis="modelled", note=note)
+
+
+def closed(node: Node) -> Node:
+    """The node with 1 in place of every size of its tensors that is open."""
+    return dataclasses.replace(
+        node,
+        inputs=tuple(_closed(tensor) for tensor in node.inputs),
+        outputs=tuple(_closed(tensor) for tensor in node.outputs),
+    )
+
+
+def _closed(tensor: Tensor | None) -> Tensor | None:
+    if tensor is None or (tensor.shape is not None and None not in tensor.shape):
+        return tensor
+    rank_open = (OPEN_SIZE,) * 8  # any axis that a rule asks for is there
+    shape = rank_open if tensor.shape is None else tuple(OPEN_SIZE if size is None else size for size in tensor.shape)
+    return dataclasses.replace(tensor, shape=shape)
 
 
 def unknown(node: Node, reason: str) -> Cost:

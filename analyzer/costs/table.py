@@ -104,7 +104,7 @@ def count(graph: Graph) -> CostTable:
     No operator ends the count: one that cannot be counted has the basis ``unknown`` and its reason.
     """
     costs = tuple([count_node(node) for node in graph.nodes])
-    if any(cost.basis == "unknown" for cost in costs):
+    if any(cost.note for cost in costs):
         costs = _with_origins(graph, costs)
     return CostTable(graph=graph, costs=costs)
 
@@ -136,7 +136,7 @@ def _with_origins(graph: Graph, costs: tuple[Cost, ...]) -> tuple[Cost, ...]:
 
 
 def _told(node: Node, cost: Cost, origins: Mapping[str, str]) -> Cost:
-    if cost.basis != "unknown" or "not known" not in cost.note:
+    if "is not known" not in cost.note:
         return cost
     tensors = (*node.present_inputs, *node.present_outputs)
     origin = next((origins[t.name] for t in tensors if t.name in origins and f"'{t.name}'" in cost.note), None)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyzer.graph import (
@@ -20,7 +22,7 @@ from analyzer.graph import (
 from analyzer.loading import fold, shapes
 from analyzer.loading.contrib_shapes import infer_contrib
 from analyzer.loading.metadata import origin
-from analyzer.loading.normalize import dangling, normalized
+from analyzer.loading.normalize import Normalized, dangling, normalized
 from analyzer.loading.subgraphs import body_inputs, control_flow_types
 from analyzer.loading.values import UNKNOWN_TYPE, Type, attribute_value, checked, declared_type, tensor_value
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 _GRAPH = 5  # AttributeProto.GRAPH
 _GRAPHS = 10  # AttributeProto.GRAPHS
 _FOLDABLE = frozenset({DEFAULT_DOMAIN, "ai.onnx.ml", "com.microsoft"})
+_FEW_FLOATS = 8
 _UNTOLD = frozenset({"SequenceEmpty", "Optional"})
 
 
@@ -50,7 +53,23 @@ def to_graph(model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = Non
         ModelError: The model is newer than the installed onnx.
         UsageError: A binding is no positive whole number.
     """
-    ready = normalized(model, bindings=bindings)
+    with _no_collection():
+        return _to_graph(normalized(model, bindings=bindings))
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Holds the garbage collector back: it would walk all the new nodes again and again, and frees none."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _to_graph(ready: Normalized) -> Graph:
     proto = ready.model.graph
     opsets = {(entry.domain or DEFAULT_DOMAIN): entry.version for entry in ready.model.opset_import}
     inferred = shapes.infer_model(ready.model).graph
@@ -106,7 +125,7 @@ class _Scope:
 
     def graph(self, proto: onnx.GraphProto, inferred: onnx.GraphProto, inputs: Sequence[Type]) -> Graph:
         """Makes the Graph of a proto; ``inferred`` is the same one with the types that C++ found."""
-        self.types = shapes.graph_types(inferred)
+        self.types = shapes.graph_types(inferred, lenient=self.outer is not None)
         for stored in proto.initializer:
             self._initializer(stored.name, stored, stored.dims, stored.data_type)
         for sparse in proto.sparse_initializer:
@@ -186,7 +205,7 @@ class _Scope:
         graphs: Mapping[str, Graph] = NO_ATTRIBUTES
         if proto.attribute:
             attributes = {entry.name: attribute_value(entry) for entry in proto.attribute}
-            if None in attributes.values():
+            if _has_graphs(proto.attribute):
                 graphs = self._graphs(proto, inferred, inputs, attributes)
                 attributes = {name: value for name, value in attributes.items() if name not in graphs}
         module, module_class, source, phase = origin(proto)
@@ -222,12 +241,15 @@ class _Scope:
         attributes: Mapping[str, Any],
         graphs: Mapping[str, Graph],
     ) -> tuple[Tensor | None, ...]:
-        types = self.types
-        names = list(proto.output)
+        types, names = self.types, proto.output
         constant = _is_constant(proto.op_type, domain, inputs, graphs)
         values = self._values(proto, domain, inputs, attributes, graphs) if constant else None
-        if values is None and any(shapes.is_open(types.get(name)) for name in names if name):
-            self._infer(proto, domain, inputs, attributes, graphs)
+        if values is None:
+            for name in names:
+                kind = types.get(name)
+                if (kind is None or kind[1] is None or None in kind[1]) and name and shapes.is_open(kind):
+                    self._infer(proto, domain, inputs, attributes, graphs)
+                    break
         outputs: list[Tensor | None] = []
         for position, name in enumerate(names):
             if not name:
@@ -258,11 +280,12 @@ class _Scope:
         if graphs:
             branch = graphs.get(_taken(inputs))
             return None if branch is None else [tensor.value for tensor in branch.outputs]
+        if proto.op_type == "CastLike":
+            return fold.cast_like(inputs)
         arrays = [None if tensor is None else tensor.value for tensor in inputs]
         if any(array is None and tensor is not None for array, tensor in zip(arrays, inputs, strict=True)):
             return None
-        kinds = [self.types.get(name) for name in proto.output if name]
-        if any(kind is not None and _is_large(kind) for kind in kinds):
+        if any(_is_large(self.types.get(name)) for name in proto.output):
             return None
         return fold.fold(proto.op_type, attributes, arrays, proto, self.opsets.get(DEFAULT_DOMAIN, 1))
 
@@ -278,7 +301,9 @@ class _Scope:
         if domain == DEFAULT_DOMAIN and graphs:
             found = control_flow_types(proto, inputs, attributes, graphs)
         elif domain.startswith("ai.onnx"):
-            found = shapes.infer_node(proto, inputs, self.opsets, self.ir_version)
+            found = shapes.infer_node(
+                proto, inputs, self.opsets, self.ir_version, lenient=self.outer is not None
+            )
         else:
             found = infer_contrib(proto, domain, inputs, attributes)
         for name, kind in found.items():
@@ -318,12 +343,21 @@ class _Scope:
         return _Scope(opsets=self.opsets, ir_version=self.ir_version, outer=self)
 
 
+def _has_graphs(attributes: Sequence[onnx.AttributeProto]) -> bool:
+    for entry in attributes:
+        if entry.type in (_GRAPH, _GRAPHS):
+            return True
+    return False
+
+
 def _is_constant(
     op_type: str, domain: str, inputs: Sequence[Tensor | None], graphs: Mapping[str, Graph]
 ) -> bool:
     """Whether a node's outputs follow from initializers and shapes alone."""
     if op_type in ("Shape", "Size") and domain == DEFAULT_DOMAIN:
         return inputs[0] is not None and inputs[0].elements is not None
+    if op_type == "CastLike":  # of its second input it needs the type alone
+        return inputs[0] is not None and inputs[0].constant
     for tensor in inputs:
         if tensor is not None and not tensor.constant:
             return False
@@ -353,11 +387,11 @@ def _measured(op_type: str, inputs: Sequence[Tensor | None], attributes: Mapping
     return [np.asarray(shape[attributes.get("start", 0) : attributes.get("end")], np.int64)]
 
 
-def _is_large(kind: Type) -> bool:
-    shape = kind[1]
-    if shape is None or None in shape:
+def _is_large(kind: Type | None) -> bool:
+    """Whether a result is not worth folding: shapes and axes are few, and so are the floats that make them."""
+    if kind is None or kind[1] is None or None in kind[1]:
         return False
     size = 1
-    for length in shape:
+    for length in kind[1]:
         size *= length or 0
-    return size > fold.SMALL
+    return size > (_FEW_FLOATS if kind[0].is_float else fold.SMALL)

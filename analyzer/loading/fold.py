@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analyzer.graph import DTYPES_BY_NUMBER, UNDEFINED, DType
+from analyzer.graph import DTYPES_BY_NUMBER, UNDEFINED, DType, Tensor
 from analyzer.loading.values import SMALL
 
 if TYPE_CHECKING:
@@ -46,6 +46,16 @@ def fold(
         return None
     arrays = result if isinstance(result, tuple) else (result,)
     return tuple(np.asarray(array) for array in arrays) if all(_is_small(array) for array in arrays) else None
+
+
+def cast_like(inputs: Sequence[Tensor | None]) -> tuple[Array, ...] | None:
+    """A known value in the element type of another tensor, whose own value need not be known."""
+    import onnx
+
+    source, like = inputs[0], inputs[1]
+    if source is None or like is None or source.value is None or not like.dtype.onnx:
+        return None
+    return (source.value.astype(onnx.helper.tensor_dtype_to_np_dtype(like.dtype.onnx)),)
 
 
 def dtype_of(array: Array) -> DType:

@@ -29,16 +29,35 @@ def infer_model(model: onnx.ModelProto) -> onnx.ModelProto:
         return model
 
 
-def graph_types(graph: onnx.GraphProto) -> Types:
-    """The types that a graph's value_info and outputs tell, by tensor name."""
-    types = {value.name: declared_type(value.type, value.name) for value in graph.value_info}
+def graph_types(graph: onnx.GraphProto, *, lenient: bool = False) -> Types:
+    """The types that a graph's value_info and outputs tell, by tensor name.
+
+    Args:
+        graph: A graph after inference.
+        lenient: Leave a size that cannot be open instead of refusing it: inference gives such ones in branches
+            that are never taken.
+    """
+    read = _open_where_impossible if lenient else declared_type
+    types = {value.name: read(value.type, value.name) for value in graph.value_info}
     for value in graph.output:
-        types[value.name] = declared_type(value.type, value.name)
+        types[value.name] = read(value.type, value.name)
     return types
 
 
+def _open_where_impossible(proto: onnx.TypeProto, name: str) -> Type:
+    for dim in proto.tensor_type.shape.dim:
+        if dim.dim_value < 0:
+            dim.Clear()
+    return declared_type(proto, name)
+
+
 def infer_node(
-    proto: onnx.NodeProto, inputs: Iterable[Tensor | None], opsets: Mapping[str, int], ir_version: int
+    proto: onnx.NodeProto,
+    inputs: Iterable[Tensor | None],
+    opsets: Mapping[str, int],
+    ir_version: int,
+    *,
+    lenient: bool = False,
 ) -> Types:
     """The types of a node's outputs from those of its inputs, small values known; empty where nothing tells."""
     import onnx
@@ -59,7 +78,8 @@ def infer_node(
         inferred = shape_inference.infer_node_outputs(schema, proto, types, data, None, imports, ir_version)
     except Exception:  # C++ throws several types at nodes it cannot infer: their outputs stay open
         return {}
-    return {name: declared_type(value, name) for name, value in inferred.items()}
+    read = _open_where_impossible if lenient else declared_type
+    return {name: read(value, name) for name, value in inferred.items()}
 
 
 def merged(first: Type | None, second: Type | None) -> Type:

@@ -23,6 +23,7 @@ UNKNOWN_TYPE: Type = (UNDEFINED, None)
 
 _EXTERNAL = 1
 _RAW = {1: "<f4", 2: "u1", 3: "i1", 6: "<i4", 7: "<i8", 9: "?", 10: "<f2", 11: "<f8"}
+_FIELDS = {1: ("float_data", "f4"), 6: ("int32_data", "i4"), 7: ("int64_data", "i8"), 11: ("double_data", "f8")}
 _FLOAT, _INT, _STRING, _TENSOR, _GRAPH, _FLOATS, _INTS, _STRINGS, _TENSORS = range(1, 10)
 _TYPE_PROTO = 13
 
@@ -55,20 +56,24 @@ def tensor_value(proto: onnx.TensorProto, limit: int = SMALL) -> np.ndarray[Any,
     """The elements of a stored tensor; None where they are many or lie elsewhere."""
     import numpy as np
 
-    dims = proto.dims
-    if proto.data_location == _EXTERNAL or math.prod(dims) > limit:
+    if proto.data_location == _EXTERNAL:
         return None
-    raw, code = proto.raw_data, _RAW.get(proto.data_type)
+    dims, code = tuple(proto.dims), proto.data_type
+    if math.prod(dims) > limit:
+        return None
     try:
-        if raw and code:
-            return np.frombuffer(raw, code).reshape(tuple(dims))
+        raw = proto.raw_data
+        if raw and code in _RAW:
+            return np.frombuffer(raw, _RAW[code]).reshape(dims)
+        if code in _FIELDS:
+            field, kind = _FIELDS[code]
+            return np.array(getattr(proto, field), kind).reshape(dims)
         from onnx import numpy_helper
 
         return numpy_helper.to_array(proto)
     except (ValueError, TypeError) as error:
         raise GraphError(
-            f"tensor '{proto.name}' says {list(dims)} but its data does not fit: {error}",
-            hint="save the model again",
+            f"tensor '{proto.name}' says {list(dims)} but its data does not fit: {error}", hint="save the model again"
         ) from error
 
 
@@ -101,13 +106,18 @@ def checked(shape: Shape, name: str) -> Shape:
     """
     if not shape:
         return shape
-    known = [size for size in shape if size is not None]
-    if known and min(known) < 0:
+    count, lowest = 1, 0
+    for size in shape:
+        if size is not None:
+            count *= size
+            if size < lowest:
+                lowest = size
+    if lowest < 0:
         raise GraphError(
             f"tensor '{name}' has a negative size: {_text(shape)}",
             hint="a size is 0 or more; an open one has a name instead of a number",
         )
-    if 0 not in known and math.prod(known) > LARGEST:
+    if count > LARGEST:
         raise GraphError(
             f"tensor '{name}' has more elements than can be addressed: {_text(shape)}",
             hint="check the sizes that the file declares and the batch",

@@ -53,7 +53,13 @@ def stft(node: Node) -> Cost:
     """frames * (n for the window, and one transform of n points)."""
     signal, frame = dims(node.inputs[0]), value(node.input(3))
     window = node.input(2)
-    points = int(frame[0]) if frame else dims(window)[0]
+    bins = dims(node.outputs[0])[2]
+    if frame:
+        points = int(frame[0])
+    elif window is not None:
+        points = dims(window)[0]
+    else:
+        points = 2 * (bins - 1) if node.attributes.get("onesided", 1) else bins
     frames = prod(dims(node.outputs[0])[:2])
     real = len(signal) < 3 or signal[-1] == 1
     weighted = points * (1 if real else 2) if window is not None else 0
