@@ -1,4 +1,4 @@
-"""The command line: parses, calls, prints; no arithmetic. Each command lives in a module of its own, imported when used."""
+"""The command line: parses, calls, prints; no arithmetic. Each command has a module, imported when used."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ DEFAULT = "run"
 class CommandLine(click.Group):
     """A group whose commands are imported when used; what names no command is a MODEL for ``run``."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - Click's signature
         """All commands in the order of the help."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Imports a command."""
         if cmd_name not in COMMANDS:
             return None
@@ -68,7 +68,7 @@ class CommandLine(click.Group):
 )
 @click.version_option(__version__, prog_name="analyze")
 def command_line() -> None:
-    """Says whether a PyTorch model belongs on a CPU or a GPU, for which operators, from which batch size, and why.
+    """Says whether a PyTorch model belongs on a CPU or a GPU, for which operators, from which batch, and why.
 
     MODEL is model.py, model.py:Name, package.module:Name, model.onnx or model.pt2.
 
@@ -76,11 +76,11 @@ def command_line() -> None:
       analyze model.py --batch 64              measure here, predict an L4, write reports/model.html
       analyze model.py --gpu a100 --no-run     execute nothing: counts and predictions
       analyze check model.py                   for CI: what would run on the CPU of a GPU server
-    """
+    """  # noqa: D301 - Click wants the escape, not a backslash
 
 
 def run_command_line(arguments: Sequence[str]) -> int:
-    """Runs a command and gives the exit status: 0 fine, 1 a check failed, 2 unusable input, 3 a fault of ours."""
+    """Runs a command; the exit status: 0 fine, 1 a check failed, 2 unusable input, 3 a fault of ours."""
     try:
         status = command_line.main(args=list(arguments), prog_name="analyze", standalone_mode=False)
     except AnalyzerError as error:

@@ -1,4 +1,4 @@
-"""Progress on standard error: what is happening, for how long, and how much of it is done where that is known."""
+"""Progress on standard error: what is happening, for how long, and how much of it is done."""
 
 from __future__ import annotations
 

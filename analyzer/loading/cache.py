@@ -1,7 +1,7 @@
-"""Finished exports, kept on disk under a hash of what was asked for, used only while nothing they read has changed.
+"""Finished exports on disk, under a hash of what was asked for, used while nothing they read has changed.
 
-One file an entry: a line of JSON, then the weight-free ONNX model. Written to a temporary name and moved, so that
-an interrupted run leaves no half entry.
+One file an entry: a line of JSON, then the weight-free ONNX model. Written to a temporary name and moved, so
+that an interrupted run leaves no half entry.
 """
 
 from __future__ import annotations

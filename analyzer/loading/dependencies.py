@@ -91,7 +91,7 @@ def library_folders() -> tuple[str, ...]:
 
 def is_library(path: str) -> bool:
     """Whether a file belongs to the standard library, an installed package or this package."""
-    return path.startswith("<") or path.startswith(library_folders()) or "site-packages" in path
+    return path.startswith(("<", *library_folders())) or "site-packages" in path
 
 
 class _Recorder:
@@ -142,9 +142,7 @@ _RECORDER = _Recorder()
 class _RecordingEnvironment(os._Environ):  # type: ignore[type-arg]  # the class of os.environ itself is not generic
     def __getitem__(self, key: Any) -> Any:
         frame = sys._getframe(1)
-        while frame.f_back and frame.f_code.co_filename.endswith(
-            ("os.py", "_collections_abc.py", "<frozen os>")
-        ):
+        while frame.f_back and frame.f_code.co_filename.startswith(("<frozen", os.__file__)):
             frame = frame.f_back
         if _RECORDER.active and isinstance(key, str) and not is_library(frame.f_code.co_filename):
             _RECORDER.environment[key] = self._peek(key)

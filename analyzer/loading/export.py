@@ -1,8 +1,8 @@
 """A user's PyTorch model -> a weight-free ONNX graph with a symbolic batch, each operator with its origin.
 
-``torch.onnx.export`` (torch.export) does the translation without its optimiser, which would rename BatchNorm into
-Conv; a light pass of our own then folds the shape arithmetic that the translation leaves behind. The TorchScript
-exporter is the fallback and is named in the report.
+``torch.onnx.export`` (torch.export) does the translation without its optimiser, which would rename BatchNorm
+into Conv; a light pass of our own then folds the shape arithmetic that the translation leaves behind. The
+TorchScript exporter is the fallback and is named in the report.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import ast
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import ExportError, InputError
 from analyzer.loading.inputs import ExampleInputs, flatten
-from analyzer.loading.opaque import without_untranslatable
+from analyzer.loading.opaque import OPAQUE_DOMAIN, without_untranslatable
 from analyzer.loading.origin import built_at, line_text, shown_path, source_line
 from analyzer.loading.python_file import UserModel, user_failure
 
@@ -99,7 +99,7 @@ def trace(model: Any, inputs: ExampleInputs, *, symbolic: bool) -> Any:
     if symbolic:
         leaves, spec = _pytree.tree_flatten((inputs.arguments, dict(inputs.keywords)))
         marked = [
-            {axis: torch.export.Dim.AUTO for axis in inputs.batch_axes.get(i, ())}
+            dict.fromkeys(inputs.batch_axes.get(i, ()), torch.export.Dim.AUTO)
             if isinstance(leaf, torch.Tensor)
             else None
             for i, leaf in enumerate(leaves)
@@ -221,7 +221,7 @@ def lighten(model: Any) -> None:
     Sequential(
         common.InlinePass(),
         PassManager(
-            [folding, common.RemoveUnusedNodesPass(), common.RemoveUnusedFunctionsPass()],
+            [folding, common.RemoveUnusedNodesPass(), common.RemoveUnusedFunctionsPass()],  # type: ignore[no-untyped-call]  # onnx_ir's own gap
             steps=2,
             early_stop=True,
         ),
@@ -314,13 +314,29 @@ def strip_weights(model: Any, keep: Callable[[str], bool], stored: set[str]) -> 
 
 
 def _drop_symbolic_shapes(model: Any) -> None:
-    """Forgets inner shapes with symbols in them; they are inferred again once the batch is bound."""
-    kept = set(map(id, model.graph.inputs))
+    """Forgets inner shapes with symbols in them; they are inferred again once the batch is bound.
+
+    Nothing can infer what an opaque operator gives: there a plain batch stays, under its own name.
+    """
     for node in model.graph.all_nodes():
         for value in node.outputs:
             shape = value.shape
-            if id(value) not in kept and shape is not None and any(not isinstance(size, int) for size in shape):
+            if shape is None or all(isinstance(size, int) for size in shape):
+                continue
+            symbols = {str(size.value) for size in shape if not isinstance(size, int)}
+            if node.domain == OPAQUE_DOMAIN and len(symbols) == 1 and symbols.pop().isidentifier():
+                value.shape = onnx_ir_shape(
+                    BATCH_SYMBOL if not isinstance(size, int) else size for size in shape
+                )
+            else:
                 value.shape = None
+
+
+def onnx_ir_shape(sizes: Iterable[int | str]) -> Any:
+    """A shape of onnx_ir."""
+    import onnx_ir
+
+    return onnx_ir.Shape(list(sizes))
 
 
 def _unique_names(model: Any) -> None:

@@ -100,7 +100,7 @@ def resolve_inputs(
         return _from_specs(user, specs, batch or 1, meta=meta)
     offered = call_example_inputs(user, batch, meta=meta)
     if offered is not None:
-        return _from_file(user, offered, batch, meta=meta)
+        return _from_file(user, offered, batch)
     return _inferred(user, batch or 1, meta=meta)
 
 
@@ -125,7 +125,7 @@ def _as_call(offered: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (offered,), {}
 
 
-def _from_file(user: UserModel, offered: Any, batch: int | None, *, meta: bool) -> ExampleInputs:
+def _from_file(user: UserModel, offered: Any, batch: int | None) -> ExampleInputs:
     arguments, keywords = _as_call(offered)
     leaves = flatten(arguments, keywords)
     leading = next((leaf.shape[0] for leaf in leaves if _is_tensor(leaf) and leaf.dim()), None)
@@ -231,7 +231,7 @@ def _from_specs(user: UserModel, specs: Sequence[InputSpec], batch: int, *, meta
 
 
 def make_tensor(sizes: tuple[int, ...], dtype: str, *, meta: bool) -> Any:
-    """Random values: standard normal for floats, true for booleans, 0 or 1 for integers (valid in any table)."""
+    """Random values: standard normal floats, true booleans, integers 0 or 1 (valid in any table)."""
     import torch
 
     torch_dtype = getattr(torch, dtype)

@@ -1,4 +1,4 @@
-"""A model object of the Python interface -> Loaded; nothing is cached, since nothing says what it depends on."""
+"""A model object of the Python interface -> Loaded; never cached: nothing says what it depends on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that PyTorch cannot translate to ONNX stay in the graph as opaque ones: shapes known, cost unknown."""
+"""Operators that PyTorch cannot translate to ONNX stay in the graph: shapes known, cost unknown."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ def _replaced(program: Any, op: str, overload: str, error: Exception) -> Any:
 
     namespace, _, name = op.partition(".")
     target = getattr(getattr(getattr(torch.ops, namespace), name), overload)
-    table: dict[Any, Any] = {target: _opaque(target, name)}
-    present = any(node.target is target for node in program.graph.nodes)
+    found = _ancestor(program, target, name)
+    table: dict[Any, Any] = {found or target: _opaque(found or target, name)}
     try:
-        if not present:
+        if found is None:
             table = {**torch.export.default_decompositions(), **table}
         return program.run_decompositions(table)
     except Exception as failure:
@@ -86,19 +86,37 @@ def _replaced(program: Any, op: str, overload: str, error: Exception) -> Any:
         ) from error
 
 
+def _ancestor(program: Any, target: Any, name: str) -> Any:
+    """The operator of the traced program that is ``target`` or is decomposed into it; None where none looks so.
+
+    ``linalg_inv`` becomes ``linalg_inv_ex`` and a check with side effects, ``linalg_svd`` becomes
+    ``_linalg_svd``: the whole of it has to be replaced.
+    """
+    import torch
+
+    calls = [node.target for node in program.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
+    if target in calls:
+        return target
+    stem = name.strip("_").removesuffix("_ex")
+    return next((call for call in calls if call._schema.name.partition("::")[2].strip("_") == stem), None)
+
+
 def _opaque(target: Any, name: str) -> Callable[..., Any]:
     """A decomposition of ``target`` into one symbolic ONNX operator with the right output shapes."""
 
     def decomposition(*arguments: Any, **keywords: Any) -> Any:
         import torch
         from torch.utils import _pytree
+        from torch.utils._python_dispatch import _disable_current_modes
 
         def as_meta(leaf: Any) -> Any:
             if isinstance(leaf, torch.Tensor):
                 return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
             return leaf
 
-        outputs = target(*_pytree.tree_map(as_meta, arguments), **_pytree.tree_map(as_meta, keywords))
+        # Outside the tracer, which would otherwise decompose this very call again.
+        with _disable_current_modes():
+            outputs = target(*_pytree.tree_map(as_meta, arguments), **_pytree.tree_map(as_meta, keywords))
         tensors = [
             leaf for leaf in _pytree.tree_leaves((arguments, keywords)) if isinstance(leaf, torch.Tensor)
         ]

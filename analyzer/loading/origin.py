@@ -1,8 +1,8 @@
 """Where an operator comes from: the module that holds it and the user's own source line.
 
-A stack trace names every frame of ``forward``; the deepest one in the user's own code is the line to show. Inside an
-``nn.Sequential`` all children share one such line, so there the line that constructed the child is shown, which a
-hook on ``nn.Module.__init__`` remembers.
+A stack trace names every frame of ``forward``; the deepest one in the user's own code is the line to show.
+Inside an ``nn.Sequential`` all children share one such line, so there the line that constructed the child is
+shown, which a hook on ``nn.Module.__init__`` remembers.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def repository_root(folder: str) -> str | None:
 
 
 def shown_path(file: str | os.PathLike[str]) -> str:
-    """A path as reports show it: relative to its repository, else to the working folder, with forward slashes."""
+    """A path as reports show it: relative to its repository, else to the working folder, with slashes."""
     path = os.path.realpath(file)
     root = repository_root(os.path.dirname(path)) or os.getcwd()
     relative = os.path.relpath(path, root)

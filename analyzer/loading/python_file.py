@@ -1,7 +1,7 @@
 """A Python file or module -> the user's model object and example inputs.
 
-The file runs as Python would run it, with its own folder importable. Where possible it runs with PyTorch's meta device
-as the default, so that no weight is ever allocated.
+The file runs as Python would run it, with its own folder importable. Where possible it runs with PyTorch's meta
+device as the default, so that no weight is ever allocated.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def _named(reference: Reference, module: ModuleType) -> Any:
     return found
 
 
-def _classes(module: ModuleType) -> list[type]:
+def _classes(module: ModuleType) -> list[Any]:
     import torch
 
     return [

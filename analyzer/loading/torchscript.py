@@ -1,14 +1,16 @@
 """The older TorchScript exporter: the fallback where torch.export cannot trace the model.
 
-It records the one path that the example inputs take, needs real weights, and knows no source lines: operators get
-the line that constructed their module. The report says so.
+It records the one path that the example inputs take, needs real weights, and knows no source lines: operators
+get the line that constructed their module. The report says so.
 """
 
 from __future__ import annotations
 
 import io
 import re
-import warnings
+import tempfile
+from contextlib import redirect_stdout
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyzer.errors import AnalyzerError, ExportError
@@ -39,22 +41,21 @@ def export_torchscript(user: UserModel, inputs: ExampleInputs, opset: int, first
 
     if inputs.keywords:
         raise first
-    buffer = io.BytesIO()
     try:
-        with quiet_exporter(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with tempfile.TemporaryDirectory() as folder, quiet_exporter(), redirect_stdout(io.StringIO()):
+            path = Path(folder) / "model.onnx"
             torch.onnx.export(
                 user.model,
                 inputs.arguments,
-                buffer,
+                path,
                 dynamo=False,
                 opset_version=min(opset, NEWEST_OPSET),
                 export_params=True,
                 do_constant_folding=False,
             )
+            proto = onnx.load(path)
     except Exception:  # the first exporter's words are the better ones
         raise first from None
-    proto = onnx.load_from_string(buffer.getvalue())
     _attach_origins(proto, user)
     missing = _strip(proto, user)
     told = first.message if isinstance(first, ExportError) else str(first)
@@ -84,7 +85,7 @@ def _attach_origins(proto: onnx.ModelProto, user: UserModel) -> None:
 
 
 def _paths(steps: list[str]) -> list[str]:
-    """Candidates for the module's dotted path, the longest first: names nest either whole or by their last part."""
+    """Candidates for the module's dotted path, the longest first: names nest whole or by their last part."""
     joined = [".".join(steps[start:]) for start in range(len(steps))]
     whole = ""
     for step in steps:

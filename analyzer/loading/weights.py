@@ -188,7 +188,8 @@ def _feeds(names: Iterable[str], tensors: list[Any]) -> tuple[dict[str, Array], 
     listed = list(names)
     if len(listed) != len(tensors):
         raise InputError(
-            f"The exported graph takes {len(listed)} inputs ({', '.join(listed)}), the example inputs are {len(tensors)}."
+            f"The exported graph takes {len(listed)} inputs ({', '.join(listed)}), "
+            f"the example inputs are {len(tensors)}."
         )
     feeds, types = {}, {}
     for name, tensor in zip(listed, tensors, strict=True):
@@ -199,7 +200,7 @@ def _feeds(names: Iterable[str], tensors: list[Any]) -> tuple[dict[str, Array], 
 
 
 def random_feeds(graph: Any) -> dict[str, Array]:
-    """Random inputs for a graph: standard normal floats, true booleans, integers valid in every table they index.
+    """Random inputs: standard normal floats, true booleans, integers valid in every table they index.
 
     Raises:
         InputError: An input is no tensor of numbers, or has an open shape.

@@ -1,0 +1,1 @@
+"""The stages joined: targets, measuring, forecasting, sweeping, and the record assembled."""

@@ -124,7 +124,7 @@ def plain(value: Any) -> Any:
         return value.decode("utf-8", "replace")[:200]
     if isinstance(value, (tuple, list)):
         return [plain(item) for item in value[: _SHOWN_ELEMENTS * 4]]
-    if isinstance(value, float) and value != value or value in (float("inf"), float("-inf")):
+    if (isinstance(value, float) and value != value) or value in (float("inf"), float("-inf")):
         return str(value)
     return value if isinstance(value, (int, float, str, bool)) or value is None else str(value)
 
@@ -133,12 +133,15 @@ def operators(question: Question, decision: Decision) -> tuple[OperatorResult, .
     """Every operator with its cost, its times, its verdict and its place in the best plan."""
     graph, table = question.graph, question.table
     nothing: tuple[None, ...] = (None,) * len(graph.nodes)
-    placed = question.placement.nodes if question.placement else nothing
-    return tuple(
-        _operator(node, table.costs[i], question.cpu_shares[i], question.gpu_shares[i] if question.gpu else None,
-                  placed[i], decision.operators[i], decision.placement[i])
-        for i, node in enumerate(graph.nodes)
-    )  # fmt: skip
+    columns = (
+        table.costs,
+        question.cpu_shares,
+        question.gpu_shares if question.gpu else nothing,
+        question.placement.nodes if question.placement else nothing,
+        decision.operators,
+        decision.placement,
+    )
+    return tuple(_operator(node, *row) for node, *row in zip(graph.nodes, *columns, strict=True))
 
 
 def _operator(

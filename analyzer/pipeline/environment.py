@@ -1,4 +1,4 @@
-"""The machine and the circumstances of an analysis: the only part of a record that may change from run to run."""
+"""The circumstances of an analysis: the only part of a record that may change from run to run."""
 
 from __future__ import annotations
 

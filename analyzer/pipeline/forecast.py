@@ -184,7 +184,7 @@ class Forecaster:
             return there
         here = prediction.predict(scene.cuda_work, self.cpu, precision=on_cpu, threads=self.options.threads)
         return tuple(
-            on_gpu if group.provider == "cuda" else fallen.scaled(self.correction)
+            on_gpu if group.provider == "cuda" or fallen is None else fallen.scaled(self.correction)
             for group, on_gpu, fallen in zip(scene.cuda_groups, there, here, strict=True)
         )
 

@@ -23,7 +23,7 @@ Progress = Callable[[str, float | None], None]
 
 
 def correction_of(options: Options, cpu: Device, scene: Scene, measured: Measured | None) -> float:
-    """Measured over predicted latency of the CPU, so that other batches start from what was seen; 1 if unmeasured."""
+    """Measured over predicted latency of the CPU, so that other batches start from what was seen; else 1."""
     if measured is None or measured.cpu_latency is None:
         return 1.0
     precision = cpu_precision(decision_precision(options, scene.graph, None), scene.graph)

@@ -35,19 +35,29 @@ def find_targets(options: Options) -> Targets:
     Raises:
         DeviceError: A name that nobody knows; the hint names the nearest.
     """
-    from analyzer.devices import detect
-
-    local = None if options.fixed else detect.local_gpu()
+    local = None if options.fixed else _local_gpu()
     if options.cpu is not None:
         cpu = catalogue.device(options.cpu)
     else:
-        cpu = catalogue.device(catalogue.DEFAULT_CPU) if options.fixed else detect.this_cpu()
+        cpu = catalogue.device(catalogue.DEFAULT_CPU) if options.fixed else _this_cpu()
     if options.gpus is None:
-        gpus = (local or catalogue.device(DEFAULT_GPU),)
+        gpus: tuple[Device, ...] = (local or catalogue.device(DEFAULT_GPU),)
     else:
         gpus = tuple(catalogue.device(name) for name in options.gpus)
     same = bool(local and gpus and gpus[0].slug == local.slug)
     return Targets(cpu=cpu, gpus=gpus, local_gpu=same, local_cpu=options.cpu is None and not options.fixed)
+
+
+def _local_gpu() -> Device | None:
+    from analyzer.devices.detect import local_gpu
+
+    return local_gpu()
+
+
+def _this_cpu() -> Device:
+    from analyzer.devices.detect import this_cpu
+
+    return this_cpu()
 
 
 def own_precision(graph: Graph) -> str:

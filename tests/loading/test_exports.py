@@ -1,0 +1,226 @@
+"""From a user's model to a weight-free graph, against ONNX Runtime and PyTorch themselves."""
+
+import textwrap
+
+import numpy as np
+import pytest
+
+from analyzer.errors import ExportError, InputError, ModelError, UsageError
+from analyzer.loading.load import load
+from analyzer.loading.reference import parse_reference
+from analyzer.loading.weights import materialise
+
+HEAD = """
+import torch
+from torch import nn
+"""
+
+NET = """
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem = nn.Sequential(
+                nn.Conv2d(3, 4, 3, padding=1),
+                nn.BatchNorm2d(4),
+            )
+            self.head = nn.Linear(4, 5)
+            self.register_buffer("scale", torch.linspace(1, 2, 100))
+
+        def forward(self, x):
+            y = torch.relu(self.stem(x))
+            return self.head(y.mean((2, 3))) * self.scale[0]
+
+    def example_inputs(batch=2):
+        return torch.randn(batch, 3, 8, 8)
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def to_file(code, name="user_model.py"):
+        path = tmp_path / name
+        path.write_text(HEAD + textwrap.dedent(code))
+        return str(path)
+
+    return to_file
+
+
+def loaded(path, **options):
+    return load(parse_reference(path), use_cache=False, **options)
+
+
+def run(found, batch, folder):
+    """Runs what was exported under ONNX Runtime, and the user's model under PyTorch."""
+    import onnxruntime
+
+    runnable = materialise(found, batch, folder)
+    session = onnxruntime.InferenceSession(str(runnable.model_path), providers=["CPUExecutionProvider"])
+    return session.run(None, dict(runnable.feeds)), runnable.eager()
+
+
+@pytest.mark.parametrize("batch", [1, 2, 7])
+def test_one_export_is_right_for_every_batch(write, tmp_path, batch):
+    found = loaded(write(NET))
+    assert found.symbol == "batch"
+    graph = found.graph(batch)
+    assert graph.inputs[0].shape == (batch, 3, 8, 8)
+    assert graph.outputs[0].shape == (batch, 5)
+    outputs, expected = run(found, batch, tmp_path)
+    np.testing.assert_allclose(outputs[0], expected[0], rtol=1e-4, atol=1e-5)
+
+
+def test_no_weight_is_kept_in_the_graph(write):
+    found = loaded(write(NET))
+    held = {item.name for item in found.proto.graph.initializer if item.raw_data or item.float_data}
+    assert not {"stem.0.weight", "scale"} & held
+
+
+def test_every_operator_says_its_module_and_the_users_own_line(write):
+    graph = loaded(write(NET)).graph()
+    by_type = {node.op_type: node for node in graph.nodes}
+    assert by_type["Conv"].module == "stem.0"
+    assert by_type["Conv"].module_class == "Conv2d"
+    # Inside a Sequential the line that constructed the layer is the one to show.
+    assert by_type["Conv"].source.code == "nn.Conv2d(3, 4, 3, padding=1),"
+    assert by_type["BatchNormalization"].module_class == "BatchNorm2d"
+    assert by_type["Relu"].source.code == "y = torch.relu(self.stem(x))"
+    assert all(node.source is not None for node in graph.nodes)
+
+
+def test_a_batch_that_the_code_fixes_is_exported_as_asked(write):
+    path = write("""
+        class Net(nn.Module):
+            def forward(self, x):
+                return x.reshape(6, 2) + 1
+        def example_inputs(batch): return torch.randn(batch, 12 // batch)
+    """)
+    found = loaded(path, batch=3)
+    assert (found.symbol, found.static_batch) == ("", 3)
+    assert found.graph().inputs[0].shape == (3, 4)
+    assert not found.supports(4)
+
+
+def test_a_model_that_reads_weights_while_it_is_built_is_built_for_real(write, tmp_path):
+    found = loaded(
+        write("""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                table = torch.rand(40, 3)
+                self.best = int(table.sum(1).argmax())
+                self.layer = nn.Linear(3, 3)
+            def forward(self, x): return self.layer(x) + self.best
+        def example_inputs(batch=2): return torch.randn(batch, 3)
+    """)
+    )
+    outputs, expected = run(found, 2, tmp_path)
+    np.testing.assert_allclose(outputs[0], expected[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_large_constant_made_in_forward_keeps_its_values(write, tmp_path):
+    found = loaded(
+        write("""
+        import numpy
+        TABLE = torch.from_numpy(numpy.arange(300, dtype="float32"))
+        class Net(nn.Module):
+            def forward(self, x): return x * TABLE
+        def example_inputs(batch=2): return torch.randn(batch, 300)
+    """)
+    )
+    outputs, expected = run(found, 2, tmp_path)
+    np.testing.assert_allclose(outputs[0], expected[0], rtol=1e-5)
+
+
+def test_control_flow_on_values_falls_back_to_torchscript_and_says_so(write, tmp_path):
+    found = loaded(
+        write("""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(4, 4)
+            def forward(self, x):
+                y = self.layer(x)
+                if y.sum() > 1e9:
+                    y = y * 2
+                return y
+        def example_inputs(batch=2): return torch.randn(batch, 4)
+    """)
+    )
+    assert found.exporter == "torchscript"
+    assert "TorchScript" in found.notes[0]
+    assert found.graph().nodes[0].module == "layer"
+    outputs, expected = run(found, 2, tmp_path)
+    np.testing.assert_allclose(outputs[0], expected[0], rtol=1e-4, atol=1e-5)
+
+
+def test_an_operator_without_a_translation_stays_with_known_shapes(write):
+    found = loaded(
+        write("""
+        class Net(nn.Module):
+            def forward(self, x): return torch.linalg.inv(x) + 1
+        def example_inputs(batch=2): return torch.randn(batch, 4, 4)
+    """)
+    )
+    graph = found.graph()
+    opaque = [node for node in graph.nodes if node.domain == "pytorch.aten"]
+    assert len(opaque) == 1
+    assert opaque[0].outputs[0].shape == (2, 4, 4)
+    assert any("no ONNX translation" in note for note in found.notes)
+
+
+def test_inputs_that_do_not_fit_show_their_shapes(write):
+    path = write("""
+        model = nn.Linear(4, 4)
+        example_inputs = torch.randn(2, 5)
+    """)
+    with pytest.raises(InputError, match=r"\[2, 5\] float32"):
+        loaded(path)
+
+
+def test_an_export_that_fails_names_the_users_line(write):
+    path = write("""
+        class Net(nn.Module):
+            def forward(self, x, *, scale):
+                if x.sum() > 0:
+                    return x * scale
+                return x
+        example_inputs = {"x": torch.randn(2, 5), "scale": torch.ones(1)}
+    """)
+    with pytest.raises(ExportError, match=r"user_model.py:\d+: if x.sum\(\) > 0:"):
+        loaded(path)
+
+
+def test_an_opset_that_nobody_knows_is_refused(write):
+    with pytest.raises(UsageError, match="--opset 99"):
+        loaded(write(NET), opset=99)
+
+
+def test_a_function_of_tensors_is_exported(write):
+    found = loaded(
+        write("""
+        def mix(q, k): return torch.softmax(q @ k.transpose(-1, -2), -1)
+        def example_inputs(batch=2): return torch.randn(batch, 3, 4), torch.randn(batch, 3, 4)
+    """)
+    )
+    assert {"MatMul", "Softmax"} <= {node.op_type for node in found.graph().nodes}
+
+
+def test_a_saved_program_keeps_its_symbolic_batch(tmp_path):
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).eval()
+    program = torch.export.export(
+        model, (torch.randn(3, 4),), dynamic_shapes=({0: torch.export.Dim("rows", min=1, max=64)},)
+    )
+    path = tmp_path / "saved.pt2"
+    torch.export.save(program, path)
+    found = loaded(str(path))
+    assert found.batch == 3
+    assert found.graph(9).outputs[0].shape == (9, 4)
+
+
+def test_a_damaged_program_is_one_clear_error(tmp_path):
+    path = tmp_path / "damaged.pt2"
+    path.write_bytes(b"not a program")
+    with pytest.raises(ModelError, match="no exported program"):
+        loaded(str(path))
