@@ -91,21 +91,27 @@ class Registry:
     def _types(self, reference: int) -> frozenset[str]:
         return frozenset(self.data["types"][reference].split(" "))
 
-    def has_kernel(self, provider: Provider, node: Node, *, opset: int | None = None) -> bool:
-        """Whether the provider has a kernel for this node, at its own opset or another one."""
+    def has_kernel(
+        self, provider: Provider, node: Node, *, opset: int | None = None, half_as_float: bool = False
+    ) -> bool:
+        """Whether the provider has a kernel for this node, at its own opset or another one.
+
+        ``half_as_float`` asks for a float32 kernel in place of a float16 one.
+        """
         since = self.since(node.domain, node.op_type, node.version if opset is None else opset)
         if since is None:
             return False
-        return any(self._takes(kernel, node, since) for kernel in self.covering(provider, node, since))
+        for kernel in self.covering(provider, node, since):
+            refused = set(self.refusals(kernel, node, since, half_as_float=half_as_float))
+            if not refused:
+                return True
+        return False
 
     def covering(self, provider: Provider, node: Node, since: int) -> Iterator[Kernel]:
         """The provider's kernels for this schema version, whatever the types."""
         return (kernel for kernel in self.kernels(provider, *node.identity) if kernel.covers(since))
 
-    def _takes(self, kernel: Kernel, node: Node, since: int) -> bool:
-        return not any(True for _ in self.refusals(kernel, node, since))
-
-    def refusals(self, kernel: Kernel, node: Node, since: int) -> Iterator[str]:
+    def refusals(self, kernel: Kernel, node: Node, since: int, *, half_as_float: bool = False) -> Iterator[str]:
         """Element types of this node that the kernel does not take."""
         signature = self.signature(*node.identity, since)
         if signature is None:
@@ -114,13 +120,28 @@ class Registry:
             tensor = _first_bound(signature, node, name)
             if tensor is not None and tensor.dtype is not UNDEFINED:
                 kind = type_name(tensor.dtype)
+                if half_as_float and kind == "float16":
+                    kind = "float"
                 if kind not in allowed:
                     yield kind
 
-    def is_function(self, node: Node) -> bool:
-        """Whether ONNX defines this operator by other operators, which ONNX Runtime can put in its place."""
-        since = self.since(node.domain, node.op_type, node.version)
-        return node.domain == DEFAULT_DOMAIN and since in self.data["functions"].get(node.op_type, ())
+    def has_definition(self, node: Node) -> bool:
+        """Whether ONNX Runtime can put other operators in this one's place, by ONNX's definition of it.
+
+        A definition is void at an opset by which one of the operators in it has changed.
+        """
+        if node.domain != DEFAULT_DOMAIN:
+            return False
+        since = self.since(*node.identity, node.version)
+        rows = [row for row in self.data["functions"].get(node.op_type, ()) if row[0] == since]
+        written = [row for row in rows if len(row) > 1 and row[1] <= node.version]
+        if not written:
+            return any(len(row) == 1 for row in rows)
+        _, opset, used = max(written)
+        return all(
+            self.since(DEFAULT_DOMAIN, name, opset) == self.since(DEFAULT_DOMAIN, name, node.version)
+            for name in used.split(" ")
+        )
 
     def host_inputs(self, node: Node) -> Sequence[int]:
         """Positions of the inputs that the CUDA kernel reads from host memory."""

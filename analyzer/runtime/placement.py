@@ -6,27 +6,26 @@ The rules of ONNX Runtime 1.31, applied to its kernel registry; checked against 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from analyzer.graph import Graph, Node, Tensor
 from analyzer.runtime.capability import unsupported
 from analyzer.runtime.execution import Copy, Direction, NodePlacement, Placement, Provider
-from analyzer.runtime.functions import expand
-from analyzer.runtime.kernels import refusal, registry
+from analyzer.runtime.functions import Expanded, expand
+from analyzer.runtime.kernels import refusal, registry, type_name
 from analyzer.runtime.simplify import Simplified, simplify
 
 # The largest constant that ONNX Runtime lets a shape computation take to the CPU, in elements.
 SMALL_INITIALIZER = 100
+Verdicts = Mapping[int, NodePlacement]
 _REDUCED = ("float16", "bfloat16", "float8", "float4")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Step:
-    """One node that ONNX Runtime places: an operator of the graph, or a part of a composite one."""
-
-    node: Node
-    index: int
+_ON_PURPOSE = NodePlacement(
+    provider="cpu",
+    supported=True,
+    why="shape-arithmetic",
+    detail="computes with shapes that are in host memory already; ONNX Runtime keeps it on the CPU",
+)
 
 
 def place(graph: Graph) -> Placement:
@@ -37,27 +36,25 @@ def place(graph: Graph) -> Placement:
         refuses to create the session at all.
     """
     left = simplify(graph)
-    steps = [
-        _Step(node=part, index=node.index)
-        for node in graph.nodes
-        if node.index not in left.folded and node.index not in left.removed
-        for part in expand(node)
-    ]
-    verdicts = [_own_kernel(step.node) for step in steps]
-    on_cuda = [verdict.provider == "cuda" for verdict in verdicts]
-    for position in _shape_arithmetic(graph, steps, on_cuda, left):
-        on_cuda[position] = False
-        verdicts[position] = NodePlacement(
-            provider="cpu",
-            supported=True,
-            why="shape-arithmetic",
-            detail="computes with shapes that are in host memory already; ONNX Runtime keeps it on the CPU",
-        )
+    expanded, verdicts = partition(graph, left)
     return Placement(
-        nodes=tuple(_by_operator(graph, steps, verdicts, left)),
-        copies=tuple(_copies(graph, steps, on_cuda, left)),
-        fails=_failure(steps, on_cuda),
+        nodes=tuple(_by_operator(graph, expanded, verdicts, left)),
+        copies=tuple(_copies(expanded, verdicts, left)),
+        fails=_failure(expanded.graph, verdicts),
     )
+
+
+def partition(graph: Graph, left: Simplified) -> tuple[Expanded, dict[int, NodePlacement]]:
+    """The nodes that ONNX Runtime places, and where each goes, by its index in the expanded graph."""
+    expanded = expand(graph, without=left.folded | left.removed)
+    verdicts: dict[int, NodePlacement] = {
+        node.index: _own_kernel(node)
+        for node, owner in zip(expanded.graph.nodes, expanded.owners, strict=True)
+        if owner not in left.folded and owner not in left.removed
+    }
+    for index in _shape_arithmetic(expanded.graph, verdicts, left):
+        verdicts[index] = _ON_PURPOSE
+    return expanded, verdicts
 
 
 def best_opset(node: Node) -> int | None:
@@ -79,53 +76,52 @@ def _own_kernel(node: Node) -> NodePlacement:
 def _casts(node: Node) -> str:
     """What ONNX Runtime does about an fp16 operator that no provider has a kernel for."""
     half = any(tensor.dtype.name == "float16" for tensor in node.present_inputs)
-    if half and not registry().has_kernel("cpu", node):
+    known = registry()
+    if half and not known.has_kernel("cpu", node) and known.has_kernel("cpu", node, half_as_float=True):
         return "; nor on the CPU: it runs there in float32 between two casts"
     return ""
 
 
-def _shape_arithmetic(
-    graph: Graph, steps: Sequence[_Step], on_cuda: Sequence[bool], left: Simplified
-) -> Iterable[int]:
-    """Positions of nodes that only compute with host tensors: ONNX Runtime leaves them on the CPU.
+def _shape_arithmetic(graph: Graph, verdicts: Verdicts, left: Simplified) -> Iterable[int]:
+    """Nodes that only compute with host tensors: ONNX Runtime leaves them on the CPU.
 
     Starts from what CUDA kernels write to host memory (shapes) and walks consumers in execution order. A
     node goes along if each input is a small constant, a graph input, or such a host tensor that its CUDA
     kernel would have to copy to the device, and none is of reduced precision.
     """
-    known = registry()
-    consumers: dict[str, list[int]] = {}
-    for position, step in enumerate(steps):
-        for tensor in step.node.present_inputs:
-            consumers.setdefault(left.name(tensor), []).append(position)
+    readers: dict[str, list[int]] = {}
+    for index in verdicts:
+        for tensor in graph.nodes[index].present_inputs:
+            readers.setdefault(left.name(tensor), []).append(index)
+    host = {tensor.name for tensor in _written_to_host(graph, verdicts)}
+    waiting = {index for name in host for index in readers.get(name, ())}
     free = {tensor.name for tensor in graph.inputs}
     constants = _constants(graph, left)
-    host: set[str] = set()
-    waiting: set[int] = set()
-    for position, step in enumerate(steps):
-        if on_cuda[position]:
-            for output in known.host_outputs(step.node):
-                written = step.node.output(output)
-                if written is not None:
-                    host.add(written.name)
-                    waiting.update(consumers.get(written.name, ()))
     taken: list[int] = []
     seen: set[int] = set()
     while waiting:
-        position = min(waiting)
-        waiting.discard(position)
-        if position in seen:
+        index = min(waiting)
+        waiting.discard(index)
+        if index in seen:
             continue
-        seen.add(position)
-        node = steps[position].node
-        if on_cuda[position]:
+        seen.add(index)
+        node = graph.nodes[index]
+        if verdicts[index].provider == "cuda":
             if not _only_host(node, host, free, constants, left):
                 continue
-            taken.append(position)
+            taken.append(index)
         for tensor in node.present_outputs:
             host.add(tensor.name)
-            waiting.update(consumers.get(tensor.name, ()))
+            waiting.update(readers.get(tensor.name, ()))
     return taken
+
+
+def _written_to_host(graph: Graph, verdicts: Verdicts) -> Iterable[Tensor]:
+    for index, verdict in verdicts.items():
+        if verdict.provider == "cuda":
+            node = graph.nodes[index]
+            written = (node.output(position) for position in registry().host_outputs(node))
+            yield from (tensor for tensor in written if tensor is not None)
 
 
 def _only_host(
@@ -149,29 +145,29 @@ def _only_host(
 def _constants(graph: Graph, left: Simplified) -> dict[str, Tensor]:
     """Initializers and what was folded into initializers, by name."""
     found = {tensor.name: tensor for tensor in graph.initializers}
-    for index in left.folded:
-        found.update((tensor.name, tensor) for tensor in graph.nodes[index].present_outputs)
+    found.update((tensor.name, tensor) for tensor in left.constants)
     return found
 
 
-def _copies(graph: Graph, steps: Sequence[_Step], on_cuda: Sequence[bool], left: Simplified) -> Iterable[Copy]:
+def _copies(expanded: Expanded, verdicts: Verdicts, left: Simplified) -> Iterable[Copy]:
     """One copy per tensor and direction where the side that writes is not the side that reads."""
-    known = registry()
+    graph, known = expanded.graph, registry()
     constants = _constants(graph, left)
     tensors: dict[str, Tensor] = {tensor.name: tensor for tensor in graph.inputs}
     producer: dict[str, int | None] = dict.fromkeys(tensors)
     at_host: dict[str, bool] = {}
     readers: dict[tuple[str, bool], list[int]] = {}
-    for step, cuda in zip(steps, on_cuda, strict=True):
-        host_inputs = known.host_inputs(step.node) if cuda else ()
-        host_outputs = known.host_outputs(step.node) if cuda else ()
-        for position, tensor in enumerate(step.node.inputs):
+    for index, verdict in verdicts.items():
+        node, cuda, owner = graph.nodes[index], verdict.provider == "cuda", expanded.owners[index]
+        host_inputs = known.host_inputs(node) if cuda else ()
+        host_outputs = known.host_outputs(node) if cuda else ()
+        for position, tensor in enumerate(node.inputs):
             name = left.name(tensor) if tensor is not None else ""
             if name and name not in constants:
-                readers.setdefault((name, not cuda or position in host_inputs), []).append(step.index)
-        for position, tensor in enumerate(step.node.outputs):
+                readers.setdefault((name, not cuda or position in host_inputs), []).append(owner)
+        for position, tensor in enumerate(node.outputs):
             if tensor is not None:
-                tensors[tensor.name], producer[tensor.name] = tensor, step.index
+                tensors[tensor.name], producer[tensor.name] = tensor, owner
                 at_host[tensor.name] = not cuda or position in host_outputs
     for name, tensor in tensors.items():
         on_host = at_host.get(name, True)
@@ -189,28 +185,30 @@ def _copies(graph: Graph, steps: Sequence[_Step], on_cuda: Sequence[bool], left:
 
 
 def _by_operator(
-    graph: Graph, steps: Sequence[_Step], verdicts: Sequence[NodePlacement], left: Simplified
+    graph: Graph, expanded: Expanded, verdicts: Verdicts, left: Simplified
 ) -> Iterable[NodePlacement]:
     """One placement per operator: that of its parts, or of the operator whose result it passes on."""
     parts: dict[int, list[NodePlacement]] = {}
-    for step, verdict in zip(steps, verdicts, strict=True):
-        parts.setdefault(step.index, []).append(verdict)
+    for index, verdict in verdicts.items():
+        parts.setdefault(expanded.owners[index], []).append(verdict)
     placed: list[NodePlacement] = []
     for node in graph.nodes:
-        if node.index in left.folded:
-            placed.append(
-                NodePlacement(
-                    provider="cpu",
-                    supported=not refusal(node)[0],
-                    why="folded",
-                    detail="a constant: computed once when the session is created",
-                )
-            )
+        if node.index in parts:
+            placed.append(_joined(node, parts[node.index]))
         elif node.index in left.removed:
             placed.append(_removed(graph, node, placed))
         else:
-            placed.append(_joined(parts[node.index]))
+            placed.append(_folded(node))
     return placed
+
+
+def _folded(node: Node) -> NodePlacement:
+    return NodePlacement(
+        provider="cpu",
+        supported=not refusal(node)[0],
+        why="folded",
+        detail="a constant: computed once when the session is created",
+    )
 
 
 def _removed(graph: Graph, node: Node, placed: Sequence[NodePlacement]) -> NodePlacement:
@@ -226,16 +224,22 @@ def _removed(graph: Graph, node: Node, placed: Sequence[NodePlacement]) -> NodeP
     )
 
 
-def _joined(parts: Sequence[NodePlacement]) -> NodePlacement:
-    """A composite operator is where all its parts are; on the CPU if any part is."""
-    return next((part for part in parts if part.provider == "cpu"), parts[0])
+def _joined(node: Node, parts: Sequence[NodePlacement]) -> NodePlacement:
+    """A composite operator is where its parts are; on the CPU if one of them has no CUDA kernel."""
+    worst = next((part for part in parts if not part.supported), None)
+    if worst is None:
+        worst = next((part for part in parts if part.provider == "cuda"), parts[0])
+    if len(parts) == 1 and not refusal(node)[0]:
+        return worst
+    sentence = f"{worst.detail}; " if worst.detail else ""
+    return dataclasses.replace(worst, detail=f"{sentence}{node.op_type} runs as its ONNX definition")
 
 
-def _failure(steps: Sequence[_Step], on_cuda: Sequence[bool]) -> str:
-    """Why there is no session: a bfloat16 operator without a kernel on either provider."""
-    for step, cuda in zip(steps, on_cuda, strict=True):
-        node = step.node
-        brain = any(tensor.dtype.name == "bfloat16" for tensor in node.present_inputs)
-        if not cuda and brain and not registry().has_kernel("cpu", node):
-            return f"no provider has a kernel for {node.op_type} with bfloat16 ({node.name})"
+def _failure(graph: Graph, verdicts: Verdicts) -> str:
+    """Why there is no session: an operator without a kernel on either provider that casts do not save."""
+    for index, verdict in verdicts.items():
+        node = graph.nodes[index]
+        if verdict.provider == "cpu" and not registry().has_kernel("cpu", node, half_as_float=True):
+            kinds = ", ".join(dict.fromkeys(type_name(tensor.dtype) for tensor in node.present_inputs))
+            return f"no provider has a kernel for {node.op_type} with {kinds} ({node.name})"
     return ""

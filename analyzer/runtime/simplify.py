@@ -13,6 +13,9 @@ _NEVER_FOLDED = frozenset(
     ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
 ) | {"DequantizeLinear"}
 
+# Equal stored tensors of up to so many elements become one (ConstantSharing).
+_SHARED_ELEMENTS = 8
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simplified:
@@ -22,11 +25,13 @@ class Simplified:
         folded: Indices of nodes whose outputs are constants.
         removed: Indices of nodes that pass a tensor on unchanged and are taken out.
         alias: For each tensor that is now another one, that one's name.
+        constants: What the folded nodes wrote.
     """
 
     folded: frozenset[int]
     removed: frozenset[int]
     alias: Mapping[str, str]
+    constants: tuple[Tensor, ...] = ()
 
     def name(self, tensor: Tensor) -> str:
         """The name under which a tensor is left."""
@@ -52,7 +57,8 @@ def simplify(graph: Graph) -> Simplified:
                 alias[node.outputs[0].name] = source
         else:
             _merge_equal(node, seen, alias, removed, kept)
-    return Simplified(folded=frozenset(folded), removed=frozenset(removed), alias=alias)
+    written = tuple(tensor for index in sorted(folded) for tensor in graph.nodes[index].present_outputs)
+    return Simplified(folded=frozenset(folded), removed=frozenset(removed), alias=alias, constants=written)
 
 
 def _merge_equal(
@@ -61,7 +67,7 @@ def _merge_equal(
     """Common subexpressions: of two equal nodes the first one stays."""
     if node.graphs or node.op_type in _NEVER_FOLDED:
         return
-    inputs = tuple(alias.get(t.name, t.name) if t else "" for t in node.inputs)
+    inputs = tuple(_identity(t, alias) if t is not None else "" for t in node.inputs)
     attributes = tuple(sorted((name, repr(value)) for name, value in node.attributes.items()))
     first = seen.setdefault((node.identity, inputs, attributes, len(node.outputs)), node)
     if first is node or any(tensor.name in kept for tensor in node.present_outputs):
@@ -72,6 +78,14 @@ def _merge_equal(
             alias[mine.name] = alias.get(other.name, other.name)
 
 
+def _identity(tensor: Tensor, alias: Mapping[str, str]) -> object:
+    """What makes a tensor equal to another: its name, or the value of a small stored one."""
+    small = tensor.initializer and tensor.value is not None and tensor.value.size <= _SHARED_ELEMENTS
+    if small and tensor.value is not None and tensor.dtype.name != "string":
+        return tensor.dtype.name, tensor.shape, tensor.value.tobytes()
+    return alias.get(tensor.name, tensor.name)
+
+
 def _folds(node: Node, constants: set[str]) -> bool:
     if node.graphs or node.op_type in _NEVER_FOLDED:
         return False
@@ -79,7 +93,8 @@ def _folds(node: Node, constants: set[str]) -> bool:
         return _static_shape(node)
     if not all(tensor.name in constants for tensor in node.present_inputs):
         return False
-    return registry().has_kernel("cpu", node)
+    tensors = all("(" not in tensor.dtype.name for tensor in node.present_outputs)
+    return tensors and registry().has_kernel("cpu", node)
 
 
 def _static_shape(node: Node) -> bool:

@@ -19,14 +19,22 @@ class Ruling:
     """What ONNX Runtime does with one model.
 
     Attributes:
-        assigned: Provider (``cuda``, ``cpu``) by node name, before the provider's own fusions.
+        nodes: Name, type and provider (``cuda``, ``cpu``) of every node that it places, subgraphs included,
+            before the provider's own fusions; parts of a composite operator have no name.
         copies: Type (``MemcpyFromHost``, ``MemcpyToHost``), input and output of every inserted copy.
+        constants: Names of what is stored in the optimised graph.
         error: Why no session can be made; empty where there is one.
     """
 
-    assigned: dict[str, str]
-    copies: tuple[tuple[str, str, str], ...]
+    nodes: tuple[tuple[str, str, str], ...] = ()
+    copies: tuple[tuple[str, str, str], ...] = ()
+    constants: frozenset[str] = frozenset()
     error: str = ""
+
+    @property
+    def assigned(self) -> dict[str, str]:
+        """Provider by node name."""
+        return {name: provider for name, _, provider in self.nodes if name}
 
     @property
     def tensors_copied(self) -> frozenset[tuple[str, str]]:
@@ -74,8 +82,9 @@ class Judge:
         }
         answer = self._ask(request)
         return Ruling(
-            assigned=answer.get("assigned", {}),
-            copies=tuple(tuple(copy) for copy in answer.get("copies", ())),
+            nodes=tuple((name, op_type, provider) for name, op_type, provider in answer.get("nodes", ())),
+            copies=tuple((op_type, source, target) for op_type, source, target in answer.get("copies", ())),
+            constants=frozenset(answer.get("constants", ())),
             error=answer.get("error", ""),
         )
 

@@ -30,6 +30,20 @@ DOMAINS = {"": "ai.onnx"}
 OPTION = {"Single": "", "Optional": "?", "Variadic": "*"}
 # A case is probed at each: a kernel may stop at an older one; the CPU-only operator takes tensors from 18 on.
 PROBE_OPSETS = (23, 21, 18)
+# Operators whose CUDA kernel no backend case reaches.
+EXAMPLES = (
+    ("OneHot", "int64[4] int64[1] float[2]", "float"),
+    ("MatMulInteger", "int8[4,4] int8[4,4]", "int32"),
+    ("SequenceAt", "seq(float[N]) int64", "float"),
+    ("SequenceErase", "seq(float[N]) int64", "seq(float[N])"),
+    ("SequenceLength", "seq(float[N])", "int64"),
+    ("SequenceInsert", "seq(float[N]) float[2] int64", "seq(float[N])"),
+    ("SequenceConstruct", "float[2] float[2]", "seq(float[N])"),
+    ("ConcatFromSequence <axis=0>", "seq(float[N])", "float"),
+    ("RandomNormalLike", "float[2]", "float"),
+    ("RandomUniformLike", "float[2]", "float"),
+    ("Scan <num_scan_inputs=1, body=b (float[2] i) => (float[2] o) { o = Relu (i) }>", "float[4,2]", "float"),
+)
 OPEN_END = 2147483647
 
 
@@ -92,13 +106,25 @@ def _sorted(domains: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def functions() -> dict[str, list[int]]:
-    """Versions of each default operator that ONNX defines by other operators, up to what ONNX Runtime reads."""
-    found: dict[str, list[int]] = {}
+def functions() -> dict[str, Any]:
+    """Versions of each default operator that ONNX defines by others.
+
+    A definition that is written down stands with its own opset and the operators in it; one that depends on
+    the node has only its version.
+    """
+    found: dict[str, list[Any]] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
-        if schema.domain == "" and (schema.has_function or schema.has_context_dependent_function):
-            found.setdefault(schema.name, []).append(schema.since_version)
-    return {name: sorted(versions) for name, versions in sorted(found.items())}
+        if schema.domain:
+            continue
+        rows = found.setdefault(schema.name, [])
+        if schema.context_dependent_function_opset_versions:
+            rows.append([schema.since_version])
+        for opset in schema.function_opset_versions:
+            body = onnx.FunctionProto()
+            body.ParseFromString(schema.get_function_with_opset_version(opset))
+            used = sorted({node.op_type for node in body.node} - {"Constant"})
+            rows.append([schema.since_version, opset, " ".join(used)])
+    return {name: sorted(rows) for name, rows in sorted(found.items()) if rows}
 
 
 def host_memory(folder: Path) -> dict[str, Any]:
@@ -145,9 +171,18 @@ def probes() -> Iterator[tuple[onnx.NodeProto, onnx.ModelProto]]:
         import onnx.backend.test.loader as loader
 
         cases = loader.load_model_tests(kind="node")
-    for case in cases:
-        if len(case.model.graph.node) == 1:
-            yield from (_probe(case.model, opset) for opset in PROBE_OPSETS)
+    models = [case.model for case in cases if len(case.model.graph.node) == 1]
+    for model in (*models, *map(_example, EXAMPLES)):
+        yield from (_probe(model, opset) for opset in PROBE_OPSETS)
+
+
+def _example(row: tuple[str, str, str]) -> onnx.ModelProto:
+    """A one-node model from ``(operator, types of its inputs, type of its output)``."""
+    op_type, inputs, output = row
+    declared = " , ".join(f"{kind} x{i}" for i, kind in enumerate(inputs.split()))
+    names = ", ".join(f"x{i}" for i in range(len(inputs.split())))
+    graph = f"g ({declared}) => ({output} y) {{ y = {op_type} ({names}) }}"
+    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {graph}')
 
 
 def _probe(original: onnx.ModelProto, opset: int) -> tuple[onnx.NodeProto, onnx.ModelProto]:

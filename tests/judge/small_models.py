@@ -30,7 +30,9 @@ class Residual(nn.Module):
 
 
 def residual() -> Built:
-    stem = nn.Sequential(nn.Conv2d(3, 16, 7, 2, 3, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
+    stem = nn.Sequential(
+        nn.Conv2d(3, 16, 7, 2, 3, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
+    )
     head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
     return nn.Sequential(*stem, Residual(16), Residual(16), *head), (torch.randn(2, 3, 64, 64),)
 
@@ -63,7 +65,9 @@ class Encoder(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.words = nn.Embedding(100, 32)
-        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(32, 4, 64, 0.0, F.gelu, batch_first=True) for _ in "ab")
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(32, 4, 64, 0.0, F.gelu, batch_first=True) for _ in "ab"
+        )
         self.head = nn.Linear(32, 2)
 
     def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -122,7 +126,9 @@ def recurrent() -> Built:
 class UNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.down = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.InstanceNorm2d(8, affine=True), nn.LeakyReLU())
+        self.down = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.InstanceNorm2d(8, affine=True), nn.LeakyReLU()
+        )
         self.deep = nn.Sequential(nn.Conv2d(8, 16, 3, padding=1), nn.GroupNorm(4, 16), nn.SiLU())
         self.up = nn.ConvTranspose2d(16, 8, 2, 2)
         self.head = nn.Conv2d(16, 2, 1)
@@ -159,7 +165,13 @@ def export(built: Built, opset: int, *, half: bool = False, symbolic: bool = Fal
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
-            model, inputs, dynamo=True, opset_version=opset, dynamic_shapes=dynamic, verbose=False, external_data=False
+            model,
+            inputs,
+            dynamo=True,
+            opset_version=opset,
+            dynamic_shapes=dynamic,
+            verbose=False,
+            external_data=False,
         )
     exported = program.model_proto if program is not None else onnx.ModelProto()
     return named(exported)

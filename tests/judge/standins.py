@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import mmap
 import re
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ STAND_IN_FOR = re.compile(r"lib(cu|nv)\w+\.so")
 # Symbols that carry no version: which library holds them.
 HOME = {"cuTensorMapEncodeTiled": "libcuda.so.1"}
 UNVERSIONED_HOME = "libnvinfer.so.10"
+CUDNN = "libcudnn.so.9"  # opened at run time, its functions looked up by name
 
 
 def missing() -> str:
@@ -42,6 +44,7 @@ def build(folder: Path, *, providers: tuple[str, ...] = ("cuda",)) -> Path:
             wanted.setdefault(library, set())
         for symbol, library in _undefined(path).items():
             wanted.setdefault(library, set()).add(symbol)
+    wanted.setdefault(CUDNN, set()).update(_asked_by_name(_provider("cuda")))
     written = set(re.findall(r"\b((?:__)?cu[A-Za-z]\w+)\b", SOURCE.read_text()))
     major = int(next(re.search(r"\d+", library)[0] for library in wanted if "cudart" in library))  # type: ignore[index]
     for library, symbols in wanted.items():
@@ -72,6 +75,20 @@ def _undefined(path: Path) -> dict[str, str]:
             found[name] = version
         elif not version and name != "Provider_GetHost":  # ONNX Runtime's own
             found[name] = HOME.get(name, UNVERSIONED_HOME)
+    return found
+
+
+def _asked_by_name(path: Path) -> set[str]:
+    """Names of cuDNN's functions among the provider's strings."""
+    found: set[str] = set()
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        at = data.find(b"\0cudnn")
+        while at >= 0:
+            end = data.find(b"\0", at + 1)
+            name = data[at + 1 : end].decode("ascii", "replace")
+            if name.isidentifier():
+                found.add(name)
+            at = data.find(b"\0cudnn", end)
     return found
 
 

@@ -29,20 +29,21 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
     session = ort.InferenceSession(
         request["path"], options, providers=providers[request.get("session", "cuda")]
     )
-    assigned = {
-        node.name: part.ep_name.removesuffix("ExecutionProvider").lower()
+    nodes = [
+        [node.name, node.op_type, part.ep_name.removesuffix("ExecutionProvider").lower()]
         for part in session.get_provider_graph_assignment_info()
         for node in part.get_nodes()
-    }
-    return {"assigned": assigned, "providers": session.get_providers(), "copies": _copies(request["optimized"])}
+    ]
+    return {"nodes": nodes, "providers": session.get_providers(), **_optimized(request["optimized"])}
 
 
-def _copies(path: str) -> list[list[str]]:
-    """Type, input and output of every copy in the optimised graph's own level."""
+def _optimized(path: str) -> dict[str, Any]:
+    """Every copy in the optimised graph's own level, and the names of its constants."""
     import onnx
 
     graph = onnx.load(path, load_external_data=False).graph
-    return [[n.op_type, n.input[0], n.output[0]] for n in graph.node if n.op_type.startswith("Memcpy")]
+    copies = [[n.op_type, n.input[0], n.output[0]] for n in graph.node if n.op_type.startswith("Memcpy")]
+    return {"copies": copies, "constants": [tensor.name for tensor in graph.initializer]}
 
 
 def main() -> None:
