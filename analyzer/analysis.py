@@ -7,8 +7,12 @@ None means not known, never 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
+from os import PathLike
+from pathlib import Path
 from typing import Any, Literal
 
 SCHEMA_VERSION = 1
@@ -385,3 +389,33 @@ class Analysis:
     def plan(self, name: str) -> PlanResult | None:
         """The plan of this name, None where there is none."""
         return next((plan for plan in self.plans if plan.name == name), None)
+
+    # What a user does with an analysis. These floors lie above this one, hence the late look-up by name.
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON record as plain values."""
+        values: dict[str, Any] = import_module("analyzer.record").to_dict(self)
+        return values
+
+    def render(self, format: str = "html") -> str:  # noqa: A002 - the option's own name
+        """A report in one format of ``analyzer.report``.
+
+        Raises:
+            UsageError: There is no such format.
+        """
+        text: str = import_module("analyzer.report").render(self, format)
+        return text
+
+    def save(
+        self, folder: str | PathLike[str] = "reports", formats: Sequence[str] = ("html", "json")
+    ) -> list[Path]:
+        """Writes reports as ``<model>.<extension>``; all or none. Returns their paths.
+
+        Raises:
+            OutputError: The folder cannot be written.
+        """
+        report, output = import_module("analyzer.report"), import_module("analyzer.output")
+        stem = re.sub(r"[^\w.-]+", "_", self.model.name) or "model"
+        files = {Path(folder) / f"{stem}{report.find(name).extension}": self.render(name) for name in formats}
+        output.write_all(files)
+        return list(files)

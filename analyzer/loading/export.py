@@ -58,21 +58,15 @@ class Exported:
 
 @contextmanager
 def quiet_exporter() -> Iterator[None]:
-    """Silences what the exporter says about itself; errors still arrive as exceptions."""
-    loggers = [
-        logging.getLogger(name)
-        for name in ("torch.onnx", "torch.export", "torch._export", "onnxscript", "onnx_ir")
-    ]
-    before = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
+    """Silences what the exporter logs and warns about; errors still arrive as exceptions."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)
+        logging.disable(before)
 
 
 def export_model(user: UserModel, inputs: ExampleInputs, opset: int) -> Exported:

@@ -1,0 +1,253 @@
+"""The gate from the outside: what it prints, what it writes, how it ends."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from analyzer.cli import run_command_line
+
+OPSETS = {"falls": 22, "stays": 21}
+
+
+def pooled(opset):
+    """Convolution, Relu, MaxPool, convolution: a network's stem in 16 x 16."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "w1": rng.standard_normal((8, 3, 3, 3)).astype(np.float32),
+        "w2": rng.standard_normal((8, 8, 3, 3)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["c"], name="first", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"], name="relu"),
+        helper.make_node("MaxPool", ["r"], ["p"], name="pool", kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Conv", ["p", "w2"], ["y"], name="second", pads=[1, 1, 1, 1]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "stem",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 3, 16, 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 8, 8, 8])],
+        [numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models")
+    for name, opset in OPSETS.items():
+        onnx.save(pooled(opset), path / f"{name}.onnx")
+    return path
+
+
+@pytest.fixture(scope="module")
+def reports(folder):
+    """Both models' records, made once."""
+    for name in OPSETS:
+        target = str(folder / f"{name}.json")
+        run_command_line(["check", str(folder / f"{name}.onnx"), "--format", "json", "--output", target])
+    return folder
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    return tmp_path
+
+
+def check(capsys, *arguments):
+    status = run_command_line(["check", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_a_model_that_loses_a_cuda_kernel_fails_and_names_operator_opset_and_both_copies(here, folder, capsys):
+    status, out, _ = check(capsys, folder / "falls.onnx")
+    assert status == 1
+    assert "error A101 MaxPool 'pool' runs on the CPU" in out
+    assert "--opset 21" in out
+    # 4 x 8 x 16 x 16 float32 go to the CPU, a quarter of that comes back.
+    assert "2 copies between CPU and GPU around MaxPool 'pool'" in out
+    assert "r to the CPU (32.8 kB); p to the GPU (8.19 kB)" in out
+    assert out.splitlines()[-1].startswith("failed: 2 errors")
+
+
+def test_the_same_model_one_opset_older_passes(here, folder, capsys):
+    status, out, _ = check(capsys, folder / "stays.onnx")
+    assert status == 0
+    assert "A101" not in out
+    assert out.splitlines()[-1].startswith("passed")
+
+
+def test_converting_to_the_opset_that_the_finding_names_makes_it_pass(here, folder, capsys):
+    status, out, _ = check(capsys, folder / "falls.onnx", "--opset", "21")
+    assert status == 0, out
+
+
+def test_checking_an_onnx_file_never_imports_torch_and_twice_gives_the_same_bytes(here, folder):
+    program = (
+        "import sys; from analyzer.cli import run_command_line as run; "
+        f"status = run(['check', {str(folder / 'falls.onnx')!r}]); "
+        "sys.exit(99 if 'torch' in sys.modules or 'onnxruntime' in sys.modules else status)"
+    )
+    root = Path(__file__).parents[2]
+    first, second = (
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=here,
+            env={"PYTHONPATH": str(root), "PYTHONHASHSEED": seed},
+            capture_output=True,
+        )
+        for seed in ("1", "2")
+    )
+    assert first.returncode == 1, first.stderr.decode()
+    assert first.stdout == second.stdout != b""
+
+
+def test_a_saved_report_is_judged_like_the_model(here, reports, capsys):
+    assert check(capsys, reports / "falls.json")[0] == 1
+    assert check(capsys, reports / "stays.json")[0] == 0
+
+
+def test_options_that_a_saved_report_cannot_take_are_refused(here, reports, capsys):
+    status, _, err = check(capsys, reports / "falls.json", "--opset", "21")
+    assert status == 2
+    assert "--opset changes nothing about a saved report" in err
+
+
+def test_settings_of_pyproject_set_a_finding_aside_with_its_reason(here, reports, capsys):
+    (reports / "pyproject.toml").write_text(
+        "[tool.analyzer.check]\n"
+        'ignore = [{ code = "A10", operator = "pool", reason = "the pooling stays small" }]\n'
+    )
+    try:
+        status, out, _ = check(capsys, reports / "falls.json")
+    finally:
+        (reports / "pyproject.toml").unlink()
+    assert status == 0
+    assert "ignored: A101 pool: the pooling stays small" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        (["--ignore", "A109"], "no rule 'A109'", "A101"),
+        (["--fail-on", "warnings"], "neither a severity nor", "`warning`"),
+        (["--max-latency", "soon"], "no duration", "20ms"),
+        (["--tolerance", "much"], "no share", "5%"),
+        (["--format", "sarf"], "sarf", ""),
+        (["--baseline", "none.json"], "there is no baseline none.json", "--update-baseline"),
+        (["--max-copies", "-1"], "-1", ""),
+        (["--no-such-option"], "--no-such-option", ""),
+    ],
+)
+def test_what_cannot_be_run_ends_with_2_and_one_message(here, reports, capsys, arguments, message, hint):
+    status, out, err = check(capsys, reports / "falls.json", *arguments)
+    assert status == 2
+    assert out == ""
+    assert message in err
+    assert hint in err
+    assert "Traceback" not in err
+
+
+def test_a_settings_key_that_nobody_knows_ends_with_2(here, reports, capsys):
+    (here / "pyproject.toml").write_text("[tool.analyzer.check]\nmax-copy = 3\n")
+    status, _, err = check(capsys, reports / "falls.json")
+    assert status == 2
+    assert "did you mean `max-copies`?" in err
+
+
+def test_a_model_and_a_report_that_are_not_there_end_with_2(here, capsys):
+    assert check(capsys, "nothing.json")[0] == 2
+    assert check(capsys, "nothing.onnx")[0] == 2
+
+
+def test_fail_on_never_reports_and_ends_with_0(here, reports, capsys):
+    status, out, _ = check(capsys, reports / "falls.json", "--fail-on", "never")
+    assert status == 0
+    assert "error A101" in out
+
+
+def test_a_baseline_is_written_read_and_compared(here, reports, capsys):
+    status, _, err = check(capsys, reports / "stays.json", "--update-baseline", "--baseline", "base.json")
+    assert status == 0
+    assert "base.json" in err
+    record = json.loads(Path("base.json").read_text())
+    assert record["environment"]["date"] == ""
+    assert record["findings"] == []
+    assert check(capsys, reports / "stays.json", "--baseline", "base.json")[0] == 0
+    onto_new = json.loads((reports / "falls.json").read_text())
+    onto_new["model"]["name"] = record["model"]["name"]
+    Path("new.json").write_text(json.dumps(onto_new))
+    status, out, _ = check(capsys, "new.json", "--baseline", "base.json")
+    assert status == 1
+    assert "A614 copies inside the graph rose from 0 (0 B) to 2 (41.0 kB)" in out
+
+
+def test_writing_a_baseline_twice_gives_the_same_bytes(here, reports, capsys):
+    for name in ("one.json", "two.json"):
+        check(capsys, reports / "falls.json", "--update-baseline", "--baseline", name)
+    assert Path("one.json").read_bytes() == Path("two.json").read_bytes()
+
+
+def test_a_baseline_of_another_model_or_of_a_newer_schema_ends_with_2(here, reports, capsys):
+    status, _, err = check(capsys, reports / "falls.json", "--baseline", reports / "stays.json")
+    assert status == 2
+    assert "the baseline is of another model" in err
+    record = json.loads((reports / "falls.json").read_text())
+    Path("newer.json").write_text(json.dumps({**record, "schema_version": 99}))
+    status, _, err = check(capsys, reports / "falls.json", "--baseline", "newer.json")
+    assert status == 2
+    assert "99" in err
+    Path("cut.json").write_text(json.dumps(record)[:-100])
+    status, _, err = check(capsys, reports / "falls.json", "--baseline", "cut.json")
+    assert status == 2
+    assert "the baseline cannot be read" in err
+
+
+def test_several_formats_go_to_a_folder_each_whole(here, reports, capsys):
+    status, out, _ = check(capsys, reports / "falls.json", "--format", "sarif,junit,text", "--output", "out/")
+    assert status == 1
+    assert out == ""
+    assert sorted(path.name for path in Path("out").iterdir()) == ["falls.sarif", "falls.txt", "falls.xml"]
+    assert json.loads(Path("out/falls.sarif").read_text())["version"] == "2.1.0"
+    assert ET.parse("out/falls.xml").getroot().get("failures") == "2"
+
+
+def test_where_one_place_cannot_be_written_nothing_is(here, reports, capsys):
+    Path("out").mkdir()
+    Path("out/falls.xml").mkdir()
+    status, _, err = check(capsys, reports / "falls.json", "--format", "sarif,junit", "--output", "out/")
+    assert status == 2
+    assert "falls.xml" in err
+    assert [path.name for path in Path("out").rglob("*") if path.is_file()] == []
+
+
+def test_github_prints_commands_and_adds_to_the_job_summary(here, reports, capsys, monkeypatch):
+    summary = here / "summary.md"
+    summary.write_text("before\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    status, out, _ = check(capsys, reports / "falls.json", "--format", "github")
+    assert status == 1
+    assert sum(line.startswith("::error ") for line in out.splitlines()) == 2
+    assert summary.read_text().startswith("before\n## Analyzer check of")
+    assert "A101 no-cuda-kernel" in summary.read_text()
+
+
+def test_the_rules_command_lists_explains_and_suggests(capsys):
+    assert run_command_line(["rules"]) == 0
+    assert "A101" in capsys.readouterr().out
+    assert run_command_line(["rules", "a101"]) == 0
+    page = capsys.readouterr().out
+    for heading in ("What it finds", "Why it matters", "How to fix it", "Example"):
+        assert heading in page
+    assert run_command_line(["rules", "A191"]) == 2
+    assert "A101" in capsys.readouterr().err

@@ -1,0 +1,72 @@
+"""``from analyzer import analyze``."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from analyzer import AnalyzerError, analyze, load_report
+
+
+@pytest.fixture
+def proto():
+    weight = onnx.numpy_helper.from_array(np.ones((64, 16), dtype=np.float32), "w")
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 64])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", 16])
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])]
+    graph = helper.make_graph(nodes, "tiny", [x], [y], [weight])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+def test_a_model_proto_is_analysed_and_left_as_it_was(proto):
+    before = proto.SerializeToString(deterministic=True)
+    analysis = analyze(proto, batch=8, run=False)
+    assert analysis.totals.macs == 8 * 64 * 16
+    assert proto.SerializeToString(deterministic=True) == before
+
+
+def test_a_model_proto_is_run(proto):
+    analysis = analyze(proto, batch=8, runs=3)
+    assert analysis.plan("cpu").origin == "measured"
+
+
+def test_an_onnx_file_never_imports_torch(proto, tmp_path):
+    import subprocess
+    import sys
+
+    onnx.save(proto, tmp_path / "tiny.onnx")
+    code = (
+        "import sys; from analyzer import analyze\n"
+        f"analyze({str(tmp_path / 'tiny.onnx')!r}, run=False)\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_module_is_analysed_with_its_inputs():
+    import torch
+
+    module = torch.nn.Linear(32, 8)
+    module.train()
+    analysis = analyze(module, inputs=torch.randn(4, 32), run=False)
+    assert analysis.totals.macs == 4 * 32 * 8
+    assert module.training
+
+
+def test_an_analysis_saves_and_loads(proto, tmp_path):
+    analysis = analyze(proto, batch=8, run=False)
+    paths = analysis.save(tmp_path)
+    assert {path.suffix for path in paths} == {".html", ".json"}
+    again = load_report(tmp_path / "tiny.json")
+    assert again.to_dict() == analysis.to_dict()
+    assert again.render("markdown") == analysis.render("markdown")
+
+
+def test_an_unknown_option_is_a_type_error(proto):
+    with pytest.raises(TypeError, match="btach"):
+        analyze(proto, btach=8)
+
+
+def test_an_object_that_is_no_model_is_refused():
+    with pytest.raises(AnalyzerError, match="no model"):
+        analyze(3.5, run=False)

@@ -1,0 +1,247 @@
+"""``analyze MODEL`` from the command line to the files, as a user runs it."""
+
+import json
+import textwrap
+
+import pytest
+
+from analyzer.cli import run_command_line
+
+MODEL = """
+    import torch
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(64, 32)
+            self.second = nn.Linear(32, 8)
+
+        def forward(self, x):
+            return self.second(torch.relu(self.first(x)))
+
+    def example_inputs(batch=4):
+        return torch.randn(batch, 64)
+"""
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch, cache):
+    monkeypatch.setenv("ANALYZER_CACHE_DIR", str(cache))
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "net.py"
+    path.write_text(textwrap.dedent(MODEL))
+    return path
+
+
+def static(*arguments):
+    return run_command_line([*map(str, arguments), "--no-run", "--quiet"])
+
+
+def test_a_page_and_a_record_are_written_under_reports(model, tmp_path, capsys):
+    assert static(model) == 0
+    assert capsys.readouterr().out.split() == ["reports/net.html", "reports/net.json"]
+    assert (tmp_path / "reports" / "net.html").read_text().lstrip().lower().startswith("<!doctype html>")
+
+
+def test_the_record_counts_what_can_be_derived_by_hand(model, tmp_path):
+    static(model, "--batch", 16, "--output", "out.json", "--format", "json")
+    record = json.loads((tmp_path / "out.json").read_text())
+    # Two products with bias: 2*16*64*32 + 16*32 and 2*16*32*8 + 16*8; one Relu of 16*32.
+    assert record["totals"]["macs"] == 16 * 64 * 32 + 16 * 32 * 8
+    assert record["totals"]["flops"] == 2 * record["totals"]["macs"] + 16 * 32 + 16 * 8 + 16 * 32
+    assert record["model"]["parameters"] == 64 * 32 + 32 + 32 * 8 + 8
+    assert record["model"]["batch"] == 16
+    assert [operator["module"] for operator in record["operators"]][:1] == ["first"]
+    assert record["operators"][0]["source"]["code"] == "return self.second(torch.relu(self.first(x)))"
+
+
+def test_without_running_every_time_says_predicted(model, tmp_path):
+    static(model, "--output", "out.json", "--format", "json")
+    record = json.loads((tmp_path / "out.json").read_text())
+    origins = {operator[side]["origin"] for operator in record["operators"] for side in ("cpu", "gpu")}
+    assert origins == {"predicted"}
+    assert {plan["origin"] for plan in record["plans"]} == {"predicted"}
+
+
+def test_two_static_records_differ_in_their_environment_alone(model, tmp_path):
+    for name in ("one.json", "two.json"):
+        static(model, "--output", name, "--format", "json", *(["--no-cache"] if name == "two.json" else []))
+    one, two = (json.loads((tmp_path / name).read_text()) for name in ("one.json", "two.json"))
+    one.pop("environment")
+    two.pop("environment")
+    assert json.dumps(one) == json.dumps(two)
+
+
+def test_a_run_measures_the_cpu_and_predicts_the_gpu(model, tmp_path):
+    status = run_command_line(
+        [str(model), "--quiet", "--runs", "5", "--output", "out.json", "--format", "json", "--gpu", "t4"]
+    )
+    assert status == 0
+    record = json.loads((tmp_path / "out.json").read_text())
+    plans = {plan["name"]: plan for plan in record["plans"]}
+    assert plans["cpu"]["origin"] == "measured"
+    assert plans["gpu"]["origin"] == "predicted"
+    measured = [operator["cpu"] for operator in record["operators"] if operator["cpu"]["time_s"] is not None]
+    assert {item["origin"] for item in measured} == {"measured"}
+    # Operator times add up to the latency of the plan.
+    assert sum(item["time_s"] for item in measured) == pytest.approx(plans["cpu"]["latency_s"], rel=0.03)
+    assert all(row["agrees"] for row in record["environment"]["measurement"]["agreement"])
+
+
+def test_operators_are_the_same_with_and_without_a_run(model, tmp_path):
+    static(model, "--output", "static.json", "--format", "json")
+    run_command_line([str(model), "--quiet", "--runs", "3", "--output", "run.json", "--format", "json"])
+
+    def untimed(name):
+        record = json.loads((tmp_path / name).read_text())
+        keys = ("name", "op_type", "module", "source", "inputs", "outputs", "flops", "bytes_read", "basis")
+        return [{key: operator[key] for key in keys} for operator in record["operators"]]
+
+    assert untimed("static.json") == untimed("run.json")
+
+
+def test_without_a_gpu_there_is_one_plan_and_no_gpu_anywhere(model, tmp_path):
+    static(model, "--gpu", "none", "--output", "out.json", "--format", "json")
+    record = json.loads((tmp_path / "out.json").read_text())
+    assert [plan["name"] for plan in record["plans"]] == ["cpu"]
+    assert record["devices"]["gpu"] is None
+    assert {json.dumps(operator["gpu"]) for operator in record["operators"]} == {"null"}
+    assert record["verdict"]["device"] == "cpu"
+
+
+def test_several_gpus_give_alternatives(model, tmp_path):
+    static(model, "--gpu", "l4,T4,a100", "--output", "out.json", "--format", "json")
+    record = json.loads((tmp_path / "out.json").read_text())
+    assert record["devices"]["gpu"]["slug"] == "l4"
+    assert [item["device"]["slug"] for item in record["alternatives"]][0] == "t4"
+    assert len(record["alternatives"]) == 2
+
+
+def test_one_format_on_standard_output_is_the_report_alone(model, capsys):
+    assert static(model, "--format", "json", "--output", "-") == 0
+    json.loads(capsys.readouterr().out)
+
+
+def test_a_saved_record_renders_to_the_page_that_was_written_at_once(model, tmp_path):
+    static(model)
+    page = (tmp_path / "reports" / "net.html").read_text()
+    assert run_command_line(["render", "reports/net.json", "--output", "again.html", "--quiet"]) == 0
+    assert (tmp_path / "again.html").read_text() == page
+
+
+def test_options_can_stand_in_pyproject(model, tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[tool.analyzer]\ngpu = "t4"\nbatch = 32\n')
+    static(model, "--output", "out.json", "--format", "json")
+    record = json.loads((tmp_path / "out.json").read_text())
+    assert (record["devices"]["gpu"]["slug"], record["model"]["batch"]) == ("t4", 32)
+    static(model, "--batch", 2, "--output", "out.json", "--format", "json")
+    assert json.loads((tmp_path / "out.json").read_text())["model"]["batch"] == 2
+
+
+# Bad input: one message, a hint, exit status 2, no traceback, nothing half-written.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing.py"], "No such file"),
+        (["net.py", "--batch", "0"], "--batch 0"),
+        (["net.py", "--batch", "-1"], "--batch -1"),
+        (["net.py", "--batch", "many"], "--batch many"),
+        (["net.py", "--gpu", "a10000"], "No device is called"),
+        (["net.py", "--precision", "fp13"], "--precision fp13"),
+        (["net.py", "--objective", "speed"], "--objective speed"),
+        (["net.py", "--training"], "--training"),
+        (["net.py", "--format", "pdf"], "pdf"),
+        (["net.py", "--input", "x"], "--input x"),
+        (["net.py", "--input", "y=B,64"], "takes no input y"),
+        (["net.py", "--input", "x=B,63"], r"\[4, 63\]|\[1, 63\]"),
+        (["net.py", "--pin", "first"], "first"),
+        (["net.py:Missing"], "there is no Missing"),
+        (["net.py", "--opset", "99"], "--opset 99"),
+        (["net.py", "--slo", "soon"], "soon"),
+        (["net.py", "--no-such-option"], "No such option"),
+        (["render", "missing.json"], "No such file"),
+        ([], "Usage|Missing"),
+    ],
+)
+def test_bad_input_is_one_message_with_a_hint(model, tmp_path, capsys, arguments, message):
+    import re
+
+    status = run_command_line([*arguments, *(["--no-run"] if arguments and arguments[0] != "render" else [])])
+    said = capsys.readouterr()
+    assert status == 2
+    assert re.search(message, said.err + said.out)
+    assert "Traceback" not in said.err
+    assert not (tmp_path / "reports").exists()
+
+
+def test_a_nearest_gpu_is_suggested(model, capsys):
+    assert static(model, "--gpu", "rtx-3080-10g") == 2
+    assert "rtx-3080-10gb" in capsys.readouterr().err
+
+
+def test_an_output_folder_that_cannot_be_made_is_said_before_the_model_is_loaded(model, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "net.py").write_text("raise RuntimeError('loaded')")
+    assert static(model, "--output", "file/page.html", "--format", "html") == 2
+    said = capsys.readouterr().err
+    assert "cannot be written" in said
+    assert "loaded" not in said
+
+
+def test_a_truncated_onnx_file_is_refused(model, tmp_path, capsys):
+    (tmp_path / "cut.onnx").write_bytes(b"\x08\x0a\x12\x07pytorch\x1a\xff")
+    assert static("cut.onnx") == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_damaged_record_and_one_of_a_newer_schema_are_refused(model, tmp_path, capsys):
+    static(model)
+    record = (tmp_path / "reports" / "net.json").read_text()
+    (tmp_path / "cut.json").write_text(record[: len(record) // 2])
+    assert run_command_line(["render", "cut.json"]) == 2
+    assert "no valid JSON" in capsys.readouterr().err
+    newer = json.loads(record) | {"schema_version": 999}
+    (tmp_path / "newer.json").write_text(json.dumps(newer))
+    assert run_command_line(["render", "newer.json"]) == 2
+    assert "schema 999" in capsys.readouterr().err
+
+
+def test_memory_that_would_not_be_enough_is_foreseen(model, tmp_path, capsys):
+    (tmp_path / "huge.py").write_text(
+        textwrap.dedent("""
+        import torch
+        from torch import nn
+        def build_model(): return nn.Sequential(nn.Linear(300_000, 300_000), nn.Linear(300_000, 1))
+        def example_inputs(batch=1): return torch.zeros(batch, 300_000)
+        """)
+    )
+    assert run_command_line(["huge.py", "--quiet"]) == 2
+    said = capsys.readouterr().err
+    assert "--no-run" in said
+    assert not (tmp_path / "reports").exists()
+
+
+def test_an_interrupt_leaves_no_partial_report(model, tmp_path, monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("analyzer.report.render", interrupted)
+    assert static(model) == 130
+    assert not list((tmp_path).glob("reports/*"))
+
+
+def test_a_fault_of_the_program_has_its_own_status_and_traceback(model, monkeypatch, capsys):
+    def broken(*_):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("analyzer.report.render", broken)
+    assert static(model) == 3
+    assert "ZeroDivisionError: a bug" in capsys.readouterr().err
