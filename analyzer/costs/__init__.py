@@ -2,6 +2,7 @@
 
 from analyzer.costs import families
 from analyzer.costs.cost import ZERO, Basis, Cost
+from analyzer.costs.explain import by_family, explain
 from analyzer.costs.fused import fused
 from analyzer.costs.memory import peak_memory_bytes
 from analyzer.costs.registry import Rule, count_node, find, rule, rules, unregister
@@ -18,11 +19,13 @@ __all__ = [
     "OpenSizeError",
     "Rule",
     "TypeCost",
+    "by_family",
     "cost",
     "count",
     "count_node",
     "dims",
     "elements",
+    "explain",
     "families",
     "find",
     "fused",

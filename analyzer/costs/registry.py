@@ -150,9 +150,13 @@ def count_node(node: Node) -> Cost:
     except OpenSizeError as error:
         return _assumed(node, found, error)
     except Exception as error:  # a rule that fails, a user's own included, must not end the analysis
-        return unknown(node, f"the rule for {node.domain}::{node.op_type} failed: {type(error).__name__}: {error}")
+        return unknown(
+            node, f"the rule for {node.domain}::{node.op_type} failed: {type(error).__name__}: {error}"
+        )
     if not isinstance(cost, Cost):
-        return unknown(node, f"the rule for {node.domain}::{node.op_type} gave {type(cost).__name__}, not a Cost")
+        return unknown(
+            node, f"the rule for {node.domain}::{node.op_type} gave {type(cost).__name__}, not a Cost"
+        )
     if found.assumes and cost.basis == "exact":
         return dataclasses.replace(cost, basis="modelled", note=cost.note or found.assumes)
     return cost
@@ -181,7 +185,11 @@ def _closed(tensor: Tensor | None) -> Tensor | None:
     if tensor is None or (tensor.shape is not None and None not in tensor.shape):
         return tensor
     rank_open = (OPEN_SIZE,) * 8  # any axis that a rule asks for is there
-    shape = rank_open if tensor.shape is None else tuple(OPEN_SIZE if size is None else size for size in tensor.shape)
+    shape = (
+        rank_open
+        if tensor.shape is None
+        else tuple(OPEN_SIZE if size is None else size for size in tensor.shape)
+    )
     return dataclasses.replace(tensor, shape=shape)
 
 

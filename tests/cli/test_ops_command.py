@@ -1,0 +1,37 @@
+"""``analyze ops`` prints the rules."""
+
+from click.testing import CliRunner
+
+from analyzer.cli.ops import command
+
+
+def test_ops_lists_every_rule_with_formula_and_basis():
+    from analyzer.costs import rules
+
+    result = CliRunner().invoke(command)
+    assert result.exit_code == 0
+    assert result.output.startswith(f"{len(rules())} rules.")
+    (line,) = [line for line in result.output.splitlines() if line.startswith("  Conv ")]
+    assert "exact" in line
+    assert "2 * N * Cout" in line
+
+
+def test_ops_explains_one_operator():
+    result = CliRunner().invoke(command, ["Conv"])
+    assert result.exit_code == 0
+    assert "ai.onnx::Conv" in result.output
+    assert "The kernel comes from the weight" in result.output
+
+
+def test_ops_lists_one_domain():
+    result = CliRunner().invoke(command, ["--domain", "ai.onnx.ml"])
+    assert "ai.onnx.ml::TreeEnsemble" in result.output
+    assert "\n  Conv " not in result.output
+
+
+def test_ops_names_the_nearest_of_an_unknown_operator():
+    from analyzer.errors import UsageError
+
+    result = CliRunner().invoke(command, ["MatMull"])
+    assert isinstance(result.exception, UsageError)
+    assert "MatMul" in result.exception.hint
