@@ -343,8 +343,10 @@ class IgnoredFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """Versions, threads, load, run counts and the date: the only part that may differ between two
-    ``--no-run`` records of the same input."""
+    """Versions, threads, load, run counts and the date.
+
+    The only part that may differ between two ``--no-run`` records of the same input.
+    """
 
     versions: Mapping[str, str] = field(default_factory=dict)
     platform: str = ""

@@ -119,7 +119,7 @@ def test_several_gpus_give_alternatives(model, tmp_path):
     static(model, "--gpu", "l4,T4,a100", "--output", "out.json", "--format", "json")
     record = json.loads((tmp_path / "out.json").read_text())
     assert record["devices"]["gpu"]["slug"] == "l4"
-    assert [item["device"]["slug"] for item in record["alternatives"]][0] == "t4"
+    assert record["alternatives"][0]["device"]["slug"] == "t4"
     assert len(record["alternatives"]) == 2
 
 
