@@ -34,7 +34,7 @@ def unknown_cost(subject: Subject) -> Iterator[Found]:
     for (domain, op_type), group in groups.items():
         kind = op_type if domain in ("", "ai.onnx") else f"{domain}::{op_type}"
         note = f": {group[0].note.rstrip('.')}" if group[0].note else ""
-        names = listed([op.module or op.name for op in group])
+        names = listed(list(dict.fromkeys(op.module or op.name for op in group)))
         yield Found(
             operator=group[0],
             message=f"the cost of {operators(len(group), kind)} is unknown ({names}){note}; "

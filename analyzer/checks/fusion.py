@@ -193,7 +193,7 @@ def _missed(name: str, patterns: list[Pattern], wiring: Wiring, fix: str) -> Ite
         yield Found(
             operator=anchors[0],
             message=f"{count} executed as {plural(kernels, 'separate operator')} in {seconds(time)} "
-            f"({listed([op.module or op.name for op in anchors])})",
+            f"({listed(list(dict.fromkeys(op.module or op.name for op in anchors)))})",
             fix=fix,
             seconds=time,
             bytes=whole(avoidable),

@@ -14,6 +14,7 @@ from analyzer.errors import OutputError, RecordError, UsageError
 
 if TYPE_CHECKING:
     from analyzer.analysis import Analysis
+    from analyzer.output import Target
     from analyzer.settings import CheckSettings
 
 DEFAULT_BASELINE = "analyzer-baseline.json"
@@ -98,14 +99,14 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     start, stem = place_of(model)
     settings_defaults(ctx, start, check=True)
     settings = gate_settings(ctx.params, start)
-    formats = chosen_formats(ctx.params["format"])
+    where = chosen_targets(ctx.params["format"], ctx.params["output"], stem)
     require_codes(settings)
     baseline = None if ctx.params["update_baseline"] else load_baseline(settings.baseline)
     analysis = obtain(ctx, model)
     judgement = judge(analysis, settings, baseline=baseline)
     analysis = replace(analysis, findings=judgement.findings, ignored=judgement.ignored)
     failing = fails(analysis.findings, settings)
-    publish(analysis, formats, ctx.params["output"], stem, settings.fail_on)
+    publish(analysis, where, settings.fail_on)
     if ctx.params["update_baseline"]:
         path = settings.baseline or Path(DEFAULT_BASELINE)
         save_baseline(analysis, path)
@@ -203,33 +204,28 @@ def save_baseline(analysis: Analysis, path: Path) -> None:
     write_all({path: to_json(lean)})
 
 
-def chosen_formats(text: str) -> list[str]:
-    """The formats that were asked for, each known."""
-    from analyzer.report import find
+def chosen_targets(formats: str, output: str | None, stem: str) -> tuple[Target, ...]:
+    """Which format goes where; one alone goes to standard output. What cannot be written is said at once."""
+    from analyzer.cli.run import report_targets
+    from analyzer.output import STANDARD_OUTPUT, check_writable
 
-    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if not names:
-        raise UsageError("--format names no format", hint="--format text")
-    for name in names:
-        find(name)
-    return names
+    single = len([name for name in formats.split(",") if name.strip()]) == 1
+    where = report_targets(formats, output or (STANDARD_OUTPUT if single else None), stem)
+    check_writable([target.path for target in where if target.path is not None])
+    return where
 
 
-def publish(analysis: Analysis, formats: list[str], output: str | None, stem: str, fail_on: str) -> None:
+def publish(analysis: Analysis, where: tuple[Target, ...], fail_on: str) -> None:
     """Render every format first, then write all of them whole, then print."""
-    from analyzer.output import targets, write_all
-    from analyzer.report import find
+    from analyzer.output import write_all
 
-    texts = {name: render(analysis, name, fail_on) for name in formats}
-    if output is None and len(formats) == 1:
-        output = "-"
-    chosen = targets([(name, find(name).extension) for name in formats], output, stem, Path("reports"))
-    write_all({target.path: texts[target.format] for target in chosen if target.path is not None})
-    for target in chosen:
+    texts = {target: render(analysis, target.format, fail_on) for target in where}
+    write_all({target.path: text for target, text in texts.items() if target.path is not None})
+    for target, text in texts.items():
         if target.path is None:
-            click.echo(texts[target.format], nl=False)
-    if "github" in formats:
-        append_summary(analysis, fail_on)
+            click.echo(text, nl=False)
+        if target.format == "github":
+            append_summary(analysis, fail_on)
 
 
 def render(analysis: Analysis, name: str, fail_on: str) -> str:

@@ -72,14 +72,16 @@ def labels(paths: tuple[Path, ...]) -> list[str]:
 
 
 def _write(comparison: Comparison, formats: list[str], output: str | None, stem: str) -> None:
-    from analyzer.output import targets, write_all
+    from analyzer.output import check_writable, targets, write_all
 
     texts = {name: _render(comparison, name) for name in formats}
     if output is None and len(texts) == 1:
         output = "-"
     files = {}
     pairs = [(name, EXTENSIONS[name]) for name in texts]
-    for target in targets(pairs, output, f"{stem}-compare", Path("reports")):
+    where = targets(pairs, output, f"{stem}-compare", Path("reports"))
+    check_writable([target.path for target in where if target.path is not None])
+    for target in where:
         if target.path is None:
             click.echo(texts[target.format], nl=False)
         else:
