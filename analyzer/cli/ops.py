@@ -9,7 +9,7 @@ import click
 @click.argument("operators", nargs=-1, metavar="[OPERATOR]...")
 @click.option("--domain", help="List one domain only, e.g. com.microsoft.")
 def command(operators: tuple[str, ...], domain: str | None) -> None:
-    """List the cost rules with formula and basis, or explain each OPERATOR.
+    r"""List the cost rules with formula and basis, or explain each OPERATOR.
 
     \b
     analyze ops                      all rules, by family

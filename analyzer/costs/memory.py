@@ -5,10 +5,11 @@ from __future__ import annotations
 from analyzer.costs.traffic import is_view
 from analyzer.graph import Graph, Node, Tensor, names_read
 
-IN_PLACE = frozenset(
-    "Abs Add BatchNormalization Ceil Clip Div Elu Erf Exp Floor HardSigmoid HardSwish LeakyRelu Log Mul Neg PRelu Relu"
-    " Round Selu Sigmoid Softplus Softsign Sqrt Sub Sum Tanh ThresholdedRelu Where".split()
-)
+_IN_PLACE = """
+Abs Add BatchNormalization Ceil Clip Div Elu Erf Exp Floor HardSigmoid HardSwish LeakyRelu Log Mul Neg PRelu
+Relu Round Selu Sigmoid Softplus Softsign Sqrt Sub Sum Tanh ThresholdedRelu Where
+"""
+IN_PLACE = frozenset(_IN_PLACE.split())
 """Operators whose output may take the memory of an input that nothing reads afterwards."""
 
 

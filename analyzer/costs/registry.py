@@ -146,7 +146,7 @@ def count_node(node: Node) -> Cost:
     if found is None:
         return unknown(node, f"no rule for {node.domain}::{node.op_type}")
     try:
-        cost = found.count(node)
+        cost: object = found.count(node)
     except OpenSizeError as error:
         return _assumed(node, found, error)
     except Exception as error:  # a rule that fails, a user's own included, must not end the analysis
@@ -195,6 +195,8 @@ def _closed(tensor: Tensor | None) -> Tensor | None:
 
 def unknown(node: Node, reason: str) -> Cost:
     """A cost that says why there is none; bytes are given where the shapes tell them."""
+    read: int | None
+    written: int | None
     try:
         read, written = traffic(node)
     except OpenSizeError:

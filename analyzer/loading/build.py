@@ -24,7 +24,15 @@ from analyzer.loading.contrib_shapes import infer_contrib
 from analyzer.loading.metadata import origin
 from analyzer.loading.normalize import Normalized, dangling, normalized
 from analyzer.loading.subgraphs import body_inputs, control_flow_types
-from analyzer.loading.values import UNKNOWN_TYPE, Type, attribute_value, checked, declared_type, tensor_value
+from analyzer.loading.values import (
+    SMALL,
+    UNKNOWN_TYPE,
+    Type,
+    attribute_value,
+    checked,
+    declared_type,
+    tensor_value,
+)
 
 if TYPE_CHECKING:
     import onnx
@@ -344,10 +352,7 @@ class _Scope:
 
 
 def _has_graphs(attributes: Sequence[onnx.AttributeProto]) -> bool:
-    for entry in attributes:
-        if entry.type in (_GRAPH, _GRAPHS):
-            return True
-    return False
+    return any(entry.type in (_GRAPH, _GRAPHS) for entry in attributes)
 
 
 def _is_constant(
@@ -394,4 +399,4 @@ def _is_large(kind: Type | None) -> bool:
     size = 1
     for length in kind[1]:
         size *= length or 0
-    return size > (_FEW_FLOATS if kind[0].is_float else fold.SMALL)
+    return size > (_FEW_FLOATS if kind[0].is_float else SMALL)

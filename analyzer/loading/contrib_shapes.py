@@ -22,7 +22,9 @@ Infer = Callable[[Inputs, Attributes], Sequence[Type | None]]
 _DOMAINS = frozenset({"com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc"})
 
 
-def infer_contrib(proto: onnx.NodeProto, domain: str, inputs: Inputs, attributes: Attributes) -> Mapping[str, Type]:
+def infer_contrib(
+    proto: onnx.NodeProto, domain: str, inputs: Inputs, attributes: Attributes
+) -> Mapping[str, Type]:
     """The types of a contrib operator's outputs, by name; empty for an operator that is not known."""
     function = _TABLE.get(proto.op_type) if domain in _DOMAINS else None
     if function is None:
@@ -72,15 +74,16 @@ def _broadcast(*positions: int) -> Infer:
 
 
 def broadcast(one: Sequence[int | None], two: Sequence[int | None]) -> tuple[int | None, ...]:
-    """The shape of two operands together; a size stays open where one of them is open and the other 1 or open."""
+    """The shape of two operands together.
+
+    A size stays open where one of them is open and the other 1 or open.
+    """
     size = max(len(one), len(two))
     left, right = (1,) * (size - len(one)) + tuple(one), (1,) * (size - len(two)) + tuple(two)
     return tuple(b if a == 1 else a if b == 1 or a is not None else b for a, b in zip(left, right, strict=True))
 
 
-def _product(
-    left: Sequence[int | None], right: Sequence[int | None]
-) -> tuple[int | None, ...]:
+def _product(left: Sequence[int | None], right: Sequence[int | None]) -> tuple[int | None, ...]:
     if len(left) == 1:
         return (*right[:-2], right[-1])
     if len(right) == 1:
@@ -142,7 +145,10 @@ def _dequantized(inputs: Inputs, _: Attributes) -> list[Type | None]:
 
 
 def _conv(*, weight: int, last: bool) -> Infer:
-    """Y of a convolution whose weight has the output channels first and the kernel behind the input channels."""
+    """Y of a convolution whose weight has the output channels first and the kernel behind the input channels.
+
+    of a convolution whose weight has the output channels first and the kernel behind the input channels.
+    """
 
     def infer(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
         data, filters = _shape(inputs, 0), _shape(inputs, weight)
@@ -269,7 +275,7 @@ def _with_axis(shape: Shape, axis: int, size: int) -> Shape:
     return None if shape is None else (*shape[:axis], size, *shape[axis + 1 :])
 
 
-def _embed(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
+def _embed(inputs: Inputs, _: Attributes) -> list[Type | None]:
     batch, sequence = _shape(inputs, 0)
     whole: Type = (_floating(inputs, (5, 11)), (batch, sequence, _shape(inputs, 2)[1]))
     mask: Type = (DTYPES["int32"], (batch,))
@@ -311,12 +317,15 @@ def _bias_add(inputs: Inputs, _: Attributes) -> list[Type | None]:
 
 
 _SAME = _like(0)
+_UNCHANGED = """
+BiasGelu BiasSoftmax BranchwiseRMSNorm ComplexMul ComplexMulConj DequantizeWithOrder FastGelu GatedAdd
+GatedRMSNorm Gelu GroupNorm Inverse LongformerAttention MRotaryEmbedding QLinearLeakyRelu QLinearSigmoid
+QLinearSoftmax QOrderedGelu QOrderedLayerNormalization QuickGelu RotaryEmbedding SampleOp ScaledSiLU Trilu
+MoE QMoE BiasDropout
+"""
 _TABLE: dict[str, Infer] = {
     **dict.fromkeys(
-        "BiasGelu BiasSoftmax BranchwiseRMSNorm ComplexMul ComplexMulConj DequantizeWithOrder FastGelu GatedAdd"
-        " GatedRMSNorm Gelu GroupNorm Inverse LongformerAttention MRotaryEmbedding QLinearLeakyRelu QLinearSigmoid"
-        " QLinearSoftmax QOrderedGelu QOrderedLayerNormalization QuickGelu RotaryEmbedding SampleOp ScaledSiLU Trilu"
-        " MoE QMoE BiasDropout".split(),
+        _UNCHANGED.split(),
         _SAME,
     ),
     "Attention": _attention,
@@ -346,7 +355,7 @@ _TABLE: dict[str, Infer] = {
     "NhwcConv": _conv(weight=1, last=True),
     "NhwcFusedConv": _conv(weight=1, last=False),
     "NhwcMaxPool": _pool(last=True),
-    "QAttention": lambda inputs, attributes: [
+    "QAttention": lambda inputs, _: [
         (DTYPES["float32"], (*_shape(inputs, 0)[:2], (_shape(inputs, 1)[1] or 0) // 3))
     ],
     "QEmbedLayerNormalization": _embed,

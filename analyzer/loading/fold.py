@@ -32,7 +32,9 @@ RANDOM = frozenset(
 def fold(
     op_type: str, attributes: Attributes, inputs: Arrays, proto: onnx.NodeProto, opset: int
 ) -> tuple[Array, ...] | None:
-    """The outputs of an operator of the default domain all of whose inputs are known; None if they stay unknown.
+    """The outputs of an operator of the default domain all of whose inputs are known.
+
+    None if they stay unknown.
 
     Results of more than 1,024 elements are not made.
     """
@@ -174,9 +176,10 @@ def _constant_of_shape(attributes: Attributes, inputs: Arrays) -> Array:
 def _range(_: Attributes, inputs: Arrays) -> Array:
     import numpy as np
 
-    start, limit, delta = (_known(inputs, position).reshape(()) for position in range(3))
+    dtype = _known(inputs, 0).dtype
+    start, limit, delta = (_known(inputs, position).reshape(-1)[0].item() for position in range(3))
     _check_small((max(0, math.ceil((limit - start) / delta)),))
-    return np.arange(start, limit, delta, dtype=start.dtype)
+    return np.asarray(np.arange(start, limit, delta), dtype)
 
 
 def _tile(_: Attributes, inputs: Arrays) -> Array:

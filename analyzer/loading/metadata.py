@@ -44,7 +44,10 @@ def _source(properties: Mapping[str, str]) -> Source | None:
 
 @lru_cache(maxsize=4096)
 def _scoped(scopes: str, classes: str) -> tuple[str, str]:
-    """The innermost module of torch.onnx's scopes: the last entry but one, the last being the operator's own."""
+    """The innermost module of torch.onnx's scopes: the last entry but one.
+
+    The last being the operator's own.
+    """
     try:
         paths, kinds = ast.literal_eval(scopes), ast.literal_eval(classes or "[]")
         module = str(paths[-2]) if len(paths) > 1 else ""

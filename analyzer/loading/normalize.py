@@ -10,7 +10,7 @@ import ast
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import GraphError, ModelError, UsageError
 from analyzer.loading.onnx_file import KEEP_BYTES, check_versions
@@ -82,7 +82,7 @@ def normalized(model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = N
     result = Normalized(model=_inlined(_skeleton(model)))
     _name(result.model.graph)
     _order(result)
-    _bind(result, dict(bindings or {}))
+    _bind(result, bindings or {})
     return result
 
 
@@ -256,21 +256,23 @@ def _open(
                 yield value, axis, dim, dim.dim_param or f"{value.name}[{axis}]"
 
 
-def _bind(result: Normalized, bindings: dict[str, int]) -> None:
-    for name, size in bindings.items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise UsageError(f"dimension '{name}' cannot be {size!r}", hint="give a whole number from 1")
+def _size(name: str, size: Any) -> int:
+    """A binding as a number."""
+    if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
+        raise UsageError(f"dimension '{name}' cannot be {size!r}", hint="give a whole number from 1")
+    return operator.index(size)
+
+
+def _bind(result: Normalized, bindings: Mapping[str, Any]) -> None:
+    sizes = {name: _size(name, size) for name, size in bindings.items()}
     found = list(_open(result.model))
-    sizes = dict(bindings)
     for _, _, _, name in found:
         if name not in sizes and evaluate(name, sizes) is None and _is_symbol(name):
             sizes[name] = result.open_dimensions[name] = DEFAULT_SIZE
     for _, _, dim, name in found:
-        size = sizes.get(name)
+        size = sizes[name] if name in sizes else evaluate(name, sizes)
         if size is None:
-            size = evaluate(name, sizes)
-        if size is None:
-            size = result.open_dimensions[name] = DEFAULT_SIZE
+            result.open_dimensions[name] = size = DEFAULT_SIZE
         dim.dim_value = size
     _tell(result, bindings, {name for _, _, _, name in found})
     if found or bindings:
@@ -319,7 +321,10 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 
 def evaluate(expression: str, sizes: Mapping[str, int]) -> int | None:
-    """The value of a size such as ``12*batch + 1``; None where a name in it is not bound or it is no sum or product."""
+    """The value of a size such as ``12*batch + 1``.
+
+    None where a name in it is not bound or it is no sum or product.
+    """
     try:
         value = _evaluated(ast.parse(expression, mode="eval").body, sizes)
     except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError):

@@ -60,7 +60,7 @@ def check_versions(model: onnx.ModelProto, name: str) -> None:
     for opset in model.opset_import:
         if opset.domain in ("", "ai.onnx") and opset.version > newest:
             raise ModelError(
-                f"'{name}' uses opset {opset.version}; the installed onnx {onnx.__version__} knows up to {newest}",
+                f"'{name}' uses opset {opset.version}; the installed onnx {onnx.__version__} knows {newest}",
                 hint="upgrade the onnx package or export with an older opset",
             )
 

@@ -147,15 +147,15 @@ def _trips(inputs: Inputs, body: Graph) -> int | None:
 
 def keeps_going(body: Graph) -> bool:
     """Whether a Loop's body always gives a true condition, given that it was true."""
-    result = body.outputs[0]
-    while result is not body.inputs[1]:
+    result: Tensor | None = body.outputs[0]
+    while result is not None and result is not body.inputs[1]:
         if result.value is not None:
             return bool(result.value.reshape(-1)[0])
         index = body.producer.get(result.name)
-        if index is None or body.nodes[index].op_type != "Identity" or body.nodes[index].inputs[0] is None:
+        if index is None or body.nodes[index].op_type != "Identity":
             return False
         result = body.nodes[index].inputs[0]
-    return True
+    return result is not None
 
 
 def _scan_types(inputs: Inputs, attributes: Attributes, body: Graph) -> list[Type]:

@@ -73,7 +73,8 @@ def tensor_value(proto: onnx.TensorProto, limit: int = SMALL) -> np.ndarray[Any,
         return numpy_helper.to_array(proto)
     except (ValueError, TypeError) as error:
         raise GraphError(
-            f"tensor '{proto.name}' says {list(dims)} but its data does not fit: {error}", hint="save the model again"
+            f"tensor '{proto.name}' says {list(dims)} but its data does not fit: {error}",
+            hint="save the model again",
         ) from error
 
 

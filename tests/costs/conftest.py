@@ -26,7 +26,10 @@ def model_of(
     opset: int = 21,
     declared: Mapping[str, Any] | None = None,
 ) -> onnx.ModelProto:
-    """A model; inputs, weights and declared outputs are shapes, or (element type, shape); constants are values."""
+    """A model; inputs, weights and declared outputs are shapes, or (element type, shape).
+
+    Constants are values.
+    """
 
     def info(name: str, kind: Any) -> onnx.ValueInfoProto:
         if kind is None:

@@ -12,8 +12,8 @@ from analyzer.costs import count, find
 from analyzer.loading.build import to_graph
 from analyzer.loading.onnx_file import read_model
 
-# FLOPs of all products, 2 for a multiply-accumulate, in GFLOP; counted apart from this project, in fact from the
-# shapes that ONNX's inference gives.
+# GFLOP of all products, 2 for a multiply-accumulate, worked out apart from this project from the shapes that
+# ONNX's own inference gives.
 LIGHT = {
     "bvlc_alexnet": 1.309,
     "densenet121": 5.668,

@@ -221,7 +221,7 @@ def test_a_mixture_runs_each_token_through_k_experts_and_reads_those_alone(cost_
 
 
 def test_a_tree_ensemble_walks_each_tree_to_the_mean_depth_of_its_leaves(cost_of):
-    # one tree: root -> (leaf at 1, node -> two leaves at 2): mean depth 5/3, for 6 rows 10 comparisons and 6 sums
+    # root -> (leaf at 1, node -> two leaves at 2): mean depth 5/3; 6 rows make 10 comparisons and 6 sums
     cost = cost_of(
         "TreeEnsembleRegressor",
         domain="ai.onnx.ml",

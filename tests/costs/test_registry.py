@@ -74,7 +74,7 @@ def test_a_second_rule_for_an_operator_is_refused_unless_it_replaces(acme):
         """One."""
 
     rule("FusedGate", domain="com.acme")(one)
-    with pytest.raises(registry.DuplicateRuleError, match="com.acme::FusedGate"):
+    with pytest.raises(registry.DuplicateRuleError, match=r"com\.acme::FusedGate"):
         rule("FusedGate", domain="com.acme")(one)
     rule("FusedGate", domain="com.acme", replace=True)(one)
 

@@ -1,7 +1,7 @@
 """Counting attention as ONNX defines it: two products and the softmax, scores kept inside.
 
-Dense: a causal or windowed mask is not discounted; the note gives the discounted figure. Keys and values are read
-once per KV head, query heads that share them do not multiply the bytes.
+Dense: a causal or windowed mask is not discounted; the note gives the discounted figure. Keys and values are
+read once per KV head, query heads that share them do not multiply the bytes.
 """
 
 from __future__ import annotations
@@ -97,7 +97,9 @@ def heads_of(node: Node) -> Heads:
 
 @rule("Attention")
 def attention(node: Node) -> Cost:
-    """2 * B * Hq * S * L * (Dk + Dv), and 6 FLOPs a score (scale, softmax of 5), 1 more for a mask, 3 for softcap.
+    """2 * B * Hq * S * L * (Dk + Dv), and 6 FLOPs a score (scale, softmax of 5), 1 more for a mask.
+
+    3 for softcap.
 
     Hq are query heads, also where fewer key heads serve them; L includes the past. ``present`` outputs are
     written in full.

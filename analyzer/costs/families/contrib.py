@@ -17,7 +17,9 @@ _SPREAD = "tokens spread over the experts: as many are read as there are choices
 
 @rule("MoE", domain=CONTRIB, assumes=_SPREAD)
 def mixture(node: Node) -> Cost:
-    """2 * tokens * k * (weights of one expert), biases, 5 an inner element for the activation, the gate's softmax.
+    """2 * tokens * k * (weights of one expert), biases, 5 an inner element for the activation.
+
+    The gate's softmax.
 
     Every token runs through k experts; only the weights of experts that are chosen are read.
     """
@@ -26,7 +28,10 @@ def mixture(node: Node) -> Cost:
 
 @rule("QMoE", domain=CONTRIB, assumes=_SPREAD)
 def quantized_mixture(node: Node) -> Cost:
-    """As MoE, and 2 a weight of the experts that are chosen, to dequantise it; weights are packed, 8 / bits a byte."""
+    """As MoE, and 2 a weight of the experts that are chosen, to dequantise it.
+
+    Weights are packed, 8 / bits a byte.
+    """
     bits = node.attributes.get("expert_weight_bits", 4)
     return _mixture(node, weights=(2, 5, 8), biases=(4, 7, 10), packed=8 // bits, dequantize=2)
 

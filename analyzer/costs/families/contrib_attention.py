@@ -21,13 +21,19 @@ _SELECTED = "every query attends to as many keys as it may select"
 
 @rule("Attention", domain=CONTRIB)
 def attention(node: Node) -> Cost:
-    """2 * B * S * Din * (Dq + Dk + Dv) for the projections, 2 * B * H * S * L * (Dk + Dv), 6 FLOPs a score, biases."""
+    """2 * B * S * Din * (Dq + Dk + Dv) for the projections, 2 * B * H * S * L * (Dk + Dv).
+
+    6 FLOPs a score, biases.
+    """
     return _projected(node, mask=(3, 5), past=4, bias=2)
 
 
 @rule("QAttention", domain=CONTRIB)
 def quantized_attention(node: Node) -> Cost:
-    """As Attention: 2 * B * S * Din * (Dq + Dk + Dv), 2 * B * H * S * L * (Dk + Dv), 6 FLOPs a score, biases."""
+    """As Attention: 2 * B * S * Din * (Dq + Dk + Dv), 2 * B * H * S * L * (Dk + Dv), 6 FLOPs a score.
+
+    Biases.
+    """
     return _projected(node, mask=(5,), past=8, bias=2)
 
 
@@ -226,7 +232,10 @@ def packed_multi_head_attention(node: Node) -> Cost:
     assumes="keys and values are projected anew, and no cache is joined to them",
 )
 def decoder_attention(node: Node) -> Cost:
-    """Projections of Q, K and V, 2 * B * H * S * L * 2D, 6 FLOPs a score; inputs are (sequence, batch, hidden)."""
+    """Projections of Q, K and V, 2 * B * H * S * L * 2D, 6 FLOPs a score.
+
+    Inputs are (sequence, batch, hidden).
+    """
     sequence, batch, hidden = dims(node.inputs[0])
     keys = dims(node.inputs[1])[0]
     heads = node.attributes["num_heads"]
@@ -278,7 +287,10 @@ def paged_attention(node: Node) -> Cost:
 
 @rule("SparsePagedAttention", domain=CONTRIB, assumes=_SELECTED)
 def sparse_paged_attention(node: Node) -> Cost:
-    """2 * tokens * Hq * L * (Dk + Dv), 6 FLOPs a score; L is what is selected, and the window where it is joined."""
+    """2 * tokens * Hq * L * (Dk + Dv), 6 FLOPs a score.
+
+    L is what is selected, and the window where it is joined.
+    """
     return _paged(node, _selected(node, 9))
 
 
@@ -313,7 +325,10 @@ def _paged(node: Node, keys: int) -> Cost:
     assumes="the cache of keys is full",
 )
 def sparse_attention_indexer(node: Node) -> Cost:
-    """2 * queries * heads * keys * D to score every key in the cache, ReLU and sum 2 a score, norms 4 an element."""
+    """2 * queries * heads * keys * D to score every key in the cache, ReLU and sum 2 a score.
+
+    Norms 4 an element.
+    """
     *lead, width = dims(node.inputs[0])
     size = dims(node.inputs[2])[-1]
     heads, tokens = width // size, prod(lead)

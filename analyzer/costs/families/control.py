@@ -1,4 +1,4 @@
-"""Counting control flow: the node is one entry, with what its bodies cost; nothing of a body is listed twice."""
+"""Counting control flow: the node is one entry with what its bodies cost; nothing of a body is listed twice."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def branch(node: Node) -> Cost:
 
 @rule("Loop", depends=True)
 def loop(node: Node) -> Cost:
-    """trips * body; exact where the limit is constant and the condition cannot turn false, else modelled.
+    """Trips * body; exact where the limit is constant and the condition cannot turn false, else modelled.
 
     With a limit that is not known before the run the body is counted once.
     """
@@ -73,7 +73,7 @@ def _keeps_going(body: Graph) -> bool:
 
 @rule("Scan", depends=True)
 def scan(node: Node) -> Cost:
-    """trips * body, trips being the length of what is scanned."""
+    """Trips * body, trips being the length of what is scanned."""
     body = node.graphs["body"]
     scanned = node.attributes["num_scan_inputs"]
     shape = dims(node.inputs[-scanned])

@@ -23,7 +23,7 @@ def taps(node: Node, weight: int = 1) -> int:
 def conv(node: Node) -> Cost:
     """2 * N * Cout * (output positions) * Cin/group * (kernel taps), and 1 * outputs for a bias.
 
-    The kernel comes from the weight, the output from its shape: pads, auto_pad, strides and dilations are in it.
+    The kernel comes from the weight; the output's shape holds pads, auto_pad, strides and dilations.
     """
     outputs = out(node)
     return product(node, outputs * taps(node), outputs if node.input(2) is not None else 0)
@@ -49,7 +49,10 @@ def contrib_nhwc_conv(node: Node) -> Cost:
 
 @rule("FusedConv", "NhwcFusedConv", domain=CONTRIB)
 def fused_conv(node: Node) -> Cost:
-    """2 * outputs * Cin/group * (kernel taps), 1 * outputs each for bias and for Z, and the activation's FLOPs."""
+    """2 * outputs * Cin/group * (kernel taps), 1 * outputs each for bias and for Z.
+
+    And the activation's FLOPs.
+    """
     return _fused(node)
 
 
@@ -108,19 +111,28 @@ def deform_conv(node: Node) -> Cost:
 
 @rule("CausalConvWithState")
 def causal_conv(node: Node) -> Cost:
-    """2 * outputs * k, 1 * outputs for a bias, 2 * outputs for SiLU; each channel has its own kernel of k taps."""
+    """2 * outputs * k, 1 * outputs for a bias, 2 * outputs for SiLU.
+
+    Each channel has its own kernel of k taps.
+    """
     return _causal(node, bias=2)
 
 
 @rule("CausalConvWithState", domain=CONTRIB)
 def contrib_causal_conv(node: Node) -> Cost:
-    """2 * outputs * k, 1 * outputs for a bias, 2 * outputs for SiLU; each channel has its own kernel of k taps."""
+    """2 * outputs * k, 1 * outputs for a bias, 2 * outputs for SiLU.
+
+    Each channel has its own kernel of k taps.
+    """
     return _causal(node, bias=2)
 
 
 @rule("VarlenCausalConvWithState", domain=CONTRIB)
 def varlen_causal_conv(node: Node) -> Cost:
-    """2 * outputs * k, 1 * outputs for a bias, 2 * outputs for SiLU; each channel has its own kernel of k taps."""
+    """2 * outputs * k, 1 * outputs for a bias, 2 * outputs for SiLU.
+
+    Each channel has its own kernel of k taps.
+    """
     return _causal(node, bias=3)
 
 
@@ -137,7 +149,9 @@ def _named(text: str) -> str:
 
 @rule("WordConvEmbedding", domain=CONTRIB)
 def word_conv_embedding(node: Node) -> Cost:
-    """2 * words * (window positions) * taps * filters, tanh and the maximum over positions 1 each, and the bias.
+    """2 * words * (window positions) * taps * filters, tanh and the maximum over positions 1 each.
+
+    And the bias.
 
     Sequence is [words, characters], W is [filters, 1, window, embedding], C the characters' table.
     """

@@ -13,11 +13,12 @@ from analyzer.costs.sizes import elements, out
 from analyzer.costs.traffic import cost
 from analyzer.graph import Node
 
-ONE_PASS = (
-    "Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Ceil Cos Cosh"
-    " Div Equal Erf Exp Floor Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Log Mod Mul Neg Not Or Pow"
-    " Reciprocal Relu Round Sigmoid Sign Sin Sinh Sqrt Sub Tan Tanh ThresholdedRelu Where Xor"
-).split()
+_ONE_PASS = """
+Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Ceil Cos Cosh
+Div Equal Erf Exp Floor Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Log Mod Mul Neg Not Or Pow
+Reciprocal Relu Round Sigmoid Sign Sin Sinh Sqrt Sub Tan Tanh ThresholdedRelu Where Xor
+"""
+ONE_PASS = tuple(_ONE_PASS.split())
 
 COMPOSITES = {
     "Celu": (4, "divide, exp, subtract and multiply"),
@@ -57,7 +58,7 @@ CONTRIB_COMPOSITES = {
 GELU_ERF = 5
 GELU_TANH = 8
 
-per_output({op_type: (1, "one pass") for op_type in ONE_PASS}, family=__name__)
+per_output(dict.fromkeys(ONE_PASS, (1, "one pass")), family=__name__)
 per_output(COMPOSITES, family=__name__)
 per_output(CONTRIB_COMPOSITES, family=__name__, domain=CONTRIB)
 
@@ -70,13 +71,13 @@ def fold(node: Node) -> Cost:
 
 @rule("Mean")
 def mean(node: Node) -> Cost:
-    """inputs * outputs: additions and one division."""
+    """Inputs * outputs: additions and one division."""
     return cost(node, flops=sum(1 for _ in node.present_inputs) * out(node))
 
 
 @rule("Clip")
 def clip(node: Node) -> Cost:
-    """outputs * (1 for each bound that is given).
+    """Outputs * (1 for each bound that is given).
 
     Before opset 6 both bounds are attributes with defaults, from opset 11 on they are optional inputs.
     """
@@ -118,7 +119,7 @@ def swiglu(node: Node) -> Cost:
 
 @rule("BiasDropout", "BitmaskBiasDropout", domain=CONTRIB)
 def bias_dropout(node: Node) -> Cost:
-    """outputs for the bias, outputs for a residual, 2 * outputs in training for mask and scale."""
+    """Outputs for the bias, outputs for a residual, 2 * outputs in training for mask and scale."""
     flag = node.input(4)
     trains = flag is not None and (flag.value is None or bool(flag.value.reshape(-1)[0]))
     return cost(node, flops=(1 + (node.input(2) is not None) + 2 * trains) * out(node))
@@ -135,7 +136,7 @@ def activation(name: str) -> int:
     """FLOPs an element of an activation that another operator applies; 0 for none."""
     if not name:
         return 0
-    known = {**COMPOSITES, **{op_type: (1, "") for op_type in ONE_PASS}}
+    known = {**COMPOSITES, **dict.fromkeys(ONE_PASS, (1, ""))}
     extra = {
         "Clip": 2,
         "SiLU": 2,

@@ -9,7 +9,9 @@ from analyzer.costs.registry import count_graph, rule
 from analyzer.costs.sizes import dims, value
 from analyzer.graph import Node
 
-_STEPS = "no sequence ends before max_length; the decoder costs in every step what its declared shapes say, 1 for open sizes"
+_STEPS = (
+    "no sequence ends before max_length; each step costs what the decoder's declared shapes say, open sizes 1"
+)
 
 
 @rule("GreedySearch", "Sampling", domain=CONTRIB, assumes=_STEPS)
@@ -20,7 +22,10 @@ def greedy_search(node: Node) -> Cost:
 
 @rule("BeamSearch", "WhisperBeamSearch", domain=CONTRIB, assumes=_STEPS)
 def beam_search(node: Node) -> Cost:
-    """(max_length - prompt) * decoder * batch * beams, and one run of init_decoder or encoder where there is one."""
+    """(max_length - prompt) * decoder * batch * beams.
+
+    And one run of init_decoder or encoder where there is one.
+    """
     beams = value(node.input(3))
     return _generate(node, beams=int(beams[0]) if beams else 1)
 
@@ -58,7 +63,7 @@ def murmur_hash(node: Node) -> Cost:
 
 @rule("NGramHashMapping", "VarlenNGramHashMapping", domain=CONTRIB)
 def ngram_hash(node: Node) -> Cost:
-    """outputs * (2 * max_ngram_size + 1): a product and an exclusive-or a shift, one remainder."""
+    """Outputs * (2 * max_ngram_size + 1): a product and an exclusive-or a shift, one remainder."""
     from analyzer.costs.sizes import out
     from analyzer.costs.traffic import cost
 

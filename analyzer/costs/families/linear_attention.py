@@ -17,13 +17,19 @@ _RECURRENT = "counted as the recurrence, token by token; a chunked kernel comput
 
 @rule("LinearAttention", assumes=_RECURRENT)
 def linear_attention(node: Node) -> Cost:
-    """2 * B * T * Dk * Dv * (Hkv + Hq), Hkv once more for a delta rule; Dk * Dv a token and head for a decay."""
+    """2 * B * T * Dk * Dv * (Hkv + Hq), Hkv once more for a delta rule.
+
+    Dk * Dv a token and head for a decay.
+    """
     return _packed(node)
 
 
 @rule("LinearAttention", domain=CONTRIB, assumes=_RECURRENT)
 def contrib_linear_attention(node: Node) -> Cost:
-    """2 * B * T * Dk * Dv * (Hkv + Hq), Hkv once more for a delta rule; Dk * Dv a token and head for a decay."""
+    """2 * B * T * Dk * Dv * (Hkv + Hq), Hkv once more for a delta rule.
+
+    Dk * Dv a token and head for a decay.
+    """
     return _packed(node)
 
 

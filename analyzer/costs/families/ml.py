@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 from analyzer.costs.cost import Cost
 from analyzer.costs.families.products import product
@@ -16,7 +17,7 @@ from analyzer.graph import Node
 
 ML = "ai.onnx.ml"
 NODE_BYTES = 20
-"""What a visit reads of a tree's node as ONNX stores it: feature (int64), threshold (float), the child (int64)."""
+"""What a visit reads of a node as ONNX stores it: feature (int64), threshold (float), child (int64)."""
 _DEPTH = "each leaf of a tree is as likely as any other: the mean depth of its leaves"
 
 moves(
@@ -108,7 +109,7 @@ def support_vectors(node: Node) -> Cost:
 
 @rule("TreeEnsembleRegressor", "TreeEnsembleClassifier", domain=ML, assumes=_DEPTH)
 def tree_ensemble_by_node(node: Node) -> Cost:
-    """rows * (mean depth of every tree, summed) comparisons, rows * trees * targets additions, post-transform.
+    """Rows * (mean depth of every tree, summed) comparisons, rows * trees * targets additions, post-transform.
 
     Bytes are those of the features, the results and the nodes visited.
     """
@@ -128,7 +129,7 @@ def tree_ensemble_by_node(node: Node) -> Cost:
 
 @rule("TreeEnsemble", domain=ML, assumes=_DEPTH)
 def tree_ensemble(node: Node) -> Cost:
-    """rows * (mean depth of every tree, summed) comparisons, rows * trees * targets additions, post-transform.
+    """Rows * (mean depth of every tree, summed) comparisons, rows * trees * targets additions, post-transform.
 
     Bytes are those of the features, the results and the nodes visited.
     """
@@ -156,19 +157,18 @@ def _ensemble(node: Node, trees: int, depth: float, stored: int, targets: int) -
     return Cost(flops=flops, bytes_read=read, bytes_written=written)
 
 
-def _leaves(attributes: dict[str, Sequence[int]] | object, root: int) -> Sequence[int]:
+def _leaves(attributes: Mapping[str, Any], root: int) -> Sequence[int]:
     """Depths of the leaves below a root of a TreeEnsemble, whose leaves are numbered apart."""
-    get = attributes.get  # type: ignore[attr-defined]  # a mapping of attributes
     found, waiting, seen = [], [(root, 1)], 0
-    limit = len(get("nodes_featureids")) + 1
+    limit = len(attributes["nodes_featureids"]) + 1
     while waiting:
         index, depth = waiting.pop()
         seen += 1
         if seen > limit:
             raise ValueError("a tree has a cycle")
         for side in ("true", "false"):
-            child = get(f"nodes_{side}nodeids")[index]
-            if get(f"nodes_{side}leafs")[index]:
+            child = attributes[f"nodes_{side}nodeids"][index]
+            if attributes[f"nodes_{side}leafs"][index]:
                 found.append(depth)
             else:
                 waiting.append((child, depth + 1))

@@ -42,13 +42,13 @@ MOVES = {
     "Split": "reads and writes every element",
     "TensorScatter": "reads cache, update and indices, writes the cache in full",
     "Tile": "reads its input once, writes its output",
-    "Transpose": "a real permutation reads and writes every element, one that moves only axes of size 1 is a view",
+    "Transpose": "a real permutation reads and writes every element",
     "Trilu": "reads the triangle, writes its output",
     "Constant": "nothing: a literal is stored with the model",
 }
 
 moves({name: text for name, text in MOVES.items() if name != "Transpose"}, family=__name__)
-moves({name: "a view: no bytes move" for name in VIEWS}, family=__name__)
+moves(dict.fromkeys(VIEWS, "a view: no bytes move"), family=__name__)
 views(*VIEWS)
 views("Dropout")
 moves(
@@ -69,7 +69,7 @@ moves(
 )
 views("ExpandDims", domain=CONTRIB)
 moves(
-    {name: "reads and writes every element" for name in ("ReorderInput", "ReorderOutput")},
+    dict.fromkeys(("ReorderInput", "ReorderOutput"), "reads and writes every element"),
     family=__name__,
     domain=NCHWC,
 )

@@ -105,7 +105,10 @@ def nhwc_lrn(node: Node) -> Cost:
 
 @rule("EmbedLayerNormalization", domain=CONTRIB)
 def embed_layer_normalization(node: Node) -> Cost:
-    """8 * outputs: the sum of word and position, LayerNorm of 7; 1 more for segments. Tables are read by rows."""
+    """8 * outputs: the sum of word and position, LayerNorm of 7.
+
+    1 more for segments. Tables are read by rows.
+    """
     return cost(node, flops=(LAYER_NORM + 2 + (node.input(4) is not None)) * out(node))
 
 

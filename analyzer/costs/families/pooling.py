@@ -19,31 +19,31 @@ def window(node: Node) -> int:
 
 @rule("MaxPool", "AveragePool")
 def pool(node: Node) -> Cost:
-    """outputs * taps: comparisons, or additions and the division."""
+    """Outputs * taps: comparisons, or additions and the division."""
     return cost(node, flops=out(node) * window(node))
 
 
 @rule("MaxPool", "AveragePool", domain=NHWC)
 def nhwc_pool(node: Node) -> Cost:
-    """outputs * taps: comparisons, or additions and the division; channels last."""
+    """Outputs * taps: comparisons, or additions and the division; channels last."""
     return pool(node)
 
 
 @rule("MaxPool", "AveragePool", domain=NCHWC)
 def nchwc_pool(node: Node) -> Cost:
-    """outputs * taps: comparisons, or additions and the division; blocked channels."""
+    """Outputs * taps: comparisons, or additions and the division; blocked channels."""
     return pool(node)
 
 
 @rule("MaxpoolWithMask", "NhwcMaxPool", domain=CONTRIB)
 def contrib_pool(node: Node) -> Cost:
-    """outputs * taps: comparisons."""
+    """Outputs * taps: comparisons."""
     return pool(node)
 
 
 @rule("LpPool")
 def lp_pool(node: Node) -> Cost:
-    """outputs * (2 * taps + 1): power and sum of each tap, the root."""
+    """Outputs * (2 * taps + 1): power and sum of each tap, the root."""
     return cost(node, flops=out(node) * (2 * window(node) + 1))
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from analyzer.costs.cost import Cost
-from analyzer.costs.families.elementwise import GELU_TANH, activation
 from analyzer.costs.families.einsum import contraction
+from analyzer.costs.families.elementwise import GELU_TANH, activation
 from analyzer.costs.families.tables import CONTRIB
 from analyzer.costs.registry import rule
 from analyzer.costs.sizes import dims, elements, out
@@ -107,7 +107,10 @@ def einsum(node: Node) -> Cost:
 
 @rule("CDist", domain=CONTRIB)
 def cdist(node: Node) -> Cost:
-    """2 * M * N * K for the cross product, 4 * outputs for the norms' sum and root, 2 * inputs for the norms."""
+    """2 * M * N * K for the cross product, 4 * outputs for the norms' sum and root.
+
+    2 * inputs for the norms.
+    """
     extra = 4 * out(node) + 2 * (elements(node.input(0)) + elements(node.input(1)))
     return product(node, out(node) * depth(node), extra)
 

@@ -164,7 +164,10 @@ def _block(node: Node, *, bias: int, each: int) -> Cost:
 
 @rule("MatMulNBitsMlp", domain=CONTRIB)
 def matmul_nbits_mlp(node: Node) -> Cost:
-    """Gate and up product, 2 * tokens * K * N each, 1 a weight to dequantise, 4 * outputs for biases and SwiGLU."""
+    """Gate and up product, 2 * tokens * K * N each, 1 a weight to dequantise.
+
+    4 * outputs for biases and SwiGLU.
+    """
     width, outputs = node.attributes["K"], out(node)
     weights = 2 * node.attributes["N"] * width
     norm = 4 * elements(node.inputs[0]) if node.input(2) is not None else 0
@@ -193,19 +196,19 @@ def mul_integer(node: Node) -> Cost:
 
 @rule("QLinearAveragePool", domain=CONTRIB)
 def qlinear_average_pool(node: Node) -> Cost:
-    """outputs * (taps + 5): additions and the division; dequantise, quantise."""
+    """Outputs * (taps + 5): additions and the division; dequantise, quantise."""
     return cost(node, flops=out(node) * (window(node) + DEQUANTIZE + QUANTIZE))
 
 
 @rule("QLinearGlobalAveragePool", domain=CONTRIB)
 def qlinear_global_average_pool(node: Node) -> Cost:
-    """inputs for the sums, 5 * outputs to dequantise and quantise."""
+    """Inputs for the sums, 5 * outputs to dequantise and quantise."""
     return cost(node, flops=elements(node.inputs[0]) + (DEQUANTIZE + QUANTIZE) * out(node))
 
 
 @rule("QLinearReduceMean", domain=CONTRIB)
 def qlinear_reduce_mean(node: Node) -> Cost:
-    """inputs for the sums, 6 * outputs to divide, dequantise and quantise."""
+    """Inputs for the sums, 6 * outputs to divide, dequantise and quantise."""
     return cost(node, flops=elements(node.inputs[0]) + (1 + DEQUANTIZE + QUANTIZE) * out(node))
 
 

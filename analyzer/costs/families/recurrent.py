@@ -69,7 +69,9 @@ def rnn(node: Node) -> Cost:
 
 @rule("AttnLSTM", domain=CONTRIB)
 def attention_lstm(node: Node) -> Cost:
-    """LSTM; at every step 2 * (query layer), 2 * M * A scores, 5 softmax, 2 * M * memory context, the attention layer.
+    """LSTM.
+
+    At every step 2 * (query layer), 2 * M * A scores, 5 softmax, 2 * M * memory context, the attention layer.
 
     M are memory steps, A is the attention's size; the memory layer runs once.
     """

@@ -31,7 +31,7 @@ per_input({"ReduceSumInteger": (1, "one addition each")}, family=__name__, domai
 
 @rule("ReduceMean", "ReduceLogSum")
 def with_one_step(node: Node) -> Cost:
-    """inputs + outputs: the sums, and one division or logarithm each."""
+    """Inputs + outputs: the sums, and one division or logarithm each."""
     return cost(node, flops=elements(node.inputs[0]) + out(node))
 
 
@@ -49,10 +49,12 @@ def reduce_log_sum_exp(node: Node) -> Cost:
 
 @rule("TopK", assumes="a heap of k selects: log2(k) comparisons an element")
 def top_k(node: Node) -> Cost:
-    """inputs * log2(k) comparisons, at least 1 an element."""
-    wanted = value(node.input(1)) or (node.attributes.get("k") or _kept(node),)
-    return cost(node, flops=elements(node.inputs[0]) * max(1, ceil(log2(max(int(wanted[0]), 1)))))
+    """Inputs * log2(k) comparisons, at least 1 an element."""
+    wanted = value(node.input(1))
+    kept = int(wanted[0]) if wanted else _kept(node)
+    return cost(node, flops=elements(node.inputs[0]) * max(1, ceil(log2(max(kept, 1)))))
 
 
 def _kept(node: Node) -> int:
-    return dims(node.outputs[0])[node.attributes.get("axis", -1)]
+    axis: int = node.attributes.get("axis", -1)
+    return dims(node.outputs[0])[axis]

@@ -50,7 +50,7 @@ def dft(node: Node) -> Cost:
 
 @rule("STFT", assumes=_FFT)
 def stft(node: Node) -> Cost:
-    """frames * (n for the window, and one transform of n points)."""
+    """Frames * (n for the window, and one transform of n points)."""
     signal, frame = dims(node.inputs[0]), value(node.input(3))
     window = node.input(2)
     bins = dims(node.outputs[0])[2]

@@ -39,7 +39,10 @@ def adagrad(node: Node) -> Cost:
 
 @rule("Adam", domain=TRAINING)
 def adam(node: Node) -> Cost:
-    """14 a parameter: regularise 2, first moment 3, second moment 4, root, epsilon, divide, multiply, subtract."""
+    """14 a parameter: regularise 2, first moment 3, second moment 4, root, epsilon, divide, multiply.
+
+    Subtract.
+    """
     return cost(node, flops=14 * _parameters(node, 2))
 
 

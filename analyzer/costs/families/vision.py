@@ -15,7 +15,7 @@ from analyzer.graph import Node
 
 _TAPS = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}
 _IOU = 13
-"""FLOPs of one overlap: four minima and maxima, two differences, two clamps, a product, two sums, a quotient, a comparison."""
+"""FLOPs of an overlap: 4 minima and maxima, 2 differences, 2 clamps, product, 2 sums, quotient, comparison."""
 
 
 @rule("Resize", "Upsample")
@@ -35,19 +35,28 @@ def nchwc_upsample(node: Node) -> Cost:
 
 @rule("GridSample")
 def grid_sample(node: Node) -> Cost:
-    """2 * outputs * taps^d, d spatial axes, taps 2 for linear and 4 for cubic, 0 for nearest; 2 * grid to scale it."""
+    """2 * outputs * taps^d, d spatial axes, taps 2 for linear and 4 for cubic, 0 for nearest.
+
+    2 * grid to scale it.
+    """
     return _grid_sample(node)
 
 
 @rule("GridSample", domain=CONTRIB)
 def contrib_grid_sample(node: Node) -> Cost:
-    """2 * outputs * taps^d, d spatial axes, taps 2 for linear and 4 for cubic, 0 for nearest; 2 * grid to scale it."""
+    """2 * outputs * taps^d, d spatial axes, taps 2 for linear and 4 for cubic, 0 for nearest.
+
+    2 * grid to scale it.
+    """
     return _grid_sample(node)
 
 
 @rule("GridSample", domain=NHWC)
 def nhwc_grid_sample(node: Node) -> Cost:
-    """2 * outputs * taps^d, d spatial axes, taps 2 for linear and 4 for cubic, 0 for nearest; 2 * grid to scale it."""
+    """2 * outputs * taps^d, d spatial axes, taps 2 for linear and 4 for cubic, 0 for nearest.
+
+    2 * grid to scale it.
+    """
     return _grid_sample(node)
 
 
@@ -66,7 +75,7 @@ def affine_grid(node: Node) -> Cost:
 
 @rule("RoiAlign", depends=True)
 def roi_align(node: Node) -> Cost:
-    """outputs * ratio^2 * 8 (four taps, product and sum each) and ratio^2 to pool; ratio is sampling_ratio.
+    """Outputs * ratio^2 * 8 (four taps, product and sum each) and ratio^2 to pool; ratio is sampling_ratio.
 
     Where it is 0 it depends on the boxes: 2 is assumed.
     """
@@ -78,7 +87,7 @@ def roi_align(node: Node) -> Cost:
 
 @rule("MaxRoiPool", assumes="the boxes tile the feature map: each of its elements is compared once a box")
 def max_roi_pool(node: Node) -> Cost:
-    """boxes * channels * height * width comparisons, each box at most the whole map."""
+    """Boxes * channels * height * width comparisons, each box at most the whole map."""
     boxes, (_, channels, *space) = dims(node.inputs[1])[0], dims(node.inputs[0])
     return cost(node, flops=boxes * channels * prod(space))
 
@@ -111,7 +120,7 @@ def _at_most_samples(node: Node) -> Mapping[int, int]:
 
 @rule("NonMaxSuppression", assumes="every box passes the score threshold and as many are kept as may be")
 def non_max_suppression(node: Node) -> Cost:
-    """batch * classes * (n * log2(n) to sort, kept * n overlaps of 13); nothing where none may be kept."""
+    """Batch * classes * (n * log2(n) to sort, kept * n overlaps of 13); nothing where none may be kept."""
     batch, classes, boxes = dims(node.inputs[1])
     limit = value(node.input(2))
     kept = min(int(limit[0]), boxes) if limit else (0 if node.input(2) is None else boxes)
@@ -132,7 +141,7 @@ def non_zero(node: Node) -> Cost:
 
 @rule("Unique", assumes="n log2(n) comparisons sort, and every element is taken to be different")
 def unique(node: Node) -> Cost:
-    """n * log2(n) comparisons."""
+    """About n * log2(n) comparisons."""
     return _unique(node)
 
 
@@ -140,7 +149,7 @@ def unique(node: Node) -> Cost:
     "Unique", domain=CONTRIB, assumes="n log2(n) comparisons sort, and every element is taken to be different"
 )
 def contrib_unique(node: Node) -> Cost:
-    """n * log2(n) comparisons."""
+    """About n * log2(n) comparisons."""
     return _unique(node)
 
 
