@@ -46,6 +46,7 @@ class Exported:
         exporter: ``torch.export`` or ``torchscript``.
         notes: What the report should say about the export.
         needs_values: Names of large constants that are no parameter or buffer of the model.
+        parameters, parameter_bytes: Of the module, tied ones once; None where there is no module.
     """
 
     proto: onnx.ModelProto
@@ -54,6 +55,8 @@ class Exported:
     exporter: str = "torch.export"
     notes: tuple[str, ...] = ()
     needs_values: tuple[str, ...] = ()
+    parameters: int | None = None
+    parameter_bytes: int | None = None
 
 
 @contextmanager
@@ -128,6 +131,8 @@ def translate(user: UserModel, program: Any, inputs: ExampleInputs, opset: int) 
         static_batch=inputs.batch if static else None,
         batch_range=batch_bounds(program),
         notes=tuple(notes),
+        parameters=sum(item.numel() for item in user.model.parameters()),
+        parameter_bytes=sum(item.numel() * item.element_size() for item in user.model.parameters()),
     )
 
 
@@ -222,6 +227,20 @@ def lighten(model: Any) -> None:
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         common.CommonSubexpressionEliminationPass(),
     )(model)
+    _drop_made_up_biases(model)
+
+
+def _drop_made_up_biases(model: Any) -> None:
+    """Takes out the zeros that the translation gives a convolution for the bias it does not have."""
+    for node in model.graph.all_nodes():
+        if node.op_type not in ("Conv", "ConvTranspose") or len(node.inputs) < 3 or node.inputs[2] is None:
+            continue
+        constant = node.inputs[2].const_value
+        if constant is not None and not constant.numpy().any():
+            bias = node.inputs[2]
+            node.resize_inputs(2)
+            if not bias.uses() and bias.name in model.graph.initializers:
+                del model.graph.initializers[bias.name]
 
 
 # Constants set aside while the folder runs, by identity of their value.

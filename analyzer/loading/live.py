@@ -92,4 +92,6 @@ def _from_module(
         notes=exported.notes,
         specs=tuple(specs),
         live=user,
+        parameters=exported.parameters,
+        parameter_bytes=exported.parameter_bytes,
     )

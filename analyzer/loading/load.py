@@ -42,6 +42,7 @@ class Loaded:
         cached: Whether the export came from the cache.
         specs: The ``--input`` options.
         live: The model object, where the Python interface gave one.
+        parameters, parameter_bytes: Of the module, tied ones once; None where only a graph is known.
         bindings: Sizes of symbolic dimensions that ``--input`` gave.
     """
 
@@ -59,6 +60,8 @@ class Loaded:
     cached: bool = False
     specs: tuple[InputSpec, ...] = ()
     live: Any = None
+    parameters: int | None = None
+    parameter_bytes: int | None = None
     bindings: Mapping[str, int] = field(default_factory=dict)
 
     def supports(self, batch: int) -> bool:
@@ -172,7 +175,16 @@ def _load_python(
     return loaded
 
 
-_FACTS = ("name", "source", "symbol", "static_batch", "inputs_origin", "exporter")
+_FACTS = (
+    "name",
+    "source",
+    "symbol",
+    "static_batch",
+    "inputs_origin",
+    "exporter",
+    "parameters",
+    "parameter_bytes",
+)
 
 
 def _facts(loaded: Loaded, asked: int | None) -> dict[str, Any]:
@@ -230,6 +242,8 @@ def _export_python(
         exporter=exported.exporter,
         notes=exported.notes,
         specs=specs,
+        parameters=exported.parameters,
+        parameter_bytes=exported.parameter_bytes,
     )
     return loaded, recorded[0]
 

@@ -68,6 +68,8 @@ def export_torchscript(user: UserModel, inputs: ExampleInputs, opset: int, first
             f"{told} The graph holds only the path that the example inputs take.",
         ),
         needs_values=missing,
+        parameters=sum(item.numel() for item in user.model.parameters()),
+        parameter_bytes=sum(item.numel() * item.element_size() for item in user.model.parameters()),
     )
 
 
