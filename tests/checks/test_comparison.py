@@ -1,0 +1,141 @@
+import json
+from dataclasses import replace
+
+import pytest
+from checks_factory import analysis, operator, stem
+
+from analyzer.checks import run
+from analyzer.errors import UsageError
+from analyzer.report.compare import CONDITIONS, compare, failures, to_json
+from analyzer.report.compare_text import render_markdown, render_text
+
+
+def judged(toy):
+    return replace(toy, findings=run(toy))
+
+
+def opsets():
+    return compare([("old", judged(stem(21))), ("new", judged(stem(23)))])
+
+
+def test_a_record_beside_itself_differs_in_nothing():
+    (difference,) = compare([("a", stem(23)), ("b", stem(23))]).differences
+    assert difference.matched == 4
+    for entries in (
+        difference.flipped,
+        difference.slower,
+        difference.faster,
+        difference.new,
+        difference.gone,
+        difference.findings_new,
+        difference.findings_gone,
+    ):
+        assert entries == ()
+
+
+def test_a_newer_opset_shows_what_flipped_and_what_was_found():
+    (difference,) = opsets().differences
+    (flip,) = difference.flipped
+    assert flip.name == "MaxPool of maxpool"
+    assert flip.where == "models/toy.py:57"
+    assert flip.placed_on == ("cuda", "cpu")
+    assert flip.device == ("gpu", "cpu")
+    (slower,) = difference.slower
+    assert abs(slower.rise_s - (8e-4 - 2e-5)) < 1e-12
+    assert slower.certain is True  # At most 40 us before, at least 400 us now.
+    assert [entry.code for entry in difference.findings_new] == ["A101", "A102"]
+    assert difference.findings_gone == ()
+
+
+def test_the_other_way_round_they_are_gone():
+    (difference,) = compare([("new", judged(stem(23))), ("old", judged(stem(21)))]).differences
+    assert [entry.code for entry in difference.findings_gone] == ["A101", "A102"]
+    assert [change.name for change in difference.faster] == ["MaxPool of maxpool"]
+
+
+def test_figures_stand_side_by_side_with_their_units_and_origins():
+    comparison = opsets()
+    assert comparison.figure("copies").values == (0, 2)
+    assert comparison.figure("copy_bytes").values == (0, 4_014_080)
+    latency = comparison.figure("plans.gpu.latency_s")
+    assert latency.unit == "s"
+    assert latency.origins == ("predicted", "predicted")
+    assert [fact.values for fact in comparison.facts if fact.key == "model.opset"] == [("21", "23")]
+
+
+def test_a_finding_about_a_renumbered_operator_is_the_same_finding():
+    before = judged(stem(23))
+    shifted = tuple(replace(op, index=op.index + 1) for op in before.operators)
+    first = replace(operator("Cast", ["z"], ["x"], module="pre"), index=0)
+    after = judged(replace(before, operators=(first, *shifted), groups=()))
+    (difference,) = compare([("a", before), ("b", after)]).differences
+    assert difference.findings_new == difference.findings_gone == ()
+    assert [entry.name for entry in difference.new] == ["Cast of pre"]
+
+
+def test_three_records_are_each_compared_with_the_first():
+    comparison = compare([("a", stem(21)), ("b", stem(23)), ("c", stem(21))])
+    assert [difference.label for difference in comparison.differences] == ["b", "c"]
+    assert len(comparison.differences[0].flipped) == 1
+    assert comparison.differences[1].flipped == ()
+
+
+def test_one_record_alone_cannot_be_compared():
+    with pytest.raises(UsageError, match="at least two"):
+        compare([("a", stem(21))])
+
+
+@pytest.mark.parametrize(
+    ("condition", "fails"),
+    [
+        ("copies", True),
+        ("flipped", True),
+        ("findings", True),
+        ("any", True),
+        ("flops", False),
+        ("bytes", False),
+        ("verdict", False),
+        ("latency", False),
+    ],
+)
+def test_what_fail_on_fails_on(condition, fails):
+    assert bool(failures(opsets(), [condition])) is fails
+
+
+def test_a_rise_within_the_tolerance_does_not_fail():
+    pair = [
+        ("a", analysis(operator("Relu", ["x"], ["y"], flops=100))),
+        ("b", analysis(operator("Relu", ["x"], ["y"], flops=110))),
+    ]
+    assert failures(compare(pair), ["flops"], tolerance=0.1) == ()
+    assert len(failures(compare(pair), ["flops"], tolerance=0.09)) == 1
+
+
+def test_an_unknown_condition_suggests_the_nearest():
+    with pytest.raises(UsageError) as raised:
+        failures(opsets(), ["copy"])
+    assert "`copies`" in raised.value.hint
+    assert "any" in CONDITIONS
+
+
+def test_text_and_markdown_name_what_matters_and_json_holds_it_all():
+    text, markdown, values = render_text(opsets()), render_markdown(opsets()), json.loads(to_json(opsets()))
+    for rendered in (text, markdown):
+        assert "MaxPool of maxpool (models/toy.py:57): ONNX Runtime puts it on cpu, before on cuda" in rendered
+        assert "4.01 MB" in rendered
+    assert values["labels"] == ["old", "new"]
+    assert values["differences"][0]["flipped"][0]["placed_on"] == ["cuda", "cpu"]
+    assert values["differences"][0]["matched"] == 4
+
+
+@pytest.mark.parametrize("render", [render_text, render_markdown, to_json])
+def test_the_same_records_give_the_same_text(render):
+    assert render(opsets()) == render(opsets())
+
+
+def test_markdown_keeps_its_table_whatever_the_labels_are():
+    comparison = compare([("a|b", stem(21)), ("<img>", stem(23))])
+    lines = render_markdown(comparison).splitlines()
+    header = next(line for line in lines if line.startswith("|  |"))
+    assert header.replace("\\|", "").count("|") == 4
+    assert "<img>" not in "\n".join(lines)
