@@ -216,13 +216,16 @@ def chosen_targets(formats: str, output: str | None, stem: str) -> tuple[Target,
 
 
 def publish(analysis: Analysis, where: tuple[Target, ...], fail_on: str) -> None:
-    """Render every format first, then write all of them whole, then print."""
+    """Render every format first, then write all of them whole, then print.
+
+    Workflow commands are printed even where they go to a file as well: GitHub reads them from the log alone.
+    """
     from analyzer.output import write_all
 
     texts = {target: render(analysis, target.format, fail_on) for target in where}
     write_all({target.path: text for target, text in texts.items() if target.path is not None})
     for target, text in texts.items():
-        if target.path is None:
+        if target.path is None or target.format == "github":
             click.echo(text, nl=False)
         if target.format == "github":
             append_summary(analysis, fail_on)
