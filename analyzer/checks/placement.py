@@ -18,7 +18,7 @@ _WHY = {
 _FIX = {
     "no-cuda-kernel": "write it with operators that have a CUDA kernel, or move it to the model's start or end",
     "no-kernel-for-opset": "export at an opset at which it has a CUDA kernel (--opset)",
-    "no-kernel-for-type": "cast its inputs to a type that has a CUDA kernel (float32 nearly always has one)",
+    "no-kernel-for-type": "cast its inputs to a type that has a CUDA kernel, mostly float32",
     "capability": "change the attributes that the kernel refuses, or write it with other operators",
 }
 COPIES = {"to_cpu": "to the CPU", "to_gpu": "to the GPU"}
@@ -73,7 +73,7 @@ def _fallback_fix(operator: OperatorResult) -> str:
     if gpu.kernel_opset is not None:
         return f"export at opset {gpu.kernel_opset} (--opset {gpu.kernel_opset}), where it has a CUDA kernel"
     general = _FIX.get(gpu.why, _FIX["no-cuda-kernel"])
-    return f"{general} ({gpu.detail.rstrip('.')})" if gpu.detail else general
+    return f"{general}; {gpu.detail.rstrip('.')}" if gpu.detail else general
 
 
 @rule("A102", "copies-inside-graph", "error")
@@ -167,7 +167,8 @@ def no_cuda_session(subject: Subject) -> Iterator[Found]:
 
     Fix:
         Use float16 or float32 for the operators that the message names, or an opset at which they have a
-        CUDA kernel.
+        CUDA kernel. An operator of your own needs its library registered with the session
+        (`session_options.register_custom_ops_library`).
 
     Example:
         A bfloat16 model with a `Clip`, which has no bfloat16 kernel in the CUDA provider.
@@ -178,7 +179,8 @@ def no_cuda_session(subject: Subject) -> Iterator[Found]:
         yield Found(
             operator=causes[0] if causes else None,
             message=f"ONNX Runtime cannot create the CUDA session: {analysis.session_fails}",
-            fix="use float16 or float32 for these operators, or an opset at which they have a CUDA kernel",
+            fix="use float16 or float32 there, or an opset with a CUDA kernel; for an operator of your own register "
+            "its library with the session",
         )
 
 
