@@ -133,11 +133,11 @@ class _Scope:
 
     def graph(self, proto: onnx.GraphProto, inferred: onnx.GraphProto, inputs: Sequence[Type]) -> Graph:
         """Makes the Graph of a proto; ``inferred`` is the same one with the types that C++ found."""
-        self.types = shapes.graph_types(inferred, lenient=self.outer is not None)
         for stored in proto.initializer:
             self._initializer(stored.name, stored, stored.dims, stored.data_type)
         for sparse in proto.sparse_initializer:
             self._initializer(sparse.values.name, None, sparse.dims, sparse.values.data_type)
+        self.types = shapes.graph_types(inferred, lenient=self.outer is not None)
         fed = []
         for value, (dtype, shape) in zip(proto.input, inputs, strict=True):
             if value.name not in self.tensors:

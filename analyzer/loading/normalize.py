@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 DEFAULT_SIZE = 1
 """What stands in for a symbolic dimension that nothing binds."""
 
-_EXTERNAL = 1
 _GRAPH_KINDS = (5, 10)  # AttributeProto.GRAPH, GRAPHS
 
 
@@ -108,8 +107,8 @@ def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _add_weight(graph: onnx.GraphProto, tensor: onnx.TensorProto) -> None:
     new = graph.initializer.add()
-    if tensor.data_location == _EXTERNAL or tensor.ByteSize() > KEEP_BYTES:
-        new.name, new.data_type, new.data_location = tensor.name, tensor.data_type, _EXTERNAL
+    if tensor.data_location == tensor.EXTERNAL or tensor.ByteSize() > KEEP_BYTES:
+        new.name, new.data_type, new.data_location = tensor.name, tensor.data_type, tensor.EXTERNAL
         new.dims.extend(tensor.dims)
     else:
         new.CopyFrom(tensor)

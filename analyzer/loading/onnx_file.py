@@ -67,7 +67,7 @@ def check_versions(model: onnx.ModelProto, name: str) -> None:
 
 def _parsed(file: Path) -> onnx.ModelProto:
     import onnx
-    from google.protobuf.message import DecodeError
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]
 
     model = onnx.ModelProto()
     try:
@@ -78,8 +78,8 @@ def _parsed(file: Path) -> onnx.ModelProto:
             if size <= KEEP_BYTES:
                 model.ParseFromString(stream.read())
                 return model
-            with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as whole, memoryview(whole) as view:
-                model.ParseFromString(without_weights(view, keep_bytes=KEEP_BYTES))
+            with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+                model.ParseFromString(without_weights(whole, keep_bytes=KEEP_BYTES))
     except OSError as error:
         raise ModelError(
             f"'{file}' cannot be read: {error.strerror}", hint="check the path and its rights"

@@ -6,6 +6,7 @@ numbers are those of onnx.proto3; https://protobuf.dev/programming-guides/encodi
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 
 GRAPH_OF_MODEL = 7
@@ -15,7 +16,7 @@ _DATA_OF_TENSOR = frozenset({4, 5, 6, 7, 9, 10, 11, 14})
 _DATA_LOCATION_EXTERNAL = bytes([14 << 3, 1])
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
-Buffer = bytes | memoryview
+Buffer = bytes | mmap.mmap
 
 
 class WireError(ValueError):
@@ -35,64 +36,65 @@ def without_weights(buffer: Buffer, *, keep_bytes: int) -> bytes:
     Raises:
         WireError: The bytes do not follow the wire format.
     """
-    view = memoryview(buffer)
-    parts: list[Buffer] = []
-    for field, start, body, end in _fields(view):
+    parts: list[bytes] = []
+    for field, start, body, end in _fields(buffer, 0, len(buffer)):
         if field == GRAPH_OF_MODEL:
-            graph = _graph(view[body:end], keep_bytes)
+            graph = _graph(buffer, body, end, keep_bytes)
             parts += (_header(GRAPH_OF_MODEL, len(graph)), graph)
         else:
-            parts.append(view[start:end])
+            parts.append(buffer[start:end])
     return b"".join(parts)
 
 
-def _graph(view: memoryview, keep_bytes: int) -> bytes:
-    parts: list[Buffer] = []
-    for field, start, body, end in _fields(view):
+def _graph(buffer: Buffer, first: int, last: int, keep_bytes: int) -> bytes:
+    parts: list[bytes] = []
+    for field, start, body, end in _fields(buffer, first, last):
         if field == INITIALIZER_OF_GRAPH and end - body > keep_bytes:
-            tensor = _tensor(view[body:end])
+            tensor = _tensor(buffer, body, end)
             parts += (_header(INITIALIZER_OF_GRAPH, len(tensor)), tensor)
         else:
-            parts.append(view[start:end])
+            parts.append(buffer[start:end])
     return b"".join(parts)
 
 
-def _tensor(view: memoryview) -> bytes:
-    parts: list[Buffer] = [
-        view[start:end] for field, start, _, end in _fields(view) if field not in _DATA_OF_TENSOR
+def _tensor(buffer: Buffer, first: int, last: int) -> bytes:
+    kept = [
+        buffer[start:end]
+        for field, start, _, end in _fields(buffer, first, last)
+        if field not in _DATA_OF_TENSOR
     ]
-    return b"".join((*parts, _DATA_LOCATION_EXTERNAL))
+    return b"".join((*kept, _DATA_LOCATION_EXTERNAL))
 
 
-def _fields(view: memoryview) -> Iterator[tuple[int, int, int, int]]:
-    """Yields (field number, start of the key, start of the body, end) of each field."""
-    position, size = 0, len(view)
-    while position < size:
+def _fields(buffer: Buffer, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yields (field number, start of the key, start of the body, end) of each field between two offsets."""
+    position = first
+    while position < last:
         start = position
-        key, position = _varint(view, position)
+        key, position = _varint(buffer, position)
         kind = key & 7
         body = position
         if kind == _BYTES:
-            length, body = _varint(view, position)
+            length, body = _varint(buffer, position)
             position = body + length
         elif kind == _VARINT:
-            _, position = _varint(view, position)
+            _, position = _varint(buffer, position)
         elif kind == _FIXED64:
             position += 8
         elif kind == _FIXED32:
             position += 4
         else:
             raise WireError(f"field of kind {kind} at byte {start}")
-        if position > size or not key >> 3:
+        if position > last or not key >> 3:
             raise WireError(f"field {key >> 3} runs past the end at byte {start}")
         yield key >> 3, start, body, position
 
 
-def _varint(view: memoryview, position: int) -> tuple[int, int]:
+def _varint(buffer: Buffer, position: int) -> tuple[int, int]:
     value = shift = 0
     try:
         while True:
-            byte = view[position]
+            byte = buffer[position]
             position += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:

@@ -39,10 +39,10 @@ per_output(
 
 @rule("BatchNormalization")
 def batch_normalization(node: Node) -> Cost:
-    """2 * outputs (scale and shift, made of the four vectors once); 9 * outputs in training.
+    """2 * outputs (scale and shift, made of the four vectors once); 8 * outputs in training.
 
-    Training adds mean (1), variance (subtract, square, sum: 3), normalise (2), scale (1) and shift (1), and the
-    running averages, which are a channel's and left out; 8, and 1 to reread.
+    Training takes mean (1), variance (subtract, square, sum), normalise (2), scale and shift; the running averages
+    are one number a channel and left out.
     """
     return cost(node, flops=(8 if trains(node) else 2) * out(node))
 

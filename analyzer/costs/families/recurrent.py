@@ -69,11 +69,9 @@ def rnn(node: Node) -> Cost:
 
 @rule("AttnLSTM", domain=CONTRIB)
 def attention_lstm(node: Node) -> Cost:
-    """LSTM.
+    """LSTM, and at every step 2 * (query layer + M * A + M * depth + attention layer), 5 a score for softmax.
 
-    At every step 2 * (query layer), 2 * M * A scores, 5 softmax, 2 * M * memory context, the attention layer.
-
-    M are memory steps, A is the attention's size; the memory layer runs once.
+    M are memory steps of that depth, A is the attention's size; the memory layer runs once.
     """
     base = lstm(node)
     at = steps(node)

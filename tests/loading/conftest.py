@@ -1,0 +1,32 @@
+"""Small models made on the spot."""
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+
+def _info(name, shape):
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+def _model(nodes, inputs, outputs, constants=None, opset=21, value_info=(), functions=()) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "test",
+        [_info(name, shape) if isinstance(shape, list) else shape for name, shape in inputs.items()],
+        [_info(name, None) if isinstance(name, str) else name for name in outputs],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in (constants or {}).items()],
+        value_info=list(value_info),
+    )
+    domains = sorted({node.domain for node in nodes if node.domain})
+    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10, functions=list(functions))
+
+
+@pytest.fixture
+def make_onnx() -> Callable[..., onnx.ModelProto]:
+    """Makes a model: nodes, inputs by shape, names of outputs, constants by value."""
+    return _model
