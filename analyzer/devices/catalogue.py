@@ -22,6 +22,15 @@ DEFAULT_CPU = "xeon-platinum-8260"
 DEFAULT_GPU = "l4"
 
 
+# Entries of a device that are no figures.
+_WORDS = frozenset(
+    {
+        "name", "aliases", "sources", "notes", "derived", "assumed", "peak_flops_per_s", "runs_release_wheel",
+        "sustained",
+    }
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
     """One figure of a device as ``analyze devices NAME`` shows it.
@@ -134,18 +143,8 @@ def figures(slug: str) -> tuple[Figure, ...]:
     def basis(key: str) -> str:
         return "assumed" if key in assumed else "derived" if key in derived else "read"
 
-    words = (
-        "name",
-        "aliases",
-        "sources",
-        "notes",
-        "derived",
-        "assumed",
-        "peak_flops_per_s",
-        "runs_release_wheel",
-    )
     peaks = (Figure(key=key, value=value, basis=basis(key)) for key, value in entry["peak_flops_per_s"].items())
-    rest = (Figure(key=key, value=value, basis=basis(key)) for key, value in entry.items() if key not in words)
+    rest = (Figure(key=key, value=value, basis=basis(key)) for key, value in entry.items() if key not in _WORDS)
     return (*peaks, *rest)
 
 

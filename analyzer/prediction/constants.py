@@ -1,7 +1,7 @@
-"""The fitted constants of the GPU model. ``tests/benchmarks/fit_prediction.py`` reproduces them from measurements.
+"""The fitted constants of the GPU model; ``tests/benchmarks/fit_prediction.py`` reproduces them.
 
-The measurements: single fp32 operators of PyTorch on Pascal to Hopper (NeuSight's data set, MIT licence), fp16 layer
-products on A40 and A100 (Vidur), convolutions of cuDNN on V100 and P100 (DeepBench), best products by device
+The measurements: single fp32 operators of PyTorch on Pascal to Hopper (NeuSight's data set, MIT licence),
+fp16 layer products on A40 and A100 (Vidur), convolutions of cuDNN on V100 (DeepBench), best products by device
 (stas00/ml-engineering, mag-/gpu_benchmark), ONNX Runtime whole models on V100 (its README).
 """
 
@@ -45,10 +45,10 @@ class GpuConstants:
         tensor_share: Share of the tensor peak that the best product sustains, where none was measured.
         fp32_watts: Watts per sustained fp32 TFLOP/s by architecture or compute capability.
         tensor_watts: The same of tensor products.
-        stream_hbm, stream_gddr: Share of the memory bandwidth that elementwise operators reach.
-        norm_rows, softmax_rows: Rows in flight per multiprocessor that must fit the cache, else they are read again.
+        stream_hbm, stream_gddr, stream_pascal: Share of the memory bandwidth that elementwise operators reach.
+        norm_rows, softmax_rows: Rows in flight per multiprocessor; what the cache cannot hold is read again.
         softmax_long: Row length from which softmax reads its rows again.
-        row_s: Time of one row on one multiprocessor, for norms and softmax.
+        norm_row_s, softmax_row_s: Time of one row on one multiprocessor.
         conv_efficiency: Share of the sustained rate in implicit GEMM.
         conv_depth: As ``Tiles.depth``, for implicit GEMM.
         conv_power: Exponent of the sustained share: convolutions draw less power than products.
@@ -71,10 +71,12 @@ class GpuConstants:
     tensor_watts: Mapping[str, float] = field(default_factory=dict)
     stream_hbm: float = 0.87
     stream_gddr: float = 0.76
+    stream_pascal: float = 0.735
     norm_rows: float = 8.7
     softmax_rows: float = 3.0
     softmax_long: float = 1024.0
-    row_s: float = 0.0
+    norm_row_s: float = 3e-7
+    softmax_row_s: float = 5e-8
     conv_efficiency: float = 1.0
     conv_depth: float = 16.0
     conv_power: float = 0.7
@@ -112,8 +114,8 @@ FITTED = GpuConstants(
         split_s=4e-6,
     ),
     fp32_watts=MappingProxyType(
-        {"Pascal": 26.0, "Volta": 17.0, "Turing": 17.0, "8.0": 14.2, "Ampere": 11.0, "Ada Lovelace": 7.2,
-         "Hopper": 12.6, "Blackwell": 12.6, "Blackwell 2.0": 7.2}
+        {"6.0": 33.5, "6.1": 20.9, "Volta": 17.0, "Turing": 17.0, "8.0": 14.2, "Ampere": 11.0,
+         "Ada Lovelace": 7.2, "Hopper": 12.6, "Blackwell": 12.6, "Blackwell 2.0": 7.2}
     ),
     tensor_watts=MappingProxyType(
         {"Volta": 2.9, "Turing": 2.9, "8.0": 1.1, "Ampere": 2.1, "Ada Lovelace": 0.75, "Hopper": 0.7,
@@ -121,7 +123,7 @@ FITTED = GpuConstants(
     ),
 )  # fmt: skip
 
-# Half-widths of 90 % intervals as factors, by ``Kind`` name; measured leave-one-device-out by the fitting script.
+# Half-widths of 90 % intervals as factors, by ``Kind``; leave-one-device-out errors of the fitting script.
 WIDTHS: Mapping[str, float] = MappingProxyType(
     {
         "VECTOR": 1.25, "REDUCE": 1.4, "NORM": 1.5, "SOFTMAX": 1.5, "MOVE": 1.4, "POOL": 1.6, "MATMUL": 1.5,

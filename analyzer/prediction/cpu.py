@@ -1,8 +1,8 @@
 """Operator times on a CPU: from what was measured on it, or from a reference core scaled by its figures.
 
-Both give the same thing, a mapping by the keys of ``devices.calibrate``, so that there is one model. Products and
-convolutions are looked up by shape, elementwise operators cost their time per element or the copy of their bytes,
-whichever is longer; weights that the caches cannot keep are read from memory at each run.
+Both give the same thing, a mapping by the keys of ``devices.calibrate``, so that there is one model. Products
+and convolutions are looked up by shape, elementwise operators cost their time per element or the copy of their
+bytes, whichever is longer; weights that the caches cannot keep are read from memory at each run.
 """
 
 from __future__ import annotations
@@ -16,21 +16,24 @@ import numpy.typing as npt
 
 from analyzer.devices.device import Device
 from analyzer.prediction.constants import SUBSTITUTE_WIDTH
+from analyzer.prediction.loops import LIKE
 from analyzer.prediction.piece import FLOAT_BYTES, PRODUCTS, Kind
 from analyzer.prediction.precision import Numbers, numbers
-from analyzer.prediction.reference import reference_ceilings
+from analyzer.prediction.reference import gain, reference_ceilings
 from analyzer.prediction.workload import Floats, Workload
 
 CALL_S = 1.8e-6
 # Work on one thread from which ONNX Runtime's operators use several (seconds; Eigen's cost model).
 _PARALLEL_S = 20e-6
-# Reading alone reaches this share of what a copy (read and write counted) does; MatMul of one row, weights of 64 MB.
+# Reading alone reaches this share of a copy's rate (both ways counted): MatMul of one row, weights of 64 MB.
 _READ_SHARE = 0.65
 # Visits to tree nodes per second and thread; one thread, scattered reads.
 _TREE_VISIT_S = 4e-9
 _MEASURED_WIDTH = 1.35
 _CATALOGUE_WIDTH = 2.0
 _NO_OP = 1.5e-10
+# A run of elements of a Gather, a slice of a reduction over a middle axis, a small kernel (as measured).
+_RUN_S, _SLICE_S, _KERNEL_S = 3e-9, 70e-9, 2e-7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +43,9 @@ class Ceilings:
     Attributes:
         values: By key of ``devices.calibrate``.
         threads: Intra-op threads.
-        table: The number of threads in the keys.
-        scale: What more threads than ``table`` gain.
+        table: The number of threads in the keys of operators.
+        scale: What fewer threads than ``table`` keep of its rates; 1 where there are as many.
+        modelled: Whether what threads gain is modelled, not measured.
         dispatch_s: Cost of one more node.
         numbers: The precision.
         width: Half-width of the interval, as a factor.
@@ -52,6 +56,7 @@ class Ceilings:
     threads: int
     table: int
     scale: float
+    modelled: bool
     dispatch_s: float
     numbers: Numbers
     width: float
@@ -72,14 +77,15 @@ def ceilings(device: Device, precision: str, threads: int | None = None) -> Ceil
         method, width = "calibrated on this machine", _MEASURED_WIDTH
     else:
         wanted = min(wanted, device.threads or wanted)
-        values, table = reference_ceilings(device, wanted), wanted
+        values, table = reference_ceilings(device, min(wanted, device.units)), 1
         method, width = "a measured core, scaled by the catalogue's figures", _CATALOGUE_WIDTH
         width *= SUBSTITUTE_WIDTH if device.assumed else 1.0
     return Ceilings(
         values=values,
-        threads=wanted,
+        threads=min(wanted, device.units) if not device.calibration else wanted,
         table=table,
-        scale=min(wanted, device.units) / table,
+        scale=min(1.0, wanted / table),
+        modelled=not device.calibration,
         dispatch_s=values.get(f"dispatch.t{table}", 1.7e-7),
         numbers=what,
         width=width,
@@ -102,37 +108,43 @@ def operator_times(work: Workload, at: Ceilings) -> tuple[Floats, npt.NDArray[np
         chosen = np.flatnonzero(np.isin(work.kind, [int(kind) for kind in kinds]))
         if chosen.size:
             computing[chosen] = rule(work, chosen, at)
+    if at.numbers.asked == "fp64":
+        # Half as many elements fit a vector.
+        computing = computing * 2.0
+    if at.modelled:
+        computing = computing / gain(computing, at.threads)
     weights = work["weights"] * each * product
-    streaming = (moved - weights) / _copy(at, moved - weights) * np.where(product, _OVERLAP, 1.0)
-    cold = weights / (_READ_SHARE * _copy(at, np.full(1, max(1.0, float(weights.sum()))))[0])
+    streaming = (moved - weights) / _copy(at, moved - weights)
+    # A probe keeps its own weights in the nearest cache that holds them; a model's push each other out.
+    together = _copy(at, np.full(1, max(1.0, float(weights.sum()))))[0]
+    cold = np.maximum(0.0, weights / together - weights / _copy(at, weights)) / _READ_SHARE
     memory = streaming + cold
-    times = np.where(product, np.hypot(computing, memory), np.maximum(computing, memory))
+    # A product's traffic adds to its arithmetic: blocks are packed, computed and written in turn.
+    times = np.where(product, computing + memory, np.maximum(computing, memory))
     return times, computing > memory
-
-
-# Share of a product's activations whose traffic adds to its time.
-_OVERLAP = 0.5
 
 
 def _copy(at: Ceilings, nbytes: Floats) -> Floats:
     """Bytes per second of a copy by the bytes it touches."""
-    sizes, rates = _curve(at.values, at.table)
-    found: Floats = np.exp(np.interp(np.log(np.maximum(nbytes, 1.0)), sizes, rates)) * (
-        at.scale if at.scale < 1 else 1.0
-    )
+    sizes, rates = _curve(at.values, at.threads if at.modelled else at.table)
+    logarithms: Floats = np.interp(np.log(np.maximum(nbytes, 1.0)), sizes, rates)
+    found: Floats = np.exp(logarithms) * at.scale
     return found
 
 
 def _vector(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floats:
     """Elements times the time of one, on as many threads as the operator uses."""
-    one = np.array([_element_s(work, op, at, 1) for op in work.ops])[work.op[chosen]]
-    many = np.array([_element_s(work, op, at, at.table) for op in work.ops])[work.op[chosen]]
+    one = np.array([_element_s(op, at, 1) for op in work.ops])[work.op[chosen]]
+    many = np.array([_element_s(op, at, at.table) for op in work.ops])[work.op[chosen]]
     amount = work["elements"][chosen] * np.where(work.kind[chosen] == Kind.POOL, work["taps"][chosen], 1.0)
-    alone = amount * one
-    together = amount * many / min(1.0, at.scale)
+    kind = work.kind[chosen]
+    runs = np.where(kind == Kind.MOVE, _RUN_S * work["rows"][chosen], 0.0)
+    slices = np.where(kind == Kind.REDUCE, _SLICE_S * (work["batch"][chosen] - 1.0), 0.0)
+    alone = amount * one + runs + slices + _KERNEL_S
+    together = amount * many / at.scale
     # What ran on one thread at the size of the probe uses more when it is much larger.
     together = np.where(amount > 4 * _PROBE, np.minimum(together, 1.15 * alone / at.threads), together)
-    found: Floats = np.where(alone < _PARALLEL_S, alone, np.minimum(alone, together))
+    found: Floats = alone if at.modelled else np.where(alone < _PARALLEL_S, alone, np.minimum(alone, together))
     return found
 
 
@@ -140,29 +152,14 @@ _PROBE = 256 * 1024
 _FAMILIES = ("elementwise.{}.t{{T}}", "move.{}.t{{T}}", "reduce.{}.t{{T}}.inner", "pool.{}.t{{T}}")
 
 
-def _element_s(work: Workload, op: str, at: Ceilings, threads: int) -> float:
-    for name in (op, _LIKE.get(op, op)):
+def _element_s(op: str, at: Ceilings, threads: int) -> float:
+    for name in (op, LIKE.get(op, op)):
         for family in _FAMILIES:
             value = at.of(family.format(name), threads)
             if value is not None:
                 return value
     value = at.of("elementwise.Add.t{T}", threads)
     return _NO_OP if value is None else value
-
-
-# Operators that no probe measures, and the one whose loop is the same.
-_LIKE = {
-    "BiasSoftmax": "Softmax", "Hardmax": "Softmax", "Cast": "CastInt", "Silu": "QuickGelu", "Swish": "QuickGelu",
-    "Asin": "Sin", "Acos": "Cos", "Atan": "Sin", "Tan": "Sin", "Sinh": "Sin", "Cosh": "Cos", "Celu": "Elu",
-    "ThresholdedRelu": "LeakyRelu", "GreaterOrEqual": "Greater", "LessOrEqual": "Less", "Or": "And", "Xor": "And",
-    "Mod": "Div", "Sum": "Add", "Mean": "Add", "ReduceMin": "ReduceMax", "ReduceProd": "ReduceSum",
-    "ReduceL1": "ReduceL2", "ReduceSumSquare": "ReduceL2", "ReduceLogSum": "ReduceL2", "ReduceLogSumExp": "ReduceL2",
-    "ArgMin": "ArgMax", "GlobalMaxPool": "GlobalAveragePool", "Upsample": "ResizeNearest", "GroupNormalization":
-    "InstanceNormalization", "LRN": "LpNormalization", "MeanVarianceNormalization": "InstanceNormalization",
-    "EmbedLayerNormalization": "LayerNormalization", "SpaceToDepth": "DepthToSpace", "Scatter": "ScatterElements",
-    "IsInf": "IsNaN", "Transpose": "TransposeHeads", "Resize": "ResizeLinear", "LpPool": "AveragePool",
-    "GridSample": "ResizeLinear", "RoiAlign": "ResizeLinear", "BitShift": "Add", "NonZero": "Where",
-}  # fmt: skip
 
 
 def _product(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floats:
@@ -178,7 +175,7 @@ def _product(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Flo
     # The input's product is part of what a step of a recurrence was measured to take.
     if recurrent.any():
         rate = np.where(recurrent, np.inf, rate)
-    found: Floats = flops / (rate * min(1.0, at.scale))
+    found: Floats = flops / (rate * at.scale)
     return found
 
 
@@ -207,24 +204,40 @@ def _convolution(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) ->
     channels = work["k"][chosen] / np.maximum(taps, 1.0)
     thin = work.kind[chosen] == Kind.DEPTHWISE
     positions = work["spatial"][chosen]
-    names = np.select(
-        [
-            thin & (taps > 16), thin & (stride > 1), thin, batch > 1, channels <= 4, taps == 1, taps > 16, stride > 1,
-        ],
-        [
-            "depthwise5x5", "depthwise3x3s2", "depthwise3x3", "group32",
-            np.where(taps > 16, "stem7x7s2", "stem3x3s2"), "1x1", "5x5", "3x3s2",
-        ],
-        default="3x3",
-    )  # fmt: skip
+    classes = (
+        (thin & (taps > 16), "depthwise5x5"),
+        (thin & (stride > 1), "depthwise3x3s2"),
+        (thin, "depthwise3x3"),
+        (batch > 1, "group32"),
+        ((channels <= 4) & (taps > 16), "stem7x7s2"),
+        (channels <= 4, "stem3x3s2"),
+        (taps == 1, "1x1"),
+        (taps > 16, "5x5"),
+        (stride > 1, "3x3s2"),
+    )
+    names = np.select([mask for mask, _ in classes], [name for _, name in classes], default="3x3")
     small = np.isin(names, ("3x3", "1x1", "3x3s2")) & (positions <= 150)
     names = np.where(small, np.where(names == "1x1", "1x1small", "3x3small"), names)
     known = {name: at.of(f"conv.float32.t{{T}}.{name}") for name in np.unique(names).tolist()}
     general = at.of("conv.float32.t{T}.3x3") or 1e10
-    rate = np.array([known[name] or general for name in names.tolist()]) * min(1.0, at.scale)
+    rate = np.array([known[name] or general for name in names.tolist()]) * at.scale
     if at.numbers.peak == "int8":
         rate = rate * _int8_gain(at)
-    found: Floats = work["flops"][chosen] / rate
+    # Channels are computed in blocks; the rims of small images cost depthwise convolutions more.
+    filled = _blocks(work["n"][chosen]) * np.where(channels > _BLOCK / 2, _blocks(channels), 1.0)
+    padded = np.where((batch == 1) & ~thin, filled, 1.0)
+    rim = np.where(thin, (1 + _RIM / np.sqrt(np.maximum(positions, 1.0))) / (1 + _RIM / _PROBE_SIDE), 1.0)
+    found: Floats = work["flops"][chosen] * padded * rim / rate
+    return found
+
+
+# Channels of a block in ONNX Runtime's NCHWc layout with AVX-512; the side of the depthwise probe's image.
+_BLOCK, _PROBE_SIDE, _RIM = 16.0, 56.0, 6.0
+
+
+def _blocks(channels: Floats) -> Floats:
+    """Channels rounded up to whole blocks, over the channels."""
+    found: Floats = np.ceil(np.maximum(channels, 1.0) / _BLOCK) * _BLOCK / np.maximum(channels, 1.0)
     return found
 
 

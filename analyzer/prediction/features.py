@@ -15,12 +15,13 @@ VIEWS = frozenset(
 )
 MOVES = frozenset(
     {
-        "Transpose", "Concat", "Split", "Slice", "Pad", "Expand", "Tile", "Gather", "GatherElements", "GatherND",
-        "Scatter", "ScatterElements", "ScatterND", "DepthToSpace", "SpaceToDepth", "Compress", "ReverseSequence",
-        "OneHot", "Trilu", "Im2Col", "Col2Im", "Unique", "NonZero", "TopK", "EmbedLayerNormalization",
-        "ConstantOfShape", "Range", "EyeLike", "CumSum", "SplitToSequence", "ConcatFromSequence",
+        *("Transpose", "Concat", "Split", "Slice", "Pad", "Expand", "Tile", "Compress", "ReverseSequence"),
+        *("Gather", "GatherElements", "GatherND", "Scatter", "ScatterElements", "ScatterND"),
+        *("DepthToSpace", "SpaceToDepth", "OneHot", "Trilu", "Im2Col", "Col2Im", "Unique", "NonZero", "TopK"),
+        *("EmbedLayerNormalization", "ConstantOfShape", "Range", "EyeLike", "CumSum"),
+        *("SplitToSequence", "ConcatFromSequence"),
     }
-)  # fmt: skip
+)
 NORMS = frozenset(
     {
         "LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", "SkipLayerNormalization",
@@ -89,9 +90,12 @@ def _dims(tensor: Tensor | None) -> tuple[int, ...] | None:
     return tuple(size or 0 for size in tensor.shape)
 
 
-def _vector(node: Node, cost: Cost, base: Piece) -> list[Piece]:
+def _vector(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     if node.op_type in MOVES:
-        return [replace(base, kind=Kind.MOVE)]
+        table = _dims(node.input(0))
+        # A gather copies runs of the table's inner elements.
+        run = math.prod(table[1:]) if node.op_type == "Gather" and table else 0
+        return [replace(base, kind=Kind.MOVE, rows=max(1.0, base.elements / run) if run else 1.0)]
     if node.op_type.startswith("Reduce") or node.op_type in (
         "ArgMax",
         "ArgMin",
@@ -101,11 +105,25 @@ def _vector(node: Node, cost: Cost, base: Piece) -> list[Piece]:
         source = node.input(0)
         inner = float(source.elements or 0) if source is not None else 0.0
         rows = max(base.elements, 1.0)
-        return [replace(base, kind=Kind.REDUCE, elements=inner, rows=rows, row=inner / rows)]
+        slices = _slices(node)
+        return [replace(base, kind=Kind.REDUCE, elements=inner, rows=rows, row=inner / rows, batch=slices)]
     return [base]
 
 
-def _matmul(node: Node, cost: Cost, base: Piece) -> list[Piece]:
+def _slices(node: Node) -> float:
+    """Outer slices of a reduction over an axis in the middle; 1 where the last axis is reduced."""
+    shape = _dims(node.input(0))
+    axes = node.attributes.get("axes")
+    given = node.input(1)
+    if axes is None and given is not None and given.value is not None:
+        axes = given.value.reshape(-1).tolist()
+    if not shape or not axes or len(shape) < 3:
+        return 1.0
+    first, last = min(int(axis) % len(shape) for axis in axes), max(int(axis) % len(shape) for axis in axes)
+    return float(math.prod(shape[:first])) if last < len(shape) - 1 else 1.0
+
+
+def _matmul(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     position = WEIGHT_INPUT.get(node.op_type, 1)
     left, right = _dims(node.input(0)), _dims(node.input(position))
     if not left or not right:
@@ -123,12 +141,7 @@ def _matmul(node: Node, cost: Cost, base: Piece) -> list[Piece]:
     return [replace(base, kind=Kind.MATMUL, batch=float(batch), m=float(m), n=float(n), k=float(k))]
 
 
-def _gemm(node: Node, cost: Cost, base: Piece) -> list[Piece]:
-    product = _matmul(node, cost, base)
-    return product
-
-
-def _conv(node: Node, cost: Cost, base: Piece) -> list[Piece]:
+def _conv(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     source, weight, out = (
         _dims(node.input(0)),
         _dims(node.input(WEIGHT_INPUT.get(node.op_type, 1))),
@@ -153,7 +166,7 @@ def _conv(node: Node, cost: Cost, base: Piece) -> list[Piece]:
     return [replace(shape, kind=Kind.DEPTHWISE if thin else Kind.CONV)]
 
 
-def _conv_transpose(node: Node, cost: Cost, base: Piece) -> list[Piece]:
+def _conv_transpose(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     source, weight = _dims(node.input(0)), _dims(node.input(1))
     if not source or not weight or len(weight) < 3:
         return []
@@ -173,13 +186,13 @@ def _conv_transpose(node: Node, cost: Cost, base: Piece) -> list[Piece]:
     ]
 
 
-def _rows(node: Node, kind: Kind, base: Piece, length: int) -> list[Piece]:
+def _rows(kind: Kind, base: Piece, length: int) -> list[Piece]:
     if length <= 0:
         return []
     return [replace(base, kind=kind, row=float(length), rows=max(base.elements / length, 1.0))]
 
 
-def _norm(node: Node, cost: Cost, base: Piece) -> list[Piece]:
+def _norm(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     shape = _dims(node.input(0))
     if not shape:
         return []
@@ -191,10 +204,10 @@ def _norm(node: Node, cost: Cost, base: Piece) -> list[Piece]:
     else:
         axis = int(node.attributes.get("axis", -1))
         length = math.prod(shape[axis:]) if -len(shape) <= axis < len(shape) else shape[-1]
-    return _rows(node, Kind.NORM, base, length)
+    return _rows(Kind.NORM, base, length)
 
 
-def _softmax(node: Node, cost: Cost, base: Piece) -> list[Piece]:
+def _softmax(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     shape = _dims(node.input(0))
     if not shape:
         return []
@@ -202,15 +215,15 @@ def _softmax(node: Node, cost: Cost, base: Piece) -> list[Piece]:
     axis = int(node.attributes.get("axis", -1 if modern else 1))
     if not -len(shape) <= axis < len(shape):
         return []
-    return _rows(node, Kind.SOFTMAX, base, shape[axis] if modern else math.prod(shape[axis:]))
+    return _rows(Kind.SOFTMAX, base, shape[axis] if modern else math.prod(shape[axis:]))
 
 
-def _pool(node: Node, cost: Cost, base: Piece) -> list[Piece]:
+def _pool(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     taps = math.prod(node.attributes.get("kernel_shape", (1,)))
     return [replace(base, kind=Kind.POOL, taps=float(taps))]
 
 
-def _recurrent(node: Node, cost: Cost, base: Piece) -> list[Piece]:
+def _recurrent(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     """The input product of all steps at once, then one small product a step."""
     source, weight, recurrence = _dims(node.input(0)), _dims(node.input(1)), _dims(node.input(2))
     if not source or not weight or not recurrence or len(source) != 3 or len(recurrence) != 3:
@@ -250,7 +263,7 @@ def _recurrent(node: Node, cost: Cost, base: Piece) -> list[Piece]:
 
 
 def _attention(node: Node, cost: Cost, base: Piece) -> list[Piece]:
-    """Scores and softmax and weighted sum, inside one fused kernel: two batched products over the same bytes."""
+    """Scores, softmax and weighted sum in one fused kernel: two batched products over the same bytes."""
     found = _attention_shape(node)
     if found is None:
         return _fallback_product(node, cost, base)
@@ -280,7 +293,7 @@ def _attention_shape(node: Node) -> tuple[float, float, float, float] | None:
     return float(query[0] * heads), float(query[1]), float(keys), float(query[2]) / max(1, heads)
 
 
-def _tree(node: Node, cost: Cost, base: Piece) -> list[Piece]:
+def _tree(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     source = _dims(node.input(0))
     rows = source[0] if source else 1
     return [replace(base, kind=Kind.TREE, rows=float(rows), m=float(rows))]
@@ -302,9 +315,9 @@ _RULES: dict[str, _Rule] = {
     **dict.fromkeys(MATMULS, _matmul),
     "QLinearMatMul": _matmul,
     "DynamicQuantizeMatMul": _matmul,
-    "Gemm": _gemm,
-    "FusedGemm": _gemm,
-    "QGemm": _gemm,
+    "Gemm": _matmul,
+    "FusedGemm": _matmul,
+    "QGemm": _matmul,
     **dict.fromkeys(CONVS, _conv),
     "QLinearConv": _conv,
     "ConvTranspose": _conv_transpose,

@@ -2,11 +2,11 @@
 
 Forms (seconds; ``units`` are streaming multiprocessors):
 
-* product: ``max(waves x 2 bm bn depth / (rate / units x quality), bytes / bandwidth)``, the least over tile shapes
-  and splits of the inner dimension; ``waves = ceil(tiles / units)``;
+* product: ``max(waves x 2 bm bn depth / (rate / units x quality), bytes / bandwidth)``, the least over tile
+  shapes and splits of the inner dimension; ``waves = ceil(tiles / units)``;
 * sustained rate: the peak, but not more than power allows: ``min(1, power / (watts per FLOP/s x peak))``;
-* elementwise: ``bytes / (bandwidth x share)``; norms and softmax read again what the cache cannot hold of the rows in
-  flight;
+* elementwise: ``bytes / (bandwidth x share)``; norms and softmax read again what the cache cannot hold of the
+  rows in flight;
 * convolution: the cheaper of implicit GEMM and, for 3x3 with stride 1 in fp32, Winograd F(4x4, 3x3).
 """
 
@@ -126,14 +126,14 @@ class _Rows:
 _Answer = tuple[Floats, Any]
 
 
-def _vector(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
+def _vector(rows: _Rows, at: Sheet, _constants: GpuConstants) -> _Answer:
     return rows.bytes / (at.bandwidth * at.stream), False
 
 
 def _norm(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
     again = np.clip(at.units * constants.norm_rows * rows.row * FLOAT_BYTES * rows.scale / at.cache, 0.0, 1.0)
     moved = rows.bytes + again * rows.read * rows.scale
-    return moved / (at.bandwidth * at.stream) + rows.rows * constants.row_s / at.units, False
+    return moved / (at.bandwidth * at.stream) + rows.rows * constants.norm_row_s / at.units, False
 
 
 def _softmax(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
@@ -142,7 +142,7 @@ def _softmax(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
     )
     again = np.where(rows.row > constants.softmax_long, 2.0 * flight, 0.0)
     moved = rows.bytes + again * rows.read * rows.scale
-    return moved / (at.bandwidth * at.stream) + rows.rows * constants.row_s / at.units, False
+    return moved / (at.bandwidth * at.stream) + rows.rows * constants.softmax_row_s / at.units, False
 
 
 def _matmul(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
@@ -161,7 +161,10 @@ def tiled(
     """Time of products by their best tile shape.
 
     Args:
-        batch, m, n, k: ``batch`` products of [m, k] by [k, n].
+        batch: Products of the same shape.
+        m: Rows of each.
+        n: Columns of each.
+        k: Inner dimension of each.
         out_s: Time to move the output once, which a split of ``k`` costs twice a part.
         rate: Sustained operations per second.
         units: Multiprocessors.
@@ -186,7 +189,7 @@ def _grid(tiles: Tiles) -> tuple[Floats, Floats, Floats, Floats]:
         for split in tiles.splits
     ]
     columns = np.array(shapes, dtype=np.float64).T
-    return tuple(column[:, None] for column in columns)  # type: ignore[return-value]  # four columns
+    return tuple(column[:, None] for column in columns)
 
 
 def _conv(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
@@ -264,7 +267,7 @@ def _recurrent(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
     return steps * np.maximum(constants.step_s, np.maximum(reading, computing)), computing > reading
 
 
-def _tree(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
+def _tree(rows: _Rows, at: Sheet, _constants: GpuConstants) -> _Answer:
     # No CUDA kernel exists; a visit to a node is one scattered read of a 32-byte sector.
     return rows.flops * 32.0 / (at.bandwidth * at.stream) + rows.bytes / at.bandwidth, False
 
@@ -324,5 +327,7 @@ def _stream(device: Device, constants: GpuConstants) -> tuple[float, bool]:
     here = device.calibration.get("cuda.copy.1073741824") or device.sustained.get("bandwidth")
     if here is not None:
         return here / device.bandwidth_bytes_per_s, True
+    if device.architecture == "Pascal":
+        return constants.stream_pascal, True
     usual = constants.stream_hbm if device.memory_type.startswith("HBM") else constants.stream_gddr
     return usual, bool(device.memory_type)

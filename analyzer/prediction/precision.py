@@ -9,14 +9,15 @@ from analyzer.errors import DeviceError, UsageError
 
 # What runs the products, best first: where a device lacks a type, the next one that it has is used.
 _CHAIN = {
+    "fp64": ("fp64", "fp32"),
     "fp32": ("fp32",),
     "tf32": ("tf32", "fp32"),
     "fp16": ("fp16", "fp32"),
     "bf16": ("bf16", "fp32"),
     "int8": ("int8", "fp16", "fp32"),
 }
-PRECISIONS = tuple(_CHAIN)
-_BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "int8": 1.0}
+PRECISIONS = tuple(name for name in _CHAIN if name != "fp64")
+_BYTES = {"fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "int8": 1.0}
 _TENSOR = ("tf32", "fp16", "bf16", "int8")
 
 
@@ -55,7 +56,7 @@ def numbers(device: Device, precision: str) -> Numbers:
         raise UsageError(f"{precision!r} is no precision.", hint="Choose from " + ", ".join(PRECISIONS) + ".")
     chain = _CHAIN[precision]
     if device.kind == "cpu":
-        chain = ("int8", "fp32") if precision == "int8" else ("fp32",)
+        chain = {"int8": ("int8", "fp32"), "fp64": ("fp64", "fp32")}.get(precision, ("fp32",))
     peak = next((name for name in chain if name in device.peak_flops_per_s), None)
     if peak is None:
         raise DeviceError(
@@ -64,7 +65,15 @@ def numbers(device: Device, precision: str) -> Numbers:
         )
     own = peak == precision
     product = _BYTES[precision] if own or (device.kind == "gpu" and precision != "int8") else _BYTES[peak]
-    other = 4.0 if device.kind == "cpu" else 2.0 if precision == "int8" else _BYTES[precision]
+    other = (
+        8.0
+        if precision == "fp64"
+        else 4.0
+        if device.kind == "cpu"
+        else 2.0
+        if precision == "int8"
+        else _BYTES[precision]
+    )
     return Numbers(
         asked=precision,
         peak=peak,

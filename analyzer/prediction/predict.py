@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -49,19 +49,18 @@ def predict_arrays(
         precision: ``fp32``, ``tf32``, ``fp16``, ``bf16`` or ``int8``.
         threads: Intra-op threads of a CPU; None is one per core.
     """
+    launch: Floats
     if device.kind == "cpu":
         at = cpu.ceilings(device, precision, threads)
         times, compute = cpu.operator_times(work, at)
         spread = cpu.widths(work, at)
-        launch = at.dispatch_s * np.maximum(
-            work.kernels, (np.bincount(work.group, minlength=work.groups) > 0) * 1.0
-        )
+        launch = np.full(work.groups, at.dispatch_s, dtype=np.float64)
         method = at.method
     else:
         sheet = gpu.sheet(device, precision)
         times, compute = gpu.kernel_times(work, sheet)
         spread = gpu.widths(work, sheet)
-        launch = work.kernels * device.calibration.get("cuda.kernel", FITTED.kernel_gap_s)
+        launch = work.kernels.astype(np.float64) * device.calibration.get("cuda.kernel", FITTED.kernel_gap_s)
         method = f"{sheet.numbers.peak} model"
         if sheet.numbers.substitute:
             method += f", for want of {sheet.numbers.asked}"
@@ -78,7 +77,7 @@ def _by_group(
     kernel = over(times)
     computing = over(np.where(compute, times, 0.0))
     bound = np.where(launch > kernel, 2, np.where(2 * computing > kernel, 0, 1))
-    widest = np.where(work.unknown, _UNKNOWN_WIDTH, HOST_WIDTH)
+    widest: Floats = np.where(work.unknown, _UNKNOWN_WIDTH, HOST_WIDTH)
     return Times(
         time_s=kernel + launch,
         low_s=over(times / spread) + launch / widest,
@@ -141,7 +140,7 @@ def predict_total(
 def session_time(parts: Estimate, overhead: Estimate, device: Device) -> Estimate:
     """A session's time from the sum of its groups' and its overhead; the longer of both on a GPU."""
     if device.kind == "cpu":
-        return total((parts, overhead)) if overhead.time_s else parts
+        return replace(total((parts, overhead)), bound=parts.bound, method=parts.method)
     host = overhead.time_s > parts.time_s
     return Estimate(
         time_s=max(parts.time_s, overhead.time_s),
@@ -168,14 +167,19 @@ def dispatched(estimates: Sequence[Estimate], work: Workload, device: Device) ->
         return tuple(estimates)
     each = surplus / launching
     return tuple(
-        Estimate(
-            time_s=item.time_s + each, low_s=item.low_s + each / HOST_WIDTH, high_s=item.high_s + each * HOST_WIDTH,
-            origin=item.origin, bound="overhead", method=item.method,
-        )
-        if kernels > 0
-        else item
+        _with_surplus(item, each) if kernels > 0 else item
         for item, kernels in zip(estimates, work.kernels, strict=True)
-    )  # fmt: skip
+    )
+
+
+def _with_surplus(item: Estimate, surplus_s: float) -> Estimate:
+    return replace(
+        item,
+        time_s=item.time_s + surplus_s,
+        low_s=item.low_s + surplus_s / HOST_WIDTH,
+        high_s=item.high_s + surplus_s * HOST_WIDTH,
+        bound="overhead",
+    )
 
 
 def operator_shares(
@@ -191,7 +195,9 @@ def operator_shares(
     """Each operator's time: its share of its group's, split by what the members would take alone.
 
     Args:
-        graph, table, groups: As for ``workload``.
+        graph: The model.
+        table: One cost per operator.
+        groups: What a session executes.
         estimates: One per group, measured or predicted; None where not known.
         device: Where the groups run.
         precision: Their precision.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from analyzer.devices.device import Link
 from analyzer.prediction.estimate import Estimate
 
-# Measured small copies lie between 6.6 us (pageable) and 30 us (synchronous, V100); large ones within a quarter.
+# Small copies took 6.6 us (pageable) to 30 us (synchronous, V100); large ones vary by a quarter.
 _FIXED_WIDTH = 2.5
 _BANDWIDTH_WIDTH = 1.3
 
@@ -16,8 +16,8 @@ def transfer(link: Link, nbytes: float, *, pinned: bool = True) -> Estimate:
     Args:
         link: The way between the memories.
         nbytes: Size of the tensor; 0 is no copy.
-        pinned: Whether the host's memory is page-locked, as what ONNX Runtime copies inside a graph is; an input
-            given as an ordinary array is not.
+        pinned: Whether the host's memory is page-locked, as what ONNX Runtime copies inside a graph is; an
+            input given as an ordinary array is not.
     """
     if nbytes <= 0:
         return Estimate(time_s=0.0, low_s=0.0, high_s=0.0, origin="predicted", bound="memory", method="no copy")

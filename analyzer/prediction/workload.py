@@ -12,12 +12,16 @@ import numpy.typing as npt
 from analyzer.costs.cost import ZERO, Cost
 from analyzer.graph import Graph, Tensor
 from analyzer.prediction.features import pieces_of
+from analyzer.prediction.layout import turned
 from analyzer.prediction.piece import FLOAT_BYTES, PRODUCTS, Kind, Piece
 from analyzer.runtime.execution import Group
 
+# Activations that ONNX Runtime's CPU kernels apply after a product, not while they write its output.
+SWEPT = frozenset({"Clip", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "Gelu"})
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-_COLUMNS = tuple(field.name for field in fields(Piece) if field.name not in ("kind", "op"))
+COLUMNS = tuple(field.name for field in fields(Piece) if field.name not in ("kind", "op"))
 # Where several members without a product share a kernel, the form of the strongest rules.
 _STRENGTH = (Kind.SOFTMAX, Kind.NORM, Kind.REDUCE, Kind.POOL, Kind.VECTOR, Kind.MOVE)
 
@@ -70,7 +74,7 @@ def workload(graph: Graph, table: Costs, groups: Sequence[Group]) -> Workload:
     found: list[Piece] = []
     owner: list[int] = []
     for index, group in enumerate(groups):
-        pieces = group_pieces(graph, table.costs, group)
+        pieces = group_pieces(graph, table.costs, group) + turned(graph, group)
         found.extend(pieces)
         owner.extend([index] * len(pieces))
     unknown = [any(_unknown(table.costs[member]) for member in group.members) for group in groups]
@@ -93,7 +97,7 @@ def from_pieces(
         op=np.array([position[piece.op] for piece in pieces], dtype=np.int64),
         ops=ops,
         columns={
-            name: np.array([getattr(piece, name) for piece in pieces], dtype=np.float64) for name in _COLUMNS
+            name: np.array([getattr(piece, name) for piece in pieces], dtype=np.float64) for name in COLUMNS
         },
         kernels=np.array(kernels, dtype=np.float64),
         unknown=np.array(list(unknown) if unknown is not None else [False] * len(kernels), dtype=np.bool_),
@@ -115,7 +119,15 @@ def group_pieces(graph: Graph, costs: Sequence[Cost], group: Group) -> list[Piec
         return _merged(others, group)
     extra = sum(piece.read - piece.weights for piece in others)
     products[-1] = replace(products[-1], read=products[-1].read + max(0.0, extra))
-    return _with_bias(products, group)
+    return [*_with_bias(products, group), *_swept(others, group)]
+
+
+def _swept(others: list[Piece], group: Group) -> list[Piece]:
+    """On a CPU, activations other than Relu are a pass of their own over the product's output in cache."""
+    if group.session != "cpu":
+        return []
+    passes = (piece for piece in others if piece.op in SWEPT)
+    return [replace(piece, read=0.0, written=0.0, fixed=0.0, weights=0.0) for piece in passes]
 
 
 def _with_bias(pieces: list[Piece], group: Group) -> list[Piece]:

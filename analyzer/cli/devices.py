@@ -1,0 +1,148 @@
+"""``analyze devices``: the hardware catalogue, each figure with its source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from analyzer.devices.device import Device
+    from analyzer.devices.instance import Instance
+
+
+@click.command(name="devices", short_help="The hardware catalogue, each figure with its source.")
+@click.argument("name", required=False)
+@click.option("--instances", "show_instances", is_flag=True, help="List the cloud instances and their prices.")
+@click.option("--prices", type=click.Path(), help="TOML file whose [[instances]] replace or add prices.")
+def command(name: str | None, show_instances: bool, prices: str | None) -> None:
+    """List all devices, or show one with every figure and where it comes from.
+
+    NAME is a slug or an alias in any case (l4, A100, epyc-9654), or FILE.toml[:NAME] for a file of your own.
+    """
+    from analyzer.devices.catalogue import device
+
+    if name:
+        click.echo(_page(device(name), prices))
+    elif show_instances or prices:
+        click.echo(_instances(prices))
+    else:
+        click.echo(_list())
+
+
+def _list() -> str:
+    from analyzer.devices.catalogue import DEFAULT_CPU, DEFAULT_GPU, cpus, gpus
+
+    lines = [
+        "GPUs (dense peaks; * the release wheel of ONNX Runtime does not run there: predicted for reference)"
+    ]
+    lines += [_row(card) for card in gpus()]
+    lines += ["", "CPUs (all cores together)"]
+    lines += [_row(cpu) for cpu in cpus()]
+    default = f"Without a GPU the target is {DEFAULT_GPU}; `analyze check` decides for the CPU {DEFAULT_CPU}."
+    return "\n".join([*lines, "", default, "analyze devices NAME shows one; --instances lists cloud prices."])
+
+
+def _row(device: Device) -> str:
+    from analyzer.devices.catalogue import aliases
+    from analyzer.units import byte_count, rate
+
+    half = device.peak_flops_per_s.get("fp16")
+    flag = " " if device.runs_release_wheel else "*"
+    others = ", ".join(aliases(device.slug))
+    columns = (
+        f"{device.slug:26}{flag}",
+        f"{device.name[:34]:34}",
+        f"fp32 {rate(device.peak_flops_per_s['fp32'], 'FLOP'):>13}",
+        f"fp16 {rate(half, 'FLOP'):>13}" if device.kind == "gpu" else f"{device.units:>3} cores",
+        f"{rate(device.bandwidth_bytes_per_s, 'B'):>10}",
+        f"{byte_count(device.memory_bytes):>8}" if device.kind == "gpu" else "",
+        others,
+    )
+    return "  " + "  ".join(column for column in columns if column)
+
+
+def _page(device: Device, prices: str | None) -> str:
+    from analyzer.devices.catalogue import aliases, figures
+
+    known = device.source.endswith(".toml")
+    lines = [f"{device.slug}: {device.name}"]
+    names = () if known else aliases(device.slug)
+    if names:
+        lines.append(f"Also called {', '.join(names)}")
+    if device.kind == "gpu" and not device.runs_release_wheel:
+        lines.append(
+            "The release wheel of ONNX Runtime has no machine code for it: predicted for reference only."
+        )
+    lines.append("")
+    if known:
+        lines += [f"  {key:24} {value}" for key, value in device.peak_flops_per_s.items()]
+    else:
+        lines += [
+            f"  {item.key:24} {_figure(item.key, item.value):>22}  {item.basis}"
+            for item in figures(device.slug)
+        ]
+    lines += [
+        f"  measured {key:15} {_figure(_SUSTAINED[key], value):>22}  elsewhere"
+        for key, value in device.sustained.items()
+    ]
+    if device.link is not None:
+        speed = _figure("bandwidth_bytes_per_s", device.link.bandwidth_bytes_per_s)
+        lines.append(f"\nLink {device.link.name}: {speed} ({device.link.source})")
+    lines.append(f"\nSources: {device.source}")
+    if device.notes:
+        lines.append(f"Notes: {device.notes}")
+    offers = _offers(device.slug, prices)
+    if offers:
+        lines += ["", "Rented as", *offers]
+    return "\n".join(lines)
+
+
+_SUSTAINED = {"fp16": "fp16", "bandwidth": "bandwidth_bytes_per_s"}
+_UNITS = {
+    "bandwidth_bytes_per_s": ("rate", "B"), "memory_bytes": ("bytes", ""), "cache_bytes": ("bytes", ""),
+    "clock_hz": ("prefix", "Hz"), "tdp_w": ("prefix", "W"), "memory_transfers_per_s": ("prefix", "T/s"),
+}  # fmt: skip
+
+
+def _figure(key: str, value: object) -> str:
+    from analyzer.devices.entries import PEAK_TYPES
+    from analyzer.units import byte_count, rate, with_prefix
+
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return str(value)
+    if key in PEAK_TYPES:
+        return rate(value, "OP" if key == "int8" else "FLOP")
+    how, unit = _UNITS.get(key, ("", ""))
+    if how == "rate":
+        return rate(value, unit)
+    if how == "bytes":
+        return byte_count(value)
+    return with_prefix(value, unit) if how else str(value)
+
+
+def _offers(slug: str, prices: str | None) -> list[str]:
+    from analyzer.devices.catalogue import instances
+
+    mine = [
+        item
+        for item in instances(prices)
+        if slug in (item.gpu, item.cpu) and (item.gpu == slug or not item.gpu)
+    ]
+    return [_offer(item) for item in sorted(mine, key=lambda item: item.usd_per_hour)]
+
+
+def _instances(prices: str | None) -> str:
+    from analyzer.devices.catalogue import instances
+
+    lines = [_offer(item) for item in instances(prices)]
+    return "\n".join([*lines, "", "US dollars an hour on demand, with the day of the price."])
+
+
+def _offer(item: Instance) -> str:
+    from analyzer.units import byte_count
+
+    what = f"{item.gpu_count:g} x {item.gpu}" if item.gpu else item.accelerator or item.cpu or item.cpu_type
+    date = item.price_date or "date not recorded"
+    size = f"{item.vcpus or '?'} vCPUs, {byte_count(item.memory_bytes)}"
+    return f"  {item.provider:8} {item.name:32} {what:30} {size:22} ${item.usd_per_hour:<9g} {date}"

@@ -1,0 +1,433 @@
+"""Fit the GPU model's constants to public measurements and say how well they predict a device left out.
+
+    python tests/benchmarks/fit_prediction.py FOLDER [--quick] [--only NAME,NAME]
+
+FOLDER holds the measurements as CSV: ``neusight_perop_{matmul,conv2d,vector}.csv`` (PyTorch eager fp32, CUDA
+events), ``vidur_llm_layer_ops.csv`` (fp16 layer products), ``deepbench_conv.csv`` (cuDNN). They are not part of
+this repository. Each family is fitted on all devices but one and judged on that one; beside the model stand a
+naive roofline (data-sheet peaks) and one with a fitted constant. Then come the constants fitted on all devices,
+to be copied into ``analyzer/prediction/constants.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import minimize
+
+from analyzer.devices.catalogue import device
+from analyzer.devices.device import Device
+from analyzer.prediction import gpu
+from analyzer.prediction.constants import FITTED, WIDTHS, GpuConstants, Tiles
+from analyzer.prediction.piece import Kind
+from analyzer.prediction.workload import COLUMNS, Workload
+
+DEVICES = {
+    "Tesla P100-PCIE-16GB": "p100-16gb-pcie",
+    "Tesla P4": "p4",
+    "Tesla V100-PCIE-32GB": "v100-32gb-pcie",
+    "Tesla T4": "t4",
+    "NVIDIA A100-PCIE-40GB": "a100-40gb-pcie",
+    "NVIDIA A100 80GB PCIe": "a100-80gb-pcie",
+    "NVIDIA L4": "l4",
+    "NVIDIA H100 80GB HBM3": "h100-80gb-sxm",
+    "A40": "a40",
+    "A100": "a100-80gb-pcie",
+    "NV_V100": "v100-16gb-pcie",
+    "NV_P100": "p100-16gb-pcie",
+}
+UNARY = ("addu", "divu", "mulu", "powu", "relu", "tanh", "gelu")
+BINARY = ("add", "div", "mul", "pow")
+# Time of an empty operator between two CUDA events: the least that these measurements show.
+FLOOR_S = 22e-6
+Array = np.ndarray
+
+
+def anything(_row: Mapping[str, str]) -> bool:
+    return True
+
+
+def unchanged(constants: GpuConstants, _values: Mapping[str, float]) -> GpuConstants:
+    return constants
+
+
+@dataclass
+class Sample:
+    """Operators of one kind on one device."""
+
+    name: str
+    card: Device
+    work: Workload
+    seconds: Array
+    flops: Array
+    moved: Array
+    floor: float = FLOOR_S
+    weight: float = 1.0
+
+
+@dataclass
+class Family:
+    """What is fitted together.
+
+    ``parameters``: name, start, low, high. ``apply`` makes constants of their values.
+    """
+
+    name: str
+    samples: list[Sample]
+    least_s: float
+    kind: Kind
+    precision: str = "fp32"
+    parameters: tuple[tuple[str, float, float, float], ...] = ()
+    apply: Callable[[GpuConstants, Mapping[str, float]], GpuConstants] = unchanged
+
+
+def work_of(kind: Kind, count: int, **columns: Array) -> Workload:
+    """Pieces of one kind, one group each, from columns."""
+    ones = ("batch", "taps", "stride", "rows", "steps")
+    full = {name: np.ones(count) if name in ones else np.zeros(count) for name in COLUMNS}
+    full.update({name: np.asarray(column, dtype=float) for name, column in columns.items()})
+    return Workload(
+        groups=count,
+        group=np.arange(count),
+        kind=np.full(count, int(kind)),
+        op=np.zeros(count, dtype=np.int64),
+        ops=("x",),
+        columns=full,
+        kernels=np.ones(count),
+        unknown=np.zeros(count, dtype=bool),
+    )
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def columns(found: Iterable[Mapping[str, str]], names: Iterable[str]) -> tuple[Array, ...]:
+    table = np.array([[float(row[name]) for name in names] for row in found])
+    return tuple(table.T)
+
+
+def products(folder: Path, op: str) -> list[Sample]:
+    samples = []
+    for label, mine in by_device(rows(folder / "neusight_perop_matmul.csv"), lambda row: row["op"] == op):
+        b, m, k, n, ms = columns(mine, ("B", "M_rows", "K_reduce", "N_cols", "latency_ms"))
+        batch, tall = (np.ones_like(b), b * m) if op == "linear" else (b, m)
+        read, written = 4 * batch * (tall * k + k * n), 4 * batch * tall * n
+        flops = 2 * batch * tall * k * n
+        work = work_of(
+            Kind.MATMUL, len(ms), batch=batch, m=tall, n=n, k=k, read=read, written=written, flops=flops
+        )
+        samples.append(Sample(label, device(DEVICES[label]), work, ms * 1e-3, flops, read + written))
+    return samples
+
+
+def vectors(folder: Path, ops: tuple[str, ...], kind: Kind, passes: float) -> list[Sample]:
+    samples = []
+    for label, mine in by_device(rows(folder / "neusight_perop_vector.csv"), lambda row: row["op"] in ops):
+        b, h, ms = columns(mine, ("B", "H", "latency_ms"))
+        size = 4 * b * h
+        work = work_of(kind, len(ms), read=(passes - 1) * size, written=size, rows=b, row=h, elements=b * h)
+        samples.append(Sample(label, device(DEVICES[label]), work, ms * 1e-3, b * h, passes * size))
+    return samples
+
+
+def convolutions(folder: Path) -> list[Sample]:
+    samples = []
+    for label, mine in by_device(rows(folder / "neusight_perop_conv2d.csv"), anything):
+        b, c, o, k, s, stride, pad, ms = columns(
+            mine, ("B", "in_ch", "out_ch", "kernel_size", "in_size", "stride", "padding", "latency_ms")
+        )
+        out = np.floor((s + 2 * pad - k) / stride) + 1
+        samples.append(
+            convolution(label, b, c, o, k * k, s * s, out * out, stride**2, ms * 1e-3, FLOOR_S + 30e-6)
+        )
+    wanted = ("NV_V100", "NV_P100")
+    deep = [row for row in rows(folder / "deepbench_conv.csv") if row["device"] in wanted and row["fwd_ms"]]
+    names = ("N", "C", "K", "filt_w", "filt_h", "W", "H", "stride_w", "stride_h", "out_w", "out_h")
+    deep = [
+        row for row in deep if row["precision_note"].startswith("Float") and all(row[name] for name in names)
+    ]
+    for label, mine in by_device(deep, anything):
+        b, c, o, kw, kh, w, h, sw, sh, ow, oh, ms = columns(mine, (*names, "fwd_ms"))
+        found = convolution(label, b, c, o, kw * kh, w * h, ow * oh, sw * sh, ms * 1e-3, 5e-6)
+        # The only one with other kernels than 3x3 and with cuDNN's best algorithm, as ONNX Runtime takes it.
+        samples.append(replace(found, weight=3.0))
+    return samples
+
+
+def convolution(
+    label: str, b: Array, c: Array, o: Array, taps: Array, size: Array, out: Array, stride: Array,
+    seconds: Array, floor: float,
+) -> Sample:  # fmt: skip
+    weights, written = 4 * taps * c * o, 4 * b * o * out
+    read, flops = 4 * b * c * size + weights, 2 * b * o * out * c * taps
+    work = work_of(
+        Kind.CONV, len(seconds), m=b * out, n=o, k=c * taps, taps=taps, stride=stride, spatial=out, flops=flops,
+        read=read, written=written, weights=weights,
+    )  # fmt: skip
+    return Sample(label, device(DEVICES[label]), work, seconds, flops, read + written, floor)
+
+
+def projections(folder: Path) -> list[Sample]:
+    found: dict[str, list[tuple[float, ...]]] = {}
+    for row in rows(folder / "vidur_llm_layer_ops.csv"):
+        tokens, split = float(row["num_tokens"]), float(row["num_tensor_parallel_workers"])
+        heads, shared = float(row["n_head"]), float(row["n_kv_head"])
+        width, wide = float(row["n_embd"]), float(row["n_expanded_embd"])
+        gates = 2.0 if row["use_gated_mlp"] == "True" else 1.0
+        shapes = {
+            "attn_pre_proj_ms": (width, (heads + 2 * shared) * width / heads / split),
+            "attn_post_proj_ms": (width / split, width),
+            "mlp_up_proj_ms": (width, gates * wide / split),
+            "mlp_down_proj_ms": (wide / split, width),
+        }
+        for name, (k, n) in shapes.items():
+            if row[name]:
+                found.setdefault(row["gpu"], []).append((tokens, k, n, float(row[name]) * 1e-3))
+    samples = []
+    for label, mine in found.items():
+        m, k, n, seconds = np.array(mine).T
+        # Bytes are counted as fp32; the precision halves them.
+        read, written, flops = 4 * (m * k + k * n), 4 * m * n, 2 * m * k * n
+        work = work_of(
+            Kind.MATMUL, len(m), m=m, n=n, k=k, read=read, written=written, flops=flops, weights=4 * k * n
+        )
+        samples.append(Sample(label, device(DEVICES[label]), work, seconds, flops, (read + written) / 2, 4e-6))
+    return samples
+
+
+def by_device(
+    table: Iterable[dict[str, str]], wanted: Callable[[dict[str, str]], bool]
+) -> list[tuple[str, list[dict[str, str]]]]:
+    found: dict[str, list[dict[str, str]]] = {}
+    for row in table:
+        if row["device"] in DEVICES and wanted(row):
+            found.setdefault(row["device"], []).append(row)
+    return sorted(found.items())
+
+
+def predicted(sample: Sample, constants: GpuConstants, precision: str) -> Array:
+    times, _ = gpu.kernel_times(sample.work, gpu.sheet(sample.card, precision, constants), constants)
+    return times + sample.floor
+
+
+def errors(sample: Sample, constants: GpuConstants, precision: str, least_s: float) -> Array:
+    """Logarithms of predicted over measured, of what took long enough."""
+    found = np.log(predicted(sample, constants, precision) / sample.seconds)
+    return found[sample.seconds > least_s]
+
+
+def fit(family: Family, samples: list[Sample], start: GpuConstants, rounds: int) -> GpuConstants:
+    """Constants that make the mean absolute logarithm of the error least, each device counting the same."""
+    if not family.parameters:
+        return start
+    low = np.log([item[2] for item in family.parameters])
+    high = np.log([item[3] for item in family.parameters])
+    begin = np.clip(np.log([item[1] for item in family.parameters]), low + 1e-3, high - 1e-3)
+    thinned = [thin(sample, family.least_s / 2, 250) for sample in samples]
+
+    def constants(point: Array) -> GpuConstants:
+        values = np.exp(np.clip(point, low, high))
+        return family.apply(start, dict(zip((item[0] for item in family.parameters), values, strict=True)))
+
+    def loss(point: Array) -> float:
+        outside = np.abs(point - np.clip(point, low, high)).sum()
+        made = constants(point)
+        each = [
+            np.minimum(np.abs(errors(sample, made, family.precision, 0.0)), 1.0).mean() for sample in thinned
+        ]
+        return float(np.average(each, weights=[sample.weight for sample in thinned]) + outside)
+
+    for _ in range(rounds):
+        simplex = np.vstack([begin, *(begin + 0.25 * step for step in np.eye(len(begin)))])
+        options = {"initial_simplex": simplex, "maxfev": 60 * len(begin), "fatol": 1e-5, "xatol": 1e-3}
+        begin = minimize(loss, begin, method="Nelder-Mead", options=options).x
+    return constants(begin)
+
+
+def thin(sample: Sample, least_s: float, most: int) -> Sample:
+    """The same device with fewer operators, chosen at random but always the same."""
+    long_enough = np.flatnonzero(sample.seconds > least_s)
+    chosen = np.random.default_rng(0).permutation(long_enough)[:most]
+    work = sample.work
+    fewer = replace(
+        work, groups=len(chosen), group=np.arange(len(chosen)), kind=work.kind[chosen], op=work.op[chosen],
+        columns={name: column[chosen] for name, column in work.columns.items()}, kernels=work.kernels[chosen],
+        unknown=work.unknown[chosen],
+    )  # fmt: skip
+    return replace(
+        sample,
+        work=fewer,
+        seconds=sample.seconds[chosen],
+        flops=sample.flops[chosen],
+        moved=sample.moved[chosen],
+    )
+
+
+def rooflines(sample: Sample, family: Family, others: list[Sample]) -> tuple[float, float]:
+    """Median errors of the data sheet's roofline and of one with the other devices' median efficiency."""
+
+    def naive(one: Sample) -> Array:
+        peak = one.card.peak_flops_per_s[family.precision]
+        return np.maximum(one.flops / peak, one.moved / one.card.bandwidth_bytes_per_s)
+
+    long_enough = sample.seconds > family.least_s
+    sheet = naive(sample)[long_enough] / sample.seconds[long_enough]
+    factors = np.concatenate([(one.seconds / naive(one))[one.seconds > family.least_s] for one in others])
+    return median_error(np.log(sheet)), median_error(np.log(sheet * np.median(factors)))
+
+
+def median_error(logarithms: Array) -> float:
+    return float(np.median(np.abs(np.expm1(logarithms))))
+
+
+def judge(family: Family, start: GpuConstants, rounds: int) -> Array:
+    """Leave each device out, print a line for it, and give all errors."""
+    width = WIDTHS[family.kind.name]
+    print(f"\n{family.name}: over {family.least_s * 1e6:.0f} us, {family.precision}, interval factor {width}")
+    print(f"  {'device left out':24} {'n':>5} {'median':>7} {'bias':>6} {'x2':>6} {'90 %':>6}  naive  one k")
+    collected, sheets, ones = [], [], []
+    for sample in family.samples:
+        others = [other for other in family.samples if other is not sample]
+        constants = fit(family, others, start, rounds)
+        error = errors(sample, constants, family.precision, family.least_s)
+        if not error.size:
+            continue
+        at = gpu.sheet(sample.card, family.precision, constants)
+        inside = np.abs(error) <= np.log(width * at.width)
+        sheet, one = rooflines(sample, family, others)
+        line(sample.name, error, inside, sheet, one)
+        collected.append(error)
+        sheets.append(np.full(error.size, sheet))
+        ones.append(np.full(error.size, one))
+    every = np.concatenate(collected)
+    held = np.abs(every) <= np.log(width)
+    line("all", every, held, float(np.median(np.concatenate(sheets))), float(np.median(np.concatenate(ones))))
+    print(f"  90 % of the errors lie within a factor of {np.exp(np.quantile(np.abs(every), 0.9)):.2f}")
+    return every
+
+
+def line(name: str, error: Array, inside: Array, sheet: float, one: float) -> None:
+    print(
+        f"  {name:24} {error.size:5d} {median_error(error):7.3f} {np.exp(np.median(error)):6.2f} "
+        f"{np.mean(np.abs(error) < np.log(2)):6.1%} {np.mean(inside):6.1%} {sheet:7.3f} {one:7.3f}"
+    )
+
+
+def watts(samples: list[Sample], start: GpuConstants) -> dict[str, float]:
+    """Watts per sustained fp32 TFLOP/s by device, from products over 1 ms: power over what they reach."""
+    found = {}
+    for sample in samples:
+        few = thin(sample, 1e-3, 300)
+        shares = np.linspace(0.15, 1.1, 96)
+        apart = []
+        for share in shares:
+            need = (sample.card.tdp_w or 0) / (share * sample.card.peak_flops_per_s["fp32"] * 1e-12)
+            there = replace(start, fp32_watts={sample.card.compute_capability: need})
+            apart.append(np.median(np.abs(errors(few, there, "fp32", 0.0))))
+        share = float(shares[int(np.argmin(apart))])
+        found[sample.name] = (sample.card.tdp_w or 0) / (share * sample.card.peak_flops_per_s["fp32"] * 1e-12)
+        print(
+            f"  {sample.name:24} sustains {share:.2f} of its fp32 peak: {found[sample.name]:.1f} W per TFLOP/s"
+        )
+    return found
+
+
+def with_tiles(tiles: Tiles, values: Mapping[str, float], prefix: str) -> Tiles:
+    quality = list(tiles.quality)
+    for index, size in enumerate(tiles.sizes):
+        name = f"{prefix}{max(size)}x{min(size)}"
+        if name in values:
+            quality[index] = values[name]
+    return replace(
+        tiles,
+        quality=tuple(quality),
+        efficiency=values.get("efficiency", tiles.efficiency),
+        depth=values.get("depth", tiles.depth),
+        bandwidth=values.get("bandwidth", tiles.bandwidth),
+        split_s=values.get("split_s", tiles.split_s),
+    )
+
+
+def families(folder: Path) -> list[Family]:
+    def vector(constants: GpuConstants, values: Mapping[str, float]) -> GpuConstants:
+        return replace(constants, vector=with_tiles(constants.vector, values, "q"))
+
+    def tensor(constants: GpuConstants, values: Mapping[str, float]) -> GpuConstants:
+        return replace(constants, tensor=with_tiles(constants.tensor, values, "q"))
+
+    def plain(constants: GpuConstants, values: Mapping[str, float]) -> GpuConstants:
+        tiles = tuple(values.get(f"q{index}", old) for index, old in enumerate(constants.conv_tiles))
+        rest = {name: value for name, value in values.items() if not name.startswith("q")}
+        return replace(constants, conv_tiles=tiles, **rest)
+
+    streams = (
+        ("stream_hbm", 0.87, 0.5, 1.0),
+        ("stream_gddr", 0.76, 0.5, 1.0),
+        ("stream_pascal", 0.735, 0.5, 1.0),
+    )
+    tiles = (
+        ("efficiency", 0.93, 0.7, 1.05), ("q128x64", 0.9, 0.5, 1.0), ("q64x64", 0.8, 0.3, 1.0),
+        ("q64x32", 0.5, 0.2, 1.0), ("q32x32", 0.3, 0.1, 1.0), ("depth", 16.0, 1.0, 128.0),
+        ("bandwidth", 0.7, 0.4, 1.0), ("split_s", 5e-6, 1e-6, 2e-5),
+    )  # fmt: skip
+    conv = (
+        ("conv_efficiency", 1.0, 0.5, 1.1), ("conv_depth", 16.0, 1.0, 128.0), ("conv_power", 0.7, 0.3, 1.0),
+        ("q2", 0.8, 0.3, 1.0), ("q3", 0.5, 0.2, 1.0), ("q4", 0.3, 0.05, 1.0),
+        ("conv_bandwidth", 0.5, 0.05, 1.5),
+        ("winograd_efficiency", 0.72, 0.3, 1.1), ("winograd_depth", 50.0, 1.0, 200.0),
+        ("winograd_transform", 0.5, 0.05, 2.0), ("winograd_channel_s", 20e-9, 1e-9, 1e-7),
+        ("winograd_s", 20e-6, 2e-6, 5e-5),
+    )  # fmt: skip
+    rereads = (("norm_rows", 8.7, 0.5, 40.0), ("norm_row_s", 3e-7, 1e-9, 2e-6))
+    soft = (("softmax_rows", 3.0, 0.5, 40.0), ("softmax_row_s", 5e-8, 1e-9, 2e-6))
+    linear, batched = products(folder, "linear"), products(folder, "bmm")
+    halves = (
+        tiles[0], ("q256x128", 1.0, 0.6, 1.2), ("q128x128", 0.97, 0.6, 1.2), *tiles[1:4], *tiles[5:],
+    )  # fmt: skip
+    one, many = Kind.VECTOR, Kind.MATMUL
+    norms, softmaxes = (vectors(folder, ("ln",), Kind.NORM, 2), vectors(folder, ("softmax",), Kind.SOFTMAX, 2))
+    return [
+        Family("unary", vectors(folder, UNARY, one, 2), 1e-4, one, parameters=streams, apply=plain),
+        Family("binary", vectors(folder, BINARY, one, 3), 1e-4, one, parameters=streams, apply=plain),
+        Family("norm", norms, 1e-4, Kind.NORM, parameters=rereads, apply=plain),
+        Family("softmax", softmaxes, 1e-4, Kind.SOFTMAX, parameters=soft, apply=plain),
+        Family("linear", linear, 2e-4, many, parameters=tiles, apply=vector),
+        Family("batched products", batched, 1e-4, many, parameters=tiles, apply=vector),
+        Family("projections", projections(folder), 1e-5, many, "fp16", halves, tensor),
+        Family("convolution", convolutions(folder), 1e-4, Kind.CONV, parameters=conv, apply=plain),
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--quick", action="store_true", help="judge the constants as they are, fit nothing")
+    parser.add_argument(
+        "--only", default="", help="families to fit, by part of their names, separated by commas"
+    )
+    options = parser.parse_args()
+    every = families(options.folder)
+    print("sustained power")
+    watts(next(family.samples for family in every if family.name == "linear"), FITTED)
+    for family in every:
+        if options.only and not any(part in family.name for part in options.only.split(",")):
+            continue
+        if options.quick:
+            family = replace(family, parameters=())
+        judge(family, FITTED, 1)
+        if family.parameters:
+            made = fit(family, family.samples, FITTED, 2)
+            shown = {name: getattr(made, name) for name in GpuConstants.__dataclass_fields__}
+            changed = {name: value for name, value in shown.items() if value != getattr(FITTED, name)}
+            print(f"  fitted on all: {changed}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+"""The hardware catalogue against what vendors publish and against itself."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from analyzer.devices import catalogue
+from analyzer.errors import DeviceError
+
+# Bus width in bits and data rate per pin in Gbit/s, from the vendors' own specification pages.
+MEMORY_BUSES = {
+    "t4": (256, 10.0),
+    "l4": (192, 12.5),
+    "a10": (384, 12.5),
+    "a40": (384, 14.5),
+    "v100-16gb-sxm": (4096, 1.757),
+    "a100-40gb-sxm": (5120, 2.43),
+    "a100-80gb-sxm": (5120, 3.186),
+    "h100-80gb-sxm": (5120, 5.23),
+    "h200": (6144, 6.25),
+    "rtx-3080-10gb": (320, 19.0),
+    "rtx-3090": (384, 19.5),
+    "rtx-4090": (384, 21.0),
+    "rtx-5090": (512, 28.0),
+    "l40s": (384, 18.0),
+}
+# The sparse figures that advertisements quote for fp16 (operations per second).
+SPARSE_FP16 = {"l4": 242e12, "h100-80gb-sxm": 1979e12, "l40s": 733e12, "a100-80gb-sxm": 624e12, "l40": 362e12}
+
+
+@pytest.mark.parametrize(
+    "slug",
+    [
+        "t4",
+        "l4",
+        "a10g",
+        "a100-40gb-pcie",
+        "a100-80gb-sxm",
+        "h100-80gb-sxm",
+        "h200",
+        "rtx-3080-10gb",
+        "epyc-9654",
+    ],
+)
+def test_a_device_of_the_contract_is_found_by_its_slug(slug: str) -> None:
+    assert catalogue.device(slug).slug == slug
+
+
+def test_names_are_found_in_any_case_and_by_alias() -> None:
+    assert catalogue.device("A100").slug == "a100-80gb-sxm"
+    assert catalogue.device("H100").slug == "h100-80gb-sxm"
+    assert catalogue.device("RTX 3090") is catalogue.device("rtx-3090")
+
+
+def test_every_gathered_row_is_in_the_catalogue() -> None:
+    assert (len(catalogue.gpus()), len(catalogue.cpus()), len(catalogue.instances())) == (61, 35, 172)
+
+
+def test_no_two_devices_share_a_name() -> None:
+    names = [
+        name
+        for one in (*catalogue.gpus(), *catalogue.cpus())
+        for name in (one.slug, *catalogue.aliases(one.slug))
+    ]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(("slug", "bus"), MEMORY_BUSES.items())
+def test_memory_bandwidth_is_bus_width_times_rate(slug: str, bus: tuple[int, float]) -> None:
+    bits, rate = bus
+    assert catalogue.device(slug).bandwidth_bytes_per_s == pytest.approx(bits / 8 * rate * 1e9, rel=0.01)
+
+
+def test_cpu_bandwidth_is_channels_times_transfers() -> None:
+    checked = 0
+    for cpu in catalogue.cpus():
+        figures = {item.key: item.value for item in catalogue.figures(cpu.slug)}
+        channels, transfers = figures.get("memory_channels"), figures.get("memory_transfers_per_s")
+        if channels and transfers and figures["memory_type"].startswith("DDR"):
+            assert cpu.bandwidth_bytes_per_s == pytest.approx(channels * 8 * transfers, rel=0.01), cpu.slug
+            checked += 1
+    assert checked >= 20
+
+
+@pytest.mark.parametrize(("slug", "sparse"), SPARSE_FP16.items())
+def test_tensor_peaks_are_dense(slug: str, sparse: float) -> None:
+    assert catalogue.device(slug).peak_flops_per_s["fp16"] == pytest.approx(sparse / 2, rel=0.02)
+
+
+def test_int8_runs_at_twice_the_full_fp16_rate() -> None:
+    """GeForce cards halve fp16 with fp32 accumulation, so that int8 is four times it there."""
+    for card in catalogue.gpus():
+        half, narrow = card.peak_flops_per_s.get("fp16"), card.peak_flops_per_s.get("int8")
+        if not half or not narrow or card.vendor == "AMD":
+            continue
+        factor = 4 if "GeForce" in card.name else 2
+        assert narrow / half == pytest.approx(factor, rel=0.05), card.slug
+
+
+def test_tf32_is_half_of_fp16_and_bf16_equals_it() -> None:
+    for card in catalogue.gpus():
+        peaks = card.peak_flops_per_s
+        if "tf32" in peaks and card.vendor == "NVIDIA":
+            assert peaks["fp16"] / peaks["tf32"] == pytest.approx(2, rel=0.05), card.slug
+            assert peaks["bf16"] == pytest.approx(peaks["fp16"], rel=0.01), card.slug
+
+
+def test_fp32_peak_is_lanes_times_clock() -> None:
+    """An NVIDIA multiprocessor has 64 (Pascal GP100, Volta, Turing, GA100) or 128 fp32 lanes, 2 FLOPs each."""
+    for card in catalogue.gpus():
+        if card.vendor != "NVIDIA" or not card.clock_hz or "units" in derived(card.slug):
+            continue
+        lanes = 64 if card.compute_capability in ("6.0", "7.0", "7.5", "8.0") else 128
+        assert card.peak_flops_per_s["fp32"] == pytest.approx(
+            2 * lanes * card.units * card.clock_hz, rel=0.04
+        ), card.slug
+
+
+def derived(slug: str) -> set[str]:
+    return {item.key for item in catalogue.figures(slug) if item.basis == "derived"}
+
+
+def test_the_release_wheel_runs_exactly_on_the_architectures_it_has_machine_code_for() -> None:
+    compiled = {"7.5", "8.0", "8.6", "8.9", "9.0", "12.0"}
+    arm_hosts = {"t4g", "gh200", "gb200"}
+    for card in catalogue.gpus():
+        expected = (
+            card.vendor == "NVIDIA" and card.compute_capability in compiled and card.slug not in arm_hosts
+        )
+        assert card.runs_release_wheel is expected, card.slug
+    assert not catalogue.device("v100").runs_release_wheel
+    assert not catalogue.device("b200").runs_release_wheel
+
+
+def test_every_device_names_its_sources_and_has_plausible_figures() -> None:
+    for one in (*catalogue.gpus(), *catalogue.cpus()):
+        assert one.source, one.slug
+        assert all(math.isfinite(peak) and peak > 1e10 for peak in one.peak_flops_per_s.values()), one.slug
+        assert 1e10 < one.bandwidth_bytes_per_s < 1e13, one.slug
+        assert one.units >= 1
+        assert (one.link is None) == (one.kind == "cpu"), one.slug
+
+
+def test_links_move_no_more_than_their_theory_allows() -> None:
+    theory = {"PCIe 3.0 x16": 15.75e9, "PCIe 4.0 x16": 31.5e9, "PCIe 4.0 x8": 15.75e9, "PCIe 5.0 x16": 63e9}
+    for card in catalogue.gpus():
+        if card.link is not None and card.link.name in theory:
+            assert card.link.pageable_bytes_per_s <= card.link.bandwidth_bytes_per_s < theory[card.link.name]
+
+
+def test_an_unknown_device_suggests_the_nearest() -> None:
+    with pytest.raises(DeviceError, match="a1000") as caught:
+        catalogue.device("a1000")
+    assert caught.value.hint is not None
+    assert "a100" in caught.value.hint
+    with pytest.raises(DeviceError) as caught:
+        catalogue.device("rtx-4900")
+    assert "rtx-4090" in (caught.value.hint or "")
+
+
+def test_instances_have_a_price_and_point_into_the_catalogue() -> None:
+    for item in catalogue.instances():
+        assert item.usd_per_hour > 0, item.name
+        assert item.source
+        for slug in (item.gpu, item.cpu):
+            if slug:
+                assert catalogue.device(slug).slug == slug
+        assert (item.gpu is not None) == (item.gpu_count > 0), item.name
+
+
+def test_published_prices_are_in_the_list() -> None:
+    """AWS on-demand, us-east-1, July 2026."""
+    prices = {item.name: item.usd_per_hour for item in catalogue.instances() if item.provider == "AWS"}
+    assert prices["g4dn.xlarge"] == 0.526
+    assert prices["g6.xlarge"] == 0.8048
+    assert prices["p5.48xlarge"] == 55.04
+
+
+def test_the_cpu_of_an_instance_is_its_share_of_the_whole() -> None:
+    """c6i.4xlarge has 16 of the 64 threads of a Xeon 8375C: 8 of its 32 cores."""
+    item = next(item for item in catalogue.instances() if item.name == "c6i.4xlarge")
+    share, whole = catalogue.instance_cpu(item), catalogue.device("xeon-platinum-8375c")
+    assert share is not None
+    assert share.units == 8
+    assert share.peak_flops_per_s["fp32"] == pytest.approx(whole.peak_flops_per_s["fp32"] / 4)
+    assert share.bandwidth_bytes_per_s == pytest.approx(whole.bandwidth_bytes_per_s / 4)
+
+
+OWN_DEVICE = """
+[my-card]
+name = "My card"
+architecture = "Ada Lovelace"
+units = 20
+peak_flops_per_s = { fp32 = 10e12, fp16 = 40e12 }
+bandwidth_bytes_per_s = 300e9
+memory_bytes = 12_000_000_000
+link = "PCIe 4.0 x16"
+"""
+
+
+def test_a_user_adds_a_device_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(OWN_DEVICE)
+    card = catalogue.device(str(path))
+    assert (card.slug, card.kind, card.units) == ("my-card", "gpu", 20)
+    assert catalogue.device(f"{path}:my-card") == card
+
+
+def test_a_device_file_with_a_hole_names_the_missing_figure(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(OWN_DEVICE.replace("bandwidth_bytes_per_s = 300e9\n", ""))
+    with pytest.raises(DeviceError, match="bandwidth_bytes_per_s"):
+        catalogue.device(str(path))
+    path.write_text(OWN_DEVICE.replace("fp32 = 10e12, ", ""))
+    with pytest.raises(DeviceError, match="fp32"):
+        catalogue.device(str(path))
+    path.write_text("[my-card\n")
+    with pytest.raises(DeviceError, match="not valid TOML"):
+        catalogue.device(str(path))
+    with pytest.raises(DeviceError, match="No such file"):
+        catalogue.device(str(tmp_path / "none.toml"))
+
+
+def test_an_own_price_replaces_the_published_one_and_new_machines_are_added(tmp_path: Path) -> None:
+    path = tmp_path / "prices.toml"
+    path.write_text(
+        '[[instances]]\nprovider = "AWS"\nname = "g6.xlarge"\nusd_per_hour = 0.5\n'
+        '[[instances]]\nprovider = "our rack"\nname = "box"\nusd_per_hour = 0.2\nvcpus = 8\ngpu = "t4"\n'
+    )
+    found = {(item.provider, item.name): item for item in catalogue.instances(path)}
+    assert len(found) == 173
+    assert found["AWS", "g6.xlarge"].usd_per_hour == 0.5
+    assert found["AWS", "g6.xlarge"].gpu == "l4"
+    assert found["our rack", "box"].gpu_count == 1
+
+
+def test_a_price_file_with_a_hole_says_which(tmp_path: Path) -> None:
+    path = tmp_path / "prices.toml"
+    path.write_text('[[instances]]\nprovider = "AWS"\nname = "g6.xlarge"\n')
+    with pytest.raises(DeviceError, match=r"AWS g6\.xlarge has no usd_per_hour"):
+        catalogue.instances(path)
+    path.write_text('[[instances]]\nprovider = "AWS"\nname = "x"\nusd_per_hour = 1\ngpu = "l44"\n')
+    with pytest.raises(DeviceError, match="l44"):
+        catalogue.instances(path)
+    path.write_text("")
+    with pytest.raises(DeviceError, match="instances"):
+        catalogue.instances(path)

@@ -1,0 +1,77 @@
+"""What this machine has, and which entry of the catalogue a driver's name means."""
+
+import pytest
+
+from analyzer.devices import catalogue, detect
+
+
+@pytest.mark.parametrize(
+    ("name", "gigabytes", "capability", "slug"),
+    [
+        ("NVIDIA A100-SXM4-80GB", 85, "8.0", "a100-80gb-sxm"),
+        ("NVIDIA A100-PCIE-40GB", 42, "8.0", "a100-40gb-pcie"),
+        ("NVIDIA H100 80GB HBM3", 85, "9.0", "h100-80gb-sxm"),
+        ("NVIDIA H100 PCIe", 85, "9.0", "h100-80gb-pcie"),
+        ("NVIDIA H200", 150, "9.0", "h200"),
+        ("Tesla T4", 16, "7.5", "t4"),
+        ("NVIDIA L4", 24, "8.9", "l4"),
+        ("NVIDIA A10G", 24, "8.6", "a10g"),
+        ("NVIDIA GeForce RTX 3080", 10, "8.6", "rtx-3080-10gb"),
+        ("NVIDIA GeForce RTX 4090", 25, "8.9", "rtx-4090"),
+    ],
+)
+def test_a_driver_s_name_finds_the_card(name: str, gigabytes: int, capability: str, slug: str) -> None:
+    found = detect.gpu_by_name(name, gigabytes * 10**9, capability, {})
+    assert found is not None
+    assert found.slug == slug
+    assert found.assumed == catalogue.device(slug).assumed
+
+
+def test_a_card_that_nobody_knows_borrows_figures_and_says_so() -> None:
+    found = detect.gpu_by_name("NVIDIA GeForce GTX 1650", 4 * 10**9, "7.5", {})
+    assert found is not None
+    assert "model" in found.assumed
+    assert "Not in the catalogue" in found.notes
+    assert detect.gpu_by_name("NVIDIA Future", 10**9, "99.0", {}) is None
+
+
+def test_what_was_measured_replaces_what_the_cpu_suggests() -> None:
+    measured = {
+        "threads": 2.0,
+        "cores": 2.0,
+        "gemm.float32.t2.m256.n256.k256": 5e11,
+        "gemm.float32.t2.m16.n16.k16": 3e10,
+        "copy.t2.268435456": 3.2e10,
+    }
+    cpu = detect.this_cpu(measured)
+    assert cpu.origin == "calibrated"
+    assert cpu.peak_flops_per_s["fp32"] == 5e11
+    assert cpu.bandwidth_bytes_per_s == 3.2e10
+    assert cpu.calibration == measured
+
+
+def test_without_a_calibration_the_cpu_says_what_it_assumes() -> None:
+    cpu = detect.this_cpu({})
+    assert cpu.origin == "catalogue"
+    assert cpu.units >= 1
+    assert cpu.peak_flops_per_s["fp32"] > 1e10
+
+
+@pytest.mark.parametrize(
+    ("brand", "slug"),
+    [
+        ("Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz", "xeon-platinum-8259cl"),
+        ("Intel(R) Xeon(R) CPU E5-2699 v4 @ 2.20GHz", "xeon-e5-2699-v4"),
+        ("AMD EPYC 9654 96-Core Processor", "epyc-9654"),
+        ("13th Gen Intel(R) Core(TM) i7-13700K", "core-i7-13700k"),
+        ("Apple M2", "apple-m2"),
+    ],
+)
+def test_a_processor_s_own_name_finds_it_in_the_catalogue(brand: str, slug: str) -> None:
+    found = catalogue.match_cpu(brand)
+    assert found is not None
+    assert found.slug == slug
+
+
+def test_a_processor_without_a_model_number_matches_nothing() -> None:
+    assert catalogue.match_cpu("AMD EPYC") is None
