@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from analyzer.graph import DEFAULT_DOMAIN, Node
+from analyzer.runtime.execution import Provider
 
 # Activations of cuDNN's recurrent kernels, in ONNX's order, per direction.
 _DEFAULT_ACTIVATIONS: Mapping[str, Sequence[str]] = {
@@ -18,6 +19,18 @@ def unsupported(node: Node) -> str:
     """Says in one sentence why the CUDA provider does not take this node; empty where it does."""
     rule = _RULES.get(node.op_type) if node.domain == DEFAULT_DOMAIN else None
     return rule(node) if rule is not None else ""
+
+
+def failing(node: Node, provider: Provider) -> str:
+    """Says why ONNX Runtime takes this node but cannot create its kernel, and so no session; else empty."""
+    if node.domain != DEFAULT_DOMAIN:
+        return ""
+    if node.op_type in _DEFAULT_ACTIVATIONS and node.attributes.get("layout", 0):
+        return f"no kernel of {node.op_type} takes layout=1 ({node.name})"
+    training = node.op_type == "BatchNormalization" and node.attributes.get("training_mode", 0)
+    if training and provider == "cuda":
+        return f"the CUDA kernel of BatchNormalization does not take training_mode=1 ({node.name})"
+    return ""
 
 
 def _recurrent(node: Node) -> str:

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from analyzer.graph import Graph, Node, Tensor
-from analyzer.runtime.capability import unsupported
+from analyzer.runtime.capability import failing, unsupported
 from analyzer.runtime.execution import Copy, Direction, NodePlacement, Placement, Provider
 from analyzer.runtime.functions import Expanded, expand
 from analyzer.runtime.kernels import refusal, registry, type_name
@@ -237,9 +237,14 @@ def _joined(node: Node, parts: Sequence[NodePlacement]) -> NodePlacement:
 
 def _failure(graph: Graph, verdicts: Verdicts) -> str:
     """Why there is no session: an operator without a kernel on either provider that casts do not save."""
+    known = registry()
     for index, verdict in verdicts.items():
         node = graph.nodes[index]
-        if verdict.provider == "cpu" and not registry().has_kernel("cpu", node, half_as_float=True):
+        reason = failing(node, verdict.provider)
+        if reason:
+            return reason
+        lost = verdict.provider == "cpu" and not known.has_kernel("cpu", node, half_as_float=True)
+        if lost and not known.has_definition(node):
             kinds = ", ".join(dict.fromkeys(type_name(tensor.dtype) for tensor in node.present_inputs))
             return f"no provider has a kernel for {node.op_type} with {kinds} ({node.name})"
     return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import onnx
 import torch
 from torch import nn
-from torch.nn import functional as F
+from torch.nn import functional as F  # noqa: N812  # as everybody writes it
 
 Built = tuple[nn.Module, tuple[torch.Tensor, ...]]
 
@@ -164,6 +165,7 @@ def export(built: Built, opset: int, *, half: bool = False, symbolic: bool = Fal
     dynamic: Any = tuple({0: "batch"} for _ in inputs) if symbolic else None
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
+        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
         program = torch.onnx.export(
             model,
             inputs,
