@@ -38,7 +38,7 @@ def bind(model: bytes, feeds: Mapping[str, Any], settings: SessionSettings) -> B
     return bind_session(create(model, settings), feeds, settings.provider)
 
 
-def bind_session(session: Any, feeds: Mapping[str, Any], provider: str) -> Bound:
+def bind_session(session: Any, feeds: Mapping[str, Any], provider: str, device_id: int = 0) -> Bound:
     """The same for a session that is there; the model has run three times afterwards.
 
     Raises:
@@ -49,9 +49,9 @@ def bind_session(session: Any, feeds: Mapping[str, Any], provider: str) -> Bound
     names = [item.name for item in session.get_outputs()]
     try:
         for name, array in feeds.items():
-            binding.bind_ortvalue_input(name, tensors.to_ortvalue(array, device))
+            binding.bind_ortvalue_input(name, tensors.to_ortvalue(array, device, device_id))
         for name in names:
-            binding.bind_output(name, device)
+            binding.bind_output(name, device, device_id)
         session.run_with_iobinding(binding)
         values = binding.get_outputs()
         for name, value in zip(names, values, strict=True):

@@ -12,12 +12,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from analyzer import errors
 from analyzer.errors import AnalyzerError, MeasurementError, MemoryForeseenError
 from analyzer.runtime import machine
+from analyzer.runtime.blocking import ENVIRONMENT
 from analyzer.runtime.measurement import Latency, Measurement, MeasureRequest, NodeTime, request_to_json
 from analyzer.runtime.reporting import OPTIMIZED, RESULT
 from analyzer.units import byte_count
@@ -25,6 +27,7 @@ from analyzer.units import byte_count
 __all__ = ["Latency", "MeasureRequest", "Measurement", "NodeTime", "Progress", "measure"]
 
 Progress = Callable[[str, float], None]
+Result = TypeVar("Result")
 
 
 def measure(request: MeasureRequest, *, progress: Progress | None = None) -> Measurement:
@@ -43,13 +46,31 @@ def measure(request: MeasureRequest, *, progress: Progress | None = None) -> Mea
         InputError: The inputs do not fit the model.
     """
     _check_memory(request)
+    measurement = _child(request, {"request": request_to_json(request)}, progress, _measured)
+    if (
+        request.provider == "cuda"
+        and request.profile
+        and not measurement.nodes
+        and "resident" in measurement.ways
+    ):
+        return _with_blocking_launches(request, measurement, progress)
+    return measurement
+
+
+def _child(
+    request: MeasureRequest,
+    spec: Mapping[str, Any],
+    progress: Progress | None,
+    finish: Callable[[MeasureRequest, Path, dict[str, Any]], Result],
+    extra: Mapping[str, str] | None = None,
+) -> Result:
+    """Run a child in a folder of its own and read what it left there."""
     with tempfile.TemporaryDirectory(prefix="analyzer-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        spec = folder / "spec.json"
-        spec.write_text(json.dumps(request_to_json(request)), encoding="utf-8")
-        ending = _run_child(spec, request.timeout_s, progress)
-        measurement = _result(request, folder, ending)
-        return _with_blocking_launches(request, measurement, progress)
+        path = folder / "spec.json"
+        path.write_text(json.dumps(spec), encoding="utf-8")
+        ending = _run_child(path, request.timeout_s, progress, extra)
+        return finish(request, folder, _values(folder, ending, request.timeout_s))
 
 
 def _check_memory(request: MeasureRequest) -> None:
@@ -64,13 +85,23 @@ def _check_memory(request: MeasureRequest) -> None:
 def _with_blocking_launches(
     request: MeasureRequest, measurement: Measurement, progress: Progress | None
 ) -> Measurement:
-    """Where no device activity could be recorded, time operators with launches that block."""
-    if request.provider != "cuda" or measurement.nodes or not request.profile:
-        return measurement
-    from analyzer.runtime.blocking import measure_blocking
-
-    return measure_blocking(
-        request, measurement, lambda spec, extra: _run_child(spec, request.timeout_s, progress, extra)
+    """Where the GPU's activity could not be recorded: operators from launches that block, in another child."""
+    spec = {
+        "request": request_to_json(replace(request, outputs=None)),
+        "blocking": asdict(measurement.ways["resident"]),
+    }
+    values = _child(request, spec, progress, lambda _request, _folder, found: found, ENVIRONMENT)
+    trouble = values.pop("trouble", None)
+    messages = [*measurement.messages, *values["messages"]]
+    if trouble is not None:
+        messages.append(f"operator times: none, {trouble.message}")
+    return replace(
+        measurement,
+        nodes=tuple(NodeTime(**node) for node in values.get("nodes", ())),
+        factor=values.get("factor"),
+        residual_s=values.get("residual_s"),
+        bias_s=values.get("bias_s"),
+        messages=tuple(dict.fromkeys(messages)),
     )
 
 
@@ -180,13 +211,18 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         child.stdout.close()
 
 
-def _result(request: MeasureRequest, folder: Path, ending: Ending) -> Measurement:
-    """What the child found, or why it found nothing."""
+def _values(folder: Path, ending: Ending, timeout_s: float) -> dict[str, Any]:
+    """What the child found; ``trouble`` is why it ended early."""
     try:
         values = json.loads((folder / RESULT).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        values = {}
-    trouble = _trouble(values.pop("error", None), ending, request.timeout_s)
+        values = {"messages": []}
+    trouble = _trouble(values.pop("error", None), ending, timeout_s)
+    return values if trouble is None else {**values, "trouble": trouble}
+
+
+def _measured(request: MeasureRequest, folder: Path, values: dict[str, Any]) -> Measurement:
+    trouble = values.pop("trouble", None)
     if "latency" not in values:
         raise trouble or MeasurementError("the measurement gave no result", hint="use --no-run")
     if trouble is not None:

@@ -112,7 +112,8 @@ class Measurement:
         latency: Host to host: inputs and outputs in the host's memory, copies included.
         ways: The same by way: ``copies`` (which is ``latency``), ``resident`` (inputs and outputs stay on
             the GPU), ``graph`` (resident, as one CUDA graph).
-        nodes: Times by executed node, in execution order; empty where there are none.
+        nodes: Times by executed node, in execution order; empty where there are none. They add up to the
+            latency, on CUDA to the one without copies.
         factor: Unprofiled latency over what the nodes' times before scaling and the cost of a call explain;
             None without nodes.
         residual_s: The same as a difference.
@@ -150,6 +151,12 @@ class Measurement:
     messages: tuple[str, ...] = ()
     outputs: Path | None = None
     optimized: Any = None
+
+    @property
+    def copies_s(self) -> float | None:
+        """What copying inputs and outputs between host and GPU adds; None where not known."""
+        resident = self.ways.get("resident")
+        return None if resident is None else max(0.0, self.latency.median_s - resident.median_s)
 
     @property
     def warmup_runs(self) -> int:

@@ -1,7 +1,8 @@
 """Timing a node alone where its time is below the profiler's clock.
 
 The node is taken out of the optimized graph with inputs of the shapes that the profile shows, put many times
-into one model, and timed by the difference between many and few: the call's own cost and the clock's tick fall away.
+into one model, and timed by the difference between many and few: the call's own cost and the clock's tick
+fall away.
 Its inputs are in cache as they are in the graph, where the node before has just written them; weights are read
 from memory where the model's weights do not fit into the last cache.
 """

@@ -69,7 +69,8 @@ def create(model: Path | bytes, settings: SessionSettings) -> Any:
         raise explained(error) from None
     session.disable_fallback()
     if PROVIDERS[settings.provider] not in session.get_providers():
-        raise MeasurementError(cuda_trouble(), hint=f"{CUDA_PIP_LINE} (ONNX Runtime {ort.__version__})")
+        message, hint = cuda_trouble()
+        raise MeasurementError(message, hint=hint)
     return session
 
 
@@ -117,15 +118,15 @@ def _load_cuda_libraries(ort: Any) -> None:
             ort.preload_dlls()
 
 
-def cuda_trouble() -> str:
-    """Why the CUDA provider did not load, naming the library that is missing."""
+def cuda_trouble() -> tuple[str, str]:
+    """Why the CUDA provider did not load, naming the library that is missing, and what to do."""
     driver = _driver_trouble()
     if driver:
-        return driver
+        return driver, "install or update the NVIDIA driver, or profile the CPU alone with --gpu none"
     missing = missing_libraries()
     if missing:
-        return f"the CUDA provider cannot load: {', '.join(missing)} not found"
-    return "the CUDA provider did not load, though its libraries are there"
+        return f"the CUDA provider cannot load: {', '.join(missing)} not found", CUDA_PIP_LINE
+    return "the CUDA provider did not load, though its libraries are there", CUDA_PIP_LINE
 
 
 def _driver_trouble() -> str:

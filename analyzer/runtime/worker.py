@@ -1,7 +1,8 @@
 """The child process of a measurement: ``python -m analyzer.runtime.worker SPEC.json``.
 
-SPEC holds the request; its folder is the working folder. Progress goes to standard output as lines of JSON,
-results into ``partial.json`` beside SPEC. What kills this process costs what it had not yet measured.
+SPEC holds the request, and with ``blocking`` the latency to which operators are scaled; its folder is the
+working folder. Progress goes to standard output as lines of JSON, results into ``partial.json`` beside
+SPEC. What kills this process costs what it had not yet measured.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 from pathlib import Path
 
 from analyzer.errors import AnalyzerError
-from analyzer.runtime.measurement import MeasureRequest, request_from_json
+from analyzer.runtime.measurement import Latency, MeasureRequest, request_from_json
 from analyzer.runtime.reporting import Reporter
 
 
@@ -24,9 +25,11 @@ def main(arguments: list[str]) -> int:
     _die_with_parent()
     _die_first_when_memory_ends()
     reporter = Reporter(spec.parent)
-    request = request_from_json(json.loads(spec.read_text(encoding="utf-8")))
+    asked = json.loads(spec.read_text(encoding="utf-8"))
+    request = request_from_json(asked["request"])
+    latency = asked.get("blocking")
     try:
-        _measure(request, spec.parent, reporter)
+        _measure(request, spec.parent, reporter, None if latency is None else Latency(**latency))
     except AnalyzerError as error:
         reporter.error(error.message, error.hint, type(error).__name__)
         return 1
@@ -36,9 +39,13 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _measure(request: MeasureRequest, folder: Path, reporter: Reporter) -> None:
+def _measure(request: MeasureRequest, folder: Path, reporter: Reporter, blocking: Latency | None) -> None:
     _versions(reporter, request)
-    if request.provider == "cuda":
+    if blocking is not None:
+        from analyzer.runtime.blocking import measure_blocking
+
+        measure_blocking(request, folder, reporter, blocking)
+    elif request.provider == "cuda":
         from analyzer.runtime.on_cuda import measure_cuda
 
         measure_cuda(request, folder, reporter)

@@ -1,0 +1,55 @@
+"""Recording what the GPU does: torch.profiler (Kineto, CUPTI) sees every library of the process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+
+def record(call: Callable[[], object], count: int, folder: Path) -> tuple[Mapping[str, Any] | None, str]:
+    """Run ``count`` times under CUPTI.
+
+    Args:
+        call: One run, which ends with the GPU idle.
+        count: How many.
+        folder: For the trace, which is removed.
+
+    Returns:
+        The Kineto trace as parsed JSON, or None and why there is none.
+    """
+    why = _trouble()
+    if why:
+        return None, why
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    torch.cuda.synchronize()
+    with profile(activities=activities):  # the first one starts CUPTI and loses records
+        call()
+        torch.cuda.synchronize()
+    with profile(activities=activities) as recording:
+        for _ in range(count):
+            call()
+        torch.cuda.synchronize()  # records of what still runs would be out of range
+    path = folder / "kineto.json"
+    recording.export_chrome_trace(str(path))
+    text = path.read_text(encoding="utf-8", errors="replace")
+    path.unlink(missing_ok=True)
+    return json.loads(text), ""
+
+
+def _trouble() -> str:
+    """Why nothing can be recorded; empty where it can."""
+    try:
+        import torch
+        from torch.profiler import ProfilerActivity, supported_activities
+    except ImportError:
+        return "torch, which carries CUPTI, is not installed"
+    if not torch.cuda.is_available():
+        return "this build of torch has no CUDA, or finds no GPU"
+    if ProfilerActivity.CUDA not in supported_activities():  # type: ignore[no-untyped-call]
+        return "this build of torch has no CUPTI"
+    return ""
