@@ -101,7 +101,7 @@ def _within(problem: Problem, memory_bytes: float, free: Cut) -> Cut:
     """Lagrange relaxation: the least price of a byte at which the cut fits, then what is left is filled.
 
     Layers that are alike leave all at once when the price rises, so the units that left between the last price
-    that did not fit and the first that did are taken back in execution order, and in reverse, while they fit.
+    that did not fit and the first that did are taken back while they fit.
     """
     wiring = problem.wiring
     low, high, least = 0.0, free.cost / max(1.0, memory_bytes), free.cost
@@ -119,7 +119,7 @@ def _within(problem: Problem, memory_bytes: float, free: Cut) -> Cut:
             high, under = price, cut
         else:
             low, over = price, cut
-    candidates = [under.on_gpu, *_refilled(wiring, under.on_gpu, over.on_gpu, memory_bytes)]
+    candidates = [under.on_gpu, *_refilled(problem, under.on_gpu, over.on_gpu, memory_bytes)]
     best = min(candidates, key=lambda on_gpu: cost_of(problem, on_gpu))
     cost = cost_of(problem, best)
     return Cut(on_gpu=best, cost=cost, least=min(least, cost))
@@ -133,18 +133,35 @@ def _priced(problem: Problem, price: float) -> Problem:
 
 
 def _refilled(
-    wiring: Wiring, under: Sequence[bool], over: Sequence[bool], memory_bytes: float
+    problem: Problem, under: Sequence[bool], over: Sequence[bool], memory_bytes: float
 ) -> Iterator[tuple[bool, ...]]:
+    """Fillings: neighbours from the front, neighbours from the back, whatever gains most per byte."""
+    weights = problem.wiring.weights
     extra = [unit for unit, there in enumerate(over) if there and not under[unit]]
-    for order in (extra, extra[::-1]):
-        left = memory_bytes - room(wiring, under)
-        chosen = list(under)
-        for unit in order:
-            if wiring.weights[unit] > left:
-                break
-            left -= wiring.weights[unit]
+
+    def gain_per_byte(unit: int) -> float:
+        return (problem.cpu[unit] - problem.gpu[unit]) / max(1, weights[unit])
+
+    yield _filled(weights, under, extra, memory_bytes, stop=True)
+    yield _filled(weights, under, extra[::-1], memory_bytes, stop=True)
+    movable = [unit for unit, bound in enumerate(problem.bound) if bound is None and gain_per_byte(unit) > 0]
+    by_gain = sorted(movable, key=gain_per_byte, reverse=True)
+    yield _filled(weights, under, by_gain, memory_bytes, stop=False)
+    yield _filled(weights, _uniform(problem, False), by_gain, memory_bytes, stop=False)
+
+
+def _filled(
+    weights: Sequence[int], start: Sequence[bool], order: Sequence[int], memory_bytes: float, *, stop: bool
+) -> tuple[bool, ...]:
+    chosen = list(start)
+    left = memory_bytes - sum(size for size, there in zip(weights, chosen, strict=True) if there)
+    for unit in order:
+        if not chosen[unit] and weights[unit] <= left:
+            left -= weights[unit]
             chosen[unit] = True
-        yield tuple(chosen)
+        elif stop and weights[unit] > left:
+            break
+    return tuple(chosen)
 
 
 def _uniform(problem: Problem, side: bool) -> tuple[bool, ...]:

@@ -201,8 +201,9 @@ def busy_weights(question: Question, name: Name) -> Mapping[Resource, float]:
 
 
 def _mixed_plan(question: Question, wiring: Wiring, cut: Cut, sides: tuple[Side, ...]) -> Plan:
+    scale = cpu_scale(question)
     on_cpu = [
-        time.scaled(cpu_scale(question))
+        time.scaled(scale)
         for unit, time in _by_unit(wiring, question.cpu_groups, question.cpu_times)
         if not cut.on_gpu[unit]
     ]

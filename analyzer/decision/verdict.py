@@ -115,6 +115,8 @@ def _resident(question: Question, plans: Plans, choice: Choice) -> Iterator[str]
         return
     parts = _without_ends(plans.gpu)
     change = ratio(plans.cpu.parts, parts)
+    if choice.speedup is not None and choice.speedup[1] > 1:
+        return
     if change is not None and change[1] > 1:
         yield (
             f"Where inputs and outputs stay on the GPU, {gpu_name(question)} is {factor(change[0])} as fast as "
@@ -142,4 +144,5 @@ def _opset(question: Question, choice: Choice) -> Iterator[str]:
     nodes = zip(question.graph.nodes, question.placement.nodes, strict=True)
     missing = {node.op_type: place.detail for node, place in nodes if place.why == "no-kernel-for-opset"}
     for op_type, detail in missing.items():
-        yield f"At another opset {op_type} runs on the GPU. {capital(detail)}".strip()
+        why = f": {detail.rstrip('. ')}" if detail else ""
+        yield f"At another opset {op_type} runs on the GPU{why}."

@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from analyzer.decision import WhatIf, decide
+from analyzer.decision.verdict import REASONS
+from analyzer.runtime.execution import NodePlacement
+
+COPY_S = 10e-6 + 1e6 / 10e9  # 110 us; two of them for the input and the output
+
+
+def test_a_device_that_is_faster_beyond_the_error_wins(build, op):
+    """CPU 10 ms; GPU 0.78 ms and 0.22 ms of copies: exactly 10 times."""
+    verdict = decide(build(op(reads=("in",), cpu=1e-2, gpu=1e-3 - 2 * COPY_S))).verdict
+    assert verdict.device == "gpu"
+    assert verdict.speedup == pytest.approx(10)
+    assert verdict.low < 10 < verdict.high
+
+
+def test_the_copies_can_turn_the_verdict(build, op):
+    """The kernel is twice as fast, yet in and out take 220 us of the CPU's 100."""
+    decision = decide(build(op(reads=("in",), cpu=1e-4, gpu=5e-5)))
+    assert decision.verdict.device == "cpu"
+    assert decision.verdict.speedup == pytest.approx(1e-4 / (5e-5 + 2 * COPY_S))
+    assert "Copying 2.00 MB" in decision.verdict.because[0]
+    assert decision.operators[0].device == "cpu"
+    assert decision.operators[0].reason == "transfer-bound"
+    assert decision.operators[0].explanation.endswith("the copies would add 220 µs.")
+
+
+@pytest.mark.parametrize(("spread", "device"), [(1.05, "gpu"), (1.5, "either")])
+def test_a_difference_inside_the_error_is_no_difference(build, op, spread, device):
+    """1.3 times as fast: either, where each side may be half as much again."""
+    ops = [op(reads=("in",), cpu=1.3e-2, gpu=1e-2 - 2 * COPY_S)]
+    verdict = decide(build(*ops, spread=spread)).verdict
+    assert verdict.device == device
+    assert (verdict.low <= 1 <= verdict.high) == (device == "either")
+
+
+def test_the_interval_of_a_ratio_is_that_of_independent_errors(build, op):
+    """Both sides up to a factor f: the logarithms' half-widths add in squares."""
+    ops = [op(reads=("in",), cpu=1e-1, gpu=1e-2, elements=0)]
+    verdict = decide(build(*ops, spread=1.2, input_elements=0)).verdict
+    assert verdict.high / verdict.speedup == pytest.approx(1.2 ** (2**0.5))
+    assert verdict.speedup / verdict.low == pytest.approx(1.2 ** (2**0.5))
+
+
+def test_an_error_that_both_plans_share_cancels(build, op):
+    """All of both plans is one fall-back on the CPU: the ratio is 1 for certain."""
+    ops = [op(reads=("in",), cpu=1e-2, gpu=1e-2, able=False)]
+    verdict = decide(build(*ops, spread=3.0)).verdict
+    assert (verdict.low, verdict.speedup, verdict.high) == pytest.approx((1, 1, 1))
+
+
+def test_a_split_that_pays_is_a_hybrid_with_its_margin(build, op):
+    ops = [op(reads=("in",), cpu=1e-2, gpu=1e-4), op(reads=(0,), cpu=1e-4, gpu=1e-2)]
+    decision = decide(build(*ops))
+    assert decision.verdict.device == "hybrid"
+    assert decision.placement == ("gpu", "cpu")
+    split = 2e-4 + 2 * COPY_S
+    assert f"{1.01e-2 / split:.1f}x".removesuffix(".0x") in decision.verdict.sentence
+    assert "1 operator on the L4 and 1 on this CPU" in decision.verdict.because[0]
+
+
+def test_a_split_that_gains_too_little_is_not_recommended(build, op):
+    ops = [op(reads=("in",), cpu=1e-1, gpu=1e-2), op(reads=(0,), cpu=1e-4, gpu=3e-4)]
+    decision = decide(build(*ops))
+    assert decision.placement == ("gpu", "cpu")
+    assert decision.verdict.device == "gpu"
+
+
+def test_a_split_inside_the_error_is_not_recommended(build, op):
+    ops = [op(reads=("in",), cpu=1e-1, gpu=1e-3), op(reads=(0,), cpu=1e-3, gpu=1.5e-3)]
+    assert decide(build(*ops)).verdict.device == "hybrid"
+    assert decide(build(*ops, spread=2.0)).verdict.device == "gpu"
+
+
+def test_the_cpu_is_measured_and_the_gpu_predicted_in_every_sentence(build, op):
+    ops = [op(reads=("in",), cpu=5e-2, gpu=1e-3, cpu_bound="compute", gpu_bound="compute")]
+    decision = decide(build(*ops, origins={"cpu": "measured"}))
+    assert re.search(r"1\.22 ms \(predicted\) against 50\.0 ms \(measured\)", decision.verdict.sentence)
+    assert "the L4 takes 1.00 ms (predicted), this CPU 50.0 ms (measured)" in decision.operators[0].explanation
+
+
+def test_a_cpu_of_the_catalogue_has_its_name_and_not_this(build, op, devices):
+    cpu = replace(devices["cpu"], name="AMD EPYC 9654", origin="catalogue")
+    decision = decide(build(op(reads=("in",), cpu=5e-2), cpu=cpu))
+    assert "the EPYC 9654" in decision.verdict.sentence
+    assert "this CPU" not in decision.verdict.sentence
+
+
+def test_a_gpu_that_no_release_wheel_runs_on_is_never_recommended(build, op, devices):
+    gpu = replace(devices["gpu"], name="NVIDIA Tesla P100", runs_release_wheel=False)
+    decision = decide(build(op(reads=("in",), cpu=1.0, gpu=1e-3), gpu=gpu))
+    assert decision.verdict.device == "cpu"
+    assert decision.placement == ("cpu",)
+    assert decision.operators[0].device == "cpu"
+    assert decision.verdict.speedup > 100
+    assert "release wheel" in decision.verdict.sentence
+    assert "release wheel" in decision.operators[0].explanation
+
+
+def test_only_what_keeps_the_limit_can_be_chosen(build, op):
+    """By energy the GPU wins, but it takes 20 ms where 15 ms are asked for."""
+    ops = [op(reads=("in",), cpu=1e-2, gpu=2e-2, gpu_bound="overhead")]
+    assert decide(build(*ops, objective="energy")).verdict.device == "gpu"
+    assert decide(build(*ops, objective="energy", slo_s=15e-3)).verdict.device == "cpu"
+
+
+def test_a_limit_that_nothing_keeps_gets_the_nearest(build, op):
+    verdict = decide(build(op(reads=("in",), cpu=5e-2, gpu=1e-2), slo_s=1e-3)).verdict
+    assert verdict.device == "gpu"
+    assert "misses the limit of 1.00 ms" in verdict.sentence
+    assert verdict.would_change[0] == "A latency limit of 10.2 ms or more can be met."
+
+
+def test_the_cpu_alone_is_said_to_be_alone(build, op):
+    verdict = decide(build(op(reads=("in",), cpu=1e-2), gpu=None)).verdict
+    assert (verdict.device, verdict.speedup, verdict.low, verdict.crossover_batch) == ("cpu", None, None, None)
+    assert verdict.sentence == "Only the CPU was looked at: this CPU takes 10.0 ms (predicted)."
+
+
+def test_a_change_that_turns_the_verdict_is_told(build, op):
+    slow = build(op(reads=("in",), cpu=1e-3, gpu=2e-3))
+    fast = build(op(reads=("in",), cpu=1e-3, gpu=1e-5))
+    question = replace(
+        slow, what_if=(WhatIf(change="in fp16", question=fast), WhatIf(change="in bf16", question=slow))
+    )
+    told = decide(question).verdict.would_change
+    assert [text for text in told if "fp16" in text] == ["In fp16 the L4 would be the choice (the L4 at 4.3x)."]
+    assert not any("bf16" in text for text in told)
+
+
+def test_keeping_data_on_the_gpu_is_told_where_it_would_turn_the_verdict(build, op):
+    told = decide(build(op(reads=("in",), cpu=1e-4, gpu=2e-5))).verdict.would_change
+    assert told == ("Where inputs and outputs stay on the GPU, the L4 is 5.0x as fast as this CPU.",)
+
+
+def test_another_opset_is_told_where_a_kernel_exists_there(build, op):
+    pool = op(
+        reads=(0,),
+        able=False,
+        op_type="MaxPool",
+        why="no-kernel-for-opset",
+        detail="the CUDA kernel ends at opset 21",
+        cpu=1e-3,
+        gpu=1e-3,
+    )
+    decision = decide(build(op(reads=("in",), cpu=1e-4, gpu=1e-5), pool))
+    assert (
+        "At another opset MaxPool runs on the GPU: the CUDA kernel ends at opset 21."
+        in decision.verdict.would_change
+    )
+    assert decision.operators[1].reason == "no-kernel-for-opset"
+    assert decision.operators[1].explanation.startswith("The CUDA kernel ends at opset 21.")
+
+
+def test_sentences_end_with_one_stop(build, op):
+    cases = [
+        build(op(reads=("in",), cpu=1e-2, gpu=1e-3)),
+        build(op(reads=("in",), cpu=1e-4, gpu=1e-3, gpu_bound="overhead")),
+        build(op(reads=("in",)), gpu=None),
+        build(op(reads=("in",), able=False), op(reads=(0,), cpu=None, gpu=None)),
+        build(op(reads=("in",), cpu=1e-2, gpu=9e-3), spread=2.0),
+    ]
+    for question in cases:
+        decision = decide(question)
+        told = [decision.verdict.sentence, *decision.verdict.because, *decision.verdict.would_change]
+        told += [verdict.explanation for verdict in decision.operators]
+        for text in told:
+            assert re.fullmatch(r"[A-Z0-9].*[^.\s]\.", text), text
+            assert "  " not in text
+
+
+class TestOperators:
+    def test_each_reason_is_of_the_fixed_list(self, build, op):
+        ops = [
+            op(reads=("in",), cpu=1e-2),
+            op(reads=(0,), able=False),
+            op(reads=(1,), cpu=1e-5),
+            op(reads=(2,), cpu=0.0, gpu=0.0),
+            op(reads=(3,), cpu=None, gpu=None),
+        ]
+        assert {verdict.reason for verdict in decide(build(*ops)).operators} <= set(REASONS)
+
+    def test_every_reason_why_onnx_runtime_keeps_an_operator_is_of_the_list(self):
+        kinds = (
+            "shape-arithmetic",
+            "no-cuda-kernel",
+            "no-kernel-for-opset",
+            "no-kernel-for-type",
+            "capability",
+        )
+        assert set(kinds) <= set(REASONS)
+        assert NodePlacement(provider="cpu", supported=False, why="folded").why in REASONS
+
+    @pytest.mark.parametrize("bound", ["compute", "memory"])
+    def test_what_limits_the_gpu_is_the_reason(self, build, op, bound):
+        ops = [op(reads=("in",), cpu=1e-1, gpu=1e-3, gpu_bound=bound, cpu_bound="memory")]
+        assert decide(build(*ops)).operators[0].reason == f"{bound}-bound"
+
+    def test_a_memory_bound_operator_tells_both_memories(self, build, op):
+        ops = [op(reads=("in",), cpu=3.4e-2, gpu=6e-4, gpu_bound="memory", cpu_bound="memory")]
+        text = decide(build(*ops, origins={"cpu": "measured"})).operators[0].explanation
+        assert text == (
+            "Reads 1.00 MB and computes 0.25 FLOP per byte: the L4's memory takes 600 µs (predicted), "
+            "this CPU's 34.0 ms (measured)."
+        )
+
+    def test_a_launch_that_takes_longer_than_the_work_is_the_reason(self, build, op):
+        ops = [op(reads=("in",), cpu=1e-6, gpu=6e-6, gpu_bound="overhead", cpu_bound="memory")]
+        verdict = decide(build(*ops)).operators[0]
+        assert (verdict.device, verdict.reason) == ("cpu", "launch-bound")
+        assert "starting it on the L4 takes 6.00 µs" in verdict.explanation
+
+    def test_an_operator_slower_on_the_gpu_stays_where_its_data_is(self, build, op):
+        ops = [
+            op(reads=("in",), cpu=1e-1),
+            op(reads=(0,), cpu=1e-5, gpu=5e-5, gpu_bound="overhead"),
+            op(reads=(1,), cpu=1e-1),
+        ]
+        decision = decide(build(*ops))
+        assert decision.placement == ("gpu", "gpu", "gpu")
+        assert (decision.operators[1].device, decision.operators[1].reason) == ("gpu", "data-on-gpu")
+        assert decision.operators[1].speedup == pytest.approx(0.2)
+
+    def test_what_takes_no_time_on_either_is_free(self, build, op):
+        verdict = decide(build(op(reads=("in",), cpu=1e-2), op(reads=(0,), cpu=0.0, gpu=0.0))).operators[1]
+        assert (verdict.device, verdict.reason, verdict.speedup) == ("either", "free", None)
+
+    def test_a_part_of_a_fused_operator_that_must_stay_goes_along(self, build, op):
+        """A CUDA-able operator that the CUDA session runs in one group with one on the CPU."""
+        question = build(
+            op(reads=("in",), able=False, gpu=1e-3), op(reads=(0,)), cuda_groups=[(0, 1)], cpu_groups=[(0, 1)]
+        )
+        decision = decide(question)
+        assert [verdict.reason for verdict in decision.operators] == ["no-cuda-kernel", "fused"]
+
+    def test_the_shares_of_a_fused_group_follow_the_bytes_and_add_up(self, build, op):
+        """One group of 4 ms over 1 MB and 3 MB: 1 ms and 3 ms."""
+        ops = [
+            op(reads=("in",), cpu=4e-3, gpu=8e-4, elements=250_000),
+            op(reads=(0,), cpu=None, gpu=None, elements=750_000),
+        ]
+        question = build(*ops, cpu_groups=[(0, 1)], cuda_groups=[(0, 1)])
+        texts = [verdict.explanation for verdict in decide(question).operators]
+        assert "the L4 takes 200 µs (predicted), this CPU 1.00 ms" in texts[0]
+        assert "the L4 takes 600 µs (predicted), this CPU 3.00 ms" in texts[1]
