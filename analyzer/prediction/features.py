@@ -9,6 +9,7 @@ from dataclasses import replace
 from analyzer.costs.cost import Cost
 from analyzer.graph import Node, Tensor
 from analyzer.prediction.piece import FLOAT_BYTES, Kind, Piece
+from analyzer.prediction.variants import variant
 
 VIEWS = frozenset(
     {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout", "Shape", "Size", "Constant"}
@@ -70,7 +71,7 @@ def _base(node: Node, cost: Cost) -> Piece:
     floats = read * in_share * in_scale
     return Piece(
         kind=Kind.VECTOR,
-        op=node.op_type,
+        op=variant(node),
         flops=float(cost.flops or 0),
         read=floats,
         written=written * out_share * out_scale,
@@ -220,6 +221,10 @@ def _softmax(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
 
 def _pool(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     taps = math.prod(node.attributes.get("kernel_shape", (1,)))
+    source = node.input(0)
+    if node.attributes.get("antialias") and source is not None:
+        # A filter as wide as the reduction reads every input.
+        return [replace(base, kind=Kind.POOL, elements=max(base.elements, float(source.elements or 0)))]
     return [replace(base, kind=Kind.POOL, taps=float(taps))]
 
 

@@ -26,6 +26,8 @@ from analyzer.prediction.precision import Numbers, numbers
 from analyzer.prediction.workload import Floats, Workload
 
 _WINOGRAD_TILE, _WINOGRAD_PRODUCTS = 4.0, 36.0
+# Rows below which a product is a few matrix-vector products, and what these reach of the fp32 rate.
+_FEW_ROWS, _STREAMED = 8.0, 0.25
 # Where a device's cache is not known: that of a middling card.
 _USUAL_CACHE = 6 * 2**20
 _KIND_WIDTH = np.array([WIDTHS.get(kind.name, 1.0) for kind in Kind])
@@ -152,6 +154,10 @@ def _matmul(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
     computing = tiled(
         rows.batch, rows.m, rows.n, rows.k, out / (at.bandwidth * tiles.bandwidth), at.rate, at.units, tiles
     )
+    # A few rows go to kernels that stream the matrix once, without tiles.
+    streamed = 2.0 * rows.batch * rows.m * rows.n * rows.k / (_STREAMED * at.plain_rate)
+    few = np.minimum(rows.m, rows.n) <= _FEW_ROWS
+    computing = np.where(few, np.minimum(computing, streamed), computing)
     return np.maximum(computing, moved), computing > moved
 
 

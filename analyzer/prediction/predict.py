@@ -71,8 +71,7 @@ def _by_group(
     work: Workload, times: Floats, compute: npt.NDArray[np.bool_], spread: Floats, launch: Floats, method: str
 ) -> Times:
     def over(weights: Floats) -> Floats:
-        found: Floats = np.bincount(work.group, weights=weights, minlength=work.groups)
-        return found
+        return np.asarray(np.bincount(work.group, weights=weights, minlength=work.groups), dtype=np.float64)
 
     kernel = over(times)
     computing = over(np.where(compute, times, 0.0))

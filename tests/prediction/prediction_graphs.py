@@ -1,0 +1,98 @@
+"""Small graphs made by hand, their costs and groups."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from analyzer.costs import CostTable, count
+from analyzer.graph import DTYPES, Graph, Node, Tensor
+from analyzer.prediction import Workload, workload
+from analyzer.runtime.execution import Group
+
+
+def tensor(name: str, *shape: int, dtype: str = "float32", constant: bool = False) -> Tensor:
+    return Tensor(name=name, shape=shape, dtype=DTYPES[dtype], constant=constant, initializer=constant)
+
+
+def node(op: str, inputs: list[Tensor], output: Tensor, index: int = 0, **attributes: Any) -> Node:
+    return Node(
+        index=index,
+        name=f"n{index}",
+        op_type=op,
+        version=20,
+        inputs=tuple(inputs),
+        outputs=(output,),
+        attributes=attributes,
+    )
+
+
+def graph(*nodes: Node) -> Graph:
+    made = {item.name for one in nodes for item in one.present_outputs}
+    read = {item.name: item for one in nodes for item in one.present_inputs}
+    last = nodes[-1].outputs[0]
+    assert last is not None
+    return Graph(
+        name="g",
+        nodes=nodes,
+        inputs=tuple(item for name, item in read.items() if name not in made and not item.constant),
+        outputs=(last,),
+        initializers=tuple(item for item in read.values() if item.constant),
+        opsets={"ai.onnx": 20},
+    )
+
+
+def alone(one: Graph, session: Any = "cuda", kernels: int = 1) -> tuple[Group, ...]:
+    return tuple(
+        Group(
+            session=session,
+            name=item.name,
+            op_type=item.op_type,
+            members=(item.index,),
+            provider=session,
+            kernels=kernels,
+        )
+        for item in one.nodes
+    )
+
+
+def work(one: Graph, session: Any = "cuda", groups: tuple[Group, ...] | None = None) -> Workload:
+    return workload(one, count(one), groups or alone(one, session))
+
+
+def table(one: Graph) -> CostTable:
+    return count(one)
+
+
+def product(m: int, n: int, k: int, batch: int = 1, constant: bool = True) -> Graph:
+    """[batch, m, k] by [k, n], or by [batch, k, n] where it is not constant."""
+    left = tensor("x", batch, m, k) if batch > 1 else tensor("x", m, k)
+    right = tensor("w", k, n, constant=True) if constant else tensor("w", batch, k, n)
+    out = tensor("y", batch, m, n) if batch > 1 else tensor("y", m, n)
+    return graph(node("MatMul", [left, right], out))
+
+
+def elementwise(op: str, elements: int, operands: int = 1) -> Graph:
+    inputs = [tensor(f"x{position}", elements) for position in range(operands)]
+    return graph(node(op, inputs, tensor("y", elements)))
+
+
+def convolution(batch: int, channels: int, filters: int, size: int, kernel: int = 3, group: int = 1) -> Graph:
+    """Stride 1, padding that keeps the size."""
+    weight = tensor("w", filters, channels // group, kernel, kernel, constant=True)
+    pad = kernel // 2
+    return graph(
+        node(
+            "Conv",
+            [tensor("x", batch, channels, size, size), weight],
+            tensor("y", batch, filters, size, size),
+            kernel_shape=(kernel, kernel),
+            strides=(1, 1),
+            pads=(pad,) * 4,
+            group=group,
+        )
+    )
+
+
+def flops(one: Graph) -> float:
+    return float(math.fsum(cost.flops or 0 for cost in count(one).costs))

@@ -1,0 +1,140 @@
+"""Operator times on CPUs: from a calibration, and from the catalogue's figures."""
+
+from dataclasses import replace
+
+import prediction_graphs as made
+import pytest
+
+from analyzer import prediction
+from analyzer.devices import catalogue
+from analyzer.devices.device import Device
+
+# A machine made up for these tests: every rate below is a round number.
+MADE_UP = {
+    "threads": 2.0,
+    "cores": 2.0,
+    **{f"dispatch.t{t}": 1e-7 for t in (1, 2)},
+    **{f"call.t{t}": 2e-6 for t in (1, 2)},
+    **{f"gemm.float32.t{t}.m{n}.n{n}.k{n}": t * 1e11 for t in (1, 2) for n in (64, 256, 1024)},
+    **{f"conv.float32.t{t}.3x3": t * 1e11 for t in (1, 2)},
+    **{f"conv.float32.t{t}.depthwise3x3": t * 2e10 for t in (1, 2)},
+    **{f"elementwise.Relu.t{t}": 1e-10 / t for t in (1, 2)},
+    **{f"elementwise.Softplus.t{t}": 1e-8 / t for t in (1, 2)},
+    **{f"elementwise.Add.t{t}": 1e-10 / t for t in (1, 2)},
+    **{f"copy.t{t}.{size}": t * rate for t in (1, 2) for size, rate in ((65536, 1e11), (268435456, 2e10))},
+    **{f"rnn.LSTM.t{t}.h256.b1": 1e-5 for t in (1, 2)},
+}
+
+
+@pytest.fixture
+def machine() -> Device:
+    return Device(
+        slug="made-up",
+        name="made up",
+        kind="cpu",
+        peak_flops_per_s={"fp32": 2e11},
+        bandwidth_bytes_per_s=4e10,
+        units=2,
+        threads=2,
+        origin="calibrated",
+        calibration=MADE_UP,
+    )
+
+
+def seconds(one: object, device: Device, threads: int | None = None, precision: str = "fp32") -> float:
+    work = made.work(one, "cpu")  # type: ignore[arg-type]
+    return sum(item.time_s for item in prediction.predict(work, device, threads=threads, precision=precision))
+
+
+def test_a_product_of_a_measured_shape_runs_at_the_measured_rate(machine: Device) -> None:
+    """2 x 256^3 FLOPs at 1e11 per second and thread, and 0.5 MB of activations from a cache of 1e11 B/s."""
+    expected = 2 * 256**3 / 1e11 + 1e-7
+    assert seconds(made.product(256, 256, 256), machine, 1) == pytest.approx(expected, rel=0.1)
+    assert seconds(made.product(256, 256, 256), machine, 2) == pytest.approx(expected / 2, rel=0.1)
+
+
+def test_elementwise_operators_cost_their_own_time_per_element(machine: Device) -> None:
+    """Softplus takes a hundred times what Relu does."""
+    assert seconds(made.elementwise("Relu", 10_000), machine, 1) == pytest.approx(1e-6, rel=0.4)
+    assert seconds(made.elementwise("Softplus", 100_000), machine, 1) == pytest.approx(1e-3, rel=0.01)
+    assert seconds(made.elementwise("Softplus", 100_000), machine, 2) == pytest.approx(5e-4, rel=0.01)
+
+
+def test_what_outgrows_the_caches_costs_its_bytes(machine: Device) -> None:
+    """1 GB read and written at 2e10 B/s on one thread."""
+    assert seconds(made.elementwise("Relu", 125_000_000), machine, 1) == pytest.approx(0.05, rel=0.01)
+
+
+def test_a_recurrence_costs_its_steps(machine: Device) -> None:
+    inputs = [
+        made.tensor("x", 50, 1, 256),
+        made.tensor("w", 1, 1024, 256, constant=True),
+        made.tensor("r", 1, 1024, 256, constant=True),
+    ]
+    one = made.graph(made.node("LSTM", inputs, made.tensor("y", 50, 1, 1, 256), hidden_size=256))
+    assert seconds(one, machine, 1) == pytest.approx(50 * 1e-5, rel=0.1)
+
+
+def test_half_precision_runs_in_fp32_on_a_cpu(machine: Device) -> None:
+    one = made.product(256, 256, 256)
+    assert seconds(one, machine, precision="fp16") == seconds(one, machine, precision="fp32")
+
+
+def test_grouped_convolutions_have_a_rate_of_their_own(machine: Device) -> None:
+    """Depthwise at 2e10 FLOP/s, dense at 1e11."""
+    thin, dense = made.convolution(1, 64, 64, 56, group=64), made.convolution(1, 64, 64, 56)
+    assert seconds(thin, machine, 1) / made.flops(thin) > 4 * seconds(dense, machine, 1) / made.flops(dense)
+
+
+@pytest.mark.parametrize(
+    "slug", ["xeon-platinum-8260", "epyc-9654", "graviton3", "core-i7-13700k", "raspberry-pi-5"]
+)
+def test_a_cpu_of_the_catalogue_stays_below_its_peak(slug: str) -> None:
+    one, cpu = made.product(4096, 4096, 4096), catalogue.device(slug)
+    assert made.flops(one) / seconds(one, cpu) < cpu.peak_flops_per_s["fp32"]
+    assert made.flops(one) / seconds(one, cpu, 1) < cpu.peak_flops_per_s["fp32"] / cpu.units
+
+
+def test_more_threads_help_large_work_and_leave_small_work_alone() -> None:
+    cpu = catalogue.device("xeon-platinum-8260")
+    large, small = made.product(2048, 2048, 2048), made.product(8, 16, 16)
+    assert seconds(large, cpu, 8) < seconds(large, cpu, 1) / 3
+    assert seconds(small, cpu, 8) == pytest.approx(seconds(small, cpu, 1), rel=0.05)
+
+
+def test_six_cores_share_bert_as_published() -> None:
+    """BERT-base on an i7-8700: 225 ms on one core, 58.6 ms on six, 3.84 times (ONNX Runtime's own notebook).
+
+    Its largest products are 128 x 768 x 3072.
+    """
+    cpu = replace(catalogue.device("core-i7-13700k"), units=6, threads=6)
+    one = made.product(128, 3072, 768)
+    assert seconds(one, cpu, 1) / seconds(one, cpu, 6) == pytest.approx(3.84, rel=0.15)
+
+
+def test_a_wider_memory_helps_what_memory_limits() -> None:
+    cpu = catalogue.device("xeon-platinum-8260")
+    wide = replace(cpu, bandwidth_bytes_per_s=2 * cpu.bandwidth_bytes_per_s)
+    one = made.elementwise("Relu", 200_000_000)
+    assert seconds(one, wide) < 0.6 * seconds(one, cpu)
+
+
+def test_memory_streams_at_the_published_share_of_its_peak() -> None:
+    """STREAM reaches 78 to 83 % of the channels' peak on servers."""
+    cpu = catalogue.device("xeon-platinum-8260")
+    reached = 8 * 200_000_000 / seconds(made.elementwise("Relu", 200_000_000), cpu) / cpu.bandwidth_bytes_per_s
+    assert 0.7 < reached < 0.84
+
+
+def test_assumed_figures_widen_the_interval() -> None:
+    work = made.work(made.product(512, 512, 512), "cpu")
+    sure = prediction.predict(work, catalogue.device("xeon-platinum-8260"))[0]
+    unsure = prediction.predict(work, catalogue.device("xeon-w-2135"))[0]
+    assert unsure.high_s / unsure.time_s > sure.high_s / sure.time_s > 1.9
+
+
+def test_a_calibration_narrows_it(machine: Device) -> None:
+    work = made.work(made.product(512, 512, 512), "cpu")
+    measured = prediction.predict(work, machine)[0]
+    assert measured.high_s / measured.time_s < 1.5
+    assert "calibrated" in measured.method

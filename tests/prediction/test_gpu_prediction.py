@@ -1,0 +1,217 @@
+"""Kernel times on GPUs: laws that need no oracle, and published measurements."""
+
+from dataclasses import replace
+
+import numpy as np
+import prediction_graphs as made
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analyzer import prediction
+from analyzer.devices import catalogue
+from analyzer.devices.device import Device
+from analyzer.errors import UsageError
+from analyzer.prediction.constants import FITTED
+
+GAP = FITTED.kernel_gap_s
+
+
+def kernel(work: prediction.Workload, device: Device, precision: str = "fp32") -> float:
+    """Time of the kernels without the gaps between them."""
+    found = prediction.predict_arrays(work, device, precision=precision)
+    return float(found.time_s.sum()) - float(work.kernels.sum()) * GAP
+
+
+@pytest.mark.parametrize(
+    ("slug", "share"),
+    [("a100-80gb-pcie", 0.91), ("a100-40gb-pcie", 0.79), ("v100-32gb-pcie", 0.88), ("h100-80gb-sxm", 0.74),
+     ("t4", 0.40), ("l4", 0.30)],
+)  # fmt: skip
+def test_large_fp32_products_sustain_the_published_share_of_the_data_sheet(slug: str, share: float) -> None:
+    """Medians of products of 100 to 1000 GFLOP in NeuSight's data set; a card's power limit shows in them."""
+    one, card = made.product(8192, 4096, 4096), catalogue.device(slug)
+    reached = made.flops(one) / kernel(made.work(one), card) / card.peak_flops_per_s["fp32"]
+    assert reached == pytest.approx(share, rel=0.30)
+
+
+@pytest.mark.parametrize(
+    ("slug", "low", "high"),
+    [("a100-40gb-pcie", 0.80, 0.90), ("l4", 0.74, 0.80), ("t4", 0.70, 0.79), ("v100-32gb-pcie", 0.85, 0.93)],
+)
+def test_elementwise_operators_reach_the_published_share_of_the_bandwidth(
+    slug: str, low: float, high: float
+) -> None:
+    """Additions above 100 MB in NeuSight's data set."""
+    card = catalogue.device(slug)
+    elements = 100_000_000
+    reached = (
+        3
+        * 4
+        * elements
+        / kernel(made.work(made.elementwise("Add", elements, 2)), card)
+        / card.bandwidth_bytes_per_s
+    )
+    assert low < reached < high
+
+
+def test_no_large_product_beats_the_peak_by_more_than_a_boost_clock() -> None:
+    one = made.product(4096, 4096, 4096)
+    work = made.work(one)
+    for card in catalogue.gpus():
+        for precision in ("fp32", "tf32", "fp16", "bf16", "int8"):
+            peak = card.peak_flops_per_s.get(precision)
+            if peak:
+                assert made.flops(one) / kernel(work, card, precision) < 1.16 * peak, (card.slug, precision)
+
+
+def test_tensor_cores_and_narrow_types_pay_on_large_products() -> None:
+    work = made.work(made.product(4096, 4096, 4096))
+    for slug in ("t4", "l4", "a10g", "a100", "h100", "rtx-4090"):
+        card = catalogue.device(slug)
+        times = [kernel(work, card, precision) for precision in ("fp32", "fp16", "int8")]
+        assert times[0] > times[1] > times[2], slug
+
+
+def test_twice_the_bandwidth_halves_what_memory_limits() -> None:
+    work = made.work(made.elementwise("Relu", 50_000_000))
+    card = catalogue.device("l4")
+    wide = replace(card, bandwidth_bytes_per_s=2 * card.bandwidth_bytes_per_s)
+    assert kernel(work, wide) == pytest.approx(kernel(work, card) / 2)
+
+
+def test_half_precision_halves_the_bytes_of_elementwise_operators() -> None:
+    work = made.work(made.elementwise("Relu", 50_000_000))
+    card = catalogue.device("a100")
+    assert kernel(work, card, "fp16") == pytest.approx(kernel(work, card, "tf32") / 2)
+
+
+def test_one_tile_more_than_multiprocessors_costs_a_second_wave() -> None:
+    """108 multiprocessors: 27 x 4 tiles of 128 x 128 fill them once, 28 x 4 need a second wave."""
+    card = catalogue.device("a100")
+    full = kernel(made.work(made.product(27 * 128, 4 * 128, 8192)), card)
+    over = kernel(made.work(made.product(28 * 128, 4 * 128, 8192)), card)
+    assert over / full > 1.15
+
+
+def test_a_3x3_convolution_may_beat_the_peak_of_its_dense_count() -> None:
+    """Winograd F(4x4, 3x3) multiplies 4 times less: a tenth of NeuSight's convolutions exceed the peak."""
+    card = catalogue.device("v100-32gb-pcie")
+    one = made.convolution(32, 256, 256, 56)
+    reached = made.flops(one) / kernel(made.work(one), card) / card.peak_flops_per_s["fp32"]
+    assert 1.0 < reached < 2.25
+    five = made.convolution(32, 256, 256, 56, kernel=5)
+    assert made.flops(five) / kernel(made.work(five), card) < card.peak_flops_per_s["fp32"]
+
+
+def test_depthwise_convolutions_are_limited_by_memory() -> None:
+    one = made.convolution(32, 256, 256, 56, group=256)
+    estimate = prediction.predict(made.work(one), catalogue.device("a100"))[0]
+    assert estimate.bound == "memory"
+    assert estimate.time_s > 2 * 4 * 32 * 256 * 56 * 56 / 2039e9
+
+
+@pytest.mark.parametrize(
+    ("one", "bound"),
+    [
+        (made.product(4096, 4096, 4096), "compute"),
+        (made.elementwise("Add", 10_000_000, 2), "memory"),
+        (made.elementwise("Add", 100, 2), "overhead"),
+        (made.product(1, 4096, 4096), "memory"),
+    ],
+)
+def test_each_estimate_says_what_limits_it(one: object, bound: str) -> None:
+    assert prediction.predict(made.work(one), catalogue.device("a100"))[0].bound == bound  # type: ignore[arg-type]
+
+
+def test_every_estimate_lies_inside_its_interval_and_is_predicted() -> None:
+    work = made.work(made.convolution(8, 64, 64, 56))
+    for card in catalogue.gpus():
+        for precision in ("fp32", "tf32", "fp16", "bf16", "int8"):
+            estimate = prediction.predict(work, card, precision=precision)[0]
+            assert 0 < estimate.low_s < estimate.time_s < estimate.high_s
+            assert estimate.origin == "predicted"
+
+
+def test_a_type_that_a_card_lacks_is_replaced_by_the_nearest_and_widens() -> None:
+    work = made.work(made.product(2048, 2048, 2048))
+    own = prediction.predict(work, catalogue.device("t4"), precision="fp32")[0]
+    other = prediction.predict(work, catalogue.device("t4"), precision="tf32")[0]
+    assert other.time_s == pytest.approx(own.time_s)
+    assert "for want of tf32" in other.method
+    assert other.high_s / other.time_s > own.high_s / own.time_s
+
+
+def test_an_unknown_precision_is_refused() -> None:
+    with pytest.raises(UsageError, match="fp12"):
+        prediction.predict(made.work(made.product(8, 8, 8)), catalogue.device("t4"), precision="fp12")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    m=st.integers(1, 4096), n=st.integers(1, 4096), k=st.integers(1, 4096), more=st.integers(1, 64),
+    slug=st.sampled_from(["t4", "l4", "a100", "h100"]), precision=st.sampled_from(["fp32", "fp16"]),
+)  # fmt: skip
+def test_more_rows_never_take_much_less_time(
+    m: int, n: int, k: int, more: int, slug: str, precision: str
+) -> None:
+    """A better fitting tile may gain a little; work that grows does not pay."""
+    card = catalogue.device(slug)
+    less, larger = (kernel(made.work(made.product(rows, n, k)), card, precision) for rows in (m, m * more))
+    assert larger > 0.8 * less
+
+
+def test_norms_read_again_what_the_cache_cannot_hold() -> None:
+    """Rows of 16384 floats: those in flight overflow the T4's 4 MB, not the L4's 48 MB."""
+    norm = made.graph(
+        made.node(
+            "LayerNormalization",
+            [
+                made.tensor("x", 4096, 16384),
+                made.tensor("s", 16384, constant=True),
+                made.tensor("b", 16384, constant=True),
+            ],
+            made.tensor("y", 4096, 16384),
+            axis=-1,
+        )
+    )
+    copy = made.elementwise("Relu", 4096 * 16384)
+    ratio = {
+        slug: kernel(made.work(norm), card) / kernel(made.work(copy), card)
+        for slug in ("t4", "l4")
+        for card in [catalogue.device(slug)]
+    }
+    assert 1.4 < ratio["t4"] < 1.6
+    assert 1.0 <= ratio["l4"] < 1.4
+
+
+def test_recurrences_cannot_run_their_steps_at_once() -> None:
+    def lstm(steps: int) -> prediction.Workload:
+        inputs = [
+            made.tensor("x", steps, 1, 256),
+            made.tensor("w", 1, 1024, 256, constant=True),
+            made.tensor("r", 1, 1024, 256, constant=True),
+        ]
+        return made.work(
+            made.graph(made.node("LSTM", inputs, made.tensor("y", steps, 1, 1, 256), hidden_size=256))
+        )
+
+    card = catalogue.device("h100")
+    assert kernel(lstm(200), card) > 150 * FITTED.step_s
+    assert kernel(lstm(200), card) == pytest.approx(2 * kernel(lstm(100), card), rel=0.05)
+
+
+def test_the_calibration_of_a_card_goes_before_its_data_sheet() -> None:
+    one = made.product(8192, 8192, 8192)
+    card = catalogue.device("h200")
+    measured = replace(card, calibration={"cuda.gemm.float16.m4096.n4096.k4096": 400e12, "cuda.kernel": 1e-6})
+    slower = kernel(made.work(one), measured, "fp16")
+    assert slower > kernel(made.work(one), card, "fp16")
+    assert made.flops(one) / slower < 400e12
+
+
+def test_arrays_and_estimates_agree() -> None:
+    work, card = made.work(made.convolution(4, 64, 128, 28)), catalogue.device("l4")
+    arrays, estimates = prediction.predict_arrays(work, card), prediction.predict(work, card)
+    assert np.allclose(arrays.time_s, [item.time_s for item in estimates])
+    assert np.allclose(arrays.high_s, [item.high_s for item in estimates])

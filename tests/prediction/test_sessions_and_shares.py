@@ -1,0 +1,114 @@
+"""Whole sessions, launches against the host, shares of operators, copies."""
+
+import prediction_graphs as made
+import pytest
+
+from analyzer import prediction
+from analyzer.costs import count
+from analyzer.devices import catalogue
+from analyzer.prediction.constants import FITTED
+from analyzer.runtime.execution import Group
+
+
+def chain(length: int, elements: int) -> object:
+    tensors = [made.tensor(f"t{position}", elements) for position in range(length + 1)]
+    return made.graph(
+        *(made.node("Relu", [tensors[position]], tensors[position + 1], position) for position in range(length))
+    )
+
+
+def test_many_small_nodes_cost_what_the_host_needs_to_launch_them() -> None:
+    """On a V100, ONNX Runtime's host took 8.8 to 11.8 us a node: at batch 1 it rules."""
+    work = made.work(chain(100, 1000))
+    whole = prediction.predict_total(work, catalogue.device("a100"))
+    assert 8.8e-4 <= whole.time_s <= 11.8e-4
+    assert whole.bound == "overhead"
+    assert whole.low_s < whole.time_s < whole.high_s
+
+
+def test_large_nodes_cost_their_kernels() -> None:
+    work, card = made.work(chain(10, 20_000_000)), catalogue.device("a100")
+    parts = prediction.predict(work, card)
+    assert prediction.predict_total(work, card).time_s == pytest.approx(sum(item.time_s for item in parts))
+
+
+@pytest.mark.parametrize("elements", [1000, 20_000_000])
+def test_dispatched_parts_add_up_to_the_session(elements: int) -> None:
+    work, card = made.work(chain(20, elements)), catalogue.device("a100")
+    parts = prediction.dispatched(prediction.predict(work, card), work, card)
+    assert sum(item.time_s for item in parts) == pytest.approx(prediction.predict_total(work, card).time_s)
+
+
+def test_views_launch_nothing() -> None:
+    view = made.graph(
+        made.node(
+            "Reshape",
+            [made.tensor("x", 1000), made.tensor("s", 2, dtype="int64", constant=True)],
+            made.tensor("y", 10, 100),
+        )
+    )
+    groups = made.alone(view, "cuda", kernels=0)
+    assert prediction.predict(made.work(view, groups=groups), catalogue.device("l4"))[0].time_s == 0
+
+
+def test_a_cpu_session_costs_the_sum_of_its_nodes_and_one_call() -> None:
+    work, cpu = made.work(chain(10, 1_000_000), "cpu"), catalogue.device("epyc-9654")
+    parts = sum(item.time_s for item in prediction.predict(work, cpu))
+    overhead = prediction.session_overhead(work, cpu).time_s
+    assert prediction.predict_total(work, cpu).time_s == pytest.approx(parts + overhead)
+    assert 0 < overhead < 1e-5
+
+
+def test_the_shares_of_a_group_s_operators_add_up_to_it() -> None:
+    hidden = made.tensor("h", 64, 1024)
+    one = made.graph(
+        made.node(
+            "MatMul", [made.tensor("x", 64, 1024), made.tensor("w", 1024, 1024, constant=True)], hidden, 0
+        ),
+        made.node("Relu", [hidden], made.tensor("r", 64, 1024), 1),
+        made.node("Exp", [made.tensor("z", 10)], made.tensor("e", 10), 2),
+    )
+    fused = Group(session="cuda", name="f", op_type="FusedGemm", members=(0, 1), provider="cuda")
+    card = catalogue.device("l4")
+    estimates = prediction.predict(made.work(one, groups=(fused,)), card)
+    shares = prediction.operator_shares(one, count(one), (fused,), estimates, card)
+    assert shares[0] is not None
+    assert shares[1] is not None
+    assert shares[0].time_s + shares[1].time_s == pytest.approx(estimates[0].time_s)
+    assert shares[0].high_s + shares[1].high_s == pytest.approx(estimates[0].high_s)
+    assert shares[0].time_s > shares[1].time_s
+    assert shares[2] is None
+
+
+def test_fusing_an_activation_saves_its_traffic() -> None:
+    hidden = made.tensor("h", 4096, 4096)
+    one = made.graph(
+        made.node("MatMul", [made.tensor("x", 4096, 64), made.tensor("w", 64, 4096, constant=True)], hidden, 0),
+        made.node("Relu", [hidden], made.tensor("r", 4096, 4096), 1),
+    )
+    fused = Group(session="cuda", name="f", op_type="FusedMatMul", members=(0, 1), provider="cuda")
+    card = catalogue.device("a100")
+    together = prediction.predict(made.work(one, groups=(fused,)), card)[0].time_s
+    apart = sum(item.time_s for item in prediction.predict(made.work(one), card))
+    # The activation alone would read and write 4096 x 4096 floats.
+    assert apart - together == pytest.approx(2 * 4 * 4096**2 / (0.87 * 2039e9) + FITTED.kernel_gap_s, rel=0.1)
+
+
+def test_an_operator_of_which_nothing_is_known_has_a_wide_interval() -> None:
+    custom = made.graph(made.node("Mystery", [made.tensor("x", 100)], made.tensor("y", 100)))
+    estimate = prediction.predict(made.work(custom), catalogue.device("l4"))[0]
+    assert estimate.high_s > 5 * estimate.time_s
+
+
+def test_a_copy_takes_a_fixed_time_and_its_bytes_over_the_link() -> None:
+    """12.3 GB over PCIe 3.0 x16, measured at 12.3 GB/s pinned and 8.3 pageable: 1 s, 1.48 s, and 10 us each."""
+    link = catalogue.device("t4").link
+    assert link is not None
+    assert prediction.transfer(link, 12.3e9).time_s == pytest.approx(1 + 10e-6)
+    assert prediction.transfer(link, 12.3e9, pinned=False).time_s == pytest.approx(12.3 / 8.3 + 10e-6)
+    small = prediction.transfer(link, 4)
+    assert small.time_s == pytest.approx(10e-6, rel=0.01)
+    assert small.bound == "overhead"
+    assert small.low_s <= 6.6e-6
+    assert small.high_s >= 25e-6
+    assert prediction.transfer(link, 0).time_s == 0
