@@ -179,8 +179,8 @@ def no_cuda_session(subject: Subject) -> Iterator[Found]:
         yield Found(
             operator=causes[0] if causes else None,
             message=f"ONNX Runtime cannot create the CUDA session: {analysis.session_fails}",
-            fix="use float16 or float32 there, or an opset with a CUDA kernel; for an operator of your own register "
-            "its library with the session",
+            fix="use float16 or float32 there, or an opset with a CUDA kernel; "
+            "for an operator of your own register its library with the session",
         )
 
 

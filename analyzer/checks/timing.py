@@ -157,7 +157,8 @@ def _apart(operator: OperatorResult) -> bool:
 def _named(group: Sequence[OperatorResult]) -> str:
     if len(group) == 1:
         return called(group[0])
-    return f"{operators(len(group), group[0].op_type)} ({listed(list(dict.fromkeys(op.module or op.name for op in group)))})"
+    places = list(dict.fromkeys(op.module or op.name for op in group))
+    return f"{operators(len(group), group[0].op_type)} ({listed(places)})"
 
 
 def _verb(group: Sequence[OperatorResult]) -> str:
