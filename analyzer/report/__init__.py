@@ -56,8 +56,9 @@ def find(name: str) -> Format:
 
 
 def render(analysis: Analysis, format: str) -> str:  # noqa: A002 - the option's own name
-    """The analysis in this format. The same analysis gives the same text; no clock, no file is read
-    but the page's own templates.
+    """The analysis in this format.
+
+    The same analysis gives the same text: no clock, and no file is read but the page's own templates.
 
     Raises:
         UsageError: No format has this name.

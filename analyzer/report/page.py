@@ -56,7 +56,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "verdict_word": summary.VERDICT_WORDS[analysis.verdict.device]
         if analysis.operators
         else "Nothing to decide",
-        "because": analysis.verdict.because or tuple(filter(None, (analysis.verdict.reason,))),
+        "because": summary.reasons(analysis),
         "would_change": analysis.verdict.would_change,
         "plans": summary.plan_cards(analysis),
         "top": summary.top_operators(analysis),
@@ -104,7 +104,7 @@ def _data(
             "on_gpu": [item.on_gpu for item in modules],
             "unknown": [item.unknown for item in modules],
             **{
-                name: [item.total[name] for item in modules]
+                name: [compact(item.total[name]) for item in modules]
                 for name in ("best", "cpu", "gpu", "flops", "bytes")
             },
         },
@@ -237,8 +237,8 @@ def _coverage_facts(analysis: Analysis) -> tuple[Fact, ...]:
         ("Of the time", analysis.totals.coverage_time),
     ):
         if coverage is not None:
-            parts = f"{share(coverage.exact)} exact, {share(coverage.modelled)} modelled, {share(coverage.unknown)} unknown"
-            facts.append(Fact(name=name, value=parts))
+            parts = [f"{share(getattr(coverage, basis))} {basis}" for basis in ("exact", "modelled", "unknown")]
+            facts.append(Fact(name=name, value=", ".join(parts)))
     for side in ("cpu", "gpu"):
         times = [item.cpu if side == "cpu" else item.gpu for item in analysis.operators]
         tally = Counter(time.origin for time in times if time is not None and time.time_s is not None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from analyzer.analysis import Analysis, CpuTime, DeviceInfo, GpuTime, OperatorResult, PlanResult
-from analyzer.units import UNKNOWN, byte_count, digits, dollars, factor, rate, seconds, share, with_prefix
+from analyzer.units import UNKNOWN, byte_count, dollars, factor, rate, seconds, share, with_prefix
 
 Time = CpuTime | GpuTime
 
@@ -150,12 +150,19 @@ def confidence(analysis: Analysis) -> str:
     ratio = verdict.speedup if verdict.speedup >= 1 else 1 / verdict.speedup
     first, second = ("GPU", "CPU") if verdict.speedup >= 1 else ("CPU", "GPU")
     text = f"The {first} plan is {factor(ratio)} as fast as the {second} plan"
-    if verdict.low is None or verdict.high is None:
-        return f"{text}; no interval is known"
-    low, high = sorted((verdict.low, verdict.high))
-    if verdict.speedup < 1:
-        low, high = (1 / high if high else 0.0), (1 / low if low else 0.0)
-    return f"{text} (90 % interval {factor(low)} to {factor(high)})"
+    if not verdict.low or not verdict.high:
+        return f"{text}; no interval is known."
+    ends = sorted((verdict.low, verdict.high) if verdict.speedup >= 1 else (1 / verdict.high, 1 / verdict.low))
+    span = f"{factor(ends[0])} to {factor(ends[1])}"
+    if span in verdict.sentence:
+        return "The range in brackets is a 90 % interval."
+    return f"{text} (90 % interval {span})."
+
+
+def reasons(analysis: Analysis) -> tuple[str, ...]:
+    """Why, in up to three sentences; the short reason where there are none."""
+    verdict = analysis.verdict
+    return verdict.because or ((verdict.reason,) if verdict.reason else ())
 
 
 def subject(analysis: Analysis) -> str:
@@ -194,7 +201,7 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
         device=_runs_on(analysis, plan),
         chosen=analysis.verdict.device == plan.name,
         latency=seconds(plan.latency_s),
-        interval=f"{seconds(plan.low_s)} to {seconds(plan.high_s)}",
+        interval=span(seconds(plan.low_s), seconds(plan.high_s)),
         throughput=rate(plan.throughput_per_s, ""),
         memory=byte_count(plan.memory_bytes),
         fits=plan.fits,
@@ -247,7 +254,8 @@ def missing(analysis: Analysis) -> tuple[str, ...]:
         types = sorted({f"{item.domain}::{item.op_type}" for item in uncounted})
         shown = ", ".join(types[:5]) + (" and others" if len(types) > 5 else "")
         gaps.append(
-            f"{len(uncounted)} of {len(analysis.operators)} operators have no known cost ({shown}): totals are lower bounds."
+            f"{len(uncounted)} of {len(analysis.operators)} operators have no known cost ({shown}): "
+            "totals are lower bounds."
         )
     if not analysis.plans:
         gaps.append("There is no plan: no latency is known.")
@@ -268,15 +276,7 @@ def peak(device: DeviceInfo, precision: str) -> tuple[str, float] | None:
     return None
 
 
-def interval(time: Time | None) -> str:
-    """``1.2 ms (1.0 to 1.5 ms)``, or a dash."""
-    if time is None or time.time_s is None:
-        return UNKNOWN
-    if time.low_s is None or time.high_s is None:
-        return seconds(time.time_s)
-    return f"{seconds(time.time_s)} ({seconds(time.low_s)} to {seconds(time.high_s)})"
-
-
-def plain_number(value: float | None) -> str:
-    """A figure without a unit for a table of data: three digits, empty where not known."""
-    return "" if value is None else digits(value, 3)
+def span(low: str, high: str) -> str:
+    """Two figures with their units as one range: ``1.2 to 1.5 ms``."""
+    figure, _, unit = low.partition(" ")
+    return f"{figure} to {high}" if unit and high.endswith(f" {unit}") else f"{low} to {high}"

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 WIDTH = 100
 _BAR = 12
+# Columns that the figures of the rich table take, and what must be left to show modules too.
+_FIGURES, _ROOM_FOR_MODULES, _ROOM_FOR_ORIGINS = 52, 26, 88
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -49,15 +51,14 @@ def _heading(analysis: Analysis) -> str:
         *_wrapped(summary.sentence(analysis)),
     ]
     sure = summary.confidence(analysis)
-    lines += _wrapped(f"{sure}.") if sure else []
-    lines += _wrapped(summary.crossover(analysis))
-    return "\n".join(line for line in lines if line is not None)
+    lines += _wrapped(f"{sure} {summary.crossover(analysis)}")
+    return "\n".join(lines)
 
 
 def _reasons(analysis: Analysis) -> str:
     verdict = analysis.verdict
     lines = ["Why"]
-    for text in verdict.because or ((verdict.reason,) if verdict.reason else ()):
+    for text in summary.reasons(analysis):
         lines += _wrapped(text, first="  - ", rest="    ")
     if verdict.would_change:
         lines.append("What would change it")
@@ -177,57 +178,72 @@ def print_summary(analysis: Analysis, console: Console) -> None:
     lines += [
         escape(clean(text)) for text in (summary.confidence(analysis), summary.crossover(analysis)) if text
     ]
-    lines += [escape(clean(text)) for text in analysis.verdict.because or (analysis.verdict.reason,) if text]
+    lines += [escape(clean(text)) for text in summary.reasons(analysis)]
     title = f"{escape(clean(analysis.model.name))} · {escape(summary.subject(analysis))}"
     console.print(Panel("\n".join(lines), title=title, title_align="left"))
     cards, items = summary.plan_cards(analysis), summary.top_operators(analysis)
     if cards:
-        console.print(_rich_plans(cards))
+        console.print(_rich_plans(cards, console.width))
     if items:
-        console.print(_rich_top(items))
+        console.print(_rich_top(items, console.width))
     for gap in summary.missing(analysis):
         console.print(escape(clean(gap)), style="yellow")
     console.print("  ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values()), style="dim")
 
 
-def _rich_plans(cards: Sequence[PlanCard]) -> Table:
+def _rich_plans(cards: Sequence[PlanCard], width: int) -> Table:
     from rich import box
     from rich.table import Table
 
-    grid = Table(box=box.SIMPLE_HEAD)
-    grid.add_column("Plan")
-    for title in ("Latency", "90 % interval", "Per second", "Memory", "$ per million", "Energy"):
-        grid.add_column(title, justify="right")
-    grid.add_column("Origin")
+    grid = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    grid.add_column("Plan", no_wrap=True)
+    for title in ("Latency", "90 % interval", "Per s", "Memory", "$/million", "Energy"):
+        grid.add_column(title, justify="right", no_wrap=True)
+    narrow = width < _ROOM_FOR_ORIGINS
+    grid.add_column("" if narrow else "Origin", no_wrap=True)
     for card in cards:
-        memory = card.memory if card.fits else f"{card.memory} [red]does not fit[/red]"
+        memory = card.memory if card.fits else f"[red]{card.memory}!![/red]"
         figures = (card.latency, card.interval, card.throughput, memory, card.dollars, card.energy)
-        grid.add_row(
-            card.title, *figures, f"{_sign(card.origin)} {card.origin}", style="bold" if card.chosen else ""
-        )
+        style = "bold" if card.chosen else ""
+        origin = _sign(card.origin) if narrow else f"{_sign(card.origin)} {card.origin}"
+        grid.add_row(card.title, *figures, origin, style=style)
+    if any(not card.fits for card in cards):
+        grid.caption = "!! does not fit into the device's memory"
     return grid
 
 
-def _rich_top(items: Sequence[TopOperator]) -> Table:
+def _rich_top(items: Sequence[TopOperator], width: int) -> Table:
     from rich import box
     from rich.markup import escape
     from rich.table import Table
 
-    grid = Table(box=box.SIMPLE_HEAD, title="Where the best plan's time goes", title_justify="left")
-    for title in ("Operator", "Module", "Share"):
-        grid.add_column(title, no_wrap=True, overflow="ellipsis")
-    for title in ("CPU", "GPU"):
-        grid.add_column(title, justify="right", no_wrap=True)
+    title = "\nWhere the best plan's time goes"
+    grid = Table(
+        box=box.SIMPLE_HEAD,
+        title=title,
+        title_justify="left",
+        padding=(0, 1, 0, 0),
+        show_edge=False,
+        expand=True,
+    )
+    # Figures stay whole; what is left goes to the operator and its module.
+    room = width - _FIGURES
+    grid.add_column("Operator", width=max(room // 2, 12), no_wrap=True, overflow="ellipsis")
+    if room >= _ROOM_FOR_MODULES:
+        grid.add_column("Module", ratio=1, no_wrap=True, overflow="ellipsis")
+    grid.add_column("Share", no_wrap=True)
+    for side in ("CPU", "GPU"):
+        grid.add_column(side, justify="right", no_wrap=True)
     grid.add_column("Verdict", no_wrap=True)
     for item in items:
-        colour = {"cpu": "cyan", "gpu": "yellow"}.get(item.verdict, "")
+        module = (escape(clean(item.module or item.where)),) if room >= _ROOM_FOR_MODULES else ()
         grid.add_row(
             escape(clean(f"{item.op_type} #{item.index}")),
-            escape(clean(item.module or item.where)),
-            f"{bar(item.share)} {item.share_text}",
+            *module,
+            f"{bar(item.share, 6)} {item.share_text:>5}",
             f"{item.cpu} {_sign(item.cpu_origin)}",
             f"{item.gpu} {_sign(item.gpu_origin)}",
             f"{item.verdict} {item.speedup}",
-            style=colour,
+            style={"cpu": "cyan", "gpu": "yellow"}.get(item.verdict, ""),
         )
     return grid

@@ -30,7 +30,12 @@ const table = (() => {
     const row = cell.getData();
     return two(element("code", { textContent: row.code || "–", title: row.code }), row.file);
   };
-  const range = (row, side) => (row[`${side}_low`] === null ? "" : `${figures.figure(row[`${side}_low`], "seconds")} to ${figures.figure(row[`${side}_high`], "seconds")}`);
+  const range = (row, side) => {
+    if (row[`${side}_low`] === null || row[`${side}_high`] === null) return "";
+    const [low, high] = ["low", "high"].map((end) => figures.figure(row[`${side}_${end}`], "seconds"));
+    const [figure, unit] = low.split(" ");
+    return `${high.endsWith(` ${unit}`) ? figure : low} to ${high}`;
+  };
   const timeCell = (side) => (cell) => {
     const row = cell.getData();
     const value = element("span", { textContent: figures.figure(row[side], "seconds") });

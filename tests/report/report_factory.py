@@ -232,7 +232,7 @@ COSTS = (
 )
 FINDINGS = (
     Finding(
-        code="PLC001",
+        code="A101",
         severity="error",
         operator=3,
         message="MaxPool runs on the CPU and copies 1 MB inside the graph.",
@@ -240,7 +240,7 @@ FINDINGS = (
         seconds=1e-4,
         bytes=1_000_000,
     ),
-    Finding(code="NUM001", severity="note", operator=None, message="TF32 is used.", fix="--precision fp32"),
+    Finding(code="A501", severity="note", operator=None, message="TF32 is used.", fix="--precision fp32"),
 )
 
 
@@ -418,7 +418,12 @@ def hostile() -> Analysis:
         base,
         operators=items,
         model=replace(base.model, name=HOSTILE, source=HOSTILE),
-        findings=(Finding(code="X", severity="warning", operator=0, message=HOSTILE, fix=HOSTILE),),
+        findings=(Finding(code="A101", severity="warning", operator=0, message=HOSTILE, fix=HOSTILE),),
         verdict=replace(base.verdict, reason=HOSTILE, sentence=HOSTILE, because=(HOSTILE,)),
         environment=replace(base.environment, versions={HOSTILE: HOSTILE}, messages=(HOSTILE,)),
     )
+
+
+def with_alternative() -> Analysis:
+    """A record of two GPUs."""
+    return replace(analysis(), alternatives=(alternative(),))

@@ -35,12 +35,14 @@ def chart(analysis: Analysis) -> Chart | None:
     roofs = _roofs(analysis, rows)
     left_out = len(analysis.operators) - len({row[0] for row in rows})
     lead = (
-        "Each point is an operator on one device: how much it computes for each byte it moves, and the speed it "
-        "reaches. Under the slope memory limits it, under the flat part arithmetic does; far below both, overhead. "
-        "Larger points take longer. Click a point to see its row, a legend entry to filter."
+        "Each point is an operator on one device: how much it computes for each byte it moves, and the speed "
+        "it reaches. Under the slope memory limits it, under the flat part arithmetic does; far below both, "
+        "overhead. Larger points take longer. Bytes are those of the operator alone: one that is fused with "
+        "others, or finds its data in a cache, can lie above the slope. Click a point to see its row, a legend "
+        "entry to filter."
     )
     if left_out:
-        lead += f" {count(left_out)} operators without FLOPs, bytes or a time have no place here."
+        lead += f" Without FLOPs, bytes or a time, {count(left_out)} of the operators have no place here."
     return Chart(
         name="roofline",
         title="Roofline",
@@ -110,8 +112,8 @@ def _words(rows: tuple[Row, ...], roofs: dict[str, tuple[dict[str, Any], ...]]) 
         slowest = max(mine, key=lambda row: float(row[7]))
         split = ", ".join(f"{number} limited by {bound}" for bound, number in bounds.items() if number)
         parts.append(
-            f"{side}: {len(mine)} operators{f' ({split})' if split else ''}; the slowest is {slowest[1]} number "
-            f"{slowest[0]}, at {digits(slowest[5])} FLOPs per byte and {rate(slowest[6], 'FLOP')}."
+            f"{side}: {len(mine)} operators{f' ({split})' if split else ''}; the slowest is {slowest[1]} "
+            f"number {slowest[0]}, at {digits(slowest[5])} FLOPs per byte and {rate(slowest[6], 'FLOP')}."
         )
     return " ".join(parts)
 

@@ -29,16 +29,16 @@ def chart(analysis: Analysis) -> Chart | None:
     """The chart of the best plan (the last of cpu, gpu, hybrid); None where no operator has a time."""
     plan = analysis.plan("hybrid") or analysis.plan("gpu") or analysis.plan("cpu")
     events = _events(analysis, plan)
-    if not any(event[4] for event in events):
+    if all(event[0] == COPY for event in events):
         return None
     rows = _laid_out(events)
     lanes = [lane for lane in (CPU, COPY, GPU) if any(row[0] == lane for row in rows)]
     return Chart(
         name="timeline",
         title="The best plan, step by step",
-        lead="Operators one after another where the plan puts them, and the copies between. Times are the operators' own; "
-        "the plan's latency also holds what runs between them. Hover for the particulars, click for the row; shift and "
-        "wheel zoom, drag moves.",
+        lead="Operators one after another where the plan puts them, and the copies between. Times are the "
+        "operators' own; the plan's latency also holds what runs between. Hover for the particulars, click "
+        "for the row; shift and wheel zoom, drag moves.",
         alternative=_words(rows, plan),
         engine="vega-lite",
         spec=_spec(lanes),

@@ -12,6 +12,8 @@ from analyzer.units import seconds, share
 
 LARGEST = 14
 LEVELS, STEP = 9, 34
+# How much of a cell is on the screen once one has looked inside a module.
+_SEEN = "min(scale('x', datum.x1), width) - max(scale('x', datum.x0), 0)"
 _TYPES = (
     Column(name="type", title="Operator type"),
     Column(name="device", title="Device"),
@@ -146,7 +148,8 @@ def by_module(modules: tuple[Module, ...]) -> Chart | None:
     return Chart(
         name="by-module",
         title="Time by module",
-        lead="Each module is as wide as what it and its children take. Click one to look inside, the top row to go back.",
+        lead="Each module is as wide as what it and its children take, in the order of the graph. Click one to "
+        "look inside, the top row to go back.",
         alternative=_module_words(modules),
         engine="vega",
         spec=_icicle(min(depth + 1, LEVELS) * STEP),
@@ -219,12 +222,7 @@ def _icicle(height: int) -> dict[str, Any]:
                 "transform": [
                     {"type": "formula", "as": "own", "expr": "datum['own_' + measure] || 0"},
                     {"type": "stratify", "key": "id", "parentKey": "parent"},
-                    {
-                        "type": "partition",
-                        "field": "own",
-                        "size": [1, 1],
-                        "sort": {"field": "value", "order": "descending"},
-                    },
+                    {"type": "partition", "field": "own", "size": [1, 1]},
                     {"type": "filter", "expr": "datum.x1 > datum.x0"},
                     {"type": "filter", "expr": "datum.x1 > focus.x0 && datum.x0 < focus.x1"},
                     {"type": "filter", "expr": "(datum.x1 - datum.x0) * width > 0.7 * (focus.x1 - focus.x0)"},
@@ -270,7 +268,8 @@ def _icicle(height: int) -> dict[str, Any]:
                         "cursor": {"value": "pointer"},
                         "tooltip": {
                             "signal": "{Module: datum.path || datum.name, Class: datum['class'] || '', "
-                            "Share: figure(datum.x1 - datum.x0, 'share'), 'Best plan': figure(datum.best, 'seconds'), "
+                            "Share: figure(datum.x1 - datum.x0, 'share'), "
+                            "'Best plan': figure(datum.best, 'seconds'), "
                             "CPU: figure(datum.cpu, 'seconds'), GPU: figure(datum.gpu, 'seconds'), "
                             "FLOPs: figure(datum.flops, 'flops'), Operators: datum.operators, "
                             "'On the GPU': figure(datum.gpu_share, 'share')}"
@@ -290,12 +289,8 @@ def _icicle(height: int) -> dict[str, Any]:
                         "y": {"signal": "(datum.depth + 0.5) * step"},
                         "baseline": {"value": "middle"},
                         "text": {"field": "words"},
-                        "limit": {
-                            "signal": "max(min(scale('x', datum.x1), width) - max(scale('x', datum.x0), 0) - 10, 1)"
-                        },
-                        "opacity": {
-                            "signal": "min(scale('x', datum.x1), width) - max(scale('x', datum.x0), 0) > 34 ? 1 : 0"
-                        },
+                        "limit": {"signal": f"max({_SEEN} - 10, 1)"},
+                        "opacity": {"signal": f"{_SEEN} > 34 ? 1 : 0"},
                         "fill": {"value": "var(--text)"},
                         "fontSize": {"value": 12},
                     }

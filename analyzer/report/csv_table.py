@@ -1,0 +1,82 @@
+"""Reporting: the operators as CSV, one row each, figures unrounded in SI base units."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from analyzer.analysis import Analysis, OperatorResult, TensorInfo
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def render(analysis: Analysis) -> str:
+    """RFC 4180 with one heading line; an empty cell is "not known"."""
+    rows = [row(item) for item in analysis.operators]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow(COLUMNS)
+    writer.writerows([cell(values[name]) for name in COLUMNS] for values in rows)
+    return out.getvalue()
+
+
+def cell(value: Any) -> Any:
+    """A value as a cell: text that a spreadsheet would take for a formula is marked as text."""
+    if isinstance(value, str) and value.startswith(_FORMULA):
+        return f"'{value}"
+    return "" if value is None else value
+
+
+def row(item: OperatorResult) -> Mapping[str, Any]:
+    """The record's keys of one operator, nested ones joined by an underscore."""
+    return dict(_pairs(item))
+
+
+def _pairs(item: OperatorResult) -> Iterator[tuple[str, Any]]:
+    for name in ("index", "name", "op_type", "domain", "module", "module_class", "phase"):
+        yield name, getattr(item, name)
+    yield "file", item.source.file if item.source else None
+    yield "line", item.source.line if item.source else None
+    yield "code", item.source.code if item.source else None
+    yield "inputs", _tensors(item.inputs)
+    yield "outputs", _tensors(item.outputs)
+    for name in ("flops", "macs", "bytes_read", "bytes_written", "intensity", "basis", "note"):
+        yield name, getattr(item, name)
+    for side in ("cpu", "gpu"):
+        for name in ("time_s", "low_s", "high_s", "origin", "bound"):
+            yield f"{side}_{name}", getattr(getattr(item, side), name, None)
+    for name in ("supported", "placed_on", "why"):
+        yield f"gpu_{name}", getattr(item.gpu, name, None)
+    for name in ("device", "speedup", "reason", "explanation"):
+        yield f"verdict_{name}", getattr(item.verdict, name)
+    yield "placement", item.placement
+
+
+def _tensors(tensors: tuple[TensorInfo, ...]) -> str:
+    return "; ".join(f"{tensor.name}:{_shape(tensor)}:{tensor.dtype}" for tensor in tensors)
+
+
+def _shape(tensor: TensorInfo) -> str:
+    if tensor.shape is None:
+        return "?"
+    return "x".join("?" if dim is None else str(dim) for dim in tensor.shape)
+
+
+COLUMNS = (
+    *("index", "name", "op_type", "domain", "module", "module_class", "phase", "file", "line", "code"),
+    *("inputs", "outputs", "flops", "macs", "bytes_read", "bytes_written", "intensity", "basis", "note"),
+    *("cpu_time_s", "cpu_low_s", "cpu_high_s", "cpu_origin", "cpu_bound"),
+    *(
+        "gpu_time_s",
+        "gpu_low_s",
+        "gpu_high_s",
+        "gpu_origin",
+        "gpu_bound",
+        "gpu_supported",
+        "gpu_placed_on",
+        "gpu_why",
+    ),
+    *("verdict_device", "verdict_speedup", "verdict_reason", "verdict_explanation", "placement"),
+)

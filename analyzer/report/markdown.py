@@ -1,0 +1,128 @@
+"""Reporting: Markdown for a pull request: verdict, plans, the operators that matter, findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from analyzer.analysis import Analysis
+from analyzer.report import summary
+from analyzer.report.summary import MARKS
+from analyzer.units import byte_count, count, flop_count
+
+# What would format, link or mention somebody.
+_ESCAPES = str.maketrans(
+    {char: f"\\{char}" for char in "\\`*_[]|~#$"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;"}
+)
+
+
+def render(analysis: Analysis) -> str:
+    """GitHub's Markdown; every name of the model is escaped, so that it neither formats nor mentions."""
+    blocks = (
+        _heading(analysis),
+        _plans(analysis),
+        _reasons(analysis),
+        _operators(analysis),
+        _findings(analysis),
+        _footer(analysis),
+    )
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def escape(text: str) -> str:
+    """User text as Markdown shows it literally, on one line."""
+    return " ".join(text.split()).translate(_ESCAPES)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int] = ()) -> str:
+    """A table whose cells are Markdown already."""
+    flush = set(right)
+    rule = ["---:" if at in flush else "---" for at in range(len(head))]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows))
+
+
+def _heading(analysis: Analysis) -> str:
+    lines = [
+        f"## {escape(analysis.model.name)}: {escape(summary.sentence(analysis))}",
+        "",
+        escape(summary.subject(analysis)) + ".",
+    ]
+    sure = [text for text in (summary.confidence(analysis), summary.crossover(analysis)) if text]
+    return "\n".join(lines) + (" " + " ".join(escape(text) for text in sure) if sure else "")
+
+
+def _plans(analysis: Analysis) -> str:
+    cards = summary.plan_cards(analysis)
+    if not cards:
+        return ""
+    head = ("Plan", "Latency", "90 % interval", "Per second", "Memory", "$ per million", "Energy", "Origin")
+    rows = [
+        (
+            f"**{card.title}**" if card.chosen else card.title,
+            card.latency,
+            card.interval,
+            card.throughput,
+            card.memory if card.fits else f"{card.memory} **does not fit**",
+            card.dollars,
+            card.energy,
+            f"{MARKS[card.origin].sign} {card.origin}" if card.origin in MARKS else card.origin,
+        )
+        for card in cards
+    ]
+    return table(head, rows, range(1, 7))
+
+
+def _reasons(analysis: Analysis) -> str:
+    lines = [f"- {escape(text)}" for text in summary.reasons(analysis)]
+    if analysis.verdict.would_change:
+        lines += ["", "What would change it:", ""]
+        lines += [f"- {escape(text)}" for text in analysis.verdict.would_change]
+    return "\n".join(lines).strip()
+
+
+def _operators(analysis: Analysis) -> str:
+    items = summary.top_operators(analysis)
+    if not items:
+        return ""
+    rows = [
+        (
+            f"{escape(item.op_type)} {item.index}",
+            escape(item.module),
+            escape(item.where),
+            item.share_text,
+            f"{item.cpu} {_sign(item.cpu_origin)}".strip(),
+            f"{item.gpu} {_sign(item.gpu_origin)}".strip(),
+            f"{item.verdict} {item.speedup}",
+        )
+        for item in items
+    ]
+    head = ("Operator", "Module", "Source", "Share", "CPU", "GPU", "Verdict")
+    title = f"The {len(items)} operators that matter most"
+    return f"<details><summary>{title}</summary>\n\n{table(head, rows, (3, 4, 5))}\n\n</details>"
+
+
+def _findings(analysis: Analysis) -> str:
+    if not analysis.findings:
+        return ""
+    lines = [
+        f"- **{item.severity}** `{item.code}` {escape(item.message)} {escape(item.fix)}".rstrip()
+        for item in analysis.findings
+    ]
+    return "\n".join(["### Findings", "", *lines])
+
+
+def _footer(analysis: Analysis) -> str:
+    totals, bound = analysis.totals, summary.at_least(analysis)
+    lines = [
+        f"{count(totals.operators)} operators, {bound}{flop_count(totals.flops)}, "
+        f"{bound}{byte_count(totals.bytes_read + totals.bytes_written)} moved, "
+        f"{count(analysis.model.parameters)} parameters."
+    ]
+    lines += [escape(text) for text in summary.missing(analysis)]
+    marks = ", ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values())
+    return (
+        f"{' '.join(lines)}\n\n<sub>{marks}. {escape(analysis.tool.name)} {escape(analysis.tool.version)}</sub>"
+    )
+
+
+def _sign(origin: str) -> str:
+    return MARKS[origin].sign if origin in MARKS else ""

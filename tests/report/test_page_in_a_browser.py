@@ -1,0 +1,293 @@
+"""The page in a real browser that has no network: what a reader sees and does."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import report_factory as factory
+
+from analyzer.report import html
+
+playwright = pytest.importorskip("playwright.sync_api", reason="Playwright's Python package is not installed")
+
+pytestmark = pytest.mark.browser
+OUTPUT = Path(__file__).parent.parent / "output" / "pages"
+DRAWN = (
+    "document.documentElement.dataset.charts === 'drawn' && document.documentElement.dataset.table === 'ready'"
+)
+WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+PAGES = {
+    "usual": factory.analysis,
+    "no_gpu": factory.without_gpu,
+    "no_times": factory.without_times,
+    "empty": factory.empty,
+    "hostile": factory.hostile,
+    "alternative": factory.with_alternative,
+}
+
+
+def chromium_path() -> str | None:
+    """Debian's Chromium, else what the environment names; None for Playwright's own."""
+    named = os.environ.get("CHROMIUM_PATH")
+    return (
+        named or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    )
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    with playwright.sync_playwright() as driver:
+        try:
+            started = driver.chromium.launch(executable_path=chromium_path(), args=["--no-sandbox"])
+        except playwright.Error as error:
+            pytest.skip(f"no Chromium could be started: {str(error).splitlines()[0]}")
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def visit(browser, tmp_path):
+    """Opens a record's page without network and collects what must not happen."""
+    contexts = []
+
+    def go(analysis, *, viewport=WIDE, wait=True, **options):
+        path = tmp_path / "page.html"
+        path.write_text(html.render(analysis), encoding="utf-8")
+        context = browser.new_context(viewport=viewport, offline=True, **options)
+        contexts.append(context)
+        page = context.new_page()
+        seen = SimpleNamespace(errors=[], requests=[])
+        page.on("console", lambda message: message.type == "error" and seen.errors.append(message.text))
+        page.on("pageerror", lambda error: seen.errors.append(str(error)))
+        page.on("request", lambda request: seen.requests.append(request.url))
+        page.goto(path.as_uri())
+        if wait and analysis.operators:
+            page.wait_for_function(DRAWN)
+        return page, seen
+
+    yield go
+    for context in contexts:
+        context.close()
+
+
+def picture(page, name):
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=OUTPUT / f"{name}.png")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["1280", "390"])
+@pytest.mark.parametrize("name", PAGES)
+def test_every_page_opens_without_errors_or_requests_and_fits_its_window(visit, name, viewport, scheme):
+    page, seen = visit(PAGES[name](), viewport=viewport, color_scheme=scheme)
+    picture(page, f"{name}-{viewport['width']}-{scheme}")
+    assert seen.errors == []
+    assert [url for url in seen.requests if not url.startswith(("file:", "data:", "blob:"))] == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["1280", "390"])
+def test_verdict_reason_and_plans_are_on_the_first_screen(visit, viewport):
+    page, _ = visit(factory.analysis(), viewport=viewport)
+    parts = (".sentence", ".verdict-why") + ((".plans", ".top-operators") if viewport is WIDE else ())
+    for part in parts:
+        assert page.locator(part).bounding_box()["y"] < viewport["height"] * 0.75
+
+
+def test_a_column_sorts_and_the_unknown_stays_last(visit):
+    analysis = factory.without_times()
+    page, _ = visit(analysis)
+    header = page.locator('#table .tabulator-col[tabulator-field="flops"]')
+    header.click()
+    rows = "report.table.getRows('active').map((row) => row.getData().flops)"
+    falling = page.evaluate(rows)
+    assert falling[-1] is None
+    assert falling[:-1] == sorted(falling[:-1], reverse=True)
+    header.click()
+    rising = page.evaluate(rows)
+    assert rising[-1] is None
+    assert rising[:-1] == sorted(rising[:-1])
+
+
+def test_search_and_filters_narrow_the_table(visit):
+    page, _ = visit(factory.analysis(24))
+    page.fill("#search", "stage1 conv")
+    page.wait_for_function("document.getElementById('found').textContent.startsWith('3 of 24')")
+    page.fill("#search", "")
+    page.select_option("#filter-type", "MaxPool")
+    page.select_option("#filter-placement", "cpu")
+    page.wait_for_function("document.getElementById('found').textContent.startsWith('6 of 24')")
+    page.click("#filters button[type=reset]")
+    page.wait_for_function("document.getElementById('found').textContent.startsWith('24 of 24')")
+
+
+def test_operators_are_grouped_as_a_session_executes_them(visit):
+    page, _ = visit(factory.analysis(24))
+    page.select_option("#grouping", "group_cpu")
+    head = page.locator("#table .tabulator-group").first
+    assert "FusedConv" in head.inner_text()
+    assert "2 of 2" in head.inner_text()
+
+
+def test_a_selected_row_marks_its_point_its_module_and_its_detail(visit):
+    page, _ = visit(factory.analysis(24))
+    page.locator('#table .tabulator-row button:has-text("Conv")').first.click()
+    assert page.evaluate("report.selected()") == 0
+    page.wait_for_function("charts.views.get('roofline').data('picked').length === 2")
+    assert page.locator("#tree .chosen-module").inner_text().startswith("conv")
+    assert "2,000,000,000" in page.locator("#detail").inner_text()
+    picture(page, "selected")
+
+
+def test_a_clicked_point_selects_its_row(visit):
+    page, _ = visit(factory.analysis(24))
+    chart = page.locator("#chart-roofline")
+    chart.scroll_into_view_if_needed()
+    chart.locator(
+        "svg .mark-symbol.layer_1_marks path, svg .mark-symbol path[aria-roledescription=point]"
+    ).first.click(force=True)
+    index = page.evaluate("report.selected()")
+    assert index is not None
+    page.wait_for_function(f"report.table.getSelectedRows()[0]?.getIndex() === {index}")
+
+
+def test_a_chosen_module_filters_the_table(visit):
+    page, _ = visit(factory.analysis(24))
+    page.locator('#tree button:text-is("stage1")').click()
+    page.wait_for_function("document.getElementById('found').textContent.startsWith('12 of 24')")
+
+
+def test_the_arrow_keys_step_through_a_chart_and_say_its_figures(visit):
+    page, _ = visit(factory.analysis(24))
+    page.locator("#chart-roofline .drawing").focus()
+    page.keyboard.press("ArrowRight")
+    assert "Attained 2.00 TFLOP/s" in page.locator("#chart-roofline .step").inner_text()
+    assert page.evaluate("report.selected()") == 0
+
+
+def test_every_chart_has_words_a_name_and_its_data(visit):
+    page, _ = visit(factory.analysis(24))
+    for figure in page.locator("figure.chart").all():
+        assert len(figure.locator("figcaption").inner_text()) > 20
+        assert figure.locator(".drawing [role=img]").get_attribute("aria-label")
+        figure.locator("details.numbers summary").click()
+        figure.locator(".numbers-table tbody tr").first.wait_for()
+    text = page.evaluate("charts.csv('roofline')").split("\r\n")
+    assert text[0].startswith("index,operator,family,module,device,intensity")
+    assert text[1].startswith("0,Conv,convolution,stage0.block0.conv,CPU,200,2000000000000,0.001")
+    assert len(text) == 37
+
+
+def test_the_icicle_opens_a_module_and_returns(visit):
+    page, _ = visit(factory.analysis(24))
+    cells = "charts.views.get('by-module').data('cells').map((cell) => cell.name)"
+    assert "stage1" in page.evaluate(cells)
+    page.locator("#chart-by-module svg .mark-rect.cell path").nth(1).click(force=True)
+    page.wait_for_function("charts.views.get('by-module').signal('focus').id !== 0")
+    assert "stage1" not in page.evaluate(cells)
+    page.click("#focus-out")
+    page.wait_for_function("charts.views.get('by-module').signal('focus').id === 0")
+
+
+def test_the_graph_opens_and_closes_modules_and_shows_copies(visit):
+    page, seen = visit(factory.analysis(24))
+    page.locator("#graph").scroll_into_view_if_needed()
+    page.wait_for_function("document.documentElement.dataset.graph === 'drawn'")
+    # Two stages at the top hold too little to tell: their six blocks are opened at first.
+    assert page.locator("#graph-status").inner_text().startswith("6 boxes, 5 connections, 5 copied")
+    page.click("#graph-open")
+    page.wait_for_function("document.getElementById('graph-status').textContent.startsWith('24 boxes')")
+    page.click("#graph-reset")
+    page.wait_for_function("document.getElementById('graph-status').textContent.startsWith('6 boxes')")
+    picture(page, "graph")
+    assert seen.errors == []
+
+
+def test_the_readers_choice_of_dark_is_remembered(visit):
+    page, _ = visit(factory.analysis(), color_scheme="light")
+    background = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(background)
+    page.click("#theme")
+    assert page.evaluate(background) != light
+    dark = page.evaluate(background)
+    page.reload()
+    assert page.evaluate(background) == dark
+
+
+def test_names_of_a_model_are_shown_as_text(visit):
+    page, seen = visit(factory.hostile())
+    page.evaluate("report.select(0)")
+    page.locator("#graph").scroll_into_view_if_needed()
+    page.wait_for_function("document.documentElement.dataset.graph === 'drawn'")
+    page.select_option("#grouping", "group_cpu")
+    for figure in page.locator("details.numbers summary").all():
+        figure.click()
+    point = page.locator("#chart-timeline svg path[aria-roledescription=bar]").first
+    point.scroll_into_view_if_needed()
+    point.hover(force=True)
+    page.locator("#vg-tooltip-element.visible").wait_for()
+    assert page.locator("img").count() == 0
+    assert page.title().startswith(factory.HOSTILE)
+    assert page.locator("h1").inner_text() == factory.HOSTILE
+    assert seen.errors == []
+
+
+def test_the_page_prints_light_and_without_controls(visit):
+    page, _ = visit(factory.analysis(), color_scheme="dark")
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    for hidden in (".top nav", "#operators", "#theme"):
+        assert not page.locator(hidden).is_visible()
+    assert page.locator("#chart-roofline svg.marks").is_visible()
+    printed = page.pdf(format="A4")
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    (OUTPUT / "printed.pdf").write_bytes(printed)
+    assert printed.startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["1280", "390"])
+def test_axe_finds_no_serious_violation(visit, viewport, scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+    page, _ = visit(factory.with_alternative(), viewport=viewport, color_scheme=scheme)
+    page.evaluate("report.select(3)")
+    page.locator("#graph").scroll_into_view_if_needed()
+    page.wait_for_function("document.documentElement.dataset.graph === 'drawn'")
+    found = axe.Axe().run(page).response["violations"]
+    serious = [
+        (item["id"], item["nodes"][0]["html"][:120])
+        for item in found
+        if item["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
+
+
+def test_five_thousand_operators_scroll_and_filter_with_few_rows_in_the_page(visit):
+    page, seen = visit(factory.analysis(5000))
+    assert page.locator("#table .tabulator-row").count() < 120
+    page.evaluate("report.select(4000)")
+    page.wait_for_function(
+        "[...document.querySelectorAll('#table .tabulator-selected')].some((row) => row.offsetParent)"
+    )
+    page.fill("#search", "#stage10.")
+    page.fill("#search", "stage10.")
+    page.wait_for_function("document.getElementById('found').textContent.startsWith('12 of 5,000')")
+    picture(page, "five-thousand")
+    assert seen.errors == []
+
+
+def test_figures_of_the_script_read_like_those_of_the_program(visit):
+    from analyzer import units
+
+    page, _ = visit(factory.analysis(4))
+    values = [0, 1, 9.996, 0.0123, 1.5e-3, 999.6e-6, 4.2e-10, 1e3, 999_500, 2.5e9, 8.178e12, 3e17]
+    shown = page.evaluate(f"{json.dumps(values)}.map((value) => figures.figure(value, 'seconds'))")
+    assert shown == [units.seconds(value) for value in values]
+    shares = [0, 0.001, 0.25, 0.999, 1]
+    shown = page.evaluate(f"{json.dumps(shares)}.map((value) => figures.figure(value, 'share'))")
+    assert shown == [units.share(value) for value in shares]
+    assert page.evaluate("figures.figure(null, 'bytes')") == units.UNKNOWN

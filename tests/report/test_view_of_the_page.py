@@ -1,0 +1,218 @@
+"""The view-model of the page: charts, tree, edges, data."""
+
+import hashlib
+import json
+import re
+from dataclasses import replace
+
+import pytest
+import report_factory as factory
+
+from analyzer.report import html, modules, operators, page
+from analyzer.report.charts import batches, money, roofline, timeline, where
+from analyzer.report.charts.chart import Column, coded, decades, packed
+
+
+def columns(chart):
+    return [column.name for column in chart.columns]
+
+
+def dicts(chart):
+    return [dict(zip(columns(chart), row, strict=True)) for row in chart.rows]
+
+
+def test_the_roofline_has_a_point_for_each_operator_with_work_on_each_device():
+    # MaxPool has no FLOPs: of 24 operators 18 are left, on two devices.
+    chart = roofline.chart(factory.analysis(24))
+    rows = dicts(chart)
+    assert len(rows) == 36
+    first = rows[0]
+    # 2 GFLOP in 1 ms; 2e9 FLOPs over 10e6 bytes.
+    assert (first["intensity"], first["speed"]) == (200, pytest.approx(2e12))
+    assert "6 of the operators have no place here" in chart.lead
+
+
+def test_the_ceilings_meet_at_the_ridge_of_each_device():
+    ridges = {row["device"]: row for row in roofline.chart(factory.analysis()).extra["ridges"]}
+    assert ridges["CPU"]["intensity"] == 1e12 / 1e11  # no tf32 on this CPU: fp32 counts
+    assert ridges["GPU"]["intensity"] == 4e13 / 5e11
+    roofs = roofline.chart(factory.analysis()).extra["roofs"]
+    assert max(row["speed"] for row in roofs if row["device"] == "CPU") == 1e12
+    slope = [row for row in roofs if row["device"] == "GPU"][:2]
+    assert slope[0]["speed"] / slope[0]["intensity"] == pytest.approx(5e11)
+
+
+def test_an_operator_that_falls_to_the_cpu_has_no_point_on_the_gpu():
+    base = factory.analysis(4)
+    fallen = tuple(
+        replace(item, gpu=replace(item.gpu, placed_on="cpu")) if item.index == 0 else item
+        for item in base.operators
+    )
+    rows = dicts(roofline.chart(replace(base, operators=fallen)))
+    assert {row["device"] for row in rows if row["index"] == 0} == {"CPU"}
+
+
+def test_shares_by_type_add_up_to_one_on_each_device():
+    rows = dicts(where.by_type(factory.analysis(24)))
+    for side in ("CPU", "GPU"):
+        assert sum(row["share"] for row in rows if row["device"] == side) == pytest.approx(1)
+
+
+def test_many_types_are_cut_to_the_largest_and_the_rest_together():
+    base = factory.analysis(60)
+    many = tuple(replace(item, op_type=f"Type{item.index}") for item in base.operators)
+    rows = dicts(where.by_type(replace(base, operators=many)))
+    assert f"{60 - where.LARGEST} other types" in {row["type"] for row in rows}
+    assert sum(row["share"] for row in rows if row["device"] == "CPU") == pytest.approx(1)
+
+
+def test_a_module_holds_the_sum_of_what_is_below_it():
+    tree, home = modules.tree(factory.analysis(24))
+    by_path = {item.path: item for item in tree}
+    # stage0 holds operators 0 to 11: CPU times 1+2+3+4+5 twice, then 1 and 2 ms.
+    assert by_path["stage0"].total["cpu"] == pytest.approx(0.033)
+    assert by_path["stage0"].operators == 12
+    assert by_path["stage0"].on_gpu == 9
+    assert by_path["stage0"].own["cpu"] is None
+    assert tree[0].total["cpu"] == pytest.approx(
+        by_path["stage0"].total["cpu"] + by_path["stage1"].total["cpu"]
+    )
+    assert tree[home[0]].path == "stage0.block0.conv"
+    assert tree[home[0]].class_name == "Conv"
+
+
+def test_a_sum_of_nothing_known_is_unknown():
+    tree, _ = modules.tree(factory.without_times())
+    assert tree[0].total["cpu"] is None
+    assert tree[0].unknown == 1
+
+
+def test_the_plan_lays_operators_and_copies_end_to_end():
+    rows = dicts(timeline.chart(factory.analysis(8)))
+    clock = 0.0
+    for row in rows:
+        assert row["start"] == pytest.approx(clock)
+        clock += row["time"]
+    what = [row["what"] for row in rows]
+    assert what[0] == "t0 to the GPU (input)"
+    assert what[-1] == "t8 to the CPU (output)"
+    # Operator 3 falls to the CPU: its input is copied there before it, its output back after it.
+    at = what.index("MaxPool")
+    assert what[at - 1] == "t3 to the CPU (inside)"
+    assert what[at + 1] == "t4 to the GPU (inside)"
+
+
+def test_the_batch_charts_mark_the_crossover_and_what_is_measured():
+    latency, throughput = batches.charts(factory.analysis())
+    assert latency.extra["marks"][0] == {"batch": 4, "label": "crossover at 4", "row": 0, "late": False}
+    assert {row["origin"] for row in dicts(latency)} == {"measured", "predicted"}
+    assert throughput.name == "batch-throughput"
+    assert "The GPU wins from batch 4 on." in latency.alternative
+
+
+def test_one_batch_makes_no_chart_of_batches():
+    base = factory.analysis()
+    assert batches.charts(replace(base, sweep=base.sweep[:1])) == ()
+
+
+def test_instances_are_ranked_by_cost():
+    chart = money.chart(factory.analysis())
+    assert [row["label"] for row in dicts(chart)] == ["imaginary i.gpu.large", "imaginary i.cpu.large"]
+    assert "Pale bars" in chart.lead
+
+
+@pytest.mark.parametrize("build", [factory.empty, factory.without_times])
+def test_charts_of_times_are_left_out_where_no_time_is_known(build):
+    analysis = build()
+    assert roofline.chart(analysis) is None
+    assert timeline.chart(analysis) is None
+    assert where.by_type(analysis) is None
+
+
+def test_an_edge_joins_producer_and_consumer_and_knows_its_copy():
+    edges = operators.edges(factory.analysis(8))
+    assert [0, 1, 0] in edges
+    assert [2, 3, 1] in edges
+    assert [3, 4, 1] in edges
+    assert len(edges) == 7
+
+
+def test_columns_of_text_are_sent_once_and_unpacked_by_place():
+    assert coded(["a", "b", "a"]) == {"of": ["a", "b"], "at": [0, 1, 0]}
+    assert packed(Column(name="n", title="N", kind="seconds"), 0, ((1.23456,), (float("inf"),), (None,))) == [
+        1.235,
+        None,
+        None,
+    ]
+    assert packed(Column(name="n", title="N", lookup="operators.type"), 0, ()) == {
+        "lookup": ["operators", "type"]
+    }
+
+
+def test_a_logarithmic_axis_has_round_ticks():
+    assert decades([3e-2, 2.0]) == [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50]
+    assert decades([1.0, 1e5]) == [1, 10, 100, 1e3, 1e4, 1e5]
+    assert decades([None, 0.0]) == []
+
+
+def test_the_method_tells_versions_runs_and_the_source_of_each_device():
+    sections = dict(page.build(factory.analysis())["method"])
+    facts = {fact.name: fact.value for fact in sections["Measurement"]}
+    assert facts["Warm-up runs"] == "3"
+    assert facts["Threads"] == "2"
+    assert any("an imaginary data sheet" in fact.value for fact in sections["Devices"])
+    assert {fact.name for fact in sections["Versions"]} == {"onnxruntime", "torch"}
+
+
+def test_findings_come_worst_first_with_the_line_they_are_about():
+    views = page.build(factory.analysis())["findings"]
+    assert [view.severity for view in views] == ["error", "note"]
+    assert views[0].where == "samples/imaginary.py:13"
+
+
+def test_the_data_of_the_page_cannot_leave_its_element():
+    text = html.render(factory.hostile())
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    data = json.loads(found.group(1))
+    assert data["name"] == factory.HOSTILE
+    assert "<img src=x" not in text
+
+
+def test_the_page_requests_nothing_and_says_so_to_the_browser():
+    text = html.render(factory.analysis())
+    assert "default-src 'none'" in text
+    markup = re.sub(r"(?s)(<(?:script|style)[^>]*>).*?</(?:script|style)>", r"\1", text)
+    assert not re.search(r"<(?:link|img|iframe|script)[^>]*(?:href|src)=", markup)
+    assert set(re.findall(r'href="([^"]*)"', markup)) == {
+        link for link in re.findall(r'href="([^"]*)"', markup) if link.startswith("#")
+    }
+    assert "sourceMappingURL" not in text
+
+
+def test_a_page_of_two_hundred_operators_stays_small():
+    assert len(html.render(factory.analysis(200)).encode()) < 2_500_000
+
+
+def test_a_page_of_five_thousand_operators_stays_under_five_megabytes():
+    assert len(html.render(factory.analysis(5000)).encode()) < 5_000_000
+
+
+def test_the_vendored_libraries_are_those_that_the_list_names():
+    folder = html.templates_dir() / "vendor"
+    listed = re.findall(
+        r"^\| `([^`]+)` .*`([0-9a-f]{64})` \|$", (folder / "README.md").read_text(), re.MULTILINE
+    )
+    assert {name for name, _ in listed} == {
+        item.name for item in folder.iterdir() if item.suffix in (".js", ".css")
+    }
+    for name, digest in listed:
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
+
+
+def test_a_file_with_an_end_tag_is_not_inlined(tmp_path, monkeypatch):
+    (tmp_path / "bad.js").write_text("'</script>'")
+    monkeypatch.setattr(html, "templates_dir", lambda: tmp_path)
+    html.asset.cache_clear()
+    with pytest.raises(ValueError, match="end tag"):
+        html.asset("bad.js")
+    html.asset.cache_clear()
