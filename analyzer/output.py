@@ -89,7 +89,8 @@ def write_all(contents: Mapping[Path, str]) -> None:
                 file.write(text)
             os.chmod(temporary, 0o666 & ~_umask())
         for path in contents:
-            os.replace(temporaries.pop(path), path)
+            os.replace(temporaries[path], path)
+            del temporaries[path]
     except OSError as error:
         raise OutputError(
             f"{error.filename or 'The report'} cannot be written: {error.strerror or error}.",

@@ -1,0 +1,31 @@
+"""A small ONNX model: two products, an activation between them."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+
+def perceptron(hidden):
+    def weight(rows, columns, name):
+        return numpy_helper.from_array(np.zeros((rows, columns), dtype=np.float32), name)
+
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 256])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", 16])
+    nodes = [
+        helper.make_node("MatMul", ["x", "w1"], ["h"], name="first"),
+        helper.make_node("Sigmoid", ["h"], ["a"], name="activation"),
+        helper.make_node("MatMul", ["a", "w2"], ["y"], name="second"),
+    ]
+    weights = [weight(256, hidden, "w1"), weight(hidden, 16, "w2")]
+    graph = helper.make_graph(nodes, "perceptron", [x], [y], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+@pytest.fixture(scope="module")
+def tiny_model():
+    return perceptron(64)
+
+
+@pytest.fixture(scope="module")
+def changed_model():
+    return perceptron(65)
