@@ -144,7 +144,7 @@ def _run_child(
     said = spec.with_name("stderr.txt")
     with said.open("wb") as log:
         child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "analyzer.runtime.worker", str(spec)],
+            _command(spec),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -156,6 +156,11 @@ def _run_child(
         finally:
             _end(child)
     return Ending(child.returncode, timed_out, said.read_text(encoding="utf-8", errors="replace")[-4000:])
+
+
+def _command(spec: Path) -> list[str]:
+    # -P: a file of the user's working folder must not stand in for a module.
+    return [sys.executable, "-P", "-m", "analyzer.runtime.worker", str(spec)]
 
 
 def _environment(extra: Mapping[str, str] | None) -> dict[str, str]:

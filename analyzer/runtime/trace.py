@@ -129,7 +129,7 @@ def join(trace: Mapping[str, Any], profile: Sequence[Event], *, start_ns: int, s
 
 def device_activities(trace: Mapping[str, Any], start_ns: int) -> list[Activity]:
     """The GPU's records with the host call that asked for each, in order of launch; others are left out."""
-    base = float(trace.get("baseTimeNanoseconds", 0) or 0)
+    base = int(trace.get("baseTimeNanoseconds", 0) or 0)
     events = [event for event in trace.get("traceEvents", ()) if event.get("ph") == "X"]
     thread = _launching_thread(events)
     launches: dict[int, float] = {}
@@ -153,8 +153,8 @@ def device_activities(trace: Mapping[str, Any], start_ns: int) -> list[Activity]
     return sorted(found, key=lambda item: (item.launched_us, item.start_us))
 
 
-def _on_profile_clock(event: Event, base_ns: float, start_ns: int) -> float:
-    # Subtracting the two large numbers first keeps the nanoseconds that a float would lose.
+def _on_profile_clock(event: Event, base_ns: int, start_ns: int) -> float:
+    # The two large numbers are subtracted as integers: a float would lose 100 nanoseconds and more.
     return float(event["ts"]) + (base_ns - start_ns) / 1000.0
 
 

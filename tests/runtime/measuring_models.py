@@ -1,0 +1,107 @@
+"""Small models for the tests of measuring, built with onnx.helper alone."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+FLOAT = TensorProto.FLOAT
+
+
+def model(nodes, inputs, outputs, initializers=(), *, opset=20, ir_version=10, domains=()):
+    graph = helper.make_graph(
+        list(nodes),
+        "test",
+        [helper.make_tensor_value_info(name, kind, shape) for name, kind, shape in inputs],
+        [helper.make_tensor_value_info(name, kind, shape) for name, kind, shape in outputs],
+        [numpy_helper.from_array(array, name) for name, array in initializers],
+    )
+    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(name, 1) for name in domains)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=ir_version)
+
+
+def perceptron(width=256, rows=32, layers=3):
+    """Layers of MatMul, Add and Relu; ONNX Runtime fuses each into one FusedGemm."""
+    generator = np.random.default_rng(0)
+    nodes, weights = [], []
+    for i in range(layers):
+        weights += [
+            (f"w{i}", (generator.standard_normal((width, width)) / width**0.5).astype(np.float32)),
+            (f"b{i}", generator.standard_normal(width).astype(np.float32)),
+        ]
+        nodes += [
+            helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"m{i}"], name=f"matmul{i}"),
+            helper.make_node("Add", [f"m{i}", f"b{i}"], [f"a{i}"], name=f"add{i}"),
+            helper.make_node("Relu", [f"a{i}"], [f"x{i + 1}"], name=f"relu{i}"),
+        ]
+    shape = [rows, width]
+    return model(nodes, [("x0", FLOAT, shape)], [(f"x{layers}", FLOAT, shape)], weights)
+
+
+def save(proto, folder, name="model.onnx", *, external=False):
+    path = Path(folder) / name
+    if external:
+        onnx.save(proto, path, save_as_external_data=True, location=f"{name}.data", size_threshold=0)
+    else:
+        onnx.save(proto, path)
+    return path
+
+
+def endless():
+    """A loop of very many turns: hangs inside one call of ONNX Runtime."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["still"], name="still"),
+            helper.make_node("Sin", ["state"], ["next"], name="sin"),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("turn", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("state", FLOAT, [8]),
+        ],
+        [
+            helper.make_tensor_value_info("still", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("next", FLOAT, [8]),
+        ],
+    )
+    turns = [("turns", np.array(2**60, np.int64)), ("yes", np.array(True))]
+    node = helper.make_node("Loop", ["turns", "yes", "x"], ["y"], name="loop", body=body)
+    return model([node], [("x", FLOAT, [8])], [("y", FLOAT, [8])], turns)
+
+
+def branching():
+    """An If whose branch holds a product: the branch's nodes appear inside the If's window."""
+
+    def branch(name):
+        return helper.make_graph(
+            [
+                helper.make_node("MatMul", ["x", "x"], [f"{name}_m"], name=f"{name}_matmul"),
+                helper.make_node("Relu", [f"{name}_m"], [f"{name}_y"], name=f"{name}_relu"),
+            ],
+            name,
+            [],
+            [helper.make_tensor_value_info(f"{name}_y", FLOAT, [128, 128])],
+        )
+
+    nodes = [
+        helper.make_node("If", ["c"], ["b"], name="if", then_branch=branch("then"), else_branch=branch("else")),
+        helper.make_node("Exp", ["b"], ["y"], name="exp"),
+    ]
+    inputs = [("c", TensorProto.BOOL, []), ("x", FLOAT, [128, 128])]
+    return model(nodes, inputs, [("y", FLOAT, [128, 128])])
+
+
+def one_node(op_type, shape=(4, 4), *, opset=20, ir_version=10, kind=FLOAT, domain="", domains=()):
+    node = helper.make_node(op_type, ["x"], ["y"], name="only", domain=domain)
+    return model(
+        [node], [("x", kind, shape)], [("y", kind, shape)], opset=opset, ir_version=ir_version, domains=domains
+    )
+
+
+def greedy():
+    """Asks for some petabytes."""
+    node = helper.make_node("Expand", ["x", "shape"], ["y"], name="expand")
+    shape = [("shape", np.array([2**25, 2**25], np.int64))]
+    return model([node], [("x", FLOAT, [1, 1])], [("y", FLOAT, [2**25, 2**25])], shape)
