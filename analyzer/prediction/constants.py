@@ -114,7 +114,7 @@ FITTED = GpuConstants(
         split_s=4e-6,
     ),
     fp32_watts=MappingProxyType(
-        {"6.0": 33.5, "6.1": 20.9, "Volta": 17.0, "Turing": 17.0, "8.0": 14.2, "Ampere": 11.0,
+        {"6.0": 29.5, "6.1": 20.9, "Volta": 17.0, "Turing": 17.0, "8.0": 14.2, "Ampere": 11.0,
          "Ada Lovelace": 7.2, "Hopper": 12.6, "Blackwell": 12.6, "Blackwell 2.0": 7.2}
     ),
     tensor_watts=MappingProxyType(
@@ -126,8 +126,8 @@ FITTED = GpuConstants(
 # Half-widths of 90 % intervals as factors, by ``Kind``; leave-one-device-out errors of the fitting script.
 WIDTHS: Mapping[str, float] = MappingProxyType(
     {
-        "VECTOR": 1.25, "REDUCE": 1.4, "NORM": 1.5, "SOFTMAX": 1.5, "MOVE": 1.4, "POOL": 1.6, "MATMUL": 1.5,
-        "CONV": 1.6, "DEPTHWISE": 1.8, "RECURRENT": 2.0, "TREE": 3.0,
+        "VECTOR": 1.15, "REDUCE": 1.4, "NORM": 1.35, "SOFTMAX": 1.35, "MOVE": 1.4, "POOL": 1.6, "MATMUL": 1.6,
+        "TENSOR": 1.3, "CONV": 1.65, "DEPTHWISE": 1.8, "RECURRENT": 2.0, "TREE": 3.0,
     }
 )  # fmt: skip
 # The whole session: the host's time per node was measured on other hosts and builds.

@@ -102,8 +102,10 @@ def kernel_times(
 
 def widths(work: Workload, at: Sheet) -> Floats:
     """Half-width of each piece's 90 % interval, as a factor."""
-    found: Floats = _KIND_WIDTH[work.kind] * at.width
-    return found
+    found: Floats = _KIND_WIDTH[work.kind]
+    if at.numbers.tensor:
+        found = np.where(work.kind == Kind.MATMUL, WIDTHS["TENSOR"], found)
+    return found * at.width
 
 
 class _Rows:

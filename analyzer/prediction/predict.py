@@ -89,17 +89,28 @@ def _by_group(
 def predict(
     work: Workload, device: Device, *, precision: str = "fp32", threads: int | None = None
 ) -> tuple[Estimate, ...]:
-    """One estimate per group: its kernels and their launches on a GPU, its operators and dispatch on a CPU."""
+    """One estimate per group: what it adds to its session.
+
+    On a GPU its kernels, the gaps between them and, where the host cannot launch as fast as the GPU computes,
+    its share of the host's surplus (see ``dispatched``); on a CPU its operators and their dispatch.
+
+    Args:
+        work: The groups' numbers.
+        device: A CPU or a GPU.
+        precision: ``fp32``, ``tf32``, ``fp16``, ``bf16`` or ``int8``.
+        threads: Intra-op threads of a CPU; None is one per core.
+    """
     found = predict_arrays(work, device, precision=precision, threads=threads)
     rows = zip(
         found.time_s.tolist(), found.low_s.tolist(), found.high_s.tolist(), found.bound.tolist(), strict=True
     )
-    return tuple(
+    alone = tuple(
         Estimate(
             time_s=time, low_s=low, high_s=high, origin="predicted", bound=BOUNDS[bound], method=found.method
         )
         for time, low, high, bound in rows
     )
+    return dispatched(alone, work, device)
 
 
 def session_overhead(work: Workload, device: Device) -> Estimate:
@@ -177,7 +188,7 @@ def _with_surplus(item: Estimate, surplus_s: float) -> Estimate:
         time_s=item.time_s + surplus_s,
         low_s=item.low_s + surplus_s / HOST_WIDTH,
         high_s=item.high_s + surplus_s * HOST_WIDTH,
-        bound="overhead",
+        bound="overhead" if surplus_s > item.time_s else item.bound,
     )
 
 
