@@ -8,8 +8,8 @@ from analyzer import analyze
 from analyzer.analysis import SCHEMA_VERSION
 
 TOP = (
-    "schema_version tool model conventions devices totals operators groups plans verdict alternatives costs sweep "
-    "findings environment"
+    "schema_version tool model conventions devices totals operators groups plans verdict alternatives costs "
+    "sweep findings environment"
 )
 MODEL = "name source digest opset batch precision parameters parameter_bytes inputs training"
 DEVICE = "name peak_flops_per_s bandwidth_bytes_per_s memory_bytes origin source"
