@@ -54,6 +54,8 @@ class GpuConstants:
         conv_power: Exponent of the sustained share: convolutions draw less power than products.
         conv_tiles: Quality of the tiles, as ``Tiles.quality``.
         conv_bandwidth: Share of a convolution's traffic that is not hidden.
+        conv_turn: Share of a convolution's traffic that its change to channels last and back adds on tensor
+            cores; whole networks on an RTX 3090 take 15 % longer from channels first (timm's tables).
         winograd_efficiency, winograd_depth: The same for the 36 products of F(4x4, 3x3).
         winograd_transform: Passes over the transformed tensors that are not hidden.
         winograd_channel_s: Time per input channel of the transforms' kernels.
@@ -82,6 +84,7 @@ class GpuConstants:
     conv_power: float = 0.7
     conv_tiles: tuple[float, ...] = (1.0, 0.9, 0.8, 0.5, 0.3)
     conv_bandwidth: float = 0.5
+    conv_turn: float = 0.35
     winograd_efficiency: float = 0.72
     winograd_depth: float = 50.0
     winograd_transform: float = 0.5

@@ -205,8 +205,8 @@ def _conv(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
     direct, moved = _implicit(rows, at, constants, rate)
     if at.numbers.tensor:
         # Tensor cores want channels last: what comes channels first is turned around before and after.
-        turned = rows.bytes * (rows.weights * rows.scale < rows.bytes) + direct * 0.0
-        return direct + turned / (at.bandwidth * at.stream), direct > 2 * moved
+        turned = np.maximum(0.0, rows.bytes - rows.weights * rows.scale)
+        return direct + constants.conv_turn * turned / (at.bandwidth * at.stream), direct > 2 * moved
     best = np.where(_winograd_fits(rows), np.minimum(direct, _winograd(rows, at, constants, rate)), direct)
     return best, best > 2 * moved
 
@@ -215,7 +215,12 @@ def _implicit(rows: _Rows, at: Sheet, constants: GpuConstants, rate: float) -> t
     tiles = constants.tensor if at.numbers.tensor else conv_tiles(constants)
     moved = rows.bytes / (at.bandwidth * at.stream)
     out = rows.written * rows.scale / (at.bandwidth * at.stream)
-    computing = tiled(rows.batch, rows.m, rows.n, rows.k, out, rate, at.units, tiles)
+    depth = rows.k
+    if at.numbers.tensor:
+        # Tensor cores read channels in runs of 16 bytes: fewer are filled up.
+        run = 16.0 / at.numbers.product_bytes
+        depth = rows.taps * np.ceil(rows.k / rows.taps / run) * run
+    computing = tiled(rows.batch, rows.m, rows.n, depth, out, rate, at.units, tiles)
     return computing + constants.conv_bandwidth * moved, moved
 
 

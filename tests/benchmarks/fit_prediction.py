@@ -140,6 +140,23 @@ def vectors(folder: Path, ops: tuple[str, ...], kind: Kind, passes: float) -> li
     return samples
 
 
+def half_convolutions(folder: Path) -> list[Sample]:
+    """cuDNN's best algorithm on a V100's tensor cores."""
+    return deepbench(
+        folder, lambda row: row["device"] == "NV_V100" and not row["precision_note"].startswith("Float")
+    )
+
+
+def deepbench(folder: Path, wanted: Callable[[Mapping[str, str]], bool]) -> list[Sample]:
+    names = ("N", "C", "K", "filt_w", "filt_h", "W", "H", "stride_w", "stride_h", "out_w", "out_h")
+    found = [row for row in rows(folder / "deepbench_conv.csv") if row["fwd_ms"] and wanted(row)]
+    samples = []
+    for label, mine in by_device([row for row in found if all(row[name] for name in names)], anything):
+        b, c, o, kw, kh, w, h, sw, sh, ow, oh, ms = columns(mine, (*names, "fwd_ms"))
+        samples.append(convolution(label, b, c, o, kw * kh, w * h, ow * oh, sw * sh, ms * 1e-3, 5e-6))
+    return samples
+
+
 def convolutions(folder: Path) -> list[Sample]:
     samples = []
     for label, mine in by_device(rows(folder / "neusight_perop_conv2d.csv"), anything):
@@ -150,17 +167,11 @@ def convolutions(folder: Path) -> list[Sample]:
         samples.append(
             convolution(label, b, c, o, k * k, s * s, out * out, stride**2, ms * 1e-3, FLOOR_S + 30e-6)
         )
-    wanted = ("NV_V100", "NV_P100")
-    deep = [row for row in rows(folder / "deepbench_conv.csv") if row["device"] in wanted and row["fwd_ms"]]
-    names = ("N", "C", "K", "filt_w", "filt_h", "W", "H", "stride_w", "stride_h", "out_w", "out_h")
-    deep = [
-        row for row in deep if row["precision_note"].startswith("Float") and all(row[name] for name in names)
-    ]
-    for label, mine in by_device(deep, anything):
-        b, c, o, kw, kh, w, h, sw, sh, ow, oh, ms = columns(mine, (*names, "fwd_ms"))
-        found = convolution(label, b, c, o, kw * kh, w * h, ow * oh, sw * sh, ms * 1e-3, 5e-6)
-        # The only one with other kernels than 3x3 and with cuDNN's best algorithm, as ONNX Runtime takes it.
-        samples.append(replace(found, weight=3.0))
+    plain = deepbench(
+        folder, lambda row: row["device"] == "NV_V100" and row["precision_note"].startswith("Float")
+    )
+    # The only ones with other kernels than 3x3 and with cuDNN's best algorithm, as ONNX Runtime takes it.
+    samples += [replace(found, weight=3.0) for found in plain]
     return samples
 
 
@@ -436,6 +447,7 @@ def families(folder: Path) -> list[Family]:
         Family("batched products", batched, 1e-4, many, parameters=tiles, apply=vector, teachers=taught),
         Family("projections", projections(folder), 1e-5, many, "fp16", halves, tensor),
         Family("convolution", convolutions(folder), 1e-4, Kind.CONV, parameters=conv, apply=plain),
+        Family("convolution, half", half_convolutions(folder), 2e-5, Kind.CONV, "fp16"),
     ]
 
 
