@@ -6,6 +6,7 @@ const report = (() => {
   const unpack = (column) => (Array.isArray(column) ? column : column.at.map((place) => column.of[place]));
   function rowsOf(columns) {
     const names = Object.keys(columns);
+    if (names.length === 0) return [];
     const unpacked = names.map((name) => unpack(columns[name]));
     return unpacked[0].map((_, at) => Object.fromEntries(names.map((name, column) => [name, unpacked[column][at]])));
   }

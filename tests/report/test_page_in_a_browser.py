@@ -1,18 +1,12 @@
 """The page in a real browser that has no network: what a reader sees and does."""
 
 import json
-import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import report_factory as factory
 
 from analyzer.report import html
-
-playwright = pytest.importorskip("playwright.sync_api", reason="Playwright's Python package is not installed")
 
 pytestmark = pytest.mark.browser
 OUTPUT = Path(__file__).parent.parent / "output" / "pages"
@@ -30,48 +24,17 @@ PAGES = {
 }
 
 
-def chromium_path() -> str | None:
-    """Debian's Chromium, else what the environment names; None for Playwright's own."""
-    named = os.environ.get("CHROMIUM_PATH")
-    return (
-        named or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    with playwright.sync_playwright() as driver:
-        try:
-            started = driver.chromium.launch(executable_path=chromium_path(), args=["--no-sandbox"])
-        except playwright.Error as error:
-            pytest.skip(f"no Chromium could be started: {str(error).splitlines()[0]}")
-        yield started
-        started.close()
-
-
 @pytest.fixture
-def visit(browser, tmp_path):
-    """Opens a record's page without network and collects what must not happen."""
-    contexts = []
+def visit(visit_text):
+    """Opens the page of an analysis and waits until all of it is drawn."""
 
-    def go(analysis, *, viewport=WIDE, wait=True, **options):
-        path = tmp_path / "page.html"
-        path.write_text(html.render(analysis), encoding="utf-8")
-        context = browser.new_context(viewport=viewport, offline=True, **options)
-        contexts.append(context)
-        page = context.new_page()
-        seen = SimpleNamespace(errors=[], requests=[])
-        page.on("console", lambda message: message.type == "error" and seen.errors.append(message.text))
-        page.on("pageerror", lambda error: seen.errors.append(str(error)))
-        page.on("request", lambda request: seen.requests.append(request.url))
-        page.goto(path.as_uri())
-        if wait and analysis.operators:
+    def go(analysis, **options):
+        page, seen = visit_text(html.render(analysis), **options)
+        if analysis.operators:
             page.wait_for_function(DRAWN)
         return page, seen
 
-    yield go
-    for context in contexts:
-        context.close()
+    return go
 
 
 def picture(page, name):

@@ -216,3 +216,14 @@ def test_a_file_with_an_end_tag_is_not_inlined(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="end tag"):
         html.asset("bad.js")
     html.asset.cache_clear()
+
+
+def test_templates_are_found_inside_a_wheel_and_beside_the_package(tmp_path, monkeypatch):
+    package = tmp_path / "site-packages" / "analyzer"
+    monkeypatch.setattr(html, "__file__", str(package / "report" / "html.py"))
+    with pytest.raises(FileNotFoundError, match="neither in"):
+        html.templates_dir()
+    for folder in (tmp_path / "site-packages" / "templates", package / "templates"):
+        folder.mkdir(parents=True)
+        (folder / "report.html.j2").write_text("")
+        assert html.templates_dir() == folder

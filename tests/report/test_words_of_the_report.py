@@ -40,9 +40,7 @@ def test_a_record_with_gaps_still_gives_a_report(name, build):
 
 def test_the_terminal_shows_verdict_then_plans_then_operators():
     said = text.render(factory.analysis())
-    places = [
-        said.index(part) for part in ("Run it on the Imaginary GPU", "Best plan", "MaxPool #19", "A101")
-    ]
+    places = [said.index(part) for part in ("Run it on the Imaginary GPU", "Best plan", "MaxPool #19", "A101")]
     assert places == sorted(places)
     assert "90 % interval 3.2x to 5.1x" in said
     assert max(map(len, said.splitlines())) <= 110
