@@ -16,6 +16,8 @@ from analyzer.devices.device import Device
 _FLOP_PER_CYCLE = (("avx512f", 64.0), ("avx2", 32.0), ("fma", 32.0), ("asimd", 16.0), ("avx", 16.0))
 _PLAIN_FLOP_PER_CYCLE = 8.0
 _MEMORY_COPY_BYTES = 256 << 20
+# What one core streams at least: half of what the reference core of prediction/reference_core.toml does.
+_CORE_BYTES_PER_S = 20e9
 _SOURCE_MEASURED = "measured on this machine by `analyze calibrate`"
 
 
@@ -23,7 +25,7 @@ def this_cpu(calibration: Mapping[str, float] | None = None) -> Device:
     """The CPU of this machine.
 
     Peaks and bandwidth are the calibrated ones where there is a calibration, else the catalogue's share of the
-    same model, else what its instruction set and clock suggest (and the bandwidth per core of a server).
+    same model, else what its instruction set and clock suggest, with an assumed bandwidth.
 
     Args:
         calibration: Ceilings by key of ``devices.calibrate``; None loads those kept for this machine.
@@ -108,8 +110,22 @@ def _told() -> Mapping[str, Any]:
         "brand_raw": rows["model name"],
         "vendor_id_raw": rows.get("vendor_id", ""),
         "flags": rows.get("flags", rows.get("Features", "")).split(),
-        "hz_actual": (int(float(rows.get("cpu MHz", 0)) * 1e6),),
+        "hz_actual": (_nominal_hertz(rows),),
     }
+
+
+def _nominal_hertz(rows: Mapping[str, str]) -> int:
+    """A clock that is the same at every look: by name, by the system's limit, else as a virtual machine tells."""
+    _, _, named = rows["model name"].partition("@")
+    if named.strip().lower().endswith("ghz"):
+        return int(float(named.strip()[:-3]) * 1e9)
+    for name in ("base_frequency", "cpuinfo_max_freq"):
+        path = Path("/sys/devices/system/cpu/cpu0/cpufreq") / name
+        try:
+            return int(path.read_text(encoding="ascii")) * 1000
+        except (OSError, ValueError):
+            continue
+    return int(float(rows.get("cpu MHz", 0)) * 1e6)
 
 
 def _from_words(told: Mapping[str, Any]) -> Device:
@@ -138,14 +154,14 @@ def _from_words(told: Mapping[str, Any]) -> Device:
         kind="cpu",
         vendor=str(told.get("vendor_id_raw", "")),
         peak_flops_per_s={"fp64": cores * rate * hertz / 2, "fp32": cores * rate * hertz},
-        bandwidth_bytes_per_s=usual.bandwidth_bytes_per_s / usual.units * cores,
+        bandwidth_bytes_per_s=min(usual.bandwidth_bytes_per_s, _CORE_BYTES_PER_S * cores),
         memory_bytes=_memory(),
         units=cores,
         threads=threads,
         clock_hz=clock,
         cache_bytes=_cache(told),
         tdp_w=None,
-        source="instruction set and clock as the CPU tells them; bandwidth per core of a server CPU",
+        source="instruction set and clock as the CPU tells them; bandwidth assumed by core",
         notes="Not calibrated: run `analyze calibrate` for measured ceilings.",
         assumed=("bandwidth_bytes_per_s",),
     )

@@ -304,6 +304,8 @@ def rooflines(sample: Sample, family: Family, others: list[Sample]) -> tuple[flo
 
     long_enough = sample.seconds > family.least_s
     sheet = naive(sample)[long_enough] / sample.seconds[long_enough]
+    if not others:
+        return median_error(np.log(sheet)), float("nan")
     factors = np.concatenate([(one.seconds / naive(one))[one.seconds > family.least_s] for one in others])
     return median_error(np.log(sheet)), median_error(np.log(sheet * np.median(factors)))
 

@@ -1,0 +1,53 @@
+"""``analyze devices``: lists, shows one, suggests."""
+
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from analyzer.cli.devices import command
+
+
+def shown(*arguments: str) -> str:
+    result = CliRunner().invoke(command, list(arguments), catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.output
+
+
+def test_the_list_has_every_device_with_slug_and_alias() -> None:
+    text = shown()
+    for name in ("t4", "a100-80gb-sxm", "h100", "rtx-3080-10gb", "epyc-9654", "xeon-platinum-8260"):
+        assert name in text
+    assert len([line for line in text.splitlines() if line.startswith("  ")]) == 61 + 35
+
+
+def test_one_device_shows_each_figure_with_its_basis_and_source() -> None:
+    text = shown("A100")
+    assert "a100-80gb-sxm" in text
+    assert "312 TFLOP/s" in text
+    assert "Sources: " in text
+    assert "PCIe 4.0 x16" in text
+    assert "2026-08-03" in text
+    derived = shown("a10g")
+    line = next(line for line in derived.splitlines() if line.strip().startswith("bf16"))
+    assert line.endswith("derived")
+
+
+def test_a_card_without_machine_code_says_so() -> None:
+    assert "predicted for reference only" in shown("v100")
+    assert "predicted for reference only" not in shown("l4")
+
+
+def test_own_prices_are_shown(tmp_path: Path) -> None:
+    path = tmp_path / "prices.toml"
+    path.write_text('[[instances]]\nprovider = "our rack"\nname = "box"\nusd_per_hour = 0.2\ngpu = "t4"\n')
+    assert "our rack" in shown("t4", "--prices", str(path))
+    assert "our rack" in shown("--prices", str(path))
+
+
+def test_an_own_device_file_can_be_looked_at(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        '[box]\nname = "Our box"\nkind = "cpu"\nunits = 8\npeak_flops_per_s = { fp32 = 1e12 }\n'
+        "bandwidth_bytes_per_s = 50e9\n"
+    )
+    assert "Our box" in shown(str(path))
