@@ -115,7 +115,7 @@ def _told() -> Mapping[str, Any]:
 
 
 def _nominal_hertz(rows: Mapping[str, str]) -> int:
-    """A clock that is the same at every look: by name, by the system's limit, else as a virtual machine tells."""
+    """A clock that is the same at every look: by name, by the system's limit, else what /proc says."""
     _, _, named = rows["model name"].partition("@")
     if named.strip().lower().endswith("ghz"):
         return int(float(named.strip()[:-3]) * 1e9)

@@ -152,13 +152,13 @@ def _softmax(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
 def _matmul(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
     tiles = constants.tensor if at.numbers.tensor else constants.vector
     out = rows.batch * rows.m * rows.n * FLOAT_BYTES * rows.scale
-    moved = rows.bytes / (at.bandwidth * tiles.bandwidth)
+    few = np.minimum(rows.m, rows.n) <= _FEW_ROWS
+    moved = rows.bytes / (at.bandwidth * np.where(few, constants.tensor.bandwidth, tiles.bandwidth))
     computing = tiled(
         rows.batch, rows.m, rows.n, rows.k, out / (at.bandwidth * tiles.bandwidth), at.rate, at.units, tiles
     )
     # A few rows go to kernels that stream the matrix once, without tiles.
     streamed = 2.0 * rows.batch * rows.m * rows.n * rows.k / (_STREAMED * at.plain_rate)
-    few = np.minimum(rows.m, rows.n) <= _FEW_ROWS
     computing = np.where(few, np.minimum(computing, streamed), computing)
     return np.maximum(computing, moved), computing > moved
 
