@@ -139,10 +139,16 @@ const charts = (() => {
   function rest() {
     const next = pending.values().next().value;
     if (next) start(next).then(() => idle(rest));
-    else document.documentElement.dataset.charts = "drawn";
+    else {
+      document.documentElement.dataset.charts = "drawn";
+      afterwards();
+    }
   }
 
-  function begin() {
+  // Draws everything; what comes after the charts is begun when there is time for it.
+  let afterwards = () => {};
+  function begin(next) {
+    if (next) afterwards = next;
     const watcher = new IntersectionObserver((entries) => {
       entries.filter((entry) => entry.isIntersecting).forEach((entry) => start(entry.target));
     }, { rootMargin: "300px" });

@@ -122,6 +122,7 @@ const graph = (() => {
     const { nodes, links } = visible();
     const spec = specification(laidOut(nodes, links));
     if (view) view.finalize();
+    view = undefined;
     const result = await vegaEmbed("#graph-drawing", spec, { mode: "vega", renderer: "svg", logLevel: vega.Error, tooltip: { theme: "custom" }, actions: { export: true, source: false, compiled: false, editor: false }, downloadFileName: `${data.name}-graph` });
     view = result.view;
     const copies = links.reduce((sum, link) => sum + link.copies, 0);
@@ -170,14 +171,15 @@ const graph = (() => {
     const target = document.getElementById("graph");
     openAtFirst();
     const start = new Set(open);
-    const watcher = new IntersectionObserver((entries) => {
-      if (!entries.some((entry) => entry.isIntersecting)) return;
+    const first = () => {
       watcher.disconnect();
-      draw().then(() => { document.documentElement.dataset.graph = "drawn"; });
-    }, { rootMargin: "400px" });
+      if (view === null) draw().then(() => { document.documentElement.dataset.graph = "drawn"; });
+    };
+    const watcher = new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && first(), { rootMargin: "400px" });
     watcher.observe(target);
     document.getElementById("graph-reset").addEventListener("click", () => { open.clear(); start.forEach((number) => open.add(number)); draw(); });
     document.getElementById("graph-open").addEventListener("click", () => { if (fits(closedOnes())) draw(); });
+    return first;
   }
 
   return { begin, hasInside };

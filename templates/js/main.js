@@ -1,10 +1,9 @@
 // Starts everything once the page is there.
 "use strict";
 (() => {
-  charts.begin();
   table.begin();
   report.tree.begin();
-  graph.begin();
+  charts.begin(graph.begin());
   document.querySelectorAll("[data-select]").forEach((link) => {
     link.addEventListener("click", () => {
       const index = Number(link.dataset.select);

@@ -29,7 +29,7 @@ def test_the_roofline_has_a_point_for_each_operator_with_work_on_each_device():
     first = rows[0]
     # 2 GFLOP in 1 ms; 2e9 FLOPs over 10e6 bytes.
     assert (first["intensity"], first["speed"]) == (200, pytest.approx(2e12))
-    assert "6 of the operators have no place here" in chart.lead
+    assert "6 of the operators have no place here" in chart.alternative
 
 
 def test_the_ceilings_meet_at_the_ridge_of_each_device():

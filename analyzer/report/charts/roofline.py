@@ -35,19 +35,21 @@ def chart(analysis: Analysis) -> Chart | None:
     roofs = _roofs(analysis, rows)
     left_out = len(analysis.operators) - len({row[0] for row in rows})
     lead = (
-        "Each point is an operator on one device: how much it computes for each byte it moves, and the speed "
-        "it reaches. Under the slope memory limits it, under the flat part arithmetic does; far below both, "
-        "overhead. Larger points take longer. Bytes are those of the operator alone: one that is fused with "
-        "others, or finds its data in a cache, can lie above the slope. Click a point to see its row, a legend "
-        "entry to filter."
+        "Each point is an operator on one device: what it computes for each byte it moves, and the speed it "
+        "reaches. Under the slope memory limits it, under the flat part arithmetic; far below both, overhead. "
+        "Larger points take longer. Click a point for its row, a legend entry to filter."
+    )
+    note = (
+        " Bytes are those of the operator alone: one that is fused with others, or finds its data in a cache, "
+        "can lie above the slope."
     )
     if left_out:
-        lead += f" Without FLOPs, bytes or a time, {count(left_out)} of the operators have no place here."
+        note += f" Without FLOPs, bytes or a time, {count(left_out)} of the operators have no place here."
     return Chart(
         name="roofline",
         title="Roofline",
         lead=lead,
-        alternative=_words(rows, roofs),
+        alternative=_words(rows, roofs) + note,
         engine="vega-lite",
         spec=_spec(rows, roofs),
         columns=_COLUMNS,
@@ -126,7 +128,6 @@ def _spec(rows: tuple[Row, ...], roofs: dict[str, tuple[dict[str, Any], ...]]) -
     y = {"field": "speed", "type": "quantitative", "scale": {"type": "log"}}
     colour = {"field": "device", "type": "nominal", "scale": colours(*sides), "title": "Device"}
     roof = {"data": {"name": "roofs"}, "mark": {"type": "line", "strokeWidth": 2, "strokeOpacity": 0.7}}
-    label = {"type": "text", "fontSize": 11, "fontWeight": 600}
     return {
         "width": "container",
         "height": 400,
@@ -162,28 +163,27 @@ def _spec(rows: tuple[Row, ...], roofs: dict[str, tuple[dict[str, Any], ...]]) -
                 "mark": {"type": "point", "filled": True, "size": 50, "shape": "diamond"},
                 "encoding": {"x": x, "y": y, "color": colour, "tooltip": {"field": "ceiling"}},
             },
-            {
-                "data": {"name": "ridges"},
-                "mark": {**label, "dy": 14, "dx": 6, "align": "left"},
-                "encoding": {
-                    "x": x,
-                    "y": y,
-                    "color": colour,
-                    "text": {"condition": {"test": _NARROW, "value": ""}, "field": "ridge"},
-                },
-            },
-            {
-                "data": {"name": "ridges"},
-                "mark": {**label, "dy": -8, "align": "right"},
-                "encoding": {
-                    "x": {**x, "field": "end"},
-                    "y": y,
-                    "color": colour,
-                    "text": {"condition": {"test": _NARROW, "field": "short"}, "field": "ceiling"},
-                },
-            },
+            *_labels(x, y, colour),
         ],
     }
+
+
+def _labels(x: dict[str, Any], y: dict[str, Any], colour: dict[str, Any]) -> list[dict[str, Any]]:
+    """The ridge points' and the ceilings' words, each over a rim in the page's colour, as points lie below."""
+    base = {"type": "text", "fontSize": 11, "fontWeight": 600, "align": "right"}
+    rim = {"stroke": "var(--surface)", "strokeWidth": 4, "strokeJoin": "round", "opacity": 0.85}
+    ridge = {"condition": {"test": _NARROW, "value": ""}, "field": "ridge"}
+    ceiling = {"condition": {"test": _NARROW, "field": "short"}, "field": "ceiling"}
+    layers = []
+    for mark, at, text in (
+        ({**base, "dx": -8, "dy": -6}, x, ridge),
+        ({**base, "dy": -9}, {**x, "field": "end"}, ceiling),
+    ):
+        place = {"x": at, "y": y, "text": text}
+        data = {"data": {"name": "ridges"}}
+        layers.append({**data, "mark": {**mark, **rim}, "encoding": place})
+        layers.append({**data, "mark": mark, "encoding": {**place, "color": colour}})
+    return layers
 
 
 def _operators(
