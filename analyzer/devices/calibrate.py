@@ -7,6 +7,8 @@ own CPU kernels, on float32 unless the key says otherwise, called alone, the cos
 
 ``threads``, ``cores``
     Default intra-op threads; logical processors available.
+``busy``
+    Cores that other processes took meanwhile; only there where it was enough to spoil the figures.
 ``dispatch.t{T}``
     s: a node that does nothing, inside a graph.
 ``call.t{T}``
@@ -248,6 +250,7 @@ _HEADLINES = (
     ("elementwise.Add.t1", "Add, 1 thread", "s per element"),
     ("dispatch.t{T}", "one more node", "s"),
     ("call.t{T}", "one call", "s"),
+    ("busy", "TAKEN BY OTHER PROCESSES (calibrate again on a quiet machine)", "cores"),
     ("cuda.gemm.float32.m4096.n4096.k4096", "GPU float32 product", "FLOP/s"),
     ("cuda.gemm.tf32.m4096.n4096.k4096", "GPU TF32 product", "FLOP/s"),
     ("cuda.gemm.float16.m4096.n4096.k4096", "GPU float16 product", "FLOP/s"),

@@ -124,7 +124,8 @@ def _arrays(name: str, expected: Array, got: Array, precision: str | None) -> Ou
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     finite = np.isfinite(a) & np.isfinite(b)
     broken = int(np.count_nonzero(~same & ~finite))
-    difference = float(np.max(np.abs(a - b), where=finite & ~same, initial=0.0))
+    with np.errstate(invalid="ignore"):  # infinity less itself, which ``where`` leaves out
+        difference = float(np.max(np.abs(a - b), where=finite & ~same, initial=0.0))
     scale = float(np.max(np.abs(a), where=np.isfinite(a), initial=0.0))
     return _judged(name, dtype, difference, scale, tolerance, broken)
 

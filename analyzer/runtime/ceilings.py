@@ -39,6 +39,7 @@ def measure_ceilings(
         threads: The default number of threads; None is ONNX Runtime's own choice.
         progress: Told the family being measured and how much is done.
     """
+    begin = machine.snapshot()
     most = threads or machine.default_threads()
     counts = sorted({1, most})
     found: dict[str, float] = {"threads": float(most), "cores": float(machine.available_cores())}
@@ -56,6 +57,9 @@ def measure_ceilings(
             value = measure_probe(probe, count, each, found[f"call.t{_nearest(count, counts)}"])
             if value is not None:
                 found[key] = value
+    load = machine.load_between(begin, machine.snapshot())
+    if load.is_busy():
+        found["busy"] = load.others_cores
     return found
 
 

@@ -199,7 +199,7 @@ _EXPLANATIONS: tuple[tuple[str, str, str], ...] = (
         _HINT_OPSET,
     ),
     (
-        r"(\S+) is not a registered function/op",
+        r"(\S+?)(?:\(-?\d+\))? is not a registered function/op",
         "ONNX Runtime does not know the operator {0}",
         "custom operators cannot be run; use --no-run",
     ),
@@ -246,6 +246,26 @@ _EXPLANATIONS: tuple[tuple[str, str, str], ...] = (
         "write it again",
     ),
     (
+        r"External initializer: (\S+) .*out of bounds",
+        "the file of the model's external weights is too short (it ends before {0})",
+        "write the model again, or copy its data file once more",
+    ),
+    (
+        r"Unexpected input data type\. Actual: \(tensor\((\w+)\)\) , expected: \(tensor\((\w+)\)\)",
+        "an input is {0} where the model wants {1}",
+        "give the right type with --input NAME=SHAPE:DTYPE",
+    ),
+    (
+        r"Invalid rank for input: (\S+) Got: (\d+) Expected: (\d+)",
+        "input {0} has {1} axes where the model wants {2}",
+        "give the right shape with --input",
+    ),
+    (
+        r"Load model (\S+) failed\. File doesn't exist",
+        "there is no file {0}",
+        "check the path",
+    ),
+    (
         r"Got invalid dimensions for input: (\S+).*?index: (\d+) Got: (\d+) Expected: (\d+)",
         "input {0} has {2} where the model wants {3} (axis {1})",
         "give the right shape with --input",
@@ -271,11 +291,20 @@ def explained(error: Exception) -> MeasurementError:
     return MeasurementError(f"ONNX Runtime could not run the model: {_short(text)}", hint="use --no-run")
 
 
+# A function as C++ prints it: perhaps a return type, then onnxruntime::Something::name(arguments).
+_SIGNATURE = re.compile(
+    r"(?:(?<!\S)(?:void\*?|bool|[\w:]+::[\w:<>*&]+)\s+)?"
+    r"onnxruntime::[\w:~<>]+\([^()]*\)(?: const)?(?: \[with [^\]]*\])?\s*"
+)
+
+
 def plain(text: str) -> str:
     """ONNX Runtime's message without status prefix, source positions, C++ signatures and colours."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", text)
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text.strip())
-    text = re.sub(r"\S*/[\w/.-]+\.(?:cc|h|cu|cpp|hpp):\d+\s+", "", text)
+    text = re.sub(r"^Load model from \S+ (?:failed:)?\s*", "", text)
+    text = re.sub(r"(?<!\S)\S+\.(?:cc|h|cu|cpp|hpp):\d+ (?:[\w:]+ )?", "", text)
+    text = re.sub(_SIGNATURE, "", text)
     return re.sub(r"\s+", " ", text).strip()
 
 

@@ -81,9 +81,9 @@ def load_tensors(path: Path) -> dict[str, Value]:
     import numpy as np
 
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {key: stored[key] for key in stored.files}
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         message = f"the tensors in {path} cannot be read: {error}"
         raise InputError(message, hint="write them again with numpy.savez") from None
     notes = json.loads(str(arrays.pop(_TYPES))) if _TYPES in arrays else {}

@@ -1,0 +1,177 @@
+"""Calibrations: measured, kept under a fingerprint, read again."""
+
+import json
+import math
+from datetime import UTC, datetime
+
+import pytest
+from click.testing import CliRunner
+
+from analyzer.cli.calibrate import command
+from analyzer.devices import calibrate as kept
+from analyzer.errors import OutputError
+from analyzer.runtime import ceilings, probes, probes_moving
+from analyzer.runtime.ceilings import measure_ceilings, measure_probe
+
+
+def values(progress):
+    progress("products", 0.5)
+    return {"dispatch.t1": 1e-7, "gemm.float32.t1.m16.n16.k16": 3e10, "threads": 1.0}
+
+
+def at_noon():
+    return datetime(2026, 1, 2, 12, tzinfo=UTC)
+
+
+def test_what_was_measured_is_read_again(tmp_path):
+    made = kept.calibrate(values, folder=tmp_path, now=at_noon)
+    assert made.date == "2026-01-02T12:00:00+00:00"
+    assert made.path.parent == tmp_path
+    assert dict(kept.load_calibration(tmp_path)) == values(lambda *_: None)
+    assert kept.load(tmp_path).date == made.date
+
+
+def test_progress_is_passed_on(tmp_path):
+    seen = []
+    kept.calibrate(values, folder=tmp_path, progress=lambda *told: seen.append(told))
+    assert seen == [("products", 0.5)]
+
+
+def test_a_machine_that_was_never_calibrated_has_no_ceilings(tmp_path):
+    assert kept.load_calibration(tmp_path) is None
+
+
+@pytest.mark.parametrize("part", ["cpu", "cores", "onnxruntime", "gpu"])
+def test_a_change_of_the_machine_makes_it_void(tmp_path, monkeypatch, part):
+    kept.calibrate(values, folder=tmp_path)
+    changed = {**kept.fingerprint(), part: "another"}
+    monkeypatch.setattr(kept, "fingerprint", lambda: changed)
+    assert kept.load_calibration(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda _: "{",
+        lambda _: "[]",
+        lambda stored: json.dumps({**stored, "version": 99}),
+        lambda stored: json.dumps({**stored, "values": {}}),
+        lambda stored: json.dumps({**stored, "values": {"dispatch.t1": "fast"}}),
+        lambda stored: json.dumps({**stored, "values": {"dispatch.t1": math.nan}}),
+        lambda stored: json.dumps({**stored, "values": {"dispatch.t1": 0}}),
+        lambda stored: json.dumps({**stored, "fingerprint": {}}),
+    ],
+)
+def test_a_damaged_file_counts_as_none(tmp_path, damage):
+    path = kept.calibrate(values, folder=tmp_path).path
+    path.write_text(damage(json.loads(path.read_text())))
+    assert kept.load_calibration(tmp_path) is None
+
+
+def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot be written"):
+        kept.calibrate(values, folder=tmp_path / "file" / "below")
+
+
+def test_the_fingerprint_names_processor_cores_and_runtime():
+    mark = kept.fingerprint()
+    assert mark["cpu"]
+    assert int(mark["cores"]) >= 1
+    assert "onnxruntime" in mark["onnxruntime"]
+    assert kept.fingerprint() == mark
+
+
+SOURCES = (
+    *(probes.gemms, probes.elementwise, probes.convolutions, probes.reductions, probes.pools),
+    *(probes_moving.movements, probes_moving.recurrences, probes_moving.attentions),
+)
+
+
+def every_probe():
+    """One at a time: together their arrays would fill a gigabyte."""
+    for source in SOURCES:
+        yield from source()
+
+
+def test_every_probe_has_a_key_of_its_own_that_the_documentation_names():
+    keys = {}
+    for probe in every_probe():
+        keys.setdefault(probe.key, set()).add(probe.domain)
+        assert "{T}" in probe.key
+        assert f"``{probe.key.split('.')[0]}." in kept.__doc__
+        assert probe.amount > 0
+    # A key has two probes only where one is for the blocked layout and the other stands in for it.
+    assert all(len(domains) == 1 or probes.BLOCKED in domains for domains in keys.values())
+    assert len(keys) > 140
+    assert set(probes.CONV_CLASSES) == {key.split(".")[-1] for key in keys if key.startswith("conv.")}
+
+
+def test_every_key_has_a_kernel_in_this_build():
+    """The 64 MB products are left out for their time, not for doubt."""
+    missing = {probe.key for probe in every_probe()}
+    for probe in every_probe():
+        if "4096" in probe.key:
+            missing.discard(probe.key)
+            continue
+        value = measure_probe(probe, 1, 0.0, 0.0)
+        if value is not None:
+            assert value > 0
+            missing.discard(probe.key)
+    assert missing == set()
+
+
+def test_an_operator_without_a_kernel_has_no_ceiling():
+    probe = probes.Probe(
+        key="x",
+        amount=1.0,
+        per="time",
+        op_type="Frobnicate",
+        inputs=(probes.floats(4),),
+        domain="com.microsoft",
+    )
+    assert measure_probe(probe, 1, 0.0, 0.0) is None
+
+
+def test_rates_and_times_are_reciprocal_views_of_the_same_run(monkeypatch):
+    """A run of 3 s of which the call is 1: 2 s for 8 units of work."""
+    monkeypatch.setattr(ceilings, "undisturbed", lambda *_: 3.0)
+    rate, time = (
+        probes.Probe(key="x", amount=8.0, per=per, op_type="Neg", inputs=(probes.floats(4),))
+        for per in ("rate", "time")
+    )
+    assert measure_probe(rate, 1, 0.0, 1.0) == 4.0
+    assert measure_probe(time, 1, 0.0, 1.0) == 0.25
+    assert measure_probe(rate.repeated(4), 1, 0.0, 1.0) == 16.0
+
+
+def test_ceilings_cover_one_thread_and_all(monkeypatch):
+    few = (
+        ("products", lambda: iter([next(probes.gemms())])),
+        ("bandwidth", lambda: iter([next(probes.copies())])),
+    )
+    monkeypatch.setattr(ceilings, "_FAMILIES", few)
+    seen = []
+    found = measure_ceilings(seconds=0.05, threads=2, progress=lambda *told: seen.append(told))
+    found.pop("busy", None)
+    assert set(found) == {
+        *("threads", "cores", "dispatch.t1", "dispatch.t2", "call.t1", "call.t2"),
+        *("gemm.float32.t1.m16.n16.k16", "gemm.float32.t2.m16.n16.k16", "copy.t1.16384", "copy.t2.16384"),
+    }
+    assert all(value > 0 for value in found.values())
+    assert [stage for stage, _ in seen] == ["products", "bandwidth"]
+
+
+def test_the_command_measures_keeps_and_shows(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "folder_of_calibrations", lambda: tmp_path)
+    monkeypatch.setattr(ceilings, "measure_all", lambda progress, **_: values(progress or (lambda *_: None)))
+    missing = CliRunner().invoke(command, ["--show"])
+    assert missing.exit_code == 0
+    assert "not calibrated" in missing.output
+    made = CliRunner().invoke(command, [])
+    assert made.exit_code == 0, made.output
+    assert "one more node  100 ns" in made.stdout
+    shown = CliRunner().invoke(command, ["--show"])
+    assert shown.stdout == made.stdout
+    assert str(tmp_path) in shown.stdout
+    assert CliRunner().invoke(command, ["--quiet"]).stdout == ""

@@ -1,0 +1,107 @@
+"""Warm-up, adaptive runs and summaries, on a clock that the test holds."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.runtime.statistics import is_steady, median, midmean, quantile, summarize
+from analyzer.runtime.timing import Budget, relative_error, timed_runs, warm_up
+
+
+class Clock:
+    """A clock on which every call takes the next duration of a list, the last one for ever."""
+
+    def __init__(self, *durations):
+        self.now = 0.0
+        self.durations = list(durations)
+        self.calls = 0
+
+    def __call__(self):
+        return self.now
+
+    def call(self):
+        self.calls += 1
+        self.now += self.durations.pop(0) if len(self.durations) > 1 else self.durations[0]
+
+
+def test_warm_up_goes_on_until_runs_get_no_faster():
+    clock = Clock(9.0, 5.0, 3.0, 2.0, 1.5, 1.2, 1.0)
+    samples = warm_up(clock.call, Budget(seconds=1000), clock=clock)
+    assert samples[0] == 9.0
+    assert samples[-1] == 1.0
+    assert is_steady(samples)
+
+
+def test_warm_up_stops_at_its_budget():
+    clock = Clock(*(100 * 0.8**n for n in range(60)))
+    samples = warm_up(clock.call, Budget(seconds=300), clock=clock)
+    assert 3 <= len(samples) < 8
+
+
+def test_one_run_warms_up_where_it_alone_exceeds_the_budget():
+    clock = Clock(50.0)
+    assert warm_up(clock.call, Budget(seconds=10), clock=clock) == [50.0]
+
+
+def test_the_number_of_runs_asked_for_is_kept():
+    clock = Clock(2.0)
+    assert len(timed_runs(clock.call, Budget(seconds=1, runs=13), clock=clock)) == 13
+
+
+def test_runs_stop_at_the_budget():
+    clock = Clock(1.0, 2.0, 1.0, 3.0, 1.0, 2.0, 4.0, 1.0)
+    timed_runs(clock.call, Budget(seconds=6), clock=clock)
+    assert 6 <= clock.now <= 10
+
+
+def test_a_slow_model_still_gets_a_few_runs():
+    clock = Clock(8.0)
+    assert 2 <= len(timed_runs(clock.call, Budget(seconds=6), clock=clock)) <= 5
+
+
+def test_a_model_without_noise_needs_no_more_than_is_enough():
+    clock = Clock(0.001)
+    samples = timed_runs(clock.call, Budget(seconds=1000, least_seconds=0.01), clock=clock)
+    assert 50 <= len(samples) <= 200
+
+
+def test_a_noisy_model_gets_more_runs_than_a_quiet_one():
+    noisy = Clock(*([0.001, 0.002] * 5000))
+    runs = len(timed_runs(noisy.call, Budget(seconds=5, least_seconds=0.01), clock=noisy))
+    assert runs > 200
+
+
+def test_the_clock_is_told_about_progress():
+    clock, told = Clock(0.05), []
+    timed_runs(clock.call, Budget(seconds=2, runs=40), clock=clock, tick=told.append)
+    assert told
+    assert told == sorted(told)
+    assert told[-1] <= 1
+
+
+def test_quantiles_by_hand():
+    assert median([3, 1, 2]) == 2
+    assert quantile([0, 10], 0.25) == 2.5
+    assert midmean([0, 4, 6, 100]) == 5
+    with pytest.raises(ValueError, match="no values"):
+        median([])
+
+
+def test_a_midmean_sees_between_the_ticks_of_a_coarse_clock():
+    """A time of 2.3 ticks reads 2 in seven cases of ten and 3 in the others."""
+    assert midmean([2] * 70 + [3] * 30) == pytest.approx(2.1)  # the middle half: 45 twos, 5 threes
+    assert median([2] * 70 + [3] * 30) == 2
+
+
+@given(st.lists(st.floats(1e-6, 10), min_size=1, max_size=50), st.floats(0, 1))
+def test_intervals_hold_their_median_and_widen_with_contention(samples, contention):
+    quiet = summarize(samples, warmup_runs=3, origin="")
+    busy = summarize(samples, warmup_runs=3, origin="", contention=contention)
+    assert busy.low_s <= quiet.low_s <= quiet.median_s <= quiet.high_s <= busy.high_s
+    assert quiet.low_s <= quiet.median_s * 0.98 * (1 + 1e-12)
+    assert quiet.high_s >= quiet.median_s * 1.02 * (1 - 1e-12)
+
+
+def test_the_error_of_a_median_falls_with_the_root_of_the_runs():
+    few, many = [1.0, 2.0] * 8, [1.0, 2.0] * 32
+    assert relative_error(few) / relative_error(many) == pytest.approx(2, rel=0.01)
