@@ -162,12 +162,12 @@ class Forecaster:
 
     def _sides(self, scene: Scene, gpu: Device | None, precision: str, measured: Measured | None) -> Sides:
         on_cpu = cpu_precision(precision, scene.graph)
-        cpu = prediction.predict(scene.cpu_work, self.cpu, precision=on_cpu, threads=self.options.threads)
-        cpu = tuple(estimate.scaled(self.correction) for estimate in cpu)
+        here = prediction.predict(scene.cpu_work, self.cpu, precision=on_cpu, threads=self.options.threads)
+        cpu: tuple[Estimate | None, ...] = tuple(estimate.scaled(self.correction) for estimate in here)
         if measured is not None and measured.cpu_times:
             cpu = tuple(
                 found if found is None else replace(found, bound=predicted.bound)
-                for found, predicted in zip(measured.cpu_times, cpu, strict=True)
+                for found, predicted in zip(measured.cpu_times, here, strict=True)
             )
         cuda = self._cuda(scene, gpu, precision, on_cpu) if gpu else ()
         if gpu is not None and measured is not None and measured.cuda_times:
@@ -184,7 +184,7 @@ class Forecaster:
             return there
         here = prediction.predict(scene.cuda_work, self.cpu, precision=on_cpu, threads=self.options.threads)
         return tuple(
-            on_gpu if group.provider == "cuda" or fallen is None else fallen.scaled(self.correction)
+            on_gpu if group.provider == "cuda" else fallen.scaled(self.correction)
             for group, on_gpu, fallen in zip(scene.cuda_groups, there, here, strict=True)
         )
 
