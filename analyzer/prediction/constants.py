@@ -71,25 +71,25 @@ class GpuConstants:
     tensor_share: float = 0.85
     fp32_watts: Mapping[str, float] = field(default_factory=dict)
     tensor_watts: Mapping[str, float] = field(default_factory=dict)
-    stream_hbm: float = 0.87
+    stream_hbm: float = 0.897
     stream_gddr: float = 0.781
     stream_pascal: float = 0.756
-    norm_rows: float = 9.14
-    softmax_rows: float = 2.72
+    norm_rows: float = 9.83
+    softmax_rows: float = 2.54
     softmax_long: float = 1024.0
-    norm_row_s: float = 2.45e-7
-    softmax_row_s: float = 4.64e-8
-    conv_efficiency: float = 0.957
-    conv_depth: float = 1.01
-    conv_power: float = 0.841
-    conv_tiles: tuple[float, ...] = (1.0, 0.9, 0.82, 0.714, 0.597)
-    conv_bandwidth: float = 0.119
+    norm_row_s: float = 2.55e-7
+    softmax_row_s: float = 5.95e-8
+    conv_efficiency: float = 0.968
+    conv_depth: float = 3.38
+    conv_power: float = 0.799
+    conv_tiles: tuple[float, ...] = (1.0, 0.9, 0.381, 0.679, 0.0623)
+    conv_bandwidth: float = 0.0901
     conv_turn: float = 0.35
-    winograd_efficiency: float = 0.614
-    winograd_depth: float = 19.4
-    winograd_transform: float = 0.05
-    winograd_channel_s: float = 92e-9
-    winograd_s: float = 48e-6
+    winograd_efficiency: float = 0.625
+    winograd_depth: float = 23.4
+    winograd_transform: float = 0.0674
+    winograd_channel_s: float = 99.9e-9
+    winograd_s: float = 29.5e-6
     depthwise_bandwidth: float = 0.5
     kernel_gap_s: float = 3.9e-6
     node_host_s: float = 10e-6
@@ -129,8 +129,8 @@ FITTED = GpuConstants(
 # Half-widths of 90 % intervals as factors, by ``Kind``; leave-one-device-out errors of the fitting script.
 WIDTHS: Mapping[str, float] = MappingProxyType(
     {
-        "VECTOR": 1.15, "REDUCE": 1.4, "NORM": 1.35, "SOFTMAX": 1.35, "MOVE": 1.4, "POOL": 1.6, "MATMUL": 1.6,
-        "TENSOR": 1.3, "CONV": 1.65, "DEPTHWISE": 1.8, "RECURRENT": 2.0, "TREE": 3.0,
+        "VECTOR": 1.15, "REDUCE": 1.4, "NORM": 1.35, "SOFTMAX": 1.35, "MOVE": 1.4, "POOL": 1.6, "MATMUL": 1.65,
+        "TENSOR": 1.25, "CONV": 1.75, "DEPTHWISE": 1.8, "RECURRENT": 2.0, "TREE": 3.0,
     }
 )  # fmt: skip
 # The whole session: the host's time per node was measured on other hosts and builds.

@@ -124,7 +124,7 @@ def group_pieces(graph: Graph, costs: Sequence[Cost], group: Group) -> list[Piec
 
 def _swept(others: list[Piece], group: Group) -> list[Piece]:
     """On a CPU, activations other than Relu are a pass of their own over the product's output in cache."""
-    if group.session != "cpu":
+    if group.provider != "cpu":
         return []
     passes = (piece for piece in others if piece.op in SWEPT)
     return [replace(piece, read=0.0, written=0.0, fixed=0.0, weights=0.0) for piece in passes]
