@@ -46,6 +46,7 @@ class Case:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     seconds: float
+    cpu_seconds: float
     peak_bytes: int
 
 
@@ -85,7 +86,8 @@ def timed(case: Case, environment: dict[str, str]) -> Run:
                 f"{case.name}: exit status {process.returncode}\n{said.read().decode(errors='replace')}"
             )
     unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes on macOS, kilobytes on Linux
-    return Run(seconds=seconds, peak_bytes=usage.ru_maxrss * unit)
+    cpu_seconds = usage.ru_utime + usage.ru_stime
+    return Run(seconds=seconds, cpu_seconds=cpu_seconds, peak_bytes=usage.ru_maxrss * unit)
 
 
 def measure(runs: int) -> dict[Case, list[Run]]:
@@ -118,15 +120,16 @@ def machine() -> Iterator[str]:
 
 def table(results: dict[Case, list[Run]]) -> Iterator[str]:
     bare = next(iter(results.values()))
-    yield "| process | runs | median s | min s | max s | x bare | peak MB | goal |"
-    yield "|---|---:|---:|---:|---:|---:|---:|---|"
+    yield "| process | runs | median s | min s | max s | x bare | CPU s | peak MB | goal |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|---|"
     for case, runs in results.items():
         seconds = [run.seconds for run in runs]
         ratio = statistics.median(run.seconds / other.seconds for run, other in zip(runs, bare, strict=False))
+        cpu = statistics.median(run.cpu_seconds for run in runs)
         peak = max(run.peak_bytes for run in runs) / 1e6
         yield (
             f"| {case.name} | {len(runs)} | {statistics.median(seconds):.2f} | {min(seconds):.2f} "
-            f"| {max(seconds):.2f} | {ratio:.2f} | {peak:.0f} | {case.goal} |"
+            f"| {max(seconds):.2f} | {ratio:.2f} | {cpu:.2f} | {peak:.0f} | {case.goal} |"
         )
 
 
