@@ -100,14 +100,14 @@ def _predicted(graph: Graph, session: Session, group: Fused) -> Group:
 
 
 def _adopt_removed(graph: Graph, left: Simplified, fused: dict[int, Fused]) -> None:
-    """Operators that are taken out belong to the node whose result they pass on, else to the next reader."""
-    for index in sorted(left.removed):
+    """Operators that are taken out belong to their equal, or to what reads them first, else to their source."""
+    for index in sorted(left.removed, reverse=True):
         node = graph.nodes[index]
-        result = node.outputs[0]
-        owner = graph.producer.get(left.name(result)) if result is not None else None
-        if owner is None or owner not in fused:
-            readers = graph.consumers.get(result.name, ()) if result is not None else ()
-            owner = next((reader for reader in readers if reader in fused), None)
-        if owner is not None:
+        names = [tensor.name for tensor in node.present_outputs]
+        readers = (reader for name in names for reader in graph.consumers.get(name, ()) if reader in fused)
+        owner = left.twins.get(index, min(readers, default=None))
+        if owner is None and node.inputs and node.inputs[0] is not None:
+            owner = graph.producer.get(left.name(node.inputs[0]))
+        if owner is not None and owner in fused:
             fused[owner].members.append(index)
             fused[index] = fused[owner]

@@ -171,12 +171,28 @@ class _Walk:
         self.boundary = {labels.of(name) for node in nodes for name in node.output if name}
         self.folded = {node.index for node in graph.nodes if self._is_folded(node, stored)}
         self.taken: set[int] = set()
+        self.merged = self._merged()
 
     def _is_folded(self, node: Node, stored: set[str]) -> bool:
         """Whether its results are constants; ONNX Runtime may know less of the shapes than the graph does."""
         names = [tensor.name for tensor in node.present_outputs]
         constant = node.index in self.simplified.folded or all(name in stored for name in names)
         return constant and not any(name in self.boundary for name in names)
+
+    def _merged(self) -> dict[int, int]:
+        """For each operator that was merged with an equal one, the one of them that is executed."""
+        classes: dict[int, list[int]] = {}
+        for index, first in self.simplified.twins.items():
+            classes.setdefault(first, [first]).append(index)
+        found: dict[int, int] = {}
+        for equal in classes.values():
+            kept = next((index for index in equal if self._written(index)), None)
+            if kept is not None:
+                found.update((index, kept) for index in equal if not self._written(index))
+        return found
+
+    def _written(self, index: int) -> bool:
+        return any(tensor.name in self.boundary for tensor in self.graph.nodes[index].present_outputs)
 
     def members(self, executed: Sequence[onnx.NodeProto]) -> set[int]:
         """The operators that these executed nodes stand for and that no earlier ones do."""
@@ -186,7 +202,7 @@ class _Walk:
         waiting = [name for name in starts if name not in read or not self._passed_through(name, executed)]
         while waiting:
             index = self.graph.producer.get(waiting.pop())
-            if index is None or index in self.taken or index in self.folded:
+            if index is None or index in self.taken or index in self.folded or index in self.merged:
                 continue
             self.taken.add(index)
             found.add(index)
@@ -214,6 +230,8 @@ def _with_leftovers(graph: Graph, members: list[set[int]], walk: _Walk) -> list[
 
 def _neighbour(graph: Graph, node: Node, walk: _Walk, home: Mapping[int, int]) -> int | None:
     """The region of the equal operator, else that of the operator whose result a removed one passes on."""
+    if walk.merged.get(node.index) in home:
+        return home[walk.merged[node.index]]
     for tensor in node.present_outputs:
         alias = walk.simplified.alias.get(tensor.name, tensor.name)
         index = graph.producer.get(alias)

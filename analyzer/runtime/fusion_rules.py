@@ -83,6 +83,10 @@ class View:
         reader = self.graph.nodes[readers[0]]
         return reader if reader.op_type in op_types and reader.domain == DEFAULT_DOMAIN else None
 
+    def sole(self, node: Node, reader: Node) -> bool:
+        """Whether only that operator reads this one's only result."""
+        return self.only_reader(node, reader.op_type) is reader
+
     def single(self, node: Node) -> bool:
         """Whether no rule has fused the operator yet."""
         return len(self.group[node.index].members) == 1 and self.group[node.index].op_type == node.op_type
@@ -141,6 +145,24 @@ def scalar(tensor: Tensor | None) -> float | None:
 
 
 @rule
+def reshape_reshape(view: View) -> None:
+    """Level 1, ReshapeFusion: of two Reshapes in a row the second is enough."""
+    for node in list(view.nodes("Reshape")):
+        before = view.producer(node.input(0), "Reshape")
+        if before is not None and view.sole(before, node) and static(before.output(0)):
+            view.fuse("Reshape", node, before)
+
+
+@rule
+def relu_clip(view: View) -> None:
+    """Level 1: a Clip to no less than 0 does what a Relu before it does."""
+    for clip in list(view.nodes("Clip")):
+        relu, low = view.producer(clip.input(0), "Relu"), scalar(clip.input(1))
+        if relu is not None and view.sole(relu, clip) and low is not None and low >= 0:
+            view.fuse("Clip", clip, relu)
+
+
+@rule
 def convolution_and_affine(view: View) -> None:
     """Level 1: a Conv takes up a Mul, an Add or a BatchNormalization with constants."""
     for conv in list(view.nodes("Conv")):
@@ -192,7 +214,7 @@ def gemm_activation(view: View) -> None:
             view.fuse("FusedGemm", node, follower)
 
 
-_CONV_ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid")
+_CONV_ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid", "HardSwish")
 
 
 @rule
@@ -279,19 +301,44 @@ def skip_layer_norm(view: View) -> None:
     """Level 2, SkipLayerNormFusion: Add + LayerNormalization over the last axis."""
     for norm in list(view.nodes("LayerNormalization")):
         add = view.producer(norm.input(0), "Add")
-        if add is None or not view.same_place(add, norm) or not view.single(add) or not view.single(norm):
+        if add is None or not view.sole(add, norm) or not view.same_place(add, norm):
             continue
-        result = norm.output(0)
-        axis = norm.attributes.get("axis", -1)
-        last = result is not None and result.rank is not None and axis in (-1, result.rank - 1)
-        if (
-            last
-            and result is not None
-            and result.rank in (2, 3)
-            and _same_shapes(add)
-            and not _sum_taken(view, add)
-        ):
-            view.fuse("SkipLayerNormalization", add, norm)
+        if not view.single(add) or not view.single(norm):
+            continue
+        if not _last_axis(norm) or not _same_shapes(add) or _sum_taken(view, add) or _half_on_cpu(view, norm):
+            continue
+        view.fuse("SkipLayerNormalization", add, norm)
+        for tensor in add.present_inputs:
+            # BiasSkipLayerNormFusion: the bias of the product before goes in as well.
+            bias = view.producer(tensor, "Add")
+            if (
+                bias is not None
+                and view.single(bias)
+                and _biased(view, bias, "MatMul")
+                and view.sole(bias, add)
+            ):
+                view.fuse("SkipLayerNormalization", add, bias)
+                break
+
+
+def _last_axis(norm: Node) -> bool:
+    """Whether a LayerNormalization of known sizes is over the last of two or three axes."""
+    result, axis = norm.output(0), norm.attributes.get("axis", -1)
+    if result is None or result.rank not in (2, 3) or not static(result):
+        return False
+    return axis in (-1, result.rank - 1)
+
+
+def _half_on_cpu(view: View, node: Node) -> bool:
+    """ONNX Runtime fuses little that it has to compute in float32 between casts."""
+    tensor = node.input(0)
+    return view.on(node, "cpu") and tensor is not None and tensor.dtype.name == "float16"
+
+
+def _biased(view: View, add: Node, op_type: str) -> bool:
+    """Whether an Add adds a constant row to what an operator of this type gives."""
+    rows = [t for t in add.present_inputs if t.rank == 1 and view.is_constant(t)]
+    return bool(rows) and view.producer(view.other_input(add, rows[0]), op_type) is not None
 
 
 @rule
@@ -302,15 +349,15 @@ def bias_gelu(view: View) -> None:
         if add is None or not view.single(add) or view.only_reader(add, "Gelu") is not node:
             continue
         rows = [t for t in add.present_inputs if t.rank == 1 and view.is_constant(t)]
-        if rows and view.same_place(add, node) and view.single(node):
+        if rows and view.same_place(add, node) and view.single(node) and not _half_on_cpu(view, node):
             view.fuse("BiasGelu", add, node)
 
 
 @rule
 def matmul_transpose(view: View) -> None:
-    """Level 2, MatmulTransposeFusion, on CUDA alone: a MatMul takes up a swap of the last two axes."""
+    """Level 2, MatmulTransposeFusion: a MatMul takes up a swap of the last two axes."""
     for matmul in list(view.nodes("MatMul")):
-        if not view.on(matmul, "cuda") or view.group[matmul.index].op_type == "Gemm":
+        if view.group[matmul.index].op_type == "Gemm" or _half_on_cpu(view, matmul):
             continue
         for tensor in matmul.present_inputs:
             transpose = view.producer(tensor, "Transpose")
@@ -327,10 +374,21 @@ def _swaps_last(node: Node) -> bool:
 
 
 @rule
+def gather_after_transpose(view: View) -> None:
+    """Level 1, TransposeOptimizer: a Transpose goes through a Gather of one constant index."""
+    for gather in list(view.nodes("Gather")):
+        transpose = view.producer(gather.input(0), "Transpose")
+        if transpose is None or view.only_reader(transpose, "Gather") is not gather:
+            continue
+        if view.is_constant(gather.input(1)) and view.single(gather) and view.single(transpose):
+            view.fuse("Gather", gather, transpose)
+
+
+@rule
 def matmul_scale(view: View) -> None:
     """Level 2, MatMulScaleFusion: constant scalars before or after a MatMul go into a FusedMatMul."""
     for matmul in list(view.nodes("MatMul")):
-        if view.group[matmul.index].op_type == "Gemm":
+        if view.group[matmul.index].op_type == "Gemm" or _half_on_cpu(view, matmul):
             continue
         for tensor in matmul.present_inputs:
             scale = view.producer(tensor, "Mul", "Div")
@@ -341,6 +399,34 @@ def matmul_scale(view: View) -> None:
         after = view.only_reader(matmul, "Mul", "Div")
         if after is not None and view.single(after) and _scaled(view, after) is not None:
             view.fuse("FusedMatMul", matmul, after)
+        _reshaped_transpose(view, matmul)
+
+
+def _reshaped_transpose(view: View, matmul: Node) -> None:
+    """TransposeOptimizer: how keys are transposed, [Transpose,] Reshape, Transpose, Reshape, is one Transpose.
+
+    A FusedMatMul takes it up where no other Transpose comes before.
+    """
+    second = matmul.input(1)
+    scale = view.producer(second, "Mul", "Div")
+    if scale is not None and scale.index in view.group[matmul.index].members:
+        second = _scaled(view, scale)
+    after = view.producer(second, "Reshape")
+    transpose = view.producer(after.input(0), "Transpose") if after is not None else None
+    before = view.producer(transpose.input(0), "Reshape") if transpose is not None else None
+    if after is None or transpose is None or before is None or not _swaps_last(transpose):
+        return
+    chain = (before, transpose, after)
+    if not all(map(view.single, chain)) or not view.same_place(matmul, *chain) or not static(second):
+        return
+    if not view.sole(before, transpose) or not view.sole(transpose, after):
+        return
+    first = view.producer(before.input(0), "Transpose")
+    alone = first is not None and view.single(first) and view.sole(first, before)
+    if alone and first is not None and view.on(matmul, "cpu"):
+        view.fuse("Transpose", first, *chain)
+    elif len(view.group[matmul.index].members) > 1:
+        view.fuse("FusedMatMul", matmul, *chain)
 
 
 @rule
@@ -350,7 +436,8 @@ def bias_softmax(view: View) -> None:
         add = view.producer(softmax.input(0), "Add")
         if add is None or not view.on(softmax, "cuda") or not view.single(add):
             continue
-        if view.only_reader(add, "Softmax") is softmax and view.same_place(add, softmax):
+        known = all(static(tensor) for tensor in add.present_inputs)
+        if known and view.only_reader(add, "Softmax") is softmax and view.same_place(add, softmax):
             view.fuse("BiasSoftmax", add, softmax)
 
 
@@ -365,8 +452,14 @@ def slices_to_split(view: View) -> None:
             by_source.setdefault((view.left.name(source), parts[0]), []).append(node)
     for (name, _), slices in by_source.items():
         ordered = sorted(slices, key=lambda node: (_slice(node) or (0, 0, 0))[1])
-        if len(ordered) > 1 and len(view.readers.get(name, ())) == len(ordered) and _covers(ordered):
-            view.fuse("Split", *ordered)
+        if len(ordered) < 2 or not _covers(ordered):
+            continue
+        fused = view.fuse("Split", *ordered)
+        before = view.producer(ordered[0].input(0), "Transpose")
+        if before is not None and len(view.readers.get(name, ())) == len(ordered) and view.single(before):
+            # TransposeOptimizer moves the Transpose behind the Split, once for each part.
+            view.fuse("Split", ordered[0], before)
+            fused.others = len(ordered)
 
 
 def _slice(node: Node) -> tuple[int, int, int] | None:
@@ -382,15 +475,32 @@ def _slice(node: Node) -> tuple[int, int, int] | None:
 def _covers(ordered: Sequence[Node]) -> bool:
     source = ordered[0].input(0)
     parts = [part for part in map(_slice, ordered) if part is not None]
-    if source is None or source.shape is None or not parts:
+    if source is None or source.shape is None or not static(source) or parts[0][0] >= len(source.shape):
         return False
-    size = source.shape[parts[0][0]]
     expected = 0
     for _, start, end in parts:
         if start != expected:
             return False
         expected = end
-    return size is not None and expected >= size
+    return expected >= (source.shape[parts[0][0]] or 0)
+
+
+@rule
+def gathers_to_split(view: View) -> None:
+    """Level 2, GatherSliceToSplitFusion: Gathers of every single index along one axis are a Split."""
+    by_source: dict[tuple[str, int], dict[int, Node]] = {}
+    for node in view.nodes("Gather"):
+        source, index = node.input(0), node.input(1)
+        value = scalar(index)
+        if source is None or index is None or index.rank != 0 or value is None or not view.single(node):
+            continue
+        axis = int(node.attributes.get("axis", 0))
+        by_source.setdefault((view.left.name(source), axis), {})[int(value)] = node
+    for (_, axis), gathers in by_source.items():
+        source = next(iter(gathers.values())).input(0)
+        size = source.shape[axis] if source is not None and source.shape and axis < len(source.shape) else None
+        if size is not None and len(gathers) > 1 and set(gathers) == set(range(size)):
+            view.fuse("Split", *gathers.values()).others = size
 
 
 def order(groups: Mapping[int, Fused]) -> list[Fused]:

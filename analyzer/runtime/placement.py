@@ -27,6 +27,8 @@ _ON_PURPOSE = NodePlacement(
     detail="computes with shapes that are in host memory already; ONNX Runtime keeps it on the CPU",
 )
 
+_MERGED = "does what an earlier operator does: ONNX Runtime runs one of them"
+
 
 def place(graph: Graph) -> Placement:
     """Predicts the placement of every operator and every copy; shapes may be open.
@@ -195,6 +197,8 @@ def _by_operator(
     for node in graph.nodes:
         if node.index in parts:
             placed.append(_joined(node, parts[node.index]))
+        elif node.index in left.twins:
+            placed.append(dataclasses.replace(placed[left.twins[node.index]], detail=_MERGED))
         elif node.index in left.removed:
             placed.append(_removed(graph, node, placed))
         else:
