@@ -86,18 +86,19 @@ def _operators(analysis: Analysis) -> str:
     rows = [
         (
             f"{escape(item.op_type)} {item.index}",
-            escape(item.module),
+            escape(item.module or item.code),
             escape(item.where),
             item.share_text,
             f"{item.cpu} {_sign(item.cpu_origin)}".strip(),
             f"{item.gpu} {_sign(item.gpu_origin)}".strip(),
-            f"{item.verdict} {item.speedup}",
+            item.speedup,
+            item.verdict,
         )
         for item in items
     ]
-    head = ("Operator", "Module", "Source", "Share", "CPU", "GPU", "Verdict")
+    head = ("Operator", "Module", "Source", "Share", "CPU", "GPU", "CPU/GPU", "Verdict")
     title = f"The {len(items)} operators that matter most"
-    return f"<details><summary>{title}</summary>\n\n{table(head, rows, (3, 4, 5))}\n\n</details>"
+    return f"<details><summary>{title}</summary>\n\n{table(head, rows, (3, 4, 5, 6))}\n\n</details>"
 
 
 def _findings(analysis: Analysis) -> str:

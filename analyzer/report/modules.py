@@ -15,7 +15,8 @@ class Module:
     """One module; ``own`` counts the operators directly in it, ``total`` those below it as well.
 
     Both are keyed by ``MEASURES``: seconds in the best plan, on the CPU and on the GPU, FLOPs, bytes; a
-    measure that no operator has is None.
+    measure that no operator has is None. ``on_gpu`` counts those of the ``timed`` operators, which take
+    time in the best plan, that it puts on the GPU: what is folded away or free runs nowhere.
     """
 
     number: int
@@ -26,6 +27,7 @@ class Module:
     own: dict[str, float | None]
     total: dict[str, float | None]
     operators: int = 0
+    timed: int = 0
     on_gpu: int = 0
     unknown: int = 0
 
@@ -88,7 +90,8 @@ def _count(item: OperatorResult, number: int, modules: list[Module]) -> None:
         module = modules[at]
         _add(module.total, values)
         module.operators += 1
-        module.on_gpu += item.placement == "gpu"
+        module.timed += bool(values["best"])
+        module.on_gpu += bool(values["best"]) and item.placement == "gpu"
         module.unknown += item.basis == "unknown"
         at = module.parent
 

@@ -190,7 +190,7 @@ def plan_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
 
 
 def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
-    moved = plan.transfers
+    moved, same = plan.transfers, twin(analysis, plan)
     copies = "no copies"
     if moved.count:
         word = "copy" if moved.count == 1 else "copies"
@@ -211,28 +211,33 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
         origin=plan.origin,
         copies=copies,
         operators=_split(plan),
-        why=plan.why,
+        why=plan.why or (f"The same as the {PLAN_TITLES[same]} plan." if same else ""),
     )
 
 
 def _runs_on(analysis: Analysis, plan: PlanResult) -> str:
-    gpu = analysis.devices.gpu
-    if plan.name == "cpu" or gpu is None:
+    gpu, same = analysis.devices.gpu, twin(analysis, plan)
+    if plan.name == "cpu" or gpu is None or same == "cpu":
         return analysis.devices.cpu.name
-    if plan.name == "gpu" or not plan.operators_on_cpu:
+    if plan.name == "gpu" or same == "gpu":
         return gpu.name
-    return (
-        analysis.devices.cpu.name if not plan.operators_on_gpu else f"{analysis.devices.cpu.name} + {gpu.name}"
-    )
+    return f"{analysis.devices.cpu.name} + {gpu.name}"
+
+
+def twin(analysis: Analysis, plan: PlanResult) -> str:
+    """Which single-device plan the best plan turns out to be: ``cpu``, ``gpu`` or empty."""
+    if plan.name != "hybrid":
+        return ""
+    for name in ("cpu", "gpu"):
+        other = analysis.plan(name)
+        if other and (plan.latency_s, plan.operators_on_gpu) == (other.latency_s, other.operators_on_gpu):
+            return name
+    return ""
 
 
 def _split(plan: PlanResult) -> str:
-    parts = []
-    if plan.operators_on_gpu:
-        parts.append(f"{plan.operators_on_gpu} on the GPU")
-    if plan.operators_on_cpu:
-        parts.append(f"{plan.operators_on_cpu} on the CPU")
-    return ", ".join(parts)
+    sides = (("GPU", plan.operators_on_gpu), ("CPU", plan.operators_on_cpu))
+    return ", ".join(f"{number} {side}" for side, number in sides if number)
 
 
 def at_least(analysis: Analysis) -> str:

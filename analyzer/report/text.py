@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 WIDTH = 100
-_BAR = 12
+_BAR = 8
 # Columns that the figures of the rich table take, and what must be left to show modules too.
-_FIGURES, _ROOM_FOR_MODULES, _ROOM_FOR_ORIGINS = 52, 26, 88
+_FIGURES, _ROOM_FOR_MODULES, _ROOM_FOR_ORIGINS = 54, 24, 88
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -90,20 +90,20 @@ def _plans(cards: Sequence[PlanCard]) -> str:
 def _top(items: Sequence[TopOperator]) -> str:
     if not items:
         return ""
-    head = ("operator", "module", "share of time", "CPU", "GPU", "on", "verdict")
+    head = ("operator", "module", "share of time", "CPU", "GPU", "CPU/GPU", "verdict")
     rows = [
         (
             f"{item.op_type} #{item.index}",
-            item.module or item.where,
+            item.module or item.code or item.where,
             f"{bar(item.share)} {item.share_text}",
             f"{item.cpu} {_sign(item.cpu_origin)}",
             f"{item.gpu} {_sign(item.gpu_origin)}",
-            item.placement,
-            f"{item.verdict} {item.speedup}",
+            item.speedup,
+            item.verdict,
         )
         for item in items
     ]
-    lines = table(head, rows, right=(3, 4), widest={0: 24, 1: 26})
+    lines = table(head, rows, right=(3, 4, 5), widest={0: 22, 1: 22})
     return "\n".join(["The operators that take most of the best plan's time", *lines])
 
 
@@ -234,16 +234,18 @@ def _rich_top(items: Sequence[TopOperator], width: int) -> Table:
     grid.add_column("Share", no_wrap=True)
     for side in ("CPU", "GPU"):
         grid.add_column(side, justify="right", no_wrap=True)
+    grid.add_column("Ratio", justify="right", no_wrap=True)
     grid.add_column("Verdict", no_wrap=True)
     for item in items:
-        module = (escape(clean(item.module or item.where)),) if room >= _ROOM_FOR_MODULES else ()
+        module = (escape(clean(item.module or item.code or item.where)),) if room >= _ROOM_FOR_MODULES else ()
         grid.add_row(
             escape(clean(f"{item.op_type} #{item.index}")),
             *module,
             f"{bar(item.share, 6)} {item.share_text:>5}",
             f"{item.cpu} {_sign(item.cpu_origin)}",
             f"{item.gpu} {_sign(item.gpu_origin)}",
-            f"{item.verdict} {item.speedup}",
+            item.speedup,
+            item.verdict,
             style={"cpu": "cyan", "gpu": "yellow"}.get(item.verdict, ""),
         )
     return grid

@@ -19,10 +19,15 @@ const graph = (() => {
     const nodes = new Map();
     const at = operators.map((_, index) => standIn(index));
     at.forEach((id, index) => {
-      const node = nodes.get(id) || { id, operators: 0, gpu: 0, best: null };
+      const node = nodes.get(id) || { id, operators: 0, timed: 0, gpu: 0, best: null };
+      const spent = operators[index].best;
       node.operators += 1;
-      node.gpu += operators[index].placement === "gpu" ? 1 : 0;
-      if (operators[index].best !== null) node.best = (node.best || 0) + operators[index].best;
+      // What takes no time is folded away or a view: it runs nowhere.
+      if (spent) {
+        node.timed += 1;
+        node.gpu += operators[index].placement === "gpu" ? 1 : 0;
+      }
+      if (spent !== null) node.best = (node.best || 0) + spent;
       nodes.set(id, node);
     });
     const links = new Map();
@@ -46,8 +51,10 @@ const graph = (() => {
     return { first, second: second + spent, path: node.id[0] === "m" ? item.path : item.name };
   }
 
-  const ink = (node) => (node.gpu === 0 ? "var(--cpu)" : node.gpu === node.operators ? "var(--gpu)" : "var(--hybrid)");
-  const place = (node) => (node.gpu === 0 ? "CPU" : node.gpu === node.operators ? "GPU" : "CPU and GPU");
+  const PLACES = { none: ["var(--muted)", "nowhere that takes time"], cpu: ["var(--cpu)", "CPU"], gpu: ["var(--gpu)", "GPU"], both: ["var(--hybrid)", "CPU and GPU"] };
+  const where = (node) => PLACES[node.timed === 0 ? "none" : node.gpu === 0 ? "cpu" : node.gpu === node.timed ? "gpu" : "both"];
+  const ink = (node) => where(node)[0];
+  const place = (node) => where(node)[1];
 
   function laidOut(nodes, links) {
     const layout = new dagre.graphlib.Graph({ compound: true });

@@ -44,7 +44,7 @@ const table = (() => {
   };
   const verdictCell = (cell) => {
     const row = cell.getData();
-    return two(chip(row.verdict), figures.figure(row.speedup, "factor"));
+    return two(chip(row.verdict), row.speedup === null ? "" : `${figures.figure(row.speedup, "factor")} on GPU`);
   };
   const reasonCell = (cell) => {
     const row = cell.getData();
@@ -127,6 +127,14 @@ const table = (() => {
     holder.setAttribute("tabindex", "0");
     holder.setAttribute("role", "rowgroup");
     root.querySelector(".tabulator-table").setAttribute("role", "presentation");
+    root.querySelectorAll(".tabulator-col.tabulator-sortable").forEach((head) => {
+      head.tabIndex = 0;
+      head.addEventListener("keydown", (event) => {
+        if (event.key !== "Enter" && event.key !== " ") return;
+        event.preventDefault();
+        head.click();
+      });
+    });
   }
 
   function groupHead(value, count) {

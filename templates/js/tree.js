@@ -60,6 +60,7 @@ report.tree = (() => {
     });
     grid.on("rowClick", (_, row) => {
       const number = row.getData().number;
+      if (number !== chosen) row.treeExpand();
       table.only(number === chosen || number === 0 ? null : number);
       highlight(number === chosen ? null : number, false);
     });

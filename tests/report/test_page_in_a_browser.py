@@ -76,6 +76,18 @@ def test_a_column_sorts_and_the_unknown_stays_last(visit):
     assert rising[:-1] == sorted(rising[:-1])
 
 
+def test_the_keyboard_sorts_the_table_and_opens_a_module(visit):
+    page, _ = visit(factory.analysis(24))
+    page.locator('#table .tabulator-col[tabulator-field="cpu"]').focus()
+    page.keyboard.press("Enter")
+    times = page.evaluate("report.table.getRows('active').map((row) => row.getData().cpu)")
+    assert times == sorted(times, reverse=True)
+    page.locator('#tree button:text-is("stage1")').focus()
+    page.keyboard.press("Enter")
+    page.locator('#tree button:text-is("block2")').first.wait_for()
+    page.wait_for_function("document.getElementById('found').textContent.startsWith('12 of 24')")
+
+
 def test_search_and_filters_narrow_the_table(visit):
     page, _ = visit(factory.analysis(24))
     page.fill("#search", "stage1 conv")

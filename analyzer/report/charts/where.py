@@ -37,7 +37,7 @@ _MODULES = (
     Column(name="cpu", title="Time, CPU", kind="seconds", lookup="modules.cpu"),
     Column(name="gpu", title="Time, GPU", kind="seconds", lookup="modules.gpu"),
     Column(name="flops", title="FLOPs", kind="flops", lookup="modules.flops"),
-    Column(name="gpu_share", title="Operators on the GPU", kind="share"),
+    Column(name="gpu_share", title="On the GPU, of those that take time", kind="share"),
 )
 
 
@@ -171,7 +171,7 @@ def _module_row(item: Module) -> Row:
         item.operators,
         *(own[name] for name in ("best", "cpu", "gpu", "flops")),
         *(total[name] for name in ("best", "cpu", "gpu", "flops")),
-        item.on_gpu / item.operators if item.operators else None,
+        item.on_gpu / item.timed if item.timed else None,
     )
 
 
@@ -260,6 +260,7 @@ def _icicle(height: int) -> dict[str, Any]:
                         "fill": [
                             {"test": "datum.gpu_share === 1", "value": "var(--gpu)"},
                             {"test": "datum.gpu_share === 0", "value": "var(--cpu)"},
+                            {"test": "datum.gpu_share === null", "value": "var(--muted)"},
                             {"value": "var(--hybrid)"},
                         ],
                         "fillOpacity": {"signal": "datum.id === picked ? 0.55 : 0.2"},
