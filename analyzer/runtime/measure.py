@@ -24,7 +24,15 @@ from analyzer.runtime.measurement import Latency, Measurement, MeasureRequest, N
 from analyzer.runtime.reporting import OPTIMIZED, RESULT
 from analyzer.units import byte_count
 
-__all__ = ["Latency", "MeasureRequest", "Measurement", "NodeTime", "Progress", "measure"]
+__all__ = [
+    "Latency",
+    "MeasureRequest",
+    "Measurement",
+    "NodeTime",
+    "Progress",
+    "measure",
+    "measure_with_blocking_launches",
+]
 
 Progress = Callable[[str, float], None]
 Result = TypeVar("Result")
@@ -53,7 +61,7 @@ def measure(request: MeasureRequest, *, progress: Progress | None = None) -> Mea
         and not measurement.nodes
         and "resident" in measurement.ways
     ):
-        return _with_blocking_launches(request, measurement, progress)
+        return measure_with_blocking_launches(request, measurement, progress)
     return measurement
 
 
@@ -82,10 +90,10 @@ def _check_memory(request: MeasureRequest) -> None:
         raise MemoryForeseenError(message, hint="use a smaller --batch, or --no-run")
 
 
-def _with_blocking_launches(
-    request: MeasureRequest, measurement: Measurement, progress: Progress | None
+def measure_with_blocking_launches(
+    request: MeasureRequest, measurement: Measurement, progress: Progress | None = None
 ) -> Measurement:
-    """Where the GPU's activity could not be recorded: operators from launches that block, in another child."""
+    """The same measurement with operators from launches that block, in another child; see ``blocking``."""
     spec = {
         "request": request_to_json(replace(request, outputs=None)),
         "blocking": asdict(measurement.ways["resident"]),

@@ -30,6 +30,8 @@ class Reporter:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._values: dict[str, Any] = {"messages": [], "environment": {}, "ways": {}}
+        self._loads: dict[str, Load] = {}
+        self._busy = ""
 
     def progress(self, stage: str, fraction: float) -> None:
         """Tell the parent how far it is, as one line of JSON."""
@@ -53,20 +55,20 @@ class Reporter:
         self._write()
 
     def latency(self, latency: Latency, load: Load, threads: int, way: str = "copies") -> None:
-        """The latency, and what else the machine did meanwhile; replaces an earlier one."""
+        """The latency, and what else the machine did meanwhile; replaces an earlier one of the same way."""
         self._values["ways"][way] = asdict(latency)
         if way == "copies":
             self._values["latency"] = asdict(latency)
             self._values["origin"] = latency.origin
-        self._values["messages"] = [text for text in self._values["messages"] if "machine was busy" not in text]
-        if load.is_busy():
-            self._values["messages"].append(load.sentence(threads))
-        self._values["busy"] = load.is_busy()
+        self._loads[way] = load
+        heaviest = max(self._loads.values(), key=lambda one: one.others_cores)
+        self._busy = heaviest.sentence(threads) if heaviest.is_busy() else ""
+        self._values["busy"] = heaviest.is_busy()
         self.environment(
             threads=threads,
-            available_cores=load.available_cores,
-            others_cores=round(load.others_cores, 3),
-            stolen_cores=round(load.stolen_cores, 3),
+            available_cores=heaviest.available_cores,
+            others_cores=round(heaviest.others_cores, 3),
+            stolen_cores=round(heaviest.stolen_cores, 3),
         )
 
     def nodes(self, nodes: Sequence[NodeTime]) -> None:
@@ -88,7 +90,8 @@ class Reporter:
 
     def _write(self) -> None:
         temporary = self._folder / f"{RESULT}.tmp"
-        temporary.write_text(json.dumps(self._values), encoding="utf-8")
+        messages = [*([self._busy] if self._busy else []), *self._values["messages"]]
+        temporary.write_text(json.dumps({**self._values, "messages": messages}), encoding="utf-8")
         os.replace(temporary, self._folder / RESULT)
 
 
