@@ -106,7 +106,13 @@ class Forecaster:
         self.pins = tuple(parse_pin(text) for text in options.pins)
 
     def question(
-        self, scene: Scene, gpu: Device | None, batch: int | None, measured: Measured | None
+        self,
+        scene: Scene,
+        gpu: Device | None,
+        batch: int | None,
+        measured: Measured | None,
+        *,
+        whole: bool = True,
     ) -> Question:
         """Everything known about one scene on one GPU.
 
@@ -115,6 +121,7 @@ class Forecaster:
             gpu: None to look at the CPU alone.
             batch: Inferences per run.
             measured: What was measured at this batch, None for predictions alone.
+            whole: Whether operators are asked about one by one; plans need groups alone.
         """
         precision = decision_precision(self.options, scene.graph, gpu)
         if measured is not None and measured.cpu_groups:
@@ -122,7 +129,8 @@ class Forecaster:
         if measured is not None and measured.cuda_groups and gpu is not None:
             scene = replace(scene, cuda_groups=measured.cuda_groups)
         sides = self._sides(scene, gpu, precision, measured)
-        return self._asked(scene, gpu, batch, precision, sides, measured)
+        question = self._asked(scene, gpu, batch, precision, sides, measured)
+        return self._with_shares(question, scene) if whole else question
 
     def _asked(
         self,
@@ -154,8 +162,6 @@ class Forecaster:
             utilisation=options.utilisation,
             cpu_latency=measured.cpu_latency if measured else None,
             cuda_latency=measured.cuda_latency if measured else None,
-            cpu_shares=self._shares(scene, scene.cpu_groups, sides.cpu, self.cpu, on_cpu),
-            gpu_shares=self._shares(scene, scene.cuda_groups, sides.cuda, gpu, precision) if gpu else (),
             peak_memory_bytes=scene.peak_memory,
             cpu_on=self._cpu_on(scene, on_cpu),
         )
@@ -188,15 +194,19 @@ class Forecaster:
             for group, on_gpu, fallen in zip(scene.cuda_groups, there, here, strict=True)
         )
 
-    def _shares(
-        self,
-        scene: Scene,
-        groups: tuple[Group, ...],
-        times: tuple[Estimate | None, ...],
-        device: Device,
-        precision: str,
-    ) -> tuple[Estimate | None, ...]:
-        return prediction.operator_shares(scene.graph, scene.table, groups, times, device, precision)
+    def _with_shares(self, question: Question, scene: Scene) -> Question:
+        """Splits the time of each group over its operators."""
+        graph, table = scene.graph, scene.table
+        on_cpu = cpu_precision(question.precision, graph)
+        cpu = prediction.operator_shares(
+            graph, table, scene.cpu_groups, question.cpu_times, self.cpu, on_cpu, threads=self.options.threads
+        )
+        if question.gpu is None:
+            return replace(question, cpu_shares=cpu)
+        gpu = prediction.operator_shares(
+            graph, table, scene.cuda_groups, question.cuda_times, question.gpu, question.precision
+        )
+        return replace(question, cpu_shares=cpu, gpu_shares=gpu)
 
     def _cpu_on(self, scene: Scene, precision: str) -> Callable[[Instance], Estimate | None]:
         def latency(instance: Instance) -> Estimate | None:
@@ -250,5 +260,6 @@ def batch_questions(
 ) -> dict[int, Question]:
     """The question at each batch."""
     return {
-        batch: forecaster.question(scene, gpu, batch, measured.get(batch)) for batch, scene in scenes.items()
+        batch: forecaster.question(scene, gpu, batch, measured.get(batch), whole=False)
+        for batch, scene in scenes.items()
     }
