@@ -20,7 +20,12 @@ Progress = Callable[[str, float], None]
 _SECONDS = 0.05
 _SHORT, _LONG = 16, 272
 _SQUARES = (256, 512, 1024, 2048, 4096)
-_TYPES = {"float32": ("float32", "0"), "tf32": ("float32", "1"), "float16": ("float16", "1")}
+_TYPES = {
+    "float32": ("float32", "0"),
+    "tf32": ("float32", "1"),
+    "float16": ("float16", "1"),
+    "bfloat16": ("bfloat16", "1"),
+}
 _COPIED = tuple(1 << exponent for exponent in (12, 16, 18, 20, 22, 24, 26, 28))
 _INSIDE = tuple(1 << exponent for exponent in (20, 22, 24, 25, 26, 28, 30))
 _TO_DEVICE, _TO_HOST, _INSIDE_DEVICE = 1, 2, 3

@@ -108,7 +108,9 @@ def main() -> int:
     record.put("gpu", gpu)
     if not gpu:
         print(f"     no GPU is used ({'--cpu-only' if asked.cpu_only else why_no_gpu()}): the CPU's part alone")
-    record.step("CPU ceilings", 15, lambda: record.put("cpu_ceilings", measure_ceilings(seconds=8)))
+    record.step(
+        "CPU ceilings", 15, lambda: record.put("cpu_ceilings", measure_ceilings(seconds=2 * asked.budget))
+    )
     if gpu:
         record.step("GPU ceilings", 20, lambda: gpu_ceilings(record))
     with tempfile.TemporaryDirectory(prefix="analyzer-cuda-", ignore_cleanup_errors=True) as name:

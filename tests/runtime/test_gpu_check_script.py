@@ -1,0 +1,38 @@
+"""The script that checks everything on a GPU: its CPU part, which runs anywhere."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / "benchmarks" / "cuda.py"
+
+
+def run(tmp_path, *arguments):
+    record = tmp_path / "record.json"
+    command = [sys.executable, str(SCRIPT), "--output", str(record), "--cpu-only", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    return done, json.loads(record.read_text())
+
+
+@pytest.mark.slow
+def test_without_a_gpu_the_cpus_part_runs_and_the_record_says_so(tmp_path):
+    done, record = run(tmp_path, "--samples", "linear", "--budget", "0.3")
+    assert record["gpu"] is False
+    assert record["complete"] is True
+    assert record["errors"] == {}
+    assert record["checks"]["linear: CPU operators add up"]["holds"]
+    assert record["samples"]["linear"]["cpu"]["nodes"]
+    assert "cuda" not in record["samples"]["linear"]
+    assert record["cpu_ceilings"]["dispatch.t1"] > 0
+    assert record["machine"]["cpu"]
+    assert done.returncode == 0, done.stdout
+
+
+def test_what_the_time_does_not_suffice_for_is_named(tmp_path):
+    done, record = run(tmp_path, "--minutes", "0", "--samples", "linear,mlp")
+    assert record["complete"] is False
+    assert record["left_out"] == ["CPU ceilings", "linear", "mlp", "no silent fall-back"]
+    assert "left out" in done.stdout
