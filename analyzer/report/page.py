@@ -73,9 +73,10 @@ def build(analysis: Analysis) -> dict[str, Any]:
 
 
 def _charts(analysis: Analysis, modules: tuple[Module, ...]) -> tuple[Chart, ...]:
+    best = analysis.plan("hybrid") or analysis.plan("gpu") or analysis.plan("cpu")
     drawn = (
         where.by_type(analysis),
-        where.by_module(modules),
+        where.by_module(modules, best.origin if best else ""),
         roofline.chart(analysis),
         *batches.charts(analysis),
         timeline.chart(analysis),

@@ -91,7 +91,8 @@ const charts = (() => {
     named(target, drawing, title, figure.querySelector("figcaption").textContent);
     views.set(name, result.view);
     result.view.addEventListener("click", (_, item) => {
-      const index = item && item.datum && item.datum.index;
+      // Entries of a legend have an index of their own.
+      const index = item && item.mark.role === "mark" && item.datum && item.datum.index;
       if (Number.isInteger(index)) report.select(index, "chart");
     });
     if (name === "roofline") mark(report.selected());

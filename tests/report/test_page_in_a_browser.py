@@ -130,6 +130,13 @@ def test_a_clicked_point_selects_its_row(visit):
     page.wait_for_function(f"report.table.getSelectedRows()[0]?.getIndex() === {index}")
 
 
+def test_a_legend_entry_filters_and_selects_nothing(visit):
+    page, _ = visit(factory.analysis(24))
+    page.locator("#chart-roofline svg .role-legend-label text", has_text="CPU").click()
+    page.wait_for_function("charts.views.get('roofline').data('side_store').length === 1")
+    assert page.evaluate("report.selected()") is None
+
+
 def test_a_chosen_module_filters_the_table(visit):
     page, _ = visit(factory.analysis(24))
     page.locator('#tree button:text-is("stage1")').click()

@@ -36,7 +36,8 @@ _COLUMNS = (
     Column(name="fits", title="Fits in memory"),
 )
 _SHAPES = {"measured": "circle", "predicted": "circle", "mixed": "diamond"}
-_COLUMN_OF = {"latency": 2, "throughput": 5}
+# Which columns of a row an axis must hold: the figure and the ends of its interval.
+_COLUMNS_OF = {"latency": slice(2, 5), "throughput": slice(5, 8)}
 _LOW = {"latency": "low", "throughput": "throughput_low"}
 _HIGH = {"latency": "high", "throughput": "throughput_high"}
 
@@ -109,7 +110,7 @@ def _chart(
         "throughput": "Inferences per second. Where a line flattens, larger batches gain nothing.",
     }[field]
     lead += (
-        " Filled points were measured, rings predicted, diamonds are mixed."
+        " Filled points were measured, rings predicted, diamonds mixed."
         if len(origins) > 1
         else f" All points are {origin_words(origins)}."
     )
@@ -142,12 +143,12 @@ def _words(rows: tuple[Row, ...], series: list[str], analysis: Analysis, field: 
 
 def _spec(field: str, title: str, unit: Kind, rows: tuple[Row, ...]) -> dict[str, Any]:
     series = [name for name in PLAN_SERIES.values() if any(row[1] == name for row in rows)]
-    at = _COLUMN_OF[field]
+    shown = [value for row in rows for value in row[_COLUMNS_OF[field]]]
     batches = sorted({row[0] for row in rows})
     x = {"field": "batch", "type": "quantitative", "scale": {"type": "log", "base": 2}}
     y = {"type": "quantitative", "scale": {"type": "log"}}
     across = axis("count", "Batch", grid=False, values=_thinned(batches))
-    up = axis(unit, title.split(" ", maxsplit=1)[0], values=decades(row[at] for row in rows))
+    up = axis(unit, title.split(" ", maxsplit=1)[0], values=decades(shown))
     colour = {
         "field": "plan",
         "type": "nominal",

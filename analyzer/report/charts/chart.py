@@ -131,6 +131,7 @@ def decades(values: Iterable[float | None]) -> list[float]:
     return [float(f"{step}e{power}") for power in range(low, high + 1) for step in steps]
 
 
-def origin_words(origins: set[str]) -> str:
+def origin_words(origins: Iterable[str]) -> str:
     """``measured and predicted``, in a fixed order."""
-    return " and ".join(name for name in MARKS if name in origins) or "of unknown origin"
+    found = set(origins)
+    return " and ".join(name for name in MARKS if name in found) or "of unknown origin"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from analyzer.analysis import Analysis, CostRow
-from analyzer.report.charts.chart import CPU, GPU, Chart, Column, Row, axis, colours, tooltip
+from analyzer.report.charts.chart import CPU, GPU, Chart, Column, Row, axis, colours, origin_words, tooltip
 from analyzer.units import dollars
 
 CHEAPEST = 20
@@ -32,7 +32,10 @@ def chart(analysis: Analysis) -> Chart | None:
     rows = tuple(_row(row) for row in ranked)
     shown = [row[0] for row in rows[:CHEAPEST]]
     sides = [side for side in (CPU, GPU) if any(row[3] == side for row in rows)]
-    lead = "US dollars for a million inferences at full use, at on-demand list prices of the date beside each."
+    lead = (
+        "US dollars for a million inferences at full use, at on-demand list prices of the date beside each. "
+        f"Throughputs are {origin_words(row[10] for row in rows)}."
+    )
     if len(rows) > CHEAPEST:
         lead += f" The {CHEAPEST} cheapest of {len(rows)} are drawn; the table has all."
     if any(row[8] == "no" for row in rows):

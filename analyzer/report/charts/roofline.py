@@ -6,7 +6,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from analyzer.analysis import Analysis, DeviceInfo, OperatorResult
-from analyzer.report.charts.chart import CPU, GPU, Chart, Column, Row, axis, colours, decades, tooltip
+from analyzer.report.charts.chart import (
+    CPU,
+    GPU,
+    Chart,
+    Column,
+    Row,
+    axis,
+    colours,
+    decades,
+    origin_words,
+    tooltip,
+)
 from analyzer.report.charts.families import SHAPES, family
 from analyzer.report.summary import Time, peak
 from analyzer.units import count, digits, rate
@@ -37,7 +48,7 @@ def chart(analysis: Analysis) -> Chart | None:
     lead = (
         "Each point is an operator on one device: what it computes for each byte it moves, and the speed it "
         "reaches. Under the slope memory limits it, under the flat part arithmetic; far below both, overhead. "
-        "Larger points take longer. Click a point for its row, a legend entry to filter."
+        f"Larger points take longer. {_origins(rows)} Click a point for its row, a legend entry to filter."
     )
     note = (
         " Bytes are those of the operator alone: one that is fused with others, or finds its data in a cache, "
@@ -57,6 +68,13 @@ def chart(analysis: Analysis) -> Chart | None:
         extra=roofs,
         height=460,
     )
+
+
+def _origins(rows: tuple[Row, ...]) -> str:
+    origins = {row[10] for row in rows}
+    if len(origins) > 1:
+        return "Filled points were measured, rings predicted."
+    return f"All times are {origin_words(origins)}."
 
 
 def _points(analysis: Analysis) -> Iterator[Row]:
@@ -176,7 +194,7 @@ def _labels(x: dict[str, Any], y: dict[str, Any], colour: dict[str, Any]) -> lis
     ceiling = {"condition": {"test": _NARROW, "field": "short"}, "field": "ceiling"}
     layers = []
     for mark, at, text in (
-        ({**base, "dx": -8, "dy": -6}, x, ridge),
+        ({**base, "dx": -6, "dy": -21}, x, ridge),
         ({**base, "dy": -9}, {**x, "field": "end"}, ceiling),
     ):
         place = {"x": at, "y": y, "text": text}
@@ -198,11 +216,13 @@ def _operators(
             {"name": "side", "select": {"type": "point", "fields": ["device"]}, "bind": "legend"},
             {"name": "kind", "select": {"type": "point", "fields": ["family"]}, "bind": "legend"},
         ],
-        "mark": {"type": "point", "filled": True, "cursor": "pointer"},
+        "mark": {"type": "point", "filled": True, "cursor": "pointer", "strokeWidth": 1.5},
         "encoding": {
             "x": x,
             "y": y,
-            "color": colour,
+            "stroke": colour,
+            "fill": colour,
+            "fillOpacity": {"condition": {"test": "datum.origin === 'predicted'", "value": 0.2}, "value": 1},
             "shape": {"field": "family", "type": "nominal", "scale": shapes, "title": "Family"},
             "size": {
                 "field": "time",

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 from analyzer.analysis import Analysis, PlanResult, TransferItem
-from analyzer.report.charts.chart import CPU, GPU, Chart, Column, Row, axis, tooltip
+from analyzer.report.charts.chart import CPU, GPU, Chart, Column, Row, axis, origin_words, tooltip
 from analyzer.units import byte_count, seconds
 
 COPY = "Copy"
@@ -38,7 +38,8 @@ def chart(analysis: Analysis) -> Chart | None:
         title="The best plan, step by step",
         lead="Operators one after another where the plan puts them, and the copies between. Times are the "
         "operators' own; the plan's latency also holds what runs between. Hover for the particulars, click "
-        "for the row; shift and wheel zoom, drag moves.",
+        "for the row; shift and wheel zoom, drag moves. "
+        f"Times are {origin_words(row[7] for row in rows)}; what was predicted is paler.",
         alternative=_words(rows, plan),
         engine="vega-lite",
         spec=_spec(lanes),
@@ -146,6 +147,7 @@ def _spec(lanes: list[str]) -> dict[str, Any]:
                 "legend": None,
                 "scale": {"domain": lanes, "range": [tints[lane] for lane in lanes]},
             },
+            "fillOpacity": {"condition": {"test": "datum.origin === 'predicted'", "value": 0.7}, "value": 1},
             "tooltip": tooltip(*_COLUMNS),
         },
     }

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 from analyzer.analysis import Analysis
-from analyzer.report.charts.chart import CPU, GPU, Chart, Column, Row, axis, colours, tooltip
+from analyzer.report.charts.chart import CPU, GPU, Chart, Column, Row, axis, colours, origin_words, tooltip
 from analyzer.report.modules import Module
 from analyzer.units import seconds, share
 
@@ -51,7 +51,8 @@ def by_type(analysis: Analysis) -> Chart | None:
     return Chart(
         name="by-type",
         title="Time by operator type",
-        lead="What each type takes of the whole, on the CPU alone and in the CUDA session.",
+        lead="What each type takes of the whole, on the CPU alone and in the CUDA session. "
+        + " ".join(f"Times on the {side} are {_origin_on(side, rows)}." for side in sides),
         alternative=" ".join(_biggest(side, rows) for side in sides),
         engine="vega-lite",
         spec=_bars(order, sides),
@@ -107,6 +108,10 @@ def _origin(origins: set[str]) -> str:
     return next(iter(origins)) if len(origins) == 1 else "mixed"
 
 
+def _origin_on(side: str, rows: tuple[Row, ...]) -> str:
+    return origin_words(row[5] for row in rows if row[1] == side)
+
+
 def _biggest(side: str, rows: tuple[Row, ...]) -> str:
     mine = sorted((row for row in rows if row[1] == side), key=lambda row: -float(row[2]))[:3]
     return f"{side}: " + ", ".join(f"{row[0]} {share(row[2])} ({seconds(row[3])})" for row in mine) + "."
@@ -140,8 +145,13 @@ def _bars(order: list[str], sides: list[str]) -> dict[str, Any]:
     }
 
 
-def by_module(modules: tuple[Module, ...]) -> Chart | None:
-    """An icicle of the modules; None where there is no structure or nothing to add up."""
+def by_module(modules: tuple[Module, ...], origin: str = "") -> Chart | None:
+    """An icicle of the modules; None where there is no structure or nothing to add up.
+
+    Args:
+        modules: The tree.
+        origin: Of the times in the best plan.
+    """
     if len(modules) < 2 or not any(modules[0].total[name] for name in ("best", "cpu", "gpu", "flops")):
         return None
     depth = _depth(modules)
@@ -149,7 +159,7 @@ def by_module(modules: tuple[Module, ...]) -> Chart | None:
         name="by-module",
         title="Time by module",
         lead="Each module is as wide as what it and its children take, in the order of the graph. Click one to "
-        "look inside, the top row to go back.",
+        "look inside, the top row to go back." + (f" Times in the best plan are {origin}." if origin else ""),
         alternative=_module_words(modules),
         engine="vega",
         spec=_icicle(min(depth + 1, LEVELS) * STEP),
