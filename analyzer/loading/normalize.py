@@ -157,9 +157,8 @@ def _order(result: Normalized) -> None:
     for node in graph.node:
         if is_sorted and not known.issuperset(node.input):
             is_sorted = False
-        outputs = [name for name in node.output if name]
-        known.update(outputs)
-        written += len(outputs)
+        known.update(node.output)
+        written += len(node.output)
     if len(known) - outside != written:
         _raise_written_twice(graph)
     for output in graph.output:
@@ -174,7 +173,7 @@ def _raise_written_twice(graph: onnx.GraphProto) -> None:
     seen = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     for node in graph.node:
         for name in node.output:
-            if name and name in seen:
+            if name in seen and name:
                 raise GraphError(
                     f"node '{node.name}' ({node.op_type}) writes '{name}', which is written already",
                     hint="every tensor has one origin; export the model again",

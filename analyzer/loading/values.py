@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import GraphError
@@ -26,6 +27,7 @@ _RAW = {1: "<f4", 2: "u1", 3: "i1", 6: "<i4", 7: "<i8", 9: "?", 10: "<f2", 11: "
 _FIELDS = {1: ("float_data", "f4"), 6: ("int32_data", "i4"), 7: ("int64_data", "i8"), 11: ("double_data", "f8")}
 _FLOAT, _INT, _STRING, _TENSOR, _GRAPH, _FLOATS, _INTS, _STRINGS, _TENSORS = range(1, 10)
 _TYPE_PROTO = 13
+_GRAPH_KINDS = (5, 10)
 
 
 def attribute_value(proto: onnx.AttributeProto) -> Any:
@@ -50,6 +52,46 @@ def attribute_value(proto: onnx.AttributeProto) -> Any:
     if kind == _TYPE_PROTO:
         return type_string(proto.tp)
     return None
+
+
+class Attributes(Mapping[str, Any]):
+    """A node's attributes as plain Python values, made when first asked for: most nodes are never asked.
+
+    Args:
+        protos: The attributes as stored; those that hold subgraphs are left out.
+    """
+
+    __slots__ = ("_protos", "_values")
+
+    def __init__(self, protos: Iterable[onnx.AttributeProto]) -> None:
+        self._protos = protos
+        self._values: dict[str, Any] | None = None
+
+    def _all(self) -> dict[str, Any]:
+        if self._values is None:
+            self._values = {
+                proto.name: attribute_value(proto) for proto in self._protos if proto.type not in _GRAPH_KINDS
+            }
+        return self._values
+
+    def __getitem__(self, name: str) -> Any:
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of an attribute, or the default where it is absent."""
+        return self._all().get(name, default)
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, Any]]]:
+        return dict, (self._all(),)
 
 
 def tensor_value(proto: onnx.TensorProto, limit: int = SMALL) -> np.ndarray[Any, Any] | None:
@@ -84,14 +126,14 @@ def declared_type(proto: onnx.TypeProto, name: str) -> Type:
     Raises:
         GraphError: A size is negative or the tensor is larger than can be addressed; names the tensor.
     """
+    tensor = proto.tensor_type
+    dims = [dim.dim_value for dim in tensor.shape.dim]
+    if dims and min(dims) > 0 and tensor.elem_type in DTYPES_BY_NUMBER and math.prod(dims) <= LARGEST:
+        return DTYPES_BY_NUMBER[tensor.elem_type], tuple(dims)
     if proto.HasField("tensor_type"):
-        tensor = proto.tensor_type
         dtype = DTYPES_BY_NUMBER.get(tensor.elem_type, UNDEFINED)
         if not tensor.HasField("shape"):
             return dtype, None
-        dims = [dim.dim_value for dim in tensor.shape.dim]
-        if dims and min(dims) > 0:
-            return dtype, checked(tuple(dims), name)
         return dtype, checked(
             tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim), name
         )
