@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from analyzer.graph import Graph
 from analyzer.runtime.execution import Group, Placement, Provider, Session
 from analyzer.runtime.fusion_mapping import Region, regions
-from analyzer.runtime.fusion_rules import RULES, Fused, View, order
+from analyzer.runtime.fusion_rules import RULES
+from analyzer.runtime.fusion_view import Fused, View, order
 from analyzer.runtime.launches import launches
 from analyzer.runtime.placement import place
 from analyzer.runtime.simplify import Simplified, simplify
@@ -95,7 +96,7 @@ def _predicted(graph: Graph, session: Session, group: Fused) -> Group:
         op_type=group.op_type,
         members=members,
         provider=group.provider,
-        kernels=launches(group.op_type, inputs=inputs),
+        kernels=launches(group.op_type, inputs=inputs) + sum(map(launches, group.extra)),
     )
 
 

@@ -7,120 +7,10 @@ rule has fused may take up more (``MatMul`` + ``Add`` becomes a ``Gemm``, which 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 
-from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor
-from analyzer.runtime.execution import Provider
-from analyzer.runtime.simplify import Simplified
-
-
-@dataclass(kw_only=True)
-class Fused:
-    """A node that is going to be executed, while rules still work on it."""
-
-    op_type: str
-    members: list[int]
-    provider: Provider
-    others: int = 0  # reshapes that ONNX Runtime puts around it
-
-
-@dataclass(kw_only=True)
-class View:
-    """The graph as the rules see it: without what is folded or removed, with what is fused so far."""
-
-    graph: Graph
-    left: Simplified
-    group: dict[int, Fused]
-    readers: dict[str, list[int]] = field(default_factory=dict)
-    writer: dict[str, int] = field(default_factory=dict)
-    constants: set[str] = field(default_factory=set)
-    ends: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.constants |= {tensor.name for tensor in self.graph.initializers}
-        self.ends |= {self.left.name(tensor) for tensor in self.graph.outputs}
-        for node in self.graph.nodes:
-            names = [tensor.name for tensor in node.present_outputs]
-            if node.index in self.left.folded:
-                self.constants.update(names)
-            elif node.index not in self.left.removed:
-                self.writer.update(dict.fromkeys(names, node.index))
-                for tensor in node.present_inputs:
-                    self.readers.setdefault(self.left.name(tensor), []).append(node.index)
-                for body in node.graphs.values():
-                    self._read_inside(body, node.index)
-
-    def _read_inside(self, body: Graph, index: int) -> None:
-        for node in body.nodes:
-            for tensor in node.present_inputs:
-                self.readers.setdefault(self.left.name(tensor), []).append(index)
-
-    def nodes(self, *op_types: str) -> Iterator[Node]:
-        """Operators of these types that are executed."""
-        for node in self.graph.nodes:
-            if node.op_type in op_types and node.index in self.group:
-                yield node
-
-    def is_constant(self, tensor: Tensor | None) -> bool:
-        """Whether the tensor is a constant when ONNX Runtime optimises."""
-        return tensor is not None and self.left.name(tensor) in self.constants
-
-    def producer(self, tensor: Tensor | None, *op_types: str) -> Node | None:
-        """The operator that writes the tensor, if it is of one of these types."""
-        index = None if tensor is None else self.writer.get(self.left.name(tensor))
-        node = None if index is None else self.graph.nodes[index]
-        return node if node is not None and (not op_types or node.op_type in op_types) else None
-
-    def only_reader(self, node: Node, *op_types: str) -> Node | None:
-        """The operator that alone reads this one's only result, if it is of one of these types."""
-        tensor = node.output(0)
-        if tensor is None or self.left.name(tensor) in self.ends:
-            return None
-        readers = self.readers.get(tensor.name, ())
-        if len(readers) != 1:
-            return None
-        reader = self.graph.nodes[readers[0]]
-        return reader if reader.op_type in op_types and reader.domain == DEFAULT_DOMAIN else None
-
-    def sole(self, node: Node, reader: Node) -> bool:
-        """Whether only that operator reads this one's only result."""
-        return self.only_reader(node, reader.op_type) is reader
-
-    def single(self, node: Node) -> bool:
-        """Whether no rule has fused the operator yet."""
-        return len(self.group[node.index].members) == 1 and self.group[node.index].op_type == node.op_type
-
-    def same_place(self, *nodes: Node) -> bool:
-        """Whether all are executed on one provider."""
-        return len({self.group[node.index].provider for node in nodes}) == 1
-
-    def on(self, node: Node, provider: Provider) -> bool:
-        """Whether the operator is executed there."""
-        return self.group[node.index].provider == provider
-
-    def fuse(self, op_type: str, *nodes: Node) -> Fused:
-        """Makes one executed node of these operators and all that was fused with them."""
-        first = self.group[nodes[0].index]
-        for node in nodes[1:]:
-            other = self.group[node.index]
-            if other is not first:
-                first.members += other.members
-                for index in other.members:
-                    self.group[index] = first
-        first.op_type = op_type
-        return first
-
-    def same(self, one: Tensor | None, other: Tensor | None) -> bool:
-        """Whether both are there and are one tensor."""
-        return one is not None and other is not None and self.left.name(one) == self.left.name(other)
-
-    def other_input(self, node: Node, tensor: Tensor | None) -> Tensor | None:
-        """Of a two-input operator, the input that is not this one."""
-        name = None if tensor is None else self.left.name(tensor)
-        rest = [item for item in node.present_inputs if self.left.name(item) != name]
-        return rest[0] if len(rest) == 1 else None
-
+from analyzer.graph import Node, Tensor
+from analyzer.runtime.fusion_view import View, half_on_cpu, same_shapes, scalar, scaled, static
 
 Rule = Callable[[View], None]
 RULES: list[Rule] = []
@@ -130,18 +20,6 @@ def rule(function: Rule) -> Rule:
     """Adds a rule to the table."""
     RULES.append(function)
     return function
-
-
-def static(tensor: Tensor | None) -> bool:
-    """Whether every size is known."""
-    return tensor is not None and tensor.elements is not None
-
-
-def scalar(tensor: Tensor | None) -> float | None:
-    """The value of a tensor of one element."""
-    if tensor is None or tensor.value is None or tensor.elements != 1:
-        return None
-    return float(tensor.value.reshape(-1)[0])
 
 
 @rule
@@ -199,7 +77,7 @@ def matmul_add(view: View) -> None:
         if not row or not view.is_constant(bias) or (a.rank > 2 and not static(a)):
             continue
         fused = view.fuse("Gemm", matmul, add)
-        fused.others = 0 if a.rank == 2 else 2
+        fused.extra = () if a.rank == 2 else ("Reshape", "Reshape")
 
 
 _GEMM_ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Elu", "HardSigmoid", "Softplus", "Softsign")
@@ -225,17 +103,12 @@ def convolution_activation(view: View) -> None:
             continue
         last = view.graph.nodes[max(view.group[conv.index].members)]
         add = view.only_reader(last, "Add")
-        if add is not None and view.single(add) and _same_shapes(add) and not _sum_taken(view, add):
+        if add is not None and view.single(add) and same_shapes(add) and not _sum_taken(view, add):
             view.fuse("FusedConv", conv, add)
             last = add
         follower = view.only_reader(last, *_CONV_ACTIVATIONS)
         if follower is not None and view.same_place(conv, follower) and view.single(follower):
             view.fuse("FusedConv", conv, follower)
-
-
-def _same_shapes(node: Node) -> bool:
-    shapes = {tensor.shape for tensor in node.present_inputs}
-    return len(shapes) == 1 and None not in shapes
 
 
 def _sum_taken(view: View, add: Node) -> bool:
@@ -255,23 +128,13 @@ def quick_gelu(view: View) -> None:
         if (
             scale is not None
             and view.only_reader(scale, "Sigmoid") is sigmoid
-            and _scaled(view, scale) is not None
+            and scaled(view, scale) is not None
         ):
-            source = _scaled(view, scale)
+            source = scaled(view, scale)
             chain.insert(0, scale)
         other = view.other_input(mul, sigmoid.output(0))
         if view.same(other, source):
             view.fuse("QuickGelu", *chain)
-
-
-def _scaled(view: View, node: Node) -> Tensor | None:
-    """The tensor that a Mul or Div scales by a constant scalar."""
-    a, b = node.input(0), node.input(1)
-    if view.is_constant(b) and b is not None and b.elements == 1:
-        return a
-    if node.op_type == "Mul" and view.is_constant(a) and a is not None and a.elements == 1:
-        return b
-    return None
 
 
 @rule
@@ -280,9 +143,9 @@ def gelu(view: View) -> None:
     for erf in list(view.nodes("Erf")):
         scale = view.producer(erf.input(0), "Div", "Mul")
         add = view.only_reader(erf, "Add")
-        if scale is None or add is None or _scaled(view, scale) is None:
+        if scale is None or add is None or scaled(view, scale) is None:
             continue
-        source = _scaled(view, scale)
+        source = scaled(view, scale)
         mul = view.only_reader(add, "Mul")
         if mul is None or source is None:
             continue
@@ -290,9 +153,9 @@ def gelu(view: View) -> None:
         half = view.producer(other, "Mul")
         if view.same(other, source):
             last = view.only_reader(mul, "Mul")
-            if last is not None and _scaled(view, last) is not None:
+            if last is not None and scaled(view, last) is not None:
                 view.fuse("Gelu", scale, erf, add, mul, last)
-        elif half is not None and view.same(_scaled(view, half), source):
+        elif half is not None and view.same(scaled(view, half), source):
             view.fuse("Gelu", scale, erf, add, half, mul)
 
 
@@ -305,7 +168,7 @@ def skip_layer_norm(view: View) -> None:
             continue
         if not view.single(add) or not view.single(norm):
             continue
-        if not _last_axis(norm) or not _same_shapes(add) or _sum_taken(view, add) or _half_on_cpu(view, norm):
+        if not _last_axis(norm) or not same_shapes(add) or _sum_taken(view, add) or half_on_cpu(view, norm):
             continue
         view.fuse("SkipLayerNormalization", add, norm)
         for tensor in add.present_inputs:
@@ -329,12 +192,6 @@ def _last_axis(norm: Node) -> bool:
     return axis in (-1, result.rank - 1)
 
 
-def _half_on_cpu(view: View, node: Node) -> bool:
-    """ONNX Runtime fuses little that it has to compute in float32 between casts."""
-    tensor = node.input(0)
-    return view.on(node, "cpu") and tensor is not None and tensor.dtype.name == "float16"
-
-
 def _biased(view: View, add: Node, op_type: str) -> bool:
     """Whether an Add adds a constant row to what an operator of this type gives."""
     rows = [t for t in add.present_inputs if t.rank == 1 and view.is_constant(t)]
@@ -349,7 +206,7 @@ def bias_gelu(view: View) -> None:
         if add is None or not view.single(add) or view.only_reader(add, "Gelu") is not node:
             continue
         rows = [t for t in add.present_inputs if t.rank == 1 and view.is_constant(t)]
-        if rows and view.same_place(add, node) and view.single(node) and not _half_on_cpu(view, node):
+        if rows and view.same_place(add, node) and view.single(node) and not half_on_cpu(view, node):
             view.fuse("BiasGelu", add, node)
 
 
@@ -357,7 +214,7 @@ def bias_gelu(view: View) -> None:
 def matmul_transpose(view: View) -> None:
     """Level 2, MatmulTransposeFusion: a MatMul takes up a swap of the last two axes."""
     for matmul in list(view.nodes("MatMul")):
-        if view.group[matmul.index].op_type == "Gemm" or _half_on_cpu(view, matmul):
+        if view.group[matmul.index].op_type == "Gemm" or half_on_cpu(view, matmul):
             continue
         for tensor in matmul.present_inputs:
             transpose = view.producer(tensor, "Transpose")
@@ -388,16 +245,16 @@ def gather_after_transpose(view: View) -> None:
 def matmul_scale(view: View) -> None:
     """Level 2, MatMulScaleFusion: constant scalars before or after a MatMul go into a FusedMatMul."""
     for matmul in list(view.nodes("MatMul")):
-        if view.group[matmul.index].op_type == "Gemm" or _half_on_cpu(view, matmul):
+        if view.group[matmul.index].op_type == "Gemm" or half_on_cpu(view, matmul):
             continue
         for tensor in matmul.present_inputs:
             scale = view.producer(tensor, "Mul", "Div")
             if scale is None or view.only_reader(scale, "MatMul") is not matmul:
                 continue
-            if view.single(scale) and _scaled(view, scale) is not None:
+            if view.single(scale) and scaled(view, scale) is not None:
                 view.fuse("FusedMatMul", matmul, scale)
         after = view.only_reader(matmul, "Mul", "Div")
-        if after is not None and view.single(after) and _scaled(view, after) is not None:
+        if after is not None and view.single(after) and scaled(view, after) is not None:
             view.fuse("FusedMatMul", matmul, after)
         _reshaped_transpose(view, matmul)
 
@@ -410,7 +267,7 @@ def _reshaped_transpose(view: View, matmul: Node) -> None:
     second = matmul.input(1)
     scale = view.producer(second, "Mul", "Div")
     if scale is not None and scale.index in view.group[matmul.index].members:
-        second = _scaled(view, scale)
+        second = scaled(view, scale)
     after = view.producer(second, "Reshape")
     transpose = view.producer(after.input(0), "Transpose") if after is not None else None
     before = view.producer(transpose.input(0), "Reshape") if transpose is not None else None
@@ -459,7 +316,7 @@ def slices_to_split(view: View) -> None:
         if before is not None and len(view.readers.get(name, ())) == len(ordered) and view.single(before):
             # TransposeOptimizer moves the Transpose behind the Split, once for each part.
             view.fuse("Split", ordered[0], before)
-            fused.others = len(ordered)
+            fused.extra = ("Transpose",) * len(ordered)
 
 
 def _slice(node: Node) -> tuple[int, int, int] | None:
@@ -500,10 +357,4 @@ def gathers_to_split(view: View) -> None:
         source = next(iter(gathers.values())).input(0)
         size = source.shape[axis] if source is not None and source.shape and axis < len(source.shape) else None
         if size is not None and len(gathers) > 1 and set(gathers) == set(range(size)):
-            view.fuse("Split", *gathers.values()).others = size
-
-
-def order(groups: Mapping[int, Fused]) -> list[Fused]:
-    """Every executed node once, in the order of its last operator."""
-    unique = {id(group): group for group in groups.values()}
-    return sorted(unique.values(), key=lambda group: max(group.members))
+            view.fuse("Split", *gathers.values()).extra = ("Squeeze",) * size

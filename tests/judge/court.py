@@ -23,12 +23,14 @@ class Ruling:
             before the provider's own fusions; parts of a composite operator have no name.
         copies: Type (``MemcpyFromHost``, ``MemcpyToHost``), input and output of every inserted copy.
         constants: Names of what is stored in the optimised graph.
+        launches: Kernels that one run hands to the device; None where it was not run.
         error: Why no session can be made; empty where there is one.
     """
 
     nodes: tuple[tuple[str, str, str], ...] = ()
     copies: tuple[tuple[str, str, str], ...] = ()
     constants: frozenset[str] = frozenset()
+    launches: int | None = None
     error: str = ""
 
     @property
@@ -67,24 +69,36 @@ class Judge:
             self._process.communicate()
             self._process = None
 
-    def rule(self, model: Any, *, level: int = 3, session: str = "cuda", keep: Path | None = None) -> Ruling:
-        """Asks about a ``ModelProto`` or the path of a model file; ``keep`` receives the optimised graph."""
+    def rule(
+        self, model: Any, *, level: int = 3, session: str = "cuda", keep: Path | None = None, feeds: Any = None
+    ) -> Ruling:
+        """Asks about a ``ModelProto`` or the path of a model file.
+
+        ``keep`` receives the optimised graph. With ``feeds`` (arrays by name) the model is run, which tells how
+        many kernels it launches and nothing else.
+        """
         path = model
         if not isinstance(model, (str, Path)):
             path = self.folder / "model.onnx"
             path.write_bytes(model.SerializeToString())
-        request = {
+        request: dict[str, Any] = {
             "path": str(path),
             "optimized": str(keep or self.folder / "optimized.onnx"),
             "level": level,
             "session": session,
             "keep": keep is not None,
         }
+        if feeds is not None:
+            import numpy as np
+
+            np.savez(self.folder / "feeds.npz", **feeds)
+            request["feeds"] = str(self.folder / "feeds.npz")
         answer = self._ask(request)
         return Ruling(
             nodes=tuple((name, op_type, provider) for name, op_type, provider in answer.get("nodes", ())),
             copies=tuple((op_type, source, target) for op_type, source, target in answer.get("copies", ())),
             constants=frozenset(answer.get("constants", ())),
+            launches=answer.get("launches"),
             error=answer.get("error", ""),
         )
 

@@ -27,6 +27,15 @@ struct device_properties {
 static const size_t MEMORY = (size_t)80 << 30;
 static char handle[4096]; /* what opaque handles point to */
 
+/* How often this library handed work to the device: kernels, products; not copies and fills. */
+int standin_launches;
+int standin_count(void) { return standin_launches; }
+#define LAUNCHES(name) int name(void) { standin_launches++; return 0; }
+LAUNCHES(cudaLaunchKernel)
+LAUNCHES(__cudaLaunchKernel)
+LAUNCHES(cudaLaunchKernelExC)
+LAUNCHES(cudaLaunchCooperativeKernel)
+
 int cudaGetDeviceCount(int *count) { *count = 1; return 0; }
 int cudaGetDevice(int *device) { *device = 0; return 0; }
 int cudaRuntimeGetVersion(int *version) { *version = RUNTIME_VERSION; return 0; }

@@ -16,6 +16,11 @@ STAND_IN_FOR = re.compile(r"lib(cu|nv)\w+\.so")
 # Symbols that carry no version: which library holds them.
 HOME = {"cuTensorMapEncodeTiled": "libcuda.so.1"}
 UNVERSIONED_HOME = "libnvinfer.so.10"
+# Functions of cuBLAS and cuDNN that run something on the device.
+LAUNCHES = re.compile(
+    r"^cublas.*(gemm|Gemm|geam|getr|Matmul$|MatrixTransform$|copy_v2|scal_v2)"
+    r"|^cudnn(\w*Forward\w*|AddTensor|ReduceTensor|BackendExecute)$"
+)
 CUDNN = "libcudnn.so.9"  # opened at run time, its functions looked up by name
 
 
@@ -95,11 +100,16 @@ def _asked_by_name(path: Path) -> set[str]:
 def _compile(folder: Path, library: str, symbols: list[str], written: set[str], major: int) -> None:
     """One shared library with exactly these symbols, under the version name that the provider asks for."""
     rest = folder / f"{library}.c"
-    rest.write_text("".join(f"int {name}(void) {{ return 0; }}\n" for name in symbols if name not in written))
+    functions = (
+        f"int {name}(void) {{ standin_launches += {int(bool(LAUNCHES.search(name)))}; return 0; }}\n"
+        for name in symbols
+        if name not in written
+    )
+    rest.write_text("extern int standin_launches;\n" + "".join(functions))
     script = folder / f"{library}.map"
-    exported = "".join(f"{name};" for name in symbols)
+    exported = "".join(f"{name};" for name in ("standin_count", *symbols))
     versioned = "" if library in (*HOME.values(), UNVERSIONED_HOME) else f"{library} "
-    script.write_text(f"{versioned}{{ global: {exported or 'nothing;'} local: *; }};\n")
+    script.write_text(f"{versioned}{{ global: {exported} local: *; }};\n")
     command = [
         "gcc", "-shared", "-fPIC", "-O1", "-w",
         f"-DRUNTIME_VERSION={major * 1000}",
