@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
-from analyzer.decision.choice import Choice, used
+from analyzer.decision.choice import WORTHWHILE, Choice, used
 from analyzer.decision.parts import Resource
 from analyzer.decision.plans import Plan, Plans
 from analyzer.decision.question import Question
@@ -13,6 +13,11 @@ from analyzer.decision.wording import capital, cpu_name, gpu_name, interval, lis
 from analyzer.units import byte_count, factor, seconds, share
 
 _FEWER = {"cost": "fewer dollars", "energy": "fewer joules"}
+_BURDENS: Mapping[str, tuple[Resource, ...]] = {
+    "copies": ("link",),
+    "launch": ("launch",),
+    "fallback": ("cpu",),
+}
 _LARGE = 0.25  # of a plan's time, from where a part is named as the cause
 
 
@@ -40,8 +45,13 @@ def _tie(question: Question, choice: Choice) -> str:
         better = {"cpu": cpu, "gpu": gpu}.get(choice.plan.name, "the best split")
         gain = interval(*choice.advantage)
         return f"Either: {better} needs {gain} {_FEWER[choice.objective]}, which is within the error."
-    gain = interval(*choice.speedup) if choice.speedup else "about"
-    return f"Either: {gpu} is {gain} as fast as {cpu}, which is within the error."
+    if choice.speedup is None:
+        return f"Either: neither {cpu} nor {gpu} takes any time."
+    middle, low, high = choice.speedup
+    if middle < 1:
+        gain = interval(1 / middle, 1 / high, 1 / low)
+        return f"Either: {cpu} is {gain} as fast as {gpu}, which is within the error."
+    return f"Either: {gpu} is {interval(middle, low, high)} as fast as {cpu}, which is within the error."
 
 
 def _memory_of(question: Question) -> int | None:
@@ -79,6 +89,8 @@ def _how(question: Question, choice: Choice) -> str:
 
 def _no_rival(question: Question, choice: Choice) -> str:
     barred = {name: why for name, why in choice.barred.items() if name != choice.plan.name}
+    if barred.get("gpu") == barred.get("cpu") == "memory":
+        return "neither alone has room for the model"
     if "wheel" in barred.values():
         return f"ONNX Runtime's release wheel does not run on {gpu_name(question)}, predicted for reference"
     if barred.get("gpu") == "memory":
@@ -113,12 +125,11 @@ def _barred_cause(question: Question, gpu: Plan, why: str) -> str:
 
 def _mixed_cause(question: Question, gpu: Plan, mixed: Plan) -> str:
     there, here = mixed.sides.count("gpu"), mixed.sides.count("cpu")
-    copies = _busy(mixed, "link")
-    return (
+    text = (
         f"{plural(there, 'operator')} on {gpu_name(question)} and {here:,} on {cpu_name(question)} take "
-        f"{seconds(mixed.latency.time_s)}, {seconds(copies)} of it copies; all on the GPU would take "
-        f"{seconds(gpu.latency.time_s)}."
+        f"{seconds(mixed.latency.time_s)}, {seconds(_busy(mixed, 'link'))} of it copies"
     )
+    return f"{text}; all on the GPU would take {seconds(gpu.latency.time_s)}." if gpu.fits else f"{text}."
 
 
 def _busy(plan: Plan, *resources: Resource) -> float:
@@ -130,14 +141,10 @@ def _against_gpu(question: Question, gpu: Plan) -> str:
     whole = gpu.latency.time_s
     if not whole:
         return "There is nothing to run."
-    parts = {
-        "copies": _busy(gpu, "link"),
-        "launch": _busy(gpu, "launch"),
-        "fallback": _busy(gpu, "cpu"),
-    }
-    largest = max(parts, key=lambda name: parts[name])
-    took = f"{seconds(parts[largest])} of the GPU plan's {seconds(whole)}"
-    if parts[largest] < _LARGE * whole:
+    largest = _largest_burden(gpu)
+    spent = _busy(gpu, *_BURDENS[largest]) if largest else 0.0
+    took = f"{seconds(spent)} of the GPU plan's {seconds(whole)}"
+    if not largest:
         return f"{capital(gpu_name(question))}'s kernels gain too little over {cpu_name(question)}."
     if largest == "copies":
         moved = sum(transfer.item.bytes for transfer in gpu.transfers)
@@ -145,6 +152,13 @@ def _against_gpu(question: Question, gpu: Plan) -> str:
     if largest == "launch":
         return f"The operators are small: starting them on {gpu_name(question)} takes {took}."
     return f"Operators that ONNX Runtime keeps on the CPU take {took}."
+
+
+def _largest_burden(gpu: Plan) -> str:
+    """What the GPU plan spends most on besides kernels, if it is a large part; else empty."""
+    spent = {name: _busy(gpu, *resources) for name, resources in _BURDENS.items()}
+    largest = max(spent, key=lambda name: spent[name])
+    return largest if spent[largest] >= _LARGE * gpu.latency.time_s else ""
 
 
 def _for_gpu(question: Question) -> str:
@@ -164,7 +178,8 @@ def _for_gpu(question: Question) -> str:
     ceiling = {"compute": "arithmetic", "memory": "memory bandwidth"}.get(bound)
     text = f"{op_type} takes {share(spent / whole)} of {cpu_name(question)}'s time"
     if ceiling and bounded > whole / 2:
-        text += f", and {ceiling} limits {share(bounded / whole)} of it: {gpu_name(question)} has more"
+        text += f"; {share(bounded / whole)} of that time is limited by {ceiling}"
+        text += f", of which {gpu_name(question)} has more"
     return f"{text}."
 
 
@@ -175,14 +190,22 @@ def because(question: Question, plans: Plans, choice: Choice) -> Iterator[str]:
     if choice.objective != question.objective:
         missing = {"cost": "price", "energy": "power"}[question.objective]
         yield f"Latency decided: the {missing} is not known for every plan."
-    link, whole = _busy(plans.gpu, "link"), plans.gpu.latency.time_s
-    if whole:
-        copies = plural(len(plans.gpu.transfers), "copy takes", "copies take")
-        yield f"{copies} {seconds(link)}, {share(link / whole)} of the GPU plan."
-    stuck = _stuck(question, plans.gpu)
-    if stuck:
-        yield stuck
-    yield _margin(plans, choice)
+    if choice.device == "hybrid" and not plans.gpu.fits:
+        yield _mixed_cause(question, plans.gpu, choice.plan)
+    told = choice.device in ("cpu", "either") and _largest_burden(plans.gpu) == "copies"
+    if not told:
+        yield _copies(plans.gpu)
+    yield _stuck(question, plans.gpu)
+    if plans.gpu.fits and plans.cpu.fits:
+        yield _margin(plans, choice)
+
+
+def _copies(gpu: Plan) -> str:
+    spent, whole = _busy(gpu, "link"), gpu.latency.time_s
+    if not whole:
+        return ""
+    copies = plural(len(gpu.transfers), "copy takes", "copies take")
+    return f"{copies} {seconds(spent)}, {share(spent / whole)} of the GPU plan."
 
 
 def _stuck(question: Question, gpu: Plan) -> str:
@@ -206,8 +229,12 @@ def _margin(plans: Plans, choice: Choice) -> str:
     better = min((plans.cpu, plans.gpu), key=lambda plan: plan.latency.time_s)
     best = plans.hybrid.latency.time_s
     name = {"cpu": "the CPU", "gpu": "the GPU"}[better.name]
-    if not best or better.latency.time_s / best < 1.005 or plans.hybrid.sides == better.sides:
+    if not best or plans.hybrid.sides == better.sides:
         return f"Splitting the operators between both gains nothing over {name} alone."
+    if 1 < better.latency.time_s / best < WORTHWHILE:
+        return (
+            f"Splitting the operators between both gains less than {share(WORTHWHILE - 1)} over {name} alone."
+        )
     gain = factor(better.latency.time_s / best)
     if choice.device == "hybrid":
         return f"The best split is {gain} as fast as {name} alone."

@@ -94,9 +94,8 @@ def _weights(
     """What a second of each resource counts in each plan."""
     if question.objective == "energy":
         known = all(watts(question.cpu, device) is not None for device in (None, question.gpu))
-        return {plan.name: busy_weights(question, plan.name) for plan in plans}, (
-            "energy" if known else "latency"
-        )
+        weights = {plan.name: busy_weights(question, with_gpu="gpu" in plan.sides) for plan in plans}
+        return weights, "energy" if known else "latency"
     if question.objective == "cost":
         found = {plan.name: prices.get(plan.name) for plan in plans}
         rates = {

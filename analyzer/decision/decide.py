@@ -69,6 +69,8 @@ def result(question: Question, plan: Plan, price: CostRow | None) -> PlanResult:
 
 
 def energy(question: Question, plan: Plan) -> float | None:
-    """Joules for one inference; None where a device's power is not known."""
-    weights = watts(question.cpu, None if plan.name == "cpu" else question.gpu)
-    return None if weights is None else summed(plan.parts, weights).time_s / question.inferences
+    """Joules for one inference; None where a device's power is not known, or where the plan does not fit."""
+    weights = watts(question.cpu, question.gpu if "gpu" in plan.sides else None)
+    return (
+        None if weights is None or not plan.fits else summed(plan.parts, weights).time_s / question.inferences
+    )

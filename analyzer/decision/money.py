@@ -76,7 +76,7 @@ def offers(question: Question, plan: Plan) -> Iterator[CostRow]:
 
 def _on_gpu(question: Question, plan: Plan, instance: Instance) -> tuple[Estimate, int] | None:
     """Slices of a GPU do not have the device."""
-    if question.gpu is None or instance.gpu != question.gpu.slug or instance.gpu_count < 1:
+    if question.gpu is None or not plan.fits or instance.gpu != question.gpu.slug or instance.gpu_count < 1:
         return None
     return plan.latency, instance.replicas
 
@@ -84,6 +84,8 @@ def _on_gpu(question: Question, plan: Plan, instance: Instance) -> tuple[Estimat
 def _on_cpu(question: Question, plan: Plan, instance: Instance) -> tuple[Estimate, int] | None:
     """An instance of the question's own CPU, else what can be predicted for its CPU."""
     if instance.gpu is not None or instance.accelerator or not instance.vcpus:
+        return None
+    if plan.memory_bytes is not None and (instance.memory_bytes or plan.memory_bytes) < plan.memory_bytes:
         return None
     if (
         instance.cpu == question.cpu.slug

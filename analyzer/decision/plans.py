@@ -190,14 +190,14 @@ def _hybrid_plan(question: Question, wiring: Wiring, cut: Cut, cpu: Plan, gpu: P
 
 def objective_value(question: Question, plan: Plan) -> float:
     """What the best plan makes least: joules for that objective, else seconds."""
-    return summed(plan.parts, busy_weights(question, plan.name)).time_s
+    return summed(plan.parts, busy_weights(question, with_gpu="gpu" in plan.sides)).time_s
 
 
-def busy_weights(question: Question, name: Name) -> Mapping[Resource, float]:
-    """Weight of each resource's time under the objective, in the machine that a plan needs."""
+def busy_weights(question: Question, *, with_gpu: bool) -> Mapping[Resource, float]:
+    """Weight of each resource's time under the objective, in a machine with the GPU or without."""
     if question.objective != "energy":
         return EVEN
-    return watts(question.cpu, None if name == "cpu" else question.gpu) or EVEN
+    return watts(question.cpu, question.gpu if with_gpu else None) or EVEN
 
 
 def _mixed_plan(question: Question, wiring: Wiring, cut: Cut, sides: tuple[Side, ...]) -> Plan:
@@ -221,7 +221,7 @@ def _mixed_plan(question: Question, wiring: Wiring, cut: Cut, sides: tuple[Side,
         transfers=transfers,
         sides=sides,
         memory_bytes=needed(question, weights),
-        fits=fits(question, there, question.gpu) and fits(question, weights - there, question.cpu),
+        fits=fits(question, there, question.gpu) and fits(question, max(0, weights - there), question.cpu),
         why=_unknown_sizes(transfers),
     )
 
@@ -318,7 +318,7 @@ def _problem(question: Question, wiring: Wiring) -> Problem:
 
     A unit of which a time is known on one side alone is bound to that side, unless a pin says otherwise.
     """
-    weights = busy_weights(question, "hybrid")
+    weights = busy_weights(question, with_gpu=True)
     cpu, gpu = [0.0] * wiring.units, [0.0] * wiring.units
     scale = cpu_scale(question)
     for unit, time in _by_unit(wiring, question.cpu_groups, question.cpu_times):

@@ -226,8 +226,11 @@ def _wires(
 
 
 def _weights(question: Question, unit: tuple[int, ...], units: int, able: tuple[bool, ...]) -> tuple[int, ...]:
+    """A folded operator's result (a transposed weight) stands in for the initializer it was made from."""
     weights = [0] * units
     stored = {tensor.name: tensor for tensor in question.graph.initializers}
+    for node in question.graph.nodes:
+        stored.update((tensor.name, tensor) for tensor in node.present_outputs if tensor.constant)
     for node in question.graph.nodes:
         if not able[node.index]:
             continue

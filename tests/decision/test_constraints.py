@@ -8,6 +8,7 @@ import pytest
 
 from analyzer.decision import Pin, decide, parse_pin
 from analyzer.errors import UsageError
+from analyzer.graph import DTYPES, Tensor
 
 
 def chain(op, count, **given):
@@ -112,6 +113,32 @@ def test_a_model_too_large_for_both_says_how_much_it_needs(build, op, devices):
         assert figure in decision.verdict.sentence
 
 
+def test_a_weight_that_is_transposed_when_the_session_is_made_still_needs_its_room(build, op, devices):
+    """w0 -> Transpose (folded) -> node 1: the 30 MB stay, under another name."""
+    question = build(
+        op(), op(reads=("in", 0), cpu=1e-2), gpu=small_gpu(devices, 10_000_000), peak_memory_bytes=0
+    )
+    weight, turned = (
+        Tensor(name=name, shape=(30 * MB,), dtype=DTYPES["float32"], constant=True) for name in ("w", "t0")
+    )
+    weight = replace(weight, initializer=True)
+    fold, run = question.graph.nodes
+    fold = replace(fold, op_type="Transpose", inputs=(weight,), outputs=(turned,))
+    run = replace(run, inputs=(question.graph.inputs[0], turned))
+    graph = replace(question.graph, nodes=(fold, run), initializers=(weight,))
+    alone = {
+        "cpu_groups": question.cpu_groups[1:],
+        "cpu_times": question.cpu_times[1:],
+        "cuda_groups": question.cuda_groups[1:],
+        "cuda_times": question.cuda_times[1:],
+    }
+    decision = decide(replace(question, graph=graph, **alone))
+    assert decision.placement == ("cpu", "cpu")
+    assert {plan.name: plan.memory_bytes for plan in decision.plans}["hybrid"] == 30_000_000
+    assert decision.plans[2].fits
+    assert "does not fit the memory of the L4" in decision.verdict.sentence
+
+
 def test_the_split_under_a_memory_limit_is_as_good_as_the_best_of_all(build, op, devices):
     """Six layers of different sizes and gains, room for some: compared with all 64 choices."""
     import itertools
@@ -146,3 +173,13 @@ def test_the_split_under_a_memory_limit_is_as_good_as_the_best_of_all(build, op,
     # A knapsack is not solved exactly: most are, none is far off.
     assert sum(ratio < 1.001 for ratio in found) >= 20
     assert max(found) < 1.2
+
+
+def test_a_model_that_only_both_together_hold_is_split(build, op, devices):
+    ops = chain(op, 4, cpu=1e-2, gpu=1e-4, weight=3 * MB)
+    cpu = replace(devices["cpu"], memory_bytes=7_000_000)
+    decision = decide(build(*ops, gpu=small_gpu(devices, 7_000_000), cpu=cpu, peak_memory_bytes=0))
+    assert decision.verdict.device == "hybrid"
+    assert "neither alone has room for the model" in decision.verdict.sentence
+    assert [plan.fits for plan in decision.plans] == [False, False, True]
+    assert decision.verdict.because[1].startswith("2 operators on the L4 and 2 on this CPU take 20.4 ms")

@@ -184,3 +184,23 @@ def test_a_cpu_without_a_tdp_counts_by_hardware_thread(devices):
     cpu = replace(devices["cpu"], tdp_w=None, architecture="Cascade Lake")
     found = power(cpu)
     assert (found.idle, found.full) == pytest.approx((8 * 0.64, 8 * 3.97))
+
+
+def test_the_best_plan_on_the_cpu_alone_costs_what_the_cpu_plan_does(build, op):
+    decision = decide(build(op(reads=("in",), cpu=1e-5, gpu=1e-2), instances=(GPU_1, CPU_8)))
+    cpu, best = plan(decision, "cpu"), plan(decision, "hybrid")
+    assert (best.energy_j, best.usd_per_million, best.instance) == (cpu.energy_j, cpu.usd_per_million, "plain")
+
+
+def test_a_plan_that_does_not_fit_has_no_price_and_no_energy(build, op, devices):
+    small = replace(devices["gpu"], memory_bytes=1000)
+    decision = decide(fast(build, op, instances=(GPU_1, CPU_8), gpu=small, peak_memory_bytes=2000))
+    found = plan(decision, "gpu")
+    assert (found.fits, found.usd_per_million, found.energy_j) == (False, None, None)
+    assert [row.instance for row in decision.costs] == ["plain"]
+
+
+def test_a_machine_without_room_for_the_model_is_not_offered(build, op):
+    narrow, wide = replace(CPU_8, memory_bytes=1000), replace(CPU_32, memory_bytes=10**9)
+    decision = decide(build(op(reads=("in",)), gpu=None, instances=(narrow, wide), peak_memory_bytes=2000))
+    assert [row.instance for row in decision.costs] == ["large"]

@@ -40,6 +40,19 @@ def test_a_difference_inside_the_error_is_no_difference(build, op, spread, devic
     assert (verdict.low <= 1 <= verdict.high) == (device == "either")
 
 
+def test_a_tie_names_the_faster_one_first(build, op):
+    ops = [op(reads=("in",), cpu=1e-2, gpu=1.2e-2 - 2 * COPY_S)]
+    sentence = decide(build(*ops, spread=2.0)).verdict.sentence
+    assert sentence.startswith("Either: this CPU is 1.2x (")
+    assert sentence.endswith("as fast as the L4, which is within the error.")
+
+
+def test_the_copies_are_told_once(build, op):
+    for cpu, gpu in ((1e-4, 5e-5), (1e-2, 5e-5), (1e-3, 5e-2)):
+        facts = decide(build(op(reads=("in",), cpu=cpu, gpu=gpu))).verdict.because
+        assert sum("220 µs" in text for text in facts) == 1
+
+
 def test_the_interval_of_a_ratio_is_that_of_independent_errors(build, op):
     """Both sides up to a factor f: the logarithms' half-widths add in squares."""
     ops = [op(reads=("in",), cpu=1e-1, gpu=1e-2, elements=0)]
