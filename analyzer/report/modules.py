@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from analyzer.analysis import Analysis, OperatorResult
 from analyzer.report.summary import time_in_plan
@@ -50,7 +52,10 @@ def tree(analysis: Analysis) -> tuple[tuple[Module, ...], tuple[int, ...]]:
     """The modules, parents before their children, and for each operator the number of its module."""
     modules = [_module(0, None, "", analysis.model.name, "")]
     numbers = {"": 0}
-    home = tuple(_place(item, modules, numbers) for item in analysis.operators)
+    homes = _homes(analysis.operators)
+    home = tuple(
+        _place(item, path, modules, numbers) for item, path in zip(analysis.operators, homes, strict=True)
+    )
     for item, number in zip(analysis.operators, home, strict=True):
         _count(item, number, modules)
     return tuple(modules), home
@@ -69,15 +74,39 @@ def _module(number: int, parent: int | None, path: str, name: str, class_name: s
     )
 
 
-def _place(item: OperatorResult, modules: list[Module], numbers: dict[str, int]) -> int:
+def _homes(items: Sequence[OperatorResult]) -> list[str]:
+    """Each operator's module; one that the exporter left without goes where all its neighbours are.
+
+    A Split that an exporter makes of a ``chunk`` names no module, yet stands between operators of one.
+    """
+    maker = {tensor.name: item.index for item in items for tensor in item.outputs if tensor.name}
+    around: dict[int, list[str]] = {item.index: [] for item in items if not item.module}
+    for item in items:
+        for name in {tensor.name for tensor in item.inputs} & maker.keys():
+            source = items[maker[name]]
+            if item.index in around:
+                around[item.index].append(source.module)
+            if source.index in around:
+                around[source.index].append(item.module)
+    return [item.module or _common(path for path in around[item.index] if path) for item in items]
+
+
+def _common(paths: Iterable[str]) -> str:
+    """The innermost module that holds all of these; empty where there is none but the model."""
+    parts = [path.split(".") for path in paths]
+    shared = [level[0] for level in takewhile(lambda level: len(set(level)) == 1, zip(*parts, strict=False))]
+    return ".".join(shared)
+
+
+def _place(item: OperatorResult, home: str, modules: list[Module], numbers: dict[str, int]) -> int:
     number, path = 0, ""
-    for part in item.module.split(".") if item.module else ():
+    for part in home.split(".") if home else ():
         path = f"{path}.{part}" if path else part
         if path not in numbers:
             numbers[path] = len(modules)
             modules.append(_module(len(modules), number, path, part, ""))
         number = numbers[path]
-    if item.module_class and number and not modules[number].class_name:
+    if item.module and item.module_class and not modules[number].class_name:
         modules[number].class_name = item.module_class
     return number
 

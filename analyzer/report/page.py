@@ -53,6 +53,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "subject": summary.subject(analysis),
         "crossover": summary.crossover(analysis),
         "verdict": analysis.verdict,
+        "no_room": bool(analysis.plans) and not any(plan.fits for plan in analysis.plans),
         "verdict_word": summary.VERDICT_WORDS[analysis.verdict.device]
         if analysis.operators
         else "Nothing to decide",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from analyzer.analysis import Analysis, CpuTime, DeviceInfo, GpuTime, OperatorResult, PlanResult
-from analyzer.units import UNKNOWN, byte_count, dollars, factor, rate, seconds, share, with_prefix
+from analyzer.units import UNKNOWN, byte_count, digits, dollars, factor, rate, seconds, share, with_prefix
 
 Time = CpuTime | GpuTime
 
@@ -143,9 +143,9 @@ def sentence(analysis: Analysis) -> str:
 
 
 def confidence(analysis: Analysis) -> str:
-    """How much and how sure, in one line; empty without a GPU."""
+    """How much and how sure, in one line; empty without a GPU, or where a plan has no room to run."""
     verdict = analysis.verdict
-    if verdict.speedup is None:
+    if verdict.speedup is None or not all(plan.fits for plan in analysis.plans):
         return ""
     ratio = verdict.speedup if verdict.speedup >= 1 else 1 / verdict.speedup
     first, second = ("GPU", "CPU") if verdict.speedup >= 1 else ("CPU", "GPU")
@@ -181,7 +181,10 @@ def crossover(analysis: Analysis) -> str:
         return f"The GPU wins from batch {verdict.crossover_batch} on."
     if len({row.batch for row in analysis.sweep}) < 2:
         return "The batch from which the GPU wins is not known: only one batch was analysed."
-    return f"The GPU wins at no batch up to {max(row.batch for row in analysis.sweep)}."
+    largest = max(row.batch for row in analysis.sweep)
+    if not any(row.plans["gpu"].fits for row in analysis.sweep if "gpu" in row.plans):
+        return f"At no batch up to {largest} does the model fit into the GPU's memory."
+    return f"The GPU wins at no batch up to {largest}."
 
 
 def plan_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
@@ -199,10 +202,10 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
         name=plan.name,
         title=PLAN_TITLES[plan.name],
         device=_runs_on(analysis, plan),
-        chosen=analysis.verdict.device == plan.name,
+        chosen=analysis.verdict.device == plan.name and plan.fits,
         latency=seconds(plan.latency_s),
         interval=span(seconds(plan.low_s), seconds(plan.high_s)),
-        throughput=rate(plan.throughput_per_s, ""),
+        throughput=per_second(plan.throughput_per_s),
         memory=byte_count(plan.memory_bytes),
         fits=plan.fits,
         dollars=dollars(plan.usd_per_million),
@@ -279,6 +282,13 @@ def peak(device: DeviceInfo, precision: str) -> tuple[str, float] | None:
         if dtype in device.peak_flops_per_s:
             return dtype, device.peak_flops_per_s[dtype]
     return None
+
+
+def per_second(value: float | None) -> str:
+    """Inferences per second: ``4.12 k/s``, ``0.046 /s``; prefixes for many alone."""
+    if value is None or not 0 < value < 1:
+        return rate(value, "")
+    return f"{digits(value)} /s"
 
 
 def span(low: str, high: str) -> str:

@@ -32,7 +32,7 @@ const figures = (() => {
     bytes: (value) => withPrefix(value, "B"),
     flops: (value) => withPrefix(value, "FLOP"),
     rate: (value) => withPrefix(value, "FLOP/s"),
-    per_second: (value) => withPrefix(value, "/s"),
+    per_second: (value) => (value > 0 && value < 1 ? `${digits(value)} /s` : withPrefix(value, "/s")),
     share,
     percent: (value) => (value >= 0.1 ? share(value) : `${digits(value * 100, 2)} %`),
     dollars: (value) => `$${digits(value)}`,

@@ -81,6 +81,15 @@ def test_a_module_holds_the_sum_of_what_is_below_it():
     assert tree[home[0]].class_name == "Conv"
 
 
+def test_an_operator_without_a_module_goes_with_its_neighbours():
+    # Operator 1 stands between stage0.block0.conv and stage0.block0.relu; operator 11 between two stages.
+    base = factory.analysis(24)
+    stray = tuple(replace(item, module="") if item.index in (1, 11) else item for item in base.operators)
+    tree, home = modules.tree(replace(base, operators=stray))
+    assert tree[home[1]].path == "stage0.block0"
+    assert tree[home[11]].path == ""
+
+
 def test_a_sum_of_nothing_known_is_unknown():
     tree, _ = modules.tree(factory.without_times())
     assert tree[0].total["cpu"] is None

@@ -68,6 +68,28 @@ def test_a_cpu_that_wins_is_not_reported_as_a_speed_up_below_one():
     assert said == "The CPU plan is 2.0x as fast as the GPU plan (90 % interval 1.2x to 2.5x)."
 
 
+def test_a_model_that_fits_nowhere_is_not_said_to_be_faster_anywhere():
+    base = factory.analysis()
+    cramped = replace(
+        base,
+        plans=tuple(replace(plan, fits=False) for plan in base.plans),
+        verdict=replace(base.verdict, crossover_batch=None, crossovers=()),
+        sweep=tuple(
+            replace(row, plans={name: replace(plan, fits=False) for name, plan in row.plans.items()})
+            for row in base.sweep
+        ),
+    )
+    assert summary.confidence(cramped) == ""
+    assert summary.crossover(cramped) == "At no batch up to 64 does the model fit into the GPU's memory."
+    assert not any(card.chosen for card in summary.plan_cards(cramped))
+    assert "Neither fits" in render(cramped, "html")
+
+
+def test_few_inferences_a_second_are_shown_without_prefix():
+    assert summary.per_second(0.0461) == "0.0461 /s"
+    assert summary.per_second(4120.0) == "4.12 k/s"
+
+
 def test_what_is_missing_is_said():
     said = " ".join(summary.missing(factory.without_times()))
     assert "No operator has a time" in said

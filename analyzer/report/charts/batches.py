@@ -20,8 +20,8 @@ from analyzer.report.charts.chart import (
     origin_words,
     tooltip,
 )
-from analyzer.report.summary import crossover
-from analyzer.units import rate, seconds
+from analyzer.report.summary import crossover, per_second
+from analyzer.units import seconds
 
 _COLUMNS = (
     Column(name="batch", title="Batch", kind="count"),
@@ -136,7 +136,7 @@ def _words(rows: tuple[Row, ...], series: list[str], analysis: Analysis, field: 
         if field == "latency":
             span = f"{seconds(first[2])} at batch {first[0]} to {seconds(last[2])} at batch {last[0]}"
         else:
-            span = f"{rate(first[5], '')} at batch {first[0]} to {rate(last[5], '')} at batch {last[0]}"
+            span = f"{per_second(first[5])} at batch {first[0]} to {per_second(last[5])} at batch {last[0]}"
         parts.append(f"{name}: {span}.")
     return " ".join(parts)
 
