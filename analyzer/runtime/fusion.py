@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from analyzer.graph import Graph
@@ -15,6 +16,8 @@ from analyzer.runtime.simplify import Simplified, simplify
 
 if TYPE_CHECKING:
     import onnx
+
+_UNNAMED = "_?"  # no name of ONNX Runtime's own ends so
 
 
 def predicted_groups(graph: Graph, session: Session, placement: Placement | None = None) -> tuple[Group, ...]:
@@ -59,7 +62,8 @@ def groups_from_optimized(
 
     Returns:
         One group per executed node or cluster of nodes, in execution order; ``name`` and ``parts`` are the
-        names in ONNX Runtime's profile. Each operator that is not folded is in exactly one.
+        names in ONNX Runtime's profile (``executed_names`` finds those that it makes up). Each operator that
+        is not folded is in exactly one.
     """
     placed = (placement or place(graph)).nodes if session == "cuda" else ()
 
@@ -69,15 +73,45 @@ def groups_from_optimized(
     return tuple(
         Group(
             session=session,
-            name=region.main.name or region.main.op_type,
+            name=_name(region.main),
             op_type=region.main.op_type,
             members=region.members,
             provider=provider(region.members),
             kernels=_kernels(region),
-            parts=tuple(node.name or node.op_type for node in region.others),
+            parts=tuple(map(_name, region.others)),
         )
         for region in regions(graph, optimized)
     )
+
+
+def executed_names(groups: Sequence[Group], profiled: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+    """The names in a profile that belong to each group: its main node's and its parts'.
+
+    Nodes of a definition that ONNX Runtime put in the place of a composite operator have no name; its profile
+    calls them by type and a number of its own. They are given out by type, in the order of these numbers.
+    """
+    rest = dict.fromkeys(profiled)
+    named = [[name for name in (group.name, *group.parts) if name in rest] for group in groups]
+    for names in named:
+        for name in names:
+            rest.pop(name, None)
+    by_type: dict[str, list[str]] = {}
+    for name in sorted(rest, key=_number):
+        by_type.setdefault(name.rpartition("_")[0], []).append(name)
+    for group, names in zip(groups, named, strict=True):
+        for name in (group.name, *group.parts):
+            if name.endswith(_UNNAMED) and by_type.get(name.removesuffix(_UNNAMED)):
+                names.append(by_type[name.removesuffix(_UNNAMED)].pop(0))
+    return tuple(map(tuple, named))
+
+
+def _number(name: str) -> int:
+    number = name.rpartition("_")[2]
+    return int(number) if number.isdigit() else 0
+
+
+def _name(node: onnx.NodeProto) -> str:
+    return node.name or f"{node.op_type}{_UNNAMED}"
 
 
 def _kernels(region: Region) -> int:
