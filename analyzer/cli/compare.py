@@ -12,7 +12,7 @@ from analyzer.errors import UsageError
 if TYPE_CHECKING:
     from analyzer.report.compare import Comparison
 
-EXTENSIONS = {"text": ".txt", "markdown": ".md", "json": ".json"}
+EXTENSIONS = {"text": ".txt", "markdown": ".md", "json": ".json", "html": ".html"}
 
 
 @click.command(name="compare", short_help="Two or more reports side by side.")
@@ -23,7 +23,7 @@ EXTENSIONS = {"text": ".txt", "markdown": ".md", "json": ".json"}
     "formats",
     default="text",
     show_default=True,
-    help="text, markdown, json; several with commas.",
+    help="text, markdown, json, html; several with commas.",
 )
 @click.option("--output", help="File, or folder for several formats; `-` is standard output (the default).")
 @click.option(
@@ -91,12 +91,13 @@ def _write(comparison: Comparison, formats: list[str], output: str | None, stem:
 
 def _render(comparison: Comparison, name: str) -> str:
     from analyzer.parsing import nearest
-    from analyzer.report import compare, compare_text
+    from analyzer.report import compare, compare_page, compare_text
 
     known = {
         "text": compare_text.render_text,
         "markdown": compare_text.render_markdown,
         "json": compare.to_json,
+        "html": compare_page.render,
     }
     if name not in known:
         meant = nearest(name, EXTENSIONS)

@@ -211,6 +211,12 @@ def lighten(model: Any) -> None:
         if constant is not None and (constant.size > SMALL_ELEMENTS or _on_meta(constant)):
             _ORIGINALS[id(value)] = constant
             value.const_value = None  # shape-only: the folder must neither read nor copy a weight
+    origins = {
+        output.name: dict(node.metadata_props)
+        for node in model.graph
+        for output in node.outputs
+        if output.name and _SCOPES in node.metadata_props
+    }
     folding = _constant_folding.FoldConstantsPass(
         shape_inference=True,
         input_size_limit=1024,
@@ -228,6 +234,23 @@ def lighten(model: Any) -> None:
         common.CommonSubexpressionEliminationPass(),
     )(model)
     _drop_made_up_biases(model)
+    _restore_origins(model, origins)
+
+
+def _restore_origins(model: Any, origins: Mapping[str, Mapping[str, str]]) -> None:
+    """Gives nodes that the folder made (Split in place of a sequence) the metadata of what they stand for.
+
+    Their outputs are named after the original output: ``split_split_0`` comes from ``split``.
+    """
+    for node in model.graph:
+        if _SCOPES in node.metadata_props:
+            continue
+        for name in (output.name or "" for output in node.outputs):
+            while name and name not in origins:
+                name = name.rpartition("_")[0]
+            if name:
+                node.metadata_props.update(origins[name])
+                break
 
 
 def _drop_made_up_biases(model: Any) -> None:

@@ -245,3 +245,12 @@ def test_a_fault_of_the_program_has_its_own_status_and_traceback(model, monkeypa
     monkeypatch.setattr("analyzer.report.render", broken)
     assert static(model) == 3
     assert "ZeroDivisionError: a bug" in capsys.readouterr().err
+
+
+def test_two_records_are_compared_on_a_page(model, tmp_path):
+    for gpu in ("l4", "t4"):
+        static(model, "--gpu", gpu, "--output", f"{gpu}.json", "--format", "json")
+    assert run_command_line(["compare", "l4.json", "t4.json", "--format", "html", "--output", "both.html"]) == 0
+    page = (tmp_path / "both.html").read_text()
+    assert "NVIDIA L4" in page
+    assert "T4" in page
