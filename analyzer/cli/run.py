@@ -68,7 +68,7 @@ _NOT_KEYWORDS = ("model", "no_run", "no_cache", "format", "output", "open_page",
 @click.option("--no-cache", is_flag=True, help="Export afresh.")
 @click.option("--open", "open_page", is_flag=True, help="Open the page in a browser.")
 @click.option("--quiet", is_flag=True, help="Nothing but errors on standard error.")
-@click.option("--verbose", is_flag=True, help="Notes, findings and times of all stages.")
+@click.option("--verbose", is_flag=True, help="Findings and times of all stages as well.")
 @click.pass_context
 def command(ctx: click.Context, /, **_: Any) -> None:
     """Profile a model, decide between CPU and GPU, and write a report.
@@ -145,6 +145,8 @@ def say(analysis: Analysis, where: tuple[Target, ...], *, quiet: bool, verbose: 
 
         console = Console()
         print_summary(analysis, console)
+        for note in (*analysis.model.notes, *analysis.environment.messages):
+            click.echo(f"note: {note}", err=True)
         if verbose:
             say_more(analysis)
     for target in where:
@@ -152,9 +154,7 @@ def say(analysis: Analysis, where: tuple[Target, ...], *, quiet: bool, verbose: 
 
 
 def say_more(analysis: Analysis) -> None:
-    """Notes, findings and the time of each stage."""
-    for note in (*analysis.model.notes, *analysis.environment.messages):
-        click.echo(f"note: {note}", err=True)
+    """Findings and the time of each stage."""
     for finding in analysis.findings:
         click.echo(f"{finding.severity} {finding.code}: {finding.message}", err=True)
     for stage, spent in analysis.environment.timings_s.items():
