@@ -1,0 +1,1 @@
+"""Loading: what the user has becomes a Graph."""

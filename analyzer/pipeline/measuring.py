@@ -87,7 +87,7 @@ def measure_batch(
             measured = _one_side(measured, graph, options, folder, "cpu", progress)
         if cuda:
             measured = _one_side(measured, graph, options, folder, "cuda", progress)
-        return _compared(measured, runnable, folder, progress)
+        return _compared(measured, runnable, folder, progress, exact=options.precision == "fp32")
 
 
 def said(error: AnalyzerError) -> str:
@@ -212,8 +212,13 @@ def facts_of(found: Measurement) -> dict[str, Any]:
     }
 
 
-def _compared(measured: Measured, runnable: Runnable, folder: Path, progress: Progress) -> Measured:
-    """Adds how well the outputs agree: ONNX Runtime with PyTorch, CUDA with the CPU."""
+def _compared(
+    measured: Measured, runnable: Runnable, folder: Path, progress: Progress, *, exact: bool
+) -> Measured:
+    """Adds how well the outputs agree: ONNX Runtime with PyTorch, CUDA with the CPU.
+
+    ``exact`` says that CUDA was kept from rounding the factors of float32 products to TF32.
+    """
     rows: list[dict[str, Any]] = []
     outputs = {
         side: list(load_tensors(folder / f"outputs-{side}.npz").items())
@@ -223,25 +228,28 @@ def _compared(measured: Measured, runnable: Runnable, folder: Path, progress: Pr
     latency = measured.cpu_latency or measured.cuda_latency
     if runnable.eager is not None and outputs and latency and latency.time_s < _COMPARE_BELOW_S:
         progress("comparing with PyTorch", None)
-        side = "cpu" if "cpu" in outputs else "cuda"
+        side, rounding = ("cpu", None) if "cpu" in outputs else ("cuda", None if exact else "tf32")
         try:
             expected = runnable.eager()
         except Exception as error:  # the user's code; the comparison is an extra
             problem = f"PyTorch could not run the model for comparison: {error}"
             measured = replace(measured, messages=(*measured.messages, problem))
         else:
-            rows += _rows("PyTorch and ONNX Runtime", expected, outputs[side])
+            rows += _rows("PyTorch and ONNX Runtime", expected, outputs[side], precision=rounding)
     if len(outputs) > 1:
-        rows += _rows("CPU and CUDA", [value for _, value in outputs["cpu"]], outputs["cuda"])
+        on_cpu = [value for _, value in outputs["cpu"]]
+        rows += _rows("CPU and CUDA", on_cpu, outputs["cuda"], precision=None if exact else "tf32")
     return replace(measured, facts={**measured.facts, "agreement": rows}) if rows else measured
 
 
-def _rows(between: str, expected: Sequence[Any], found: Sequence[tuple[str, Any]]) -> list[dict[str, Any]]:
+def _rows(
+    between: str, expected: Sequence[Any], found: Sequence[tuple[str, Any]], *, precision: str | None = None
+) -> list[dict[str, Any]]:
     if len(expected) != len(found):
         return []
     pairs = {name: value for (name, _), value in zip(found, expected, strict=True)}
     rows = []
-    for item in agreement(pairs, dict(found)).outputs:
+    for item in agreement(pairs, dict(found), precision=precision).outputs:
         rows.append(
             {
                 "between": between,

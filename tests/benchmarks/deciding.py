@@ -220,7 +220,8 @@ def main() -> None:
     print(f"sweep of {len(BATCHES)} batches, 500 operators: {swept:.2f} s")
     agreed, worst = agreement(graphs, rng)
     print(
-        f"least of all placements, graphs of 1 to 10 operators: {agreed:,} of {graphs:,} (worst excess {worst:.1e})"
+        f"least of all placements, graphs of 1 to 10 operators: {agreed:,} of {graphs:,} "
+        f"(worst excess {worst:.1e})"
     )
 
 

@@ -35,9 +35,7 @@ def speed() -> None:
     totals = [predict_total(one, card, precision="fp16") for card in cards for one in work]
     done = time.perf_counter()
     print(f"{len(cards)} GPUs x {len(BATCHES)} batches of {work[0].groups} groups: {done - counted:.2f} s")
-    print(
-        f"  graphs bound, counted, placed and grouped before that: {counted - begin:.2f} s; {len(totals)} totals"
-    )
+    print(f"  graphs bound, counted, placed and grouped before: {counted - begin:.2f} s; {len(totals)} totals")
 
 
 def accuracy(names: list[str], batches: list[int]) -> None:
