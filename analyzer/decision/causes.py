@@ -124,9 +124,9 @@ def _barred_cause(question: Question, gpu: Plan, why: str) -> str:
 
 
 def _mixed_cause(question: Question, gpu: Plan, mixed: Plan) -> str:
-    there, here = mixed.sides.count("gpu"), mixed.sides.count("cpu")
     text = (
-        f"{plural(there, 'operator')} on {gpu_name(question)} and {here:,} on {cpu_name(question)} take "
+        f"{plural(mixed.on_gpu, 'operator')} on {gpu_name(question)} and {mixed.on_cpu:,} on "
+        f"{cpu_name(question)} take "
         f"{seconds(mixed.latency.time_s)}, {seconds(_busy(mixed, 'link'))} of it copies"
     )
     return f"{text}; all on the GPU would take {seconds(gpu.latency.time_s)}." if gpu.fits else f"{text}."
@@ -196,7 +196,7 @@ def because(question: Question, plans: Plans, choice: Choice) -> Iterator[str]:
     if not told:
         yield _copies(plans.gpu)
     yield _stuck(question, plans.gpu)
-    if plans.gpu.fits and plans.cpu.fits:
+    if choice.objective in ("latency", "throughput") and not choice.barred:
         yield _margin(plans, choice)
 
 

@@ -56,11 +56,11 @@ def choose(question: Question, plans: Plans, prices: Prices) -> Choice:
     prompt = [plan for plan in able if question.slo_s is None or plan.latency.time_s <= question.slo_s]
     weights, objective = _weights(question, plans, prices)
     late = not prompt
-    if late:
-        prompt = [min(able, key=lambda plan: plan.latency.time_s)]
-    device, best, over, gain = _best(prompt, weights)
+    if late:  # the nearest is wanted, whatever the objective
+        weights = {plan.name: EVEN for plan in plans}
+    device, best, over, gain = _best(prompt or able, weights)
     return Choice(
-        device=device,
+        device=used(best) if late else device,
         plan=best,
         over=over,
         advantage=gain,

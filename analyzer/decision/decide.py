@@ -42,7 +42,6 @@ def decide(question: Question, swept: Sweep | None = None) -> Decision:
 def result(question: Question, plan: Plan, price: CostRow | None) -> PlanResult:
     """A plan as the record shows it; energy is for one inference."""
     latency = plan.latency
-    on_gpu = plan.sides.count("gpu")
     items = tuple(transfer.item for transfer in plan.transfers)
     return PlanResult(
         name=plan.name,
@@ -61,8 +60,8 @@ def result(question: Question, plan: Plan, price: CostRow | None) -> PlanResult:
         energy_j=energy(question, plan),
         usd_per_million=price.usd_per_million if price is not None else None,
         origin=latency.origin,
-        operators_on_gpu=on_gpu,
-        operators_on_cpu=len(plan.sides) - on_gpu,
+        operators_on_gpu=plan.on_gpu,
+        operators_on_cpu=plan.on_cpu,
         instance=price.instance if price is not None else "",
         why=plan.why,
     )

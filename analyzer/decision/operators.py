@@ -31,6 +31,7 @@ REASONS = (
     "free",  # takes no time on either side
     "pinned",  # the user said so
     "gpu-memory",  # no room for its weights
+    "energy",  # slower there, with fewer joules
     "fused",  # runs as one with an operator that is bound to the CPU
     "no-gpu",  # only the CPU was looked at
     "no-session",  # ONNX Runtime cannot run this model on this GPU
@@ -159,6 +160,8 @@ class _Judge:
             return self._verdict("cpu", middle, "no-session", f"{why}.")
         if self._plans.gpu is not None and not self._plans.gpu.fits:
             return self._verdict("cpu", middle, "gpu-memory", f"{work}; {self._gpu} has no room for it.")
+        if self._question.objective == "energy":
+            return self._verdict("cpu", middle, "energy", f"{work}; with its copies the GPU needs more joules.")
         return self._verdict("cpu", middle, "transfer-bound", f"{work}; the copies would add {copies}.")
 
     def _kept(self, placed: NodePlacement | None, cpu: Estimate | None) -> tuple[str, str]:

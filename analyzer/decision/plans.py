@@ -21,9 +21,10 @@ from analyzer.graph import Graph
 from analyzer.prediction.estimate import Estimate
 from analyzer.prediction.transfer import transfer
 from analyzer.runtime.execution import Direction, Group
-from analyzer.units import count
+from analyzer.units import count, share
 
 Name = Literal["cpu", "gpu", "hybrid"]
+_EXACT = 1e-3  # a difference that no figure shows
 _ALL_CPU: tuple[Side, ...] = ("cpu",)
 
 
@@ -44,6 +45,7 @@ class Plan:
         parts: What its time is made of.
         transfers: Its copies.
         sides: Device of each operator.
+        on_gpu, on_cpu: How many operators run on each; those that are folded away run on neither.
         memory_bytes: Weights and the activations alive at once, on both devices; None where not known.
         fits: Whether each device's share fits its memory (true where that is not known).
         why: What to know about it, in sentences.
@@ -53,6 +55,8 @@ class Plan:
     parts: Parts
     transfers: tuple[Transfer, ...] = ()
     sides: tuple[Side, ...] = ()
+    on_gpu: int = 0
+    on_cpu: int = 0
     memory_bytes: int | None = None
     fits: bool = True
     why: str = ""
@@ -146,6 +150,7 @@ def _cpu_plan(question: Question) -> Plan:
         name="cpu",
         parts=parts,
         sides=_ALL_CPU * len(question.graph.nodes),
+        on_cpu=len({member for group in question.cpu_groups for member in group.members}),
         memory_bytes=needed(question, weight_bytes(question)),
         fits=fits(question, weight_bytes(question), question.cpu),
         why=_unknown(question.cpu_times),
@@ -163,6 +168,8 @@ def _gpu_plan(question: Question, wiring: Wiring) -> Plan:
         parts=parts,
         transfers=transfers,
         sides=sides,
+        on_gpu=_running(wiring, sides, "gpu"),
+        on_cpu=_running(wiring, sides, "cpu"),
         memory_bytes=needed(question, weight_bytes(question)),
         fits=fits(question, weight_bytes(question), question.gpu),
         why=" ".join(filter(None, (_unknown(question.cuda_times), _unknown_sizes(transfers)))),
@@ -182,6 +189,8 @@ def _hybrid_plan(question: Question, wiring: Wiring, cut: Cut, cpu: Plan, gpu: P
         parts=whole.parts,
         transfers=whole.transfers,
         sides=whole.sides,
+        on_gpu=whole.on_gpu,
+        on_cpu=whole.on_cpu,
         memory_bytes=whole.memory_bytes,
         fits=whole.fits,
         why=whole.why,
@@ -220,10 +229,20 @@ def _mixed_plan(question: Question, wiring: Wiring, cut: Cut, sides: tuple[Side,
         parts=_parts(on_cpu, session, transfers),
         transfers=transfers,
         sides=sides,
+        on_gpu=_running(wiring, sides, "gpu"),
+        on_cpu=_running(wiring, sides, "cpu"),
         memory_bytes=needed(question, weights),
         fits=fits(question, there, question.gpu) and fits(question, max(0, weights - there), question.cpu),
-        why=_unknown_sizes(transfers),
+        why=" ".join(filter(None, (_unknown_sizes(transfers), _gap(cut)))),
     )
+
+
+def _gap(cut: Cut) -> str:
+    """How much better another placement could be, where the GPU's memory makes the search inexact."""
+    if cut.least >= cut.cost * (1 - _EXACT):
+        return ""
+    excess = share(1 - cut.least / cut.cost)
+    return f"The GPU's memory limits the split: another one could be better, by {excess} at most."
 
 
 def _parts(
@@ -303,6 +322,10 @@ def _sides(graph: Graph, wiring: Wiring, on_gpu: Sequence[bool]) -> tuple[Side, 
         producer = next((index for index in before if index is not None and index < node.index), None)
         sides.append("cpu" if producer is None else sides[producer])
     return tuple(sides)
+
+
+def _running(wiring: Wiring, sides: Sequence[Side], side: Side) -> int:
+    return sum(unit != HOST and here == side for unit, here in zip(wiring.unit, sides, strict=True))
 
 
 def _by_unit(

@@ -75,7 +75,8 @@ def _would_change(question: Question, plans: Plans, choice: Choice, swept: Sweep
 
 def _batch(question: Question, choice: Choice, swept: Sweep | None) -> Iterator[str]:
     """The nearest batch on either side at which the other device is faster."""
-    if swept is None or question.batch is None or choice.device not in ("cpu", "gpu"):
+    judged_by_time = choice.objective in ("latency", "throughput") and choice.over is not None
+    if swept is None or question.batch is None or choice.device not in ("cpu", "gpu") or not judged_by_time:
         return
     wins = choice.device == "gpu"
     other = cpu_name(question) if wins else gpu_name(question)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from analyzer.decision import Pin, decide, parse_pin
+from analyzer.decision.plans import plan_all
 from analyzer.errors import UsageError
 from analyzer.graph import DTYPES, Tensor
 
@@ -95,6 +96,8 @@ def test_what_does_not_fit_the_gpu_is_split_so_that_it_does(build, op, devices):
     assert best.transfers.count == 2
     assert best.latency_s == pytest.approx(4 * 1e-2 + 4 * 1e-4 + 2 * 110e-6)
     assert "gpu-memory" in {verdict.reason for verdict in decision.operators}
+    # Half a split is no split, but the bound shares the copies out among the layers.
+    assert best.why == "The GPU's memory limits the split: another one could be better, by <1 % at most."
 
 
 def test_a_model_too_large_for_the_gpu_with_nothing_to_gain_stays_on_the_cpu(build, op, devices):
@@ -158,9 +161,8 @@ def test_the_split_under_a_memory_limit_is_as_good_as_the_best_of_all(build, op,
             for n in range(6)
         ]
         room = 8
-        decision = decide(
-            build(*ops, gpu=small_gpu(devices, room * 10**6), peak_memory_bytes=0, input_elements=0)
-        )
+        question = build(*ops, gpu=small_gpu(devices, room * 10**6), peak_memory_bytes=0, input_elements=0)
+        decision = decide(question)
         spent = {
             sum(item.gpu if there else item.cpu for item, there in zip(ops, side, strict=True))
             for side in itertools.product((False, True), repeat=6)
@@ -170,6 +172,7 @@ def test_the_split_under_a_memory_limit_is_as_good_as_the_best_of_all(build, op,
         assert best.fits
         assert best.latency_s >= min(spent) - 1e-12
         found.append(best.latency_s / min(spent))
+        assert plan_all(question).cut.least <= min(spent) * (1 + 1e-6)
     # A knapsack is not solved exactly: most are, none is far off.
     assert sum(ratio < 1.001 for ratio in found) >= 20
     assert max(found) < 1.2

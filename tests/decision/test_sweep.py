@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ def family(build, op, gpu: Callable[[int], float], cpu: Callable[[int], float], 
 
     def at(batch: int):
         ops = [op(reads=("in",), cpu=cpu(batch), gpu=gpu(batch), elements=0, weight=given.get("weight", 0))]
-        rest = {key: value for key, value in given.items() if key not in ("weight", "peak")}
+        rest = {"gpu": given["device"]} if "device" in given else {}
         peak = given["peak"](batch) if "peak" in given else 0
         return build(*ops, batch=batch, input_elements=0, peak_memory_bytes=peak, **rest)
 
@@ -154,3 +155,10 @@ def test_a_run_that_takes_no_time_has_no_throughput(build, op):
     from analyzer.decision.plans import plan_all
 
     assert throughput(question, plan_all(question).cpu) == 0.0
+
+
+def test_no_batch_is_promised_for_a_gpu_that_cannot_be_used(build, op, devices):
+    gpu = replace(devices["gpu"], runs_release_wheel=False)
+    at = family(build, op, gpu=lambda b: 1e-4 * b, cpu=lambda b: 1e-3 * b, device=gpu)
+    found = sweep(asked(at))
+    assert decide(at(1), found).verdict.would_change == ()

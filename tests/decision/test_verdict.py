@@ -262,3 +262,22 @@ class TestOperators:
         texts = [verdict.explanation for verdict in decide(question).operators]
         assert "the L4 takes 200 µs (predicted), this CPU 1.00 ms" in texts[0]
         assert "the L4 takes 600 µs (predicted), this CPU 3.00 ms" in texts[1]
+
+
+def test_a_limit_that_nothing_keeps_does_not_make_a_hair_s_breadth_a_split(build, op):
+    ops = [op(reads=("in",), cpu=1e-1, gpu=1e-2), op(reads=(0,), cpu=1e-4, gpu=3e-4)]
+    verdict = decide(build(*ops, slo_s=1e-3)).verdict
+    assert verdict.device == "gpu"
+
+
+def test_operators_are_counted_where_they_run(build, op):
+    ops = (op(reads=("in",), cpu=1e-2), op(reads=(0,)), op(reads=(1,), able=False, gpu=1e-3))
+    plans = decide(build(*ops, cpu_groups=[(0,), (2,)], cuda_groups=[(0,), (2,)])).plans
+    assert [(plan.operators_on_gpu, plan.operators_on_cpu) for plan in plans[:2]] == [(0, 2), (1, 1)]
+
+
+def test_by_energy_an_operator_s_reason_is_energy(build, op, devices):
+    gpu = replace(devices["gpu"], tdp_w=300.0)
+    decision = decide(build(op(reads=("in",), cpu=1e-2, gpu=5e-3), gpu=gpu, objective="energy"))
+    assert decision.placement == ("cpu",)
+    assert (decision.operators[0].device, decision.operators[0].reason) == ("cpu", "energy")
