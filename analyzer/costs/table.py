@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -103,7 +104,13 @@ def count(graph: Graph) -> CostTable:
 
     No operator ends the count: one that cannot be counted has the basis ``unknown`` and its reason.
     """
-    costs = tuple([count_node(node) for node in graph.nodes])
+    enabled = gc.isenabled()
+    gc.disable()  # it would walk all the new costs again and again, and free none
+    try:
+        costs = tuple([count_node(node) for node in graph.nodes])
+    finally:
+        if enabled:
+            gc.enable()
     if any(cost.note for cost in costs):
         costs = _with_origins(graph, costs)
     return CostTable(graph=graph, costs=costs)

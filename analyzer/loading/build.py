@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor, names_read
@@ -34,17 +33,10 @@ def to_graph(model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = Non
         ModelError: The model is newer than the installed onnx.
         UsageError: A binding is no positive whole number.
     """
-    with _no_collection():
-        return _to_graph(normalized(model, bindings=bindings))
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    """Holds the garbage collector back: it would walk all the new nodes again and again, and frees none."""
     enabled = gc.isenabled()
-    gc.disable()
+    gc.disable()  # it would walk all the new nodes again and again, and free none
     try:
-        yield
+        return _to_graph(normalized(model, bindings=bindings))
     finally:
         if enabled:
             gc.enable()
@@ -55,7 +47,7 @@ def _to_graph(ready: Normalized) -> Graph:
     opsets = {(entry.domain or DEFAULT_DOMAIN): entry.version for entry in ready.model.opset_import}
     inferred = shapes.infer_model(ready.model).graph
     scope = Scope(opsets=opsets, ir_version=ready.model.ir_version)
-    graph = scope.graph(proto, inferred)
+    graph = scope.graph(proto, inferred, origins=ready.origins)
     return dataclasses.replace(
         graph,
         opsets=opsets,

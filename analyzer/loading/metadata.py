@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 PREFIX = "analyzer."
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _CLASSES = "pkg.torch.onnx.class_hierarchy"
+_QUOTED = re.compile(r"'([^']*)'")  # torch writes lists of names as Python does
 
 Origin = tuple[str, str, Source | None, str | None]
 """Module path, module class, source line, phase."""
@@ -48,12 +49,9 @@ def _scoped(scopes: str, classes: str) -> tuple[str, str]:
 
     The last being the operator's own.
     """
-    try:
-        paths, kinds = ast.literal_eval(scopes), ast.literal_eval(classes or "[]")
-        module = str(paths[-2]) if len(paths) > 1 else ""
-        kind = str(kinds[-2]).rpartition(".")[2] if len(kinds) > 1 else ""
-    except (ValueError, SyntaxError, TypeError, IndexError):
-        return "", ""
+    paths, kinds = _QUOTED.findall(scopes), _QUOTED.findall(classes)
+    module = paths[-2] if len(paths) > 1 else ""
+    kind = kinds[-2].rpartition(".")[2] if len(kinds) > 1 else ""
     return module, kind
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import GraphError, ModelError, UsageError
+from analyzer.loading.metadata import Origin, origin
 from analyzer.loading.onnx_file import KEEP_BYTES, check_versions
 
 if TYPE_CHECKING:
@@ -30,11 +31,13 @@ class Normalized:
 
     Attributes:
         model: Nodes in execution order with unique names; no functions, no symbolic sizes on inputs.
+        origins: Where each node comes from; its metadata are dropped from the model.
         open_dimensions: The size assumed for each symbolic dimension that nothing bound.
         notes: What was assumed or mended, in sentences.
     """
 
     model: onnx.ModelProto
+    origins: list[Origin] = field(default_factory=list)
     open_dimensions: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -81,8 +84,17 @@ def normalized(model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = N
     result = Normalized(model=_inlined(_skeleton(model)))
     _name(result.model.graph)
     _order(result)
+    _take_origins(result)
     _bind(result, bindings or {})
     return result
+
+
+def _take_origins(result: Normalized) -> None:
+    """Reads where nodes come from and drops the text: stack traces are longer than all the rest."""
+    for node in result.model.graph.node:
+        result.origins.append(origin(node))
+        if node.metadata_props:
+            node.ClearField("metadata_props")
 
 
 def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:

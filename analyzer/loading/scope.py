@@ -17,7 +17,7 @@ from analyzer.graph import (
 )
 from analyzer.loading import fold, shapes
 from analyzer.loading.contrib_shapes import infer_contrib
-from analyzer.loading.metadata import origin
+from analyzer.loading.metadata import Origin, origin
 from analyzer.loading.normalize import dangling
 from analyzer.loading.subgraphs import body_inputs, control_flow_types
 from analyzer.loading.values import (
@@ -66,11 +66,16 @@ class Scope:
         self.types: shapes.Types = {}
 
     def graph(
-        self, proto: onnx.GraphProto, inferred: onnx.GraphProto, fed_types: Sequence[Type] | None = None
+        self,
+        proto: onnx.GraphProto,
+        inferred: onnx.GraphProto,
+        *,
+        fed_types: Sequence[Type] | None = None,
+        origins: Sequence[Origin] | None = None,
     ) -> Graph:
         """Makes the Graph of a proto; ``inferred`` is the same one with the types that C++ found.
 
-        ``fed_types`` are the types of what is fed; without them the declared ones hold.
+        ``fed_types`` are the types of what is fed, ``origins`` where each node comes from, where they are known.
         """
         for stored in proto.initializer:
             self._initializer(stored.name, stored, stored.dims, stored.data_type)
@@ -96,7 +101,8 @@ class Scope:
             if (op_type in _WITH_GRAPHS or domain != DEFAULT_DOMAIN) and _has_graphs(node.attribute):
                 graphs = self._graphs(node, inferred.node[index], inputs, attributes)
             call = Call(node, op_type, domain, inputs, attributes, graphs)
-            nodes.append(self._node(call, len(nodes)))
+            whence = origins[index] if origins else origin(node)
+            nodes.append(self._node(call, len(nodes), whence))
         return Graph(
             name=proto.name,
             nodes=tuple(nodes),
@@ -153,8 +159,8 @@ class Scope:
         self.tensors[name] = tensor
         self.initializers.append(tensor)
 
-    def _node(self, call: Call, index: int) -> Node:
-        module, module_class, source, phase = origin(call.proto)
+    def _node(self, call: Call, index: int, whence: Origin) -> Node:
+        module, module_class, source, phase = whence
         return Node(
             index=index,
             name=call.proto.name or f"{call.op_type}_{index}",
@@ -184,6 +190,10 @@ class Scope:
         constant = _is_constant(call)
         values = self._values(call) if constant else None
         if values is None:
+            if len(names) == 1:
+                kind = types.get(names[0])
+                if kind is not None and kind[1] is not None and None not in kind[1]:
+                    return (self._tensor(names[0], kind, constant),)
             for name in names:
                 kind = types.get(name)
                 if (kind is None or kind[1] is None or None in kind[1]) and name and shapes.is_open(kind):
@@ -194,15 +204,17 @@ class Scope:
             if not name:
                 outputs.append(None)
                 continue
-            dtype, shape = types.get(name) or UNKNOWN_TYPE
-            value = None
-            if values is not None and position < len(values) and values[position] is not None:
-                value = values[position]
-                dtype, shape = dtype if dtype.onnx else fold.dtype_of(value), value.shape
-            tensor = Tensor(name=name, shape=shape, dtype=dtype, constant=constant, value=value)
-            self.tensors[name] = tensor
-            outputs.append(tensor)
+            kind = types.get(name) or UNKNOWN_TYPE
+            value = values[position] if values is not None and position < len(values) else None
+            if value is not None:
+                kind = (kind[0] if kind[0].onnx else fold.dtype_of(value), value.shape)
+            outputs.append(self._tensor(name, kind, constant, value))
         return tuple(outputs)
+
+    def _tensor(self, name: str, kind: Type, constant: bool, value: Any = None) -> Tensor:
+        tensor = Tensor(name=name, shape=kind[1], dtype=kind[0], constant=constant, value=value)
+        self.tensors[name] = tensor
+        return tensor
 
     def _values(self, call: Call) -> Sequence[Any] | None:
         """What a constant node gives where all it reads is known and small."""
@@ -267,9 +279,9 @@ class Scope:
     ) -> Graph:
         """A body with the types of what is fed to it; a loop's state whose shape changes is left open."""
         first = body_inputs(proto, body, inputs, attributes)
-        graph = self._inner().graph(body, inferred, first)
+        graph = self._inner().graph(body, inferred, fed_types=first)
         second = body_inputs(proto, body, inputs, attributes, carried=graph)
-        return graph if second == first else self._inner().graph(body, inferred, second)
+        return graph if second == first else self._inner().graph(body, inferred, fed_types=second)
 
     def _inner(self) -> Scope:
         return Scope(opsets=self.opsets, ir_version=self.ir_version, outer=self)

@@ -21,9 +21,15 @@ Types = dict[str, Type]
 
 def infer_model(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with the types of its tensors as value_info; itself where inference cannot be had at all."""
+    import onnx
     from onnx import shape_inference
 
     try:
+        inferred = shape_inference.C.infer_shapes(  # type: ignore[attr-defined]  # as infer_shapes does it
+            model.SerializeToString(), False, False, True
+        )
+        return onnx.ModelProto.FromString(inferred)
+    except AttributeError:  # an onnx that names its extension otherwise
         return shape_inference.infer_shapes(model, data_prop=True)
     except Exception:  # what C++ throws on a graph it cannot read: nodes are then inferred one by one
         return model
