@@ -75,7 +75,7 @@ class Scope:
     ) -> Graph:
         """Makes the Graph of a proto; ``inferred`` is the same one with the types that C++ found.
 
-        ``fed_types`` are the types of what is fed, ``origins`` where each node comes from, where they are known.
+        ``fed_types`` are the types of what is fed, ``origins`` where each node comes from, where known.
         """
         for stored in proto.initializer:
             self._initializer(stored.name, stored, stored.dims, stored.data_type)
