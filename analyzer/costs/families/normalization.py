@@ -41,8 +41,8 @@ per_output(
 def batch_normalization(node: Node) -> Cost:
     """2 * outputs (scale and shift, made of the four vectors once); 8 * outputs in training.
 
-    Training takes mean (1), variance (subtract, square, sum), normalise (2), scale and shift; the running averages
-    are one number a channel and left out.
+    Training takes mean (1), variance (subtract, square, sum), normalise (2), scale and shift; the running
+    averages are one number a channel and left out.
     """
     return cost(node, flops=(8 if trains(node) else 2) * out(node))
 
