@@ -163,6 +163,7 @@ class Forecaster:
             cpu_latency=measured.cpu_latency if measured else None,
             cuda_latency=measured.cuda_latency if measured else None,
             peak_memory_bytes=scene.peak_memory,
+            here=options.cpu is None and not options.fixed,
             cpu_on=self._cpu_on(scene, on_cpu),
         )
 

@@ -17,9 +17,9 @@ from analyzer.pipeline.options import Options
 from analyzer.prediction.estimate import Estimate
 from analyzer.runtime.agreement import agreement
 from analyzer.runtime.execution import Group, Session
-from analyzer.runtime.fusion import groups_from_optimized
+from analyzer.runtime.fusion import executed_names, groups_from_optimized
 from analyzer.runtime.measure import measure
-from analyzer.runtime.measurement import Measurement, MeasureRequest
+from analyzer.runtime.measurement import Measurement, MeasureRequest, NodeTime
 from analyzer.runtime.tensors import load_tensors, save_tensors
 from analyzer.units import byte_count
 
@@ -170,20 +170,21 @@ def _joined(measured: Measured, graph: Graph, found: Measurement, session: Sessi
 
 
 def group_times(groups: Sequence[Group], found: Measurement) -> tuple[Estimate | None, ...]:
-    """The measured time of each group, by the executed node's name; None where no node has that name."""
+    """The measured time of each group, its executed nodes together; None where the profile shows none."""
     nodes = {node.name: node for node in found.nodes}
-    times: list[Estimate | None] = []
-    for group in groups:
-        node = nodes.get(group.name)
-        if node is None:
-            times.append(None)
-            continue
-        times.append(
-            Estimate(
-                time_s=node.time_s, low_s=node.low_s, high_s=node.high_s, origin="measured", method=node.origin
-            )
-        )
-    return tuple(times)
+    return tuple(
+        _summed([nodes[name] for name in names]) if names else None for names in executed_names(groups, nodes)
+    )
+
+
+def _summed(nodes: Sequence[NodeTime]) -> Estimate:
+    return Estimate(
+        time_s=sum(node.time_s for node in nodes),
+        low_s=sum(node.low_s for node in nodes),
+        high_s=sum(node.high_s for node in nodes),
+        origin="measured",
+        method=nodes[0].origin,
+    )
 
 
 def facts_of(found: Measurement) -> dict[str, Any]:
