@@ -70,9 +70,9 @@ def _analyzed(model: Model, inputs: Any, asked: Options, tell: Progress) -> Anal
         if gpu is not None:
             question = replace(question, what_if=forecaster.what_if(scene, gpu, loaded.batch))
         scenes = scenes_of(loaded, scene, asked, tell)
-        swept = sweep_of(scenes, forecaster, gpu, measured)
+        swept = sweep_of(loaded, scenes, forecaster, gpu, measured)
         decision = decide(question, swept)
-        others = [_alternative(forecaster, scenes, scene, other, loaded.batch) for other in targets.gpus[1:]]
+        others = [_alternative(loaded, forecaster, scenes, scene, other) for other in targets.gpus[1:]]
     analysis = Analysis(
         tool=assemble.TOOL,
         model=assemble.model_info(loaded, scene.graph, question.precision),
@@ -162,11 +162,11 @@ def _measure(loaded: Loaded, asked: Options, targets: Targets, tell: Progress) -
 
 
 def _alternative(
-    forecaster: Forecaster, scenes: Mapping[int, Scene], scene: Scene, gpu: Device, batch: int | None
+    loaded: Loaded, forecaster: Forecaster, scenes: Mapping[int, Scene], scene: Scene, gpu: Device
 ) -> Alternative:
     """The same decision for a further GPU."""
-    question = forecaster.question(scene, gpu, batch, None)
-    decision = decide(question, sweep_of(scenes, forecaster, gpu, {}))
+    question = forecaster.question(scene, gpu, loaded.batch, None)
+    decision = decide(question, sweep_of(loaded, scenes, forecaster, gpu, {}))
     return Alternative(
         device=assemble.device_info(gpu), plans=decision.plans, verdict=decision.verdict, costs=decision.costs
     )

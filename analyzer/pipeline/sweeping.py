@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from analyzer import prediction
-from analyzer.decision import BATCHES, Sweep, sweep
+from analyzer.decision import BATCHES, Question, Sweep, sweep
 from analyzer.devices.device import Device
 from analyzer.errors import GraphError
 from analyzer.loading.load import Loaded
@@ -18,6 +18,8 @@ from analyzer.prediction.estimate import total
 # Binding a graph to a batch costs time by its size: large graphs are looked at on fewer batches.
 _ALL_BATCHES_UP_TO = 1000
 _FEW = (1, 8, 64, 512, 4096)
+# For graphs up to this size the crossover is searched between those batches, to one inference.
+_EXACT_UP_TO = 160
 
 Progress = Callable[[str, float | None], None]
 
@@ -32,13 +34,22 @@ def correction_of(options: Options, cpu: Device, scene: Scene, measured: Measure
 
 
 def sweep_of(
+    loaded: Loaded,
     scenes: Mapping[int, Scene],
     forecaster: Forecaster,
     gpu: Device | None,
     measured: Mapping[int, Measured],
 ) -> Sweep:
     """Plans at every batch; measured batches keep what was measured."""
-    return sweep(batch_questions(forecaster, scenes, gpu, measured))
+    questions = batch_questions(forecaster, scenes, gpu, measured)
+    scene = next(iter(scenes.values()), None)
+    if scene is None or not loaded.symbol or len(scene.graph.nodes) > _EXACT_UP_TO:
+        return sweep(questions)
+
+    def at(batch: int) -> Question:
+        return forecaster.question(at_batch(scene, loaded.graph(batch)), gpu, batch, None, whole=False)
+
+    return sweep(questions, at=at)
 
 
 def scenes_of(loaded: Loaded, scene: Scene, options: Options, tell: Progress) -> dict[int, Scene]:
