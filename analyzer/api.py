@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -94,6 +94,23 @@ def _analyzed(model: Model, inputs: Any, asked: Options, tell: Progress) -> Anal
         ),
     )
     return replace(analysis, findings=find_findings(analysis))
+
+
+def analyze_record(analysis: Analysis, *, gpu: str | Sequence[str]) -> Analysis:
+    """The model of a saved record on other GPUs of the catalogue; nothing is measured and no model is read.
+
+    Args:
+        analysis: From ``load_report``.
+        gpu: Names, as ``--gpu`` takes them.
+
+    Raises:
+        AnalyzerError: An unknown GPU, or a record without what is needed.
+    """
+    from analyzer.pipeline.from_record import predict_for
+
+    names = [name.strip() for name in gpu.split(",")] if isinstance(gpu, str) else list(gpu)
+    found = predict_for(analysis, names)
+    return replace(found, findings=find_findings(found))
 
 
 @contextmanager
