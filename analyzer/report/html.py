@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from functools import lru_cache
 from pathlib import Path
@@ -52,6 +53,14 @@ def environment() -> Environment:
     return env
 
 
+def _read(path: Path) -> str:
+    """The text of a file, or of its gzip twin: libraries are kept packed."""
+    packed = path.with_name(f"{path.name}.gz")
+    if packed.exists():
+        return gzip.decompress(packed.read_bytes()).decode("utf-8")
+    return path.read_text(encoding="utf-8")
+
+
 @lru_cache(maxsize=32)
 def asset(name: str) -> Any:
     """A file of the templates' folder, to be put into the page as it is (our own or a library's, no user text).
@@ -61,7 +70,7 @@ def asset(name: str) -> Any:
     """
     from markupsafe import Markup
 
-    text = _SOURCE_MAP.sub("\n", (templates_dir() / name).read_text(encoding="utf-8"))
+    text = _SOURCE_MAP.sub("\n", _read(templates_dir() / name))
     if re.search(r"</(script|style)", text, re.IGNORECASE):
         raise ValueError(f"{name} holds an end tag and cannot be inlined")
     return Markup(text)
