@@ -97,6 +97,8 @@ def _no_rival(question: Question, choice: Choice) -> str:
         return f"the model does not fit the memory of {gpu_name(question)}"
     if barred.get("cpu") == "memory":
         return f"the model does not fit the memory of {cpu_name(question)}"
+    if barred.get("gpu") == "kernels":
+        return f"ONNX Runtime would run every operator on the CPU beside {gpu_name(question)} as well"
     if "pins" in barred.values():
         return "the pins leave no other choice"
     return f"nothing else keeps the limit of {seconds(question.slo_s)}"
@@ -107,6 +109,9 @@ def cause(question: Question, plans: Plans, choice: Choice) -> str:
     if plans.gpu is None:
         return "No GPU was asked about." if question.gpu is None else "There is no plan for the GPU to compare."
     for name, why in choice.barred.items():
+        if name == "gpu" and why == "kernels":
+            types = {group.op_type for group in question.cuda_groups}
+            return f"ONNX Runtime has no CUDA kernel for {listed(sorted(types))}."
         if name == "gpu" and why in ("memory", "wheel"):
             return _barred_cause(question, plans.gpu, why)
     if choice.device == "hybrid":
@@ -195,14 +200,15 @@ def because(question: Question, plans: Plans, choice: Choice) -> Iterator[str]:
     told = choice.device in ("cpu", "either") and _largest_burden(plans.gpu) == "copies"
     if not told:
         yield _copies(plans.gpu)
-    yield _stuck(question, plans.gpu)
+    if choice.barred.get("gpu") != "kernels":
+        yield _stuck(question, plans.gpu)
     if choice.objective in ("latency", "throughput") and not choice.barred:
         yield _margin(plans, choice)
 
 
 def _copies(gpu: Plan) -> str:
     spent, whole = _busy(gpu, "link"), gpu.latency.time_s
-    if not whole:
+    if not whole or not gpu.transfers:
         return ""
     copies = plural(len(gpu.transfers), "copy takes", "copies take")
     return f"{copies} {seconds(spent)}, {share(spent / whole)} of the GPU plan."

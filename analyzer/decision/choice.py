@@ -30,7 +30,7 @@ class Choice:
         over: The plan it was weighed against, None where it stood alone.
         advantage: Of ``plan`` over ``over`` under the objective, with its interval.
         speedup: CPU latency over GPU latency with its interval; None without a GPU plan.
-        barred: Why a plan was not eligible: ``memory``, ``wheel`` or ``pins``.
+        barred: Why a plan was not eligible: ``memory``, ``wheel``, ``kernels`` or ``pins``.
         late: Whether no eligible plan meets the SLO, so that the nearest was chosen.
         objective: What decided: ``latency`` where the wished objective is not known for every plan.
     """
@@ -78,12 +78,19 @@ def used(plan: Plan) -> Literal["cpu", "gpu", "hybrid"]:
     return "gpu" if plan.name == "gpu" else "hybrid"
 
 
+def nothing_on_gpu(question: Question) -> bool:
+    """Whether a CUDA session would run every operator on the CPU."""
+    return bool(question.cuda_groups) and all(group.provider == "cpu" for group in question.cuda_groups)
+
+
 def _barred(question: Question, plans: Plans) -> Iterator[tuple[Name, str]]:
     for plan in plans:
         if "gpu" in plan.sides and question.gpu is not None and not question.gpu.runs_release_wheel:
             yield plan.name, "wheel"
         elif not plan.fits:
             yield plan.name, "memory"
+        elif plan.name == "gpu" and nothing_on_gpu(question):
+            yield plan.name, "kernels"
         elif question.pins and plans.hybrid is not None and plan.name != "hybrid":
             yield plan.name, "pins"
 

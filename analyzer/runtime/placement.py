@@ -233,7 +233,7 @@ def _joined(node: Node, parts: Sequence[NodePlacement]) -> NodePlacement:
     worst = next((part for part in parts if not part.supported), None)
     if worst is None:
         worst = next((part for part in parts if part.provider == "cuda"), parts[0])
-    if len(parts) == 1 and not refusal(node)[0]:
+    if len(parts) == 1 and (not worst.supported or not refusal(node)[0]):
         return worst
     sentence = f"{worst.detail}; " if worst.detail else ""
     return dataclasses.replace(worst, detail=f"{sentence}{node.op_type} runs as its ONNX definition")

@@ -186,3 +186,11 @@ def test_a_model_that_only_both_together_hold_is_split(build, op, devices):
     assert "neither alone has room for the model" in decision.verdict.sentence
     assert [plan.fits for plan in decision.plans] == [False, False, True]
     assert decision.verdict.because[1].startswith("2 operators on the L4 and 2 on this CPU take 20.4 ms")
+
+
+def test_a_model_without_any_cuda_kernel_belongs_on_the_cpu(build, op):
+    trees = op(reads=("in",), cpu=1e-3, gpu=1e-3, able=False, op_type="TreeEnsembleRegressor")
+    decision = decide(build(trees))
+    assert decision.verdict.device == "cpu"
+    assert "no CUDA kernel for TreeEnsembleRegressor" in decision.verdict.reason
+    assert set(decision.placement) == {"cpu"}
