@@ -105,7 +105,7 @@ def _findings(analysis: Analysis) -> str:
     if not analysis.findings:
         return ""
     lines = [
-        f"- **{item.severity}** `{item.code}` {escape(item.message)} {escape(item.fix)}".rstrip()
+        f"- **{item.severity}** `{item.code}` {escape(item.message)}. Fix: {escape(item.fix)}".rstrip()
         for item in analysis.findings
     ]
     return "\n".join(["### Findings", "", *lines])
@@ -114,7 +114,7 @@ def _findings(analysis: Analysis) -> str:
 def _footer(analysis: Analysis) -> str:
     totals, bound = analysis.totals, summary.at_least(analysis)
     lines = [
-        f"{count(totals.operators)} operators, {bound}{flop_count(totals.flops)}, "
+        f"{summary.operators(totals.operators)}, {bound}{flop_count(totals.flops)}, "
         f"{bound}{byte_count(totals.bytes_read + totals.bytes_written)} moved, "
         f"{count(analysis.model.parameters)} parameters."
     ]

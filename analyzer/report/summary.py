@@ -5,7 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from analyzer.analysis import Analysis, CpuTime, DeviceInfo, GpuTime, OperatorResult, PlanResult
-from analyzer.units import UNKNOWN, byte_count, digits, dollars, factor, rate, seconds, share, with_prefix
+from analyzer.units import (
+    UNKNOWN,
+    byte_count,
+    count,
+    digits,
+    dollars,
+    factor,
+    rate,
+    seconds,
+    share,
+    with_prefix,
+)
 
 Time = CpuTime | GpuTime
 
@@ -295,3 +306,8 @@ def span(low: str, high: str) -> str:
     """Two figures with their units as one range: ``1.2 to 1.5 ms``."""
     figure, _, unit = low.partition(" ")
     return f"{figure} to {high}" if unit and high.endswith(f" {unit}") else f"{low} to {high}"
+
+
+def operators(number: int) -> str:
+    """How many: ``1 operator``, ``175 operators``."""
+    return "1 operator" if number == 1 else f"{count(number)} operators"

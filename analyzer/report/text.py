@@ -113,7 +113,7 @@ def _findings(analysis: Analysis) -> str:
     lines = ["Findings"]
     for finding in analysis.findings:
         lines += _wrapped(
-            f"{finding.severity} {finding.code}: {finding.message} {finding.fix}", first="  ", rest="    "
+            f"{finding.severity} {finding.code}: {finding.message}. Fix: {finding.fix}", first="  ", rest="    "
         )
     return "\n".join(lines)
 
@@ -121,7 +121,8 @@ def _findings(analysis: Analysis) -> str:
 def _footer(analysis: Analysis) -> str:
     totals, bound = analysis.totals, summary.at_least(analysis)
     lines = [
-        f"{count(totals.operators)} operators, {bound}{flop_count(totals.flops)} ({bound}{count(totals.macs)} "
+        f"{summary.operators(totals.operators)}, {bound}{flop_count(totals.flops)} "
+        f"({bound}{count(totals.macs)} "
         f"multiply-accumulates), {bound}{byte_count(totals.bytes_read + totals.bytes_written)} moved, "
         f"{count(analysis.model.parameters)} parameters"
     ]
