@@ -29,7 +29,8 @@ def digits(value: float, significant: int = 3) -> str:
     """
     if value == 0 or not math.isfinite(value):
         return f"{value:.0f}"
-    decimals = max(0, significant - 1 - math.floor(math.log10(abs(value))))
+    rounded = float(f"{value:.{significant - 1}e}")  # 0.9999 is written as 1.00
+    decimals = max(0, significant - 1 - math.floor(math.log10(abs(rounded))))
     text = f"{value:.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text and decimals > significant else text
 
@@ -47,8 +48,8 @@ def with_prefix(value: float | None, unit: str, significant: int = 3) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A duration: ``1.23 ms``."""
-    return with_prefix(value, "s")
+    """A duration: ``1.23 ms``; thousands of seconds keep their unit, ``3,170 s``."""
+    return f"{value:,.0f} s" if value is not None and value >= KILO else with_prefix(value, "s")
 
 
 def byte_count(value: float | None) -> str:
@@ -88,5 +89,7 @@ def share(value: float | None) -> str:
 
 
 def dollars(value: float | None) -> str:
-    """US dollars: ``$0.526``."""
-    return UNKNOWN if value is None else f"${digits(value, 3)}"
+    """US dollars: ``$0.526``, ``$12,300``."""
+    if value is None:
+        return UNKNOWN
+    return f"${value:,.0f}" if value >= KILO else f"${digits(value, 3)}"
