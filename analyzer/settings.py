@@ -218,6 +218,7 @@ class _Kind:
 
 
 _INT = _Kind(words="a whole number", accepts=_is_int, convert=int)
+_NUMBER = _Kind(words="a number", accepts=_is_number, convert=float)
 _SECONDS = _Kind(words='a duration ("20ms" or seconds)', accepts=_is_seconds, convert=str)
 _FLAG = _Kind(words="true or false", accepts=lambda value: isinstance(value, bool), convert=bool)
 _TEXT = _Kind(words="a text", accepts=_is_text, convert=str)
@@ -242,6 +243,9 @@ RUN_OPTIONS: Mapping[str, _Kind] = MappingProxyType(
         "training": _FLAG,
         "objective": _TEXT,
         "slo": _SECONDS,
+        "pin": _REPEATED,
+        "prices": _TEXT,
+        "utilisation": _NUMBER,
         "pin": _REPEATED,
         "prices": _TEXT,
         "utilisation": _NUMBER,

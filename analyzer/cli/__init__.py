@@ -50,7 +50,8 @@ class CommandLine(click.Group):
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Shows the default command's usage."""
-        formatter.write_usage(ctx.command_path, "MODEL [OPTIONS]\nCOMMAND [ARGS]...")
+        formatter.write_usage(ctx.command_path, "MODEL [OPTIONS]")
+        formatter.write_usage(ctx.command_path, "COMMAND [ARGS]...", prefix="   or: ")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Shows the commands, then the default command's options."""
@@ -59,7 +60,7 @@ class CommandLine(click.Group):
         run = self.get_command(ctx, DEFAULT)
         assert run is not None
         with formatter.section("Options of the default command"):
-            rows = (parameter.get_help_record(ctx) for parameter in run.get_params(ctx))
+            rows = (parameter.get_help_record(ctx) for parameter in run.get_params(ctx)[1:])
             formatter.write_dl([row for row in rows if row is not None])
 
 
@@ -127,13 +128,17 @@ def settings_defaults(ctx: click.Context, start: Any, *, check: bool = False) ->
     from analyzer.settings import read_settings
 
     defaults = read_settings(start).default_map(check=check)
+    silent = (click.core.ParameterSource.DEFAULT, click.core.ParameterSource.DEFAULT_MAP)
     for parameter in ctx.command.params:
-        name = parameter.name
-        if name in defaults and ctx.get_parameter_source(name) in (
-            click.core.ParameterSource.DEFAULT,
-            click.core.ParameterSource.DEFAULT_MAP,
-        ):
-            ctx.params[name] = parameter.type_cast_value(ctx, _as_written(defaults[name], parameter))
+        key = long_option(parameter).replace("-", "_")
+        if key in defaults and parameter.name and ctx.get_parameter_source(parameter.name) in silent:
+            ctx.params[parameter.name] = parameter.type_cast_value(ctx, _as_written(defaults[key], parameter))
+
+
+def long_option(parameter: click.Parameter) -> str:
+    """The name of an option as users write it, without dashes; an argument's own name."""
+    longest = max((item for item in parameter.opts if item.startswith("--")), key=len, default="")
+    return longest.removeprefix("--") or parameter.name or ""
 
 
 def _as_written(value: Any, parameter: click.Parameter) -> Any:
