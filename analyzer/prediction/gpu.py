@@ -5,8 +5,8 @@ Forms (seconds; ``units`` are streaming multiprocessors):
 * product: ``max(waves x 2 bm bn depth / (rate / units x quality), bytes / bandwidth)``, the least over tile
   shapes and splits of the inner dimension; ``waves = ceil(tiles / units)``;
 * sustained rate: the peak, but not more than power allows: ``min(1, power / (watts per FLOP/s x peak))``;
-* elementwise: ``bytes / (bandwidth x share)``; norms and softmax read again what the cache cannot hold of the
-  rows in flight;
+* elementwise: ``bytes / (bandwidth x share)``; norms and long softmax read again what the cache has lost of the
+  rows in flight, and norms step from row to row;
 * convolution: the cheaper of implicit GEMM and, for 3x3 with stride 1 in fp32, Winograd F(4x4, 3x3).
 """
 
@@ -30,6 +30,8 @@ _WINOGRAD_TILE, _WINOGRAD_PRODUCTS = 4.0, 36.0
 _FEW_ROWS, _STREAMED = 8.0, 0.25
 # Where a device's cache is not known: that of a middling card.
 _USUAL_CACHE = 6 * 2**20
+# Two partitions, each caching what its units read (NVIDIA Ampere Architecture In-Depth); Hopper is taken alike.
+_PARTED_CACHE = frozenset({"8.0", "9.0"})
 _KIND_WIDTH = np.array([WIDTHS.get(kind.name, 1.0) for kind in Kind])
 
 
@@ -44,9 +46,12 @@ class Sheet:
         bandwidth: Memory's peak, bytes per second.
         stream: Share of it that elementwise operators reach.
         cache: Bytes of the last-level cache.
+        near_cache: The part of it in which a unit finds what it has read: half, where the cache is in two
+            partitions that both keep what their units read.
         units: Multiprocessors.
         numbers: The precision.
         width: Factor by which intervals widen, for figures that had to be replaced.
+        products: The entry of ``WIDTHS`` for products.
     """
 
     rate: float
@@ -55,9 +60,11 @@ class Sheet:
     bandwidth: float
     stream: float
     cache: float
+    near_cache: float
     units: float
     numbers: Numbers
     width: float
+    products: str
 
 
 def sheet(device: Device, precision: str, constants: GpuConstants = FITTED) -> Sheet:
@@ -71,6 +78,7 @@ def sheet(device: Device, precision: str, constants: GpuConstants = FITTED) -> S
     if what.tensor:
         rate, known = _tensor_rate(device, what.peak, constants)
     stream, measured = _stream(device, constants)
+    cache = float(device.cache_bytes or _USUAL_CACHE)
     replaced = (
         what.substitute or not known or bool(device.assumed) or (not measured and device.vendor != "NVIDIA")
     )
@@ -80,10 +88,12 @@ def sheet(device: Device, precision: str, constants: GpuConstants = FITTED) -> S
         power=power,
         bandwidth=device.bandwidth_bytes_per_s,
         stream=stream,
-        cache=float(device.cache_bytes or _USUAL_CACHE),
+        cache=cache,
+        near_cache=cache / 2 if device.compute_capability in _PARTED_CACHE else cache,
         units=float(max(1, device.units)),
         numbers=what,
         width=SUBSTITUTE_WIDTH if replaced else 1.0,
+        products="TENSOR" if what.tensor else "PASCAL" if device.architecture == "Pascal" else "MATMUL",
     )
 
 
@@ -103,8 +113,10 @@ def kernel_times(
 def widths(work: Workload, at: Sheet) -> Floats:
     """Half-width of each piece's 90 % interval, as a factor."""
     found: Floats = _KIND_WIDTH[work.kind]
-    if at.numbers.tensor:
-        found = np.where(work.kind == Kind.MATMUL, WIDTHS["TENSOR"], found)
+    if at.products == "MATMUL":
+        found = np.where((work.kind == Kind.MATMUL) & (work["batch"] > 1), WIDTHS["BATCHED"], found)
+    else:
+        found = np.where(work.kind == Kind.MATMUL, WIDTHS[at.products], found)
     return found * at.width
 
 
@@ -135,18 +147,27 @@ def _vector(rows: _Rows, at: Sheet, _constants: GpuConstants) -> _Answer:
 
 
 def _norm(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
-    again = np.clip(at.units * constants.norm_rows * rows.row * FLOAT_BYTES * rows.scale / at.cache, 0.0, 1.0)
-    moved = rows.bytes + again * rows.read * rows.scale
-    return moved / (at.bandwidth * at.stream) + rows.rows * constants.norm_row_s / at.units, False
+    moved = rows.bytes + _again(rows, at, constants.norm_rows, constants.norm_edge) * rows.read * rows.scale
+    streaming = moved / (at.bandwidth * at.stream)
+    # Rows one after the other on each unit; both overlap, but not where they take about the same.
+    stepping = rows.rows * constants.norm_row_s / at.units
+    return (streaming**3 + stepping**3) ** (1 / 3), False
 
 
 def _softmax(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
-    flight = np.clip(
-        at.units * constants.softmax_rows * rows.row * FLOAT_BYTES * rows.scale / at.cache, 0.0, 1.0
-    )
-    again = np.where(rows.row > constants.softmax_long, 2.0 * flight, 0.0)
+    again = 2.0 * _again(rows, at, constants.softmax_rows, constants.softmax_edge)
+    # Shorter rows are kept in registers.
+    again = np.where(rows.row > constants.softmax_long, again, 0.0)
     moved = rows.bytes + again * rows.read * rows.scale
-    return moved / (at.bandwidth * at.stream) + rows.rows * constants.softmax_row_s / at.units, False
+    return moved / (at.bandwidth * at.stream), False
+
+
+def _again(rows: _Rows, at: Sheet, in_flight: float, edge: float) -> Floats:
+    """Share of the rows in flight that the cache has lost when they are read a second time."""
+    filled = at.units * in_flight * rows.row * FLOAT_BYTES * rows.scale / at.near_cache
+    steep = filled**edge
+    lost: Floats = steep / (1.0 + steep)
+    return lost
 
 
 def _matmul(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:

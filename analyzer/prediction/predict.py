@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -92,7 +93,9 @@ def predict(
     """One estimate per group: what it adds to its session.
 
     On a GPU its kernels, the gaps between them and, where the host cannot launch as fast as the GPU computes,
-    its share of the host's surplus (see ``dispatched``); on a CPU its operators and their dispatch.
+    its share of the host's surplus (see ``dispatched``); on a CPU its operators and their dispatch. A GPU's
+    interval is that of single operators for a group alone; among others it also holds what changes them all,
+    another runtime's kernels and scheduling.
 
     Args:
         work: The groups' numbers.
@@ -110,7 +113,24 @@ def predict(
         )
         for time, low, high, bound in rows
     )
+    if device.kind == "gpu" and work.groups > 1:
+        alone = tuple(_in_session(item) for item in alone)
     return dispatched(alone, work, device)
+
+
+def _in_session(item: Estimate) -> Estimate:
+    """The estimate with the interval of an operator in a session: both errors, as independent ones."""
+    if item.time_s <= 0:
+        return item
+
+    def factor(own: float) -> float:
+        return math.exp(math.hypot(math.log(own), math.log(SESSION_WIDTH)))
+
+    return replace(
+        item,
+        low_s=item.time_s / factor(item.time_s / item.low_s),
+        high_s=item.time_s * factor(item.high_s / item.time_s),
+    )
 
 
 def session_overhead(work: Workload, device: Device) -> Estimate:
@@ -144,6 +164,8 @@ def predict_total(
         bound=BOUNDS[int(np.bincount(found.bound, weights=found.time_s, minlength=3).argmax())],
         method=found.method,
     )
+    if device.kind == "gpu" and work.groups > 1:
+        parts = _in_session(parts)
     return session_time(parts, session_overhead(work, device), device)
 
 
@@ -155,7 +177,7 @@ def session_time(parts: Estimate, overhead: Estimate, device: Device) -> Estimat
     return Estimate(
         time_s=max(parts.time_s, overhead.time_s),
         low_s=max(parts.low_s, overhead.low_s),
-        high_s=max(parts.high_s, overhead.high_s, parts.time_s * SESSION_WIDTH),
+        high_s=max(parts.high_s, overhead.high_s),
         origin=parts.origin,
         bound="overhead" if host else parts.bound,
         method=f"{parts.method}, host-bound" if host else parts.method,

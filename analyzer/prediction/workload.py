@@ -78,7 +78,13 @@ def workload(graph: Graph, table: Costs, groups: Sequence[Group]) -> Workload:
         found.extend(pieces)
         owner.extend([index] * len(pieces))
     unknown = [any(_unknown(table.costs[member]) for member in group.members) for group in groups]
-    return from_pieces(found, owner, [float(group.kernels) for group in groups], unknown)
+    return from_pieces(found, owner, _launches(groups), unknown)
+
+
+def _launches(groups: Sequence[Group]) -> list[float]:
+    """Kernels of each group; what a CUDA session runs on the CPU launches none."""
+    fallen = [group.session == "cuda" and group.provider == "cpu" for group in groups]
+    return [0.0 if cpu else float(group.kernels) for group, cpu in zip(groups, fallen, strict=True)]
 
 
 def from_pieces(

@@ -95,11 +95,11 @@ def test_one_tile_more_than_multiprocessors_costs_a_second_wave() -> None:
 
 
 def test_a_3x3_convolution_may_beat_the_peak_of_its_dense_count() -> None:
-    """Winograd F(4x4, 3x3) multiplies 4 times less: a tenth of NeuSight's convolutions exceed the peak."""
+    """Winograd F(4x4, 3x3) multiplies 4 times less: DeepBench's V100 reaches 2.64 times the dense peak."""
     card = catalogue.device("v100-32gb-pcie")
     one = made.convolution(32, 256, 256, 56)
     reached = made.flops(one) / kernel(made.work(one), card) / card.peak_flops_per_s["fp32"]
-    assert 1.0 < reached < 2.25
+    assert 1.0 < reached < 2.64
     five = made.convolution(32, 256, 256, 56, kernel=5)
     assert made.flops(five) / kernel(made.work(five), card) < card.peak_flops_per_s["fp32"]
 
@@ -162,27 +162,30 @@ def test_more_rows_never_take_much_less_time(
 
 
 def test_norms_read_again_what_the_cache_cannot_hold() -> None:
-    """Rows of 16384 floats: those in flight overflow the T4's 4 MB, not the L4's 48 MB."""
+    """Rows of 8192 floats: those in flight overflow the T4's 4 MB, hardly the L4's 48 MB.
+
+    NeuSight's layer norms take 1.5 and 1.1 times a copy there.
+    """
     norm = made.graph(
         made.node(
             "LayerNormalization",
             [
-                made.tensor("x", 4096, 16384),
-                made.tensor("s", 16384, constant=True),
-                made.tensor("b", 16384, constant=True),
+                made.tensor("x", 4096, 8192),
+                made.tensor("s", 8192, constant=True),
+                made.tensor("b", 8192, constant=True),
             ],
-            made.tensor("y", 4096, 16384),
+            made.tensor("y", 4096, 8192),
             axis=-1,
         )
     )
-    copy = made.elementwise("Relu", 4096 * 16384)
+    copy = made.elementwise("Relu", 4096 * 8192)
     ratio = {
         slug: kernel(made.work(norm), card) / kernel(made.work(copy), card)
         for slug in ("t4", "l4")
         for card in [catalogue.device(slug)]
     }
     assert 1.4 < ratio["t4"] < 1.6
-    assert 1.0 <= ratio["l4"] < 1.4
+    assert 1.0 <= ratio["l4"] < 1.2
 
 
 def test_recurrences_cannot_run_their_steps_at_once() -> None:

@@ -1,16 +1,19 @@
 """Whole sessions, launches against the host, shares of operators, copies."""
 
+from dataclasses import replace
+
 import prediction_graphs as made
 import pytest
 
 from analyzer import prediction
 from analyzer.costs import count
 from analyzer.devices import catalogue
+from analyzer.graph import Graph
 from analyzer.prediction.constants import FITTED
 from analyzer.runtime.execution import Group
 
 
-def chain(length: int, elements: int) -> object:
+def chain(length: int, elements: int) -> Graph:
     tensors = [made.tensor(f"t{position}", elements) for position in range(length + 1)]
     return made.graph(
         *(made.node("Relu", [tensors[position]], tensors[position + 1], position) for position in range(length))
@@ -49,6 +52,28 @@ def test_views_launch_nothing() -> None:
     )
     groups = made.alone(view, "cuda", kernels=0)
     assert prediction.predict(made.work(view, groups=groups), catalogue.device("l4"))[0].time_s == 0
+
+
+def test_what_a_cuda_session_runs_on_the_cpu_launches_nothing() -> None:
+    """Ten small operators, nine of them fallen back: the host launches one node, not ten."""
+    work = chain(10, 1000)
+    groups = tuple(
+        replace(group, provider="cuda" if index == 0 else "cpu")
+        for index, group in enumerate(made.alone(work, "cuda"))
+    )
+    card = catalogue.device("l4")
+    one = prediction.session_overhead(made.work(chain(1, 1000)), card)
+    assert prediction.session_overhead(made.work(work, groups=groups), card).time_s == pytest.approx(one.time_s)
+    assert prediction.workload(work, count(work), groups).kernels.tolist() == [1.0] + [0.0] * 9
+
+
+def test_a_session_s_interval_is_wider_than_its_operators() -> None:
+    """Published whole models differ by a quarter from their operators' sum: no narrower than that."""
+    work, card = made.work(chain(10, 20_000_000)), catalogue.device("a100")
+    alone = prediction.predict(made.work(chain(1, 20_000_000)), card)[0]
+    whole = prediction.predict_total(work, card)
+    assert whole.high_s / whole.time_s > 1.25 > alone.high_s / alone.time_s
+    assert whole.time_s / whole.low_s > 1.25 > alone.time_s / alone.low_s
 
 
 def test_a_cpu_session_costs_the_sum_of_its_nodes_and_one_call() -> None:
