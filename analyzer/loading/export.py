@@ -8,18 +8,18 @@ TorchScript exporter is the fallback and is named in the report.
 from __future__ import annotations
 
 import ast
-import logging
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from analyzer.errors import ExportError, InputError
+from analyzer.loading.autocast import has_autocast, with_casts
+from analyzer.loading.failures import explain_failure
 from analyzer.loading.inputs import ExampleInputs, flatten
 from analyzer.loading.opaque import OPAQUE_DOMAIN, without_untranslatable
 from analyzer.loading.origin import built_at, line_text, shown_path, source_line
-from analyzer.loading.python_file import UserModel, user_failure
+from analyzer.loading.plain import UNKNOWN_OUTPUT, plain_outputs
+from analyzer.loading.python_file import UserModel
+from analyzer.loading.quiet import quiet_exporter
 
 if TYPE_CHECKING:
     import onnx
@@ -46,6 +46,7 @@ class Exported:
         exporter: ``torch.export`` or ``torchscript``.
         notes: What the report should say about the export.
         needs_values: Names of large constants that are no parameter or buffer of the model.
+        needs_real: Whether the export is right only for a model that is not on the meta device.
         parameters, parameter_bytes: Of the module, tied ones once; None where there is no module.
     """
 
@@ -55,21 +56,9 @@ class Exported:
     exporter: str = "torch.export"
     notes: tuple[str, ...] = ()
     needs_values: tuple[str, ...] = ()
+    needs_real: bool = False
     parameters: int | None = None
     parameter_bytes: int | None = None
-
-
-@contextmanager
-def quiet_exporter() -> Iterator[None]:
-    """Silences what the exporter logs and warns about; errors still arrive as exceptions."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
 
 
 def export_model(user: UserModel, inputs: ExampleInputs, opset: int) -> Exported:
@@ -103,10 +92,20 @@ def trace(model: Any, inputs: ExampleInputs, *, symbolic: bool) -> Any:
         ]
         positional, named = _pytree.tree_unflatten(marked, spec)
         shapes = _by_parameter(model, positional, named) if named else positional
-    with torch.no_grad():
+
+    def export() -> Any:
         return torch.export.export(
             model, inputs.arguments, dict(inputs.keywords), dynamic_shapes=shapes, strict=False
         )
+
+    with torch.no_grad():
+        try:
+            return export()
+        except RuntimeError as error:
+            if not UNKNOWN_OUTPUT.search(str(error)):
+                raise
+        with plain_outputs(model):
+            return export()
 
 
 def _by_parameter(model: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
@@ -129,6 +128,7 @@ def translate(user: UserModel, program: Any, inputs: ExampleInputs, opset: int) 
     return replace(
         finished,
         static_batch=inputs.batch if static else None,
+        needs_real=has_autocast(program),
         batch_range=batch_bounds(program),
         notes=tuple(notes),
         parameters=sum(item.numel() for item in user.model.parameters()),
@@ -167,7 +167,7 @@ def to_onnx_ir(program: Any, opset: int, notes: list[str]) -> Any:
         assert exported is not None  # always so with dynamo=True
         return exported.model
 
-    return without_untranslatable(program, attempt, notes)
+    return without_untranslatable(with_casts(program), attempt, notes)
 
 
 def _name_batch(model: Any, inputs: ExampleInputs) -> bool:
@@ -383,36 +383,3 @@ def _unique_names(model: Any) -> None:
             name = f"{name}_{number}"
         node.name = name
         seen.add(name)
-
-
-def call_shapes(inputs: ExampleInputs) -> str:
-    """The shapes of the inputs, for messages: ``[4, 3, 224, 224] float32``."""
-    parts = [
-        f"{list(leaf.shape)} {str(leaf.dtype).removeprefix('torch.')}"
-        for leaf in flatten(inputs.arguments, inputs.keywords)
-        if hasattr(leaf, "shape")
-    ]
-    return ", ".join(parts) or "nothing"
-
-
-def explain_failure(user: UserModel, inputs: ExampleInputs, error: Exception) -> Exception:
-    """Whether the inputs do not fit (a plain call fails as well) or the export itself fails."""
-    import torch
-
-    try:
-        with torch.no_grad():
-            user.model(*inputs.arguments, **inputs.keywords)
-    except Exception as failure:
-        told = user_failure(
-            failure, f"{user.name} cannot be called with inputs of {call_shapes(inputs)}", InputError
-        )
-        told.hint = (
-            "Give inputs that fit with example_inputs(batch) in the file, or --input NAME=SHAPE[:DTYPE]."
-        )
-        return told
-    told = user_failure(error, f"torch.export cannot trace {user.name}", ExportError)
-    told.hint = (
-        "Control flow that depends on tensor values cannot be traced: use torch.where or torch.cond, "
-        "or analyse an .onnx file made elsewhere."
-    )
-    return told

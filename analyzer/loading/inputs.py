@@ -149,7 +149,11 @@ def _from_file(user: UserModel, offered: Any, batch: int | None) -> ExampleInput
 
 
 def _axes_that_follow(user: UserModel, leaves: list[Any], batch: int) -> dict[int, tuple[int, ...]]:
-    """Axes whose size is the batch: found by asking the file for one more row, without allocating anything."""
+    """Axes whose size is the batch: found by asking the file for one more row, without allocating anything.
+
+    Empty where something follows the batch in another way (five rows for each, a tensor for each, a number):
+    such inputs are right for this batch alone.
+    """
     if not inspect.signature(user.module.example_inputs).parameters:
         return {}
     try:
@@ -160,13 +164,22 @@ def _axes_that_follow(user: UserModel, leaves: list[Any], batch: int) -> dict[in
             for i, leaf in enumerate(leaves)
             if _is_tensor(leaf) and leaf.dim() and leaf.shape[0] == batch
         }
+    if len(leaves) != len(other):
+        return {}
     found = {}
-    for position, (leaf, more) in enumerate(zip(leaves, other, strict=False)):
-        if _is_tensor(leaf) and _is_tensor(more) and leaf.dim() == more.dim():
-            pairs = enumerate(zip(leaf.shape, more.shape, strict=True))
-            axes = tuple(axis for axis, (size, grown) in pairs if size == batch and grown == batch + 1)
-            if axes:
-                found[position] = axes
+    for position, (leaf, more) in enumerate(zip(leaves, other, strict=True)):
+        if not (_is_tensor(leaf) and _is_tensor(more)):
+            if type(leaf) is not type(more) or (isinstance(leaf, (bool, int, float, str)) and leaf != more):
+                return {}
+            continue
+        if leaf.dim() != more.dim():
+            return {}
+        pairs = list(enumerate(zip(leaf.shape, more.shape, strict=True)))
+        axes = tuple(axis for axis, (size, grown) in pairs if size == batch and grown == batch + 1)
+        if any(size != grown for axis, (size, grown) in pairs if axis not in axes):
+            return {}
+        if axes:
+            found[position] = axes
     return found
 
 

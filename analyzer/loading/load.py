@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -223,6 +224,7 @@ def _export_python(
     from analyzer.loading.python_file import home_folder, path_of
 
     progress("importing torch")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its C++ parts warn on standard error
     import torch  # noqa: F401  # before recording: torch's own reading is no dependency of the model
 
     with recording(home_folder(reference)) as recorded:
@@ -268,7 +270,7 @@ def _first_that_works(
             if isinstance(error, AnalyzerError) and not meta:
                 first = error
         else:
-            if exported.needs_values and meta:
+            if meta and (exported.needs_values or exported.needs_real):
                 continue
             return user, inputs, exported, inputs.batch
     assert first is not None

@@ -55,6 +55,7 @@ def from_proto(
         proto = convert(proto, opset)
         notes = (f"Converted from the file's opset to opset {opset} with onnx's version converter.",)
     name_nodes(proto)
+    open_negative_sizes(proto)
     bindings = _bindings(proto, specs)
     symbol, fixed = batch_dimension(proto)
     if batch is not None and not symbol and fixed is not None and batch != fixed:
@@ -114,6 +115,18 @@ def name_nodes(proto: onnx.ModelProto) -> None:
         seen.add(name)
 
 
+def open_negative_sizes(proto: onnx.ModelProto) -> None:
+    """Turns sizes of -1, by which some exporters mean an open dimension, into open dimensions."""
+    for value in proto.graph.input:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if dim.dim_value < 0:
+                dim.dim_param = f"{value.name}[{axis}]"
+    for value in (*proto.graph.output, *proto.graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_value < 0:
+                dim.ClearField("value")
+
+
 def fed_inputs(proto: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     """The inputs that the caller feeds: those that are no initializers."""
     stored = {item.name for item in proto.graph.initializer}
@@ -128,8 +141,8 @@ def batch_dimension(proto: onnx.ModelProto) -> tuple[str, int | None]:
         if not dims:
             continue
         first = dims[0]
-        if first.HasField("dim_value") and first.dim_value > 0:
-            fixed = first.dim_value if fixed is None else fixed
+        if first.HasField("dim_value") and first.dim_value >= 0:
+            fixed = (first.dim_value or None) if fixed is None else fixed
         else:
             return first.dim_param or f"{value.name}[0]", None
     return "", fixed
@@ -174,7 +187,7 @@ def bound_proto(proto: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelP
     bound.CopyFrom(proto)
     for value in bound.graph.input:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            if not dim.HasField("dim_value") or dim.dim_value <= 0:
+            if not dim.HasField("dim_value") or dim.dim_value < 0:
                 dim.dim_value = sizes.get(dim.dim_param or f"{value.name}[{axis}]", 1)
     for value in bound.graph.output:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):

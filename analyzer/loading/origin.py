@@ -21,6 +21,7 @@ from analyzer.loading.dependencies import is_library
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _ATTRIBUTE = "_analyzer_built_at"
+_OWN = str(Path(__file__).resolve().parent.parent) + os.sep
 _CONTAINER = os.path.join("torch", "nn", "modules", "container.py")
 
 
@@ -71,6 +72,9 @@ def source_line(trace: str, module: str, built: Mapping[str, tuple[str, int]]) -
         built: Lines by module path, from ``built_at``.
     """
     frames = [(match["file"], int(match["line"])) for match in _FRAME.finditer(trace)]
+    # What lies outside our own frames called us: a script that calls analyze() is no part of the model.
+    own = max((i for i, (file, _) in enumerate(frames) if file.startswith(_OWN)), default=-1)
+    frames = frames[own + 1 :]
     last = max((i for i, (file, _) in enumerate(frames) if not is_library(file)), default=None)
     in_container = last is not None and any(file.endswith(_CONTAINER) for file, _ in frames[last + 1 :])
     if last is not None and not (in_container and module in built):

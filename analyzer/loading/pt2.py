@@ -9,6 +9,7 @@ from analyzer.errors import InputError, ModelError
 from analyzer.loading.inputs import InputSpec
 from analyzer.loading.load import Loaded, Progress
 from analyzer.loading.origin import shown_path
+from analyzer.loading.quiet import quiet_exporter
 from analyzer.loading.reference import Reference
 
 
@@ -51,7 +52,7 @@ def load_pt2(
     program = read_program(reference)
     notes: list[str] = []
     progress("translating to ONNX")
-    with export.quiet_exporter():
+    with quiet_exporter():
         model = export.to_onnx_ir(program, opset, notes)
         export.lighten(model)
         export.attach_origins(model, {})

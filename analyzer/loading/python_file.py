@@ -10,8 +10,10 @@ import importlib
 import importlib.util
 import inspect
 import os
+import re
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
@@ -28,6 +30,9 @@ from analyzer.loading.reference import Reference
 _HELPERS = frozenset(
     {"build_model", "example_inputs", "example_targets", "loss", "main", "criterion", "optimizer"}
 )
+
+
+_NO_CUDA = re.compile(r"not compiled with CUDA|NVIDIA driver|No CUDA GPUs|deserialize object on a CUDA device")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,15 +92,48 @@ def load_user_model(reference: Reference, *, meta: bool) -> UserModel:
     import torch
 
     # What the user's code prints is no result of ours: standard output may be a report.
-    with importable(home_folder(reference)), construction_lines(), redirect_stdout(sys.stderr):
-        with torch.device("meta") if meta else nullcontext():
-            if not meta:
+    with (
+        importable(home_folder(reference)),
+        construction_lines(),
+        redirect_stdout(sys.stderr),
+        _arguments_of(reference),
+    ):
+        with torch.device("meta") if meta else nullcontext(), warnings.catch_warnings():
+            if meta:  # copying a checkpoint into a meta tensor warns once for each
+                warnings.simplefilter("ignore")
+            else:
                 torch.manual_seed(0)  # random weights are the same in every run
             module = _execute(reference)
             name, candidate = _choose(reference, module)
             model, is_function = _build(reference, name, candidate)
+        model = unwrapped(model)
         model.eval()
     return UserModel(model=model, name=name, module=module, meta=meta, is_function=is_function)
+
+
+@contextmanager
+def _arguments_of(reference: Reference) -> Iterator[None]:
+    """Lets a script that parses its command line see an empty one, not that of this program."""
+    before = sys.argv
+    sys.argv = [str(reference.path or reference.module)]
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
+def unwrapped(model: Any) -> Any:
+    """The module inside ``torch.compile``, ``DataParallel`` and ``DistributedDataParallel``."""
+    import torch
+    from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+    while True:
+        if isinstance(model, (DataParallel, DistributedDataParallel)):
+            model = model.module
+        elif isinstance(getattr(model, "_orig_mod", None), torch.nn.Module):
+            model = model._orig_mod
+        else:
+            return model
 
 
 def _execute(reference: Reference) -> ModuleType:
@@ -134,7 +172,7 @@ def _import_module(reference: Reference) -> ModuleType:
                 hint="Run from the folder that holds the package, or install the package.",
             ) from error
         raise user_failure(error, f"{reference.module} raises while it is imported") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise user_failure(error, f"{reference.module} raises while it is imported") from error
 
 
@@ -148,10 +186,25 @@ def user_failure(error: BaseException, what: str, kind: type[AnalyzerError] = Mo
         where = f" ({shown_path(frame.filename)}:{frame.lineno}: {text})"
     said = str(error).strip().splitlines()
     message = f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
-    hint = None
+    return kind(f"{what}{where}: {message}", hint=_what_to_do(error))
+
+
+def _what_to_do(error: BaseException) -> str | None:
     if isinstance(error, ModuleNotFoundError):
-        hint = f"Install what provides {error.name!r} into the environment that runs analyze."
-    return kind(f"{what}{where}: {message}", hint=hint)
+        return f"Install what provides {error.name!r} into the environment that runs analyze."
+    if isinstance(error, FileNotFoundError):
+        return (
+            f"Relative paths start in the working folder ({os.getcwd()}). Trained weights are not needed here: "
+            "build_model() may leave them out."
+        )
+    if isinstance(error, SystemExit):
+        return "Put what the script does under `if __name__ == '__main__':`; define the model outside of it."
+    if _NO_CUDA.search(str(error)):
+        return (
+            "There is no CUDA device here: let the model be built on the CPU "
+            "(map_location='cpu' for a checkpoint). The GPU is predicted."
+        )
+    return None
 
 
 def _choose(reference: Reference, module: ModuleType) -> tuple[str, Any]:
@@ -273,7 +326,7 @@ def _built(reference: Reference, name: str, builder: Callable[[], Any]) -> Any:
 
     try:
         model = builder()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise user_failure(error, f"{reference.text}: {name}() raises") from error
     if not isinstance(model, torch.nn.Module):
         raise ModelError(

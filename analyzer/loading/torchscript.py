@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyzer.errors import AnalyzerError, ExportError
-from analyzer.loading.export import Exported, origin_properties, quiet_exporter
-from analyzer.loading.inputs import ExampleInputs
+from analyzer.loading.export import Exported, origin_properties
+from analyzer.loading.inputs import ExampleInputs, forward_parameters
+from analyzer.loading.onnx_model import fed_inputs
 from analyzer.loading.origin import built_at
 from analyzer.loading.python_file import UserModel
+from analyzer.loading.quiet import quiet_exporter
 
 if TYPE_CHECKING:
     import onnx
@@ -52,10 +54,13 @@ def export_torchscript(user: UserModel, inputs: ExampleInputs, opset: int, first
                 opset_version=min(opset, NEWEST_OPSET),
                 export_params=True,
                 do_constant_folding=False,
+                input_names=_input_names(user, inputs),
             )
             proto = onnx.load(path)
     except Exception:  # the first exporter's words are the better ones
         raise first from None
+    if not fed_inputs(proto):  # computed outside of PyTorch: the recorded graph is one constant
+        raise first
     _attach_origins(proto, user)
     missing = _strip(proto, user)
     told = first.message if isinstance(first, ExportError) else str(first)
@@ -64,13 +69,24 @@ def export_torchscript(user: UserModel, inputs: ExampleInputs, opset: int, first
         static_batch=inputs.batch,
         exporter="torchscript",
         notes=(
-            "Exported with TorchScript, because torch.export cannot trace the model: "
-            f"{told} The graph holds only the path that the example inputs take.",
+            f"Exported with TorchScript, because {told} "
+            "The graph holds only the path that the example inputs take.",
         ),
         needs_values=missing,
         parameters=sum(item.numel() for item in user.model.parameters()),
         parameter_bytes=sum(item.numel() * item.element_size() for item in user.model.parameters()),
     )
+
+
+def _input_names(user: UserModel, inputs: ExampleInputs) -> list[str] | None:
+    """The names of forward's parameters, where each is one tensor; None where this exporter has to choose."""
+    import torch
+
+    names = [item.name for item in forward_parameters(user) if item.kind is item.POSITIONAL_OR_KEYWORD]
+    given = inputs.arguments
+    if len(given) > len(names) or not all(isinstance(item, torch.Tensor) for item in given):
+        return None
+    return names[: len(given)]
 
 
 def _attach_origins(proto: onnx.ModelProto, user: UserModel) -> None:

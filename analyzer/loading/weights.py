@@ -16,6 +16,7 @@ from analyzer.errors import InputError, MeasurementError
 from analyzer.loading.inputs import flatten, resolve_inputs
 from analyzer.loading.load import Loaded
 from analyzer.loading.onnx_model import bound_proto, convert, fed_inputs, name_nodes
+from analyzer.loading.plain import plain
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,7 +90,7 @@ def _from_python(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
 
         with torch.no_grad(), redirect_stdout(sys.stderr):
             outputs = user.model(*inputs.arguments, **inputs.keywords)
-        return [_array(leaf)[0] for leaf in flatten(outputs, {}) if hasattr(leaf, "detach")]
+        return [_array(leaf)[0] for leaf in flatten(plain(outputs), {}) if hasattr(leaf, "detach")]
 
     return Runnable(model_path=model_path, feeds=feeds, feed_types=types, eager=eager)
 
@@ -134,6 +135,11 @@ def _bring_external_data(proto: onnx.ModelProto, home: Path, folder: Path) -> No
     }
     for place in places:
         target = folder / place
+        if not target.resolve().is_relative_to(folder.resolve()):
+            raise MeasurementError(
+                f"The model names {place} as a weights file, which lies outside its own folder.",
+                hint="Save the model again with its weights beside it.",
+            )
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             os.link(home / place, target)

@@ -1,0 +1,44 @@
+"""Regions under ``torch.autocast``, which the translation to ONNX would run in the model's own precision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# What of a node's metadata says where it comes from.
+_ORIGIN = ("stack_trace", "nn_module_stack")
+
+
+def with_casts(program: Any) -> Any:
+    """The program with the casts of its autocast regions written out; the program itself where it has none.
+
+    Args:
+        program: A ``torch.export.ExportedProgram``.
+    """
+    if not has_autocast(program):
+        return program
+    origins = {
+        node.name: {key: node.meta[key] for key in _ORIGIN if key in node.meta} for node in _nodes(program)
+    }
+    inlined = program.run_decompositions({})
+    for node in reversed(inlined.graph.nodes):
+        if node.op != "call_function":
+            continue
+        found = origins.get(node.name)
+        if found is None:  # a cast: it belongs to what reads it
+            found = next(
+                ({key: user.meta[key] for key in _ORIGIN if key in user.meta} for user in node.users), {}
+            )
+        node.meta.update(found)
+    return inlined
+
+
+def has_autocast(program: Any) -> bool:
+    """Whether a part of the program runs under autocast, which tensors on the meta device ignore."""
+    return any("wrap_with_autocast" in str(node.target) for node in _nodes(program))
+
+
+def _nodes(program: Any) -> list[Any]:
+    from torch.fx import GraphModule
+
+    modules = [module for module in program.graph_module.modules() if isinstance(module, GraphModule)]
+    return [node for module in modules for node in module.graph.nodes]

@@ -1,0 +1,231 @@
+"""Models that people really write: what they return, how they are wrapped, and what their files do."""
+
+import sys
+import textwrap
+
+import pytest
+from onnx import TensorProto, helper
+
+from analyzer.errors import ExportError, MeasurementError, ModelError
+from analyzer.loading.load import load
+from analyzer.loading.onnx_model import batch_dimension, from_proto
+from analyzer.loading.origin import source_line
+from analyzer.loading.python_file import load_user_model
+from analyzer.loading.reference import parse_reference
+from analyzer.loading.weights import materialise
+
+HEAD = """
+import torch
+from torch import nn
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def build(code):
+        path = tmp_path / "user_model.py"
+        path.write_text(HEAD + textwrap.dedent(code))
+        return parse_reference(str(path))
+
+    return build
+
+
+@pytest.fixture
+def loaded(write):
+    def build(code, **options):
+        return load(write(code), use_cache=False, **options)
+
+    return build
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "@dataclasses.dataclass\nclass Out:\n    a: object\n    b: object",
+        "class Out(collections.OrderedDict): pass",
+        "class Out:\n    def __init__(self, a, b): self.a, self.b = a, b",
+    ],
+)
+def test_outputs_of_a_type_of_ones_own_are_taken_apart(loaded, kind):
+    found = loaded(
+        f"import collections, dataclasses\n{kind}\n"
+        + textwrap.dedent("""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a = nn.Linear(8, 4)
+            def forward(self, x):
+                h = self.a(x)
+                return Out(a=h.relu(), b=h)
+        """)
+    )
+    assert found.exporter == "torch.export"
+    assert len(found.proto.graph.output) == 2
+    assert found.symbol == "batch"
+
+
+def test_inputs_that_follow_the_batch_in_another_way_fix_it(loaded):
+    code = """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.e = nn.Embedding(10, 4)
+            def forward(self, ids, rows):
+                return self.e(ids).sum() + rows.sum()
+        def example_inputs(batch):
+            return torch.zeros(batch * 5, dtype=torch.long), torch.zeros(batch)
+    """
+    for batch in (2, 3):
+        found = loaded(code, batch=batch)
+        assert found.symbol == ""
+        assert found.graph().inputs[0].shape == (5 * batch,)
+
+
+def test_a_script_that_parses_its_command_line_sees_none_of_ours(write, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["analyze", "user_model.py", "--no-run"])
+    reference = write("""
+        import argparse
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--width", type=int, default=6)
+        model = nn.Linear(parser.parse_args().width, 2)
+    """)
+    assert load_user_model(reference, meta=True).model.in_features == 6
+    assert sys.argv[0] == "analyze"
+
+
+def test_a_script_that_exits_is_one_clear_error(write):
+    with pytest.raises(ModelError, match="SystemExit") as caught:
+        load_user_model(write("import sys\nmodel = nn.Linear(1, 1)\nsys.exit(0)"), meta=True)
+    assert "__main__" in caught.value.hint
+    with pytest.raises(ModelError, match="SystemExit"):
+        load_user_model(write("def build_model(): raise SystemExit(1)"), meta=True)
+
+
+def test_wrappers_for_several_devices_and_compilation_come_off(write):
+    user = load_user_model(
+        write("def build_model(): return torch.compile(nn.DataParallel(nn.Sequential(nn.Linear(4, 4))))"),
+        meta=True,
+    )
+    assert [name for name, _ in user.model.named_parameters()] == ["0.weight", "0.bias"]
+
+
+def test_a_missing_checkpoint_says_where_paths_start(write, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError, match=r"best\.pt") as caught:
+        load_user_model(write("def build_model(): return torch.load('best.pt')"), meta=True)
+    assert str(tmp_path) in caught.value.hint
+
+
+def test_a_checkpoint_copied_into_a_model_without_weights_warns_of_nothing(write, recwarn):
+    load_user_model(
+        write("""
+        def build_model():
+            with torch.device("cpu"):
+                state = nn.Linear(2, 2).state_dict()
+            model = nn.Linear(2, 2)
+            model.load_state_dict(state)
+            return model
+        """),
+        meta=True,
+    )
+    assert not recwarn.list
+
+
+def test_autocast_regions_keep_their_casts_modules_and_lines(loaded):
+    found = loaded("""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a = nn.Linear(8, 4)
+                self.b = nn.Linear(4, 4)
+            def forward(self, x):
+                with torch.autocast("cpu", dtype=torch.bfloat16):
+                    y = self.a(x)
+                return self.b(y.float())
+    """)
+    graph = found.graph()
+    products = {node.module: node for node in graph.nodes if node.op_type == "Gemm"}
+    assert products["a"].outputs[0].dtype.name == "bfloat16"
+    assert products["b"].outputs[0].dtype.name == "float32"
+    assert "self.a(x)" in products["a"].source.code
+
+
+def test_what_torchscript_records_as_a_constant_is_no_model(loaded):
+    with pytest.raises(ExportError, match="numpy"):
+        loaded("""
+            class Net(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.a = nn.Linear(8, 4)
+                def forward(self, x):
+                    return self.a(torch.from_numpy(x.detach().numpy() + 1))
+        """)
+
+
+def test_torchscript_keeps_the_names_of_the_inputs_and_prints_nothing(loaded, capfd):
+    found = loaded("""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a = nn.Linear(8, 4)
+            def forward(self, pixels):
+                return self.a(pixels) if pixels.sum() > 0 else pixels
+        def example_inputs(batch): return torch.ones(batch, 8)
+    """)
+    assert found.exporter == "torchscript"
+    assert [value.name for value in found.proto.graph.input] == ["pixels"]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_modules_quantised_by_pytorch_say_what_to_analyse_instead(loaded):
+    with pytest.raises(ExportError) as caught:
+        loaded("""
+            import warnings
+            def build_model():
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    return torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(8, 4)), {nn.Linear})
+            def example_inputs(batch): return torch.ones(batch, 8)
+        """)
+    assert "--precision int8" in caught.value.hint
+
+
+def test_frames_of_the_caller_are_no_source_of_an_operator(tmp_path):
+    from analyzer.loading import load as own
+
+    trace = f'File "{tmp_path}/train.py", line 3, in <module>\nFile "{own.__file__}", line 9, in load\n'
+    assert source_line(trace, "", {}) is None
+    model = f'File "{tmp_path}/net.py", line 7, in forward\n'
+    assert source_line(trace + model, "", {}) == (f"{tmp_path}/net.py", 7)
+
+
+def test_a_size_of_minus_one_is_an_open_dimension(make_onnx):
+    proto = make_onnx([helper.make_node("Relu", ["x"], ["y"])], {"x": [-1, 4]}, ["y"])
+    found = from_proto(proto, name="m", source="m", batch=3)
+    assert found.graph().inputs[0].shape == (3, 4)
+
+
+def test_a_size_of_zero_is_no_batch(make_onnx):
+    proto = make_onnx([helper.make_node("Relu", ["x"], ["y"])], {"x": [0, 4]}, ["y"])
+    assert batch_dimension(proto) == ("", None)
+
+
+@pytest.mark.parametrize("place", ["../weights.bin", "/etc/hostname"])
+def test_weights_outside_the_models_folder_are_not_touched(tmp_path, place):
+    home, folder = tmp_path / "home", tmp_path / "a" / "work"
+    home.mkdir()
+    folder.mkdir(parents=True)
+    (tmp_path / "weights.bin").write_bytes(b"\0" * 64)
+    weights = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4, 4])
+    weights.data_location = TensorProto.EXTERNAL
+    weights.external_data.add(key="location", value=place)
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 4]) for name in "xy"]
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [info[0]], [info[1]], [weights]
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+    (home / "m.onnx").write_bytes(proto.SerializeToString())
+    found = load(parse_reference(str(home / "m.onnx")))
+    with pytest.raises(MeasurementError, match="outside"):
+        materialise(found, 1, folder)
+    assert not (tmp_path / "a" / "weights.bin").exists()
