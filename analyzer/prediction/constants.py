@@ -129,8 +129,8 @@ FITTED = GpuConstants(
     ),
 )  # fmt: skip
 
-# Half-widths of 90 % intervals as factors, by ``Kind``: the fitting script derives them from errors on devices left
-# out. Assumed are REDUCE, MOVE, POOL, DEPTHWISE, RECURRENT and TREE, of which it has no measurements.
+# Half-widths of 90 % intervals as factors, by ``Kind``: the fitting script derives them from errors on devices
+# left out. Assumed are REDUCE, MOVE, POOL, DEPTHWISE, RECURRENT and TREE, of which it has no measurements.
 WIDTHS: Mapping[str, float] = MappingProxyType(
     {
         "VECTOR": 1.07, "REDUCE": 1.4, "NORM": 1.35, "SOFTMAX": 1.36, "MOVE": 1.4, "POOL": 1.6, "MATMUL": 1.24,
@@ -138,8 +138,8 @@ WIDTHS: Mapping[str, float] = MappingProxyType(
         "TREE": 3.0,
     }
 )  # fmt: skip
-# All operators of a session together: other kernels and builds than those measured (whole models of ONNX Runtime
-# on a V100, of timm on an RTX 3090). The host's time per node was measured on other hosts.
+# All operators of a session together: other kernels and builds than those measured (whole models of ONNX
+# Runtime on a V100, of timm on an RTX 3090). The host's time per node was measured on other hosts.
 SESSION_WIDTH = 1.35
 HOST_WIDTH = 1.6
 # A type, a figure or an architecture that had to be replaced by the nearest.

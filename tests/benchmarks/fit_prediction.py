@@ -12,63 +12,34 @@ to be copied into ``analyzer/prediction/constants.py``.
 from __future__ import annotations
 
 import argparse
-import csv
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from measurements import (
+    BINARY,
+    FLOOR_S,
+    UNARY,
+    Array,
+    Sample,
+    convolutions,
+    half_convolutions,
+    products,
+    projections,
+    vectors,
+)
 from scipy.optimize import minimize
 
-from analyzer.devices.catalogue import device
 from analyzer.devices.device import Device
 from analyzer.prediction import gpu
 from analyzer.prediction.constants import FITTED, GpuConstants, Tiles
 from analyzer.prediction.piece import Kind
-from analyzer.prediction.workload import COLUMNS, Workload
-
-DEVICES = {
-    "Tesla P100-PCIE-16GB": "p100-16gb-pcie",
-    "Tesla P4": "p4",
-    "Tesla V100-PCIE-32GB": "v100-32gb-pcie",
-    "Tesla T4": "t4",
-    "NVIDIA A100-PCIE-40GB": "a100-40gb-pcie",
-    "NVIDIA A100 80GB PCIe": "a100-80gb-pcie",
-    "NVIDIA L4": "l4",
-    "NVIDIA H100 80GB HBM3": "h100-80gb-sxm",
-    "A40": "a40",
-    "A100": "a100-80gb-pcie",
-    "NV_V100": "v100-16gb-pcie",
-    "NV_P100": "p100-16gb-pcie",
-}
-UNARY = ("addu", "divu", "mulu", "powu", "relu", "tanh", "gelu")
-BINARY = ("add", "div", "mul", "pow")
-# Time of an empty operator between two CUDA events: the least that these measurements show.
-FLOOR_S = 22e-6
-Array = np.ndarray
-
-
-def anything(_row: Mapping[str, str]) -> bool:
-    return True
 
 
 def unchanged(constants: GpuConstants, _values: Mapping[str, float]) -> GpuConstants:
     return constants
-
-
-@dataclass
-class Sample:
-    """Operators of one kind on one device."""
-
-    name: str
-    card: Device
-    work: Workload
-    seconds: Array
-    flops: Array
-    moved: Array
-    floor: float = FLOOR_S
-    weight: float = 1.0
 
 
 @dataclass
@@ -91,151 +62,6 @@ class Family:
     pascal_apart: bool = False
 
 
-def card_of(label: str) -> Device:
-    """The catalogue's entry without the streams measured on it, which the model would take for granted."""
-    card = device(DEVICES[label])
-    return replace(card, sustained={key: rate for key, rate in card.sustained.items() if key != "bandwidth"})
-
-
-def work_of(kind: Kind, count: int, **columns: Array) -> Workload:
-    """Pieces of one kind, one group each, from columns."""
-    ones = ("batch", "taps", "stride", "rows", "steps")
-    full = {name: np.ones(count) if name in ones else np.zeros(count) for name in COLUMNS}
-    full.update({name: np.asarray(column, dtype=float) for name, column in columns.items()})
-    return Workload(
-        groups=count,
-        group=np.arange(count),
-        kind=np.full(count, int(kind)),
-        op=np.zeros(count, dtype=np.int64),
-        ops=("x",),
-        columns=full,
-        kernels=np.ones(count),
-        unknown=np.zeros(count, dtype=bool),
-    )
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
-
-
-def columns(found: Iterable[Mapping[str, str]], names: Iterable[str]) -> tuple[Array, ...]:
-    table = np.array([[float(row[name]) for name in names] for row in found])
-    return tuple(table.T)
-
-
-def products(folder: Path, op: str) -> list[Sample]:
-    samples = []
-    for label, mine in by_device(rows(folder / "neusight_perop_matmul.csv"), lambda row: row["op"] == op):
-        b, m, k, n, ms = columns(mine, ("B", "M_rows", "K_reduce", "N_cols", "latency_ms"))
-        batch, tall = (np.ones_like(b), b * m) if op == "linear" else (b, m)
-        read, written = 4 * batch * (tall * k + k * n), 4 * batch * tall * n
-        flops = 2 * batch * tall * k * n
-        work = work_of(
-            Kind.MATMUL, len(ms), batch=batch, m=tall, n=n, k=k, read=read, written=written, flops=flops
-        )
-        samples.append(Sample(label, card_of(label), work, ms * 1e-3, flops, read + written))
-    return samples
-
-
-def vectors(folder: Path, ops: tuple[str, ...], kind: Kind, passes: float) -> list[Sample]:
-    samples = []
-    for label, mine in by_device(rows(folder / "neusight_perop_vector.csv"), lambda row: row["op"] in ops):
-        b, h, ms = columns(mine, ("B", "H", "latency_ms"))
-        size = 4 * b * h
-        work = work_of(kind, len(ms), read=(passes - 1) * size, written=size, rows=b, row=h, elements=b * h)
-        samples.append(Sample(label, card_of(label), work, ms * 1e-3, b * h, passes * size))
-    # The least time that any of them took anywhere is the measurements' own: allocations, launches, events.
-    least = min(float(sample.seconds.min()) for sample in samples)
-    return [replace(sample, floor=least) for sample in samples]
-
-
-def half_convolutions(folder: Path) -> list[Sample]:
-    """cuDNN's best algorithm on a V100's tensor cores."""
-    return deepbench(
-        folder, lambda row: row["device"] == "NV_V100" and not row["precision_note"].startswith("Float")
-    )
-
-
-def deepbench(folder: Path, wanted: Callable[[Mapping[str, str]], bool]) -> list[Sample]:
-    names = ("N", "C", "K", "filt_w", "filt_h", "W", "H", "stride_w", "stride_h", "out_w", "out_h")
-    found = [row for row in rows(folder / "deepbench_conv.csv") if row["fwd_ms"] and wanted(row)]
-    samples = []
-    for label, mine in by_device([row for row in found if all(row[name] for name in names)], anything):
-        b, c, o, kw, kh, w, h, sw, sh, ow, oh, ms = columns(mine, (*names, "fwd_ms"))
-        samples.append(convolution(label, b, c, o, kw * kh, w * h, ow * oh, sw * sh, ms * 1e-3, 5e-6))
-    return samples
-
-
-def convolutions(folder: Path) -> list[Sample]:
-    samples = []
-    for label, mine in by_device(rows(folder / "neusight_perop_conv2d.csv"), anything):
-        b, c, o, k, s, stride, pad, ms = columns(
-            mine, ("B", "in_ch", "out_ch", "kernel_size", "in_size", "stride", "padding", "latency_ms")
-        )
-        out = np.floor((s + 2 * pad - k) / stride) + 1
-        samples.append(
-            convolution(label, b, c, o, k * k, s * s, out * out, stride**2, ms * 1e-3, FLOOR_S + 30e-6)
-        )
-    plain = deepbench(
-        folder, lambda row: row["device"] == "NV_V100" and row["precision_note"].startswith("Float")
-    )
-    # The only ones with other kernels than 3x3 and with cuDNN's best algorithm, as ONNX Runtime takes it.
-    samples += [replace(found, weight=3.0) for found in plain]
-    return samples
-
-
-def convolution(
-    label: str, b: Array, c: Array, o: Array, taps: Array, size: Array, out: Array, stride: Array,
-    seconds: Array, floor: float,
-) -> Sample:  # fmt: skip
-    weights, written = 4 * taps * c * o, 4 * b * o * out
-    read, flops = 4 * b * c * size + weights, 2 * b * o * out * c * taps
-    work = work_of(
-        Kind.CONV, len(seconds), m=b * out, n=o, k=c * taps, taps=taps, stride=stride, spatial=out, flops=flops,
-        read=read, written=written, weights=weights,
-    )  # fmt: skip
-    return Sample(label, card_of(label), work, seconds, flops, read + written, floor)
-
-
-def projections(folder: Path) -> list[Sample]:
-    found: dict[str, list[tuple[float, ...]]] = {}
-    for row in rows(folder / "vidur_llm_layer_ops.csv"):
-        tokens, split = float(row["num_tokens"]), float(row["num_tensor_parallel_workers"])
-        heads, shared = float(row["n_head"]), float(row["n_kv_head"])
-        width, wide = float(row["n_embd"]), float(row["n_expanded_embd"])
-        gates = 2.0 if row["use_gated_mlp"] == "True" else 1.0
-        shapes = {
-            "attn_pre_proj_ms": (width, (heads + 2 * shared) * width / heads / split),
-            "attn_post_proj_ms": (width / split, width),
-            "mlp_up_proj_ms": (width, gates * wide / split),
-            "mlp_down_proj_ms": (wide / split, width),
-        }
-        for name, (k, n) in shapes.items():
-            if row[name]:
-                found.setdefault(row["gpu"], []).append((tokens, k, n, float(row[name]) * 1e-3))
-    samples = []
-    for label, mine in found.items():
-        m, k, n, seconds = np.array(mine).T
-        # Bytes are counted as fp32; the precision halves them.
-        read, written, flops = 4 * (m * k + k * n), 4 * m * n, 2 * m * k * n
-        work = work_of(
-            Kind.MATMUL, len(m), m=m, n=n, k=k, read=read, written=written, flops=flops, weights=4 * k * n
-        )
-        samples.append(Sample(label, card_of(label), work, seconds, flops, (read + written) / 2, 4e-6))
-    return samples
-
-
-def by_device(
-    table: Iterable[dict[str, str]], wanted: Callable[[dict[str, str]], bool]
-) -> list[tuple[str, list[dict[str, str]]]]:
-    found: dict[str, list[dict[str, str]]] = {}
-    for row in table:
-        if row["device"] in DEVICES and wanted(row):
-            found.setdefault(row["device"], []).append(row)
-    return sorted(found.items())
-
-
 def predicted(sample: Sample, constants: GpuConstants, precision: str) -> Array:
     times, _ = gpu.kernel_times(sample.work, gpu.sheet(sample.card, precision, constants), constants)
     return times + sample.floor
@@ -243,7 +69,7 @@ def predicted(sample: Sample, constants: GpuConstants, precision: str) -> Array:
 
 def errors(sample: Sample, constants: GpuConstants, precision: str, least_s: float) -> Array:
     """Logarithms of predicted over measured, of what took long enough."""
-    found = np.log(predicted(sample, constants, precision) / sample.seconds)
+    found: Array = np.log(predicted(sample, constants, precision) / sample.seconds)
     return found[sample.seconds > least_s]
 
 
@@ -276,7 +102,7 @@ def fit(
 
     for _ in range(rounds):
         simplex = np.vstack([begin, *(begin + 0.25 * step for step in np.eye(len(begin)))])
-        options = {"initial_simplex": simplex, "maxfev": 60 * len(begin), "fatol": 1e-5, "xatol": 1e-3}
+        options: Any = {"initial_simplex": simplex, "maxfev": 60 * len(begin), "fatol": 1e-5, "xatol": 1e-3}
         begin = minimize(loss, begin, method="Nelder-Mead", options=options).x
     return family.apply(start, values(begin)), values(begin)
 
@@ -338,9 +164,7 @@ class Verdict:
 def judge(family: Family, start: GpuConstants, rounds: int) -> list[Verdict]:
     """Leaves each device out and prints a line for it and one for all."""
     print(f"\n{family.name}: over {family.least_s * 1e6:.0f} us, {family.precision}")
-    print(
-        f"  {'device left out':24} {'n':>5} {'median':>7} {'bias':>6} {'x2':>6} {'90 %':>6} {'by':>5}  naive  one k"
-    )
+    print(f"  {'device left out':24}     n  median   bias     x2   90 %    by   naive   one k")
     verdicts = [left_out(family, sample, start, rounds) for sample in family.samples]
     verdicts = [verdict for verdict in verdicts if verdict.error.size]
     inside = []
