@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor, names_read
 from analyzer.loading import shapes
+from analyzer.loading.make import renumbered
 from analyzer.loading.normalize import Normalized, normalized
 from analyzer.loading.scope import Scope
 
@@ -47,7 +48,7 @@ def _to_graph(ready: Normalized) -> Graph:
     opsets = {(entry.domain or DEFAULT_DOMAIN): entry.version for entry in ready.model.opset_import}
     inferred = shapes.infer_model(ready.model).graph
     scope = Scope(opsets=opsets, ir_version=ready.model.ir_version)
-    graph = scope.graph(proto, inferred, origins=ready.origins)
+    graph = scope.graph(proto, inferred, rows=ready.rows, origins=ready.origins)
     return dataclasses.replace(
         graph,
         opsets=opsets,
@@ -66,8 +67,8 @@ def prune(graph: Graph) -> Graph:
     wanted = {tensor.name for tensor in graph.outputs}
     literals: dict[str, Tensor] = {}
     for node in reversed(graph.nodes):
-        outputs = tuple(node.present_outputs)
-        if not any(tensor.name in wanted for tensor in outputs):
+        outputs = [tensor for tensor in node.outputs if tensor is not None]
+        if wanted.isdisjoint([tensor.name for tensor in outputs]):
             continue
         if all(tensor.constant and tensor.value is not None for tensor in outputs):
             literals.update((tensor.name, tensor) for tensor in outputs)
@@ -78,7 +79,7 @@ def prune(graph: Graph) -> Graph:
     return dataclasses.replace(
         graph,
         nodes=tuple(
-            node if node.index == index else dataclasses.replace(node, index=index)
+            node if node.index == index else renumbered(node, index)
             for index, node in enumerate(reversed(kept))
         ),
         initializers=(*(tensor for tensor in graph.initializers if tensor.name in wanted), *reversed(used)),

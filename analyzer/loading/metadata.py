@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -23,11 +23,10 @@ Origin = tuple[str, str, Source | None, str | None]
 NOWHERE: Origin = ("", "", None, None)
 
 
-def origin(node: onnx.NodeProto) -> Origin:
+def origin(name: str, entries: Sequence[onnx.StringStringEntryProto]) -> Origin:
     """Module, class, source line and phase of a node, as far as its metadata or its name tells them."""
-    entries = node.metadata_props
     if not entries:
-        return _from_name(node.name) if node.name.startswith("/") else NOWHERE
+        return _from_name(name) if name.startswith("/") else NOWHERE
     properties = {entry.key: entry.value for entry in entries}
     if PREFIX + "module" not in properties and PREFIX + "file" not in properties and _SCOPES in properties:
         module, kind = _scoped(properties[_SCOPES], properties.get(_CLASSES, ""))

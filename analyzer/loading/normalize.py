@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import GraphError, ModelError, UsageError
-from analyzer.loading.metadata import Origin, origin
+from analyzer.graph import DEFAULT_DOMAIN
+from analyzer.loading.metadata import NOWHERE, Origin, origin
 from analyzer.loading.onnx_file import KEEP_BYTES, check_versions
 
 if TYPE_CHECKING:
@@ -23,6 +24,13 @@ DEFAULT_SIZE = 1
 """What stands in for a symbolic dimension that nothing binds."""
 
 _GRAPH_KINDS = (5, 10)  # AttributeProto.GRAPH, GRAPHS
+_COPIED_WHOLE = 4 * 1024 * 1024  # bytes; a copy at once is faster than one field by field
+_NOT_NEEDED = ("doc_string", "metadata_props")
+
+
+if TYPE_CHECKING:
+    Row = tuple[onnx.NodeProto, str, str, str, list[str], list[str]]
+    """A node with its fields read once: name, operator, domain, names of what it reads and writes."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,12 +39,14 @@ class Normalized:
 
     Attributes:
         model: Nodes in execution order with unique names; no functions, no symbolic sizes on inputs.
+        rows: The model's nodes, read.
         origins: Where each node comes from; its metadata are dropped from the model.
         open_dimensions: The size assumed for each symbolic dimension that nothing bound.
         notes: What was assumed or mended, in sentences.
     """
 
     model: onnx.ModelProto
+    rows: list[Row] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
     open_dimensions: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -82,7 +92,7 @@ def normalized(model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = N
     """
     check_versions(model, model.graph.name or "the model")
     result = Normalized(model=_inlined(_skeleton(model)))
-    _name(result.model.graph)
+    result.rows = named_rows(result.model.graph)
     _order(result)
     _take_origins(result)
     _bind(result, bindings or {})
@@ -91,21 +101,46 @@ def normalized(model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = N
 
 def _take_origins(result: Normalized) -> None:
     """Reads where nodes come from and drops the text: stack traces are longer than all the rest."""
-    for node in result.model.graph.node:
-        result.origins.append(origin(node))
-        if node.metadata_props:
+    append = result.origins.append
+    for node, name, *_ in result.rows:
+        entries = node.metadata_props
+        if entries:
+            append(origin(name, entries))
             node.ClearField("metadata_props")
+        else:
+            append(origin(name, ()) if name[:1] == "/" else NOWHERE)
+
+
+def rows_of(graph: onnx.GraphProto) -> list[Row]:
+    """A graph's nodes, read."""
+    return [
+        (node, node.name, node.op_type, node.domain or DEFAULT_DOMAIN, node.input[:], node.output[:])
+        for node in graph.node
+    ]
 
 
 def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy without the data of large weights, texts and training."""
     import onnx
 
-    copy = onnx.ModelProto(ir_version=model.ir_version, producer_name=model.producer_name)
-    copy.opset_import.extend(model.opset_import)
-    copy.functions.extend(model.functions)
+    copy = onnx.ModelProto()
+    if model.ByteSize() <= _COPIED_WHOLE:
+        copy.CopyFrom(model)
+        for name in (*_NOT_NEEDED, "producer_version", "domain", "model_version", "training_info"):
+            copy.ClearField(name)
+        for name in (*_NOT_NEEDED, "quantization_annotation"):
+            copy.graph.ClearField(name)
+    else:
+        copy.ir_version, copy.producer_name = model.ir_version, model.producer_name
+        copy.opset_import.extend(model.opset_import)
+        copy.functions.extend(model.functions)
+        _copy_graph(copy.graph, model.graph)
     if not copy.opset_import:
         copy.opset_import.add(domain="", version=1)
-    graph, source = copy.graph, model.graph
+    return copy
+
+
+def _copy_graph(graph: onnx.GraphProto, source: onnx.GraphProto) -> None:
     graph.name = source.name
     graph.node.extend(source.node)
     graph.input.extend(source.input)
@@ -114,7 +149,6 @@ def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
     graph.sparse_initializer.extend(source.sparse_initializer)
     for tensor in source.initializer:
         _add_weight(graph, tensor)
-    return copy
 
 
 def _add_weight(graph: onnx.GraphProto, tensor: onnx.TensorProto) -> None:
@@ -140,21 +174,31 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
         ) from error
 
 
-def _name(graph: onnx.GraphProto) -> None:
+def named_rows(graph: onnx.GraphProto) -> list[Row]:
+    """A graph's nodes, read, each with a name of its own, which is written to the graph too."""
+    rows = rows_of(graph)
+    names = {row[1] for row in rows}
+    if len(names) < len(rows) or "" in names:
+        _name(rows)
+    return rows
+
+
+def _name(rows: list[Row]) -> None:
     taken: set[str] = set()
     unnamed = []
-    for index, node in enumerate(graph.node):
-        name = node.name
+    for index, (_, name, *_) in enumerate(rows):
         if not name or name in taken:
-            unnamed.append((index, node))
+            unnamed.append(index)
         else:
             taken.add(name)
-    for index, node in unnamed:
-        name = f"{node.name or node.op_type}_{index}"
+    for index in unnamed:
+        node, name, op_type, domain, reads, writes = rows[index]
+        name = f"{name or op_type}_{index}"
         while name in taken:
             name += "_"
         taken.add(name)
         node.name = name
+        rows[index] = (node, name, op_type, domain, reads, writes)
 
 
 def _order(result: Normalized) -> None:
@@ -166,11 +210,11 @@ def _order(result: Normalized) -> None:
     outside = len(known)
     written = 0
     is_sorted = True
-    for node in graph.node:
-        if is_sorted and not known.issuperset(node.input):
+    for _, _, _, _, reads, writes in result.rows:
+        if is_sorted and not known.issuperset(reads):
             is_sorted = False
-        known.update(node.output)
-        written += len(node.output)
+        known.update(writes)
+        written += len(writes)
     if len(known) - outside != written:
         _raise_written_twice(graph)
     for output in graph.output:
@@ -178,6 +222,7 @@ def _order(result: Normalized) -> None:
             raise GraphError(f"nothing writes the graph output '{output.name}'", hint="export the model again")
     if not is_sorted:
         _sort(graph, known)
+        result.rows = rows_of(graph)
         result.notes.append("The file lists operators before what they read; they were sorted.")
 
 
@@ -301,14 +346,30 @@ def _tell(result: Normalized, bindings: Mapping[str, int], present: set[str]) ->
 
 def _resolve(values: Iterable[onnx.ValueInfoProto], sizes: Mapping[str, int]) -> None:
     """Puts sizes for symbols; what is an expression or unknown is left for inference to find again."""
+    resolved: dict[bytes, bytes | None] = {}
     for value in values:
-        for dim in value.type.tensor_type.shape.dim:
-            if not dim.HasField("dim_value"):
-                size = sizes.get(dim.dim_param)
-                if size is None:
-                    dim.Clear()
-                else:
-                    dim.dim_value = size
+        kind = value.type
+        before = kind.SerializeToString()
+        if before not in resolved:
+            resolved[before] = kind.SerializeToString() if _resolve_dims(kind, sizes) else None
+            continue
+        after = resolved[before]
+        if after is not None:
+            kind.ParseFromString(after)
+
+
+def _resolve_dims(kind: onnx.TypeProto, sizes: Mapping[str, int]) -> bool:
+    """Whether any size was put or cleared."""
+    changed = False
+    for dim in kind.tensor_type.shape.dim:
+        if not dim.HasField("dim_value"):
+            size = sizes.get(dim.dim_param)
+            if size is None:
+                dim.Clear()
+            else:
+                dim.dim_value = size
+            changed = True
+    return changed
 
 
 def _is_symbol(name: str) -> bool:

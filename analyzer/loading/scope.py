@@ -17,8 +17,9 @@ from analyzer.graph import (
 )
 from analyzer.loading import fold, shapes
 from analyzer.loading.contrib_shapes import infer_contrib
+from analyzer.loading.make import make_node, make_tensor
 from analyzer.loading.metadata import Origin, origin
-from analyzer.loading.normalize import dangling
+from analyzer.loading.normalize import dangling, rows_of
 from analyzer.loading.subgraphs import body_inputs, control_flow_types
 from analyzer.loading.values import (
     SMALL,
@@ -34,11 +35,14 @@ from analyzer.loading.values import (
 if TYPE_CHECKING:
     import onnx
 
+    from analyzer.loading.normalize import Row
+
 _GRAPH = 5  # AttributeProto.GRAPH
 _GRAPHS = 10  # AttributeProto.GRAPHS
 _FOLDABLE = frozenset({DEFAULT_DOMAIN, "ai.onnx.ml", "com.microsoft"})
 _FEW_FLOATS = 8
 _MEASURES = ("Shape", "Size")
+_ASKED = frozenset({*_MEASURES, "CastLike", "SequenceEmpty", "Optional"})
 _WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 _UNTOLD = frozenset({"SequenceEmpty", "Optional"})
 
@@ -64,6 +68,7 @@ class Scope:
         self.tensors: dict[str, Tensor] = {}
         self.initializers: list[Tensor] = []
         self.types: shapes.Types = {}
+        self.memo: shapes.Memo = {} if outer is None else outer.memo
 
     def graph(
         self,
@@ -71,11 +76,13 @@ class Scope:
         inferred: onnx.GraphProto,
         *,
         fed_types: Sequence[Type] | None = None,
+        rows: Sequence[Row] | None = None,
         origins: Sequence[Origin] | None = None,
     ) -> Graph:
         """Makes the Graph of a proto; ``inferred`` is the same one with the types that C++ found.
 
-        ``fed_types`` are the types of what is fed, ``origins`` where each node comes from, where known.
+        ``fed_types`` are the types of what is fed, ``rows`` the nodes where they have been read and ``origins``
+        where each comes from.
         """
         for stored in proto.initializer:
             self._initializer(stored.name, stored, stored.dims, stored.data_type)
@@ -89,27 +96,56 @@ class Scope:
                 fed.append(Tensor(name=name, shape=shape, dtype=dtype))
                 self.tensors[name] = fed[-1]
         self.types = shapes.graph_types(inferred, lenient=self.outer is not None)
-        nodes: list[Node] = []
-        for index, node in enumerate(proto.node):
-            op_type, domain = node.op_type, node.domain or DEFAULT_DOMAIN
-            if op_type == "Constant" and domain == DEFAULT_DOMAIN:
-                self._constant(node)
-                continue
-            graphs: Mapping[str, Graph] = NO_ATTRIBUTES
-            inputs = tuple([self.tensors.get(name) or self._outside(name, node) for name in node.input])
-            attributes = Attributes(node.attribute) if node.attribute else NO_ATTRIBUTES
-            if (op_type in _WITH_GRAPHS or domain != DEFAULT_DOMAIN) and _has_graphs(node.attribute):
-                graphs = self._graphs(node, inferred.node[index], inputs, attributes)
-            call = Call(node, op_type, domain, inputs, attributes, graphs)
-            whence = origins[index] if origins else origin(node)
-            nodes.append(self._node(call, len(nodes), whence))
+        rows = rows_of(proto) if rows is None else rows
+        origins = [origin(row[1], row[0].metadata_props) for row in rows] if origins is None else origins
         return Graph(
             name=proto.name,
-            nodes=tuple(nodes),
+            nodes=tuple(self._nodes(rows, origins, inferred)),
             inputs=tuple(fed),
             outputs=tuple(self.find(value.name) or self._undeclared(value.name) for value in proto.output),
             initializers=tuple(self.initializers),
         )
+
+    def _nodes(self, rows: Sequence[Row], origins: Sequence[Origin], inferred: onnx.GraphProto) -> list[Node]:
+        """The hot loop of loading: what most nodes do not need is not done for them."""
+        nodes: list[Node] = []
+        tensors, outside, opsets = self.tensors, self._outside, self.opsets
+        for index, (node, name, op_type, domain, reads, writes) in enumerate(rows):
+            if op_type == "Constant" and domain == DEFAULT_DOMAIN:
+                self._constant(node)
+                continue
+            inputs = tuple([tensors.get(read) or outside(read, node) for read in reads])
+            stored = node.attribute
+            attributes = Attributes(stored) if stored else NO_ATTRIBUTES
+            graphs: Mapping[str, Graph] = NO_ATTRIBUTES
+            if (op_type in _WITH_GRAPHS or domain != DEFAULT_DOMAIN) and _has_graphs(stored):
+                graphs = self._graphs(node, inferred.node[index], inputs, attributes)
+            outputs = None if graphs else self._plain(op_type, domain, inputs, writes)
+            if outputs is None:
+                outputs = self._outputs(Call(node, op_type, domain, inputs, attributes, graphs), writes)
+            operator = (op_type, domain, opsets.get(domain, 1))
+            number = len(nodes)
+            name = name or f"{op_type}_{number}"
+            nodes.append(make_node(number, name, operator, inputs, outputs, attributes, graphs, origins[index]))
+        return nodes
+
+    def _plain(
+        self, op_type: str, domain: str, inputs: Sequence[Tensor | None], writes: Sequence[str]
+    ) -> tuple[Tensor | None, ...] | None:
+        """The one output of a node whose type is known and whose value cannot be; None for any other node."""
+        if len(writes) != 1 or op_type in _ASKED:
+            return None
+        name = writes[0]
+        kind = self.types.get(name)
+        if kind is None or kind[1] is None or None in kind[1]:
+            return None
+        constant = False
+        if all_constant(inputs):
+            if domain != DEFAULT_DOMAIN or op_type in fold.RANDOM or not inputs or not _is_large(kind):
+                return None
+            constant = True
+        tensor = self.tensors[name] = make_tensor(name, kind[1], kind[0], constant)
+        return (tensor,)
 
     def find(self, name: str) -> Tensor | None:
         """The tensor of this name in this graph or one around it."""
@@ -126,13 +162,14 @@ class Scope:
         return Tensor(name=name, shape=shape, dtype=dtype)
 
     def _initializer(self, name: str, stored: onnx.TensorProto | None, dims: Sequence[int], dtype: int) -> None:
-        tensor = Tensor(
-            name=name,
-            shape=checked(tuple(dims), name),
-            dtype=DTYPES_BY_NUMBER.get(dtype, UNDEFINED),
-            constant=True,
-            initializer=True,
-            value=None if stored is None else tensor_value(stored),
+        shape = tuple(dims[:])
+        tensor = make_tensor(
+            name,
+            checked(shape, name),
+            DTYPES_BY_NUMBER.get(dtype, UNDEFINED),
+            True,
+            True,
+            None if stored is None else tensor_value(stored, shape=shape),
         )
         self.tensors[name] = tensor
         self.initializers.append(tensor)
@@ -159,24 +196,6 @@ class Scope:
         self.tensors[name] = tensor
         self.initializers.append(tensor)
 
-    def _node(self, call: Call, index: int, whence: Origin) -> Node:
-        module, module_class, source, phase = whence
-        return Node(
-            index=index,
-            name=call.proto.name or f"{call.op_type}_{index}",
-            op_type=call.op_type,
-            domain=call.domain,
-            version=self.opsets.get(call.domain, 1),
-            inputs=call.inputs,
-            outputs=self._outputs(call),
-            attributes=call.attributes,
-            graphs=call.graphs,
-            module=module,
-            module_class=module_class,
-            source=source,
-            phase=phase,
-        )
-
     def _outside(self, name: str, proto: onnx.NodeProto) -> Tensor | None:
         if not name:
             return None
@@ -185,15 +204,11 @@ class Scope:
             raise dangling(proto, name)
         return found
 
-    def _outputs(self, call: Call) -> tuple[Tensor | None, ...]:
-        types, names = self.types, call.proto.output
+    def _outputs(self, call: Call, names: Sequence[str]) -> tuple[Tensor | None, ...]:
+        types = self.types
         constant = _is_constant(call)
         values = self._values(call) if constant else None
         if values is None:
-            if len(names) == 1:
-                kind = types.get(names[0])
-                if kind is not None and kind[1] is not None and None not in kind[1]:
-                    return (self._tensor(names[0], kind, constant),)
             for name in names:
                 kind = types.get(name)
                 if (kind is None or kind[1] is None or None in kind[1]) and name and shapes.is_open(kind):
@@ -212,8 +227,7 @@ class Scope:
         return tuple(outputs)
 
     def _tensor(self, name: str, kind: Type, constant: bool, value: Any = None) -> Tensor:
-        tensor = Tensor(name=name, shape=kind[1], dtype=kind[0], constant=constant, value=value)
-        self.tensors[name] = tensor
+        tensor = self.tensors[name] = make_tensor(name, kind[1], kind[0], constant, False, value)
         return tensor
 
     def _values(self, call: Call) -> Sequence[Any] | None:
@@ -247,7 +261,9 @@ class Scope:
             found = dict.fromkeys(proto.output[1:], (DTYPES["bool"], shape))
         elif call.domain.startswith(DEFAULT_DOMAIN):
             lenient = self.outer is not None
-            found = shapes.infer_node(proto, inputs, self.opsets, self.ir_version, lenient=lenient)
+            found = shapes.infer_node(
+                proto, inputs, self.opsets, self.ir_version, memo=self.memo, lenient=lenient
+            )
         else:
             found = infer_contrib(proto, call.domain, inputs, call.attributes)
         for name, kind in found.items():
@@ -287,6 +303,14 @@ class Scope:
         return Scope(opsets=self.opsets, ir_version=self.ir_version, outer=self)
 
 
+def all_constant(inputs: Sequence[Tensor | None]) -> bool:
+    """Whether all that is read is known before the run."""
+    for tensor in inputs:  # noqa: SIM110  # a generator takes three times as long, for every node
+        if tensor is not None and not tensor.constant:
+            return False
+    return True
+
+
 def _has_graphs(attributes: Sequence[onnx.AttributeProto]) -> bool:
     return any(entry.type in (_GRAPH, _GRAPHS) for entry in attributes)
 
@@ -298,9 +322,8 @@ def _is_constant(call: Call) -> bool:
         return inputs[0] is not None and inputs[0].elements is not None
     if op_type == "CastLike":  # of its second input it needs the type alone
         return inputs[0] is not None and inputs[0].constant
-    for tensor in inputs:
-        if tensor is not None and not tensor.constant:
-            return False
+    if not all_constant(inputs):
+        return False
     if call.domain not in _FOLDABLE or op_type in fold.RANDOM:
         return False
     if call.graphs:

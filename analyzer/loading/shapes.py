@@ -6,14 +6,16 @@ once the values that decide it have been folded.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyzer.graph import DEFAULT_DOMAIN, Shape, Tensor
 from analyzer.loading.values import UNKNOWN_TYPE, Type, declared_type
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx
 
 Types = dict[str, Type]
@@ -44,9 +46,15 @@ def graph_types(graph: onnx.GraphProto, *, lenient: bool = False) -> Types:
             that are never taken.
     """
     read = _open_where_impossible if lenient else declared_type
-    types = {value.name: read(value.type, value.name) for value in graph.value_info}
-    for value in graph.output:
-        types[value.name] = read(value.type, value.name)
+    types: Types = {}
+    seen: dict[bytes, Type] = {}  # most of a graph's tensors share few types
+    for value in itertools.chain(graph.value_info, graph.output):
+        name, proto = value.name, value.type
+        key = proto.SerializeToString()
+        kind = seen.get(key)
+        if kind is None:
+            kind = seen[key] = read(proto, name)
+        types[name] = kind
     return types
 
 
@@ -57,15 +65,49 @@ def _open_where_impossible(proto: onnx.TypeProto, name: str) -> Type:
     return declared_type(proto, name)
 
 
+Memo = dict[tuple[object, ...], list[Type | None]]
+"""What was inferred, by all that decides it: a model's layers are alike."""
+
+
 def infer_node(
+    proto: onnx.NodeProto,
+    inputs: Sequence[Tensor | None],
+    opsets: Mapping[str, int],
+    ir_version: int,
+    *,
+    memo: Memo,
+    lenient: bool = False,
+) -> Types:
+    """The types of a node's outputs from those of its inputs, small values known; empty where nothing tells."""
+    outputs = proto.output[:]
+    key = (
+        lenient,
+        proto.op_type,
+        proto.domain,
+        *[attribute.SerializeToString() for attribute in proto.attribute],
+        *[tensor and (tensor.dtype.name, tensor.shape, _bytes(tensor.value)) for tensor in inputs],
+        *[bool(name) for name in outputs],
+    )
+    found = memo.get(key)
+    if found is None:
+        types = _inferred(proto, inputs, opsets, ir_version, lenient)
+        found = memo[key] = [types.get(name) for name in outputs]
+    return {name: kind for name, kind in zip(outputs, found, strict=True) if kind is not None}
+
+
+def _bytes(value: np.ndarray[Any, Any] | None) -> object:
+    if value is None:
+        return None
+    return value.tobytes() if value.dtype != object else repr(value.tolist())
+
+
+def _inferred(
     proto: onnx.NodeProto,
     inputs: Iterable[Tensor | None],
     opsets: Mapping[str, int],
     ir_version: int,
-    *,
-    lenient: bool = False,
+    lenient: bool,
 ) -> Types:
-    """The types of a node's outputs from those of its inputs, small values known; empty where nothing tells."""
     import onnx
     from onnx import numpy_helper, shape_inference
 

@@ -94,22 +94,26 @@ class Attributes(Mapping[str, Any]):
         return dict, (self._all(),)
 
 
-def tensor_value(proto: onnx.TensorProto, limit: int = SMALL) -> np.ndarray[Any, Any] | None:
+def tensor_value(
+    proto: onnx.TensorProto, limit: int = SMALL, *, shape: tuple[int, ...] | None = None
+) -> np.ndarray[Any, Any] | None:
     """The elements of a stored tensor; None where they are many or lie elsewhere."""
-    import numpy as np
-
     if proto.data_location == _EXTERNAL:
         return None
-    dims, code = tuple(proto.dims), proto.data_type
+    dims = tuple(proto.dims[:]) if shape is None else shape
     if math.prod(dims) > limit:
         return None
+    import numpy as np
+
+    code = proto.data_type
     try:
         raw = proto.raw_data
         if raw and code in _RAW:
-            return np.frombuffer(raw, _RAW[code]).reshape(dims)
+            array = np.frombuffer(raw, _RAW[code])
+            return array if array.shape == dims else array.reshape(dims)
         if code in _FIELDS:
             field, kind = _FIELDS[code]
-            return np.array(getattr(proto, field), kind).reshape(dims)
+            return np.array(getattr(proto, field)[:], kind).reshape(dims)
         from onnx import numpy_helper
 
         return numpy_helper.to_array(proto)
