@@ -45,7 +45,9 @@ class GpuConstants:
         tensor_share: Share of the tensor peak that the best product sustains, where none was measured.
         fp32_watts: Watts per sustained fp32 TFLOP/s by architecture or compute capability.
         tensor_watts: The same of tensor products.
-        stream_hbm, stream_gddr, stream_pascal: Share of the memory bandwidth that elementwise operators reach.
+        stream_hbm, stream_gddr, stream_pascal: Share of the memory bandwidth that elementwise operators reach;
+            GDDR as on an L4 and T4.
+        stream_hbm3e, stream_gddr_large: Where only streams were measured (gpu-benches): H200; A40 and L40.
         norm_rows, softmax_rows: Rows in flight per multiprocessor; what the cache cannot hold is read again.
         softmax_long: Row length from which softmax reads its rows again.
         norm_edge, softmax_edge: How sharply: the share read again is ``x**edge / (1 + x**edge)`` when the rows
@@ -75,6 +77,8 @@ class GpuConstants:
     tensor_watts: Mapping[str, float] = field(default_factory=dict)
     stream_hbm: float = 0.904
     stream_gddr: float = 0.782
+    stream_hbm3e: float = 0.698
+    stream_gddr_large: float = 0.91
     stream_pascal: float = 0.762
     norm_rows: float = 17.9
     norm_edge: float = 5.59
@@ -134,8 +138,8 @@ FITTED = GpuConstants(
 WIDTHS: Mapping[str, float] = MappingProxyType(
     {
         "VECTOR": 1.07, "REDUCE": 1.4, "NORM": 1.35, "SOFTMAX": 1.36, "MOVE": 1.4, "POOL": 1.6, "MATMUL": 1.24,
-        "BATCHED": 1.68, "PASCAL": 2.54, "TENSOR": 1.18, "CONV": 1.59, "DEPTHWISE": 1.8, "RECURRENT": 2.0,
-        "TREE": 3.0,
+        "BATCHED": 1.68, "PASCAL": 2.54, "TENSOR": 1.18, "CONV": 1.59, "TENSOR_CONV": 2.3,
+        "DEPTHWISE": 1.8, "RECURRENT": 2.0, "TREE": 3.0,
     }
 )  # fmt: skip
 # All operators of a session together: other kernels and builds than those measured (whole models of ONNX

@@ -28,8 +28,10 @@ from analyzer.prediction.workload import Floats, Workload
 _WINOGRAD_TILE, _WINOGRAD_PRODUCTS = 4.0, 36.0
 # Rows below which a product is a few matrix-vector products, and what these reach of the fp32 rate.
 _FEW_ROWS, _STREAMED = 8.0, 0.25
-# Where a device's cache is not known: that of a middling card.
-_USUAL_CACHE = 6 * 2**20
+# Where a device's cache is not known: that of a middling card; of one with fast memory, Hopper's.
+_USUAL_CACHE, _LARGE_CACHE, _FAST_MEMORY = 6 * 2**20, 50 * 2**20, 3e12
+# Cards without a power connector: GDDR measured on them is slower.
+_SMALL_CARD_W = 75.0
 # Two partitions, each caching what its units read (NVIDIA Ampere Architecture In-Depth); Hopper is taken alike.
 _PARTED_CACHE = frozenset({"8.0", "9.0"})
 _KIND_WIDTH = np.array([WIDTHS.get(kind.name, 1.0) for kind in Kind])
@@ -51,7 +53,7 @@ class Sheet:
         units: Multiprocessors.
         numbers: The precision.
         width: Factor by which intervals widen, for figures that had to be replaced.
-        products: The entry of ``WIDTHS`` for products.
+        pascal: Whether it is one of Pascal's cards, whose products were measured twice, far apart.
     """
 
     rate: float
@@ -64,7 +66,7 @@ class Sheet:
     units: float
     numbers: Numbers
     width: float
-    products: str
+    pascal: bool
 
 
 def sheet(device: Device, precision: str, constants: GpuConstants = FITTED) -> Sheet:
@@ -78,7 +80,8 @@ def sheet(device: Device, precision: str, constants: GpuConstants = FITTED) -> S
     if what.tensor:
         rate, known = _tensor_rate(device, what.peak, constants)
     stream, measured = _stream(device, constants)
-    cache = float(device.cache_bytes or _USUAL_CACHE)
+    usual = _LARGE_CACHE if device.bandwidth_bytes_per_s > _FAST_MEMORY else _USUAL_CACHE
+    cache = float(device.cache_bytes or usual)
     replaced = (
         what.substitute or not known or bool(device.assumed) or (not measured and device.vendor != "NVIDIA")
     )
@@ -93,7 +96,7 @@ def sheet(device: Device, precision: str, constants: GpuConstants = FITTED) -> S
         units=float(max(1, device.units)),
         numbers=what,
         width=SUBSTITUTE_WIDTH if replaced else 1.0,
-        products="TENSOR" if what.tensor else "PASCAL" if device.architecture == "Pascal" else "MATMUL",
+        pascal=device.architecture == "Pascal",
     )
 
 
@@ -113,10 +116,14 @@ def kernel_times(
 def widths(work: Workload, at: Sheet) -> Floats:
     """Half-width of each piece's 90 % interval, as a factor."""
     found: Floats = _KIND_WIDTH[work.kind]
-    if at.products == "MATMUL":
-        found = np.where((work.kind == Kind.MATMUL) & (work["batch"] > 1), WIDTHS["BATCHED"], found)
+    product = work.kind == Kind.MATMUL
+    if at.numbers.tensor:
+        found = np.where(product, WIDTHS["TENSOR"], found)
+        found = np.where(work.kind == Kind.CONV, WIDTHS["TENSOR_CONV"], found)
+    elif at.pascal:
+        found = np.where(product, WIDTHS["PASCAL"], found)
     else:
-        found = np.where(work.kind == Kind.MATMUL, WIDTHS[at.products], found)
+        found = np.where(product & (work["batch"] > 1), WIDTHS["BATCHED"], found)
     return found * at.width
 
 
@@ -363,5 +370,9 @@ def _stream(device: Device, constants: GpuConstants) -> tuple[float, bool]:
         return here / device.bandwidth_bytes_per_s, True
     if device.architecture == "Pascal":
         return constants.stream_pascal, True
-    usual = constants.stream_hbm if device.memory_type.startswith("HBM") else constants.stream_gddr
-    return usual, bool(device.memory_type)
+    if device.memory_type == "HBM3e":
+        return constants.stream_hbm3e, True
+    if device.memory_type.startswith("HBM"):
+        return constants.stream_hbm, True
+    small = device.tdp_w is not None and device.tdp_w <= _SMALL_CARD_W
+    return constants.stream_gddr if small else constants.stream_gddr_large, bool(device.memory_type)

@@ -213,8 +213,8 @@ def width_name(family: Family, card: Device) -> str:
     """The entry of ``WIDTHS`` that holds for the family on a card."""
     if family.pascal_apart and card.architecture == "Pascal":
         return "PASCAL"
-    if family.kind is Kind.MATMUL and family.precision != "fp32":
-        return "TENSOR"
+    if family.precision != "fp32":
+        return "TENSOR" if family.kind is Kind.MATMUL else "TENSOR_CONV"
     return "BATCHED" if family.name.startswith("batched") else family.kind.name
 
 
