@@ -30,6 +30,8 @@ _WINOGRAD_TILE, _WINOGRAD_PRODUCTS = 4.0, 36.0
 _FEW_ROWS, _STREAMED = 8.0, 0.25
 # Where a device's cache is not known: that of a middling card; of one with fast memory, Hopper's.
 _USUAL_CACHE, _LARGE_CACHE, _FAST_MEMORY = 6 * 2**20, 50 * 2**20, 3e12
+# Where a device's power limit is not known: what large cards sustain of their fp32 peak (0.74 to 0.91).
+_USUAL_POWER = 0.8
 # Cards without a power connector: GDDR measured on them is slower.
 _SMALL_CARD_W = 75.0
 # Two partitions, each caching what its units read (NVIDIA Ampere Architecture In-Depth); Hopper is taken alike.
@@ -331,8 +333,10 @@ _RULES = {
 def _power(device: Device, constants: GpuConstants) -> tuple[float, bool]:
     """Share of the fp32 peak that the power limit allows; whether the architecture's constant was measured."""
     watts = constants.fp32_watts.get(device.compute_capability) or constants.fp32_watts.get(device.architecture)
-    if watts is None or device.tdp_w is None:
+    if watts is None:
         return 1.0, False
+    if device.tdp_w is None:
+        return _USUAL_POWER, False
     share = device.tdp_w / (watts * device.peak_flops_per_s["fp32"] * 1e-12)
     return min(1.0, share), device.architecture in _MEASURED_ARCHITECTURES or device.compute_capability == "8.0"
 

@@ -1,6 +1,7 @@
 """Kernel times on GPUs: laws that need no oracle, and published measurements."""
 
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import prediction_graphs as made
@@ -12,6 +13,7 @@ from analyzer import prediction
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.errors import UsageError
+from analyzer.graph import Graph
 from analyzer.prediction.constants import FITTED
 
 GAP = FITTED.kernel_gap_s
@@ -218,3 +220,31 @@ def test_arrays_and_estimates_agree() -> None:
     arrays, estimates = prediction.predict_arrays(work, card), prediction.predict(work, card)
     assert np.allclose(arrays.time_s, [item.time_s for item in estimates])
     assert np.allclose(arrays.high_s, [item.high_s for item in estimates])
+
+
+def figures(card: Device) -> tuple[float, ...]:
+    """What more of can only help; the power limit as the reason that the rest is sustained."""
+    whole = (card.peak_flops_per_s["fp32"], card.peak_flops_per_s.get("fp16", 0.0), card.bandwidth_bytes_per_s)
+    return (*whole, float(card.cache_bytes or 0), float(card.tdp_w or 0))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize(
+    "one",
+    [
+        made.product(4096, 4096, 4096),
+        made.elementwise("Add", 50_000_000, 2),
+        made.convolution(64, 128, 128, 56),
+        made.product(512, 512, 64, batch=192, constant=False),
+    ],
+    ids=["product", "sum", "convolution", "batched"],
+)
+def test_a_card_with_more_of_everything_is_not_slower(one: Graph, precision: str) -> None:
+    """Of the same architecture; a tenth is left to what was measured on one card of two alone."""
+    work = made.work(one)
+    cards = [card for card in catalogue.gpus() if card.vendor == "NVIDIA"]
+    times = {card.slug: kernel(work, card, precision) for card in cards}
+    for more, less in permutations(cards, 2):
+        better = all(left >= right for left, right in zip(figures(more), figures(less), strict=True))
+        if better and more.architecture == less.architecture:
+            assert times[more.slug] < 1.1 * times[less.slug], (more.slug, less.slug)
