@@ -7,8 +7,9 @@ import sys
 
 def main() -> None:
     """Runs the command line and exits with its status."""
-    from analyzer.cli import run_command_line
+    from analyzer.cli import end_in_order, run_command_line
 
+    end_in_order()
     sys.exit(run_command_line(sys.argv[1:]))
 
 

@@ -63,6 +63,10 @@ def check_writable(paths: Sequence[Path]) -> None:
             raise OutputError(
                 f"{path} is a folder.", hint="End it with a slash to have the report put into it."
             )
+        if is_stream(path):
+            if not os.access(path, os.W_OK):
+                raise OutputError(f"{path} cannot be written.", hint="Choose another --output.")
+            continue
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent
         if not folder.is_dir():
@@ -73,22 +77,37 @@ def check_writable(paths: Sequence[Path]) -> None:
             )
 
 
+def is_stream(path: Path) -> bool:
+    """Whether this is a device, pipe or socket, such as ``/dev/null``."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
 def write_all(contents: Mapping[Path, str]) -> None:
     """Writes files whole: each to a temporary name beside its place, all moved at the end.
+
+    A link is followed. A device or pipe is written to, never replaced.
 
     Raises:
         OutputError: One of them cannot be written; none is moved then.
     """
     temporaries: dict[Path, str] = {}
+    streams: dict[Path, str] = {}
     try:
-        for path, text in contents.items():
+        for given, text in contents.items():
+            path = Path(os.path.realpath(given))
+            if is_stream(given):
+                streams[given] = text
+                continue
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
             temporaries[path] = temporary
             with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
                 file.write(text)
             os.chmod(temporary, 0o666 & ~_umask())
-        for path in contents:
+        for path, text in streams.items():
+            with path.open("w", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+        for path in tuple(temporaries):
             os.replace(temporaries[path], path)
             del temporaries[path]
     except OSError as error:

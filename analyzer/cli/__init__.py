@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from types import FrameType
 from typing import Any
 
 import click
@@ -12,7 +16,10 @@ import click
 from analyzer import __version__
 from analyzer.errors import AnalyzerError
 
-EXIT_FINE, EXIT_FAILED, EXIT_UNUSABLE, EXIT_FAULT, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
+EXIT_FINE, EXIT_FAILED, EXIT_UNUSABLE, EXIT_FAULT, EXIT_INTERRUPTED, EXIT_TERMINATED = 0, 1, 2, 3, 130, 143
+
+# The disk, or one's share of it, is full.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 # In the order of the help; the text stands here so that help imports no command but the default one.
 COMMANDS = {
@@ -26,6 +33,19 @@ COMMANDS = {
     "rules": "The CI rules: what, why, how to fix.",
 }
 DEFAULT = "run"
+
+
+class Terminated(KeyboardInterrupt):
+    """The system or a supervisor asked the program to end."""
+
+
+def end_in_order() -> None:
+    """Has SIGTERM end children and temporary folders as Ctrl-C does."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, end)
 
 
 class CommandLine(click.Group):
@@ -84,6 +104,8 @@ def run_command_line(arguments: Sequence[str]) -> int:
     """Runs a command; the exit status: 0 fine, 1 a check failed, 2 unusable input, 3 a fault of ours."""
     try:
         status = command_line.main(args=list(arguments), prog_name="analyze", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except AnalyzerError as error:
         complain(error.message, error.hint)
         return EXIT_UNUSABLE
@@ -93,13 +115,16 @@ def run_command_line(arguments: Sequence[str]) -> int:
     except click.ClickException as error:
         complain(error.format_message(), None)
         return EXIT_UNUSABLE
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, click.Abort) as error:
         click.echo("interrupted; nothing was written", err=True)
-        return EXIT_INTERRUPTED
+        ended = isinstance(error, Terminated) or isinstance(error.__cause__, Terminated)
+        return EXIT_TERMINATED if ended else EXIT_INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output went away, which is no fault
         return EXIT_FINE
-    except Exception:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            return _no_room(error)
         import traceback
 
         traceback.print_exc()
@@ -109,6 +134,17 @@ def run_command_line(arguments: Sequence[str]) -> int:
         )
         return EXIT_FAULT
     return status if isinstance(status, int) else EXIT_FINE
+
+
+def _no_room(error: OSError) -> int:
+    """The disk behind standard output or the temporary folder is full, which is no fault of ours."""
+    complain(
+        f"{error.filename or 'Standard output'} cannot be written: {error.strerror}.",
+        "Make room, or write elsewhere.",
+    )
+    if not error.filename and sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes the rest on its way out
+    return EXIT_UNUSABLE
 
 
 def complain(message: str, hint: str | None) -> None:

@@ -49,7 +49,7 @@ class Shown:
 @contextmanager
 def progress(*, quiet: bool) -> Iterator[Any]:
     """A progress callback for the length of the block."""
-    if quiet or not sys.stderr.isatty():
+    if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield Silent()
         return
     from rich.console import Console

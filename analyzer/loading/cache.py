@@ -100,7 +100,8 @@ def find(entry_key: str) -> Entry | None:
         dependencies = Dependencies(
             **{**stored["dependencies"], "imports": tuple(stored["dependencies"]["imports"])}
         )
-        if hashlib.sha256(proto).hexdigest() != stored["digest"] or not dependencies.unchanged():
+        intact = _digest(stored["facts"], stored["dependencies"], proto) == stored["digest"]
+        if not intact or not dependencies.unchanged():
             return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -110,14 +111,11 @@ def find(entry_key: str) -> Entry | None:
 
 def keep(entry_key: str, entry: Entry) -> None:
     """Stores an entry; a folder that cannot be written merely means no cache."""
-    header = json.dumps(
-        {
-            "facts": dict(entry.facts),
-            "dependencies": asdict(entry.dependencies),
-            "digest": hashlib.sha256(entry.proto).hexdigest(),
-        }
-    )
+    facts, dependencies = dict(entry.facts), asdict(entry.dependencies)
+    digest = _digest(facts, dependencies, entry.proto)
+    header = json.dumps({"facts": facts, "dependencies": dependencies, "digest": digest})
     folder = cache_folder()
+    temporary = ""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=folder, prefix=".new-")
@@ -126,7 +124,13 @@ def keep(entry_key: str, entry: Entry) -> None:
         os.replace(temporary, folder / entry_key)
         _make_room(folder)
     except OSError:
-        return
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def _digest(facts: Mapping[str, Any], dependencies: Mapping[str, Any], proto: bytes) -> str:
+    """SHA-256 of all that an entry holds, so that no damage to it goes unseen."""
+    return hashlib.sha256(json.dumps([facts, dependencies]).encode() + b"\n" + proto).hexdigest()
 
 
 def _touch(path: Path) -> None:

@@ -172,16 +172,18 @@ def to_onnx_ir(program: Any, opset: int, notes: list[str]) -> Any:
 
 def _name_batch(model: Any, inputs: ExampleInputs) -> bool:
     """Names the batch's symbol on the graph's inputs; True where some batch axis came out fixed or derived."""
-    fixed = not inputs.batch_axes
-    tensors = [i for i, leaf in enumerate(flatten(inputs.arguments, inputs.keywords)) if hasattr(leaf, "shape")]
-    for position, value in zip(tensors, model.graph.inputs, strict=False):
-        for axis in inputs.batch_axes.get(position, ()):
-            size = value.shape[axis]
-            symbol = getattr(size, "value", size)
-            if isinstance(symbol, str) and symbol.isidentifier():
-                value.shape[axis] = BATCH_SYMBOL
-            else:
-                fixed = True
+    leaves = flatten(inputs.arguments, inputs.keywords)
+    tensors = [i for i, leaf in enumerate(leaves) if hasattr(leaf, "shape")]
+    axes = [
+        (value.shape, axis, leaves[position].shape[axis])
+        for position, value in zip(tensors, model.graph.inputs, strict=False)
+        for axis in inputs.batch_axes.get(position, ())
+    ]
+    symbols = [getattr(shape[axis], "value", None) for shape, axis, _ in axes]
+    fixed = not axes or not all(isinstance(symbol, str) and symbol.isidentifier() for symbol in symbols)
+    for shape, axis, size in axes:
+        # A fixed size can come as a symbol too: one that is called "4", or "4*s1".
+        shape[axis] = int(size) if fixed else BATCH_SYMBOL
     return fixed
 
 

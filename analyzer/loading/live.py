@@ -36,6 +36,10 @@ def load_live(
         return _from_onnx(model, batch, specs, opset)
     if any(base.__module__.startswith("torch.nn") and base.__name__ == "Module" for base in kind.__mro__):
         return _from_module(model, inputs, batch, specs, opset or DEFAULT_OPSET, progress)
+    if isinstance(model, type):
+        raise ModelError(
+            f"{model.__name__} is a class, not a model.", hint=f"Give an instance: {model.__name__}(...)."
+        )
     raise ModelError(
         f"A {kind.__name__} is no model that can be analysed.",
         hint="Give a path, an nn.Module with inputs=, an onnx.ModelProto or an onnx_ir.Model.",
@@ -52,6 +56,8 @@ def _from_onnx(model: Any, batch: int | None, specs: Sequence[InputSpec], opset:
         import onnx_ir
 
         model = onnx_ir.to_proto(model)
+    if not model.HasField("graph"):
+        raise ModelError("The onnx.ModelProto holds no graph.", hint="Give one that was loaded or built.")
     check_versions(model, "the model")
     name = model.graph.name or "model"
     # The copy is named and bound; the caller's model stays as it is.
@@ -59,6 +65,14 @@ def _from_onnx(model: Any, batch: int | None, specs: Sequence[InputSpec], opset:
     copy.CopyFrom(model)
     loaded = from_proto(copy, name=name, source="onnx.ModelProto", batch=batch, specs=specs, opset=opset)
     return replace(loaded, live=model)
+
+
+def _on_meta(inputs: Any) -> Any:
+    """Inputs without data, for a model without weights."""
+    import torch
+    from torch.utils import _pytree
+
+    return _pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), inputs)
 
 
 def _from_module(
@@ -71,9 +85,12 @@ def _from_module(
     if inputs is not None:
         module.example_inputs = inputs  # type: ignore[attr-defined]  # what a user's file would define
     training = model.training
-    user = UserModel(model=model.eval(), name=type(model).__name__, module=module, meta=False)
+    meta = any(parameter.is_meta for parameter in model.parameters())
+    if meta and inputs is not None and not callable(inputs):
+        module.example_inputs = _on_meta(inputs)  # type: ignore[attr-defined]  # as above
+    user = UserModel(model=model.eval(), name=type(model).__name__, module=module, meta=meta)
     try:
-        chosen = resolve_inputs(user, specs, batch, meta=False)
+        chosen = resolve_inputs(user, specs, batch, meta=meta)
         progress("exporting to ONNX")
         exported = export_any_batch(user, specs, chosen, opset)
     finally:

@@ -63,6 +63,14 @@ def load_pt2(
             f"{reference.text} is fixed to batch {fixed}, not {batch}.",
             hint='Export it with dynamic_shapes={"x": {0: torch.export.Dim("batch")}}, or leave --batch out.',
         )
+    low, high = export.batch_bounds(program)
+    if batch is not None and symbol and not (low <= batch and (high is None or batch <= high)):
+        span = f"from {low} to {high}" if high else f"from {low} on"
+        raise InputError(
+            f"{reference.text} was exported for batches {span}, not {batch}.",
+            hint="Give a --batch in that range, or export it with a wider torch.export.Dim.",
+        )
+    stored = {id(item): item for item in program.parameters()}.values()
     return Loaded(
         reference=reference,
         name=reference.stem,
@@ -71,10 +79,12 @@ def load_pt2(
         symbol=symbol,
         batch=batch or (_example_batch(program) if symbol else fixed),
         static_batch=None if symbol else fixed,
-        batch_range=export.batch_bounds(program),
+        batch_range=(low, high),
         inputs_origin="file",
         exporter="pt2",
         notes=tuple(notes),
+        parameters=sum(item.numel() for item in stored),
+        parameter_bytes=sum(item.numel() * item.element_size() for item in stored),
     )
 
 

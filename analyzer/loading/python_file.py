@@ -199,6 +199,11 @@ def _what_to_do(error: BaseException) -> str | None:
         )
     if isinstance(error, SystemExit):
         return "Put what the script does under `if __name__ == '__main__':`; define the model outside of it."
+    if isinstance(error, ImportError) and "relative import" in str(error):
+        return (
+            "The file is part of a package: go to the folder that holds the package and write "
+            "package.module:Name in place of the path."
+        )
     if _NO_CUDA.search(str(error)):
         return (
             "There is no CUDA device here: let the model be built on the CPU "

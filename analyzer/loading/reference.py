@@ -48,6 +48,8 @@ def parse_reference(text: str) -> Reference:
     Raises:
         ModelError: There is no such file, or it is of no kind that can be read.
     """
+    if not text:
+        raise ModelError("MODEL is empty.", hint="Name a file: model.py, model.onnx.")
     if match := _NAMED_FILE.fullmatch(text):
         return Reference(text=text, kind="python", path=_existing(match["file"]), name=match["name"])
     path = Path(text)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import InputError, MeasurementError
-from analyzer.loading.inputs import flatten, resolve_inputs
+from analyzer.loading.inputs import flatten, forward_parameters, resolve_inputs
 from analyzer.loading.load import Loaded
 from analyzer.loading.onnx_model import bound_proto, convert, fed_inputs, name_nodes
 from analyzer.loading.plain import plain
@@ -21,6 +21,9 @@ from analyzer.loading.plain import plain
 if TYPE_CHECKING:
     import numpy as np
     import onnx
+
+    from analyzer.graph import Graph
+    from analyzer.loading.python_file import UserModel
 
     Array = np.ndarray[Any, Any]
 
@@ -71,6 +74,11 @@ def _from_python(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
 
     if loaded.live is not None:
         user = loaded.live
+        if user.meta:
+            raise MeasurementError(
+                "The model has no weights: it is on the meta device.",
+                hint="Build it on the CPU to have it measured.",
+            )
     else:
         assert loaded.reference is not None
         user = load_user_model(loaded.reference, meta=False)
@@ -83,7 +91,7 @@ def _from_python(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
     state |= dict(user.model.named_buffers(remove_duplicate=False))
     model_path = _written(loaded, batch, state, folder)
     names = [value.name for value in fed_inputs(loaded.proto)]
-    feeds, types = _feeds(names, tensors)
+    feeds, types = _feeds(names, _that_are_left(user, names, tensors))
 
     def eager() -> list[Array]:
         import torch
@@ -102,14 +110,15 @@ def _from_program(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
     program = read_program(loaded.reference)
     state = {**program.state_dict, **program.constants}
     model_path = _written(loaded, batch, state, folder)
-    return Runnable(model_path=model_path, feeds=random_feeds(loaded.graph(batch)))
+    return _with_random_feeds(model_path, loaded.graph(batch))
 
 
 def _from_file(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
     import onnx
 
     if loaded.reference is None or loaded.reference.path is None:
-        proto = loaded.live
+        proto = onnx.ModelProto()
+        proto.CopyFrom(loaded.live)  # the caller's model stays as it is
     else:
         proto = onnx.load(str(loaded.reference.path), load_external_data=False)
     opset = next((item.version for item in loaded.proto.opset_import if item.domain in ("", "ai.onnx")), None)
@@ -122,7 +131,7 @@ def _from_file(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
         _bring_external_data(bound, loaded.reference.path.parent, folder)
     path = folder / "model.onnx"
     path.write_bytes(bound.SerializeToString())
-    return Runnable(model_path=path, feeds=random_feeds(loaded.graph(batch)))
+    return _with_random_feeds(path, loaded.graph(batch))
 
 
 def _bring_external_data(proto: onnx.ModelProto, home: Path, folder: Path) -> None:
@@ -185,9 +194,19 @@ def _array(tensor: Any) -> tuple[Array, str]:
     import torch
 
     tensor = tensor.detach().cpu().contiguous()
+    if tensor.is_complex():  # ONNX has no complex tensors here: a last axis of two holds both parts
+        tensor = torch.view_as_real(tensor.resolve_conj())
     if tensor.dtype is torch.bfloat16:
         return tensor.view(torch.uint16).numpy(), "bfloat16"
     return tensor.numpy(), ""
+
+
+def _that_are_left(user: UserModel, names: list[str], tensors: list[Any]) -> list[Any]:
+    """The tensors that the graph still takes: TorchScript drops those that became constants."""
+    known = [parameter.name for parameter in forward_parameters(user)]
+    if len(names) >= len(tensors) or not set(names) <= set(known[: len(tensors)]):
+        return tensors
+    return [tensors[known.index(name)] for name in names]
 
 
 def _feeds(names: Iterable[str], tensors: list[Any]) -> tuple[dict[str, Array], dict[str, str]]:
@@ -205,6 +224,11 @@ def _feeds(names: Iterable[str], tensors: list[Any]) -> tuple[dict[str, Array], 
     return feeds, types
 
 
+def _with_random_feeds(path: Path, graph: Graph) -> Runnable:
+    types = {tensor.name: "bfloat16" for tensor in graph.inputs if tensor.dtype.name == "bfloat16"}
+    return Runnable(model_path=path, feeds=random_feeds(graph), feed_types=types)
+
+
 def random_feeds(graph: Any) -> dict[str, Array]:
     """Random inputs: standard normal floats, true booleans, integers valid in every table they index.
 
@@ -220,9 +244,13 @@ def random_feeds(graph: Any) -> dict[str, Array]:
             raise InputError(f"No values can be made for the input {tensor.name} ({tensor.dtype.name}).")
         if tensor.dtype.is_float:
             width = {64: np.float64, 32: np.float32, 16: np.float16}.get(tensor.dtype.bits)
-            if width is None or tensor.dtype.name == "bfloat16":
+            if width is None:
                 raise InputError(f"No values can be made for the input {tensor.name} ({tensor.dtype.name}).")
-            feeds[tensor.name] = generator.standard_normal(tensor.shape).astype(width)
+            values = generator.standard_normal(tensor.shape)
+            if tensor.dtype.name == "bfloat16":  # the upper half of a float32
+                feeds[tensor.name] = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+            else:
+                feeds[tensor.name] = values.astype(width)
         elif tensor.dtype.name == "bool":
             feeds[tensor.name] = np.ones(tensor.shape, dtype=bool)
         else:

@@ -92,7 +92,8 @@ def measure_batch(
 
 def said(error: AnalyzerError) -> str:
     """An error's message and hint as one text."""
-    return f"{error.message} {error.hint or ''}".strip()
+    hint = error.hint or ""
+    return f"{error.message.rstrip('.')}. {hint[:1].upper()}{hint[1:]}".strip()
 
 
 def foresee_memory(graph: Graph) -> None:

@@ -286,7 +286,7 @@ def explained(error: Exception) -> MeasurementError:
     for pattern, sentence, hint in _EXPLANATIONS:
         found = re.search(pattern, text, re.DOTALL)
         if found:
-            said = sentence.format(*(group.strip() for group in found.groups()))
+            said = sentence.format(*(group.strip() for group in found.groups())).replace(" (node )", "")
             return MeasurementError(f"{said} (ONNX Runtime: {_short(text)})", hint=hint)
     return MeasurementError(f"ONNX Runtime could not run the model: {_short(text)}", hint="use --no-run")
 

@@ -99,6 +99,30 @@ def test_a_damaged_entry_is_no_entry(model):
     assert not fetched(model).cached
 
 
+@pytest.mark.parametrize("damage", [b'"batch_range": [1, null]', b'"default_batch"'])
+def test_damage_to_what_an_entry_says_about_the_export_is_seen(model, damage):
+    from analyzer.loading import cache
+
+    fetched(model)
+    (entry,) = cache.cache_folder().iterdir()
+    content = entry.read_bytes()
+    assert damage in content
+    entry.write_bytes(content.replace(damage, damage[:-1] + b"x" + damage[-1:]))
+    assert not fetched(model).cached
+
+
+def test_an_entry_that_cannot_be_put_in_its_place_leaves_nothing_behind(model):
+    from analyzer.loading import cache
+
+    fetched(model)
+    (entry,) = cache.cache_folder().iterdir()
+    entry.unlink()
+    entry.mkdir()
+    (entry / "in-the-way").touch()
+    assert not fetched(model).cached
+    assert list(cache.cache_folder().iterdir()) == [entry]
+
+
 def test_a_cached_export_imports_no_torch(model, tmp_path):
     import subprocess
     import sys

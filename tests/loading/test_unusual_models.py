@@ -3,10 +3,12 @@
 import sys
 import textwrap
 
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from analyzer.errors import ExportError, MeasurementError, ModelError
+from analyzer.errors import ExportError, InputError, MeasurementError, ModelError
+from analyzer.loading.live import load_live
 from analyzer.loading.load import load
 from analyzer.loading.onnx_model import batch_dimension, from_proto
 from analyzer.loading.origin import source_line
@@ -229,3 +231,116 @@ def test_weights_outside_the_models_folder_are_not_touched(tmp_path, place):
     with pytest.raises(MeasurementError, match="outside"):
         materialise(found, 1, folder)
     assert not (tmp_path / "a" / "weights.bin").exists()
+
+
+def test_a_batch_axis_that_the_code_fixes_is_a_number_in_the_graph(loaded):
+    found = loaded(
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.l = nn.Linear(8, 8)
+            def forward(self, x): return self.l(x.view(4, -1, 8))
+        def example_inputs(batch): return torch.randn(batch, 8)
+        """,
+        batch=4,
+    )
+    assert [dim.dim_value for dim in found.proto.graph.input[0].type.tensor_type.shape.dim] == [4, 8]
+
+
+def test_complex_inputs_are_fed_as_their_two_parts(loaded, tmp_path):
+    found = loaded("""
+        class Net(nn.Module):
+            def forward(self, x): return (x * x.conj()).real
+        def example_inputs(batch): return torch.full((batch, 3), 3 + 4j)
+    """)
+    (tmp_path / "run").mkdir()
+    runnable = materialise(found, 2, tmp_path / "run")
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(runnable.model_path), providers=["CPUExecutionProvider"])
+    (output,) = session.run(None, dict(runnable.feeds))
+    assert output.shape == (2, 3)
+    assert (output == 25).all()
+
+
+def test_inputs_that_torchscript_turned_into_constants_are_left_out(loaded, tmp_path):
+    found = loaded("""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.l = nn.Linear(4, 4)
+            def forward(self, steps, x):
+                for _ in range(int(steps.item())): x = x + 1
+                return self.l(x)
+        def example_inputs(batch): return torch.tensor(3), torch.randn(batch, 4)
+    """)
+    assert found.exporter == "torchscript"
+    (tmp_path / "run").mkdir()
+    assert {name: value.shape for name, value in materialise(found, 1, tmp_path / "run").feeds.items()} == {
+        "x": (1, 4)
+    }
+
+
+def test_a_relative_import_says_how_to_name_the_module(write):
+    with pytest.raises(ModelError) as caught:
+        load_user_model(write("from .other import Net"), meta=True)
+    assert "package.module:Name" in caught.value.hint
+
+
+def test_a_saved_program_counts_its_parameters_alone_and_keeps_to_its_batches(tmp_path):
+    import torch
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 3)
+            self.register_buffer("table", torch.ones(3))
+
+        def forward(self, x):
+            return self.layer(x) + self.table
+
+    path = tmp_path / "net.pt2"
+    batch = torch.export.Dim("batch", min=4, max=16)
+    torch.export.save(torch.export.export(Net(), (torch.ones(5, 4),), dynamic_shapes=({0: batch},)), path)
+    found = load(parse_reference(str(path)), batch=16)
+    assert (found.parameters, found.parameter_bytes) == (15, 60)
+    with pytest.raises(InputError, match="from 4 to 16"):
+        load(parse_reference(str(path)), batch=2)
+
+
+def test_a_model_of_the_caller_stays_as_it_is_when_it_is_run(make_onnx, tmp_path):
+    proto = make_onnx([helper.make_node("Relu", ["x"], ["y"])], {"x": ["N", 4]}, ["y"])
+    before = proto.SerializeToString()
+    found = load_live(proto, inputs=None, batch=2, specs=(), opset=None, progress=lambda _: None)
+    materialise(found, 2, tmp_path)
+    assert proto.SerializeToString() == before
+
+
+def test_bfloat16_inputs_are_made_as_raw_bits(make_onnx, tmp_path):
+    value = helper.make_tensor_value_info("x", TensorProto.BFLOAT16, ["N", 4])
+    result = helper.make_tensor_value_info("y", TensorProto.BFLOAT16, ["N", 4])
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", [value], [result])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+    found = load_live(proto, inputs=None, batch=2, specs=(), opset=None, progress=lambda _: None)
+    runnable = materialise(found, 2, tmp_path)
+    assert runnable.feed_types == {"x": "bfloat16"}
+    assert runnable.feeds["x"].dtype == "uint16"
+
+
+def test_a_module_without_weights_is_exported_and_not_run(tmp_path):
+    import torch
+
+    module = torch.nn.Linear(4, 3, device="meta")
+    found = load_live(
+        module, inputs=torch.ones(2, 4), batch=None, specs=(), opset=None, progress=lambda _: None
+    )
+    assert found.graph().inputs[0].shape == (2, 4)
+    with pytest.raises(MeasurementError, match="meta device"):
+        materialise(found, 2, tmp_path)
+
+
+@pytest.mark.parametrize("given", [onnx.ModelProto(), dict])
+def test_what_is_no_model_is_refused(given):
+    with pytest.raises(ModelError):
+        load_live(given, inputs=None, batch=None, specs=(), opset=None, progress=lambda _: None)

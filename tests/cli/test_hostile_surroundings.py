@@ -1,0 +1,109 @@
+"""Full disks, closed streams, devices, links and signals: one clear message, and nothing left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from analyzer.output import check_writable, write_all
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 4]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", info[:1], info[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), "net.onnx")
+    return "net.onnx"
+
+
+def analyze(*arguments, **options):
+    command = [sys.executable, "-m", "analyzer", *map(str, arguments)]
+    return subprocess.run(command, stdin=subprocess.DEVNULL, text=True, check=False, **options)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
+def test_a_full_disk_behind_standard_output_is_one_clear_message(model):
+    with open("/dev/full", "w") as full:
+        ended = analyze(
+            model, "--no-run", "--format", "text", "--output", "-", stdout=full, stderr=subprocess.PIPE
+        )
+    assert ended.returncode == 2
+    assert "No space left" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="closing a stream is a shell's matter there")
+def test_a_closed_standard_error_is_no_fault(model):
+    command = f"{sys.executable} -m analyzer {model} --no-run --format json --output out.json 2>&-"
+    ended = subprocess.run(command, shell=True, stdout=subprocess.DEVNULL, check=False)
+    assert ended.returncode == 0
+    assert os.path.exists("out.json")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
+def test_a_pipe_is_written_to_and_never_replaced(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    found = []
+    reader = threading.Thread(target=lambda: found.append(pipe.read_text()))
+    reader.start()
+    check_writable([pipe])
+    write_all({pipe: "a report\n"})
+    reader.join(10)
+    assert found == ["a report\n"]
+    assert pipe.is_fifo()
+
+
+def test_a_link_stays_a_link(tmp_path):
+    target, link = tmp_path / "report.json", tmp_path / "latest.json"
+    link.symlink_to(target)
+    write_all({link: "{}"})
+    assert link.is_symlink()
+    assert target.read_text() == "{}"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no such signals there")
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_the_model_runs_leaves_no_child_folder_or_report(model, tmp_path, number, status):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    command = [sys.executable, "-m", "analyzer", model, "--time-budget", "60s", "--output", "out/"]
+    running = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not list(temporary.glob("analyzer-*/spec.json")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    running.send_signal(number)
+    _, said = running.communicate(timeout=30)
+    assert running.returncode == status
+    assert "interrupted" in said
+    assert not list(temporary.glob("analyzer-*"))
+    assert not (tmp_path / "out").exists()
+    assert not children_that_read(temporary)
+
+
+def children_that_read(folder):
+    import psutil
+
+    found = []
+    for process in psutil.process_iter():
+        try:
+            line = " ".join(process.cmdline())
+        except psutil.Error:
+            continue
+        if str(folder) in line and "analyzer.runtime.worker" in line:
+            found.append(line)
+    return found
