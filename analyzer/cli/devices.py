@@ -18,16 +18,33 @@ if TYPE_CHECKING:
 def command(name: str | None, show_instances: bool, prices: str | None) -> None:
     """List all devices, or show one with every figure and where it comes from.
 
-    NAME is a slug or an alias in any case (l4, A100, epyc-9654), or FILE.toml[:NAME] for a file of your own.
+    NAME is a slug or an alias in any case (l4, A100, epyc-9654), part of one (xeon lists them all), a cloud
+    instance (g5.xlarge), or FILE.toml[:NAME] for a file of your own.
     """
-    from analyzer.devices.catalogue import device
-
     if name:
-        click.echo(_page(device(name), prices))
+        click.echo(_named(name, prices))
     elif show_instances or prices:
         click.echo(_instances(prices))
     else:
         click.echo(_list())
+
+
+def _named(name: str, prices: str | None) -> str:
+    """The device's page; else the instance, else the devices whose names hold the word."""
+    from analyzer.devices.catalogue import cpus, device, gpus, instances
+    from analyzer.errors import DeviceError
+
+    try:
+        return _page(device(name), prices)
+    except DeviceError:
+        word = name.strip().lower()
+        offers = [item for item in instances(prices) if item.name.lower() == word]
+        if offers:
+            return "\n".join(map(_offer, offers))
+        found = [item for item in (*gpus(), *cpus()) if word and word in f"{item.slug} {item.name}".lower()]
+        if not found:
+            raise
+        return "\n".join([f"No device is called {name!r}; these contain it:", *map(_row, found)])
 
 
 def _list() -> str:
@@ -86,6 +103,8 @@ def _page(device: Device, prices: str | None) -> str:
         f"  measured {key:15} {_figure(_SUSTAINED[key], value):>22}  elsewhere"
         for key, value in device.sustained.items()
     ]
+    if not known:
+        lines.append(_LEGEND)
     if device.link is not None:
         speed = _figure("bandwidth_bytes_per_s", device.link.bandwidth_bytes_per_s)
         lines.append(f"\nLink {device.link.name}: {speed} ({device.link.source})")
@@ -98,6 +117,10 @@ def _page(device: Device, prices: str | None) -> str:
     return "\n".join(lines)
 
 
+_LEGEND = (
+    "  (read: in the sources below; derived: by a formula from others; assumed: from a sibling;\n"
+    "  elsewhere: measured by others on this model)"
+)
 _SUSTAINED = {"fp16": "fp16", "bandwidth": "bandwidth_bytes_per_s"}
 _UNITS = {
     "bandwidth_bytes_per_s": ("rate", "B"), "memory_bytes": ("bytes", ""), "cache_bytes": ("bytes", ""),
@@ -136,7 +159,13 @@ def _instances(prices: str | None) -> str:
     from analyzer.devices.catalogue import instances
 
     lines = [_offer(item) for item in instances(prices)]
-    return "\n".join([*lines, "", "US dollars an hour on demand, with the day of the price."])
+    return "\n".join(
+        [
+            *lines,
+            "",
+            "US dollars an hour on demand, with the day of the price; several GPUs are rented together.",
+        ]
+    )
 
 
 def _offer(item: Instance) -> str:

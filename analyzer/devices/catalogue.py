@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -20,8 +21,8 @@ FILES: Mapping[Kind, str] = {"gpu": "gpus.toml", "cpu": "cpus.toml"}
 DEFAULT_CPU = "xeon-platinum-8260"
 # What a machine without a GPU decides for.
 DEFAULT_GPU = "l4"
-
-
+# Words before a model's own name.
+_MAKERS = frozenset({"nvidia", "amd", "intel", "geforce", "tesla", "instinct", "ampere", "aws", "gpu", "cpu"})
 # Entries of a device that are no figures.
 _WORDS = frozenset(
     {
@@ -50,7 +51,8 @@ def device(name: str) -> Device:
     """A device by slug or alias, in any case, or from the user's own file.
 
     Args:
-        name: ``l4``, ``A100``, ``my-devices.toml`` (with one device) or ``my-devices.toml:NAME``.
+        name: ``l4``, ``A100``, ``NVIDIA A100-SXM4-80GB``, ``my-devices.toml`` (with one device) or
+            ``my-devices.toml:NAME``.
 
     Raises:
         DeviceError: Nobody knows it; the hint names the nearest ones.
@@ -60,6 +62,10 @@ def device(name: str) -> Device:
     key = name.strip().lower().replace(" ", "-").replace("_", "-")
     for kind in FILES:
         slug = _names(kind).get(key)
+        if slug is not None:
+            return _load(kind, slug)
+    for kind in FILES:
+        slug = _worded(kind).get(_spoken(key))
         if slug is not None:
             return _load(kind, slug)
     raise DeviceError(f"No device is called {name!r}.", hint=_nearest(key, (*_names("gpu"), *_names("cpu"))))
@@ -161,6 +167,21 @@ def _names(kind: Kind) -> dict[str, str]:
             if names.setdefault(name, slug) != slug:
                 raise ValueError(f"two devices are called {name!r}")
     return names
+
+
+def _spoken(name: str) -> frozenset[str]:
+    """The words of a name that tell devices apart, in any order."""
+    words = (re.sub(r"^sxm\d$", "sxm", word) for word in name.split("-"))
+    return frozenset(word for word in words if word not in _MAKERS)
+
+
+@cache
+def _worded(kind: Kind) -> dict[frozenset[str], str]:
+    """Slugs by the words of their names; names of the same words are left out."""
+    found: dict[frozenset[str], set[str]] = {}
+    for name, slug in _names(kind).items():
+        found.setdefault(_spoken(name), set()).add(slug)
+    return {words: next(iter(slugs)) for words, slugs in found.items() if len(slugs) == 1 and words}
 
 
 @cache

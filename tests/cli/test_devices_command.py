@@ -51,3 +51,14 @@ def test_an_own_device_file_can_be_looked_at(tmp_path: Path) -> None:
         "bandwidth_bytes_per_s = 50e9\n"
     )
     assert "Our box" in shown(str(path))
+
+
+def test_part_of_a_name_lists_what_holds_it() -> None:
+    rows = [line.split()[0] for line in shown("xeon").splitlines()[1:]]
+    assert "xeon-platinum-8375c" in rows
+    assert "xeon-gold-6336y" in rows
+    assert all(row.startswith("xeon-") for row in rows)
+
+
+def test_an_instance_is_shown_with_its_gpu_and_price() -> None:
+    assert "1 x a10g" in shown("g5.xlarge")

@@ -246,3 +246,18 @@ def test_a_price_file_with_a_hole_says_which(tmp_path: Path) -> None:
     path.write_text("")
     with pytest.raises(DeviceError, match="instances"):
         catalogue.instances(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "slug"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "a100-80gb-sxm"),
+        ("NVIDIA A100 PCIe 40GB", "a100-40gb-pcie"),
+        ("GeForce RTX 3090", "rtx-3090"),
+        ("NVIDIA L4", "l4"),
+        ("Tesla V100-SXM2-16GB", "v100-16gb-sxm"),
+        ("AMD EPYC 9654", "epyc-9654"),
+    ],
+)
+def test_full_names_are_understood(name: str, slug: str) -> None:
+    assert catalogue.device(name).slug == slug
