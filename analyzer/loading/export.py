@@ -17,7 +17,7 @@ from analyzer.loading.failures import explain_failure
 from analyzer.loading.inputs import ExampleInputs, flatten
 from analyzer.loading.opaque import OPAQUE_DOMAIN, without_untranslatable
 from analyzer.loading.origin import built_at, line_text, shown_path, source_line
-from analyzer.loading.plain import UNKNOWN_OUTPUT, plain_outputs
+from analyzer.loading.plain import UNKNOWN_OUTPUT, plain_outputs, returns_constants
 from analyzer.loading.python_file import UserModel
 from analyzer.loading.quiet import quiet_exporter
 
@@ -100,7 +100,9 @@ def trace(model: Any, inputs: ExampleInputs, *, symbolic: bool) -> Any:
 
     with torch.no_grad():
         try:
-            return export()
+            program = export()
+            if not returns_constants(program):
+                return program
         except RuntimeError as error:
             if not UNKNOWN_OUTPUT.search(str(error)):
                 raise

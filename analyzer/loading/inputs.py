@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -96,12 +96,29 @@ def resolve_inputs(
     Raises:
         InputError: None of the three works.
     """
+    found = _resolved(user, specs, batch, meta=meta)
+    _complete_lazy_layers(user, found)
+    return found
+
+
+def _resolved(user: UserModel, specs: Sequence[InputSpec], batch: int | None, *, meta: bool) -> ExampleInputs:
     if specs:
         return _from_specs(user, specs, batch or 1, meta=meta)
     offered = call_example_inputs(user, batch, meta=meta)
     if offered is not None:
         return _from_file(user, offered, batch)
     return _inferred(user, batch or 1, meta=meta)
+
+
+def _complete_lazy_layers(user: UserModel, inputs: ExampleInputs) -> None:
+    """Calls a model with lazy layers once, which gives them their sizes."""
+    import torch
+    from torch.nn.parameter import is_lazy
+
+    if any(is_lazy(parameter) for parameter in user.model.parameters()):
+        # A call that fails is explained where the model is traced.
+        with suppress(Exception), torch.no_grad():
+            user.model(*inputs.arguments, **inputs.keywords)
 
 
 def flatten(arguments: Any, keywords: Any) -> list[Any]:
@@ -130,7 +147,11 @@ def _from_file(user: UserModel, offered: Any, batch: int | None) -> ExampleInput
     leaves = flatten(arguments, keywords)
     leading = next((leaf.shape[0] for leaf in leaves if _is_tensor(leaf) and leaf.dim()), None)
     if leading is None:
-        raise InputError("example_inputs holds no tensor with a leading dimension.", hint="Return tensors.")
+        kinds = ", ".join(dict.fromkeys(type(leaf).__name__ for leaf in leaves)) or "nothing"
+        raise InputError(
+            f"example_inputs holds no tensor with a leading dimension: it gives {kinds}.",
+            hint="Give torch tensors: one, a tuple of them, or a dict by name.",
+        )
     if callable(user.module.example_inputs):
         axes = _axes_that_follow(user, leaves, batch or leading)
         return ExampleInputs(

@@ -10,6 +10,13 @@ from typing import Any
 
 # What torch.export says of such an output.
 UNKNOWN_OUTPUT = re.compile(r"Found <class .*> in output, which is not a known type")
+_CONSTANTS = (str, int, float, bool)
+
+
+def returns_constants(program: Any) -> bool:
+    """Whether an exported program gives texts or numbers beside tensors, which ONNX cannot."""
+    outputs = (getattr(item.arg, "value", None) for item in program.graph_signature.output_specs)
+    return any(isinstance(value, _CONSTANTS) for value in outputs)
 
 
 @contextmanager
@@ -23,11 +30,13 @@ def plain_outputs(model: Any) -> Iterator[None]:
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses, records and dict subclasses of tensors as dicts, so that the tracer sees the tensors."""
+    """Dataclasses, records and dict subclasses as dicts, constants as None, so that tensors are left."""
     import torch
 
     if isinstance(value, (torch.Tensor, type)):
         return value
+    if isinstance(value, _CONSTANTS):
+        return None
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if type(value) in (tuple, list):

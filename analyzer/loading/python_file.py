@@ -217,7 +217,7 @@ def _choose(reference: Reference, module: ModuleType) -> tuple[str, Any]:
         return reference.name, _named(reference, module)
     if callable(getattr(module, "build_model", None)):
         return "build_model", module.build_model
-    if hasattr(module, "model"):
+    if getattr(module, "model", None) is not None:
         return "model", module.model
     return _only_candidate(reference, module)
 

@@ -344,3 +344,40 @@ def test_a_module_without_weights_is_exported_and_not_run(tmp_path):
 def test_what_is_no_model_is_refused(given):
     with pytest.raises(ModelError):
         load_live(given, inputs=None, batch=None, specs=(), opset=None, progress=lambda _: None)
+
+
+def test_texts_and_numbers_among_the_outputs_are_left_out(loaded):
+    found = loaded("""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.l = nn.Linear(8, 4)
+            def forward(self, x): return {"name": "net", "y": self.l(x), "classes": 4}
+    """)
+    assert found.exporter == "torch.export"
+    assert len(found.proto.graph.output) == 1
+
+
+def test_lazy_layers_get_their_sizes_from_the_inputs(loaded):
+    found = loaded("""
+        model = nn.Sequential(nn.LazyLinear(5), nn.ReLU(), nn.LazyLinear(2))
+        example_inputs = torch.ones(3, 7)
+    """)
+    assert found.parameters == 7 * 5 + 5 + 5 * 2 + 2
+
+
+def test_a_model_that_is_set_to_none_is_no_candidate(write):
+    user = load_user_model(
+        write("""
+        model = None
+        class Net(nn.Linear):
+            def __init__(self): super().__init__(2, 2)
+        """),
+        meta=True,
+    )
+    assert user.name == "Net"
+
+
+def test_inputs_that_are_no_tensors_say_what_they_are(loaded):
+    with pytest.raises(InputError, match="ndarray"):
+        loaded("import numpy\nmodel = nn.Linear(2, 2)\nexample_inputs = numpy.ones((1, 2))")
