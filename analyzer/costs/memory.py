@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+from analyzer.costs.fused import Members
 from analyzer.costs.traffic import is_view
 from analyzer.graph import Graph, Node, Tensor, names_read
 
 _IN_PLACE = """
-Abs Add BatchNormalization Ceil Clip Div Elu Erf Exp Floor HardSigmoid HardSwish LeakyRelu Log Mul Neg PRelu
-Relu Round Selu Sigmoid Softplus Softsign Sqrt Sub Sum Tanh ThresholdedRelu Where
+Celu Clip Elu HardSigmoid LeakyRelu LogSoftmax Relu Selu Shrink Sigmoid Softmax Softplus Softsign Tanh
+ThresholdedRelu
 """
 IN_PLACE = frozenset(_IN_PLACE.split())
-"""Operators whose output may take the memory of an input that nothing reads afterwards."""
+"""Operators whose output takes the memory of their first input where nothing reads that afterwards.
+
+As the arena of ONNX Runtime 1.31.1's CPU provider shows; arithmetic (Add, Mul, Sqrt) is not among them.
+"""
 
 
-def peak_memory_bytes(graph: Graph, *, inputs: bool = True, in_place: bool = False) -> int | None:
+def peak_memory_bytes(
+    graph: Graph, *, inputs: bool = True, in_place: bool = True, groups: Sequence[Members] = ()
+) -> int | None:
     """The most bytes of activations that are alive at once; weights are apart.
 
     A tensor lives from the operator that writes it to the last one that reads it; inputs and outputs of the
@@ -22,13 +30,16 @@ def peak_memory_bytes(graph: Graph, *, inputs: bool = True, in_place: bool = Fal
     Args:
         graph: Nodes in execution order.
         inputs: Count the model's inputs, which the caller holds.
-        in_place: Let elementwise operators write over an input of the same size that nothing reads later, as
-            ONNX Runtime does.
+        in_place: Let activation functions write over their input where nothing reads it later, as ONNX Runtime
+            does.
+        groups: What is executed as one: tensors that only its own members read take no memory, and what a group
+            reads lives until all of it is done.
 
     Returns:
         Bytes; None where the size of a tensor that is used is not known.
     """
-    last = _last_use(graph)
+    ends, inner = _grouped(graph, groups)
+    last = _last_use(graph, ends)
     owner = {tensor.name: tensor.name for tensor in graph.inputs}
     sizes: dict[str, int] = {}
     live = 0
@@ -41,7 +52,7 @@ def peak_memory_bytes(graph: Graph, *, inputs: bool = True, in_place: bool = Fal
     expiring: dict[int, list[str]] = {}
     for node in graph.nodes:
         for tensor in node.present_outputs:
-            if tensor.constant:
+            if tensor.constant or tensor.name in inner:
                 continue
             root = _root(node, tensor, owner)
             if root is not None:
@@ -55,12 +66,27 @@ def peak_memory_bytes(graph: Graph, *, inputs: bool = True, in_place: bool = Fal
             owner[tensor.name] = tensor.name
             sizes[tensor.name] = size
             live += size
-            if in_place:
-                live -= _taken_over(node, size, last, owner, sizes)
-            expiring.setdefault(last.get(tensor.name, node.index), []).append(tensor.name)
+            if in_place and last.get(tensor.name) != len(graph.nodes):  # outputs have memory of their own
+                live -= _taken_over(node, size, ends.get(node.index, node.index), last, owner, sizes)
+            expiring.setdefault(last.get(tensor.name, ends.get(node.index, node.index)), []).append(tensor.name)
         peak = max(peak, live)
         live -= sum(sizes.pop(name, 0) for name in expiring.pop(node.index, ()))
     return peak
+
+
+def _grouped(graph: Graph, groups: Sequence[Members]) -> tuple[dict[int, int], set[str]]:
+    """The last member of each operator's group, by operator, and the tensors that never leave their group."""
+    ends = {member: max(group.members) for group in groups for member in group.members}
+    kept = {tensor.name for tensor in graph.outputs}
+    inner = set()
+    for group in groups:
+        members = set(group.members)
+        for member in group.members:
+            for tensor in graph.nodes[member].present_outputs:
+                readers = graph.consumers.get(tensor.name, ())
+                if readers and members.issuperset(readers) and tensor.name not in kept:
+                    inner.add(tensor.name)
+    return ends, inner
 
 
 def _root(node: Node, tensor: Tensor, owner: dict[str, str]) -> str | None:
@@ -71,12 +97,12 @@ def _root(node: Node, tensor: Tensor, owner: dict[str, str]) -> str | None:
     return owner.get(source.name, source.name)
 
 
-def _last_use(graph: Graph) -> dict[str, int]:
+def _last_use(graph: Graph, ends: Mapping[int, int]) -> dict[str, int]:
     """The last operator that reads each tensor, a view's readers being its source's too; outputs live on."""
     last: dict[str, int] = {tensor.name: len(graph.nodes) for tensor in graph.outputs}
     for node in reversed(graph.nodes):
         for name in names_read(node):
-            last.setdefault(name, node.index)
+            last[name] = max(last.get(name, -1), ends.get(node.index, node.index))
         if is_view(node) and node.inputs[0] is not None and node.outputs[0] is not None:
             name, shown = node.inputs[0].name, node.outputs[0].name
             last[name] = max(last.get(name, -1), last.get(shown, -1))
@@ -84,13 +110,15 @@ def _last_use(graph: Graph) -> dict[str, int]:
 
 
 def _taken_over(
-    node: Node, size: int, last: dict[str, int], owner: dict[str, str], sizes: dict[str, int]
+    node: Node, size: int, end: int, last: dict[str, int], owner: dict[str, str], sizes: dict[str, int]
 ) -> int:
     """Bytes of an input that the output takes over; that input is then no longer counted."""
     if node.op_type not in IN_PLACE or len(node.outputs) != 1:
         return 0
-    for tensor in node.present_inputs:
-        root = owner.get(tensor.name, tensor.name)
-        if sizes.get(root) == size and last.get(root) == node.index and last.get(tensor.name) == node.index:
-            return sizes.pop(root)
+    tensor = node.input(0)
+    if tensor is None:
+        return 0
+    root = owner.get(tensor.name, tensor.name)
+    if sizes.get(root) == size and last.get(root) == end and last.get(tensor.name) == end:
+        return sizes.pop(root)
     return 0

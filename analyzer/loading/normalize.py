@@ -6,14 +6,15 @@ nodes carry the same names in the same order.
 
 from __future__ import annotations
 
-import ast
+import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import GraphError, ModelError, UsageError
-from analyzer.graph import DEFAULT_DOMAIN
+from analyzer.graph import DEFAULT_DOMAIN, DTYPES_BY_NUMBER
+from analyzer.loading.expressions import evaluate, is_symbol, symbols
 from analyzer.loading.metadata import NOWHERE, Origin, origin
 from analyzer.loading.onnx_file import KEEP_BYTES, check_versions
 
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 DEFAULT_SIZE = 1
 """What stands in for a symbolic dimension that nothing binds."""
 
+_EXTERNAL = 1  # TensorProto.EXTERNAL
 _GRAPH_KINDS = (5, 10)  # AttributeProto.GRAPH, GRAPHS
-_COPIED_WHOLE = 4 * 1024 * 1024  # bytes; a copy at once is faster than one field by field
+_COPIED_WHOLE = 512 * 1024  # bytes of weights; with fewer a copy at once is faster than field by field
 _NOT_NEEDED = ("doc_string", "metadata_props")
 
 
@@ -124,7 +126,7 @@ def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
     import onnx
 
     copy = onnx.ModelProto()
-    if model.ByteSize() <= _COPIED_WHOLE:
+    if sum([_data_bytes(tensor) for tensor in model.graph.initializer]) <= _COPIED_WHOLE:
         copy.CopyFrom(model)
         for name in (*_NOT_NEEDED, "producer_version", "domain", "model_version", "training_info"):
             copy.ClearField(name)
@@ -153,11 +155,21 @@ def _copy_graph(graph: onnx.GraphProto, source: onnx.GraphProto) -> None:
 
 def _add_weight(graph: onnx.GraphProto, tensor: onnx.TensorProto) -> None:
     new = graph.initializer.add()
-    if tensor.data_location == tensor.EXTERNAL or tensor.ByteSize() > KEEP_BYTES:
+    if tensor.data_location == tensor.EXTERNAL or _data_bytes(tensor) > KEEP_BYTES:
         new.name, new.data_type, new.data_location = tensor.name, tensor.data_type, tensor.EXTERNAL
         new.dims.extend(tensor.dims)
     else:
         new.CopyFrom(tensor)
+
+
+def _data_bytes(tensor: onnx.TensorProto) -> int:
+    """How much data a tensor holds, by its shape: ``ByteSize`` would write it all out."""
+    if tensor.data_location == _EXTERNAL:
+        return 0
+    dtype = DTYPES_BY_NUMBER.get(tensor.data_type)
+    if dtype is None or dtype.bits is None:
+        return tensor.ByteSize()
+    return math.prod(tensor.dims[:]) * dtype.bits // 8
 
 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -322,7 +334,7 @@ def _bind(result: Normalized, bindings: Mapping[str, Any]) -> None:
     sizes = {name: _size(name, size) for name, size in bindings.items()}
     found = list(_open(result.model))
     for _, _, _, name in found:
-        if name not in sizes and evaluate(name, sizes) is None and _is_symbol(name):
+        if name not in sizes and evaluate(name, sizes) is None and is_symbol(name):
             sizes[name] = result.open_dimensions[name] = DEFAULT_SIZE
     for _, _, dim, name in found:
         size = sizes[name] if name in sizes else evaluate(name, sizes)
@@ -339,8 +351,8 @@ def _tell(result: Normalized, bindings: Mapping[str, int], present: set[str]) ->
     if result.open_dimensions:
         names = ", ".join(f"'{name}'" for name in result.open_dimensions)
         result.notes.append(f"Nothing binds the dimension(s) {names}: {DEFAULT_SIZE} is assumed for each.")
-    symbols = {symbol for name in present for symbol in _symbols(name)}
-    for name in sorted(set(bindings) - symbols - present):
+    used = {symbol for name in present for symbol in symbols(name)}
+    for name in sorted(set(bindings) - used - present):
         result.notes.append(f"No input has a dimension '{name}': the size given for it was not used.")
 
 
@@ -370,44 +382,3 @@ def _resolve_dims(kind: onnx.TypeProto, sizes: Mapping[str, int]) -> bool:
                 dim.dim_value = size
             changed = True
     return changed
-
-
-def _is_symbol(name: str) -> bool:
-    return name.isidentifier() or not any(sign in name for sign in "+-*/() ")
-
-
-def _symbols(name: str) -> set[str]:
-    try:
-        return {node.id for node in ast.walk(ast.parse(name, mode="eval")) if isinstance(node, ast.Name)}
-    except (SyntaxError, ValueError):
-        return set()
-
-
-_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-}
-
-
-def evaluate(expression: str, sizes: Mapping[str, int]) -> int | None:
-    """The value of a size such as ``12*batch + 1``.
-
-    None where a name in it is not bound or it is no sum or product.
-    """
-    try:
-        value = _evaluated(ast.parse(expression, mode="eval").body, sizes)
-    except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError):
-        return None
-    return value if value >= 0 else None
-
-
-def _evaluated(tree: ast.expr, sizes: Mapping[str, int]) -> int:
-    if isinstance(tree, ast.Constant) and type(tree.value) is int:
-        return tree.value
-    if isinstance(tree, ast.Name):
-        return sizes[tree.id]
-    if isinstance(tree, ast.BinOp) and type(tree.op) in _OPERATORS:
-        return _OPERATORS[type(tree.op)](_evaluated(tree.left, sizes), _evaluated(tree.right, sizes))
-    raise ValueError(f"no sum or product: {ast.dump(tree)}")
