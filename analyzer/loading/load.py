@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from analyzer.loading.export import Exported
     from analyzer.loading.python_file import UserModel
+    from analyzer.loading.training.step import Step
 
 DEFAULT_OPSET = 20
 Progress = Callable[[str], None]
@@ -84,7 +86,16 @@ class Loaded:
         from analyzer.loading.build import prune, to_graph
 
         graph = to_graph(self.proto, bindings=self.bound_to(batch or self.batch))
-        return graph if self.exporter == "onnx" else prune(graph)
+        graph = graph if self.exporter == "onnx" else prune(graph)
+        step = self.step
+        return graph if step is None else replace(graph, carried=step.carried)
+
+    @cached_property
+    def step(self) -> Step | None:
+        """What the inputs and outputs of a training step are; None for a model of inference."""
+        from analyzer.loading.training.step import step_of
+
+        return step_of(self.proto)
 
 
 def load(
@@ -95,6 +106,7 @@ def load(
     opset: int | None = None,
     use_cache: bool = True,
     progress: Progress = lambda _: None,
+    training: bool = False,
 ) -> Loaded:
     """Loads any kind of model.
 
@@ -105,10 +117,16 @@ def load(
         opset: Opset of the export; for an .onnx file the opset to convert to.
         use_cache: Whether a finished export may be read and kept.
         progress: Told what is happening.
+        training: Whether to load one training step instead of the model as it infers.
 
     Raises:
         AnalyzerError: A child of it, by what the user must do.
     """
+    if training and reference.kind in ("onnx", "pt2"):
+        raise UsageError(
+            f"--training needs the model's Python code: {reference.text} holds no loss and no gradients.",
+            hint="Give the .py file that defines the model.",
+        )
     if reference.kind == "onnx":
         from analyzer.loading.onnx_model import load_onnx
 
@@ -123,7 +141,7 @@ def load(
         from analyzer.loading.pt2 import load_pt2
 
         return load_pt2(reference, batch=batch, specs=specs, opset=opset or DEFAULT_OPSET, progress=progress)
-    return _load_python(reference, batch, tuple(specs), opset or DEFAULT_OPSET, use_cache, progress)
+    return _load_python(reference, batch, tuple(specs), opset or DEFAULT_OPSET, use_cache, progress, training)
 
 
 def check_opset(opset: int) -> None:
@@ -149,9 +167,10 @@ def _load_python(
     opset: int,
     use_cache: bool,
     progress: Progress,
+    training: bool = False,
 ) -> Loaded:
     source = str(reference.path.resolve()) if reference.path else reference.module or ""
-    texts = [spec.text for spec in specs]
+    texts = [spec.text for spec in specs] + ["--training"] * training
 
     def key(fixed: int | None) -> str:
         return export_cache.key(source=source, name=reference.name, opset=opset, specs=texts, batch=fixed)
@@ -162,7 +181,7 @@ def _load_python(
             found = entry and _from_entry(reference, entry, specs, batch)
             if found and found.batch is not None and found.supports(found.batch):
                 return found
-    loaded, dependencies = _export_python(reference, batch, specs, opset, progress)
+    loaded, dependencies = _export_python(reference, batch, specs, opset, progress, training)
     if use_cache:
         fixed = None if loaded.symbol else (batch or 0)
         export_cache.keep(
@@ -217,7 +236,12 @@ def _from_entry(
 
 
 def _export_python(
-    reference: Reference, batch: int | None, specs: tuple[InputSpec, ...], opset: int, progress: Progress
+    reference: Reference,
+    batch: int | None,
+    specs: tuple[InputSpec, ...],
+    opset: int,
+    progress: Progress,
+    training: bool = False,
 ) -> tuple[Loaded, Any]:
     from analyzer.loading.dependencies import recording
     from analyzer.loading.origin import shown_path
@@ -229,7 +253,13 @@ def _export_python(
 
     with recording(home_folder(reference)) as recorded:
         progress("building the model")
-        user, inputs, exported, batch = _first_that_works(reference, batch, specs, opset, progress)
+        if training:
+            from analyzer.loading.training.load import export_step
+
+            user, inputs, exported = export_step(reference, batch, specs, opset, progress)
+            batch = inputs.batch
+        else:
+            user, inputs, exported, batch = _first_that_works(reference, batch, specs, opset, progress)
     path = path_of(user)
     loaded = Loaded(
         reference=reference,

@@ -1,0 +1,40 @@
+"""Counting the compact operators of a training step: gradients, batch statistics, optimizer steps."""
+
+from __future__ import annotations
+
+from math import prod
+
+from analyzer.costs.cost import Cost
+from analyzer.costs.registry import count_node, rule
+from analyzer.costs.sizes import elements
+from analyzer.costs.traffic import cost
+from analyzer.definitions import DOMAIN, definition
+from analyzer.graph import Node
+
+
+@rule(
+    "ConvGrad", "BatchNorm", "BatchNormGrad", "LayerNormGrad", "SoftmaxGrad", "LogSoftmaxGrad", "ReluGrad",
+    "SigmoidGrad", "TanhGrad", "SiluGrad", "GeluGrad", "MaxPoolGrad", "EmbeddingGrad",
+    "Sgd", "Adam", "AdamW", "Rmsprop", "Adagrad",
+    domain=DOMAIN,
+)  # fmt: skip
+def compact(node: Node) -> Cost:
+    """The sum over the operators of its definition; its own inputs and outputs as bytes.
+
+    A convolution's gradient is one product for the input and one for the weight, each with the multiplications
+    of the forward pass; one that is not wanted is not counted. What a definition keeps in between is not
+    moved: it is the traffic of a fused kernel.
+    """
+    parts = definition(node)
+    assert parts is not None
+    counted = [count_node(part) for part in parts.nodes]
+    return cost(
+        node, flops=sum(item.flops or 0 for item in counted), macs=sum(item.macs or 0 for item in counted)
+    )
+
+
+@rule("AveragePoolGrad", domain=DOMAIN)
+def average_pool_grad(node: Node) -> Cost:
+    """(1 + window) * gradients: a division, and a sum for each position of the window."""
+    taps = prod(node.attributes["kernel_shape"])
+    return cost(node, flops=(1 + taps) * elements(node.inputs[0]))

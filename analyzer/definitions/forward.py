@@ -1,0 +1,44 @@
+"""What training needs in the forward pass and inference does not: normalisation by the batch's own statistics."""
+
+from __future__ import annotations
+
+from analyzer.definitions.body import Body, count, define, sizes
+from analyzer.graph import Node, Tensor
+
+
+@define("BatchNorm")
+def batch_norm(b: Body, node: Node) -> None:
+    """Inputs: x, scale, bias, running mean and variance (any of the four may be absent).
+
+    Outputs: y, mean, reciprocal deviation, new running mean and variance.
+    """
+    x, scale, bias, running_mean, running_var = (node.input(i) for i in range(5))
+    assert x is not None
+    shape = sizes(x)
+    axes = [axis for axis in range(len(shape)) if axis != 1]
+    across = (1, shape[1], *(1 for _ in shape[2:]))
+    number = count(shape) // shape[1]
+    mean = b.sum(x, axes, keep=True, kind="Mean")
+    centred = b.op("Sub", x, mean)
+    variance = b.sum(b.op("Mul", centred, centred), axes, keep=True, kind="Mean")
+    deviation = b.op("Sqrt", b.op("Add", variance, b.like(node.attributes["eps"], variance)))
+    inverse = b.op("Reciprocal", deviation)
+    y = b.op("Mul", centred, inverse)
+    if scale is not None:
+        y = b.op("Mul", y, b.reshape(scale, across))
+    zero = b.reshape(bias, across) if bias is not None else b.like(0.0, y)
+    b.op("Add", y, zero, into=node.output(0))
+    flat = b.reshape(mean, (shape[1],), into=node.output(1))
+    if node.output(2) is not None:
+        b.reshape(inverse, (shape[1],), into=node.output(2))
+    momentum = node.attributes["momentum"]
+    if running_mean is not None and node.output(3) is not None:
+        _running(b, running_mean, flat, momentum, node.output(3))
+    if running_var is not None and node.output(4) is not None:
+        unbiased = b.op("Mul", variance, b.like(number / max(1, number - 1), variance))
+        _running(b, running_var, b.reshape(unbiased, (shape[1],)), momentum, node.output(4))
+
+
+def _running(b: Body, old: Tensor, new: Tensor, momentum: float, into: Tensor | None) -> None:
+    kept = b.op("Mul", old, b.like(1 - momentum, old))
+    b.op("Add", kept, b.op("Mul", new, b.like(momentum, new)), into=into)

@@ -1,0 +1,44 @@
+"""A model's parameters and buffers without data, for as long as its training step is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def without_data(model: Any, mode: Any) -> Iterator[None]:
+    """Puts fake tensors in the place of all parameters and buffers, tied ones once; puts them back after.
+
+    PyTorch gives no gradients for tensors on the meta device, and fake ones need no memory either.
+    """
+    made: dict[int, Any] = {}
+    before: list[tuple[dict[str, Any], str, Any]] = []
+    for module in model.modules():
+        for held in (module._parameters, module._buffers):
+            for name, tensor in list(held.items()):
+                if tensor is None:
+                    continue
+                if id(tensor) not in made:
+                    made[id(tensor)] = fake_like(tensor, mode)
+                before.append((held, name, tensor))
+                held[name] = made[id(tensor)]
+    try:
+        yield
+    finally:
+        for held, name, tensor in before:
+            held[name] = tensor
+
+
+def fake_like(value: Any, mode: Any) -> Any:
+    """A tensor's twin without data; anything else as it is."""
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return value
+    with mode:
+        made = torch.empty(tuple(value.shape), dtype=value.dtype, device="cpu")
+    if isinstance(value, torch.nn.Parameter):
+        return torch.nn.Parameter(made, requires_grad=value.requires_grad)
+    return made

@@ -1,0 +1,82 @@
+"""MODEL -> one training step as an exported graph: without weights where the user's code lets it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from analyzer.errors import AnalyzerError, ExportError
+from analyzer.loading.export import Exported
+from analyzer.loading.inputs import ExampleInputs, InputSpec, resolve_inputs
+from analyzer.loading.python_file import UserModel, load_user_model
+from analyzer.loading.reference import Reference
+from analyzer.loading.training.joint import trace_step
+from analyzer.loading.training.step import to_step
+
+
+def export_step(
+    reference: Reference,
+    batch: int | None,
+    specs: Sequence[InputSpec],
+    opset: int,
+    progress: Callable[[str], None],
+) -> tuple[UserModel, ExampleInputs, Exported]:
+    """Builds the model on the meta device, else with its weights, and exports its step.
+
+    Raises:
+        AnalyzerError: A child of it, by what the user must do.
+    """
+    for meta in (True, False):
+        try:
+            user = load_user_model(reference, meta=meta)
+            inputs = resolve_inputs(user, specs, batch, meta=meta)
+            progress("tracing the training step")
+            exported = step_of_user(user, inputs, opset)
+        except Exception as error:
+            # What fails on real tensors is the user's to mend; a failure on meta tensors may be ours alone.
+            if not meta and not isinstance(error, AnalyzerError):
+                raise
+            if not meta:
+                raise
+        else:
+            if exported.needs_values and meta:
+                continue
+            return user, inputs, exported
+    raise AssertionError("the second attempt returns or raises")
+
+
+def step_of_user(user: UserModel, inputs: ExampleInputs, opset: int) -> Exported:
+    """The step of a model that is built.
+
+    Raises:
+        AnalyzerError: As ``trace_step``; ExportError where an operator cannot be translated.
+    """
+    joint = trace_step(user, inputs)
+    notes: list[str] = []
+    try:
+        proto, missing = to_step(user, joint, opset, notes)
+    except AnalyzerError:
+        raise
+    except Exception as error:
+        raise ExportError(
+            f"The training step of {user.name} cannot be translated to ONNX: {_first_line(error)}",
+            hint="Try another --opset, or leave --training out.",
+        ) from error
+    if joint.random:
+        notes.append("The step draws random numbers (dropout): its numbers cannot be compared with PyTorch's.")
+    parameters = list(user.model.parameters())
+    return Exported(
+        proto=proto,
+        static_batch=inputs.batch,
+        notes=(*joint.notes, *notes),
+        needs_values=missing,
+        parameters=sum(item.numel() for item in parameters),
+        parameter_bytes=sum(item.numel() * item.element_size() for item in parameters),
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    said: list[Any] = str(error).strip().splitlines()
+    return said[0][:300] if said else type(error).__name__

@@ -1,0 +1,324 @@
+"""What is trained: the loss, its targets and the optimizer, from the user's file, else assumed and told."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from analyzer.errors import InputError, ModelError
+from analyzer.loading.inputs import ExampleInputs
+from analyzer.loading.python_file import UserModel, user_failure
+
+# Losses of torch.nn whose targets are class numbers, and those whose targets look like the outputs.
+_CLASSES = ("CrossEntropyLoss", "NLLLoss")
+_LIKE_OUTPUTS = ("MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "BCELoss", "BCEWithLogitsLoss", "KLDivLoss")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """A loss as a function of outputs and targets, and example targets.
+
+    Attributes:
+        loss: ``loss(outputs, targets)``, a scalar.
+        targets: What it is called with, None where the loss needs none.
+        assumed: Sentences for the report; empty where the file says everything.
+    """
+
+    loss: Callable[[Any, Any], Any]
+    targets: Any
+    assumed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """How one parameter is updated.
+
+    Attributes:
+        op_type: Compact operator (``Sgd``, ``Adam``), or the class's own name for an optimizer not known.
+        options: Its attributes.
+        states: Names of the tensors, like the parameter, that it keeps from step to step.
+    """
+
+    op_type: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    states: tuple[str, ...] = ()
+
+
+def find_recipe(user: UserModel, inputs: ExampleInputs, outputs: Any) -> Recipe:
+    """The loss and its targets.
+
+    Args:
+        user: The model and its file.
+        inputs: What the model is called with.
+        outputs: What it gives for them.
+
+    Raises:
+        InputError: A loss without targets that anything tells.
+    """
+    targets = _file_targets(user, inputs)
+    own = _file_loss(user)
+    if own is None:
+        return _assumed(user, inputs, outputs, targets)
+    loss, name, takes = own
+    if targets is None and takes > 1:
+        targets, told = _targets_for(name, outputs, inputs)
+        return Recipe(loss=loss, targets=targets, assumed=(told,))
+    if takes < 2:
+        return Recipe(loss=lambda found, _targets: loss(found), targets=None)
+    return Recipe(loss=loss, targets=targets)
+
+
+def _file_targets(user: UserModel, inputs: ExampleInputs) -> Any:
+    import torch
+
+    offered = getattr(user.module, "example_targets", None)
+    if offered is None or not callable(offered):
+        return offered
+    with torch.device("meta") if user.meta else nullcontext():
+        if not user.meta:
+            torch.manual_seed(2)
+        try:
+            return offered(inputs.batch) if inspect.signature(offered).parameters else offered()
+        except Exception as error:
+            raise user_failure(error, "example_targets raises", InputError) from error
+
+
+def _file_loss(user: UserModel) -> tuple[Callable[..., Any], str, int] | None:
+    import torch
+
+    loss = getattr(user.module, "loss", None)
+    if callable(loss) and not isinstance(loss, torch.nn.Module) and not inspect.isclass(loss):
+        parameters = [p for p in inspect.signature(loss).parameters.values() if p.default is p.empty]
+        return loss, "loss", min(2, len(parameters))
+    criterion = loss if loss is not None else getattr(user.module, "criterion", None)
+    if criterion is None:
+        return None
+    if inspect.isclass(criterion) or (inspect.isfunction(criterion) and not inspect.signature(criterion).parameters):
+        criterion = criterion()
+    if not callable(criterion):
+        raise ModelError(
+            f"criterion is a {type(criterion).__name__}, not a loss.",
+            hint="Give a module such as nn.CrossEntropyLoss(), or a function loss(outputs, targets).",
+        )
+    return criterion, type(criterion).__name__, 2
+
+
+def first_tensor(outputs: Any) -> Any:
+    """The tensor that a loss is for: ``logits`` where there are any, else the first of floating point."""
+    import torch
+    from torch.utils import _pytree
+
+    logits = getattr(outputs, "logits", None)
+    if logits is None and isinstance(outputs, Mapping):
+        logits = outputs.get("logits")
+    if isinstance(logits, torch.Tensor):
+        return logits
+    leaves = [leaf for leaf in _pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
+    floats = [leaf for leaf in leaves if leaf.is_floating_point()]
+    if not floats:
+        raise ModelError(
+            "The model gives no tensor of floating point that a loss could be taken of.",
+            hint="Define loss(outputs, targets) in the file.",
+        )
+    return floats[0]
+
+
+def _tokens(inputs: ExampleInputs, output: Any) -> Any:
+    """The token numbers that a language model read, None where it is none."""
+    import torch
+    from torch.utils import _pytree
+
+    leaves = _pytree.tree_leaves((inputs.arguments, dict(inputs.keywords)))
+    if output.dim() != 3:
+        return None
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor) and leaf.dtype in (torch.int64, torch.int32) and leaf.dim() == 2:
+            if tuple(leaf.shape) == tuple(output.shape[:2]) and output.shape[1] > 1:
+                return leaf
+    return None
+
+
+def _assumed(user: UserModel, inputs: ExampleInputs, outputs: Any, targets: Any) -> Recipe:
+    from torch.nn import functional
+
+    output = first_tensor(outputs)
+    tokens = _tokens(inputs, output)
+    advice = "define loss(outputs, targets) or criterion in the file for another"
+    if tokens is not None:
+        return Recipe(
+            loss=_next_token_loss,
+            targets=tokens if targets is None else targets,
+            assumed=(f"The loss is assumed to be next-token cross-entropy; {advice}.",),
+        )
+    if output.dim() == 2 and output.shape[1] > 1:
+        found = _class_targets(output) if targets is None else targets
+        return Recipe(
+            loss=lambda given, wanted: functional.cross_entropy(first_tensor(given), wanted),
+            targets=found,
+            assumed=(f"The loss is assumed to be cross-entropy; {advice}.",),
+        )
+    return Recipe(
+        loss=lambda given, wanted: functional.mse_loss(first_tensor(given), wanted),
+        targets=_like(output) if targets is None else targets,
+        assumed=(f"The loss is assumed to be the mean square error; {advice}.",),
+    )
+
+
+def _next_token_loss(outputs: Any, tokens: Any) -> Any:
+    from torch.nn import functional
+
+    logits = first_tensor(outputs)
+    classes = logits.shape[-1]
+    return functional.cross_entropy(logits[:, :-1].reshape(-1, classes), tokens[:, 1:].reshape(-1).long())
+
+
+def _targets_for(name: str, outputs: Any, inputs: ExampleInputs) -> tuple[Any, str]:
+    output = first_tensor(outputs)
+    if name in _CLASSES and output.dim() >= 2:
+        return _class_targets(output), "Targets are assumed to be class numbers; define example_targets(batch)."
+    if name in _LIKE_OUTPUTS:
+        return _like(output), "Targets are assumed to look like the outputs; define example_targets(batch)."
+    tokens = _tokens(inputs, output)
+    if tokens is not None:
+        return tokens, "Targets are assumed to be the tokens themselves; define example_targets(batch)."
+    if name == "loss" and output.dim() == 2:
+        return _class_targets(output), "Targets are assumed to be class numbers; define example_targets(batch)."
+    raise InputError(
+        f"What {name} is to be called with as targets cannot be told: the outputs are {list(output.shape)}.",
+        hint="Define example_targets(batch) in the file.",
+    )
+
+
+def _class_targets(output: Any) -> Any:
+    import torch
+
+    shape = (output.shape[0], *output.shape[2:])
+    generator = None if output.is_meta else torch.Generator().manual_seed(3)
+    return torch.randint(0, output.shape[1], shape, device=output.device, generator=generator)
+
+
+def _like(output: Any) -> Any:
+    import torch
+
+    generator = None if output.is_meta else torch.Generator().manual_seed(3)
+    return torch.rand(tuple(output.shape), dtype=output.dtype, device=output.device, generator=generator)
+
+
+def checked_loss(recipe: Recipe, outputs: Any, targets: Any) -> Any:
+    """Calls the loss.
+
+    Raises:
+        InputError: It fails, or broadcasts what does not fit, or is no scalar; with both shapes.
+    """
+    shapes = f"outputs are {_shapes(outputs)}, targets {_shapes(targets)}"
+    hint = "Define loss(outputs, targets) and example_targets(batch) that fit each other."
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        try:
+            value = recipe.loss(outputs, targets)
+        except Exception as error:
+            told = user_failure(error, f"The loss does not fit: {shapes}", InputError)
+            told.hint = hint
+            raise told from error
+    if any("different to the input size" in str(item.message) for item in raised):
+        raise InputError(f"The loss does not fit: {shapes}.", hint=hint)
+    if not hasattr(value, "dim") or value.numel() != 1:
+        raise InputError(f"The loss is {_shapes(value)}, not one number: {shapes}.", hint=hint)
+    return value
+
+
+def _shapes(values: Any) -> str:
+    from torch.utils import _pytree
+
+    found = [str(list(leaf.shape)) for leaf in _pytree.tree_leaves(values) if hasattr(leaf, "shape")]
+    return ", ".join(found) or "no tensor"
+
+
+def find_updates(user: UserModel, named: Sequence[tuple[str, Any]]) -> tuple[dict[str, Update], tuple[str, ...]]:
+    """How each parameter is updated, and what was assumed.
+
+    Args:
+        user: The model and its file.
+        named: The parameters that are trained, by name.
+
+    Raises:
+        ModelError: The file's ``optimizer`` cannot be built.
+    """
+    import torch
+
+    offered = getattr(user.module, "optimizer", None)
+    if offered is None:
+        offered = torch.optim.Adam
+        assumed: tuple[str, ...] = ("The optimizer is assumed to be Adam; define optimizer in the file for another.",)
+    else:
+        assumed = ()
+    built = _built(offered, [parameter for _, parameter in named])
+    names = {id(parameter): name for name, parameter in named}
+    found = {
+        names[id(parameter)]: _update(type(built).__name__, group)
+        for group in built.param_groups
+        for parameter in group["params"]
+        if id(parameter) in names
+    }
+    unknown = sorted({update.op_type for update in found.values()} - set(_KNOWN_OPS))
+    if unknown:
+        assumed = (*assumed, f"How {unknown[0]} updates is not known here: its cost and its state are not counted.")
+    return found, assumed
+
+
+def _built(offered: Any, parameters: list[Any]) -> Any:
+    import torch
+
+    if isinstance(offered, torch.optim.Optimizer):  # built for the file's own model: the same class and defaults
+        return _again(offered, parameters)
+    arguments: dict[str, Any] = {}
+    if isinstance(offered, (tuple, list)) and len(offered) == 2 and isinstance(offered[1], Mapping):
+        offered, arguments = offered[0], dict(offered[1])
+    if not callable(offered):
+        raise ModelError(
+            f"optimizer is a {type(offered).__name__}, not an optimizer.",
+            hint="Give a class such as torch.optim.SGD, (class, {arguments}) or a function of the parameters.",
+        )
+    try:
+        found = partial(offered, **arguments)(parameters)
+    except Exception as error:
+        raise user_failure(error, "optimizer cannot be built") from error
+    if not isinstance(found, torch.optim.Optimizer):
+        raise ModelError(f"optimizer gives a {type(found).__name__}, not a torch.optim.Optimizer.")
+    return found
+
+
+def _again(offered: Any, parameters: list[Any]) -> Any:
+    known = inspect.signature(type(offered).__init__).parameters
+    options = {key: value for key, value in offered.defaults.items() if key in known}
+    return type(offered)(parameters, **options)
+
+
+_KNOWN_OPS = ("Sgd", "Adam", "AdamW", "Rmsprop", "Adagrad")
+
+
+def _update(name: str, group: Mapping[str, Any]) -> Update:
+    """What torch.optim's class does with the options of one group."""
+    plain = {key: float(group[key]) for key in ("lr", "weight_decay", "eps", "momentum") if group.get(key)}
+    unusual = any(group.get(key) for key in ("amsgrad", "maximize", "centered", "lr_decay"))
+    if unusual:
+        return Update(op_type=name)
+    if name == "SGD":
+        plain |= {"dampening": float(group["dampening"]), "nesterov": int(group["nesterov"])}
+        return Update(op_type="Sgd", options=plain, states=("momentum",) if group["momentum"] else ())
+    if name in ("Adam", "AdamW"):
+        beta1, beta2 = group["betas"]
+        decoupled = name == "AdamW" or group.get("decoupled_weight_decay", False)
+        options = plain | {"beta1": float(beta1), "beta2": float(beta2), "eps": float(group["eps"])}
+        return Update(op_type="AdamW" if decoupled else "Adam", options=options, states=("exp_avg", "exp_avg_sq"))
+    if name == "RMSprop":
+        states = ("square_avg", "momentum") if group["momentum"] else ("square_avg",)
+        return Update(op_type="Rmsprop", options=plain | {"alpha": float(group["alpha"])}, states=states)
+    if name == "Adagrad":
+        return Update(op_type="Adagrad", options=plain, states=("sum",))
+    return Update(op_type=name)
