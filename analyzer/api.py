@@ -150,11 +150,18 @@ def _loaded(model: Model, inputs: Any, asked: Options, tell: Progress) -> Loaded
             opset=asked.opset,
             use_cache=asked.cache,
             progress=stage,
+            training=asked.training,
         )
     from analyzer.loading.live import load_live
 
     return load_live(
-        model, inputs=inputs, batch=asked.batch, specs=asked.inputs, opset=asked.opset, progress=stage
+        model,
+        inputs=inputs,
+        batch=asked.batch,
+        specs=asked.inputs,
+        opset=asked.opset,
+        progress=stage,
+        training=asked.training,
     )
 
 

@@ -200,12 +200,17 @@ def _wires(
     memory = _HostMemory(graph, question.placement, roots)
     readers, outputs = _readers(graph, unit, roots)
     inputs = {tensor.name: tensor for tensor in graph.inputs}
+    carried = {name: roots.get(new, new) or new for name, new in graph.carried.items()}
+    outputs -= {new for name, new in carried.items() if name != new}
     tensors = inputs | {tensor.name: tensor for node in graph.nodes for tensor in node.present_outputs}
     for name, tensor in tensors.items():
         if roots.get(name, name) != name:
             continue
+        if name in carried and name == carried[name]:
+            continue  # a weight that never changes lies where it is used
         read = readers.get(name, [])
-        producer = graph.producer.get(name)
+        # What is carried to the next run lies where its new value was written.
+        producer = graph.producer.get(carried.get(name, name))
         written = memory.written(name, read)
         home = HOST if producer is None or written or not able[producer] else unit[producer]
         on_host = [r for r in read if not able[r] or memory.reads(name, r, written=written)]
@@ -220,7 +225,7 @@ def _wires(
                 producer=home,
                 readers=tuple(moving),
                 host=host,
-                is_input=name in inputs,
+                is_input=name in inputs and name not in carried,
                 is_output=is_output,
             )
 

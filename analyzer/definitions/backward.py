@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import pi, sqrt
 
 from analyzer.definitions.body import Body, count, define, sizes
+from analyzer.definitions.forward import label_weights
 from analyzer.graph import DTYPES, Node, Tensor
 
 
@@ -270,3 +271,19 @@ def embedding_grad(b: Body, node: Node) -> None:
 
 def _zeros(b: Body, shape: tuple[int, ...], like: Tensor) -> Tensor:
     return b.op("Expand", b.like(0.0, like), b.const(shape, "int64"), shape=shape)
+
+
+@define("NllLossGrad")
+def nll_loss_grad(b: Body, node: Node) -> None:
+    """Inputs: gradient, log-probabilities, class numbers, class weights (may be absent), total weight."""
+    gradient, scores, labels, weights, total = (node.input(i) for i in range(5))
+    assert gradient is not None and scores is not None and labels is not None and total is not None
+    _, weight, safe = label_weights(b, scores, labels, weights)
+    if node.attributes["reduction"] == 1:
+        gradient = b.op("Div", gradient, total)
+    shape, classes = sizes(labels), sizes(scores)[1]
+    pulled = b.reshape(b.op("Neg", b.op("Mul", weight, gradient)), (shape[0], 1, *shape[1:]))
+    numbers = b.const(range(classes), labels.dtype.name)
+    numbers = b.reshape(numbers, (1, classes, *(1 for _ in shape[1:])))
+    own = b.op("Equal", b.reshape(safe, (shape[0], 1, *shape[1:])), numbers, dtype=DTYPES["bool"])
+    b.op("Where", own, pulled, b.like(0.0, pulled), into=node.output(0))

@@ -18,7 +18,6 @@ DOMAIN = "analyzer.training"
 # The definitions use no operator that is newer, and none in a form that later opsets refuse.
 OPSET = 18
 
-Literal = Tensor
 Define = Callable[["Body", Node], None]
 _DEFINITIONS: dict[str, Define] = {}
 
@@ -54,7 +53,7 @@ class Body:
         """A constant of a few elements."""
         import numpy as np
 
-        array: np.ndarray[Any, Any] = np.asarray(value, dtype)
+        array: np.ndarray[Any, Any] = np.asarray(value if not isinstance(value, range) else list(value), dtype)
         name = f"{self.node.name}/c{len(self.literals)}"
         tensor = Tensor(
             name=name, shape=array.shape, dtype=DTYPES[dtype], constant=True, initializer=True, value=array

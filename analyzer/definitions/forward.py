@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analyzer.definitions.body import Body, count, define, sizes
-from analyzer.graph import Node, Tensor
+from analyzer.graph import DTYPES, Node, Tensor
 
 
 @define("BatchNorm")
@@ -42,3 +42,40 @@ def batch_norm(b: Body, node: Node) -> None:
 def _running(b: Body, old: Tensor, new: Tensor, momentum: float, into: Tensor | None) -> None:
     kept = b.op("Mul", old, b.like(1 - momentum, old))
     b.op("Add", kept, b.op("Mul", new, b.like(momentum, new)), into=into)
+
+
+@define("NllLoss")
+def nll_loss(b: Body, node: Node) -> None:
+    """Inputs: log-probabilities, class numbers, class weights (may be absent). Outputs: loss, total weight."""
+    scores, labels, weights = (node.input(i) for i in range(3))
+    assert scores is not None and labels is not None
+    counted, weight, safe = label_weights(b, scores, labels, weights)
+    shape = sizes(labels)
+    column = b.reshape(safe, (shape[0], 1, *shape[1:]))
+    picked = b.op("GatherElements", scores, column, shape=(shape[0], 1, *shape[1:]), axis=1)
+    weighted = b.op("Mul", b.op("Neg", b.reshape(picked, shape)), weight)
+    losses = b.op("Where", counted, weighted, b.like(0.0, scores), dtype=scores.dtype)
+    axes = list(range(len(shape)))
+    total = b.sum(weight, axes, into=node.output(1))
+    if node.attributes["reduction"] == 0:
+        b.op("Identity", losses, into=node.output(0))
+    elif node.attributes["reduction"] == 2:
+        b.sum(losses, axes, into=node.output(0))
+    else:
+        b.op("Div", b.sum(losses, axes), total, into=node.output(0))
+
+
+def label_weights(
+    b: Body, scores: Tensor, labels: Tensor, weights: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Whether each label counts, its weight (0 where it does not), and the label or 0."""
+    ignored = b.op(
+        "Equal", labels, b.const(b.node.attributes["ignore_index"], labels.dtype.name), dtype=DTYPES["bool"]
+    )
+    counted = b.op("Not", ignored)
+    safe = b.op("Where", counted, labels, b.const(0, labels.dtype.name), dtype=labels.dtype)
+    own = b.like(1.0, scores)
+    if weights is not None:
+        own = b.op("Gather", weights, safe, shape=sizes(labels))
+    weight = b.op("Where", counted, own, b.like(0.0, scores), shape=sizes(labels), dtype=scores.dtype)
+    return counted, weight, safe

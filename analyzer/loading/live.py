@@ -20,6 +20,7 @@ def load_live(
     specs: Sequence[InputSpec],
     opset: int | None,
     progress: Progress,
+    training: bool = False,
 ) -> Loaded:
     """Loads an ``nn.Module``, an ``onnx.ModelProto`` or an ``onnx_ir.Model``.
 
@@ -33,9 +34,11 @@ def load_live(
     if home in ("onnx", "onnx_ir"):
         if inputs is not None:
             raise UsageError("inputs= goes with a module; an ONNX model declares its own.")
+        if training:
+            raise UsageError("training= needs an nn.Module: an ONNX model holds no loss and no gradients.")
         return _from_onnx(model, batch, specs, opset)
     if any(base.__module__.startswith("torch.nn") and base.__name__ == "Module" for base in kind.__mro__):
-        return _from_module(model, inputs, batch, specs, opset or DEFAULT_OPSET, progress)
+        return _from_module(model, inputs, batch, specs, opset or DEFAULT_OPSET, progress, training)
     if isinstance(model, type):
         raise ModelError(
             f"{model.__name__} is a class, not a model.", hint=f"Give an instance: {model.__name__}(...)."
@@ -76,7 +79,8 @@ def _on_meta(inputs: Any) -> Any:
 
 
 def _from_module(
-    model: Any, inputs: Any, batch: int | None, specs: Sequence[InputSpec], opset: int, progress: Progress
+    model: Any, inputs: Any, batch: int | None, specs: Sequence[InputSpec], opset: int, progress: Progress,
+    train: bool,
 ) -> Loaded:
     from analyzer.loading.python_file import UserModel
 
@@ -92,7 +96,12 @@ def _from_module(
     try:
         chosen = resolve_inputs(user, specs, batch, meta=meta)
         progress("exporting to ONNX")
-        exported = export_any_batch(user, specs, chosen, opset)
+        if train:
+            from analyzer.loading.training.load import step_of_user
+
+            exported = step_of_user(user, chosen, opset)
+        else:
+            exported = export_any_batch(user, specs, chosen, opset)
     finally:
         model.train(training)
     return Loaded(

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     import onnx
 
     from analyzer.graph import Graph
+    from analyzer.loading.inputs import ExampleInputs
     from analyzer.loading.python_file import UserModel
+    from analyzer.loading.training.step import Step
 
     Array = np.ndarray[Any, Any]
 
@@ -40,12 +42,15 @@ class Runnable:
         feeds: Inputs by name; types that NumPy lacks as raw bits.
         feed_types: ONNX type by name of those inputs.
         eager: Runs the user's own model on the same inputs with PyTorch; None where there is none.
+        gradients: Of a training step: its loss and gradients by PyTorch in float64, by name; None where there
+            are none or they are random.
     """
 
     model_path: Path
     feeds: Mapping[str, Array]
     feed_types: Mapping[str, str] = field(default_factory=dict)
     eager: Callable[[], list[Array]] | None = None
+    gradients: Callable[[], Mapping[str, Array]] | None = None
 
 
 def materialise(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
@@ -86,6 +91,8 @@ def _from_python(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
 
     with redirect_stdout(sys.stderr):
         inputs = resolve_inputs(user, loaded.specs, batch, meta=False)
+    if loaded.step is not None:
+        return _training_step(loaded, loaded.step, user, inputs, folder)
     tensors = [leaf for leaf in flatten(inputs.arguments, inputs.keywords) if hasattr(leaf, "detach")]
     state = dict(user.model.named_parameters(remove_duplicate=False))
     state |= dict(user.model.named_buffers(remove_duplicate=False))
@@ -101,6 +108,22 @@ def _from_python(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
         return [_array(leaf)[0] for leaf in flatten(plain(outputs), {}) if hasattr(leaf, "detach")]
 
     return Runnable(model_path=model_path, feeds=feeds, feed_types=types, eager=eager)
+
+
+def _training_step(loaded: Loaded, step: Step, user: UserModel, inputs: ExampleInputs, folder: Path) -> Runnable:
+    from analyzer.loading.training.run import eager_gradients, feeds_of, runnable_proto, write_step
+
+    graph = loaded.graph()
+    tensors = feeds_of(user, inputs, step, graph)
+    path = write_step(runnable_proto(loaded.proto, graph, step), folder)
+    feeds, types = {}, {}
+    for name, tensor in tensors.items():
+        feeds[name], kind = _array(tensor)
+        if kind:
+            types[name] = kind
+    return Runnable(
+        model_path=path, feeds=feeds, feed_types=types, gradients=eager_gradients(user, inputs, step)
+    )
 
 
 def _from_program(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:

@@ -84,7 +84,7 @@ def model_info(loaded: Loaded, graph: Graph, precision: str) -> ModelInfo:
         parameter_bytes=graph.parameter_bytes if loaded.parameter_bytes is None else loaded.parameter_bytes,
         inputs=tuple(map(tensor_info, graph.inputs)),
         outputs=tuple(map(tensor_info, graph.outputs)),
-        training=False,
+        training=loaded.step is not None,
         inputs_origin=loaded.inputs_origin,
         exporter=loaded.exporter,
         notes=(*loaded.notes, *graph.notes),

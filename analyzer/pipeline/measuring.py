@@ -30,6 +30,9 @@ _ARENA_SLACK = 1.5
 # A plain PyTorch call for comparison is made where ONNX Runtime needs less than this.
 _COMPARE_BELOW_S = 10.0
 
+# What gradients of float32 may be off by float64's, over the largest of the tensor.
+_GRADIENT_TOLERANCE = 1e-3
+
 Progress = Callable[[str, float | None], None]
 
 
@@ -228,6 +231,9 @@ def _compared(
         if (folder / f"outputs-{side}.npz").exists()
     }
     latency = measured.cpu_latency or measured.cuda_latency
+    if runnable.gradients is not None and outputs and latency and latency.time_s < _COMPARE_BELOW_S:
+        progress("comparing gradients with PyTorch", None)
+        return _gradients_compared(measured, runnable.gradients, dict(outputs["cpu" if "cpu" in outputs else "cuda"]))
     if runnable.eager is not None and outputs and latency and latency.time_s < _COMPARE_BELOW_S:
         progress("comparing with PyTorch", None)
         side, rounding = ("cpu", None) if "cpu" in outputs else ("cuda", None if exact else "tf32")
@@ -242,6 +248,33 @@ def _compared(
         on_cpu = [value for _, value in outputs["cpu"]]
         rows += _rows("CPU and CUDA", on_cpu, outputs["cuda"], precision=None if exact else "tf32")
     return replace(measured, facts={**measured.facts, "agreement": rows}) if rows else measured
+
+
+def _gradients_compared(
+    measured: Measured, reference: Callable[[], Mapping[str, Any]], found: Mapping[str, Any]
+) -> Measured:
+    """Adds how far loss and gradients are from PyTorch's in float64: the loss, then the worst gradient."""
+    from analyzer.loading.training.run import relative_errors
+
+    try:
+        expected = reference()
+    except Exception as error:  # the user's code; the comparison is an extra
+        problem = f"PyTorch could not run the step in float64 for comparison: {error}"
+        return replace(measured, messages=(*measured.messages, problem))
+    errors = relative_errors(expected, found)
+    worst = max((row for row in errors if row[0] != "loss"), key=lambda row: row[2], default=None)
+    chosen = [row for row in errors if row[0] == "loss"] + ([worst] if worst else [])
+    rows = [
+        {
+            "between": "PyTorch in float64 and ONNX Runtime",
+            "output": name if name == "loss" else f"{name} (the worst of {len(errors) - 1} gradients)",
+            "max_abs_error": absolute,
+            "max_rel_error": relative,
+            "agrees": relative < _GRADIENT_TOLERANCE,
+        }
+        for name, absolute, relative in chosen
+    ]
+    return replace(measured, facts={**measured.facts, "agreement": rows})
 
 
 def _rows(

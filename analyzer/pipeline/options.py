@@ -35,6 +35,8 @@ class Options:
         utilisation: Share of rented time in which inferences run.
         cache: Whether exports may be read from and kept in the cache.
         fixed: Whether the result must be the same on every machine: no calibration, a CPU of the catalogue.
+        training: Whether one training step is analysed instead of inference.
+        dataset_size: Examples in an epoch, None where not told.
     """
 
     batches: tuple[int, ...] = ()
@@ -54,6 +56,8 @@ class Options:
     utilisation: float = 1.0
     cache: bool = True
     fixed: bool = False
+    training: bool = False
+    dataset_size: int | None = None
 
     @property
     def batch(self) -> int | None:
@@ -81,17 +85,16 @@ def make_options(
     utilisation: float = 1.0,
     cache: bool = True,
     check: bool = False,
+    dataset_size: int | None = None,
 ) -> Options:
     """Checks what a user gave; every keyword is a long option.
 
     Raises:
         UsageError: A value that cannot be right.
     """
-    if training:
-        raise UsageError(
-            "--training is not there yet: this version analyses inference.", hint="Leave --training out."
-        )
     return Options(
+        training=training,
+        dataset_size=_positive(dataset_size, "--dataset-size"),
         batches=_batches(batch),
         inputs=tuple(parse_input(text) for text in ([input] if isinstance(input, str) else input)),
         gpus=_gpus(gpu),

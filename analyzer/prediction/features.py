@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from analyzer.costs.cost import Cost
+from analyzer.costs.registry import count_node
+from analyzer.definitions import definition
 from analyzer.graph import Node, Tensor
 from analyzer.prediction.piece import FLOAT_BYTES, Kind, Piece
 from analyzer.prediction.variants import variant
@@ -45,6 +47,9 @@ def pieces_of(node: Node, cost: Cost) -> list[Piece]:
     """The pieces of one operator on its own; empty for what runs no kernel."""
     if node.op_type in VIEWS or (cost.bytes_moved == 0 and not cost.flops):
         return []
+    parts = definition(node)
+    if parts is not None:  # it runs as its definition
+        return [piece for part in parts.nodes for piece in pieces_of(part, count_node(part))]
     base = _base(node, cost)
     rule = _RULES.get(node.op_type) or (_fallback_product if cost.macs else _vector)
     return rule(node, cost, base) or _vector(node, cost, base)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from analyzer.definitions import OPSET, definition, is_defined
 from analyzer.graph import DEFAULT_DOMAIN, DTYPES_BY_NUMBER, UNDEFINED, Dim, Graph, Node, Tensor
 from analyzer.runtime.kernels import registry
 
@@ -41,8 +42,9 @@ def expand(graph: Graph, *, without: Set[int] = frozenset()) -> Expanded:
     nodes: list[Node] = []
     owners: list[int] = []
     literals: list[Tensor] = []
+    opset = graph.opsets.get(DEFAULT_DOMAIN, OPSET)
     for node in graph.nodes:
-        parts = [node] if node.index in without else _parts(node, literals, _DEEPEST)
+        parts = [node] if node.index in without else _parts(node, literals, _DEEPEST, opset)
         owners += [node.index] * len(parts)
         nodes += parts
     numbered = tuple(
@@ -54,20 +56,26 @@ def expand(graph: Graph, *, without: Set[int] = frozenset()) -> Expanded:
 
 
 def _needs_expansion(node: Node) -> bool:
+    if is_defined(node):
+        return True
     known = registry()
     if node.graphs or known.has_kernel("cuda", node) or known.has_kernel("cpu", node, half_as_float=True):
         return False
     return known.has_definition(node)
 
 
-def _parts(node: Node, literals: list[Tensor], depth: int) -> list[Node]:
+def _parts(node: Node, literals: list[Tensor], depth: int, opset: int) -> list[Node]:
     if depth == 0 or not _needs_expansion(node):
         return [node]
+    ours = definition(node, opset)
+    if ours is not None:
+        literals.extend(ours.literals)
+        return list(ours.nodes)
     body = _definition(node)
     if body is None:
         return [node]
     parts = _read(node, body, literals)
-    return [inner for part in parts for inner in _parts(part, literals, depth - 1)]
+    return [inner for part in parts for inner in _parts(part, literals, depth - 1, opset)]
 
 
 def _definition(node: Node) -> onnx.GraphProto | None:

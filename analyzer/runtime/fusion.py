@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from analyzer.graph import Graph
+from analyzer.definitions import definition
+from analyzer.graph import Graph, Node
 from analyzer.runtime.execution import Group, Placement, Provider, Session
 from analyzer.runtime.fusion_mapping import Region, regions
 from analyzer.runtime.fusion_rules import RULES
@@ -130,8 +131,16 @@ def _predicted(graph: Graph, session: Session, group: Fused) -> Group:
         op_type=group.op_type,
         members=members,
         provider=group.provider,
-        kernels=launches(group.op_type, inputs=inputs) + sum(map(launches, group.extra)),
+        kernels=_launched(node, group.op_type, inputs) + sum(map(launches, group.extra)),
     )
+
+
+def _launched(node: Node, op_type: str, inputs: int) -> int:
+    """Kernels of a group; those of its definition where it has one."""
+    parts = definition(node)
+    if parts is None:
+        return launches(op_type, inputs=inputs)
+    return sum(launches(part.op_type, inputs=len(part.inputs)) for part in parts.nodes)
 
 
 def _adopt_removed(graph: Graph, left: Simplified, fused: dict[int, Fused]) -> None:

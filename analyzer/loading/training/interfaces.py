@@ -88,12 +88,11 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
 
     aten = torch.ops.aten
     names = (
-        # The translation of nll_loss_forward makes up the number of labels, and with it every gradient.
-        "nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward mse_loss_backward "
+        "mse_loss_backward "
         "smooth_l1_loss_backward huber_loss_backward l1_loss hardtanh_backward hardswish_backward "
         "hardsigmoid_backward leaky_relu_backward elu_backward softplus_backward logit_backward "
         "binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits "
-        "native_group_norm native_group_norm_backward slice_backward select_backward select_scatter "
+        "native_group_norm native_group_norm_backward select_scatter "
         "slice_scatter diagonal_backward unfold_backward _prelu_kernel_backward rrelu_with_noise_backward "
         "log_sigmoid_backward glu_backward _safe_softmax native_dropout_backward mish_backward "
         "_fused_rms_norm _fused_rms_norm_backward im2col col2im masked_fill_ addcdiv addcmul "
@@ -151,6 +150,7 @@ def translate(graph_module: Any, own: Mapping[str, Callable[..., Any]], opset: i
 
     import onnx_ir
 
+    _drop_checks(graph_module.graph)
     registry = _registry(_registration)
     for node in graph_module.graph.nodes:
         target = node.target
@@ -161,7 +161,6 @@ def translate(graph_module: Any, own: Mapping[str, Callable[..., Any]], opset: i
             function = own["opaque"](target, node)
         if function is not None:
             registry.functions[target.name()] = [_meta(_registration, target, function)]
-    _drop_checks(graph_module.graph)
     model = onnx_ir.Model(
         onnx_ir.Graph([], [], nodes=[], name="training_step"), ir_version=10, producer_name="analyzer"
     )

@@ -144,6 +144,7 @@ def _traced(user: UserModel, inputs: ExampleInputs, mode: Any, arguments: Any, k
         raise _told(user, program, error) from error
     return _described(
         module,
+        first=_first_names(user.model),
         updates=updates,
         names=_input_names(user, arguments, keywords, targets),
         notes=(*recipe.assumed, *assumed),
@@ -231,15 +232,27 @@ def _input_names(user: UserModel, arguments: Any, keywords: Any, targets: Any) -
     return (*first, *named, *last)
 
 
+def _first_names(model: Any) -> dict[str, str]:
+    """By each name of a parameter or buffer, the first name of the same tensor: tied ones have several."""
+    names: dict[int, str] = {}
+    held = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    return {name: names.setdefault(id(tensor), name) for name, tensor in held}
+
+
 def _described(
-    module: Any, *, updates: Mapping[str, Update], names: tuple[str, ...], notes: tuple[str, ...]
+    module: Any,
+    *,
+    first: Mapping[str, str],
+    updates: Mapping[str, Update],
+    names: tuple[str, ...],
+    notes: tuple[str, ...],
 ) -> Joint:
     graph = module.graph
     inputs, outputs = interfaces.slots(graph)
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-    by_name = {node.name: _user_slot(slot) for node, slot in zip(placeholders, inputs, strict=True)}
+    by_name = {node.name: _user_slot(slot, first) for node, slot in zip(placeholders, inputs, strict=True)}
     _start_of_backward(graph, [node for node in placeholders if by_name[node.name].kind == "tangent"])
-    kept = _outputs(graph, [_user_slot(slot) for slot in outputs])
+    kept = _outputs(graph, [_user_slot(slot, first) for slot in outputs])
     _drop_aliases(graph)
     graph.eliminate_dead_code()
     return Joint(
@@ -259,8 +272,9 @@ def _draws(node: Any) -> bool:
     return node.op == "call_function" and bool(re.search(r"dropout|bernoulli|rand|multinomial", str(node.target)))
 
 
-def _user_slot(slot: Slot) -> Slot:
-    return Slot(kind=slot.kind, name=slot.name.removeprefix(_PREFIX), position=slot.position)
+def _user_slot(slot: Slot, first: Mapping[str, str]) -> Slot:
+    name = slot.name.removeprefix(_PREFIX)
+    return Slot(kind=slot.kind, name=first.get(name, name), position=slot.position)
 
 
 def _start_of_backward(graph: Any, tangents: list[Any]) -> None:

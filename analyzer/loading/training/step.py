@@ -13,6 +13,7 @@ from analyzer.loading.origin import built_at, source_line
 from analyzer.loading.python_file import UserModel
 from analyzer.loading.training import interfaces
 from analyzer.loading.training.joint import Joint, Place
+from analyzer.loading.training.peephole import merge_transposes
 from analyzer.loading.training.recipe import Update
 from analyzer.loading.training.translations import table
 
@@ -71,6 +72,7 @@ def to_step(user: UserModel, joint: Joint, opset: int, notes: list[str]) -> tupl
     with quiet_exporter():
         model = interfaces.translate(joint.module, table(notes), opset)
         lighten(model)
+        merge_transposes(model)
     _attach(model, joint, built_at(user.model))
     step = _Appended(model, joint).finished()
     _clear_unused_outputs(model)
@@ -93,7 +95,8 @@ def _attach(model: Any, joint: Joint, built: Mapping[str, tuple[str, int]]) -> N
         if any(value is not None and phases.get(value.name or "") == "backward" for value in node.inputs):
             phase = "backward"  # what reads a gradient, whatever the tracer called it
         phases.update((value.name or "", phase) for value in node.outputs)
-        line = source_line(place.trace, place.module, built) if place.trace or place.module else None
+        # What belongs to no module is the loss: the line that built the whole model is not its line.
+        line = source_line(place.trace, place.module, built if place.module else {})
         node.metadata_props.clear()
         node.metadata_props.update(origin_properties(place.module, place.kind, line))
         node.metadata_props["analyzer.phase"] = phase

@@ -217,3 +217,53 @@ def _dropout(x: Any, p: float, _train: bool | None = True) -> Any:
     ratio = emit("", "Constant", [], {"value": onnx_ir.tensor(np.asarray(p, "float32"))}, 1)
     flag = emit("", "Constant", [], {"value": onnx_ir.tensor(np.asarray(True))}, 1)
     return emit("", "Dropout", [x, ratio, flag], {}, 2)
+
+
+@_translates("slice_backward")
+def _slice_backward(gradient: Any, shape: Any, dim: int, start: int, end: int, step: int) -> Any:
+    if step != 1:
+        return opaque("slice_backward", 1, (gradient,), {})
+    size = int(shape[dim])
+    first = min(max(start + size if start < 0 else start, 0), size)
+    return _padded(gradient, len(shape), int(dim) % len(shape), first, size - first - int(gradient.shape[dim]))
+
+
+@_translates("select_backward")
+def _select_backward(gradient: Any, shape: Any, dim: int, index: int) -> Any:
+    size, axis = int(shape[dim]), int(dim) % len(shape)
+    wide = emit("", "Unsqueeze", [gradient, _numbers([axis])], {}, 1)
+    place = index + size if index < 0 else index
+    return _padded(wide, len(shape), axis, place, size - place - 1)
+
+
+def _padded(gradient: Any, rank: int, axis: int, before: int, after: int) -> Any:
+    """The gradient with zeros around it along one axis."""
+    pads = [0] * (2 * rank)
+    pads[axis], pads[rank + axis] = before, after
+    return emit("", "Pad", [gradient, _numbers(pads)], {}, 1)
+
+
+def _numbers(values: list[int]) -> Any:
+    import numpy as np
+    import onnx_ir
+
+    return emit("", "Constant", [], {"value": onnx_ir.tensor(np.asarray(values, "int64"))}, 1)
+
+
+# PyTorch's own translation of nll_loss_forward makes up the number of labels, and with it every gradient.
+@_translates("nll_loss_forward", "nll_loss2d_forward")
+def _nll_loss(scores: Any, labels: Any, weights: Any, reduction: int, ignore_index: int) -> Any:
+    attributes = {"reduction": int(reduction), "ignore_index": int(ignore_index)}
+    if len(scores.shape) < 2:
+        return opaque("nll_loss_forward", 2, (scores, labels, weights), {})
+    return emit(DOMAIN, "NllLoss", [scores, labels, weights], attributes, 2)
+
+
+@_translates("nll_loss_backward", "nll_loss2d_backward")
+def _nll_loss_backward(
+    gradient: Any, scores: Any, labels: Any, weights: Any, reduction: int, ignore_index: int, total: Any
+) -> Any:
+    attributes = {"reduction": int(reduction), "ignore_index": int(ignore_index)}
+    if len(scores.shape) < 2:
+        return opaque("nll_loss_backward", 1, (gradient, scores, labels, weights, total), {})
+    return emit(DOMAIN, "NllLossGrad", [gradient, scores, labels, weights, total], attributes, 1)

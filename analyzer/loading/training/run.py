@@ -1,0 +1,177 @@
+"""A training step -> files that ONNX Runtime can run, and the same gradients from PyTorch in float64."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analyzer.definitions import DOMAIN, OPSET, definition
+from analyzer.errors import MeasurementError
+from analyzer.graph import DEFAULT_DOMAIN, Graph, Node
+from analyzer.loading.inputs import ExampleInputs, flatten
+from analyzer.loading.python_file import UserModel
+from analyzer.loading.training.joint import with_loss
+from analyzer.loading.training.recipe import find_recipe
+from analyzer.loading.training.step import Step
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+    Array = np.ndarray[Any, Any]
+
+
+def runnable_proto(proto: onnx.ModelProto, graph: Graph, step: Step) -> onnx.ModelProto:
+    """A copy in which every compact operator is its definition, and the gradients are results as well.
+
+    Raises:
+        MeasurementError: An operator has neither a kernel nor a definition.
+    """
+    import onnx
+    from onnx import helper
+
+    copied = onnx.ModelProto()
+    copied.CopyFrom(proto)
+    by_name = {node.name: node for node in graph.nodes}
+    opset = graph.opsets.get(DEFAULT_DOMAIN, OPSET)
+    nodes: list[onnx.NodeProto] = []
+    for item in copied.graph.node:
+        node = by_name.get(item.name)
+        if item.domain != DOMAIN:
+            nodes.append(item)
+        elif node is not None:  # one that is gone from the graph is used by nothing
+            nodes += _expanded(node, opset, copied.graph)
+    kept = [_copy(item) for item in nodes]
+    del copied.graph.node[:]
+    copied.graph.node.extend(kept)
+    del copied.graph.value_info[:]
+    known = {value.name for value in copied.graph.output}
+    for name in step.gradients.values():
+        if name not in known:
+            copied.graph.output.append(helper.make_empty_tensor_value_info(name))
+    return copied
+
+
+def _copy(item: onnx.NodeProto) -> onnx.NodeProto:
+    made = type(item)()
+    made.CopyFrom(item)
+    return made
+
+
+def _expanded(node: Node, opset: int, graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    from onnx import helper, numpy_helper
+
+    parts = definition(node, opset)
+    if parts is None:
+        raise MeasurementError(
+            f"{node.op_type} has no definition in ONNX's operators: the step can be counted and not run."
+        )
+    for literal in parts.literals:
+        assert literal.value is not None
+        graph.initializer.append(numpy_helper.from_array(literal.value, literal.name))
+    return [
+        helper.make_node(
+            part.op_type,
+            [tensor.name if tensor is not None else "" for tensor in part.inputs],
+            [tensor.name if tensor is not None else "" for tensor in part.outputs],
+            name=part.name,
+            **{key: list(value) if isinstance(value, tuple) else value for key, value in part.attributes.items()},
+        )
+        for part in parts.nodes
+    ]
+
+
+def feeds_of(user: UserModel, inputs: ExampleInputs, step: Step, graph: Graph) -> dict[str, Any]:
+    """Tensors for every input of the step: weights as they are, states zero, inputs and targets as examples.
+
+    Raises:
+        MeasurementError: The step takes something that the model does not have.
+    """
+    import torch
+    from torch.utils import _pytree
+
+    held = dict(user.model.named_parameters(remove_duplicate=False))
+    held |= dict(user.model.named_buffers(remove_duplicate=False))
+    given = [leaf for leaf in flatten(inputs.arguments, inputs.keywords) if hasattr(leaf, "shape")]
+    given += [leaf for leaf in _pytree.tree_leaves(_targets(user, inputs)) if hasattr(leaf, "shape")]
+    fed = dict(zip(step.fed, given, strict=False))
+    states = set(step.states)
+    feeds: dict[str, Any] = {}
+    for tensor in graph.inputs:
+        if tensor.name in states:
+            feeds[tensor.name] = torch.zeros([size or 0 for size in tensor.shape or ()])
+        elif tensor.name in held:
+            feeds[tensor.name] = held[tensor.name]
+        elif tensor.name in fed:
+            feeds[tensor.name] = fed[tensor.name]
+        else:
+            raise MeasurementError(f"Nothing gives a value for the step's input {tensor.name}.")
+    return feeds
+
+
+def _targets(user: UserModel, inputs: ExampleInputs) -> Any:
+    return _recipe(user, inputs).targets
+
+
+def _recipe(user: UserModel, inputs: ExampleInputs) -> Any:
+    """The loss and targets for real tensors; the outputs are those of a call without gradients."""
+    import torch
+
+    with torch.no_grad():
+        model = copy.deepcopy(user.model)  # a call in training mode changes running statistics
+        outputs = model.train()(*inputs.arguments, **inputs.keywords)
+    return find_recipe(user, inputs, outputs)
+
+
+def eager_gradients(
+    user: UserModel, inputs: ExampleInputs, step: Step
+) -> Callable[[], Mapping[str, Array]] | None:
+    """Loss and gradients by PyTorch in float64, by the names of the step's tensors; None with dropout."""
+    if step.random:
+        return None
+
+    def run() -> Mapping[str, Array]:
+        from torch.utils import _pytree
+
+        recipe = _recipe(user, inputs)
+        model = copy.deepcopy(user.model).double().train()
+        call = _pytree.tree_map(_double, (inputs.arguments, dict(inputs.keywords), recipe.targets))
+        loss = with_loss(model, recipe)(*call)
+        loss.backward()
+        found = {"loss": loss.detach().numpy()}
+        for name, parameter in model.named_parameters():
+            if parameter.grad is not None and name in step.gradients:
+                found[step.gradients[name]] = parameter.grad.numpy()
+        return found
+
+    return run
+
+
+def _double(leaf: Any) -> Any:
+    return leaf.double() if hasattr(leaf, "is_floating_point") and leaf.is_floating_point() else leaf
+
+
+def relative_errors(expected: Mapping[str, Array], found: Mapping[str, Array]) -> list[tuple[str, float, float]]:
+    """By tensor: the largest difference, and the same over the largest magnitude of the reference."""
+    import numpy as np
+
+    rows = []
+    for name in _common(expected, found):
+        reference = np.asarray(expected[name], np.float64)
+        difference = float(np.max(np.abs(reference - np.asarray(found[name], np.float64)), initial=0.0))
+        largest = float(np.max(np.abs(reference), initial=0.0))
+        rows.append((name, difference, difference / largest if largest else difference))
+    return rows
+
+
+def _common(expected: Mapping[str, Array], found: Mapping[str, Array]) -> Iterable[str]:
+    return (name for name in expected if name in found)
+
+
+def write_step(proto: onnx.ModelProto, folder: Path) -> Path:
+    """Writes the model; everything large is an input."""
+    path = folder / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return path
