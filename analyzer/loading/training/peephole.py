@@ -15,15 +15,52 @@ def merge_transposes(model: Any) -> None:
         flags = [_transposed(value) for value in node.inputs[:2]]
         if any(flags):
             _merge(model, node, flags)
+    for node in list(model.graph):
+        if _is_transpose(node) and _is_lone_product(node.inputs[0]):
+            _turn(model, node)
     _drop_unused(model)
 
 
-def _transposed(value: Any) -> bool:
-    producer = value.producer()
-    if producer is None or producer.op_type != "Transpose" or producer.domain:
+def _is_transpose(node: Any) -> bool:
+    if node is None or node.op_type != "Transpose" or node.domain:
         return False
-    attribute = producer.attributes.get("perm")
+    attribute = node.attributes.get("perm")
     return attribute is None or list(attribute.as_ints()) == [1, 0]
+
+
+def _is_lone_product(value: Any) -> bool:
+    """Whether a value is a product of two matrices, without a third summand, that is read once."""
+    producer = value.producer() if value is not None else None
+    if producer is None or producer.domain or value.is_graph_output() or len(value.uses()) != 1:
+        return False
+    if producer.op_type == "MatMul":
+        return all(item.shape is not None and len(item.shape) == 2 for item in producer.inputs)
+    return producer.op_type == "Gemm" and len(producer.inputs) == 2
+
+
+def _turn(model: Any, transpose: Any) -> None:
+    """A transposed product is the product of the transposed operands, the other way round."""
+    import onnx_ir
+
+    product = transpose.inputs[0].producer()
+    first, second = (product.attributes.get_int(name, 0) for name in ("transA", "transB"))
+    turned = onnx_ir.node(
+        "Gemm",
+        [product.inputs[1], product.inputs[0]],
+        attributes={"transA": 1 - second, "transB": 1 - first},
+        name=product.name,
+    )
+    turned.metadata_props.update(product.metadata_props)
+    old, new = transpose.outputs[0], turned.outputs[0]
+    new.shape, new.dtype, new.name = old.shape, old.dtype, old.name
+    model.graph.insert_before(transpose, turned)
+    old.replace_all_uses_with(new, replace_graph_outputs=True)
+    model.graph.remove(transpose, safe=True)
+    model.graph.remove(product, safe=True)
+
+
+def _transposed(value: Any) -> bool:
+    return _is_transpose(value.producer())
 
 
 def _merge(model: Any, node: Any, flags: list[bool]) -> None:
