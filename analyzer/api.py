@@ -23,6 +23,7 @@ from analyzer.pipeline.measuring import Measured, measure_batch
 from analyzer.pipeline.options import Options, make_options
 from analyzer.pipeline.sweeping import correction_of, scenes_of, sweep_of
 from analyzer.pipeline.targets import Targets, find_targets
+from analyzer.pipeline.training import memory_of, training_result
 
 if TYPE_CHECKING:
     import onnx
@@ -60,6 +61,8 @@ def _analyzed(model: Model, inputs: Any, asked: Options, tell: Progress) -> Anal
         loaded = _loaded(model, inputs, asked, tell)
     with _timed(timings, "count and place"):
         scene = set_scene(loaded.graph())
+        memory = memory_of(loaded, scene.graph)
+        scene = scene if memory is None else replace(scene, step_peak=memory.peak)
     with _timed(timings, "measure"):
         measured = _measure(loaded, asked, targets, tell)
     with _timed(timings, "predict and decide"):
@@ -93,6 +96,7 @@ def _analyzed(model: Model, inputs: Any, asked: Options, tell: Progress) -> Anal
             measured=here, timings_s=timings, cached=loaded.cached, cpu_name=targets.cpu.name
         ),
     )
+    analysis = replace(analysis, training=training_result(loaded, question, scene, asked, analysis))
     return replace(analysis, findings=find_findings(analysis))
 
 

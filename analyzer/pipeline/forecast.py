@@ -31,6 +31,7 @@ class Scene:
         table: Its costs.
         placement: ONNX Runtime's placement in a [CUDA, CPU] session.
         cpu_groups, cuda_groups: What the two sessions execute.
+        step_peak: Bytes alive at the peak of a training step.
     """
 
     graph: Graph
@@ -38,6 +39,7 @@ class Scene:
     placement: Placement
     cpu_groups: tuple[Group, ...]
     cuda_groups: tuple[Group, ...]
+    step_peak: int | None = None
 
     @cached_property
     def cpu_work(self) -> prediction.Workload:
@@ -51,8 +53,8 @@ class Scene:
 
     @cached_property
     def peak_memory(self) -> int | None:
-        """Bytes of activations alive at once."""
-        return peak_memory_bytes(self.graph)
+        """Bytes of activations alive at once; of a training step all that is alive, weights included."""
+        return self.step_peak if self.graph.carried else peak_memory_bytes(self.graph)
 
 
 def set_scene(graph: Graph) -> Scene:

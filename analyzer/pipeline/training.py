@@ -1,0 +1,197 @@
+"""What a training step's report has beside the usual: phases, memory, cost, precisions, several GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analyzer import prediction
+from analyzer.analysis import (
+    Analysis,
+    PhaseTotals,
+    PlanResult,
+    PrecisionRow,
+    Scaling,
+    ScalingRow,
+    StepCost,
+    StepMemory,
+    TrainingResult,
+)
+from analyzer.costs.step_memory import StepBytes, step_bytes
+from analyzer.decision import Question
+from analyzer.devices.device import Device
+from analyzer.devices.peers import GPUS_A_MACHINE, NETWORK, peer_link
+from analyzer.graph import Graph
+from analyzer.loading.load import Loaded
+from analyzer.pipeline.forecast import Scene
+from analyzer.pipeline.options import Options
+from analyzer.prediction.estimate import Estimate, total
+from analyzer.prediction.scaling import OVERLAP, dominates_from, scaled
+
+PHASES = ("forward", "backward", "optimizer")
+_HALF = ("bf16", "fp16")
+
+
+def memory_of(loaded: Loaded, graph: Graph) -> StepBytes | None:
+    """The memory of a step; None for a model of inference."""
+    step = loaded.step
+    if step is None:
+        return None
+    return step_bytes(graph, step.weights, step.states, step.gradients.values())
+
+
+def training_result(
+    loaded: Loaded, question: Question, scene: Scene, options: Options, analysis: Analysis
+) -> TrainingResult | None:
+    """The step's part of the record; None for a model of inference."""
+    step, memory = loaded.step, memory_of(loaded, scene.graph)
+    if step is None or memory is None:
+        return None
+    phases = _phases(question)
+    gpu_plan = analysis.plan("gpu")
+    error, note = _gradients(analysis.environment.measurement, random=step.random)
+    return TrainingResult(
+        optimizer=step.optimizer,
+        phases=phases,
+        memory=_memory(memory),
+        costs=tuple(_cost(plan, loaded.batch, options) for plan in analysis.plans),
+        precisions=_precisions(scene, question.gpu) if question.gpu else (),
+        scaling=_scaling(question.gpu, gpu_plan, phases, memory, loaded.batch) if question.gpu else None,
+        largest_batch=_largest(memory, question.gpu, loaded.batch),
+        dataset_size=options.dataset_size,
+        assumed=tuple(item for item in loaded.notes if "assumed" in item),
+        gradient_error=error,
+        gradient_note=note,
+    )
+
+
+def _memory(found: StepBytes) -> StepMemory:
+    return StepMemory(
+        weights_bytes=found.weights,
+        gradients_bytes=found.gradients,
+        optimizer_state_bytes=found.states,
+        activations_bytes=found.kept,
+        other_bytes=found.other,
+        peak_bytes=found.peak,
+    )
+
+
+def _phases(question: Question) -> tuple[PhaseTotals, ...]:
+    found = []
+    for name in PHASES:
+        members = [node.index for node in question.graph.nodes if node.phase == name]
+        costs = [question.table.costs[index] for index in members]
+        cpu, cpu_origin = _spent(members, question.cpu_shares)
+        gpu, gpu_origin = _spent(members, question.gpu_shares if question.gpu else ())
+        found.append(
+            PhaseTotals(
+                name=name,  # type: ignore[arg-type]  # one of PHASES
+                operators=len(members),
+                flops=sum(cost.flops or 0 for cost in costs),
+                macs=sum(cost.macs or 0 for cost in costs),
+                bytes_read=sum(cost.bytes_read or 0 for cost in costs),
+                bytes_written=sum(cost.bytes_written or 0 for cost in costs),
+                cpu_s=cpu,
+                gpu_s=gpu,
+                cpu_origin=cpu_origin,
+                gpu_origin=gpu_origin,
+            )
+        )
+    return tuple(found)
+
+
+def _spent(members: Sequence[int], shares: Sequence[Estimate | None]) -> tuple[float | None, str]:
+    if not shares:
+        return None, "predicted"
+    whole = total(time for index in members if (time := shares[index]) is not None)
+    return whole.time_s, whole.origin
+
+
+def _cost(plan: PlanResult, batch: int | None, options: Options) -> StepCost:
+    steps = -(-options.dataset_size // batch) if options.dataset_size and batch else None
+    dollars = plan.usd_per_million
+    step_dollars = None if dollars is None else dollars / 1e6 * (batch or 1)
+    return StepCost(
+        plan=plan.name,
+        step_s=plan.latency_s,
+        thousand_steps_s=1000 * plan.latency_s,
+        usd_per_thousand_steps=None if step_dollars is None else 1000 * step_dollars,
+        epoch_s=None if steps is None else steps * plan.latency_s,
+        usd_per_epoch=None if steps is None or step_dollars is None else steps * step_dollars,
+    )
+
+
+def _precisions(scene: Scene, gpu: Device) -> tuple[PrecisionRow, ...]:
+    """The CUDA session's kernels in each precision that the GPU has; copies of inputs and the loss are left out."""
+    full = "tf32" if "tf32" in gpu.peak_flops_per_s else "fp32"
+    rows = [
+        _row(name, total(prediction.predict(scene.cuda_work, gpu, precision=name)))
+        for name in ("fp32", "tf32")
+        if name == "fp32" or name in gpu.peak_flops_per_s
+    ]
+    half = next((name for name in _HALF if name in gpu.peak_flops_per_s), None)
+    if half is not None:
+        low = prediction.predict(scene.cuda_work, gpu, precision=half)
+        high = prediction.predict(scene.cuda_work, gpu, precision=full)
+        phases = [scene.graph.nodes[group.members[0]].phase if group.members else None for group in scene.cuda_groups]
+        chosen = [b if phase == "optimizer" else a for a, b, phase in zip(low, high, phases, strict=True)]
+        rows.append(_row(f"mixed ({half})", total(item for item in chosen if item is not None)))
+    return tuple(rows)
+
+
+def _row(name: str, time: Estimate) -> PrecisionRow:
+    return PrecisionRow(precision=name, step_s=time.time_s, low_s=time.low_s, high_s=time.high_s)
+
+
+def _largest(memory: StepBytes, gpu: Device | None, batch: int | None) -> int | None:
+    """The largest batch whose step fits the GPU: what is not weights, gradients and state grows with the batch."""
+    if gpu is None or gpu.memory_bytes is None or memory.peak is None or not batch:
+        return None
+    fixed = memory.weights + memory.gradients + memory.states
+    each = (memory.peak - fixed) / batch
+    return max(0, int((gpu.memory_bytes - fixed) / each)) if each > 0 else None
+
+
+def _scaling(
+    gpu: Device, plan: PlanResult | None, phases: Sequence[PhaseTotals], memory: StepBytes, batch: int | None
+) -> Scaling | None:
+    peer = peer_link(gpu)
+    backward = next((phase.gpu_s for phase in phases if phase.name == "backward"), None)
+    if peer is None or plan is None or backward is None:
+        return None
+    one = Estimate(time_s=plan.latency_s, low_s=plan.low_s, high_s=plan.high_s, origin="predicted")
+    found = scaled(one, backward, memory.gradients, peer)
+    return Scaling(
+        rows=tuple(
+            ScalingRow(
+                gpus=row.gpus,
+                step_s=row.step.time_s,
+                low_s=row.step.low_s,
+                high_s=row.step.high_s,
+                communication_s=row.communication_s,
+                exposed_s=row.exposed_s,
+                examples_per_s=row.gpus * (batch or 1) / row.step.time_s,
+                efficiency=one.time_s / row.step.time_s,
+            )
+            for row in found
+        ),
+        link=peer.name,
+        bytes_per_step=memory.gradients,
+        dominates_from=dominates_from(found),
+        assumptions=(
+            "A prediction: each GPU has the whole batch, and a ring all-reduce sums the gradients at each step.",
+            f"Up to {GPUS_A_MACHINE} GPUs stand in one machine, joined by {peer.name} ({peer.source}); machines "
+            f"are joined by a {NETWORK.name}.",
+            f"{OVERLAP:.0%} of what could hide behind the backward pass is assumed to; the interval runs from all "
+            "of it to none.",
+        ),
+    )
+
+
+def _gradients(measurement: Mapping[str, Any], *, random: bool) -> tuple[float | None, str]:
+    if random:
+        return None, "The step draws random numbers (dropout): gradients cannot be compared with PyTorch's."
+    rows = [row for row in measurement.get("agreement", ()) if "gradients" in str(row.get("output"))]
+    if not rows:
+        return None, ""
+    return rows[0]["max_rel_error"], f"{rows[0]['output']}, against {rows[0]['between'].split(' and ')[0]}"
