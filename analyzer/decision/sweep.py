@@ -113,6 +113,8 @@ def _crossover(rows: Sequence[SweepRow], changes: Sequence[int]) -> int | None:
     fitting = _looked_at(rows)
     if not fitting or not gpu_wins(fitting[-1]):
         return None
+    if len(fitting) == 1 and fitting[0].batch > 1:
+        return None  # nothing says what smaller batches do
     return changes[-1] if changes else fitting[0].batch
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from analyzer.analysis import Analysis
-from analyzer.report import summary
+from analyzer.report import summary, training
 from analyzer.report.summary import MARKS
 from analyzer.units import byte_count, count, flop_count
 
@@ -21,6 +21,7 @@ def render(analysis: Analysis) -> str:
         _heading(analysis),
         _plans(analysis),
         _reasons(analysis),
+        _training(analysis),
         _operators(analysis),
         _findings(analysis),
         _footer(analysis),
@@ -48,6 +49,18 @@ def _heading(analysis: Analysis) -> str:
     ]
     sure = [text for text in (summary.confidence(analysis), summary.crossover(analysis)) if text]
     return "\n".join(lines) + (" " + " ".join(escape(text) for text in sure) if sure else "")
+
+
+def _training(analysis: Analysis) -> str:
+    blocks = []
+    for sheet in training.sheets(analysis):
+        rows = [[escape(cell) for cell in row] for row in sheet.rows]
+        head = [escape(name) for name in sheet.head]
+        blocks.append(f"### {sheet.title}\n\n{table(head, rows, right=training.columns(sheet))}")
+        if sheet.lead:
+            blocks.append(escape(sheet.lead))
+    blocks += [escape(text) for text in training.statements(analysis)]
+    return "\n\n".join(blocks)
 
 
 def _plans(analysis: Analysis) -> str:

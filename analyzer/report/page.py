@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analyzer.analysis import Alternative, Analysis, DeviceInfo, OperatorResult
-from analyzer.report import operators, summary
+from analyzer.report import operators, summary, training
 from analyzer.report.charts import batches, money, roofline, timeline, where
 from analyzer.report.charts.chart import Chart, coded, compact
 from analyzer.report.charts.families import SHAPES
@@ -66,6 +66,8 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "alternatives": tuple(_alternative(item) for item in analysis.alternatives),
         "charts": {item.name: item for item in drawn},
         "findings": _findings(analysis),
+        "training": training.sheets(analysis),
+        "training_statements": training.statements(analysis),
         "has_operators": bool(analysis.operators),
         "groups_known": bool(analysis.groups),
         "method": _method(analysis),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from analyzer.analysis import Analysis
-from analyzer.report import summary
+from analyzer.report import summary, training
 from analyzer.report.summary import MARKS, PlanCard, TopOperator
 from analyzer.units import byte_count, count, flop_count
 
@@ -27,6 +27,7 @@ def render(analysis: Analysis) -> str:
         _heading(analysis),
         _plans(summary.plan_cards(analysis)),
         _reasons(analysis),
+        _training(analysis),
         _top(summary.top_operators(analysis)),
         _findings(analysis),
         _footer(analysis),
@@ -85,6 +86,16 @@ def _plans(cards: Sequence[PlanCard]) -> str:
         for card in cards
     ]
     return "\n".join(table(head, rows, right=range(1, 7)))
+
+
+def _training(analysis: Analysis) -> str:
+    lines: list[str] = []
+    for sheet in training.sheets(analysis):
+        lines += [sheet.title, *table(sheet.head, sheet.rows, right=training.columns(sheet))]
+        lines += [*_wrapped(sheet.lead), ""]
+    for text in training.statements(analysis):
+        lines += _wrapped(text)
+    return "\n".join(lines).strip()
 
 
 def _top(items: Sequence[TopOperator]) -> str:
@@ -185,6 +196,9 @@ def print_summary(analysis: Analysis, console: Console) -> None:
     cards, items = summary.plan_cards(analysis), summary.top_operators(analysis)
     if cards:
         console.print(_rich_plans(cards, console.width))
+    phases = next(iter(training.sheets(analysis)), None)
+    if phases is not None:
+        console.print("\n" + "\n".join(table(phases.head, phases.rows, right=training.columns(phases))))
     if items:
         console.print(_rich_top(items, console.width))
     for gap in summary.missing(analysis):
