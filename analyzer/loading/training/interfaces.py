@@ -5,7 +5,7 @@ Written for PyTorch 2.13. What another version lacks is told as one error instea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -64,8 +64,11 @@ def plain_kernels() -> Iterator[None]:
             yield
 
 
-def joint_graph(program: Any, arguments: tuple[Any, ...]) -> Any:
-    """The fx graph of forward and backward of an exported program with a scalar result."""
+def joint_graph(program: Any, arguments: tuple[Any, ...], own: Collection[str]) -> Any:
+    """The fx graph of forward and backward of an exported program with a scalar result.
+
+    ``own`` are operators by qualified name that we translate: they stay whole.
+    """
     from torch import fx
 
     with _needed():
@@ -74,12 +77,12 @@ def joint_graph(program: Any, arguments: tuple[Any, ...]) -> Any:
     module = program.module(check_guards=False)
     with ExitStack() as stack, fx.traceback.preserve_node_meta():
         joint = aot_export_joint_with_descriptors(
-            stack, module, arguments, decompositions=_decompositions()
+            stack, module, arguments, decompositions=_decompositions(own)
         )
         return joint.graph_module
 
 
-def _decompositions() -> Mapping[Any, Callable[..., Any]]:
+def _decompositions(own: Collection[str]) -> Mapping[Any, Callable[..., Any]]:
     """Operators to take apart: their translation is wrong or missing, and their parts are few."""
     import torch
 
@@ -100,7 +103,25 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
         "new_empty zeros_like ones_like full_like"
     )
     packets = [getattr(aten, name) for name in names.split() if hasattr(aten, name)]
-    return get_decompositions(packets)
+    return {**_for_untranslatable(own), **get_decompositions(packets)}
+
+
+def _for_untranslatable(own: Collection[str]) -> Mapping[Any, Callable[..., Any]]:
+    """PyTorch's core decompositions of what neither it nor we can translate."""
+    import torch
+
+    with _needed():
+        from torch._decomp import core_aten_decompositions
+        from torch.onnx._internal.exporter import _registration
+
+    known = _registry(_registration)
+    return {
+        target: function
+        for target, function in core_aten_decompositions().items()
+        if isinstance(target, torch._ops.OpOverload)
+        and target.name().partition(".")[0] not in own
+        and not known.is_registered(target)
+    }
 
 
 def slots(graph: Any) -> tuple[list[Slot], list[Slot]]:
@@ -151,6 +172,7 @@ def translate(graph_module: Any, own: Mapping[str, Callable[..., Any]], opset: i
     import onnx_ir
 
     _drop_checks(graph_module.graph)
+    _constants(graph_module)
     registry = _registry(_registration)
     for node in graph_module.graph.nodes:
         target = node.target
@@ -178,6 +200,16 @@ def translate(graph_module: Any, own: Mapping[str, Callable[..., Any]], opset: i
             from torch.onnx._internal._lazy_import import onnxscript_apis
         model = onnxscript_apis.convert_version(model, opset)
     return model
+
+
+def _constants(graph_module: Any) -> None:
+    """Gives constants that the user's code made their values back, which the tracer hides."""
+    from torch import Tensor
+
+    for node in graph_module.graph.nodes:
+        held = getattr(graph_module, node.target, None) if node.op == "get_attr" else None
+        if isinstance(held, Tensor):
+            node.meta["val"] = held
 
 
 def _drop_checks(graph: Any) -> None:

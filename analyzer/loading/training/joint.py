@@ -15,6 +15,7 @@ from analyzer.loading.python_file import UserModel
 from analyzer.loading.training import interfaces
 from analyzer.loading.training.fake import fake_like, without_data
 from analyzer.loading.training.interfaces import Slot
+from analyzer.loading.training.translations import own_names
 from analyzer.loading.training.recipe import Recipe, Update, checked_loss, find_recipe, find_updates
 
 _PREFIX = "model."
@@ -137,7 +138,7 @@ def _traced(user: UserModel, inputs: ExampleInputs, mode: Any, arguments: Any, k
     trained = [(name, item) for name, item in user.model.named_parameters() if item.requires_grad]
     updates, assumed = find_updates(user, trained)
     try:
-        module = interfaces.joint_graph(program, (arguments, keywords, targets))
+        module = interfaces.joint_graph(program, (arguments, keywords, targets), own_names())
     except AnalyzerError:
         raise
     except Exception as error:
@@ -253,6 +254,7 @@ def _described(
     by_name = {node.name: _user_slot(slot, first) for node, slot in zip(placeholders, inputs, strict=True)}
     _start_of_backward(graph, [node for node in placeholders if by_name[node.name].kind == "tangent"])
     kept = _outputs(graph, [_user_slot(slot, first) for slot in outputs])
+    _merge_tied(graph, by_name)
     _drop_aliases(graph)
     graph.eliminate_dead_code()
     return Joint(
@@ -266,6 +268,41 @@ def _described(
         notes=notes,
         random=any(_draws(node) for node in graph.nodes),
     )
+
+
+def _merge_tied(graph: Any, by_name: dict[str, Slot]) -> None:
+    """One input for a parameter that several modules hold."""
+    seen: dict[str, Any] = {}
+    for node in [node for node in graph.nodes if node.op == "placeholder"]:
+        slot = by_name[node.name]
+        if slot.kind != "state":
+            continue
+        if slot.name in seen:
+            node.replace_all_uses_with(seen[slot.name])
+            graph.erase_node(node)
+            del by_name[node.name]
+        else:
+            seen[slot.name] = node
+
+
+def _summed(graph: Any, output: Any, pairs: list[tuple[Any, Slot]]) -> list[tuple[Any, Slot]]:
+    """One gradient for each parameter: the sum over all places that hold it."""
+    import torch
+
+    found: list[tuple[Any, Slot]] = []
+    places: dict[str, int] = {}
+    for node, slot in pairs:
+        if slot.kind != "gradient" or slot.name not in places:
+            if slot.kind == "gradient":
+                places[slot.name] = len(found)
+            found.append((node, slot))
+            continue
+        before, _ = found[places[slot.name]]
+        with graph.inserting_before(output):
+            both = graph.call_function(torch.ops.aten.add.Tensor, (before, node))
+        both.meta = {"val": before.meta["val"], "partitioner_tag": "is_backward"}
+        found[places[slot.name]] = (both, slot)
+    return found
 
 
 def _draws(node: Any) -> bool:
@@ -303,6 +340,7 @@ def _outputs(graph: Any, slots: list[Slot]) -> tuple[Slot, ...]:
         for node, slot in zip(output.args[0], slots, strict=True)
         if node is not None and slot.kind != "none"
     ]
+    pairs = _summed(graph, output, pairs)
     output.args = (tuple(node for node, _ in pairs),)
     return tuple(slot for _, slot in pairs)
 

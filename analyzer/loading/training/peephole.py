@@ -8,6 +8,11 @@ from typing import Any
 def merge_transposes(model: Any) -> None:
     """Turns a product of matrices of which one is transposed into ``Gemm`` with ``transA`` or ``transB``."""
     for node in list(model.graph):
+        if _is_transpose(node) and node.inputs[0] is not None and _is_transpose(node.inputs[0].producer()):
+            source = node.inputs[0].producer().inputs[0]
+            node.outputs[0].replace_all_uses_with(source, replace_graph_outputs=True)
+    _drop_unused(model)
+    for node in list(model.graph):
         if node.domain or node.op_type not in ("MatMul", "Gemm"):
             continue
         if any(value is None or value.shape is None or len(value.shape) != 2 for value in node.inputs[:2]):
@@ -24,8 +29,9 @@ def merge_transposes(model: Any) -> None:
 def _is_transpose(node: Any) -> bool:
     if node is None or node.op_type != "Transpose" or node.domain:
         return False
-    attribute = node.attributes.get("perm")
-    return attribute is None or list(attribute.as_ints()) == [1, 0]
+    attribute, shape = node.attributes.get("perm"), node.outputs[0].shape
+    turned = attribute is None or list(attribute.as_ints()) == [1, 0]
+    return turned and shape is not None and len(shape) == 2
 
 
 def _is_lone_product(value: Any) -> bool:

@@ -1,0 +1,120 @@
+"""A training step under ONNX Runtime against PyTorch: gradients in float64, updates with the same gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+LIMIT = 1e-5
+
+
+@pytest.mark.parametrize("name", ["mlp", "convnet", "transformer", "lstm", "upward"])
+def test_gradients_are_those_of_pytorch_in_float64(name, step_of, run_step, relative):
+    loaded = step_of(name)
+    _, given, reference = run_step(loaded)
+    assert set(loaded.step.gradients.values()) <= set(reference)
+    errors = {key: relative(given[key], value) for key, value in reference.items()}
+    assert max(errors.values()) < LIMIT, errors
+
+
+LOSSES = {
+    "class weights, ignored labels and smoothing": """
+        weights = torch.tensor([1.0, 2.0, 0.5, 3.0, 1.5])
+        def loss(outputs, targets):
+            return nn.functional.cross_entropy(
+                outputs, targets, weight=weights.to(outputs.dtype), ignore_index=2, label_smoothing=0.1)
+        """,
+    "a sum over classes": """
+        criterion = nn.CrossEntropyLoss(reduction="sum")
+        """,
+    "binary cross-entropy": """
+        criterion = nn.BCEWithLogitsLoss()
+        """,
+    "smooth absolute error": """
+        criterion = nn.SmoothL1Loss()
+        """,
+}
+
+
+@pytest.mark.parametrize("more", LOSSES.values(), ids=LOSSES.keys())
+def test_gradients_follow_the_loss_of_the_file(more, step_of, run_step, relative):
+    _, given, reference = run_step(step_of("mlp", more))
+    assert max(relative(given[key], value) for key, value in reference.items()) < LIMIT
+
+
+def test_running_statistics_are_those_of_pytorch(step_of, run_step, relative):
+    loaded = step_of("convnet")
+    feeds, given, _ = run_step(loaded)
+    x = torch.from_numpy(feeds["images"])
+    stem = torch.nn.functional.conv2d(x, torch.from_numpy(feeds["stem.weight"]), stride=2, padding=3)
+    norm = torch.nn.BatchNorm2d(8).train()
+    norm(stem)
+    assert relative(given["norm.running_mean.new"], norm.running_mean.numpy()) < LIMIT
+    assert relative(given["norm.running_var.new"], norm.running_var.numpy()) < LIMIT
+    assert given["norm.num_batches_tracked.new"] == 1
+
+
+OPTIMIZERS = {
+    "plain descent": "torch.optim.SGD, dict(lr=0.1)",
+    "momentum and decay": "torch.optim.SGD, dict(lr=0.1, momentum=0.9, weight_decay=0.01)",
+    "Nesterov": "torch.optim.SGD, dict(lr=0.1, momentum=0.9, nesterov=True)",
+    "Adam": "torch.optim.Adam, dict(lr=0.01, betas=(0.8, 0.95), weight_decay=0.01)",
+    "AdamW": "torch.optim.AdamW, dict(lr=0.01, weight_decay=0.1)",
+    "RMSprop": "torch.optim.RMSprop, dict(lr=0.01, momentum=0.5)",
+    "Adagrad": "torch.optim.Adagrad, dict(lr=0.01)",
+}
+
+
+@pytest.mark.parametrize("text", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
+def test_updates_are_those_of_torch_optim(text, step_of, run_step, relative):
+    loaded = step_of("mlp", f"optimizer = ({text})")
+    feeds, given, _ = run_step(loaded)
+    kind, options = eval(text)
+    parameters = {name: torch.nn.Parameter(torch.from_numpy(feeds[name].copy())) for name in loaded.step.gradients}
+    built = kind(parameters.values(), **options)
+    for name, parameter in parameters.items():
+        parameter.grad = torch.from_numpy(given[loaded.step.gradients[name]].copy())
+    built.step()
+    for name, parameter in parameters.items():
+        assert relative(given[name + ".new"], parameter.detach().numpy()) < 1e-6
+    states = {value for name in parameters for value in built.state[parameters[name]]} - {"step"}
+    assert len(loaded.step.states) - (1 if "Adam" in text and "grad" not in text else 0) == len(
+        [state for state in states if _is_tensor(built, parameters, state)]
+    ) * len(parameters)
+
+
+def _is_tensor(built, parameters, state):
+    values = [built.state[parameter].get(state) for parameter in parameters.values()]
+    return all(isinstance(value, torch.Tensor) for value in values)
+
+
+def test_two_steps_carry_the_state_on(step_of, run_step, tmp_path):
+    import onnxruntime
+
+    loaded = step_of("mlp", "optimizer = torch.optim.Adam")
+    feeds, given, _ = run_step(loaded)
+    session = onnxruntime.InferenceSession(
+        str(tmp_path / "run" / "model.onnx"), providers=["CPUExecutionProvider"]
+    )
+    second = {**feeds, **{name: given[new] for name, new in loaded.step.carried.items() if new in given}}
+    (loss, count) = session.run(["loss", "optimizer.step.new"], second)
+    assert loss < given["loss"]
+    assert count == 2
+
+
+def test_dropout_is_told_not_to_be_comparable(step_of, run_step):
+    loaded = step_of(
+        """
+        def build_model():
+            return nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+
+        def example_inputs(batch=2):
+            return (torch.randn(batch, 4),)
+        """
+    )
+    assert loaded.step.random
+    assert any("cannot be compared" in note for note in loaded.notes)
+    _, given, reference = run_step(loaded)
+    assert reference == {}
+    assert np.isfinite(given["loss"])
