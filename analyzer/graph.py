@@ -214,8 +214,8 @@ class Graph:
         ir_version: ONNX IR version, 0 where there is none.
         open_dimensions: Names of symbolic dimensions that nothing bound, with the value assumed for each.
         notes: What the loader had to assume or repair, in plain sentences for the report.
-        carried: By input that lives on from run to run, the output that is its next value (itself where it never
-            changes): in a training step weights and optimizer state. They stay where they are used.
+        carried: By input that lives on from run to run, the output that is its next value (itself where it
+            never changes): in a training step weights and optimizer state. They stay where they are used.
     """
 
     name: str

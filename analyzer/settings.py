@@ -240,6 +240,7 @@ RUN_OPTIONS: Mapping[str, _Kind] = MappingProxyType(
         "time-budget": _SECONDS,
         "threads": _INT,
         "training": _FLAG,
+        "dataset-size": _INT,
         "objective": _TEXT,
         "slo": _SECONDS,
         "pin": _REPEATED,

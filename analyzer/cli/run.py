@@ -43,7 +43,9 @@ _NOT_KEYWORDS = ("model", "no_run", "no_cache", "format", "output", "open_page",
 @click.option("--time-budget", metavar="S", help="Seconds to measure for, each batch. [10]")
 @click.option("--threads", type=int, metavar="N", help="Intra-op threads of the CPU.")
 @click.option("--training", is_flag=True, help="One training step instead of inference.")
-@click.option("--dataset-size", type=int, metavar="N", help="Examples in an epoch, for time and cost per epoch.")
+@click.option(
+    "--dataset-size", type=int, metavar="N", help="Examples in an epoch, for time and cost per epoch."
+)
 @click.option(
     "--objective", default="latency", metavar="O", help="latency, throughput, cost or energy. [latency]"
 )

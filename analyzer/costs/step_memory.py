@@ -1,4 +1,4 @@
-"""Counting memory of a training step: weights, gradients, optimizer state, and activations kept for backward."""
+"""Counting memory of a training step: weights, gradients, optimizer state, activations kept for backward."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ class StepBytes:
         return max(0, self.peak - self.weights - self.gradients - self.states - self.kept)
 
 
-def step_bytes(graph: Graph, weights: Iterable[str], states: Iterable[str], gradients: Iterable[str]) -> StepBytes:
+def step_bytes(
+    graph: Graph, weights: Iterable[str], states: Iterable[str], gradients: Iterable[str]
+) -> StepBytes:
     """The memory of a step.
 
     Args:
@@ -48,7 +50,9 @@ def step_bytes(graph: Graph, weights: Iterable[str], states: Iterable[str], grad
     inputs = {tensor.name: tensor for tensor in graph.inputs}
     tensors = inputs | {tensor.name: tensor for node in graph.nodes for tensor in node.present_outputs}
     own, kept_back = set(weights), set(states)
-    sums = [_sum(tensors[name] for name in names if name in tensors) for names in (own, kept_back, set(gradients))]
+    sums = [
+        _sum(tensors[name] for name in names if name in tensors) for names in (own, kept_back, set(gradients))
+    ]
     return StepBytes(
         weights=sums[0] or 0,
         states=sums[1] or 0,

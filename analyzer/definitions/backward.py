@@ -21,7 +21,10 @@ def conv_grad(b: Body, node: Node) -> None:
     gradient, x, weight = _given(node, 3)
     transposed = bool(node.attributes.get("transposed", 0))
     if node.output(0) is not None:
-        (_through_transposed if transposed else _to_input)(b, node, gradient, x, weight, node.output(0))
+        if transposed:
+            _through_transposed(b, node, gradient, weight, node.output(0))
+        else:
+            _to_input(b, node, gradient, x, weight, node.output(0))
     if node.output(1) is not None:
         # A transposed convolution is the gradient of a plain one: its operands trade places.
         source, upstream = (gradient, x) if transposed else (x, gradient)
@@ -49,13 +52,11 @@ def _to_input(b: Body, node: Node, gradient: Tensor, x: Tensor, weight: Tensor, 
     )  # fmt: skip
 
 
-def _through_transposed(
-    b: Body, node: Node, gradient: Tensor, x: Tensor, weight: Tensor, into: Tensor | None
-) -> None:
+def _through_transposed(b: Body, node: Node, gradient: Tensor, weight: Tensor, into: Tensor | None) -> None:
     strides, pads, dilations, group = _geometry(node)
     b.op(
-        "Conv", gradient, weight, into=into, kernel_shape=sizes(weight)[2:], strides=strides, pads=(*pads, *pads),
-        dilations=dilations, group=group,
+        "Conv", gradient, weight, into=into, kernel_shape=sizes(weight)[2:], strides=strides,
+        pads=(*pads, *pads), dilations=dilations, group=group,
     )  # fmt: skip
 
 
@@ -91,7 +92,12 @@ def _cropped(b: Body, x: Tensor, ends: list[int]) -> tuple[Tensor, list[int]]:
     axes = tuple(range(2, 2 + len(spatial)))
     starts = b.const((0,) * len(spatial), "int64")
     cut = b.op(
-        "Slice", x, starts, b.const(tuple(kept), "int64"), b.const(axes, "int64"), shape=(batch, channels, *kept)
+        "Slice",
+        x,
+        starts,
+        b.const(tuple(kept), "int64"),
+        b.const(axes, "int64"),
+        shape=(batch, channels, *kept),
     )
     return cut, kept
 
@@ -100,7 +106,10 @@ def _cropped(b: Body, x: Tensor, ends: list[int]) -> tuple[Tensor, list[int]]:
 def batch_norm_grad(b: Body, node: Node) -> None:
     """Inputs: gradient, x, scale (may be absent), mean, reciprocal deviation. Outputs: of x, scale, bias."""
     gradient, x, scale, mean, inverse = (node.input(i) for i in range(5))
-    assert gradient is not None and x is not None and mean is not None and inverse is not None
+    assert gradient is not None
+    assert x is not None
+    assert mean is not None
+    assert inverse is not None
     shape = sizes(x)
     axes = [axis for axis in range(len(shape)) if axis != 1]
     across = (1, shape[1], *(1 for _ in shape[2:]))
@@ -125,7 +134,10 @@ def batch_norm_grad(b: Body, node: Node) -> None:
 def layer_norm_grad(b: Body, node: Node) -> None:
     """Inputs: gradient, x, mean, reciprocal deviation, scale (may be absent). Outputs: of x, scale, bias."""
     gradient, x, mean, inverse, scale = (node.input(i) for i in range(5))
-    assert gradient is not None and x is not None and mean is not None and inverse is not None
+    assert gradient is not None
+    assert x is not None
+    assert mean is not None
+    assert inverse is not None
     rank, axis = len(sizes(x)), node.attributes["axis"]
     inner, outer = list(range(axis, rank)), list(range(axis))
     normal = b.op("Mul", b.op("Sub", x, mean), inverse)
@@ -277,7 +289,10 @@ def _zeros(b: Body, shape: tuple[int, ...], like: Tensor) -> Tensor:
 def nll_loss_grad(b: Body, node: Node) -> None:
     """Inputs: gradient, log-probabilities, class numbers, class weights (may be absent), total weight."""
     gradient, scores, labels, weights, total = (node.input(i) for i in range(5))
-    assert gradient is not None and scores is not None and labels is not None and total is not None
+    assert gradient is not None
+    assert scores is not None
+    assert labels is not None
+    assert total is not None
     _, weight, safe = label_weights(b, scores, labels, weights)
     if node.attributes["reduction"] == 1:
         gradient = b.op("Div", gradient, total)

@@ -116,25 +116,37 @@ class Body:
     def transpose(self, tensor: Tensor, perm: Sequence[int], into: Tensor | None = None) -> Tensor:
         """The axes in another order."""
         shape = sizes(tensor)
-        return self.op(
-            "Transpose", tensor, shape=[shape[axis] for axis in perm], into=into, perm=tuple(perm)
-        )
+        return self.op("Transpose", tensor, shape=[shape[axis] for axis in perm], into=into, perm=tuple(perm))
 
     def sum(
-        self, tensor: Tensor, axes: Sequence[int], *, keep: bool = False, into: Tensor | None = None, kind: str = "Sum"
+        self,
+        tensor: Tensor,
+        axes: Sequence[int],
+        *,
+        keep: bool = False,
+        into: Tensor | None = None,
+        kind: str = "Sum",
     ) -> Tensor:
         """A reduction over axes, a sum or a ``kind="Mean"``."""
         shape = sizes(tensor)
         dropped = {axis % len(shape) for axis in axes}
-        kept = [1 if axis in dropped else size for axis, size in enumerate(shape) if keep or axis not in dropped]
+        kept = [
+            1 if axis in dropped else size for axis, size in enumerate(shape) if keep or axis not in dropped
+        ]
         return self.op(
-            f"Reduce{kind}", tensor, self.const(tuple(sorted(dropped)), "int64"), shape=kept, into=into, keepdims=int(keep)
+            f"Reduce{kind}",
+            tensor,
+            self.const(tuple(sorted(dropped)), "int64"),
+            shape=kept,
+            into=into,
+            keepdims=int(keep),
         )
 
 
 def sizes(tensor: Tensor | None) -> tuple[int, ...]:
     """A shape without open sizes: a training step is traced at one batch."""
-    assert tensor is not None and tensor.shape is not None
+    assert tensor is not None
+    assert tensor.shape is not None
     return tuple(size if size is not None else 1 for size in tensor.shape)
 
 

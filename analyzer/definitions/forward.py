@@ -1,4 +1,4 @@
-"""What training needs in the forward pass and inference does not: normalisation by the batch's own statistics."""
+"""What the forward pass of training has and inference has not: statistics of the batch, a loss."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def _running(b: Body, old: Tensor, new: Tensor, momentum: float, into: Tensor | 
 def nll_loss(b: Body, node: Node) -> None:
     """Inputs: log-probabilities, class numbers, class weights (may be absent). Outputs: loss, total weight."""
     scores, labels, weights = (node.input(i) for i in range(3))
-    assert scores is not None and labels is not None
+    assert scores is not None
+    assert labels is not None
     counted, weight, safe = label_weights(b, scores, labels, weights)
     shape = sizes(labels)
     column = b.reshape(safe, (shape[0], 1, *shape[1:]))

@@ -62,7 +62,7 @@ def adam(b: Body, node: Node) -> None:
 
 @define("Rmsprop")
 def rmsprop(b: Body, node: Node) -> None:
-    """Inputs: parameter, gradient, mean square, momentum (where there is one). Outputs: all but the gradient."""
+    """Inputs: parameter, gradient, mean square, momentum (if any). Outputs: all but the gradient."""
     parameter, gradient, square, *rest = _inputs(node)
     options = node.attributes
     gradient = _decayed(b, gradient, parameter)

@@ -79,7 +79,12 @@ def _on_meta(inputs: Any) -> Any:
 
 
 def _from_module(
-    model: Any, inputs: Any, batch: int | None, specs: Sequence[InputSpec], opset: int, progress: Progress,
+    model: Any,
+    inputs: Any,
+    batch: int | None,
+    specs: Sequence[InputSpec],
+    opset: int,
+    progress: Progress,
     train: bool,
 ) -> Loaded:
     from analyzer.loading.python_file import UserModel

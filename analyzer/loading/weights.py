@@ -110,7 +110,9 @@ def _from_python(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
     return Runnable(model_path=model_path, feeds=feeds, feed_types=types, eager=eager)
 
 
-def _training_step(loaded: Loaded, step: Step, user: UserModel, inputs: ExampleInputs, folder: Path) -> Runnable:
+def _training_step(
+    loaded: Loaded, step: Step, user: UserModel, inputs: ExampleInputs, folder: Path
+) -> Runnable:
     from analyzer.loading.training.run import eager_gradients, feeds_of, runnable_proto, write_step
 
     graph = loaded.graph()

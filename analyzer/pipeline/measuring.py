@@ -233,7 +233,9 @@ def _compared(
     latency = measured.cpu_latency or measured.cuda_latency
     if runnable.gradients is not None and outputs and latency and latency.time_s < _COMPARE_BELOW_S:
         progress("comparing gradients with PyTorch", None)
-        return _gradients_compared(measured, runnable.gradients, dict(outputs["cpu" if "cpu" in outputs else "cuda"]))
+        return _gradients_compared(
+            measured, runnable.gradients, dict(outputs["cpu" if "cpu" in outputs else "cuda"])
+        )
     if runnable.eager is not None and outputs and latency and latency.time_s < _COMPARE_BELOW_S:
         progress("comparing with PyTorch", None)
         side, rounding = ("cpu", None) if "cpu" in outputs else ("cuda", None if exact else "tf32")

@@ -6,17 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analyzer import prediction
-from analyzer.analysis import (
-    Analysis,
-    PhaseTotals,
-    PlanResult,
-    PrecisionRow,
-    Scaling,
-    ScalingRow,
-    StepCost,
-    StepMemory,
-    TrainingResult,
-)
+from analyzer.analysis import Analysis, PlanResult
 from analyzer.costs.step_memory import StepBytes, step_bytes
 from analyzer.decision import Question
 from analyzer.devices.device import Device
@@ -27,6 +17,15 @@ from analyzer.pipeline.forecast import Scene
 from analyzer.pipeline.options import Options
 from analyzer.prediction.estimate import Estimate, total
 from analyzer.prediction.scaling import OVERLAP, dominates_from, scaled
+from analyzer.step import (
+    PhaseTotals,
+    PrecisionRow,
+    Scaling,
+    ScalingRow,
+    StepCost,
+    StepMemory,
+    TrainingResult,
+)
 
 PHASES = ("forward", "backward", "optimizer")
 _HALF = ("bf16", "fp16")
@@ -122,7 +121,7 @@ def _cost(plan: PlanResult, batch: int | None, options: Options) -> StepCost:
 
 
 def _precisions(scene: Scene, gpu: Device) -> tuple[PrecisionRow, ...]:
-    """The CUDA session's kernels in each precision that the GPU has; copies of inputs and the loss are left out."""
+    """The CUDA session's kernels in each precision that the GPU has, without copies of inputs."""
     full = "tf32" if "tf32" in gpu.peak_flops_per_s else "fp32"
     rows = [
         _row(name, total(prediction.predict(scene.cuda_work, gpu, precision=name)))
@@ -133,7 +132,9 @@ def _precisions(scene: Scene, gpu: Device) -> tuple[PrecisionRow, ...]:
     if half is not None:
         low = prediction.predict(scene.cuda_work, gpu, precision=half)
         high = prediction.predict(scene.cuda_work, gpu, precision=full)
-        phases = [scene.graph.nodes[group.members[0]].phase if group.members else None for group in scene.cuda_groups]
+        phases = [
+            scene.graph.nodes[group.members[0]].phase if group.members else None for group in scene.cuda_groups
+        ]
         chosen = [b if phase == "optimizer" else a for a, b, phase in zip(low, high, phases, strict=True)]
         rows.append(_row(f"mixed ({half})", total(item for item in chosen if item is not None)))
     return tuple(rows)
@@ -144,7 +145,7 @@ def _row(name: str, time: Estimate) -> PrecisionRow:
 
 
 def _largest(memory: StepBytes, gpu: Device | None, batch: int | None) -> int | None:
-    """The largest batch whose step fits the GPU: what is not weights, gradients and state grows with the batch."""
+    """The largest batch whose step fits the GPU: all but weights, gradients and state grows with it."""
     if gpu is None or gpu.memory_bytes is None or memory.peak is None or not batch:
         return None
     fixed = memory.weights + memory.gradients + memory.states
@@ -179,11 +180,11 @@ def _scaling(
         bytes_per_step=memory.gradients,
         dominates_from=dominates_from(found),
         assumptions=(
-            "A prediction: each GPU has the whole batch, and a ring all-reduce sums the gradients at each step.",
-            f"Up to {GPUS_A_MACHINE} GPUs stand in one machine, joined by {peer.name} ({peer.source}); machines "
-            f"are joined by a {NETWORK.name}.",
-            f"{OVERLAP:.0%} of what could hide behind the backward pass is assumed to; the interval runs from all "
-            "of it to none.",
+            "A prediction: each GPU has the whole batch, and a ring all-reduce sums the gradients.",
+            f"Up to {GPUS_A_MACHINE} GPUs stand in one machine, joined by {peer.name} ({peer.source}); "
+            f"machines are joined by a {NETWORK.name}.",
+            f"{OVERLAP * 100:.0f} % of what could hide behind the backward pass is assumed to; the interval "
+            "runs from all of it to none.",
         ),
     )
 

@@ -36,7 +36,11 @@ def ring_time(nbytes: int, gpus: int, peer: Peer) -> float:
     """
     if gpus < 2:
         return 0.0
-    slowest = NETWORK if gpus > GPUS_A_MACHINE and NETWORK.bandwidth_bytes_per_s < peer.bandwidth_bytes_per_s else peer
+    slowest = (
+        NETWORK
+        if gpus > GPUS_A_MACHINE and NETWORK.bandwidth_bytes_per_s < peer.bandwidth_bytes_per_s
+        else peer
+    )
     messages = 2 * (gpus - 1)
     return messages / gpus * nbytes / slowest.bandwidth_bytes_per_s + messages * slowest.latency_s
 

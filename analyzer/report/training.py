@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analyzer.analysis import Analysis, PhaseTotals, TrainingResult
+from analyzer.analysis import Analysis
 from analyzer.report.summary import MARKS, span
+from analyzer.step import PhaseTotals, TrainingResult
 from analyzer.units import byte_count, count, digits, dollars, flop_count, seconds, share
 
 _PLANS = {"cpu": "CPU", "gpu": "GPU", "hybrid": "Best plan"}
@@ -36,7 +37,7 @@ def statements(analysis: Analysis) -> tuple[str, ...]:
     step = analysis.training
     if step is None:
         return ()
-    error = ()
+    error: tuple[str, ...] = ()
     if step.gradient_error is not None:
         error = (f"Gradients: relative error {step.gradient_error:.1e} ({step.gradient_note}).",)
     elif step.gradient_note:
@@ -143,9 +144,7 @@ def _scaling(step: TrainingResult) -> Sheet:
         if where is not None
         else f"Up to {scaling.rows[-1].gpus} GPUs communication takes less than half of the step."
     )
-    return Sheet(
-        title="Several GPUs", head=head, rows=tuple(rows), lead=" ".join((*scaling.assumptions, last))
-    )
+    return Sheet(title="Several GPUs", head=head, rows=tuple(rows), lead=" ".join((*scaling.assumptions, last)))
 
 
 def columns(sheet: Sheet) -> Sequence[int]:

@@ -71,7 +71,9 @@ def test_updates_are_those_of_torch_optim(text, step_of, run_step, relative):
     loaded = step_of("mlp", f"optimizer = ({text})")
     feeds, given, _ = run_step(loaded)
     kind, options = eval(text)
-    parameters = {name: torch.nn.Parameter(torch.from_numpy(feeds[name].copy())) for name in loaded.step.gradients}
+    parameters = {
+        name: torch.nn.Parameter(torch.from_numpy(feeds[name].copy())) for name in loaded.step.gradients
+    }
     built = kind(parameters.values(), **options)
     for name, parameter in parameters.items():
         parameter.grad = torch.from_numpy(given[loaded.step.gradients[name]].copy())

@@ -76,13 +76,11 @@ def joint_graph(program: Any, arguments: tuple[Any, ...], own: Collection[str]) 
 
     module = program.module(check_guards=False)
     with ExitStack() as stack, fx.traceback.preserve_node_meta():
-        joint = aot_export_joint_with_descriptors(
-            stack, module, arguments, decompositions=_decompositions(own)
-        )
+        joint = aot_export_joint_with_descriptors(stack, module, arguments, decompositions=_decompositions(own))
         return joint.graph_module
 
 
-def _decompositions(own: Collection[str]) -> Mapping[Any, Callable[..., Any]]:
+def _decompositions(own: Collection[str]) -> dict[Any, Any]:
     """Operators to take apart: their translation is wrong or missing, and their parts are few."""
     import torch
 
@@ -115,11 +113,12 @@ def _for_untranslatable(own: Collection[str]) -> Mapping[Any, Callable[..., Any]
         from torch.onnx._internal.exporter import _registration
 
     known = _registry(_registration)
+    found: Any = core_aten_decompositions()
     return {
         target: function
-        for target, function in core_aten_decompositions().items()
+        for target, function in found.items()
         if isinstance(target, torch._ops.OpOverload)
-        and target.name().partition(".")[0] not in own
+        and _qualified(target).partition(".")[0] not in own
         and not known.is_registered(target)
     }
 
@@ -178,11 +177,11 @@ def translate(graph_module: Any, own: Mapping[str, Callable[..., Any]], opset: i
         target = node.target
         if not isinstance(target, torch._ops.OpOverload):
             continue
-        function = own.get(target.name()) or own.get(target.name().partition(".")[0])
+        function = own.get(_qualified(target)) or own.get(_qualified(target).partition(".")[0])
         if function is None and not registry.is_registered(target):
             function = own["opaque"](target, node)
         if function is not None:
-            registry.functions[target.name()] = [_meta(_registration, target, function)]
+            registry.functions[_qualified(target)] = [_meta(_registration, target, function)]
     model = onnx_ir.Model(
         onnx_ir.Graph([], [], nodes=[], name="training_step"), ir_version=10, producer_name="analyzer"
     )
@@ -197,8 +196,10 @@ def translate(graph_module: Any, own: Mapping[str, Callable[..., Any]], opset: i
     _ir_passes.add_opset_imports(model)
     if opset != registry.opset_version:
         with _needed():
-            from torch.onnx._internal._lazy_import import onnxscript_apis
-        model = onnxscript_apis.convert_version(model, opset)
+            from torch.onnx._internal import _lazy_import
+
+            apis: Any = _lazy_import
+        model = apis.onnxscript_apis.convert_version(model, opset)
     return model
 
 
@@ -219,6 +220,11 @@ def _drop_checks(graph: Any) -> None:
             graph.erase_node(node)
 
 
+def _qualified(target: Any) -> str:
+    """``aten::relu`` or ``aten::add.Tensor``."""
+    return str(target.name())
+
+
 def emit(domain: str, op_type: str, inputs: list[Any], attributes: Mapping[str, Any], outputs: int) -> Any:
     """Inside a translation: one node of any domain; its output, or a sequence of its outputs."""
     import onnx_ir
@@ -236,6 +242,7 @@ def emit(domain: str, op_type: str, inputs: list[Any], attributes: Mapping[str, 
         num_outputs=outputs,
         version=1 if domain else None,
     )
+    assert _core.current_tracer is not None  # a translation runs
     _core.current_tracer.nodes.append(node)
     return node.outputs[0] if outputs == 1 else node.outputs
 
@@ -262,4 +269,3 @@ def _meta(registration: Any, target: Any, function: Callable[..., Any]) -> Any:
         is_custom=True,
         skip_signature_inference=True,
     )
-

@@ -1,4 +1,4 @@
-"""A model, its loss and example inputs -> one graph of forward and backward, each node with phase and origin."""
+"""A model, its loss and example inputs -> one graph of forward and backward, with phases and origins."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from analyzer.loading.python_file import UserModel
 from analyzer.loading.training import interfaces
 from analyzer.loading.training.fake import fake_like, without_data
 from analyzer.loading.training.interfaces import Slot
-from analyzer.loading.training.translations import own_names
 from analyzer.loading.training.recipe import Recipe, Update, checked_loss, find_recipe, find_updates
+from analyzer.loading.training.translations import own_names
 
 _PREFIX = "model."
 _NO_DERIVATIVE = re.compile(r"derivative for '?(?:aten::)?(?P<op>\w+)'? is not implemented")
@@ -93,16 +93,20 @@ def trace_step(user: UserModel, inputs: ExampleInputs) -> Joint:
 
     _check_parameters(user)
     was_training = user.model.training
-    with quiet_exporter(), interfaces.fake_tensors() as mode, interfaces.plain_kernels():
-        with without_data(user.model, mode):
-            arguments, keywords = _pytree.tree_map(
-                lambda leaf: fake_like(leaf, mode), (inputs.arguments, dict(inputs.keywords))
-            )
-            user.model.train()
-            try:
-                return _traced(user, inputs, mode, arguments, keywords)
-            finally:
-                user.model.train(was_training)
+    with (
+        quiet_exporter(),
+        interfaces.fake_tensors() as mode,
+        interfaces.plain_kernels(),
+        without_data(user.model, mode),
+    ):
+        arguments, keywords = _pytree.tree_map(
+            lambda leaf: fake_like(leaf, mode), (inputs.arguments, dict(inputs.keywords))
+        )
+        user.model.train()
+        try:
+            return _traced(user, inputs, mode, arguments, keywords)
+        finally:
+            user.model.train(was_training)
 
 
 def _check_parameters(user: UserModel) -> None:
@@ -134,7 +138,8 @@ def _traced(user: UserModel, inputs: ExampleInputs, mode: Any, arguments: Any, k
         value = checked_loss(recipe, outputs, targets)
     program = _program(user, recipe, (arguments, keywords, targets))
     if not value.requires_grad:
-        raise _without_gradient(user, program)
+        with mode:
+            raise _without_gradient(user, program, (arguments, keywords, targets))
     trained = [(name, item) for name, item in user.model.named_parameters() if item.requires_grad]
     updates, assumed = find_updates(user, trained)
     try:
@@ -177,29 +182,41 @@ def _told(user: UserModel, program: Any, error: Exception) -> AnalyzerError:
     )
 
 
-def _without_gradient(user: UserModel, program: Any) -> AnalyzerError:
-    """The loss depends on no parameter through operators that have gradients."""
-    found = next(
-        (node for node in reversed(program.graph.nodes) if _breaks(node)),
-        None,
-    )
-    name = _short(found) if found is not None else ""
-    what = f"{name} has no gradient{_line(found)}" if found is not None else "no parameter leads to the loss"
+def _without_gradient(user: UserModel, program: Any, call: tuple[Any, ...]) -> AnalyzerError:
+    """The loss depends on no parameter through operators that have gradients: the last that breaks the chain."""
+    found = _break(program, call)
+    what = f"{_short(found)} has no gradient{_line(found)}" if found is not None else "no parameter leads to it"
     return ModelError(
         f"The loss of {user.name} has no gradient: {what}.",
         hint="Every operator between a parameter and the loss needs a gradient.",
     )
 
 
-def _breaks(node: Any) -> bool:
-    """Whether a node turns numbers with gradients into ones without."""
-    value = node.meta.get("val")
-    if node.op != "call_function" or not hasattr(value, "dtype") or value.is_floating_point():
-        return False
-    return any(
-        hasattr(source.meta.get("val"), "dtype") and source.meta["val"].is_floating_point()
-        for source in node.all_input_nodes
-    )
+def _break(program: Any, call: tuple[Any, ...]) -> Any:
+    """The last operator that reads what has a gradient and gives what has none."""
+    import torch
+    from torch import fx
+    from torch.utils import _pytree
+
+    broken: list[Any] = []
+
+    class Watch(fx.Interpreter):
+        def run_node(self, n: Any) -> Any:
+            result = super().run_node(n)
+            given = [self.env[source] for source in n.all_input_nodes if source in self.env]
+            reads = any(isinstance(item, torch.Tensor) and item.requires_grad for item in given)
+            gives = any(
+                isinstance(item, torch.Tensor) and item.requires_grad for item in _pytree.tree_leaves(result)
+            )
+            if n.op == "call_function" and reads and not gives and isinstance(result, torch.Tensor):
+                broken.append(n)
+            return result
+
+    try:
+        Watch(program.module(check_guards=False), garbage_collect_values=False).run(*_pytree.tree_leaves(call))
+    except Exception:  # only to name the operator; the error stands without it
+        return broken[-1] if broken else None
+    return broken[-1] if broken else None
 
 
 def _short(node: Any) -> str:
@@ -306,7 +323,9 @@ def _summed(graph: Any, output: Any, pairs: list[tuple[Any, Slot]]) -> list[tupl
 
 
 def _draws(node: Any) -> bool:
-    return node.op == "call_function" and bool(re.search(r"dropout|bernoulli|rand|multinomial", str(node.target)))
+    return node.op == "call_function" and bool(
+        re.search(r"dropout|bernoulli|rand|multinomial", str(node.target))
+    )
 
 
 def _user_slot(slot: Slot, first: Mapping[str, str]) -> Slot:

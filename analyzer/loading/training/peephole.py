@@ -74,7 +74,8 @@ def _merge(model: Any, node: Any, flags: list[bool]) -> None:
 
     before = [bool(node.attributes.get_int(name, 0)) for name in ("transA", "transB")]
     inputs = [
-        value.producer().inputs[0] if flag else value for value, flag in zip(node.inputs[:2], flags, strict=True)
+        value.producer().inputs[0] if flag else value
+        for value, flag in zip(node.inputs[:2], flags, strict=True)
     ]
     if any(value.shape is None for value in inputs):
         return

@@ -63,7 +63,7 @@ def find_recipe(user: UserModel, inputs: ExampleInputs, outputs: Any) -> Recipe:
     targets = _file_targets(user, inputs)
     own = _file_loss(user)
     if own is None:
-        return _assumed(user, inputs, outputs, targets)
+        return _assumed(inputs, outputs, targets)
     loss, name, takes = own
     if targets is None and takes > 1:
         targets, told = _targets_for(name, outputs, inputs)
@@ -98,7 +98,9 @@ def _file_loss(user: UserModel) -> tuple[Callable[..., Any], str, int] | None:
     criterion = loss if loss is not None else getattr(user.module, "criterion", None)
     if criterion is None:
         return None
-    if inspect.isclass(criterion) or (inspect.isfunction(criterion) and not inspect.signature(criterion).parameters):
+    if inspect.isclass(criterion) or (
+        inspect.isfunction(criterion) and not inspect.signature(criterion).parameters
+    ):
         criterion = criterion()
     if not callable(criterion):
         raise ModelError(
@@ -137,13 +139,13 @@ def _tokens(inputs: ExampleInputs, output: Any) -> Any:
     if output.dim() != 3:
         return None
     for leaf in leaves:
-        if isinstance(leaf, torch.Tensor) and leaf.dtype in (torch.int64, torch.int32) and leaf.dim() == 2:
-            if tuple(leaf.shape) == tuple(output.shape[:2]) and output.shape[1] > 1:
-                return leaf
+        whole = isinstance(leaf, torch.Tensor) and leaf.dtype in (torch.int64, torch.int32)
+        if whole and tuple(leaf.shape) == tuple(output.shape[:2]) and output.shape[1] > 1:
+            return leaf
     return None
 
 
-def _assumed(user: UserModel, inputs: ExampleInputs, outputs: Any, targets: Any) -> Recipe:
+def _assumed(inputs: ExampleInputs, outputs: Any, targets: Any) -> Recipe:
     from torch.nn import functional
 
     output = first_tensor(outputs)
@@ -239,7 +241,9 @@ def _shapes(values: Any) -> str:
     return ", ".join(found) or "no tensor"
 
 
-def find_updates(user: UserModel, named: Sequence[tuple[str, Any]]) -> tuple[dict[str, Update], tuple[str, ...]]:
+def find_updates(
+    user: UserModel, named: Sequence[tuple[str, Any]]
+) -> tuple[dict[str, Update], tuple[str, ...]]:
     """How each parameter is updated, and what was assumed.
 
     Args:
@@ -254,7 +258,9 @@ def find_updates(user: UserModel, named: Sequence[tuple[str, Any]]) -> tuple[dic
     offered = getattr(user.module, "optimizer", None)
     if offered is None:
         offered = torch.optim.Adam
-        assumed: tuple[str, ...] = ("The optimizer is assumed to be Adam; define optimizer in the file for another.",)
+        assumed: tuple[str, ...] = (
+            "The optimizer is assumed to be Adam; define optimizer in the file for another.",
+        )
     else:
         assumed = ()
     built = _built(offered, [parameter for _, parameter in named])
@@ -267,14 +273,19 @@ def find_updates(user: UserModel, named: Sequence[tuple[str, Any]]) -> tuple[dic
     }
     unknown = sorted({update.op_type for update in found.values()} - set(_KNOWN_OPS))
     if unknown:
-        assumed = (*assumed, f"How {unknown[0]} updates is not known here: its cost and its state are not counted.")
+        assumed = (
+            *assumed,
+            f"How {unknown[0]} updates is not known here: its cost and its state are not counted.",
+        )
     return found, assumed
 
 
 def _built(offered: Any, parameters: list[Any]) -> Any:
     import torch
 
-    if isinstance(offered, torch.optim.Optimizer):  # built for the file's own model: the same class and defaults
+    if isinstance(
+        offered, torch.optim.Optimizer
+    ):  # built for the file's own model: the same class and defaults
         return _again(offered, parameters)
     arguments: dict[str, Any] = {}
     if isinstance(offered, (tuple, list)) and len(offered) == 2 and isinstance(offered[1], Mapping):
@@ -315,7 +326,9 @@ def _update(name: str, group: Mapping[str, Any]) -> Update:
         beta1, beta2 = group["betas"]
         decoupled = name == "AdamW" or group.get("decoupled_weight_decay", False)
         options = plain | {"beta1": float(beta1), "beta2": float(beta2), "eps": float(group["eps"])}
-        return Update(op_type="AdamW" if decoupled else "Adam", options=options, states=("exp_avg", "exp_avg_sq"))
+        return Update(
+            op_type="AdamW" if decoupled else "Adam", options=options, states=("exp_avg", "exp_avg_sq")
+        )
     if name == "RMSprop":
         states = ("square_avg", "momentum") if group["momentum"] else ("square_avg",)
         return Update(op_type="Rmsprop", options=plain | {"alpha": float(group["alpha"])}, states=states)

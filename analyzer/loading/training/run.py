@@ -77,10 +77,14 @@ def _expanded(node: Node, opset: int, graph: onnx.GraphProto) -> list[onnx.NodeP
             [tensor.name if tensor is not None else "" for tensor in part.inputs],
             [tensor.name if tensor is not None else "" for tensor in part.outputs],
             name=part.name,
-            **{key: list(value) if isinstance(value, tuple) else value for key, value in part.attributes.items()},
+            **_attributes(part),
         )
         for part in parts.nodes
     ]
+
+
+def _attributes(node: Node) -> dict[str, Any]:
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in node.attributes.items()}
 
 
 def feeds_of(user: UserModel, inputs: ExampleInputs, step: Step, graph: Graph) -> dict[str, Any]:
@@ -153,7 +157,9 @@ def _double(leaf: Any) -> Any:
     return leaf.double() if hasattr(leaf, "is_floating_point") and leaf.is_floating_point() else leaf
 
 
-def relative_errors(expected: Mapping[str, Array], found: Mapping[str, Array]) -> list[tuple[str, float, float]]:
+def relative_errors(
+    expected: Mapping[str, Array], found: Mapping[str, Array]
+) -> list[tuple[str, float, float]]:
     """By tensor: the largest difference, and the same over the largest magnitude of the reference."""
     import numpy as np
 

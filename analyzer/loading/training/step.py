@@ -57,7 +57,10 @@ def step_of(proto: onnx.ModelProto) -> Step | None:
     if text is None:
         return None
     values = json.loads(text)
-    return Step(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+    fields: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+    }
+    return Step(**fields)
 
 
 def to_step(user: UserModel, joint: Joint, opset: int, notes: list[str]) -> tuple[Any, tuple[str, ...]]:
@@ -214,13 +217,15 @@ class _Appended:
 
         name = f"optimizer/{value!r}"
         if name not in self.graph.initializers:
-            found = onnx_ir.Value(name=name, const_value=onnx_ir.tensor(np.asarray(value, "float32"), name=name))
+            found = onnx_ir.Value(
+                name=name, const_value=onnx_ir.tensor(np.asarray(value, "float32"), name=name)
+            )
             found.shape, found.dtype = onnx_ir.Shape([]), onnx_ir.DataType.FLOAT
             self.graph.initializers[name] = found
         return self.graph.initializers[name]
 
     def _corrections(self) -> dict[tuple[float, ...], tuple[Any, Any]]:
-        """Adam's step size and second correction, once for each set of options: they depend on the step alone."""
+        """Adam's step size and second correction, once for each set of options: only the step matters."""
         groups = {
             (update.options["lr"], update.options["beta1"], update.options["beta2"])
             for update in self.joint.updates.values()
@@ -235,7 +240,7 @@ class _Appended:
         for number, key in enumerate(sorted(groups)):
             rate, *betas = key
             one = self._scalar(1.0)
-            left = []
+            left: list[Any] = []
             for beta in betas:
                 tag = f"optimizer.{number}.beta{len(left) + 1}"
                 (power,) = self._operator("Pow", [self._scalar(beta), now], [(f"{tag}.power", None)])
@@ -247,7 +252,9 @@ class _Appended:
             found[key] = (size, root)
         return found
 
-    def _update(self, name: str, gradient: Any, corrections: Mapping[tuple[float, ...], tuple[Any, Any]]) -> None:
+    def _update(
+        self, name: str, gradient: Any, corrections: Mapping[tuple[float, ...], tuple[Any, Any]]
+    ) -> None:
         update = self.joint.updates[name]
         options = update.options
         parameter = self.values[name]
@@ -272,5 +279,3 @@ def _clear_unused_outputs(model: Any) -> None:
         for value in node.outputs:
             if not value.uses() and id(value) not in wanted:
                 value.name = ""
-
-

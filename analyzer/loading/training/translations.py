@@ -1,4 +1,4 @@
-"""Operators of the joint graph whose translation PyTorch lacks, or has wrong: mostly compact ones of our own."""
+"""Operators of the joint graph whose translation PyTorch lacks, or has wrong: mostly compact ones."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def _dropout(x: Any, p: float, _train: bool | None = True) -> Any:
 
 
 @_translates("slice_backward")
-def _slice_backward(gradient: Any, shape: Any, dim: int, start: int, end: int, step: int) -> Any:
+def _slice_backward(gradient: Any, shape: Any, dim: int, start: int, _end: int, step: int) -> Any:
     if step != 1:
         return opaque("slice_backward", 1, (gradient,), {})
     size = int(shape[dim])

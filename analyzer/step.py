@@ -1,0 +1,105 @@
+"""What the record says of a training step; see ``analysis`` for units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseTotals:
+    """One phase of a training step: sums over its operators, times on both sides (None where not known)."""
+
+    name: Literal["forward", "backward", "optimizer"]
+    operators: int
+    flops: int
+    macs: int
+    bytes_read: int
+    bytes_written: int
+    cpu_s: float | None
+    gpu_s: float | None
+    cpu_origin: str = "predicted"
+    gpu_origin: str = "predicted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepMemory:
+    """What a training step keeps at its peak. The optimizer writes over weights and state in place.
+
+    ``activations_bytes`` are what the forward pass keeps for the backward one, example inputs included;
+    ``other_bytes`` is the rest of the peak: what is alive for a moment. None where a shape is open.
+    """
+
+    weights_bytes: int
+    gradients_bytes: int
+    optimizer_state_bytes: int
+    activations_bytes: int | None
+    other_bytes: int | None
+    peak_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCost:
+    """What a step costs on one plan: time and US dollars for 1,000 steps and for an epoch."""
+
+    plan: str
+    step_s: float
+    thousand_steps_s: float
+    usd_per_thousand_steps: float | None
+    epoch_s: float | None
+    usd_per_epoch: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrecisionRow:
+    """The GPU's step in one precision, predicted; ``mixed`` is autocast with the optimizer in fp32."""
+
+    precision: str
+    step_s: float
+    low_s: float
+    high_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingRow:
+    """Data-parallel training on several GPUs, predicted: each has the batch, gradients are summed by a ring.
+
+    The interval is that of the step's own time, with all to none of the communication hidden.
+    """
+
+    gpus: int
+    step_s: float
+    low_s: float
+    high_s: float
+    communication_s: float
+    exposed_s: float
+    examples_per_s: float
+    efficiency: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaling:
+    """How a step scales over GPUs; from ``dominates_from`` on half of it is communication (None: nowhere)."""
+
+    rows: tuple[ScalingRow, ...]
+    link: str
+    bytes_per_step: int
+    assumptions: tuple[str, ...]
+    dominates_from: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingResult:
+    """A training step: phases, memory, cost, precisions, scaling; ``assumed`` is what the file did not say."""
+
+    optimizer: str
+    phases: tuple[PhaseTotals, ...]
+    memory: StepMemory
+    costs: tuple[StepCost, ...] = ()
+    precisions: tuple[PrecisionRow, ...] = ()
+    scaling: Scaling | None = None
+    largest_batch: int | None = None
+    dataset_size: int | None = None
+    assumed: tuple[str, ...] = ()
+    gradient_error: float | None = None
+    gradient_note: str = ""

@@ -1,0 +1,149 @@
+"""A training step from the command line: record, page, cache, cost and several GPUs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from analyzer import analyze
+from analyzer.cli import run_command_line
+from analyzer.devices.catalogue import device
+from analyzer.devices.peers import NETWORK, Peer, peer_link
+from analyzer.prediction.estimate import Estimate
+from analyzer.prediction.scaling import dominates_from, ring_time, scaled
+
+
+@pytest.fixture
+def record(model_file, tmp_path, monkeypatch):
+    def make(*options, source="mlp", more=""):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / "cache"))
+        path = model_file(source, more)
+        given = [str(path), "--training", "--format", "json", "--output", "out.json", "--quiet", *options]
+        assert run_command_line(given) == 0
+        return json.loads((tmp_path / "out.json").read_text())
+
+    return make
+
+
+def test_the_record_says_training_and_every_operator_its_phase(record):
+    found = record("--no-run")
+    assert found["model"]["training"] is True
+    assert {item["phase"] for item in found["operators"]} == {"forward", "backward", "optimizer"}
+    step = found["training"]
+    assert [phase["name"] for phase in step["phases"]] == ["forward", "backward", "optimizer"]
+    for key in ("flops", "macs", "bytes_read", "bytes_written", "operators"):
+        assert sum(phase[key] for phase in step["phases"]) == found["totals"][key]
+    assert any("cross-entropy" in text for text in step["assumed"])
+    assert any("Adam" in text for text in step["assumed"])
+
+
+def test_weights_stay_on_the_device_and_only_inputs_are_copied(record):
+    found = record("--no-run", "--gpu", "a100")
+    gpu = next(plan for plan in found["plans"] if plan["name"] == "gpu")
+    copied = {item["tensor"] for item in gpu["transfers"]["items"]}
+    assert "input" in copied
+    assert not any(name.startswith(("0.", "2.")) for name in copied)
+    # All operators have CUDA kernels once they are taken apart.
+    assert all(item["gpu"]["placed_on"] == "cuda" for item in found["operators"] if item["phase"] != "forward")
+
+
+def test_the_same_step_from_the_cache_gives_the_same_record(record):
+    first, second = record("--no-run"), record("--no-run")
+    assert second["environment"]["export_cached"]
+    first.pop("environment")
+    second.pop("environment")
+    assert first == second
+
+
+def test_a_file_that_says_everything_has_nothing_assumed(record):
+    more = """
+        criterion = nn.CrossEntropyLoss()
+        optimizer = torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}
+
+        def example_targets(batch):
+            return torch.randint(0, 5, (batch,))
+        """
+    step = record("--no-run", more=more)["training"]
+    assert step["assumed"] == []
+    assert step["optimizer"] == "Sgd"
+    assert step["memory"]["optimizer_state_bytes"] == step["memory"]["gradients_bytes"]
+
+
+def test_an_epoch_is_as_many_steps_as_the_examples_need(record):
+    found = record("--no-run", "--batch", "8", "--dataset-size", "100")
+    row = found["training"]["costs"][0]
+    assert row["thousand_steps_s"] == pytest.approx(1000 * row["step_s"])
+    assert row["epoch_s"] == pytest.approx(13 * row["step_s"])
+    plan = found["plans"][0]
+    assert row["usd_per_thousand_steps"] == pytest.approx(plan["usd_per_million"] / 1e6 * 8 * 1000)
+
+
+def test_a_step_is_measured_and_its_gradients_compared(record):
+    found = record("--time-budget", "1", "--gpu", "none")
+    assert found["plans"][0]["origin"] == "measured"
+    assert found["training"]["gradient_error"] < 1e-5
+
+
+def test_the_page_shows_the_phases_side_by_side(model_file, tmp_path, monkeypatch):
+    monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / "cache"))
+    analysis = analyze(model_file("convnet"), training=True, run=False)
+    page = analysis.render("html")
+    for words in (
+        "The training step",
+        "Phases of the step",
+        "forward",
+        "backward",
+        "optimizer",
+        "Several GPUs",
+    ):
+        assert words in page
+    assert "Phases of the step" in analysis.render("text")
+    assert "### Phases of the step" in analysis.render("markdown")
+
+
+def test_a_module_in_memory_is_left_as_it_was():
+    import torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3)).eval()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    analysis = analyze(model, inputs=torch.randn(5, 4), training=True, run=False)
+    assert analysis.training is not None
+    assert not model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_ring_sends_nearly_twice_the_gradients():
+    link = Peer(name="link", bandwidth_bytes_per_s=1e9, latency_s=0.0, source="")
+    assert ring_time(10**9, 1, link) == 0.0
+    assert ring_time(10**9, 2, link) == pytest.approx(1.0)
+    assert ring_time(10**9, 8, link) == pytest.approx(2 * 7 / 8)
+
+
+def test_between_machines_the_network_is_the_slowest_link():
+    link = Peer(name="link", bandwidth_bytes_per_s=1e12, latency_s=0.0, source="")
+    messages = 2 * 15
+    expected = messages / 16 * 1e9 / NETWORK.bandwidth_bytes_per_s + messages * NETWORK.latency_s
+    assert ring_time(10**9, 16, link) == pytest.approx(expected)
+
+
+def test_a_step_that_waits_for_its_gradients_is_dominated_by_communication():
+    link = Peer(name="link", bandwidth_bytes_per_s=1e9, latency_s=0.0, source="")
+    one = Estimate(time_s=0.1, low_s=0.05, high_s=0.2, origin="predicted")
+    rows = scaled(one, 0.06, 10**9, link)
+    # Two GPUs wait 1 s less half of the 0.06 s that can hide: most of the step.
+    assert rows[1].exposed_s == pytest.approx(1.0 - 0.03)
+    assert rows[1].step.low_s == pytest.approx(0.05 + 1.0 - 0.06)
+    assert rows[1].step.high_s == pytest.approx(0.2 + 1.0)
+    assert dominates_from(rows) == 2
+    assert dominates_from(scaled(one, 0.06, 1000, link)) is None
+
+
+@pytest.mark.parametrize(("name", "link"), [("a100-80gb-sxm", "NVLink 3"), ("h100-80gb-sxm", "NVLink 4")])
+def test_gpus_on_a_board_are_joined_by_nvlink(name, link):
+    assert peer_link(device(name)).name == link
+
+
+def test_other_gpus_are_joined_by_their_bus():
+    assert peer_link(device("l4")).name.startswith("PCIe")
