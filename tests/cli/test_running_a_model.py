@@ -157,7 +157,6 @@ def test_options_can_stand_in_pyproject(model, tmp_path):
         (["net.py", "--gpu", "a10000"], "No device is called"),
         (["net.py", "--precision", "fp13"], "--precision fp13"),
         (["net.py", "--objective", "speed"], "--objective speed"),
-        (["net.py", "--training"], "--training"),
         (["net.py", "--format", "pdf"], "pdf"),
         (["net.py", "--input", "x"], "--input x"),
         (["net.py", "--input", "y=B,64"], "takes no input y"),

@@ -183,7 +183,7 @@ def _told(user: UserModel, program: Any, error: Exception) -> AnalyzerError:
 
 
 def _without_gradient(user: UserModel, program: Any, call: tuple[Any, ...]) -> AnalyzerError:
-    """The loss depends on no parameter through operators that have gradients: the last that breaks the chain."""
+    """The loss depends on no parameter through operators with gradients: the last that breaks the chain."""
     found = _break(program, call)
     what = f"{_short(found)} has no gradient{_line(found)}" if found is not None else "no parameter leads to it"
     return ModelError(
