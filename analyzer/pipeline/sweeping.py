@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from analyzer import prediction
 from analyzer.decision import BATCHES, Question, Sweep, sweep
 from analyzer.devices.device import Device
-from analyzer.errors import GraphError
-from analyzer.loading.load import Loaded
-from analyzer.pipeline.forecast import Forecaster, Scene, at_batch, batch_questions
+from analyzer.errors import AnalyzerError, GraphError
+from analyzer.loading.load import Loaded, load
+from analyzer.pipeline.forecast import Forecaster, Scene, at_batch, batch_questions, set_scene
 from analyzer.pipeline.measuring import Measured
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.targets import cpu_precision, decision_precision
+from analyzer.pipeline.training import memory_of
 from analyzer.prediction.estimate import total
 
 # Binding a graph to a batch costs time by its size: large graphs are looked at on fewer batches.
 _ALL_BATCHES_UP_TO = 1000
 _FEW = (1, 8, 64, 512, 4096)
+# Operators up to which tracing a training step at five batches takes a few seconds.
+_SMALL_STEP = 200
 # For graphs up to this size the crossover is searched between those batches, to one inference.
 _EXACT_UP_TO = 160
 
@@ -66,4 +70,36 @@ def scenes_of(loaded: Loaded, scene: Scene, options: Options, tell: Progress) ->
                 found[batch] = at_batch(scene, loaded.graph(batch))
             except GraphError:  # a size overflows, or the model's own arithmetic forbids this batch
                 continue
+        elif loaded.step is not None and batch in _step_batches(loaded, scene, options):
+            tell("tracing the step at other batches", number / len(batches))
+            traced = _step_at(loaded, batch, options)
+            if traced is not None:
+                found[batch] = traced
     return found
+
+
+def _step_batches(loaded: Loaded, scene: Scene, options: Options) -> tuple[int, ...]:
+    """A step is traced at one batch: small ones at a few others too, large ones where the user asks."""
+    if loaded.reference is None:
+        return ()
+    few = _FEW if len(scene.graph.nodes) <= _SMALL_STEP else ()
+    return (*options.batches, *few)
+
+
+def _step_at(loaded: Loaded, batch: int, options: Options) -> Scene | None:
+    """The same step at another batch; None where the user's code forbids it."""
+    assert loaded.reference is not None
+    try:
+        other = load(
+            loaded.reference,
+            batch=batch,
+            specs=options.inputs,
+            opset=options.opset,
+            use_cache=options.cache,
+            training=True,
+        )
+        scene = set_scene(other.graph())
+    except AnalyzerError:
+        return None
+    memory = memory_of(other, scene.graph)
+    return scene if memory is None else replace(scene, step_peak=memory.peak)
