@@ -302,3 +302,12 @@ def nll_loss_grad(b: Body, node: Node) -> None:
     numbers = b.reshape(numbers, (1, classes, *(1 for _ in shape[1:])))
     own = b.op("Equal", b.reshape(safe, (shape[0], 1, *shape[1:])), numbers, dtype=DTYPES["bool"])
     b.op("Where", own, pulled, b.like(0.0, pulled), into=node.output(0))
+
+
+@define("HardtanhGrad")
+def hardtanh_grad(b: Body, node: Node) -> None:
+    """Inputs: gradient, x. What was clipped gets nothing."""
+    gradient, x = _given(node, 2)
+    above = b.op("Greater", x, b.like(node.attributes["minimum"], x), dtype=DTYPES["bool"])
+    below = b.op("Less", x, b.like(node.attributes["maximum"], x), dtype=DTYPES["bool"])
+    b.op("Where", b.op("And", above, below), gradient, b.like(0.0, gradient), into=node.output(0))

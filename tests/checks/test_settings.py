@@ -51,6 +51,7 @@ def test_every_long_option_of_the_contract_may_stand_there(tmp_path):
     time-budget = 2.5
     threads = 4
     training = false
+    dataset-size = 50000
     objective = "cost"
     slo = "20ms"
     pin = ["head.*=cpu"]

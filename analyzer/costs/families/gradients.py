@@ -14,7 +14,8 @@ from analyzer.graph import Node
 
 @rule(
     "ConvGrad", "BatchNorm", "BatchNormGrad", "LayerNormGrad", "SoftmaxGrad", "LogSoftmaxGrad", "ReluGrad",
-    "NllLoss", "NllLossGrad", "SigmoidGrad", "TanhGrad", "SiluGrad", "GeluGrad", "MaxPoolGrad", "EmbeddingGrad",
+    "NllLoss", "NllLossGrad", "HardtanhGrad", "SigmoidGrad", "TanhGrad", "SiluGrad", "GeluGrad",
+    "MaxPoolGrad", "EmbeddingGrad",
     "Sgd", "Adam", "AdamW", "Rmsprop", "Adagrad",
     domain=DOMAIN,
 )  # fmt: skip

@@ -90,7 +90,7 @@ def _decompositions(own: Collection[str]) -> dict[Any, Any]:
     aten = torch.ops.aten
     names = (
         "mse_loss_backward "
-        "smooth_l1_loss_backward huber_loss_backward l1_loss hardtanh_backward hardswish_backward "
+        "smooth_l1_loss_backward huber_loss_backward l1_loss hardswish_backward "
         "hardsigmoid_backward leaky_relu_backward elu_backward softplus_backward logit_backward "
         "binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits "
         "native_group_norm native_group_norm_backward select_scatter "

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from analyzer.errors import AnalyzerError, ExportError, ModelError
-from analyzer.loading.export import explain_failure, quiet_exporter
+from analyzer.errors import AnalyzerError, ModelError
+from analyzer.loading.failures import explain_failure
 from analyzer.loading.inputs import ExampleInputs, flatten
-from analyzer.loading.origin import line_text, shown_path, source_line
 from analyzer.loading.python_file import UserModel
+from analyzer.loading.quiet import quiet_exporter
 from analyzer.loading.training import interfaces
+from analyzer.loading.training.failures import told, without_gradient
 from analyzer.loading.training.fake import fake_like, without_data
 from analyzer.loading.training.interfaces import Slot
 from analyzer.loading.training.recipe import Recipe, Update, checked_loss, find_recipe, find_updates
 from analyzer.loading.training.translations import own_names
 
 _PREFIX = "model."
-_NO_DERIVATIVE = re.compile(r"derivative for '?(?:aten::)?(?P<op>\w+)'? is not implemented")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +139,7 @@ def _traced(user: UserModel, inputs: ExampleInputs, mode: Any, arguments: Any, k
     program = _program(user, recipe, (arguments, keywords, targets))
     if not value.requires_grad:
         with mode:
-            raise _without_gradient(user, program, (arguments, keywords, targets))
+            raise without_gradient(user, program, (arguments, keywords, targets))
     trained = [(name, item) for name, item in user.model.named_parameters() if item.requires_grad]
     updates, assumed = find_updates(user, trained)
     try:
@@ -147,7 +147,7 @@ def _traced(user: UserModel, inputs: ExampleInputs, mode: Any, arguments: Any, k
     except AnalyzerError:
         raise
     except Exception as error:
-        raise _told(user, program, error) from error
+        raise told(user, program, error) from error
     return _described(
         module,
         first=_first_names(user.model),
@@ -163,75 +163,7 @@ def _program(user: UserModel, recipe: Recipe, call: tuple[Any, ...]) -> Any:
     try:
         return torch.export.export(with_loss(user.model, recipe), call, strict=False)
     except Exception as error:
-        raise _told(user, None, error) from error
-
-
-def _told(user: UserModel, program: Any, error: Exception) -> AnalyzerError:
-    """An error of the tracer: an operator without a gradient by its name and line, else as it is."""
-    match = _NO_DERIVATIVE.search(str(error))
-    if match is not None:
-        where = _line_of(program, match["op"])
-        return ModelError(
-            f"{match['op']} has no gradient in PyTorch{where}: {user.name} cannot be trained through it.",
-            hint="Use an operation that has one, or detach what needs none.",
-        )
-    said = str(error).strip().splitlines()
-    return ExportError(
-        f"PyTorch cannot trace the training step of {user.name}: {said[0] if said else type(error).__name__}",
-        hint="Control flow that depends on tensor values cannot be traced; --training needs a graph.",
-    )
-
-
-def _without_gradient(user: UserModel, program: Any, call: tuple[Any, ...]) -> AnalyzerError:
-    """The loss depends on no parameter through operators with gradients: the last that breaks the chain."""
-    found = _break(program, call)
-    what = f"{_short(found)} has no gradient{_line(found)}" if found is not None else "no parameter leads to it"
-    return ModelError(
-        f"The loss of {user.name} has no gradient: {what}.",
-        hint="Every operator between a parameter and the loss needs a gradient.",
-    )
-
-
-def _break(program: Any, call: tuple[Any, ...]) -> Any:
-    """The last operator that reads what has a gradient and gives what has none."""
-    import torch
-    from torch import fx
-    from torch.utils import _pytree
-
-    broken: list[Any] = []
-
-    class Watch(fx.Interpreter):
-        def run_node(self, n: Any) -> Any:
-            result = super().run_node(n)
-            given = [self.env[source] for source in n.all_input_nodes if source in self.env]
-            reads = any(isinstance(item, torch.Tensor) and item.requires_grad for item in given)
-            gives = any(
-                isinstance(item, torch.Tensor) and item.requires_grad for item in _pytree.tree_leaves(result)
-            )
-            if n.op == "call_function" and reads and not gives and isinstance(result, torch.Tensor):
-                broken.append(n)
-            return result
-
-    try:
-        Watch(program.module(check_guards=False), garbage_collect_values=False).run(*_pytree.tree_leaves(call))
-    except Exception:  # only to name the operator; the error stands without it
-        return broken[-1] if broken else None
-    return broken[-1] if broken else None
-
-
-def _short(node: Any) -> str:
-    return str(getattr(node.target, "_opname", node.target))
-
-
-def _line_of(program: Any, op: str) -> str:
-    nodes = program.graph.nodes if program is not None else ()
-    found = next((node for node in nodes if _short(node).strip("_") == op.strip("_")), None)
-    return _line(found) if found is not None else ""
-
-
-def _line(node: Any) -> str:
-    place = source_line(node.meta.get("stack_trace") or "", "", {})
-    return f" ({shown_path(place[0])}:{place[1]}: {line_text(*place)})" if place else ""
+        raise told(user, None, error) from error
 
 
 def _input_names(user: UserModel, arguments: Any, keywords: Any, targets: Any) -> tuple[str, ...]:
@@ -278,7 +210,7 @@ def _described(
         module=module,
         inputs={name: slot for name, slot in by_name.items() if slot.kind != "tangent"},
         outputs=kept,
-        places={node.name: _place(node) for node in graph.nodes if node.op == "call_function"},
+        places=_places(graph),
         updates=updates,
         trained=tuple(slot.name for slot in kept if slot.kind == "gradient"),
         names=names,
@@ -373,6 +305,22 @@ def _drop_aliases(graph: Any) -> None:
         if node.op == "call_function" and node.target in aliases:
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
+
+
+def _places(graph: Any) -> dict[str, Place]:
+    """The place of every node; a backward one without its own has that of the forward one it belongs to."""
+    calls = [node for node in graph.nodes if node.op == "call_function"]
+    places = {node.name: _place(node) for node in calls}
+    forward = {
+        node.meta["seq_nr"]: places[node.name]
+        for node in calls
+        if "seq_nr" in node.meta and places[node.name].phase == "forward" and places[node.name].module
+    }
+    for node in calls:
+        own, twin = places[node.name], forward.get(node.meta.get("seq_nr"))
+        if own.phase == "backward" and not own.module and twin is not None:
+            places[node.name] = replace(own, module=twin.module, kind=twin.kind, trace=own.trace or twin.trace)
+    return places
 
 
 def _place(node: Any) -> Place:

@@ -63,10 +63,10 @@ def find_recipe(user: UserModel, inputs: ExampleInputs, outputs: Any) -> Recipe:
     targets = _file_targets(user, inputs)
     own = _file_loss(user)
     if own is None:
-        return _assumed(inputs, outputs, targets)
+        return _assumed(user, inputs, outputs, targets)
     loss, name, takes = own
     if targets is None and takes > 1:
-        targets, told = _targets_for(name, outputs, inputs)
+        targets, told = _targets_for(user, name, outputs, inputs)
         return Recipe(loss=loss, targets=targets, assumed=(told,))
     if takes < 2:
         return Recipe(loss=lambda found, _targets: loss(found), targets=None)
@@ -130,13 +130,14 @@ def first_tensor(outputs: Any) -> Any:
     return floats[0]
 
 
-def _tokens(inputs: ExampleInputs, output: Any) -> Any:
-    """The token numbers that a language model read, None where it is none."""
+def _tokens(user: UserModel, inputs: ExampleInputs, output: Any) -> Any:
+    """The token numbers that a language model read; None where no table is as long as outputs are wide."""
     import torch
     from torch.utils import _pytree
 
     leaves = _pytree.tree_leaves((inputs.arguments, dict(inputs.keywords)))
-    if output.dim() != 3:
+    tables = {item.num_embeddings for item in user.model.modules() if isinstance(item, torch.nn.Embedding)}
+    if output.dim() != 3 or output.shape[-1] not in tables:
         return None
     for leaf in leaves:
         whole = isinstance(leaf, torch.Tensor) and leaf.dtype in (torch.int64, torch.int32)
@@ -145,11 +146,11 @@ def _tokens(inputs: ExampleInputs, output: Any) -> Any:
     return None
 
 
-def _assumed(inputs: ExampleInputs, outputs: Any, targets: Any) -> Recipe:
+def _assumed(user: UserModel, inputs: ExampleInputs, outputs: Any, targets: Any) -> Recipe:
     from torch.nn import functional
 
     output = first_tensor(outputs)
-    tokens = _tokens(inputs, output)
+    tokens = _tokens(user, inputs, output)
     advice = "define loss(outputs, targets) or criterion in the file for another"
     if tokens is not None:
         return Recipe(
@@ -179,13 +180,13 @@ def _next_token_loss(outputs: Any, tokens: Any) -> Any:
     return functional.cross_entropy(logits[:, :-1].reshape(-1, classes), tokens[:, 1:].reshape(-1).long())
 
 
-def _targets_for(name: str, outputs: Any, inputs: ExampleInputs) -> tuple[Any, str]:
+def _targets_for(user: UserModel, name: str, outputs: Any, inputs: ExampleInputs) -> tuple[Any, str]:
     output = first_tensor(outputs)
     if name in _CLASSES and output.dim() >= 2:
         return _class_targets(output), "Targets are assumed to be class numbers; define example_targets(batch)."
     if name in _LIKE_OUTPUTS:
         return _like(output), "Targets are assumed to look like the outputs; define example_targets(batch)."
-    tokens = _tokens(inputs, output)
+    tokens = _tokens(user, inputs, output)
     if tokens is not None:
         return tokens, "Targets are assumed to be the tokens themselves; define example_targets(batch)."
     if name == "loss" and output.dim() == 2:

@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from analyzer.definitions import DOMAIN
-from analyzer.loading.export import _literal, finish, lighten, origin_properties, quiet_exporter
+from analyzer.loading.export import _literal, finish, lighten, origin_properties
 from analyzer.loading.origin import built_at, source_line
 from analyzer.loading.python_file import UserModel
+from analyzer.loading.quiet import quiet_exporter
 from analyzer.loading.training import interfaces
 from analyzer.loading.training.joint import Joint, Place
 from analyzer.loading.training.peephole import merge_transposes

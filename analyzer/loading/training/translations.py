@@ -267,3 +267,9 @@ def _nll_loss_backward(
     if len(scores.shape) < 2:
         return opaque("nll_loss_backward", 1, (gradient, scores, labels, weights, total), {})
     return emit(DOMAIN, "NllLossGrad", [gradient, scores, labels, weights, total], attributes, 1)
+
+
+@_translates("hardtanh_backward")
+def _hardtanh_backward(gradient: Any, x: Any, minimum: float, maximum: float) -> Any:
+    attributes = {"minimum": float(minimum), "maximum": float(maximum)}
+    return emit(DOMAIN, "HardtanhGrad", [gradient, x], attributes, 1)

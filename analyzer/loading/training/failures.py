@@ -1,0 +1,80 @@
+"""Why a training step cannot be traced: the operator without a gradient by its name and line."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from analyzer.errors import AnalyzerError, ExportError, ModelError
+from analyzer.loading.origin import line_text, shown_path, source_line
+from analyzer.loading.python_file import UserModel
+
+_NO_DERIVATIVE = re.compile(r"derivative for '?(?:aten::)?(?P<op>\w+)'? is not implemented")
+
+
+def told(user: UserModel, program: Any, error: Exception) -> AnalyzerError:
+    """An error of the tracer: an operator without a gradient by its name and line, else as it is."""
+    match = _NO_DERIVATIVE.search(str(error))
+    if match is not None:
+        where = _line_of(program, match["op"])
+        return ModelError(
+            f"{match['op']} has no gradient in PyTorch{where}: {user.name} cannot be trained through it.",
+            hint="Use an operation that has one, or detach what needs none.",
+        )
+    said = str(error).strip().splitlines()
+    return ExportError(
+        f"PyTorch cannot trace the training step of {user.name}: {said[0] if said else type(error).__name__}",
+        hint="Control flow that depends on tensor values cannot be traced; --training needs a graph.",
+    )
+
+
+def without_gradient(user: UserModel, program: Any, call: tuple[Any, ...]) -> AnalyzerError:
+    """The loss depends on no parameter through operators with gradients: the last that breaks the chain."""
+    found = _break(program, call)
+    what = f"{_short(found)} has no gradient{_line(found)}" if found is not None else "no parameter leads to it"
+    return ModelError(
+        f"The loss of {user.name} has no gradient: {what}.",
+        hint="Every operator between a parameter and the loss needs a gradient.",
+    )
+
+
+def _break(program: Any, call: tuple[Any, ...]) -> Any:
+    """The last operator that reads what has a gradient and gives what has none."""
+    import torch
+    from torch import fx
+    from torch.utils import _pytree
+
+    broken: list[Any] = []
+
+    class Watch(fx.Interpreter):
+        def run_node(self, n: Any) -> Any:
+            result = super().run_node(n)
+            given = [self.env[source] for source in n.all_input_nodes if source in self.env]
+            reads = any(isinstance(item, torch.Tensor) and item.requires_grad for item in given)
+            gives = any(
+                isinstance(item, torch.Tensor) and item.requires_grad for item in _pytree.tree_leaves(result)
+            )
+            if n.op == "call_function" and reads and not gives and isinstance(result, torch.Tensor):
+                broken.append(n)
+            return result
+
+    try:
+        Watch(program.module(check_guards=False), garbage_collect_values=False).run(*_pytree.tree_leaves(call))
+    except Exception:  # only to name the operator; the error stands without it
+        return broken[-1] if broken else None
+    return broken[-1] if broken else None
+
+
+def _short(node: Any) -> str:
+    return str(getattr(node.target, "_opname", node.target))
+
+
+def _line_of(program: Any, op: str) -> str:
+    nodes = program.graph.nodes if program is not None else ()
+    found = next((node for node in nodes if _short(node).strip("_") == op.strip("_")), None)
+    return _line(found) if found is not None else ""
+
+
+def _line(node: Any) -> str:
+    place = source_line(node.meta.get("stack_trace") or "", "", {})
+    return f" ({shown_path(place[0])}:{place[1]}: {line_text(*place)})" if place else ""
