@@ -317,7 +317,8 @@ def _places(graph: Any) -> dict[str, Place]:
         if "seq_nr" in node.meta and places[node.name].phase == "forward" and places[node.name].module
     }
     for node in calls:
-        own, twin = places[node.name], forward.get(node.meta.get("seq_nr"))
+        own, number = places[node.name], node.meta.get("seq_nr", -2)
+        twin = forward.get(number) or forward.get(number + 1)  # one more where the forward one was in place
         if own.phase == "backward" and not own.module and twin is not None:
             places[node.name] = replace(own, module=twin.module, kind=twin.kind, trace=own.trace or twin.trace)
     return places
