@@ -181,7 +181,8 @@ def _scaling(
         dominates_from=dominates_from(found),
         assumptions=(
             "A prediction: each GPU has the whole batch, and a ring all-reduce sums the gradients.",
-            f"Up to {GPUS_A_MACHINE} GPUs stand in one machine, joined by {peer.name} ({peer.source}); "
+            f"Up to {GPUS_A_MACHINE} GPUs stand in one machine, joined by "
+            f"{peer.name} ({_first(peer.source)}); "
             f"machines are joined by a {NETWORK.name}.",
             f"{OVERLAP * 100:.0f} % of what could hide behind the backward pass is assumed to; the interval "
             "runs from all of it to none.",
@@ -196,3 +197,8 @@ def _gradients(measurement: Mapping[str, Any], *, random: bool) -> tuple[float |
     if not rows:
         return None, ""
     return rows[0]["max_rel_error"], f"{rows[0]['output']}, against {rows[0]['between'].split(' and ')[0]}"
+
+
+def _first(text: str) -> str:
+    """A source up to its first particular."""
+    return text.partition(",")[0]

@@ -137,7 +137,10 @@ def _facts(analysis: Analysis) -> tuple[Fact, ...]:
         Fact(
             name="FLOPs per byte", value=" unfused, ".join(intensity) + (" fused" if len(intensity) > 1 else "")
         ),
-        Fact(name="Peak activations", value=byte_count(totals.peak_memory_bytes)),
+        Fact(
+            name="Peak memory" if model.training else "Peak activations",
+            value=byte_count(totals.peak_memory_bytes),
+        ),
     )
 
 
