@@ -66,7 +66,7 @@ def package_versions() -> tuple[tuple[str, str], ...]:
 def _own_code() -> str:
     """A hash of the loading code itself, so that a changed program never reads an old program's export."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

@@ -6,7 +6,8 @@ const figures = (() => {
 
   function digits(value, significant = 3) {
     if (value === 0 || !Number.isFinite(value)) return String(value);
-    const decimals = Math.max(0, significant - 1 - Math.floor(Math.log10(Math.abs(value))));
+    const rounded = Number(value.toExponential(significant - 1)); // 0.9999 is written as 1.00
+    const decimals = Math.max(0, significant - 1 - Math.floor(Math.log10(Math.abs(rounded))));
     const text = value.toFixed(Math.min(decimals, 100));
     return text.includes(".") && decimals > significant ? text.replace(/0+$/, "").replace(/\.$/, "") : text;
   }
@@ -28,14 +29,14 @@ const figures = (() => {
     text: String,
     count: (value) => value.toLocaleString("en-US"),
     number: (value) => digits(value),
-    seconds: (value) => withPrefix(value, "s"),
+    seconds: (value) => (value >= 1e3 ? `${Math.round(value).toLocaleString("en-US")} s` : withPrefix(value, "s")),
     bytes: (value) => withPrefix(value, "B"),
     flops: (value) => withPrefix(value, "FLOP"),
     rate: (value) => withPrefix(value, "FLOP/s"),
     per_second: (value) => (value > 0 && value < 1 ? `${digits(value)} /s` : withPrefix(value, "/s")),
     share,
     percent: (value) => (value >= 0.1 ? share(value) : `${digits(value * 100, 2)} %`),
-    dollars: (value) => `$${digits(value)}`,
+    dollars: (value) => (value >= 1e3 ? `$${Math.round(value).toLocaleString("en-US")}` : `$${digits(value)}`),
     factor: (value) => `${digits(value, value < 10 ? 2 : 3)}x`,
   };
 
