@@ -65,6 +65,10 @@ def check_versions(model: onnx.ModelProto, name: str) -> None:
             )
 
 
+# How every pointer file begins, by the specification of Git LFS.
+_LFS_POINTER = b"version https://git-lfs"
+
+
 def _parsed(file: Path) -> onnx.ModelProto:
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]
@@ -75,6 +79,9 @@ def _parsed(file: Path) -> onnx.ModelProto:
             size = os.fstat(stream.fileno()).st_size
             if size == 0:
                 raise ModelError(f"'{file}' is empty", hint=_HINT_DAMAGED)
+            if stream.read(len(_LFS_POINTER)) == _LFS_POINTER:
+                raise ModelError(f"'{file}' is a Git LFS pointer, not the model", hint="fetch it: git lfs pull")
+            stream.seek(0)
             if size <= KEEP_BYTES:
                 model.ParseFromString(stream.read())
                 return model

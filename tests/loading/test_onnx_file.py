@@ -105,3 +105,11 @@ def test_external_data_need_not_be_there(saved, tmp_path):
     onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
     (tmp_path / "weights.bin").unlink()
     assert to_graph(read_model(path)).initializers[0].shape == (512, 256)
+
+
+def test_a_git_lfs_pointer_is_told_from_a_damaged_file(tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    with pytest.raises(ModelError, match="Git LFS pointer") as caught:
+        read_model(path)
+    assert "git lfs pull" in caught.value.hint

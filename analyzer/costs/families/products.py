@@ -23,10 +23,31 @@ def depth(node: Node, *, left: int = 0, transposed: bool = False) -> int:
     return shape[-2] if transposed and len(shape) > 1 else shape[-1]
 
 
+def agreed_depth(node: Node, *, left_turned: bool = False, right_turned: bool = False) -> int:
+    """The same for two operands that must agree; an open size of one is told by the other.
+
+    Raises:
+        ValueError: They sum over different sizes, so that nothing can run this product.
+    """
+    left, right = _summed(node, 0, first=left_turned), _summed(node, 1, first=not right_turned)
+    if left is not None and right is not None and left != right:
+        raise ValueError(f"its operands sum over {left:,} and {right:,} elements")
+    known = left if left is not None else right
+    return depth(node, transposed=left_turned) if known is None else known
+
+
+def _summed(node: Node, position: int, *, first: bool) -> int | None:
+    """The size of the axis that is summed over, the last but one or the last; None where it is open."""
+    tensor = node.input(position)
+    if tensor is None or not tensor.shape:
+        return None
+    return tensor.shape[-2] if first and len(tensor.shape) > 1 else tensor.shape[-1]
+
+
 @rule("MatMul")
 def matmul(node: Node) -> Cost:
     """2 * outputs * K, K being the last axis of A; broadcast batches and 1-D operands included."""
-    return product(node, out(node) * depth(node))
+    return product(node, out(node) * agreed_depth(node))
 
 
 @rule("MatMulInteger")
@@ -45,7 +66,10 @@ def matmul_integer16(node: Node) -> Cost:
 def gemm(node: Node) -> Cost:
     """2 * M * N * K, and M * N for C; alpha and beta are not counted."""
     outputs = out(node)
-    macs = outputs * depth(node, transposed=bool(node.attributes.get("transA", 0)))
+    turned = node.attributes
+    macs = outputs * agreed_depth(
+        node, left_turned=bool(turned.get("transA", 0)), right_turned=bool(turned.get("transB", 0))
+    )
     return product(node, macs, outputs if node.input(2) is not None else 0)
 
 
