@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from analyzer.loading.training.step import Step
 
 DEFAULT_OPSET = 20
+# More than the memory of any GPU of the catalogue (a test compares them).
+NO_GPU_HOLDS_BYTES = 300e9
 Progress = Callable[[str], None]
 
 
@@ -312,11 +314,20 @@ def _first_that_works(
 def export_any_batch(
     user: UserModel, specs: Sequence[InputSpec], inputs: ExampleInputs, opset: int
 ) -> Exported:
-    """A symbolic export if the code lets the batch vary, else one fixed to the batch of ``inputs``."""
+    """A symbolic export if the code lets the batch vary, else one fixed to the batch of ``inputs``.
+
+    A model whose weights no GPU can hold has no batch to look for: it is exported at the one asked for, in half
+    the time.
+    """
     from analyzer.loading.export import export_model
 
     if not inputs.batch_axes:
         return export_model(user, inputs, opset)
+    held = sum(item.numel() * item.element_size() for item in user.model.parameters())
+    if held > NO_GPU_HOLDS_BYTES:
+        note = f"Exported at batch {inputs.batch} alone: no GPU holds its {held / 1e9:,.0f} GB of weights."
+        exported = export_model(user, replace(inputs, batch_axes={}), opset)
+        return replace(exported, static_batch=inputs.batch, notes=(*exported.notes, note))
     # The tracer fixes sizes 0 and 1, so a batch of 1 is traced as 2 and bound afterwards.
     probe = inputs if inputs.batch > 1 else resolve_inputs(user, specs, 2, meta=user.meta)
     try:
@@ -326,14 +337,7 @@ def export_any_batch(
     except (ExportError, InputError):
         if probe is inputs and not inputs.batch_axes:
             raise
-    fixed = ExampleInputs(
-        arguments=inputs.arguments,
-        keywords=inputs.keywords,
-        batch=inputs.batch,
-        batch_axes={},
-        origin=inputs.origin,
-    )
-    return export_model(user, fixed, opset)
+    return export_model(user, replace(inputs, batch_axes={}), opset)
 
 
 def _torchscript(

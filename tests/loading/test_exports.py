@@ -224,3 +224,21 @@ def test_a_damaged_program_is_one_clear_error(tmp_path):
     path.write_bytes(b"not a program")
     with pytest.raises(ModelError, match="no exported program"):
         loaded(str(path))
+
+
+def test_no_gpu_of_the_catalogue_holds_what_is_exported_at_one_batch_alone():
+    from analyzer.devices import catalogue
+    from analyzer.loading.load import NO_GPU_HOLDS_BYTES
+
+    assert max(gpu.memory_bytes for gpu in catalogue.gpus()) < NO_GPU_HOLDS_BYTES
+
+
+def test_a_model_that_no_gpu_holds_is_exported_at_the_batch_asked_for(write):
+    path = write("""
+        def build_model(): return nn.Sequential(nn.Linear(300_000, 300_000), nn.Linear(300_000, 4))
+        def example_inputs(batch=1): return torch.zeros(batch, 300_000)
+    """)
+    found = loaded(path, batch=3)
+    assert (found.symbol, found.static_batch) == ("", 3)
+    assert found.graph().outputs[0].shape == (3, 4)
+    assert any("no GPU holds its 360 GB" in note for note in found.notes)

@@ -59,6 +59,6 @@ def test_twice_our_multiply_accumulates_equal_pytorch_s_own_counter(
     module = sample(name)
     with torch.device("meta"):
         model = build(name)
-    # The graph of another batch is bound anew from the symbolic one.
-    for batch in (None, 5):
+    # The graph of another batch is bound anew from the symbolic one; what no GPU holds is exported at one.
+    for batch in (None, 5) if loaded.symbol else (None,):
         assert by_us(loaded, batch) == by_pytorch(module, model, batch, counted_in_full)
