@@ -57,6 +57,14 @@ def test_sarif_uses_only_what_the_standard_has_and_all_that_it_requires(subject)
     )
 
 
+@pytest.mark.parametrize("subject", [checked(), checked(POOL)], ids=["no findings", "findings"])
+def test_sarif_is_read_by_models_that_others_made_from_the_standard(subject):
+    from sarif_pydantic import Sarif
+
+    log = Sarif.model_validate(json.loads(sarif.render(subject)))
+    assert len(log.runs[0].results or []) == len(subject.findings)
+
+
 def test_the_structure_that_the_tests_hold_sarif_to_refuses_what_is_wrong():
     log = json.loads(sarif.render(checked(POOL)))
     for path, value in (
