@@ -21,3 +21,8 @@ def test_operands_that_sum_over_different_sizes_are_unknown_with_both_sizes(cost
 )
 def test_operands_that_agree_count_each_product_once(cost_of, attributes, a, b):
     assert cost_of("Gemm", a=a, b=b, attributes=attributes).macs == 3 * 16 * 8
+
+
+def test_an_open_size_of_one_operand_is_told_by_the_other(cost_of):
+    cost = cost_of("MatMul", a=[3, None], b=[16, 8], declared=[[3, 8]])
+    assert cost.macs == 3 * 16 * 8

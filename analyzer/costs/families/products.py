@@ -30,10 +30,13 @@ def agreed_depth(node: Node, *, left_turned: bool = False, right_turned: bool = 
         ValueError: They sum over different sizes, so that nothing can run this product.
     """
     left, right = _summed(node, 0, first=left_turned), _summed(node, 1, first=not right_turned)
-    if left is not None and right is not None and left != right:
+    sizes = [size for size in (left, right) if size is not None]
+    if not sizes:
+        return depth(node, transposed=left_turned)
+    # A 1 may be what stands for an open size, and is no contradiction.
+    if min(sizes) > 1 and min(sizes) != max(sizes):
         raise ValueError(f"its operands sum over {left:,} and {right:,} elements")
-    known = left if left is not None else right
-    return depth(node, transposed=left_turned) if known is None else known
+    return max(sizes)
 
 
 def _summed(node: Node, position: int, *, first: bool) -> int | None:
