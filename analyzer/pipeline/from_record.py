@@ -9,7 +9,7 @@ from typing import Any
 from analyzer.analysis import Alternative, Analysis, Devices, GroupResult, OperatorResult, TensorInfo
 from analyzer.costs import CostTable
 from analyzer.costs.cost import Cost
-from analyzer.decision import Question, decide
+from analyzer.decision import decide
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.errors import RecordError, UsageError
@@ -44,7 +44,7 @@ def predict_for(analysis: Analysis, names: Sequence[str]) -> Analysis:
         raise UsageError("--gpu needs a name.", hint="`analyze devices` lists them.")
     scene, kept = scene_of(analysis), _kept(analysis)
     forecaster = Forecaster(_options(analysis), _cpu(analysis))
-    question = _question(forecaster, scene, gpus[0], analysis, kept)
+    question = forecaster.question(scene, gpus[0], analysis.model.batch, kept)
     decision = decide(question)
     return replace(
         analysis,
@@ -62,16 +62,10 @@ def predict_for(analysis: Analysis, names: Sequence[str]) -> Analysis:
     )
 
 
-def _question(
-    forecaster: Forecaster, scene: Scene, gpu: Device, analysis: Analysis, kept: Measured
-) -> Question:
-    return forecaster.question(scene, gpu, analysis.model.batch, kept)
-
-
 def _alternative(
     forecaster: Forecaster, scene: Scene, gpu: Device, analysis: Analysis, kept: Measured
 ) -> Alternative:
-    decision = decide(_question(forecaster, scene, gpu, analysis, kept))
+    decision = decide(forecaster.question(scene, gpu, analysis.model.batch, kept))
     return Alternative(
         device=assemble.device_info(gpu), plans=decision.plans, verdict=decision.verdict, costs=decision.costs
     )
