@@ -87,6 +87,6 @@ def _profiled(settings: SessionSettings, folder: Path, seconds: float) -> float:
     feeds = {"t0": np.ones(1, np.float32)}
     timed_runs(lambda: session.run(None, feeds), Budget(seconds=seconds))
     path = Path(session.end_profiling())
-    calls = profile.runs(profile.read(path), skip=3)
+    calls = profile.runs(profile.read(path), skip=range(3))
     path.unlink(missing_ok=True)
     return median([node.time_s for node in profile.by_node(calls)])

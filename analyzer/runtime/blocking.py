@@ -43,7 +43,7 @@ def measure_blocking(request: MeasureRequest, folder: Path, reporter: Reporter, 
     for _ in range(_RUNS):
         bound.call()
     path = Path(session.end_profiling())
-    raw = profile.by_node(profile.runs(profile.read(path), skip=_SKIPPED))
+    raw = profile.by_node(profile.runs(profile.read(path), skip=range(_SKIPPED)))
     path.unlink(missing_ok=True)
     nodes, factor = scaled(raw, bias, latency)
     reporter.update(factor=factor, residual_s=latency.median_s * (1 - 1 / factor), bias_s=bias.profiler_s)
@@ -60,7 +60,7 @@ def _bias(settings: SessionSettings, folder: Path) -> Bias:
     for _ in range(_RUNS):
         bound.call()
     path = Path(bound.session.end_profiling())
-    nodes = profile.by_node(profile.runs(profile.read(path), skip=_SKIPPED))
+    nodes = profile.by_node(profile.runs(profile.read(path), skip=range(_SKIPPED)))
     path.unlink(missing_ok=True)
     shown = median([node.time_s for node in nodes])
     return Bias(profiler_s=max(0.0, shown - _EMPTY_KERNEL_S), dispatch_s=_EMPTY_KERNEL_S, call_s=0.0)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from analyzer.runtime import machine, profile, tensors
+from analyzer.runtime.alternating import alternate, turns_for
 from analyzer.runtime.bias import Bias, calibrate_bias
 from analyzer.runtime.machine import peak_resident_bytes
 from analyzer.runtime.measurement import Latency, MeasureRequest, NodeTime
@@ -19,9 +20,10 @@ from analyzer.runtime.session import SessionSettings, create, explained, setting
 from analyzer.runtime.statistics import median, summarize
 from analyzer.runtime.timing import Budget, timed_runs, warm_up
 
-# Shares of the time budget.
-_WARM_UP, _TIMED, _PROFILED, _AGAIN, _REPLAYED = 0.1, 0.4, 0.2, 0.15, 0.15
+# Shares of the time budget: what comes before the operators, and what takes turns with them.
+_WARM_UP, _TIMED, _PROFILED, _AGAIN, _REPLAYED = 0.1, 0.2, 0.2, 0.35, 0.15
 _MOST_EVENTS = 20_000
+_TURNS = 8
 NOTHING: Mapping[str, float] = MappingProxyType({})
 _SKIPPED_RUNS = 3
 _UNPROFILED = "unprofiled runs of ONNX Runtime's CPU provider"
@@ -31,9 +33,9 @@ _PROFILED_TEXT = "ONNX Runtime's profile, bias taken off, scaled to the unprofil
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """Unprofiled runs and what they needed."""
+    """Unprofiled runs and what they needed; the call is None once its session was closed."""
 
-    call: Callable[[], object]
+    call: Callable[[], object] | None
     samples: list[float]
     warmup: list[float]
 
@@ -52,15 +54,10 @@ def measure_cpu(request: MeasureRequest, folder: Path, reporter: Reporter) -> No
     report_latency(timed, before, threads, reporter)
     keep_outputs(request, session, feeds, reporter)
     if request.profile:
-        again = None if _is_tight(request.model_path) else timed
-        if again is None:
+        if _is_tight(request.model_path):
             del session
-            timed = replace(timed, call=_gone)
-        _operators(request, settings, feeds, folder, reporter, before, timed, again is not None)
-
-
-def _gone() -> object:
-    raise RuntimeError("the session was closed to save memory")
+            timed = replace(timed, call=None)
+        _operators(request, settings, feeds, folder, reporter, before, timed)
 
 
 def _is_tight(model: Path) -> bool:
@@ -110,16 +107,25 @@ def _unprofiled(session: Any, feeds: Mapping[str, Any], request: MeasureRequest,
         warmup = warm_up(call, Budget(seconds=_WARM_UP * request.time_budget_s))
         reporter.update(first_run_s=warmup[0])
         reporter.progress("measuring", 0.15)
-        budget = _budget(request, _TIMED)
-        samples = timed_runs(call, budget, tick=lambda used: reporter.progress("measuring", 0.15 + 0.4 * used))
+        samples = timed_runs(
+            call, _budget(request), tick=lambda used: reporter.progress("measuring", 0.15 + 0.2 * used)
+        )
     except Exception as error:
         raise explained(error) from None
     return Timed(call=call, samples=samples, warmup=warmup)
 
 
-def _budget(request: MeasureRequest, share: float) -> Budget:
+def _budget(request: MeasureRequest) -> Budget:
+    """For the runs before the operators' turn."""
+    share = _TIMED if request.profile else _TIMED + _AGAIN
     seconds = share * request.time_budget_s
-    return Budget(seconds=seconds, runs=request.runs, least_seconds=min(0.5, seconds / 2))
+    runs = None if request.runs is None else request.runs - _runs_again(request)
+    return Budget(seconds=seconds, runs=runs, least_seconds=min(0.3, seconds / 2))
+
+
+def _runs_again(request: MeasureRequest) -> int:
+    """Of an exact number of runs, those that take turns with profiled ones."""
+    return request.runs // 2 if request.runs is not None and request.profile else 0
 
 
 def report_latency(timed: Timed, before: machine.Snapshot, threads: int, reporter: Reporter) -> Latency:
@@ -152,20 +158,18 @@ def _operators(
     reporter: Reporter,
     before: machine.Snapshot,
     timed: Timed,
-    again: bool,
 ) -> None:
     reporter.update(rss_peak_bytes=peak_resident_bytes())
-    reporter.progress("profiling", 0.6)
+    reporter.progress("profiling", 0.4)
     bias = calibrate_bias(settings, folder)
-    events = profiled_events(request, settings, feeds, folder, reporter, median(timed.samples))
-    if again:
-        budget = Budget(seconds=_AGAIN * request.time_budget_s, runs=request.runs)
-        timed = replace(timed, samples=timed.samples + timed_runs(timed.call, budget))
-    latency = report_latency(timed, before, settings.threads, reporter)
+    events, settling, samples = profiled_events(request, settings, feeds, folder, reporter, timed)
+    latency = report_latency(
+        replace(timed, samples=timed.samples + list(samples)), before, settings.threads, reporter
+    )
     arena = profile.arena(events, "cpu")
     if arena is not None:
         reporter.update(arena_peak_bytes=arena.peak_bytes, arena_held_bytes=arena.held_bytes)
-    raw = profile.by_node(profile.runs(events, skip=_SKIPPED_RUNS))
+    raw = profile.by_node(profile.runs(events, skip={*range(_SKIPPED_RUNS), *settling}))
     alone = replayed(request, settings, folder, raw, bias, reporter) if request.replay else {}
     nodes, factor, residual = scaled(raw, bias, latency, alone)
     reporter.update(factor=factor, residual_s=residual, bias_s=bias.profiler_s)
@@ -200,26 +204,45 @@ def profiled_events(
     feeds: Mapping[str, Any],
     folder: Path,
     reporter: Reporter,
-    run_s: float,
-) -> list[profile.Event]:
-    """Profiled runs; saves the optimized graph on the way. The profile's file is removed."""
+    timed: Timed,
+) -> tuple[list[profile.Event], frozenset[int], tuple[float, ...]]:
+    """Profiled runs, in turns with unprofiled ones where their session is still there.
+
+    Saves the optimized graph on the way. The profile's file is removed.
+
+    Returns:
+        The events; the numbers of the calls that do not count; seconds of the unprofiled runs.
+    """
     optimized = folder / OPTIMIZED_FULL
     session = create(
         request.model_path, replace(settings, profile_prefix=folder / "profile", optimized_path=optimized)
     )
     reporter.optimized(optimized)
     call = caller(session, feeds)
+    run_s = median(timed.samples)
     start = time.perf_counter()
     call()
     count = _profiled_runs(request, run_s, max(run_s, time.perf_counter() - start), optimized)
-    for number in range(count + _SKIPPED_RUNS - 1):
+    for _ in range(_SKIPPED_RUNS - 1):
         call()
-        if number % 16 == 0:
-            reporter.progress("profiling", 0.6 + 0.2 * number / count)
+    taken = alternate(
+        timed.call,
+        call,
+        turns_for(
+            run_s,
+            count,
+            _AGAIN * request.time_budget_s,
+            runs=None if request.runs is None else _runs_again(request),
+            most=_TURNS,
+        ),
+        run_s=run_s,
+        already=_SKIPPED_RUNS,
+        tick=lambda done: reporter.progress("profiling", 0.4 + 0.45 * done),
+    )
     path = Path(session.end_profiling())
     events = profile.read(path)
     path.unlink(missing_ok=True)
-    return events
+    return events, taken.settling, taken.samples
 
 
 def _profiled_runs(request: MeasureRequest, run_s: float, first_s: float, optimized: Path) -> int:

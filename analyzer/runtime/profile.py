@@ -7,14 +7,15 @@ The file is a list of Chrome trace events. ``cat`` is ``Session`` (``model_run``
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from analyzer.runtime.measurement import Provider
-from analyzer.runtime.statistics import median, midmean, quantile
+from analyzer.runtime.statistics import median, quantile
 
 Event = Mapping[str, Any]
 
@@ -59,7 +60,8 @@ class Run:
 class RawTime:
     """A node's times over the runs, as the profiler shows them (seconds).
 
-    ``time_s`` is the mean of the middle half, ``low_s`` and ``high_s`` are the 5th and 95th percentile.
+    ``time_s`` is the mean over the middle half of the runs, ``low_s`` and ``high_s`` are the 5th and 95th
+    percentile over all.
     """
 
     name: str
@@ -101,8 +103,8 @@ def _salvaged(text: str) -> list[Event]:
     return events
 
 
-def runs(events: Sequence[Event], *, skip: int = 0) -> tuple[Run, ...]:
-    """The calls in order, without the first ``skip`` of them."""
+def runs(events: Sequence[Event], *, skip: Collection[int] = ()) -> tuple[Run, ...]:
+    """The calls in order, without those whose numbers (the first is 0) are to be skipped."""
     calls = sorted(
         (event for event in events if event.get("cat") == "Session" and event.get("name") == "model_run"),
         key=lambda event: int(event["ts"]),
@@ -118,7 +120,7 @@ def runs(events: Sequence[Event], *, skip: int = 0) -> tuple[Run, ...]:
         while position < len(nodes) and nodes[position].start_us <= end:
             inside.append(nodes[position])
             position += 1
-        if number >= skip and inside:
+        if number not in skip and inside:
             found.append(Run(start_us=start, end_us=end, nodes=_outermost(inside)))
     return tuple(found)
 
@@ -171,11 +173,17 @@ def _encloses(owner: Execution, node: Execution) -> bool:
 
 
 def by_node(calls: Sequence[Run]) -> tuple[RawTime, ...]:
-    """Times by node over the runs, in the order of the first run that has it; repeated names add up."""
+    """Times by node over the runs, in the order of the first run that has it; repeated names add up.
+
+    The middle half of the runs, by the sum of their nodes, is the same for all nodes, so that their times add
+    up to such a run's: on a machine with several speeds the middle of each node alone would not.
+    """
     samples: dict[str, list[float]] = {}
+    typical: dict[str, list[float]] = {}
     first: dict[str, Execution] = {}
     count: Counter[str] = Counter()
-    for call in calls:
+    middle = _middle_half(calls)
+    for number, call in enumerate(calls):
         per_run: dict[str, int] = {}
         for node in call.nodes:
             first.setdefault(node.name, node)
@@ -183,15 +191,28 @@ def by_node(calls: Sequence[Run]) -> tuple[RawTime, ...]:
             count[node.name] += 1
         for name, duration in per_run.items():
             samples.setdefault(name, []).append(duration * _MICRO)
-    return tuple(_raw(first[name], times, count[name] / len(calls)) for name, times in samples.items())
+            if number in middle:
+                typical.setdefault(name, []).append(duration * _MICRO)
+    return tuple(
+        _raw(first[name], typical.get(name, times), times, count[name] / len(calls))
+        for name, times in samples.items()
+    )
 
 
-def _raw(node: Execution, times: Sequence[float], calls: float) -> RawTime:
+def _middle_half(calls: Sequence[Run]) -> frozenset[int]:
+    """Numbers of the runs that are neither among the fastest nor the slowest quarter."""
+    lengths = [sum(node.end_us - node.start_us for node in call.nodes) for call in calls]
+    order = sorted(range(len(calls)), key=lengths.__getitem__)
+    cut = len(order) // 4
+    return frozenset(order[cut : len(order) - cut])
+
+
+def _raw(node: Execution, typical: Sequence[float], times: Sequence[float], calls: float) -> RawTime:
     return RawTime(
         name=node.name,
         op_type=node.op_type,
         provider=node.provider,
-        time_s=midmean(times),
+        time_s=math.fsum(typical) / len(typical),
         low_s=quantile(times, 0.05),
         high_s=quantile(times, 0.95),
         calls=calls,

@@ -31,18 +31,6 @@ def median(values: Sequence[float]) -> float:
     return quantile(values, 0.5)
 
 
-def midmean(values: Sequence[float]) -> float:
-    """The mean of the middle half: as robust as the median, but finer than the clock's tick.
-
-    The profiler's clock has a resolution of 1 microsecond; averaging many roundings gives back what lies
-    between two ticks, which a median cannot.
-    """
-    ordered = sorted(values)
-    cut = len(ordered) // 4
-    middle = ordered[cut : len(ordered) - cut]
-    return math.fsum(middle) / len(middle)
-
-
 def summarize(samples: Sequence[float], *, warmup_runs: int, origin: str, contention: float = 0.0) -> Latency:
     """A latency from timed runs.
 

@@ -94,8 +94,13 @@ def _done(samples: Sequence[float], budget: Budget, elapsed: float) -> bool:
     if elapsed >= budget.seconds:
         return count >= min(LEAST_RUNS, max(1, round(4 * budget.seconds / max(elapsed / max(count, 1), 1e-9))))
     # Looking at every sample each time would cost more than the call itself.
-    worth_looking = count >= _ENOUGH_RUNS and count & (count - 1) == 0
-    return worth_looking and elapsed >= budget.least_seconds and relative_error(samples) < _ENOUGH_ERROR
+    worth_looking = count & (count - 1) == 0
+    return worth_looking and elapsed >= budget.least_seconds and is_enough(samples)
+
+
+def is_enough(samples: Sequence[float]) -> bool:
+    """Whether the median is known to half a percent."""
+    return len(samples) >= _ENOUGH_RUNS and relative_error(samples) < _ENOUGH_ERROR
 
 
 def _used(count: int, budget: Budget, elapsed: float) -> float:

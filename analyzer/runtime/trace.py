@@ -110,7 +110,7 @@ def join(trace: Mapping[str, Any], profile: Sequence[Event], *, start_ns: int, s
         None where no run has a record of the GPU: CUPTI was not there, or the trace is of something else.
     """
     activities = device_activities(trace, start_ns)
-    calls = runs(profile, skip=skip)
+    calls = runs(profile, skip=range(skip))
     windows = [node for call in calls for node in call.nodes if node.provider == "cuda"]
     shift = clock_shift([item.launched_us for item in activities], windows)
     per_run = [_joined(call, activities, shift) for call in calls]

@@ -35,17 +35,30 @@ def test_nodes_belong_to_the_call_in_which_they_ran():
     assert [item.end_us - item.start_us for item in second.nodes] == [14, 32]
 
 
-def test_leading_runs_can_be_left_out():
-    assert len(profile.runs(two_runs(), skip=1)) == 1
+def test_runs_that_only_warm_up_can_be_left_out():
+    (second,) = profile.runs(two_runs(), skip=range(1))
+    assert second.start_us == 200
+    (first,) = profile.runs(two_runs(), skip={1})
+    assert first.start_us == 100
 
 
-def test_times_are_the_mean_of_the_middle_half():
+def test_times_are_the_mean_over_the_middle_half_of_the_runs():
     events = []
     for number, duration in enumerate([1, 10, 11, 90]):
         events += [node("a", 1000 * number + 1, duration), call(1000 * number, 500)]
     (only,) = profile.by_node(profile.runs(events))
     assert only.time_s == pytest.approx(10.5e-6)
     assert only.calls == 1
+
+
+def test_times_of_a_machine_with_two_speeds_add_up_to_a_run():
+    """Each of two nodes is slow in another half of the runs: no run is as fast as both at their best."""
+    events = []
+    for number, (first, second) in enumerate([(10, 30), (10, 30), (10, 30), (30, 10), (30, 10), (90, 90)]):
+        begin = 1000 * number
+        events += [node("a", begin + 1, first), node("b", begin + 200, second), call(begin, 500)]
+    found = profile.by_node(profile.runs(events))
+    assert sum(item.time_s for item in found) == pytest.approx(40e-6)
 
 
 def test_a_name_that_repeats_within_a_run_adds_up():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.runtime.statistics import is_steady, median, midmean, quantile, summarize
+from analyzer.runtime.statistics import is_steady, median, quantile, summarize
 from analyzer.runtime.timing import Budget, relative_error, timed_runs, warm_up
 
 
@@ -82,15 +82,8 @@ def test_the_clock_is_told_about_progress():
 def test_quantiles_by_hand():
     assert median([3, 1, 2]) == 2
     assert quantile([0, 10], 0.25) == 2.5
-    assert midmean([0, 4, 6, 100]) == 5
     with pytest.raises(ValueError, match="no values"):
         median([])
-
-
-def test_a_midmean_sees_between_the_ticks_of_a_coarse_clock():
-    """A time of 2.3 ticks reads 2 in seven cases of ten and 3 in the others."""
-    assert midmean([2] * 70 + [3] * 30) == pytest.approx(2.1)  # the middle half: 45 twos, 5 threes
-    assert median([2] * 70 + [3] * 30) == 2
 
 
 @given(st.lists(st.floats(1e-6, 10), min_size=1, max_size=50), st.floats(0, 1))
