@@ -17,6 +17,7 @@ from analyzer.loading.failures import explain_failure
 from analyzer.loading.inputs import ExampleInputs, flatten
 from analyzer.loading.opaque import OPAQUE_DOMAIN, without_untranslatable
 from analyzer.loading.origin import built_at, line_text, shown_path, source_line
+from analyzer.loading.parameters import parameter_sizes
 from analyzer.loading.plain import UNKNOWN_OUTPUT, plain_outputs, returns_constants
 from analyzer.loading.python_file import UserModel
 from analyzer.loading.quiet import quiet_exporter
@@ -127,14 +128,15 @@ def translate(user: UserModel, program: Any, inputs: ExampleInputs, opset: int) 
     stored = set(dict(user.model.named_parameters(remove_duplicate=False)))
     stored |= set(dict(user.model.named_buffers(remove_duplicate=False)))
     finished = finish(model, stored, keep=lambda name: name not in stored and not user.meta)
+    parameters, parameter_bytes = parameter_sizes(user.model.parameters())
     return replace(
         finished,
         static_batch=inputs.batch if static else None,
         needs_real=has_autocast(program),
         batch_range=batch_bounds(program),
         notes=tuple(notes),
-        parameters=sum(item.numel() for item in user.model.parameters()),
-        parameter_bytes=sum(item.numel() * item.element_size() for item in user.model.parameters()),
+        parameters=parameters,
+        parameter_bytes=parameter_bytes,
     )
 
 

@@ -13,6 +13,7 @@ from analyzer.errors import AnalyzerError, ExportError, InputError, ModelError, 
 from analyzer.graph import Graph
 from analyzer.loading import cache as export_cache
 from analyzer.loading.inputs import ExampleInputs, InputSpec, resolve_inputs
+from analyzer.loading.parameters import parameter_sizes
 from analyzer.loading.reference import Reference
 
 if TYPE_CHECKING:
@@ -323,7 +324,7 @@ def export_any_batch(
 
     if not inputs.batch_axes:
         return export_model(user, inputs, opset)
-    held = sum(item.numel() * item.element_size() for item in user.model.parameters())
+    _, held = parameter_sizes(user.model.parameters())
     if held > NO_GPU_HOLDS_BYTES:
         note = f"Exported at batch {inputs.batch} alone: no GPU holds its {held / 1e9:,.0f} GB of weights."
         exported = export_model(user, replace(inputs, batch_axes={}), opset)

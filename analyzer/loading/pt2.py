@@ -9,6 +9,7 @@ from analyzer.errors import InputError, ModelError
 from analyzer.loading.inputs import InputSpec
 from analyzer.loading.load import Loaded, Progress
 from analyzer.loading.origin import shown_path
+from analyzer.loading.parameters import parameter_sizes
 from analyzer.loading.quiet import quiet_exporter
 from analyzer.loading.reference import Reference
 
@@ -70,7 +71,7 @@ def load_pt2(
             f"{reference.text} was exported for batches {span}, not {batch}.",
             hint="Give a --batch in that range, or export it with a wider torch.export.Dim.",
         )
-    stored = {id(item): item for item in program.parameters()}.values()
+    parameters, parameter_bytes = parameter_sizes({id(item): item for item in program.parameters()}.values())
     return Loaded(
         reference=reference,
         name=reference.stem,
@@ -83,8 +84,8 @@ def load_pt2(
         inputs_origin="file",
         exporter="pt2",
         notes=tuple(notes),
-        parameters=sum(item.numel() for item in stored),
-        parameter_bytes=sum(item.numel() * item.element_size() for item in stored),
+        parameters=parameters,
+        parameter_bytes=parameter_bytes,
     )
 
 

@@ -18,6 +18,7 @@ from analyzer.loading.export import Exported, origin_properties
 from analyzer.loading.inputs import ExampleInputs, forward_parameters
 from analyzer.loading.onnx_model import fed_inputs
 from analyzer.loading.origin import built_at
+from analyzer.loading.parameters import parameter_sizes
 from analyzer.loading.python_file import UserModel
 from analyzer.loading.quiet import quiet_exporter
 
@@ -64,6 +65,7 @@ def export_torchscript(user: UserModel, inputs: ExampleInputs, opset: int, first
     _attach_origins(proto, user)
     missing = _strip(proto, user)
     told = first.message if isinstance(first, ExportError) else str(first)
+    parameters, parameter_bytes = parameter_sizes(user.model.parameters())
     return Exported(
         proto=proto,
         static_batch=inputs.batch,
@@ -73,8 +75,8 @@ def export_torchscript(user: UserModel, inputs: ExampleInputs, opset: int, first
             "The graph holds only the path that the example inputs take.",
         ),
         needs_values=missing,
-        parameters=sum(item.numel() for item in user.model.parameters()),
-        parameter_bytes=sum(item.numel() * item.element_size() for item in user.model.parameters()),
+        parameters=parameters,
+        parameter_bytes=parameter_bytes,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from analyzer.errors import AnalyzerError, ExportError
 from analyzer.loading.export import Exported
 from analyzer.loading.inputs import ExampleInputs, InputSpec, resolve_inputs
+from analyzer.loading.parameters import parameter_sizes
 from analyzer.loading.python_file import UserModel, load_user_model
 from analyzer.loading.reference import Reference
 from analyzer.loading.training.joint import trace_step
@@ -64,14 +65,14 @@ def step_of_user(user: UserModel, inputs: ExampleInputs, opset: int) -> Exported
         ) from error
     if joint.random:
         notes.append("The step draws random numbers (dropout): its numbers cannot be compared with PyTorch's.")
-    parameters = list(user.model.parameters())
+    parameters, parameter_bytes = parameter_sizes(user.model.parameters())
     return Exported(
         proto=proto,
         static_batch=inputs.batch,
         notes=(*joint.notes, *notes),
         needs_values=missing,
-        parameters=sum(item.numel() for item in parameters),
-        parameter_bytes=sum(item.numel() * item.element_size() for item in parameters),
+        parameters=parameters,
+        parameter_bytes=parameter_bytes,
     )
 
 
