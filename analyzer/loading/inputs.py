@@ -19,6 +19,8 @@ _SPEC = re.compile(r"(?P<name>[^=]+)=(?P<shape>[^:]*)(?::(?P<dtype>\w+))?")
 # Image sizes and sequence lengths to try where the layers leave them open, most usual first.
 _IMAGE_SIZES = (224, 32, 28, 64, 96, 128, 256, 299, 16, 8)
 _SEQUENCE_LENGTHS = (128, 32, 16000)
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_POSITIONAL_ONLY = (inspect.Parameter.POSITIONAL_ONLY, *_VARIADIC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,22 +130,45 @@ def flatten(arguments: Any, keywords: Any) -> list[Any]:
     return list(_pytree.tree_leaves((arguments, dict(keywords))))
 
 
+def tensor_names(user: UserModel, inputs: ExampleInputs) -> list[str]:
+    """A name for each tensor of the inputs, in the order of ``flatten``: its parameter and the way into it."""
+    from torch.utils import _pytree
+
+    parameters = [item.name for item in forward_parameters(user) if item.kind not in _VARIADIC]
+    positional = [*parameters, *(f"input_{i}" for i in range(len(parameters), len(inputs.arguments)))]
+    names: list[str] = []
+    for path, leaf in _pytree.tree_flatten_with_path((inputs.arguments, dict(inputs.keywords)))[0]:
+        if not _is_tensor(leaf):
+            continue
+        steps: list[Any] = [getattr(key, "idx", getattr(key, "key", getattr(key, "name", ""))) for key in path]
+        first = steps[1] if steps[0] else positional[steps[1]]
+        name = "_".join(str(step) for step in (first, *steps[2:]))
+        names.append(name if name not in names else f"{name}_{len(names)}")
+    return names
+
+
 def _is_tensor(value: Any) -> bool:
     import torch
 
     return isinstance(value, torch.Tensor)
 
 
-def _as_call(offered: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(offered, dict):
-        return (), dict(offered)
+def _as_call(user: UserModel, offered: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What is offered as arguments and keywords; a dict or list that can only be one argument stays whole."""
+    parameters = forward_parameters(user)
+    if isinstance(offered, Mapping):
+        keywords = {item.name for item in parameters if item.kind not in _POSITIONAL_ONLY}
+        one = not any(item.kind is item.VAR_KEYWORD for item in parameters) and keywords.isdisjoint(offered)
+        return ((offered,), {}) if one and parameters else ((), dict(offered))
+    if isinstance(offered, list) and len(parameters) == 1 and parameters[0].kind not in _VARIADIC:
+        return ((offered,), {}) if len(offered) > 1 else (tuple(offered), {})
     if isinstance(offered, (tuple, list)):
         return tuple(offered), {}
     return (offered,), {}
 
 
 def _from_file(user: UserModel, offered: Any, batch: int | None) -> ExampleInputs:
-    arguments, keywords = _as_call(offered)
+    arguments, keywords = _as_call(user, offered)
     leaves = flatten(arguments, keywords)
     leading = next((leaf.shape[0] for leaf in leaves if _is_tensor(leaf) and leaf.dim()), None)
     if leading is None:
@@ -178,7 +203,7 @@ def _axes_that_follow(user: UserModel, leaves: list[Any], batch: int) -> dict[in
     if not inspect.signature(user.module.example_inputs).parameters:
         return {}
     try:
-        other = flatten(*_as_call(call_example_inputs(user, batch + 1, meta=True)))
+        other = flatten(*_as_call(user, call_example_inputs(user, batch + 1, meta=True)))
     except InputError:  # the function is not safe on the meta device: the leading axis has to do
         return {
             i: (0,)
@@ -229,7 +254,7 @@ def forward_parameters(user: UserModel) -> list[inspect.Parameter]:
 def _from_specs(user: UserModel, specs: Sequence[InputSpec], batch: int, *, meta: bool) -> ExampleInputs:
     parameters = forward_parameters(user)
     known = [item.name for item in parameters]
-    variadic = any(item.kind in (item.VAR_POSITIONAL, item.VAR_KEYWORD) for item in parameters)
+    variadic = any(item.kind in _VARIADIC for item in parameters)
     for spec in specs:
         if spec.name not in known and not variadic:
             raise InputError(
@@ -240,7 +265,7 @@ def _from_specs(user: UserModel, specs: Sequence[InputSpec], batch: int, *, meta
         item.name
         for item in parameters
         if item.default is item.empty
-        and item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)
+        and item.kind not in _VARIADIC
         and item.name not in {spec.name for spec in specs}
     ]
     if missing:
@@ -279,9 +304,7 @@ def make_tensor(sizes: tuple[int, ...], dtype: str, *, meta: bool) -> Any:
 
 def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
     parameters = [
-        item
-        for item in forward_parameters(user)
-        if item.default is item.empty and item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)
+        item for item in forward_parameters(user) if item.default is item.empty and item.kind not in _VARIADIC
     ]
     candidates = _candidates(user.model)
     line = " ".join(f"--input {item.name}=B,...:float32" for item in parameters) or "--input x=B,...:float32"

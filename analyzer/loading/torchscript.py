@@ -9,16 +9,18 @@ from __future__ import annotations
 import io
 import re
 import tempfile
-from contextlib import redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import AnalyzerError, ExportError
 from analyzer.loading.export import Exported, origin_properties
-from analyzer.loading.inputs import ExampleInputs, forward_parameters
+from analyzer.loading.inputs import ExampleInputs, flatten, tensor_names
 from analyzer.loading.onnx_model import fed_inputs
 from analyzer.loading.origin import built_at
 from analyzer.loading.parameters import parameter_sizes
+from analyzer.loading.plain import plain
 from analyzer.loading.python_file import UserModel
 from analyzer.loading.quiet import quiet_exporter
 
@@ -42,20 +44,23 @@ def export_torchscript(user: UserModel, inputs: ExampleInputs, opset: int, first
     import onnx
     import torch
 
-    if inputs.keywords:
-        raise first
     try:
-        with tempfile.TemporaryDirectory() as folder, quiet_exporter(), redirect_stdout(io.StringIO()):
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            quiet_exporter(),
+            redirect_stdout(io.StringIO()),
+            _called_with_tensors(user.model, inputs) as tensors,
+        ):
             path = Path(folder) / "model.onnx"
             torch.onnx.export(
                 user.model,
-                inputs.arguments,
+                tensors,
                 path,
                 dynamo=False,
                 opset_version=min(opset, NEWEST_OPSET),
                 export_params=True,
                 do_constant_folding=False,
-                input_names=_input_names(user, inputs),
+                input_names=tensor_names(user, inputs),
             )
             proto = onnx.load(path)
     except Exception:  # the first exporter's words are the better ones
@@ -65,6 +70,7 @@ def export_torchscript(user: UserModel, inputs: ExampleInputs, opset: int, first
     _attach_origins(proto, user)
     missing = _strip(proto, user)
     told = first.message if isinstance(first, ExportError) else str(first)
+    told += "" if told.endswith((".", "!", "?")) else "."
     parameters, parameter_bytes = parameter_sizes(user.model.parameters())
     return Exported(
         proto=proto,
@@ -80,15 +86,34 @@ def export_torchscript(user: UserModel, inputs: ExampleInputs, opset: int, first
     )
 
 
-def _input_names(user: UserModel, inputs: ExampleInputs) -> list[str] | None:
-    """The names of forward's parameters, where each is one tensor; None where this exporter has to choose."""
+@contextmanager
+def _called_with_tensors(model: Any, inputs: ExampleInputs) -> Iterator[tuple[Any, ...]]:
+    """Inside the block the model takes and returns tensors alone, no keywords, dicts or records."""
     import torch
+    from torch.utils import _pytree
 
-    names = [item.name for item in forward_parameters(user) if item.kind is item.POSITIONAL_OR_KEYWORD]
-    given = inputs.arguments
-    if len(given) > len(names) or not all(isinstance(item, torch.Tensor) for item in given):
-        return None
-    return names[: len(given)]
+    if isinstance(model, torch.jit.ScriptModule):
+        yield inputs.arguments
+        return
+    leaves, spec = _pytree.tree_flatten((inputs.arguments, dict(inputs.keywords)))
+    forward = model.forward
+
+    def called(*tensors: Any) -> tuple[Any, ...]:
+        given = iter(tensors)
+        filled = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        arguments, keywords = _pytree.tree_unflatten(filled, spec)
+        outputs = flatten(plain(forward(*arguments, **keywords)), {})
+        return tuple(leaf for leaf in outputs if isinstance(leaf, torch.Tensor))
+
+    own = vars(model).get("forward")
+    model.forward = called
+    try:
+        yield tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+    finally:
+        if own is None:
+            del model.forward
+        else:
+            model.forward = own
 
 
 def _attach_origins(proto: onnx.ModelProto, user: UserModel) -> None:

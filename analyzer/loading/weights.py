@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import InputError, MeasurementError
-from analyzer.loading.inputs import flatten, forward_parameters, resolve_inputs
+from analyzer.loading.inputs import flatten, resolve_inputs, tensor_names
 from analyzer.loading.load import Loaded
 from analyzer.loading.onnx_model import bound_proto, convert, fed_inputs, name_nodes
 from analyzer.loading.plain import plain
@@ -98,7 +98,7 @@ def _from_python(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
     state |= dict(user.model.named_buffers(remove_duplicate=False))
     model_path = _written(loaded, batch, state, folder)
     names = [value.name for value in fed_inputs(loaded.proto)]
-    feeds, types = _feeds(names, _that_are_left(user, names, tensors))
+    feeds, types = _feeds(names, _that_are_left(tensor_names(user, inputs), names, tensors))
 
     def eager() -> list[Array]:
         import torch
@@ -226,10 +226,9 @@ def _array(tensor: Any) -> tuple[Array, str]:
     return tensor.numpy(), ""
 
 
-def _that_are_left(user: UserModel, names: list[str], tensors: list[Any]) -> list[Any]:
+def _that_are_left(known: list[str], names: list[str], tensors: list[Any]) -> list[Any]:
     """The tensors that the graph still takes: TorchScript drops those that became constants."""
-    known = [parameter.name for parameter in forward_parameters(user)]
-    if len(names) >= len(tensors) or not set(names) <= set(known[: len(tensors)]):
+    if len(names) >= len(tensors) or not set(names) <= set(known):
         return tensors
     return [tensors[known.index(name)] for name in names]
 
