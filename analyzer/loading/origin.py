@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from analyzer.loading.dependencies import is_library
@@ -35,22 +36,30 @@ def construction_lines() -> Iterator[None]:
 
     def remember(module: Any, *arguments: Any, **keywords: Any) -> None:
         original(module, *arguments, **keywords)
-        frame = sys._getframe(1)
+        frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             file = frame.f_code.co_filename
+            if file.startswith(_OWN):  # this package built it; what called the package is no part of the model
+                break
             own = frame.f_locals.get("self") is module
             if not own and not file.startswith(torch_folder) and not is_library(file):
                 object.__setattr__(module, _ATTRIBUTE, (file, frame.f_lineno))
                 return
-            if frame.f_back is None:
-                return
             frame = frame.f_back
+        _remember_definition(module)
 
     torch.nn.Module.__init__ = remember  # type: ignore[method-assign,assignment]  # undone below
     try:
         yield
     finally:
         torch.nn.Module.__init__ = original  # type: ignore[method-assign]
+
+
+def _remember_definition(module: Any) -> None:
+    """The line of a user's class that no line of the user's builds: the analysis itself did."""
+    code = getattr(getattr(type(module), "forward", None), "__code__", None)
+    if code is not None and not is_library(code.co_filename):
+        object.__setattr__(module, _ATTRIBUTE, (code.co_filename, code.co_firstlineno))
 
 
 def built_at(model: Any) -> dict[str, tuple[str, int]]:

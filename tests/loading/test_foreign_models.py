@@ -97,3 +97,23 @@ def test_torchscript_takes_keywords_and_gives_records(loaded, tmp_path):
 
     session = onnxruntime.InferenceSession(str(runnable.model_path), providers=["CPUExecutionProvider"])
     assert session.run(None, runnable.feeds)[0] == pytest.approx(runnable.eager()[0], rel=1e-5)
+
+
+def test_operators_of_a_class_that_the_analysis_builds_show_its_forward(loaded):
+    found = loaded("""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a = nn.Linear(8, 8)
+            def forward(self, x):
+                if x.sum() > 0:
+                    return self.a(x) + 1
+                return x
+        def example_inputs(batch):
+            return torch.ones(batch, 8)
+    """)
+    product, shift = found.graph().nodes
+    assert product.source is not None
+    assert product.source.code == "self.a = nn.Linear(8, 8)"
+    assert shift.source is not None
+    assert shift.source.code == "def forward(self, x):"
