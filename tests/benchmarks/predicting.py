@@ -10,21 +10,29 @@ With ``--cards``, the samples' milliseconds on all GPUs, to be looked through fo
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
+import tempfile
 import time
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from analyzer import analyze
+from analyzer.analysis import Analysis
+from analyzer.devices.calibrate import calibrate
 from analyzer.devices.catalogue import gpus
 from analyzer.loading.load import load
 from analyzer.loading.reference import parse_reference
 from analyzer.pipeline.forecast import set_scene
 from analyzer.prediction import predict_total
+from analyzer.record import to_json
+from analyzer.runtime.ceilings import measure_all
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 BATCHES = tuple(1 << power for power in range(13))
-# Too large for most machines.
-UNRUN = ("llama_7b", "gpt3_175b")
+# Too large for most machines, or no model.
+UNRUN = ("llama_7b", "gpt3_175b", "make_boosted_trees")
 
 
 def speed() -> None:
@@ -51,20 +59,66 @@ def cards(names: list[str], batches: list[int]) -> None:
             print(f"{card.slug:24}" + "".join(f"{time:10.2f}    " for time in times))
 
 
-def accuracy(names: list[str], batches: list[int]) -> None:
-    print(f"{'model':16} {'batch':>5} {'measured':>10} {'predicted':>10} {'ratio':>6}")
-    ratios = []
-    for name in names:
-        for batch in batches:
-            path = str(SAMPLES / f"{name}.py")
-            seen = analyze(path, batch=batch, gpu="none").plan("cpu")
-            thought = analyze(path, batch=batch, gpu="none", run=False).plan("cpu")
-            if seen is None or thought is None or seen.origin != "measured":
-                continue
-            ratios.append(thought.latency_s / seen.latency_s)
-            print(f"{name:16} {batch:5} {seen.latency_s:10.6f} {thought.latency_s:10.6f} {ratios[-1]:6.2f}")
-    apart = [abs(ratio - 1) for ratio in ratios]
-    print(f"median error {statistics.median(apart):.1%}, worst {max(apart):.1%}, {len(apart)} runs")
+def accuracy(names: list[str], batches: list[int], budget: float, keep: Path | None) -> None:
+    print(f"{'model':16} {'batch':>5} {'measured':>10} {'predicted':>10} {'ratio':>6} {'drift':>6} {'busy':>5}")
+    ratios: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory(prefix="analyzer-bench-") as home:
+        os.environ["XDG_DATA_HOME"] = home
+        before = calibrated()
+        for name in names:
+            pairs = [measured_and_predicted(name, batch, budget) for batch in batches]
+            after = calibrated()
+            for batch, (seen, thought) in zip(batches, pairs, strict=True):
+                ratio = line(name, batch, seen, thought, drift(before, after))
+                ratios.setdefault(name, []).extend([] if ratio is None else [ratio])
+                if keep is not None:
+                    for kind, one in (("seen", seen), ("thought", thought)):
+                        (keep / f"{Path(name).stem}-{batch}-{kind}.json").write_text(to_json(one))
+            before = after
+    every = [abs(ratio - 1) for mine in ratios.values() for ratio in mine]
+    by_model = {name: max(abs(ratio - 1) for ratio in mine) for name, mine in ratios.items() if mine}
+    print(f"median error {statistics.median(every):.1%} over {len(every)} runs (wanted: 12 %)")
+    far = [name for name, worst in by_model.items() if worst > 0.35]
+    print(f"further off than 35 %: {', '.join(far) or 'none'} (wanted: none)")
+
+
+def measured_and_predicted(name: str, batch: int, budget: float) -> tuple[Analysis, Analysis]:
+    """A sample on this machine's CPU, run and not run."""
+    model = str(SAMPLES / name)
+    return (
+        analyze(model, batch=batch, gpu="none", time_budget=budget),
+        analyze(model, batch=batch, gpu="none", run=False),
+    )
+
+
+def line(name: str, batch: int, seen: Analysis, thought: Analysis, moved: float) -> float | None:
+    """Print one comparison; returns predicted over measured, None where nothing was measured."""
+    measured, predicted = seen.plan("cpu"), thought.plan("cpu")
+    if measured is None or predicted is None or measured.origin != "measured":
+        print(
+            f"{Path(name).stem:16} {batch:5}  not run: {'; '.join(seen.environment.messages)[:80]}", flush=True
+        )
+        return None
+    ratio = predicted.latency_s / measured.latency_s
+    busy = "yes" if any("busy" in note for note in seen.environment.messages) else ""
+    print(
+        f"{Path(name).stem:16} {batch:5} {measured.latency_s:10.6f} {predicted.latency_s:10.6f} {ratio:6.2f}"
+        f" {moved:6.2f} {busy:>5}",
+        flush=True,
+    )
+    return ratio
+
+
+def calibrated() -> Mapping[str, float]:
+    """This machine's ceilings now; the predictions that follow use them."""
+    return calibrate(partial(measure_all, seconds=10.0, gpu=False)).values
+
+
+def drift(before: Mapping[str, float], after: Mapping[str, float]) -> float:
+    """Median change of the products' rates."""
+    return statistics.median(
+        after[key] / before[key] for key in before if key.startswith("gemm.") and key in after
+    )
 
 
 def main() -> None:
@@ -73,6 +127,8 @@ def main() -> None:
     parser.add_argument("--cards", action="store_true")
     parser.add_argument("--samples", default="")
     parser.add_argument("--batches", default="1,8,64")
+    parser.add_argument("--budget", type=float, default=4.0, help="seconds of runs for each measurement")
+    parser.add_argument("--keep", type=Path, help="a folder for the records")
     options = parser.parse_args()
     speed()
     if options.cards:
@@ -81,10 +137,10 @@ def main() -> None:
         )
         cards(names, [int(batch) for batch in options.batches.split(",")])
     if options.measure:
-        written = {path.stem: path.read_text(encoding="utf-8") for path in SAMPLES.glob("*.py")}
-        every = sorted(name for name, text in written.items() if "def build_model" in text)
-        names = options.samples.split(",") if options.samples else [name for name in every if name not in UNRUN]
-        accuracy(names, [int(batch) for batch in options.batches.split(",")])
+        files = [*SAMPLES.glob("*.py"), *SAMPLES.glob("*.onnx")]
+        wanted = options.samples.split(",") if options.samples else [path.stem for path in files]
+        names = sorted(path.name for path in files if path.stem in wanted and path.stem not in UNRUN)
+        accuracy(names, [int(batch) for batch in options.batches.split(",")], options.budget, options.keep)
 
 
 if __name__ == "__main__":
