@@ -15,6 +15,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
+from analyzer.kept import Kept
+from analyzer.outcome import CostRow as CostRow
+from analyzer.outcome import PlanResult as PlanResult
+from analyzer.outcome import SweepPlan as SweepPlan
+from analyzer.outcome import SweepRow as SweepRow
+from analyzer.outcome import TransferItem as TransferItem
+from analyzer.outcome import Transfers as Transfers
+from analyzer.outcome import VerdictResult as VerdictResult
 from analyzer.step import TrainingResult
 
 SCHEMA_VERSION = 1
@@ -211,103 +219,6 @@ class GroupResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransferItem:
-    """One copy of a plan; ``direction`` is ``to_gpu`` or ``to_cpu``, ``where`` says what it is for."""
-
-    tensor: str
-    direction: str
-    bytes: int
-    time_s: float
-    where: Literal["input", "output", "inside"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transfers:
-    """The copies of a plan, inputs and outputs of the model included."""
-
-    count: int
-    bytes: int
-    time_s: float
-    items: tuple[TransferItem, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanResult:
-    """One way to run the model: ``cpu``, ``gpu`` (ONNX Runtime's CUDA session) or ``hybrid`` (the best)."""
-
-    name: Literal["cpu", "gpu", "hybrid"]
-    latency_s: float
-    low_s: float
-    high_s: float
-    throughput_per_s: float
-    transfers: Transfers
-    memory_bytes: int | None
-    fits: bool
-    energy_j: float | None
-    usd_per_million: float | None
-    origin: str
-    operators_on_gpu: int = 0
-    operators_on_cpu: int = 0
-    instance: str = ""
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerdictResult:
-    """The answer. ``speedup`` is always the CPU plan's latency over the GPU plan's; None without a GPU."""
-
-    device: Literal["cpu", "gpu", "hybrid", "either"]
-    objective: str
-    speedup: float | None
-    low: float | None
-    high: float | None
-    crossover_batch: int | None
-    reason: str
-    sentence: str = ""
-    because: tuple[str, ...] = ()
-    would_change: tuple[str, ...] = ()
-    crossovers: tuple[int, ...] = ()
-    saturation_batch: int | None = None
-    largest_batch: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CostRow:
-    """An instance that can run the model, and what a million inferences cost there."""
-
-    provider: str
-    instance: str
-    gpu: str | None
-    usd_per_hour: float
-    price_date: str
-    throughput_per_s: float
-    usd_per_million: float
-    meets_slo: bool | None
-    latency_s: float | None = None
-    origin: str = "predicted"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepPlan:
-    """One plan at one batch."""
-
-    latency_s: float
-    low_s: float
-    high_s: float
-    throughput_per_s: float
-    origin: str
-    fits: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepRow:
-    """All plans at one batch; ``plans`` is keyed by plan name."""
-
-    batch: int
-    plans: Mapping[str, SweepPlan]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
     """The same decision for a further ``--gpu``."""
 
@@ -370,6 +281,7 @@ class Analysis:
     """The whole record; see the class docstrings of its parts for units.
 
     ``session_fails`` says why ONNX Runtime cannot make the CUDA session at all, empty where it can.
+    ``kept`` is what ``render --gpu`` predicts from; None in a training step's record, and in old ones.
     """
 
     model: ModelInfo
@@ -389,6 +301,7 @@ class Analysis:
     session_fails: str = ""
     training: TrainingResult | None = None
     environment: Environment = field(default_factory=Environment)
+    kept: Kept | None = None
     schema_version: int = SCHEMA_VERSION
 
     def plan(self, name: str) -> PlanResult | None:

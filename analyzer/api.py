@@ -5,23 +5,23 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from analyzer.analysis import Alternative, Analysis, Devices
+from analyzer.analysis import Analysis, Devices
 from analyzer.checks import run as find_findings
-from analyzer.decision import decide
-from analyzer.devices.device import Device
 from analyzer.errors import UsageError
 from analyzer.loading.load import Loaded, load
 from analyzer.loading.reference import parse_reference
 from analyzer.pipeline import assemble, environment
-from analyzer.pipeline.forecast import Forecaster, Scene, set_scene
+from analyzer.pipeline.answering import answer
+from analyzer.pipeline.forecast import Forecaster, set_scene
+from analyzer.pipeline.keeping import keep
 from analyzer.pipeline.measuring import Measured, measure_batch
 from analyzer.pipeline.options import Options, make_options
-from analyzer.pipeline.sweeping import correction_of, scenes_of, sweep_of
+from analyzer.pipeline.sweeping import correction_of, swept
 from analyzer.pipeline.targets import Targets, find_targets
 from analyzer.pipeline.training import memory_of, training_result
 
@@ -69,13 +69,9 @@ def _analyzed(model: Model, inputs: Any, asked: Options, tell: Progress) -> Anal
         here = measured.get(loaded.batch or 0)
         gpu = targets.gpus[0] if targets.gpus else None
         forecaster = Forecaster(asked, targets.cpu, correction_of(asked, targets.cpu, scene, here))
-        question = forecaster.question(scene, gpu, loaded.batch, here)
-        if gpu is not None:
-            question = replace(question, what_if=forecaster.what_if(scene, gpu, loaded.batch))
-        scenes = scenes_of(loaded, scene, asked, tell)
-        swept = sweep_of(loaded, scenes, forecaster, gpu, measured)
-        decision = decide(question, swept)
-        others = [_alternative(loaded, forecaster, scenes, scene, other) for other in targets.gpus[1:]]
+        batches = swept(loaded, scene, asked, tell)
+        found = answer(forecaster, scene, batches, targets.gpus, loaded.batch, measured)
+        question, decision = found.question, found.decision
     analysis = Analysis(
         tool=assemble.TOOL,
         model=assemble.model_info(loaded, scene.graph, question.precision),
@@ -88,32 +84,34 @@ def _analyzed(model: Model, inputs: Any, asked: Options, tell: Progress) -> Anal
         groups=assemble.groups(question),
         plans=decision.plans,
         verdict=decision.verdict,
-        alternatives=tuple(others),
+        alternatives=found.others,
         costs=decision.costs,
-        sweep=swept.rows,
+        sweep=found.sweep.rows,
         session_fails=scene.placement.fails,
         environment=environment.describe(
             measured=here, timings_s=timings, cached=loaded.cached, cpu_name=targets.cpu.name
         ),
+        kept=keep(asked, targets.cpu, scene, batches, loaded.batch) if loaded.step is None else None,
     )
     analysis = replace(analysis, training=training_result(loaded, question, scene, asked, analysis))
     return replace(analysis, findings=find_findings(analysis))
 
 
-def analyze_record(analysis: Analysis, *, gpu: str | Sequence[str]) -> Analysis:
-    """The model of a saved record on other GPUs of the catalogue; nothing is measured and no model is read.
+def analyze_record(analysis: Analysis, **options: Any) -> Analysis:
+    """The model of a saved record decided anew; nothing is measured and no model is read.
 
     Args:
         analysis: From ``load_report``.
-        gpu: Names, as ``--gpu`` takes them.
+        **options: ``gpu``, ``cpu``, ``precision``, ``objective``, ``slo``, ``pin``, ``prices`` and
+            ``utilisation``, as the command line takes them; what is left out stays as the record has it.
 
     Raises:
-        AnalyzerError: An unknown GPU, or a record without what is needed.
+        AnalyzerError: An unknown device, or a record without what is needed.
+        TypeError: No such option.
     """
-    from analyzer.pipeline.from_record import predict_for
+    from analyzer.pipeline.from_record import decide_again
 
-    names = [name.strip() for name in gpu.split(",")] if isinstance(gpu, str) else list(gpu)
-    found = predict_for(analysis, names)
+    found = decide_again(analysis, options)
     return replace(found, findings=find_findings(found))
 
 
@@ -187,14 +185,3 @@ def _measure(loaded: Loaded, asked: Options, targets: Targets, tell: Progress) -
             progress=tell,
         )
     return found
-
-
-def _alternative(
-    loaded: Loaded, forecaster: Forecaster, scenes: Mapping[int, Scene], scene: Scene, gpu: Device
-) -> Alternative:
-    """The same decision for a further GPU."""
-    question = forecaster.question(scene, gpu, loaded.batch, None)
-    decision = decide(question, sweep_of(loaded, scenes, forecaster, gpu, {}))
-    return Alternative(
-        device=assemble.device_info(gpu), plans=decision.plans, verdict=decision.verdict, costs=decision.costs
-    )

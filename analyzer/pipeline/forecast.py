@@ -69,8 +69,14 @@ def set_scene(graph: Graph) -> Scene:
     )
 
 
-def at_batch(scene: Scene, graph: Graph) -> Scene:
-    """The same model at another batch: placement and groups carry over, since the operators are the same."""
+def at_batch(scene: Scene, graph: Graph, table: CostTable | None = None) -> Scene:
+    """The same model at another batch: placement and groups carry over, since the operators are the same.
+
+    Args:
+        scene: The model at one batch.
+        graph: At the other.
+        table: Its costs there, counted where None.
+    """
     same = len(graph.nodes) == len(scene.graph.nodes) and all(
         left.op_type == right.op_type for left, right in zip(graph.nodes, scene.graph.nodes, strict=True)
     )
@@ -79,7 +85,8 @@ def at_batch(scene: Scene, graph: Graph) -> Scene:
     sizes = {tensor.name: tensor.nbytes for node in graph.nodes for tensor in node.present_outputs}
     sizes |= {tensor.name: tensor.nbytes for tensor in graph.inputs}
     copies = tuple(replace(copy, nbytes=sizes.get(copy.tensor, copy.nbytes)) for copy in scene.placement.copies)
-    return replace(scene, graph=graph, table=count(graph), placement=replace(scene.placement, copies=copies))
+    placement = replace(scene.placement, copies=copies)
+    return replace(scene, graph=graph, table=table or count(graph), placement=placement)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,216 +1,135 @@
-"""A saved record -> the same model decided for another GPU, without the model and without measuring."""
+"""A saved record -> the same model decided anew: on other devices, in another precision, for another aim.
+
+The model is not read and nothing is measured. What the record's CPU (or its own GPU) was measured at stays, as
+long as the question is about the same device.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from analyzer.analysis import Alternative, Analysis, Devices, GroupResult, OperatorResult, TensorInfo
-from analyzer.costs import CostTable
-from analyzer.costs.cost import Cost
-from analyzer.decision import decide
+from analyzer.analysis import Analysis, Devices, GroupResult, ModelInfo
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
-from analyzer.errors import RecordError, UsageError
-from analyzer.graph import DTYPES, DType, Graph, Node, Source, Tensor
+from analyzer.errors import RecordError
+from analyzer.kept import Asked
 from analyzer.pipeline import assemble
+from analyzer.pipeline.answering import Answer, answer
 from analyzer.pipeline.forecast import Forecaster, Scene
 from analyzer.pipeline.measuring import Measured
-from analyzer.pipeline.options import Options
+from analyzer.pipeline.options import Options, make_options
+from analyzer.pipeline.rebuilding import scene_of, swept_of
+from analyzer.pipeline.sweeping import correction_of
 from analyzer.prediction.estimate import Estimate
 from analyzer.runtime.execution import Group
-from analyzer.runtime.fusion import predicted_groups
-from analyzer.runtime.placement import place
+
+OPTIONS = ("gpu", "cpu", "precision", "objective", "slo", "pin", "prices", "utilisation")
+_ONE_BATCH = (
+    "The record holds batch {batch} alone, since the version that wrote it kept no more: no crossover and no "
+    "largest batch follow from it. Analyse the model itself for those."
+)
 
 
-def predict_for(analysis: Analysis, names: Sequence[str]) -> Analysis:
-    """The record's model on other GPUs: the first becomes the verdict's, the rest alternatives.
-
-    The CPU's times stay as the record has them, measured or predicted. Other batches are left out: the record
-    holds the graph at one.
+def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
+    """The record's model with other options: the first GPU becomes the verdict's, the rest alternatives.
 
     Args:
         analysis: A saved analysis of inference.
-        names: GPUs of the catalogue.
+        given: Some of ``OPTIONS``; what is left out or None stays as the record has it.
 
     Raises:
         DeviceError: Nobody knows a name.
-        RecordError: The record holds what cannot be placed again (subgraphs), or no time of the CPU.
-        UsageError: No GPU is named.
+        RecordError: The record holds what cannot be placed again (subgraphs, a training step).
+        TypeError: No such option.
+        UsageError: A value that cannot be.
     """
-    gpus = [catalogue.device(name) for name in names]
-    if not gpus:
-        raise UsageError("--gpu needs a name.", hint="`analyze devices` lists them.")
-    scene, kept = scene_of(analysis), _kept(analysis)
-    forecaster = Forecaster(_options(analysis), _cpu(analysis))
-    question = forecaster.question(scene, gpus[0], analysis.model.batch, kept)
-    decision = decide(question)
+    given = {name: value for name, value in given.items() if value is not None and value != ()}
+    unknown = set(given) - set(OPTIONS)
+    if unknown:
+        raise TypeError(f"a record is not decided anew by {', '.join(sorted(unknown))}")
+    if analysis.model.training:
+        raise RecordError(
+            "A training step's record cannot be decided anew.", hint="Analyse the model with --training."
+        )
+    options = _options(analysis, given)
+    cpu = _cpu(analysis, options, named="cpu" in given)
+    gpus = _gpus(analysis, given, options)
+    scene = scene_of(analysis)
+    measured = _measured(analysis, cpu, gpus[0] if gpus else None, options)
+    batch = analysis.model.batch
+    here = measured.get(batch or 0)
+    forecaster = Forecaster(options, cpu, correction_of(options, cpu, scene, here))
+    found = answer(forecaster, scene, swept_of(analysis, scene), gpus, batch, measured)
+    return _changed(analysis, scene, found, cpu, gpus)
+
+
+def _changed(
+    analysis: Analysis, scene: Scene, found: Answer, cpu: Device, gpus: tuple[Device, ...]
+) -> Analysis:
+    """The record with the new answer in place of the old one."""
+    decision = found.decision
     return replace(
         analysis,
-        devices=Devices(cpu=analysis.devices.cpu, gpu=assemble.device_info(gpus[0])),
-        totals=assemble.totals(scene, question),
-        operators=assemble.operators(question, decision),
-        groups=assemble.groups(question),
+        model=_model(analysis, found.question.precision),
+        devices=Devices(cpu=assemble.device_info(cpu), gpu=assemble.device_info(gpus[0]) if gpus else None),
+        totals=assemble.totals(scene, found.question),
+        operators=assemble.operators(found.question, decision),
+        groups=assemble.groups(found.question),
         plans=decision.plans,
         verdict=decision.verdict,
         costs=decision.costs,
-        alternatives=tuple(_alternative(forecaster, scene, gpu, analysis, kept) for gpu in gpus[1:]),
-        sweep=(),
+        alternatives=found.others,
+        sweep=found.sweep.rows,
         session_fails=scene.placement.fails,
         findings=(),
     )
 
 
-def _alternative(
-    forecaster: Forecaster, scene: Scene, gpu: Device, analysis: Analysis, kept: Measured
-) -> Alternative:
-    decision = decide(forecaster.question(scene, gpu, analysis.model.batch, kept))
-    return Alternative(
-        device=assemble.device_info(gpu), plans=decision.plans, verdict=decision.verdict, costs=decision.costs
-    )
+def _model(analysis: Analysis, precision: str) -> ModelInfo:
+    model = replace(analysis.model, precision=precision)
+    if analysis.kept is not None or len(analysis.sweep) < 2:
+        return model
+    return replace(model, notes=(*model.notes, _ONE_BATCH.format(batch=model.batch)))
 
 
-def scene_of(analysis: Analysis) -> Scene:
-    """The graph of a record with its costs, placed and grouped again.
-
-    Raises:
-        RecordError: An operator holds subgraphs, which a record does not keep.
-    """
-    graph = graph_of(analysis)
-    placement = place(graph)
-    costs = tuple(
-        Cost(
-            flops=item.flops,
-            macs=item.macs,
-            bytes_read=item.bytes_read,
-            bytes_written=item.bytes_written,
-            basis=_basis(item.basis),
-            note=item.note,
-        )
-        for item in analysis.operators
-    )
-    return Scene(
-        graph=graph,
-        table=CostTable(graph=graph, costs=costs),
-        placement=placement,
-        cpu_groups=_groups(analysis, "cpu"),
-        cuda_groups=predicted_groups(graph, "cuda", placement),
-    )
+def _options(analysis: Analysis, given: Mapping[str, Any]) -> Options:
+    """The record's options with those given in their place."""
+    asked = analysis.kept.asked if analysis.kept is not None else _guessed(analysis)
+    known: dict[str, Any] = {
+        "precision": asked.precision,
+        "cpu": asked.cpu,
+        "slo": asked.slo_s,
+        "pin": asked.pins,
+        "utilisation": asked.utilisation,
+        "objective": analysis.verdict.objective,
+    }
+    return make_options(**{**known, **given}, threads=asked.threads, check=asked.fixed, run=False)
 
 
-def graph_of(analysis: Analysis) -> Graph:
-    """The graph that a record describes; values of constants are not in it."""
-    for item in analysis.operators:
-        if item.op_type in ("If", "Loop", "Scan"):
-            raise RecordError(
-                f"{item.name} ({item.op_type}) holds a subgraph, which a record does not keep.",
-                hint="Analyse the model itself with --gpu.",
-            )
-    tensors: dict[str, Tensor] = {}
-    nodes = tuple(_node(item, tensors, analysis) for item in analysis.operators)
-    written = {tensor.name for node in nodes for tensor in node.present_outputs}
-    inputs = tuple(_tensor(info, tensors, stored=False) for info in analysis.model.inputs)
-    return Graph(
-        name=analysis.model.name,
-        nodes=nodes,
-        inputs=inputs,
-        outputs=tuple(_tensor(info, tensors, stored=False) for info in analysis.model.outputs),
-        initializers=tuple(
-            tensor for tensor in tensors.values() if tensor.initializer and tensor.name not in written
-        ),
-        opsets={"ai.onnx": analysis.model.opset},
-    )
-
-
-def _node(item: OperatorResult, tensors: dict[str, Tensor], analysis: Analysis) -> Node:
-    where = item.source
-    return Node(
-        index=item.index,
-        name=item.name,
-        op_type=item.op_type,
-        domain=item.domain,
-        version=analysis.model.opset if item.domain == "ai.onnx" else 1,
-        inputs=tuple(_tensor(info, tensors, stored=info.constant) for info in item.inputs),
-        outputs=tuple(_tensor(info, tensors, stored=False) for info in item.outputs),
-        attributes={name: _as_tuple(value) for name, value in item.attributes.items()},
-        module=item.module,
-        module_class=item.module_class,
-        source=Source(file=where.file, line=where.line, code=where.code) if where else None,
-        phase=item.phase,
-    )
-
-
-def _tensor(info: TensorInfo, tensors: dict[str, Tensor], *, stored: bool) -> Tensor:
-    found = tensors.get(info.name)
-    if found is None:
-        found = Tensor(
-            name=info.name,
-            shape=info.shape,
-            dtype=DTYPES.get(info.dtype) or DType(name=info.dtype, bits=None),
-            constant=info.constant,
-            initializer=stored,
-        )
-        tensors[info.name] = found
-    return found
-
-
-def _as_tuple(value: Any) -> Any:
-    return tuple(map(_as_tuple, value)) if isinstance(value, (list, tuple)) else value
-
-
-def _basis(text: str) -> Any:
-    return text if text in ("exact", "modelled") else "unknown"
-
-
-def _groups(analysis: Analysis, session: str) -> tuple[Group, ...]:
-    return tuple(
-        Group(session="cpu", name=item.name, op_type=item.op_type, members=item.members, provider="cpu")
-        for item in analysis.groups
-        if item.session == session
-    )
-
-
-def _kept(analysis: Analysis) -> Measured:
-    """The CPU's times as the record has them."""
-    plan = analysis.plan("cpu")
-    rows = [item for item in analysis.groups if item.session == "cpu"]
-    if plan is None or not rows:
-        raise RecordError("The record holds no times of the CPU.", hint="Analyse the model itself with --gpu.")
-    return Measured(
-        cpu_latency=_estimate(plan.latency_s, plan.low_s, plan.high_s, plan.origin),
-        cpu_groups=_groups(analysis, "cpu"),
-        cpu_times=tuple(map(_group_time, rows)),
-    )
-
-
-def _group_time(item: GroupResult) -> Estimate | None:
-    if item.time_s is None or item.low_s is None or item.high_s is None:
-        return None
-    return _estimate(item.time_s, item.low_s, item.high_s, item.origin)
-
-
-def _estimate(time_s: float, low_s: float, high_s: float, origin: str) -> Estimate:
-    known: Any = origin if origin in ("measured", "mixed") else "predicted"
-    return Estimate(time_s=time_s, low_s=low_s, high_s=high_s, origin=known)
-
-
-def _options(analysis: Analysis) -> Options:
-    """The options of the record that the decision needs; a precision of TF32 or fp32 follows the GPU."""
+def _guessed(analysis: Analysis) -> Asked:
+    """What an old record does not tell; a precision of TF32 or fp32 follows the GPU."""
     precision = analysis.model.precision
-    objective: Any = analysis.verdict.objective
-    return Options(
-        precision=None if precision in ("fp32", "tf32") else precision, objective=objective, run=False
-    )
+    return Asked(precision=None if precision in ("fp32", "tf32") else precision)
 
 
-def _cpu(analysis: Analysis) -> Device:
-    """The record's CPU, from the record's own figures where the catalogue has no such slug."""
-    info = analysis.devices.cpu
+def _gpus(analysis: Analysis, given: Mapping[str, Any], options: Options) -> tuple[Device, ...]:
+    if "gpu" in given:
+        return tuple(catalogue.device(name) for name in options.gpus or ())
+    own = [analysis.devices.gpu, *(item.device for item in analysis.alternatives)]
+    return tuple(catalogue.device(item.slug) for item in own if item is not None)
+
+
+def _cpu(analysis: Analysis, options: Options, *, named: bool) -> Device:
+    """The CPU that was named, else the record's from its own figures or the catalogue's."""
+    info, kept = analysis.devices.cpu, analysis.kept
+    if named and options.cpu is not None:
+        return catalogue.device(options.cpu)
     known = next((item for item in catalogue.cpus() if item.slug == info.slug), None)
-    if known is not None:
+    if known is not None and (kept is None or kept.cpu is None):
         return known
-    return Device(
+    device = Device(
         slug=info.slug,
         name=info.name,
         kind="cpu",
@@ -218,5 +137,94 @@ def _cpu(analysis: Analysis) -> Device:
         bandwidth_bytes_per_s=info.bandwidth_bytes_per_s,
         memory_bytes=info.memory_bytes,
         tdp_w=info.tdp_w,
+        origin="calibrated" if info.origin == "calibrated" else "catalogue",
         source=info.source,
+        notes=info.notes,
     )
+    if kept is None or kept.cpu is None:
+        return device
+    figures = kept.cpu
+    return replace(
+        device,
+        vendor=figures.vendor,
+        architecture=figures.architecture,
+        units=figures.units,
+        threads=figures.threads,
+        clock_hz=figures.clock_hz,
+        cache_bytes=figures.cache_bytes,
+        calibration=figures.calibration,
+    )
+
+
+def _measured(analysis: Analysis, cpu: Device, gpu: Device | None, options: Options) -> dict[int, Measured]:
+    """What the record's figures hold of these devices, by batch."""
+    base = analysis.model.batch or 0
+    found: dict[int, Measured] = {}
+    if cpu.slug == analysis.devices.cpu.slug:
+        for row in analysis.sweep:
+            whole = row.plans["cpu"]
+            if whole.origin == "measured" and row.batch != base:
+                found[row.batch] = Measured(cpu_latency=_estimate(whole))
+        found.update(_own_batch(analysis, base))
+    return _with_gpu(analysis, found, base, gpu, options)
+
+
+def _own_batch(analysis: Analysis, base: int) -> dict[int, Measured]:
+    """The CPU at the record's batch: as measured; in an old record as it has it, measured or predicted."""
+    plan = analysis.plan("cpu")
+    if plan is None or (analysis.kept is not None and plan.origin != "measured"):
+        return {}
+    rows = [item for item in analysis.groups if item.session == "cpu"]
+    if analysis.kept is None and not rows:
+        raise RecordError("The record holds no times of the CPU.", hint="Analyse the model itself with --gpu.")
+    whole = _estimate(plan)
+    if not all(item.origin == "measured" or item.time_s is None for item in rows) and plan.origin == "measured":
+        return {base: Measured(cpu_latency=whole)}
+    return {
+        base: Measured(
+            cpu_latency=whole,
+            cpu_groups=tuple(map(_group, rows)),
+            cpu_times=tuple(map(_group_time, rows)),
+        )
+    }
+
+
+def _with_gpu(
+    analysis: Analysis, found: dict[int, Measured], base: int, gpu: Device | None, options: Options
+) -> dict[int, Measured]:
+    """Adds the record's own measured GPU where the question is about that one, in the same precision."""
+    own, plan = analysis.devices.gpu, analysis.plan("gpu")
+    asked = analysis.kept.asked.precision if analysis.kept is not None else None
+    same = own is not None and gpu is not None and own.slug == gpu.slug and asked == options.precision
+    if plan is None or plan.origin != "measured" or not same:
+        return found
+    rows = [item for item in analysis.groups if item.session == "cuda"]
+    there = {base: replace(found.get(base, Measured()), cuda_latency=_estimate(plan))}
+    if all(item.origin == "measured" for item in rows):
+        there[base] = replace(
+            there[base],
+            cuda_groups=tuple(map(_group, rows)),
+            cuda_times=tuple(map(_group_time, rows)),
+        )
+    return found | there
+
+
+def _group(item: GroupResult) -> Group:
+    session: Any = item.session
+    provider: Any = item.provider
+    return Group(session=session, name=item.name, op_type=item.op_type, members=item.members, provider=provider)
+
+
+def _group_time(item: GroupResult) -> Estimate | None:
+    if item.time_s is None or item.low_s is None or item.high_s is None:
+        return None
+    return Estimate(time_s=item.time_s, low_s=item.low_s, high_s=item.high_s, origin=_origin(item.origin))
+
+
+def _estimate(item: Any) -> Estimate:
+    """The latency of a plan, or of one in the sweep."""
+    return Estimate(time_s=item.latency_s, low_s=item.low_s, high_s=item.high_s, origin=_origin(item.origin))
+
+
+def _origin(text: str) -> Any:
+    return text if text in ("measured", "mixed") else "predicted"

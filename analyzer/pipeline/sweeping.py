@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from analyzer import prediction
 from analyzer.decision import BATCHES, Question, Sweep, sweep
@@ -37,21 +37,40 @@ def correction_of(options: Options, cpu: Device, scene: Scene, measured: Measure
     return measured.cpu_latency.time_s / predicted.time_s if predicted.time_s > 0 else 1.0
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Swept:
+    """The model at many batches.
+
+    Attributes:
+        scenes: By batch.
+        between: The model at any batch between them; None where it cannot be had.
+    """
+
+    scenes: Mapping[int, Scene] = field(default_factory=dict)
+    between: Callable[[int], Scene] | None = None
+
+
+def swept(loaded: Loaded, scene: Scene, options: Options, tell: Progress) -> Swept:
+    """A loaded model at the batches of the sweep."""
+    scenes = scenes_of(loaded, scene, options, tell)
+
+    def between(batch: int) -> Scene:
+        return at_batch(scene, loaded.graph(batch))
+
+    return Swept(scenes=scenes, between=between if loaded.symbol else None)
+
+
 def sweep_of(
-    loaded: Loaded,
-    scenes: Mapping[int, Scene],
-    forecaster: Forecaster,
-    gpu: Device | None,
-    measured: Mapping[int, Measured],
+    model: Swept, forecaster: Forecaster, gpu: Device | None, measured: Mapping[int, Measured]
 ) -> Sweep:
     """Plans at every batch; measured batches keep what was measured."""
-    questions = batch_questions(forecaster, scenes, gpu, measured)
-    scene = next(iter(scenes.values()), None)
-    if scene is None or not loaded.symbol or len(scene.graph.nodes) > _EXACT_UP_TO:
+    questions = batch_questions(forecaster, model.scenes, gpu, measured)
+    scene, between = next(iter(model.scenes.values()), None), model.between
+    if scene is None or between is None or len(scene.graph.nodes) > _EXACT_UP_TO:
         return sweep(questions)
 
     def at(batch: int) -> Question:
-        return forecaster.question(at_batch(scene, loaded.graph(batch)), gpu, batch, None, whole=False)
+        return forecaster.question(between(batch), gpu, batch, None, whole=False)
 
     return sweep(questions, at=at)
 

@@ -1,0 +1,104 @@
+"""What the decision answers, as the record holds it: plans, the verdict, prices, batches; see ``analysis``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferItem:
+    """One copy of a plan; ``direction`` is ``to_gpu`` or ``to_cpu``, ``where`` says what it is for."""
+
+    tensor: str
+    direction: str
+    bytes: int
+    time_s: float
+    where: Literal["input", "output", "inside"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfers:
+    """The copies of a plan, inputs and outputs of the model included."""
+
+    count: int
+    bytes: int
+    time_s: float
+    items: tuple[TransferItem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanResult:
+    """One way to run the model: ``cpu``, ``gpu`` (ONNX Runtime's CUDA session) or ``hybrid`` (the best)."""
+
+    name: Literal["cpu", "gpu", "hybrid"]
+    latency_s: float
+    low_s: float
+    high_s: float
+    throughput_per_s: float
+    transfers: Transfers
+    memory_bytes: int | None
+    fits: bool
+    energy_j: float | None
+    usd_per_million: float | None
+    origin: str
+    operators_on_gpu: int = 0
+    operators_on_cpu: int = 0
+    instance: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictResult:
+    """The answer. ``speedup`` is always the CPU plan's latency over the GPU plan's; None without a GPU."""
+
+    device: Literal["cpu", "gpu", "hybrid", "either"]
+    objective: str
+    speedup: float | None
+    low: float | None
+    high: float | None
+    crossover_batch: int | None
+    reason: str
+    sentence: str = ""
+    because: tuple[str, ...] = ()
+    would_change: tuple[str, ...] = ()
+    crossovers: tuple[int, ...] = ()
+    saturation_batch: int | None = None
+    largest_batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostRow:
+    """An instance that can run the model, and what a million inferences cost there."""
+
+    provider: str
+    instance: str
+    gpu: str | None
+    usd_per_hour: float
+    price_date: str
+    throughput_per_s: float
+    usd_per_million: float
+    meets_slo: bool | None
+    latency_s: float | None = None
+    origin: str = "predicted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPlan:
+    """One plan at one batch."""
+
+    latency_s: float
+    low_s: float
+    high_s: float
+    throughput_per_s: float
+    origin: str
+    fits: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRow:
+    """All plans at one batch; ``plans`` is keyed by plan name."""
+
+    batch: int
+    plans: Mapping[str, SweepPlan]
