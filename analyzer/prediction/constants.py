@@ -45,6 +45,10 @@ class GpuConstants:
         tensor_share: Share of the tensor peak that the best product sustains, where none was measured.
         fp32_watts: Watts per sustained fp32 TFLOP/s by architecture or compute capability.
         tensor_watts: The same of tensor products.
+        unsteady: By what factor, either way, ``fp32_watts`` differs between a card's sessions and kinds of
+            product.
+        reach: Bytes per multiprocessor that Pascal's address translation covers.
+        walk_s: Time that a 32-byte read beyond it adds, over the whole card.
         stream_hbm, stream_gddr, stream_pascal: Share of the memory bandwidth that elementwise operators reach;
             GDDR as on an L4 and T4.
         stream_hbm3e, stream_gddr_large: Where only streams were measured (gpu-benches): H200; A40 and L40.
@@ -75,6 +79,9 @@ class GpuConstants:
     tensor_share: float = 0.85
     fp32_watts: Mapping[str, float] = field(default_factory=dict)
     tensor_watts: Mapping[str, float] = field(default_factory=dict)
+    unsteady: Mapping[str, float] = field(default_factory=dict)
+    reach: float = 3.2e6
+    walk_s: float = 2.6e-10
     stream_hbm: float = 0.904
     stream_gddr: float = 0.782
     stream_hbm3e: float = 0.698
@@ -124,8 +131,12 @@ FITTED = GpuConstants(
         split_s=1e-6,
     ),
     fp32_watts=MappingProxyType(
-        {"6.0": 29.5, "6.1": 20.9, "Volta": 17.0, "Turing": 17.0, "8.0": 14.2, "Ampere": 11.0,
+        {"6.0": 29.7, "6.1": 19.7, "Volta": 17.0, "Turing": 17.0, "8.0": 14.2, "Ampere": 11.0,
          "Ada Lovelace": 7.2, "Hopper": 12.6, "Blackwell": 12.6, "Blackwell 2.0": 7.2}
+    ),
+    unsteady=MappingProxyType(
+        {"6.0": 1.15, "6.1": 1.70, "Volta": 1.02, "Turing": 1.08, "8.0": 1.04, "Ada Lovelace": 1.11,
+         "Hopper": 1.01}
     ),
     tensor_watts=MappingProxyType(
         {"Volta": 2.9, "Turing": 2.9, "8.0": 1.1, "Ampere": 2.1, "Ada Lovelace": 0.75, "Hopper": 0.7,
@@ -135,10 +146,12 @@ FITTED = GpuConstants(
 
 # Half-widths of 90 % intervals as factors, by ``Kind``: the fitting script derives them from errors on devices
 # left out. Assumed are REDUCE, MOVE, POOL, DEPTHWISE, RECURRENT and TREE, of which it has no measurements.
+# MATMUL is of single products in fp32, times ``unsteady``. TENSOR_CONV was measured on one card (1.38), which
+# says nothing of others: not less than CONV.
 WIDTHS: Mapping[str, float] = MappingProxyType(
     {
-        "VECTOR": 1.07, "REDUCE": 1.4, "NORM": 1.35, "SOFTMAX": 1.36, "MOVE": 1.4, "POOL": 1.6, "MATMUL": 1.24,
-        "BATCHED": 1.68, "PASCAL": 2.54, "TENSOR": 1.18, "CONV": 1.59, "TENSOR_CONV": 2.3,
+        "VECTOR": 1.07, "REDUCE": 1.4, "NORM": 1.35, "SOFTMAX": 1.36, "MOVE": 1.4, "POOL": 1.6, "MATMUL": 1.28,
+        "BATCHED": 1.64, "TENSOR": 1.18, "CONV": 1.59, "TENSOR_CONV": 1.6,
         "DEPTHWISE": 1.8, "RECURRENT": 2.0, "TREE": 3.0,
     }
 )  # fmt: skip

@@ -3,7 +3,8 @@
 Forms (seconds; ``units`` are streaming multiprocessors):
 
 * product: ``max(waves x 2 bm bn depth / (rate / units x quality), bytes / bandwidth)``, the least over tile
-  shapes and splits of the inner dimension; ``waves = ceil(tiles / units)``;
+  shapes and splits of the inner dimension; ``waves = ceil(tiles / units)``; on fp32 cores rows that span more
+  memory than the card's address translation covers cost walks of its page tables;
 * sustained rate: the peak, but not more than power allows: ``min(1, power / (watts per FLOP/s x peak))``;
 * elementwise: ``bytes / (bandwidth x share)``; norms and long softmax read again what the cache has lost of the
   rows in flight, and norms step from row to row;
@@ -12,17 +13,19 @@ Forms (seconds; ``units`` are streaming multiprocessors):
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from analyzer.devices.device import Device
-from analyzer.prediction.constants import FITTED, SUBSTITUTE_WIDTH, WIDTHS, GpuConstants, Tiles
+from analyzer.prediction.constants import FITTED, SUBSTITUTE_WIDTH, WIDTHS, GpuConstants
 from analyzer.prediction.piece import FLOAT_BYTES, Kind
 from analyzer.prediction.precision import Numbers, numbers
+from analyzer.prediction.tiles import conv_tiles, tiled, untranslated, winograd_tiles
 from analyzer.prediction.workload import Floats, Workload
 
 _WINOGRAD_TILE, _WINOGRAD_PRODUCTS = 4.0, 36.0
@@ -32,6 +35,8 @@ _FEW_ROWS, _STREAMED = 8.0, 0.25
 _USUAL_CACHE, _LARGE_CACHE, _FAST_MEMORY = 6 * 2**20, 50 * 2**20, 3e12
 # Where a device's power limit is not known: what large cards sustain of their fp32 peak (0.74 to 0.91).
 _USUAL_POWER = 0.8
+# Depth of a tile on tensor cores: 32 halves, 64 bytes (CUTLASS, ``implicit_gemm_k_iterations``).
+_TILE_DEPTH_BYTES = 64.0
 # Cards without a power connector: GDDR measured on them is slower.
 _SMALL_CARD_W = 75.0
 # Two partitions, each caching what its units read (NVIDIA Ampere Architecture In-Depth); Hopper is taken alike.
@@ -53,9 +58,10 @@ class Sheet:
         near_cache: The part of it in which a unit finds what it has read: half, where the cache is in two
             partitions that both keep what their units read.
         units: Multiprocessors.
+        reach: Bytes that the address translation covers; infinite where no lack of it was seen.
         numbers: The precision.
         width: Factor by which intervals widen, for figures that had to be replaced.
-        pascal: Whether it is one of Pascal's cards, whose products were measured twice, far apart.
+        unsteady: Factor by which the sustained rate differs between measurements of such a card.
     """
 
     rate: float
@@ -66,9 +72,10 @@ class Sheet:
     cache: float
     near_cache: float
     units: float
+    reach: float
     numbers: Numbers
     width: float
-    pascal: bool
+    unsteady: float
 
 
 def sheet(device: Device, precision: str, constants: GpuConstants = FITTED) -> Sheet:
@@ -87,6 +94,7 @@ def sheet(device: Device, precision: str, constants: GpuConstants = FITTED) -> S
     replaced = (
         what.substitute or not known or bool(device.assumed) or (not measured and device.vendor != "NVIDIA")
     )
+    units = float(max(1, device.units))
     return Sheet(
         rate=rate,
         plain_rate=plain,
@@ -95,10 +103,11 @@ def sheet(device: Device, precision: str, constants: GpuConstants = FITTED) -> S
         stream=stream,
         cache=cache,
         near_cache=cache / 2 if device.compute_capability in _PARTED_CACHE else cache,
-        units=float(max(1, device.units)),
+        units=units,
+        reach=units * constants.reach if device.architecture == "Pascal" else math.inf,
         numbers=what,
         width=SUBSTITUTE_WIDTH if replaced else 1.0,
-        pascal=device.architecture == "Pascal",
+        unsteady=_of_chip(device, constants.unsteady) or 1.0,
     )
 
 
@@ -122,10 +131,9 @@ def widths(work: Workload, at: Sheet) -> Floats:
     if at.numbers.tensor:
         found = np.where(product, WIDTHS["TENSOR"], found)
         found = np.where(work.kind == Kind.CONV, WIDTHS["TENSOR_CONV"], found)
-    elif at.pascal:
-        found = np.where(product, WIDTHS["PASCAL"], found)
     else:
-        found = np.where(product & (work["batch"] > 1), WIDTHS["BATCHED"], found)
+        single = WIDTHS[Kind.MATMUL.name] * at.unsteady
+        found = np.where(product, np.where(work["batch"] > 1, WIDTHS["BATCHED"], single), found)
     return found * at.width
 
 
@@ -189,45 +197,11 @@ def _matmul(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
     )
     # A few rows go to kernels that stream the matrix once, without tiles.
     streamed = 2.0 * rows.batch * rows.m * rows.n * rows.k / (_STREAMED * at.plain_rate)
+    if math.isfinite(at.reach) and not at.numbers.tensor:
+        far = untranslated(rows.batch, rows.m, rows.n, rows.k, at.reach, at.units)
+        computing = computing + far * constants.walk_s
     computing = np.where(few, np.minimum(computing, streamed), computing)
     return np.maximum(computing, moved), computing > moved
-
-
-def tiled(
-    batch: Floats, m: Floats, n: Floats, k: Floats, out_s: Floats, rate: float, units: float, tiles: Tiles
-) -> Floats:
-    """Time of products by their best tile shape.
-
-    Args:
-        batch: Products of the same shape.
-        m: Rows of each.
-        n: Columns of each.
-        k: Inner dimension of each.
-        out_s: Time to move the output once, which a split of ``k`` costs twice a part.
-        rate: Sustained operations per second.
-        units: Multiprocessors.
-        tiles: The library's tiles.
-    """
-    rows, columns, quality, split = _grid(tiles)
-    count = batch * np.ceil(m / rows) * np.ceil(n / columns) * split
-    depth = np.ceil(k / (8.0 * split)) * 8.0 + tiles.depth
-    time = np.ceil(count / units) * (2.0 * rows * columns) * depth / (rate / units * tiles.efficiency * quality)
-    extra = np.where(split > 1, 2.0 * split * out_s + tiles.split_s, 0.0)
-    # Libraries split the inner dimension of single products only.
-    extra = np.where((split > 1) & (batch > 1), np.inf, extra)
-    best: Floats = (time + extra).min(axis=0)
-    return best
-
-
-@lru_cache(maxsize=16)
-def _grid(tiles: Tiles) -> tuple[Floats, Floats, Floats, Floats]:
-    shapes = [
-        (*size, quality, split)
-        for size, quality in zip(tiles.sizes, tiles.quality, strict=True)
-        for split in tiles.splits
-    ]
-    columns = np.array(shapes, dtype=np.float64).T
-    return tuple(column[:, None] for column in columns)
 
 
 def _conv(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
@@ -247,9 +221,9 @@ def _implicit(rows: _Rows, at: Sheet, constants: GpuConstants, rate: float) -> t
     out = rows.written * rows.scale / (at.bandwidth * at.stream)
     depth = rows.k
     if at.numbers.tensor:
-        # Tensor cores read channels in runs of 16 bytes: fewer are filled up.
-        run = 16.0 / at.numbers.product_bytes
-        depth = rows.taps * np.ceil(rows.k / rows.taps / run) * run
+        # Each filter position takes whole steps of the tile's depth: fewer channels are filled up.
+        step = _TILE_DEPTH_BYTES / at.numbers.product_bytes
+        depth = rows.taps * np.ceil(rows.k / rows.taps / step) * step
     computing = tiled(rows.batch, rows.m, rows.n, depth, out, rate, at.units, tiles)
     return computing + constants.conv_bandwidth * moved, moved
 
@@ -274,25 +248,6 @@ def _winograd(rows: _Rows, at: Sheet, constants: GpuConstants, rate: float) -> F
     )
     found: Floats = computing + moved + constants.winograd_channel_s * channels + constants.winograd_s
     return found
-
-
-@lru_cache(maxsize=16)
-def _conv_tiles(quality: tuple[float, ...], efficiency: float, depth: float, splits: tuple[int, ...]) -> Tiles:
-    q = (quality[0], quality[1], quality[1], quality[2], quality[3], quality[3], quality[4])
-    sizes = ((128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32))
-    return Tiles(
-        sizes=sizes, quality=q, efficiency=efficiency, depth=depth, bandwidth=1.0, split_s=5e-6, splits=splits
-    )
-
-
-def conv_tiles(constants: GpuConstants) -> Tiles:
-    """The tiles of implicit GEMM."""
-    return _conv_tiles(constants.conv_tiles, constants.conv_efficiency, constants.conv_depth, (1, 2, 4, 8))
-
-
-def winograd_tiles(constants: GpuConstants) -> Tiles:
-    """The tiles of Winograd's products."""
-    return _conv_tiles(constants.conv_tiles, constants.winograd_efficiency, constants.winograd_depth, (1,))
 
 
 def _depthwise(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
@@ -330,9 +285,14 @@ _RULES = {
 }
 
 
+def _of_chip(device: Device, table: Mapping[str, float]) -> float | None:
+    """What was fitted for a device's compute capability, else for its architecture."""
+    return table.get(device.compute_capability) or table.get(device.architecture)
+
+
 def _power(device: Device, constants: GpuConstants) -> tuple[float, bool]:
     """Share of the fp32 peak that the power limit allows; whether the architecture's constant was measured."""
-    watts = constants.fp32_watts.get(device.compute_capability) or constants.fp32_watts.get(device.architecture)
+    watts = _of_chip(device, constants.fp32_watts)
     if watts is None:
         return 1.0, False
     if device.tdp_w is None:
@@ -353,9 +313,7 @@ def _tensor_rate(device: Device, peak: str, constants: GpuConstants) -> tuple[fl
     best = device.sustained.get("fp16")
     if half and best:
         return sheet_peak * min(1.15, best / half), True
-    watts = constants.tensor_watts.get(device.compute_capability) or constants.tensor_watts.get(
-        device.architecture
-    )
+    watts = _of_chip(device, constants.tensor_watts)
     if watts is None or device.tdp_w is None or not half:
         return sheet_peak * constants.tensor_share, False
     return sheet_peak * min(constants.tensor_share, device.tdp_w / (watts * half * 1e-12)), True

@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from judging import Verdict, agreement, by_time, interval, judged, median_error
 from measurements import (
     BINARY,
     FLOOR_S,
+    STEADY,
     UNARY,
     Array,
     Sample,
@@ -28,6 +30,7 @@ from measurements import (
     half_convolutions,
     products,
     projections,
+    some,
     vectors,
 )
 from scipy.optimize import minimize
@@ -48,7 +51,8 @@ class Family:
 
     ``parameters``: name, start, low, high; one called ``floor`` is the measurements' own overhead, not the
     model's. ``apply`` makes constants of their values. ``teachers`` are what it is fitted to where that is not
-    ``samples``. ``pascal_apart``: Pascal's cards have an interval of their own.
+    ``samples``. ``centred``: errors count from a device's median, so that its power does not. ``by_power``: the
+    interval widens by how much a card's sustained rate varies. ``pascal``: what is fitted next, for its cards.
     """
 
     name: str
@@ -59,7 +63,9 @@ class Family:
     parameters: tuple[tuple[str, float, float, float], ...] = ()
     apply: Callable[[GpuConstants, Mapping[str, float]], GpuConstants] = unchanged
     teachers: tuple[Sample, ...] = ()
-    pascal_apart: bool = False
+    centred: bool = False
+    by_power: bool = False
+    pascal: Family | None = None
 
 
 def predicted(sample: Sample, constants: GpuConstants, precision: str) -> Array:
@@ -94,10 +100,11 @@ def fit(
     def loss(point: Array) -> float:
         outside = np.abs(point - np.clip(point, low, high)).sum()
         made, overhead = family.apply(start, values(point)), values(point).get("floor")
-        each = [
-            np.minimum(np.abs(errors(on_floor(sample, overhead), made, family.precision, 0.0)), 0.5).mean()
-            for sample in thinned
-        ]
+        each = []
+        for sample in thinned:
+            error = errors(on_floor(sample, overhead), made, family.precision, 0.0)
+            error = error - np.median(error) if family.centred else error
+            each.append(np.minimum(np.abs(error), 0.5).mean())
         return float(np.average(each, weights=[sample.weight for sample in thinned]) + outside)
 
     for _ in range(rounds):
@@ -115,20 +122,7 @@ def on_floor(sample: Sample, overhead: float | None) -> Sample:
 def thin(sample: Sample, least_s: float, most: int) -> Sample:
     """The same device with fewer operators, chosen at random but always the same."""
     long_enough = np.flatnonzero(sample.seconds > least_s)
-    chosen = np.random.default_rng(0).permutation(long_enough)[:most]
-    work = sample.work
-    fewer = replace(
-        work, groups=len(chosen), group=np.arange(len(chosen)), kind=work.kind[chosen], op=work.op[chosen],
-        columns={name: column[chosen] for name, column in work.columns.items()}, kernels=work.kernels[chosen],
-        unknown=work.unknown[chosen],
-    )  # fmt: skip
-    return replace(
-        sample,
-        work=fewer,
-        seconds=sample.seconds[chosen],
-        flops=sample.flops[chosen],
-        moved=sample.moved[chosen],
-    )
+    return some(sample, np.random.default_rng(0).permutation(long_enough)[:most])
 
 
 def rooflines(sample: Sample, family: Family, others: list[Sample]) -> tuple[float, float]:
@@ -146,62 +140,36 @@ def rooflines(sample: Sample, family: Family, others: list[Sample]) -> tuple[flo
     return median_error(np.log(sheet)), median_error(np.log(sheet * np.median(factors)))
 
 
-def median_error(logarithms: Array) -> float:
-    return float(np.median(np.abs(np.expm1(logarithms))))
-
-
-@dataclass
-class Verdict:
-    """A device left out: its entry in ``WIDTHS``, its errors, and the medians of the two rooflines."""
-
-    name: str
-    width: str
-    error: Array
-    sheet: float
-    one: float
-
-
 def judge(family: Family, start: GpuConstants, rounds: int) -> list[Verdict]:
     """Leaves each device out and prints a line for it and one for all."""
     print(f"\n{family.name}: over {family.least_s * 1e6:.0f} us, {family.precision}")
-    print(f"  {'device left out':24}     n  median   bias     x2   90 %    by   naive   one k")
     verdicts = [left_out(family, sample, start, rounds) for sample in family.samples]
     verdicts = [verdict for verdict in verdicts if verdict.error.size]
-    inside = []
-    for verdict in verdicts:
-        alike = [other for other in verdicts if other.width == verdict.width and other is not verdict]
-        width = interval([other.error for other in alike] or [verdict.error])
-        inside.append(np.abs(verdict.error) <= np.log(width))
-        line(verdict, inside[-1], width)
-    line(together(verdicts), np.concatenate(inside), interval([verdict.error for verdict in verdicts]))
+    judged(verdicts)
     return verdicts
 
 
 def left_out(family: Family, sample: Sample, start: GpuConstants, rounds: int) -> Verdict:
     """Constants from the other chips, judged on this one."""
     others = [other for other in family.samples if other is not sample]
-    teachers = family.teachers or family.samples
-    apart = [other for other in teachers if other.card.architecture != sample.card.architecture]
-    apart += [other for other in teachers if is_sibling(other.card, sample.card)]
-    constants, values = fit(family, apart, start, rounds)
+    constants, values = fit(family, apart(family, sample), start, rounds)
+    if family.pascal and sample.card.architecture == "Pascal":
+        constants, _ = fit(family.pascal, apart(family.pascal, sample), constants, rounds)
     error = errors(on_floor(sample, values.get("floor")), constants, family.precision, family.least_s)
-    return Verdict(sample.name, width_name(family, sample.card), error, *rooflines(sample, family, others))
+    session = sample.session[sample.seconds > family.least_s] if sample.session.size else sample.session
+    width = width_name(family)
+    unsteady = gpu.sheet(sample.card, family.precision, start).unsteady if family.by_power else 1.0
+    return Verdict(sample.name, width, error, session, *rooflines(sample, family, others), unsteady)
 
 
-def together(verdicts: Sequence[Verdict]) -> Verdict:
-    sheets = np.concatenate([np.full(verdict.error.size, verdict.sheet) for verdict in verdicts])
-    ones = np.concatenate([np.full(verdict.error.size, verdict.one) for verdict in verdicts])
-    error = np.concatenate([verdict.error for verdict in verdicts])
-    return Verdict("all", "", error, float(np.median(sheets)), float(np.median(ones)))
-
-
-def interval(found: Sequence[Array]) -> float:
-    """The factor within which nine tenths of errors lie, each operator counting the same.
-
-    A device is judged by the errors of the others when these were left out (a conformal interval): its own
-    say nothing about its width.
-    """
-    return float(np.exp(np.quantile(np.abs(np.concatenate(found)), 0.9)))
+def apart(family: Family, sample: Sample) -> list[Sample]:
+    """What a family learns from when a device is left out: no other card of its chip either."""
+    teachers = family.teachers or family.samples
+    return [
+        other
+        for other in teachers
+        if other.card.architecture != sample.card.architecture or is_sibling(other.card, sample.card)
+    ]
 
 
 def is_sibling(one: Device, other: Device) -> bool:
@@ -209,41 +177,52 @@ def is_sibling(one: Device, other: Device) -> bool:
     return one.architecture == other.architecture and one.name.split()[:2] != other.name.split()[:2]
 
 
-def width_name(family: Family, card: Device) -> str:
-    """The entry of ``WIDTHS`` that holds for the family on a card."""
-    if family.pascal_apart and card.architecture == "Pascal":
-        return "PASCAL"
+def width_name(family: Family) -> str:
+    """The entry of ``WIDTHS`` that holds for the family."""
     if family.precision != "fp32":
         return "TENSOR" if family.kind is Kind.MATMUL else "TENSOR_CONV"
     return "BATCHED" if family.name.startswith("batched") else family.kind.name
 
 
-def line(verdict: Verdict, inside: Array, width: float) -> None:
-    error = verdict.error
-    print(
-        f"  {verdict.name:24} {error.size:5d} {median_error(error):7.3f} {np.exp(np.median(error)):6.2f} "
-        f"{np.mean(np.abs(error) < np.log(2)):6.1%} {np.mean(inside):6.1%} {width:5.2f} "
-        f"{verdict.sheet:7.3f} {verdict.one:7.3f}"
-    )
+SHARES = np.linspace(0.15, 1.1, 96)
 
 
-def watts(samples: list[Sample], start: GpuConstants) -> dict[str, float]:
-    """Watts per sustained fp32 TFLOP/s by device, from products over 1 ms: power over what they reach."""
-    found = {}
-    for sample in samples:
-        few = thin(sample, 1e-3, 300)
-        shares = np.linspace(0.15, 1.1, 96)
-        apart = []
-        for share in shares:
-            need = (sample.card.tdp_w or 0) / (share * sample.card.peak_flops_per_s["fp32"] * 1e-12)
-            there = replace(start, fp32_watts={sample.card.compute_capability: need})
-            apart.append(np.median(np.abs(errors(few, there, "fp32", 0.0))))
-        share = float(shares[int(np.argmin(apart))])
-        found[sample.name] = (sample.card.tdp_w or 0) / (share * sample.card.peak_flops_per_s["fp32"] * 1e-12)
+def watts(kinds: Sequence[Sequence[Sample]], start: GpuConstants) -> None:
+    """Watts per sustained fp32 TFLOP/s by device: its power over what products over 1 ms reach.
+
+    Both kinds of product count the same. How far the device's sessions and kinds are apart, each by itself,
+    is how unsteady it is: half of that either way.
+    """
+    for samples in zip(*kinds, strict=True):
+        card = samples[0].card
+        share = float(SHARES[int(np.argmin(sum(misses(sample, start) for sample in samples)))])
+        each = [float(SHARES[int(np.argmin(misses(part, start)))]) for part in sessions(samples)]
+        low, high = min(each), max(each)
         print(
-            f"  {sample.name:24} sustains {share:.2f} of its fp32 peak: {found[sample.name]:.1f} W per TFLOP/s"
+            f"  {samples[0].name:24} sustains {share:.2f} of the peak: {need(card, share):.1f} W per TFLOP/s,"
+            f" by session {low:.2f} to {high:.2f}, unsteady by {np.sqrt(high / low):.2f}"
         )
-    return found
+
+
+def need(card: Device, share: float) -> float:
+    return (card.tdp_w or 0) / (share * card.peak_flops_per_s["fp32"] * 1e-12)
+
+
+def misses(sample: Sample, start: GpuConstants) -> Array:
+    """Median errors of products over 1 ms by the share of the peak that is sustained."""
+    few, chip = thin(sample, 1e-3, 300), sample.card.compute_capability
+    tried = (replace(start, fp32_watts={chip: need(sample.card, share)}) for share in SHARES)
+    return np.array([np.median(np.abs(errors(few, made, "fp32", 0.0))) for made in tried])
+
+
+def sessions(samples: Sequence[Sample]) -> list[Sample]:
+    """Each session by itself that has twenty products over 1 ms."""
+    parts = [
+        some(sample, np.flatnonzero(sample.session == name))
+        for sample in samples
+        for name in np.unique(sample.session)
+    ]
+    return [part for part in parts if (part.seconds > 1e-3).sum() >= 20]
 
 
 def with_tiles(tiles: Tiles, values: Mapping[str, float], prefix: str) -> Tiles:
@@ -260,6 +239,12 @@ def with_tiles(tiles: Tiles, values: Mapping[str, float], prefix: str) -> Tiles:
         bandwidth=values.get("bandwidth", tiles.bandwidth),
         split_s=values.get("split_s", tiles.split_s),
     )
+
+
+def steady(sample: Sample) -> Sample:
+    """The sample without a session that is not to be learnt from."""
+    wanted = STEADY.get(sample.name)
+    return some(sample, np.flatnonzero(sample.session == wanted)) if wanted else sample
 
 
 def families(folder: Path) -> list[Family]:
@@ -297,8 +282,10 @@ def families(folder: Path) -> list[Family]:
     rereads = (("norm_rows", 18.0, 0.5, 60.0), ("norm_row_s", 6e-7, 1e-9, 2e-6), ("norm_edge", 4.0, 1.0, 10.0))
     soft = (("softmax_rows", 8.0, 0.5, 60.0), ("softmax_edge", 2.0, 1.0, 10.0))
     linear, batched = products(folder, "linear"), products(folder, "bmm")
-    # Tiles are shared by both. Pascal is judged, not learnt from: its cards were measured twice, a fifth apart.
+    # Tiles are shared by both and not learnt from Pascal, the reach of address translation from nothing else.
     taught = tuple(sample for sample in (*linear, *batched) if sample.card.architecture != "Pascal")
+    far = tuple(steady(sample) for sample in linear if sample.card.architecture == "Pascal")
+    walks = (("reach", 3e6, 1e6, 1e7), ("walk_s", 3e-10, 1e-11, 2e-9))
     halves = (
         tiles[0], ("q256x128", 1.0, 0.6, 1.2), ("q128x128", 0.97, 0.6, 1.2), *tiles[1:4], *tiles[5:],
     )  # fmt: skip
@@ -312,18 +299,17 @@ def families(folder: Path) -> list[Family]:
         Family("norm", norms, 1e-4, Kind.NORM, parameters=rereads, apply=plain),
         Family("softmax", softmaxes, 1e-4, Kind.SOFTMAX, parameters=soft, apply=plain),
         Family(
-            "linear", linear, 2e-4, many, parameters=tiles, apply=vector, teachers=taught, pascal_apart=True
-        ),
-        Family(
-            "batched products",
-            batched,
-            1e-4,
+            "linear",
+            linear,
+            2e-4,
             many,
             parameters=tiles,
             apply=vector,
             teachers=taught,
-            pascal_apart=True,
+            by_power=True,
+            pascal=Family("walks", [], 2e-4, many, parameters=walks, apply=plain, teachers=far, centred=True),
         ),
+        Family("batched products", batched, 1e-4, many, parameters=tiles, apply=vector, teachers=taught),
         Family("projections", projections(folder), 1e-5, many, "fp16", halves, tensor),
         Family("convolution", convolutions(folder), 1e-4, Kind.CONV, parameters=conv, apply=plain),
         Family("convolution, half", half_convolutions(folder), 2e-5, Kind.CONV, "fp16"),
@@ -339,19 +325,25 @@ def main() -> None:
     )
     options = parser.parse_args()
     every = families(options.folder)
+    both = [family for family in every if family.samples[0].session.size]
     print("sustained power")
-    watts(next(family.samples for family in every if family.name == "linear"), FITTED)
-    held_out: dict[str, list[Array]] = {}
+    watts([family.samples for family in both], FITTED)
+    agreement(both[0].samples, 1e-3)
+    for sample in both[0].samples:
+        if sample.name in STEADY:
+            by_time(sample, errors(sample, FITTED, "fp32", 0.0), (2e-4, 1e-3, 1e-2, 1e-1, 1e1))
+    held_out: dict[str, list[Verdict]] = {}
     for family in every:
         if options.only and not any(part in family.name for part in options.only.split(",")):
             continue
         if options.quick:
-            family = replace(family, parameters=())
+            family = replace(family, parameters=(), pascal=None)
         for verdict in judge(family, FITTED, 1):
-            held_out.setdefault(verdict.width, []).append(verdict.error)
-        if family.parameters:
-            _, values = fit(family, family.teachers or family.samples, FITTED, 2)
-            print("  fitted on all:", ", ".join(f"{name} {value:.3g}" for name, value in values.items()))
+            held_out.setdefault(verdict.width, []).append(verdict)
+        for part in (family, family.pascal):
+            if part and part.parameters:
+                _, values = fit(part, part.teachers or part.samples, FITTED, 2)
+                print("  fitted on all:", ", ".join(f"{name} {value:.3g}" for name, value in values.items()))
     widths = (f"{name} {interval(found):.3f}" for name, found in held_out.items())
     print("\nhalf-widths of 90 % intervals as factors:", ", ".join(widths))
 

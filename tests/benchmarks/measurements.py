@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,12 @@ UNARY = ("addu", "divu", "mulu", "powu", "relu", "tanh", "gelu")
 BINARY = ("add", "div", "mul", "pow")
 # Time of an empty operator between two CUDA events: the least that these measurements show.
 FLOOR_S = 22e-6
+# NeuSight's two sets: random shapes, and those of models. A card's are sessions of their own.
+SESSIONS = {"neusight_train": "random shapes", "neusight_test": "shapes of models"}
+# The session to learn from where a card's two disagree by more than a factor of 2: the other's rate falls with
+# the time that a product takes, whatever its shape, which neither this card's batched products and convolutions
+# nor any other card show.
+STEADY = {"Tesla P4": SESSIONS["neusight_test"]}
 Array = np.ndarray
 
 
@@ -51,6 +57,7 @@ class Sample:
     moved: Array
     floor: float = FLOOR_S
     weight: float = 1.0
+    session: Array = field(default_factory=lambda: np.array([]))
 
 
 def card_of(label: str) -> Device:
@@ -76,6 +83,24 @@ def work_of(kind: Kind, count: int, **columns: Array) -> Workload:
     )
 
 
+def some(sample: Sample, chosen: Array) -> Sample:
+    """The same device with some of its operators."""
+    work = sample.work
+    fewer = replace(
+        work, groups=len(chosen), group=np.arange(len(chosen)), kind=work.kind[chosen], op=work.op[chosen],
+        columns={name: column[chosen] for name, column in work.columns.items()}, kernels=work.kernels[chosen],
+        unknown=work.unknown[chosen],
+    )  # fmt: skip
+    return replace(
+        sample,
+        work=fewer,
+        seconds=sample.seconds[chosen],
+        flops=sample.flops[chosen],
+        moved=sample.moved[chosen],
+        session=sample.session[chosen] if sample.session.size else sample.session,
+    )
+
+
 def rows(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8") as stream:
         return list(csv.DictReader(stream))
@@ -96,7 +121,8 @@ def products(folder: Path, op: str) -> list[Sample]:
         work = work_of(
             Kind.MATMUL, len(ms), batch=batch, m=tall, n=n, k=k, read=read, written=written, flops=flops
         )
-        samples.append(Sample(label, card_of(label), work, ms * 1e-3, flops, read + written))
+        session = np.array([SESSIONS[row["ns_split"]] for row in mine])
+        samples.append(Sample(label, card_of(label), work, ms * 1e-3, flops, read + written, session=session))
     return samples
 
 

@@ -15,6 +15,7 @@ from analyzer.devices.device import Device
 from analyzer.errors import UsageError
 from analyzer.graph import Graph
 from analyzer.prediction.constants import FITTED
+from analyzer.prediction.tiles import untranslated
 
 GAP = FITTED.kernel_gap_s
 
@@ -96,6 +97,46 @@ def test_one_tile_more_than_multiprocessors_costs_a_second_wave() -> None:
     assert over / full > 1.15
 
 
+@pytest.mark.parametrize(
+    ("slug", "low", "high"), [("p100-16gb-pcie", 0.38, 0.55), ("v100-32gb-pcie", 0.80, 1.05)]
+)
+def test_rows_far_apart_slow_products_on_pascal(slug: str, low: float, high: float) -> None:
+    """NeuSight's linear layers with an inner dimension of 4096 and of over 32768.
+
+    Medians of 7.0 and 2.8 TFLOP/s on a P100 (0.40), of 13.5 and 11.5 on a V100 (0.85).
+    """
+    card = catalogue.device(slug)
+    near, far = made.product(4096, 4096, 4096), made.product(4096, 4096, 50_000)
+    rates = [made.flops(one) / kernel(made.work(one), card) for one in (near, far)]
+    assert low < rates[1] / rates[0] < high
+
+
+@given(m=st.integers(1, 50), n=st.integers(1, 50), steps=st.integers(1, 500), units=st.integers(1, 128))
+def test_each_tile_reads_two_sides_at_every_step(m: int, n: int, steps: int, units: int) -> None:
+    """Tiles of 128 x 128 read 128 rows of each operand, 8 floats at a time; without reach all miss."""
+    one = (np.array([1.0]), np.array([128.0 * m]), np.array([128.0 * n]), np.array([8.0 * steps]))
+    assert untranslated(*one, reach=0.0, units=float(units))[0] == pytest.approx(m * n * steps * 256)
+
+
+@pytest.mark.parametrize(("span", "share"), [(1.0, 0.0), (0.5, 0.5), (0.25, 0.75)])
+def test_what_rows_in_flight_span_beyond_the_reach_misses(span: float, share: float) -> None:
+    """Two units hold four tiles of one column: 512 + 128 rows of 4000 bytes span 2.56 MB."""
+    one = (np.array([1.0]), np.array([12_800.0]), np.array([1280.0]), np.array([1000.0]))
+    everything = untranslated(*one, reach=0.0, units=2.0)[0]
+    assert untranslated(*one, reach=2.56e6 * span, units=2.0)[0] == pytest.approx(share * everything)
+
+
+def test_tensor_cores_fill_up_few_channels_to_a_tiles_depth() -> None:
+    """CUTLASS steps through ceil(C / 32) tiles of 32 halves at each filter position: 1 costs what 32 do."""
+    card = catalogue.device("v100-32gb-pcie")
+    one, full, twice = (
+        kernel(made.work(made.convolution(32, channels, 64, 112, kernel=5)), card, "fp16")
+        for channels in (1, 32, 64)
+    )
+    assert one == pytest.approx(full, rel=0.3)
+    assert twice > 1.5 * full
+
+
 def test_a_3x3_convolution_may_beat_the_peak_of_its_dense_count() -> None:
     """Winograd F(4x4, 3x3) multiplies 4 times less: DeepBench's V100 reaches 2.64 times the dense peak."""
     card = catalogue.device("v100-32gb-pcie")
@@ -133,6 +174,18 @@ def test_every_estimate_lies_inside_its_interval_and_is_predicted() -> None:
             estimate = prediction.predict(work, card, precision=precision)[0]
             assert 0 < estimate.low_s < estimate.time_s < estimate.high_s
             assert estimate.origin == "predicted"
+
+
+def test_intervals_of_single_products_hold_how_much_the_card_itself_varies() -> None:
+    """NeuSight measured a T4's products twice, 1.23 apart at the same shapes; an H100's agree within 2 %."""
+
+    def wide(slug: str, batch: int) -> float:
+        work = made.work(made.product(2048, 2048, 2048, batch=batch, constant=batch == 1))
+        estimate = prediction.predict(work, catalogue.device(slug), precision="fp32")[0]
+        return estimate.high_s / estimate.time_s
+
+    assert wide("t4", 1) / wide("h100", 1) == pytest.approx(1.08, rel=0.03)
+    assert wide("t4", 8) == pytest.approx(wide("h100", 8), rel=0.01)
 
 
 def test_a_type_that_a_card_lacks_is_replaced_by_the_nearest_and_widens() -> None:
