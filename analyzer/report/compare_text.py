@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from analyzer.report.compare import Comparison, Difference, Figure, OperatorChange, OperatorEntry
+from analyzer.report.comparison import Comparison, Difference, Figure, OperatorChange, OperatorEntry
 from analyzer.report.findings import escape, printable
-from analyzer.units import UNKNOWN, byte_count, count, factor, flop_count, seconds
+from analyzer.report.summary import joules, per_second
+from analyzer.units import UNKNOWN, byte_count, count, dollars, factor, flop_count, seconds
 
 # Lines of each list; the JSON holds all.
 MOST = 10
+_UNITS: Mapping[str, Callable[[float | None], str]] = {
+    "s": seconds,
+    "B": byte_count,
+    "FLOP": flop_count,
+    "x": factor,
+    "/s": per_second,
+    "$": dollars,
+    "J": joules,
+}
 
 
 def render_text(comparison: Comparison) -> str:
@@ -72,13 +82,8 @@ def figure_text(value: float | None, unit: str) -> str:
     """A figure with its unit."""
     if value is None:
         return UNKNOWN
-    if unit == "s":
-        return seconds(value)
-    if unit == "B":
-        return byte_count(value)
-    if unit == "FLOP":
-        return flop_count(value)
-    return factor(value) if unit == "x" else count(int(value))
+    written = _UNITS.get(unit)
+    return written(value) if written else count(int(value))
 
 
 def _cells(figure: Figure) -> list[str]:

@@ -221,7 +221,7 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
         fits=plan.fits,
         dollars=dollars(plan.usd_per_million),
         instance=plan.instance,
-        energy=with_prefix(plan.energy_j, "J"),
+        energy=joules(plan.energy_j),
         origin=plan.origin,
         copies=copies,
         operators=_split(plan),
@@ -300,6 +300,11 @@ def per_second(value: float | None) -> str:
     if value is None or not 0 < value < 1:
         return rate(value, "")
     return f"{digits(value)} /s"
+
+
+def joules(value: float | None) -> str:
+    """Energy: ``0.131 J``, ``75.3 mJ``."""
+    return with_prefix(value, "J")
 
 
 def span(low: str, high: str) -> str:

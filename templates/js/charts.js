@@ -90,6 +90,7 @@ const charts = (() => {
     const drawing = target.querySelector("svg.marks, canvas.marks");
     named(target, drawing, title, figure.querySelector("figcaption").textContent);
     views.set(name, result.view);
+    keys.filters(figure, result.view, cellsOf(name));
     result.view.addEventListener("click", (_, item) => {
       // Entries of a legend have an index of their own.
       const index = item && item.mark.role === "mark" && item.datum && item.datum.index;
@@ -105,30 +106,6 @@ const charts = (() => {
     drawing.setAttribute("aria-label", `${title}. ${words}`);
     const menu = target.querySelector("summary");
     if (menu) menu.setAttribute("aria-label", `Save “${title}” as a picture`);
-  }
-
-  // The arrow keys step through a chart's rows: each is said, and where it is an operator, selected.
-  function walk(figure) {
-    const name = figure.dataset.chart;
-    const target = figure.querySelector(".drawing");
-    const status = element("p", { className: "step", role: "status" });
-    target.after(status);
-    target.tabIndex = 0;
-    target.setAttribute("role", "group");
-    target.setAttribute("aria-label", `${figure.querySelector("h3").textContent}: arrow keys step through the data`);
-    let at = -1;
-    target.addEventListener("keydown", (event) => {
-      const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-      if (!step || event.target !== target) return;
-      event.preventDefault();
-      const cells = cellsOf(name);
-      const { columns } = data.charts[name];
-      at = (at + step + cells.length) % cells.length;
-      status.textContent = columns.map((column, place) => `${column.title} ${figures.figure(cells[at][place], column.kind)}`).join(", ");
-      const index = cells[at][columns.findIndex((column) => column.name === "index")];
-      if (Number.isInteger(index) && index !== report.selected()) report.select(index, "chart");
-    });
-    target.addEventListener("blur", () => { status.textContent = ""; });
   }
 
   const pending = new Set(document.querySelectorAll("[data-chart]"));
@@ -213,13 +190,13 @@ const charts = (() => {
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   }
 
-  document.querySelectorAll("[data-chart]").forEach(walk);
+  document.querySelectorAll("[data-chart]").forEach((figure) => keys.walk(figure, cellsOf, (name) => views.get(name)));
   document.querySelectorAll("[data-numbers]").forEach((details) => details.addEventListener("toggle", () => numbers(details)));
   document.querySelectorAll("[data-csv]").forEach((button) => button.addEventListener("click", () => download(button.dataset.csv)));
   const measure = document.getElementById("measure");
   if (measure) measure.addEventListener("change", () => views.get("by-module").signal("measure", measure.value).runAsync());
   const out = document.getElementById("focus-out");
-  if (out) out.addEventListener("click", () => views.get("by-module").signal("focus", { id: 0, x0: 0, x1: 1, depth: 0 }).runAsync());
+  if (out) out.addEventListener("click", () => keys.whole(views.get("by-module")));
   report.onSelect(mark);
 
   return { begin, views, csv, named, FONT };

@@ -5,6 +5,7 @@ const graph = (() => {
   const LIMIT = 220;
   const open = new Set([0]);
   let view = null;
+  let here = null;
 
   const hasInside = modules.map((item) => item.operators > 0);
 
@@ -107,7 +108,7 @@ const graph = (() => {
       encode: { enter: { x: { field: "x" }, y: { field: "y", offset: dy }, align: { value: "center" }, baseline: { value: "middle" }, text: { field: text }, limit: { signal: "datum.width - 12" }, fill: { value: "var(--text)" }, fontSize: { value: size }, fontWeight: { value: weight } } },
     });
     return {
-      width: Math.max(width, 1), height: Math.max(height, 1), padding: 0,
+      width: Math.max(width, 1), height: Math.max(height, 1), padding: 0, autosize: "none",
       data: [{ name: "boxes", values: boxes }, { name: "outlines", values: outlines }, { name: "points", values: points }, { name: "ends", values: ends }],
       marks: [
         { type: "rect", name: "outline", from: { data: "outlines" }, encode: { enter: { ...box, cornerRadius: { value: 10 }, fill: { value: "var(--text)" }, fillOpacity: { value: 0.03 }, stroke: { value: "var(--muted)" }, strokeOpacity: { value: 0.6 }, cursor: { value: "pointer" }, tooltip: { signal: "'Close ' + datum.first" } } } },
@@ -127,7 +128,8 @@ const graph = (() => {
   async function draw() {
     const status = document.getElementById("graph-status");
     const { nodes, links } = visible();
-    const spec = specification(laidOut(nodes, links));
+    const layout = laidOut(nodes, links);
+    const spec = specification(layout);
     if (view) view.finalize();
     view = undefined;
     const result = await vegaEmbed("#graph-drawing", spec, { mode: "vega", renderer: "svg", logLevel: vega.Error, tooltip: { theme: "custom" }, actions: { export: true, source: false, compiled: false, editor: false }, downloadFileName: `${data.name}-graph` });
@@ -135,21 +137,85 @@ const graph = (() => {
     const copies = links.reduce((sum, link) => sum + link.copies, 0);
     const summary = `${nodes.length} boxes, ${links.length} connections, ${copies} copied tensors between them.`;
     const drawing = document.querySelector("#graph-drawing svg");
-    charts.named(document.getElementById("graph-drawing"), drawing, "Graph of modules", `${summary} The table of operators and the tree of modules hold the same in words.`);
+    reachable(layout, drawing.parentElement);
+    charts.named(document.getElementById("graph-drawing"), drawing, "Graph of modules", `${summary} The buttons that follow name each box; the table of operators and the tree of modules hold the same in words.`);
     status.textContent = summary;
     view.addEventListener("click", (_, item) => {
       const id = item && item.datum && item.datum.id;
       if (!id) return;
-      if (id[0] === "o") report.select(Number(id.slice(1)), "graph");
-      else toggle(id);
+      act(id);
     });
+  }
+
+  function act(id) {
+    if (id[0] === "o") report.select(Number(id.slice(1)), "graph");
+    return id[0] === "o" ? Promise.resolve() : toggle(id);
   }
 
   function toggle(id) {
     const number = Number(id.slice(1));
     if (id[0] === "g") modules.forEach((item) => { if (ancestry(item.number).includes(number)) open.delete(item.number); });
-    else if (!fits([number])) return;
-    draw();
+    else if (!fits([number])) return Promise.resolve();
+    return draw();
+  }
+
+  // A button over each box and outline, for the keyboard and for who listens: the mouse goes through them to the drawing.
+  function reachable(layout, wrapper) {
+    const places = layout.nodes().map((id) => layout.node(id)).filter((node) => node && node.width).map((node) => ({
+      id: node.id, x: node.x, y: node.outline ? node.y - node.height / 2 + 12 : node.y, width: node.width, height: node.outline ? 24 : node.height, node,
+    })).sort((a, b) => a.y - b.y || a.x - b.x);
+    const layer = report.element("div", { className: "graph-keys" });
+    layer.setAttribute("role", "group");
+    layer.setAttribute("aria-label", "Boxes of the graph: arrow keys move, Enter opens or closes a module");
+    places.forEach((item) => {
+      item.button = report.element("button", { type: "button", tabIndex: -1 });
+      item.button.dataset.box = item.id;
+      Object.assign(item.button.style, { left: `${item.x - item.width / 2}px`, top: `${item.y - item.height / 2}px`, width: `${item.width}px`, height: `${item.height}px` });
+      item.button.setAttribute("aria-label", called(item.node));
+      if (item.id[0] === "o") item.button.setAttribute("aria-pressed", String(report.selected() === Number(item.id.slice(1))));
+      else item.button.setAttribute("aria-expanded", String(item.id[0] === "g"));
+      item.button.addEventListener("click", () => act(item.id).then(() => follow(item.id)));
+      item.button.addEventListener("keydown", (event) => move(event, item, places));
+      item.button.addEventListener("focus", () => stay(item, places));
+      layer.append(item.button);
+    });
+    wrapper.querySelector(".graph-keys")?.remove();
+    wrapper.append(layer);
+    if (places.length) stay(places.find((item) => item.id === here) || places[0], places);
+  }
+
+  function called(node) {
+    if (node.outline) return `${node.first}, opened`;
+    const kind = node.id[0] === "m" ? "module" : "operator";
+    return `${node.first}, ${kind}, ${node.second.replaceAll(" · ", ", ")}, runs on ${place(node)}`;
+  }
+
+  // One of the buttons is in the order of the tabulator key, the others are reached from it.
+  function stay(item, places) {
+    here = item.id;
+    places.forEach((other) => { other.button.tabIndex = other === item ? 0 : -1; });
+  }
+
+  const WAYS = { ArrowDown: ["y", 1, "x"], ArrowUp: ["y", -1, "x"], ArrowRight: ["x", 1, "y"], ArrowLeft: ["x", -1, "y"] };
+  function move(event, item, places) {
+    const ends = { Home: places[0], End: places.at(-1) };
+    let next = ends[event.key];
+    if (WAYS[event.key]) {
+      const [along, sign, across] = WAYS[event.key];
+      const cost = (other) => sign * (other[along] - item[along]) + 2 * Math.abs(other[across] - item[across]);
+      const ahead = places.filter((other) => sign * (other[along] - item[along]) > 1);
+      next = ahead.sort((a, b) => cost(a) - cost(b))[0] || item;
+    }
+    if (!next) return;
+    event.preventDefault();
+    next.button.focus();
+  }
+
+  // What was opened is an outline now, what was closed a box.
+  function follow(id) {
+    const now = { m: `g${id.slice(1)}`, g: `m${id.slice(1)}`, o: id }[id[0]];
+    const find = (name) => document.querySelector(`.graph-keys [data-box="${name}"]`);
+    (find(now) || find(id) || document.querySelector(".graph-keys [tabindex='0']"))?.focus();
   }
 
   // Opens these modules unless too much would be on the screen to read.
@@ -184,6 +250,8 @@ const graph = (() => {
     };
     const watcher = new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && first(), { rootMargin: "400px" });
     watcher.observe(target);
+    report.onSelect((index) => document.querySelectorAll('.graph-keys [data-box^="o"]').forEach((button) =>
+      button.setAttribute("aria-pressed", String(button.dataset.box === `o${index}`))));
     document.getElementById("graph-reset").addEventListener("click", () => { open.clear(); start.forEach((number) => open.add(number)); draw(); });
     document.getElementById("graph-open").addEventListener("click", () => { if (fits(closedOnes())) draw(); });
     return first;

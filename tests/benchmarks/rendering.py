@@ -36,7 +36,7 @@ def records(folder: Path) -> list[Path]:
     """The records to render: the arguments, else fictitious ones."""
     if len(sys.argv) > 1:
         return [Path(name) for name in sys.argv[1:]]
-    sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "report")]
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "report")]
     import report_factory
 
     from analyzer.record import to_json

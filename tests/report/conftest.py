@@ -1,4 +1,4 @@
-"""Makes this folder's factory importable, and opens pages in a browser without network."""
+"""Makes this folder's factory and its parts importable, and opens pages in a browser without network."""
 
 import os
 import shutil
@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 
 
 def chromium_path() -> str | None:

@@ -11,19 +11,17 @@ from dataclasses import replace
 from itertools import cycle
 from typing import Any
 
+import handmade
+
 from analyzer.analysis import (
     Alternative,
     Analysis,
     CostRow,
     Coverage,
-    CpuTime,
-    DeviceInfo,
     Devices,
     Environment,
     Finding,
-    GpuTime,
     GroupResult,
-    ModelInfo,
     OperatorResult,
     OperatorVerdict,
     PlanResult,
@@ -31,30 +29,21 @@ from analyzer.analysis import (
     SweepRow,
     TensorInfo,
     Tool,
-    Totals,
-    TransferItem,
     Transfers,
-    VerdictResult,
     Where,
 )
 
-CPU = DeviceInfo(
-    slug="imaginary-cpu",
+CPU = handmade.cpu(
     name="Imaginary CPU 12",
-    peak_flops_per_s={"fp32": 1e12},
-    bandwidth_bytes_per_s=1e11,
     memory_bytes=64 * 10**9,
     origin="calibrated",
     source="measured on an imaginary machine",
     tdp_w=100.0,
 )
-GPU = DeviceInfo(
-    slug="imaginary-gpu",
+GPU = handmade.gpu(
     name="Imaginary GPU 3000",
     peak_flops_per_s={"fp32": 2e13, "tf32": 4e13, "fp16": 8e13},
     bandwidth_bytes_per_s=5e11,
-    memory_bytes=24 * 10**9,
-    origin="catalogue",
     source="an imaginary data sheet",
     tdp_w=150.0,
     link="Imaginary link x16",
@@ -71,46 +60,38 @@ def operator(index: int, op_type: str, **changes: Any) -> OperatorResult:
     gpu_s = cpu_s if fallen else cpu_s / 10
     flops = FLOPS.get(op_type, 1000)
     shape = (8, 64, 56, 56)
+    gpu = handmade.on_gpu(
+        gpu_s,
+        (0.7, 1.5),
+        origin="measured" if fallen else "predicted",
+        placed_on="cpu" if fallen else "cuda",
+        why="no-kernel-for-opset" if fallen else "cuda-kernel",
+    )
+    verdict = OperatorVerdict(
+        device="either" if fallen else "gpu",
+        speedup=1.0 if fallen else 10.0,
+        reason="no-cuda-kernel" if fallen else "compute-bound",
+        explanation="No CUDA kernel for this opset." if fallen else "The GPU computes it ten times faster.",
+    )
+    line = Where(file="samples/imaginary.py", line=10 + index % 40, code=f"x = self.{op_type.lower()}(x)")
+    into, out = (TensorInfo(name=f"t{at}", shape=shape, dtype="float32") for at in (index, index + 1))
     values: dict[str, Any] = {
         "index": index,
         "name": f"/{op_type.lower()}_{index}",
-        "op_type": op_type,
-        "domain": "ai.onnx",
         "module": f"stage{index // 12}.block{index // 4 % 3}.{op_type.lower()}",
         "module_class": op_type,
-        "source": Where(
-            file="samples/imaginary.py", line=10 + index % 40, code=f"x = self.{op_type.lower()}(x)"
-        ),
-        "inputs": (TensorInfo(name=f"t{index}", shape=shape, dtype="float32"),),
-        "outputs": (TensorInfo(name=f"t{index + 1}", shape=shape, dtype="float32"),),
-        "attributes": {},
+        "source": line,
         "flops": flops,
         "macs": flops // 2 if op_type == "Conv" else 0,
         "bytes_read": 6_000_000,
         "bytes_written": 4_000_000,
         "intensity": flops / 10_000_000,
-        "basis": "exact",
-        "note": "",
-        "cpu": CpuTime(time_s=cpu_s, low_s=cpu_s * 0.9, high_s=cpu_s * 1.1, origin="measured", bound="compute"),
-        "gpu": GpuTime(
-            time_s=gpu_s,
-            low_s=gpu_s * 0.7,
-            high_s=gpu_s * 1.5,
-            origin="measured" if fallen else "predicted",
-            bound="memory",
-            supported=not fallen,
-            placed_on="cpu" if fallen else "cuda",
-            why="no-kernel-for-opset" if fallen else "cuda-kernel",
-        ),
-        "verdict": OperatorVerdict(
-            device="either" if fallen else "gpu",
-            speedup=1.0 if fallen else 10.0,
-            reason="no-cuda-kernel" if fallen else "compute-bound",
-            explanation="No CUDA kernel for this opset." if fallen else "The GPU computes it ten times faster.",
-        ),
+        "cpu": handmade.on_cpu(cpu_s, (0.9, 1.1), origin="measured", bound="compute"),
+        "gpu": gpu,
+        "verdict": verdict,
         "placement": "cpu" if fallen else "gpu",
     }
-    return OperatorResult(**{**values, **changes})
+    return handmade.operator(op_type, [into], [out], **{**values, **changes})
 
 
 def operators(count: int) -> tuple[OperatorResult, ...]:
@@ -128,11 +109,11 @@ def groups(items: Sequence[OperatorResult]) -> tuple[GroupResult, ...]:
             fused = item.op_type == "Conv" and item.index + 1 < len(items)
             members = (item.index, item.index + 1) if fused else (item.index,)
             result.append(
-                GroupResult(
-                    session=session,
-                    name=f"{item.name}_fused" if fused else item.name,
-                    op_type="FusedConv" if fused else item.op_type,
-                    members=members,
+                handmade.group(
+                    session,
+                    f"{item.name}_fused" if fused else item.name,
+                    "FusedConv" if fused else item.op_type,
+                    members,
                     provider="cpu" if item.op_type == "MaxPool" else provider,
                     time_s=2e-3,
                     low_s=1e-3,
@@ -146,47 +127,25 @@ def groups(items: Sequence[OperatorResult]) -> tuple[GroupResult, ...]:
 def plan(name: str, latency_s: float, **changes: Any) -> PlanResult:
     """A plan at batch 8 with an interval of 10 %."""
     values: dict[str, Any] = {
-        "name": name,
-        "latency_s": latency_s,
-        "low_s": latency_s * 0.9,
-        "high_s": latency_s * 1.1,
-        "throughput_per_s": 8 / latency_s,
-        "transfers": Transfers(count=0, bytes=0, time_s=0.0),
         "memory_bytes": 500_000_000,
-        "fits": True,
         "energy_j": 1.5,
         "usd_per_million": 12.5,
         "origin": "measured",
         "operators_on_cpu": 24,
         "instance": "imaginary.large",
     }
-    return PlanResult(**{**values, **changes})
+    return handmade.plan(name, latency_s, batch=8, spread=(0.9, 1.1), **{**values, **changes})
 
 
 def transfers(items: Sequence[OperatorResult]) -> Transfers:
     """The input, the output, and two copies around each operator that falls to the CPU."""
-    copies = [TransferItem(tensor="t0", direction="to_gpu", bytes=1_000_000, time_s=1e-4, where="input")]
+    copies = [handmade.copy("t0", "to_gpu", 1_000_000, 1e-4, "input")]
     for item in items:
         if item.placement == "cpu" and item.index + 1 < len(items):
-            copies.append(
-                TransferItem(
-                    tensor=item.inputs[0].name, direction="to_cpu", bytes=500_000, time_s=5e-5, where="inside"
-                )
-            )
-            copies.append(
-                TransferItem(
-                    tensor=item.outputs[0].name, direction="to_gpu", bytes=500_000, time_s=5e-5, where="inside"
-                )
-            )
-    copies.append(
-        TransferItem(tensor=f"t{len(items)}", direction="to_cpu", bytes=4_000, time_s=1e-5, where="output")
-    )
-    return Transfers(
-        count=len(copies),
-        bytes=sum(copy.bytes for copy in copies),
-        time_s=sum(copy.time_s for copy in copies),
-        items=tuple(copies),
-    )
+            copies.append(handmade.copy(item.inputs[0].name, "to_cpu", 500_000))
+            copies.append(handmade.copy(item.outputs[0].name, "to_gpu", 500_000))
+    copies.append(handmade.copy(f"t{len(items)}", "to_cpu", 4_000, 1e-5, "output"))
+    return handmade.transfers(copies)
 
 
 def sweep() -> tuple[SweepRow, ...]:
@@ -250,10 +209,9 @@ def analysis(count: int = 24, **changes: Any) -> Analysis:
     flops = sum(item.flops or 0 for item in items)
     moved = transfers(items)
     values: dict[str, Any] = {
-        "model": ModelInfo(
+        "model": handmade.model(
             name="imaginary",
             source="samples/imaginary.py",
-            digest="0" * 64,
             opset=22,
             batch=8,
             precision="tf32",
@@ -261,35 +219,27 @@ def analysis(count: int = 24, **changes: Any) -> Analysis:
             parameter_bytes=4_000_000,
             inputs=(TensorInfo(name="t0", shape=(8, 3, 224, 224), dtype="float32"),),
             outputs=(TensorInfo(name=f"t{count}", shape=(8, 10), dtype="float32"),),
-            training=False,
             inputs_origin="file",
             exporter="torch.export",
         ),
         "devices": Devices(cpu=CPU, gpu=GPU),
-        "totals": Totals(
-            flops=flops,
-            macs=sum(item.macs or 0 for item in items),
-            bytes_read=6_000_000 * count,
-            bytes_written=4_000_000 * count,
+        "totals": handmade.totals(
+            items,
             intensity=flops / (10_000_000 * count) if count else None,
             fused_bytes_read=4_000_000 * count,
             fused_bytes_written=3_000_000 * count,
             fused_intensity=flops / (7_000_000 * count) if count else None,
             peak_memory_bytes=40_000_000,
-            operators=count,
-            coverage=Coverage(exact=1.0, modelled=0.0, unknown=0.0),
             coverage_time=Coverage(exact=1.0, modelled=0.0, unknown=0.0),
         ),
-        "operators": items,
         "groups": groups(items),
         "plans": (
             plan("cpu", 0.080),
             plan("gpu", 0.020, origin="mixed", transfers=moved, usd_per_million=0.444, energy_j=0.4),
             plan("hybrid", 0.018, origin="mixed", transfers=moved, usd_per_million=0.4, energy_j=0.39),
         ),
-        "verdict": VerdictResult(
-            device="gpu",
-            objective="latency",
+        "verdict": handmade.verdict(
+            "gpu",
             speedup=4.0,
             low=3.2,
             high=5.1,
@@ -324,7 +274,7 @@ def analysis(count: int = 24, **changes: Any) -> Analysis:
             timings_s={"export": 3.5},
         ),
     }
-    return Analysis(**{**values, **changes})
+    return handmade.analysis(items, **{**values, **changes})
 
 
 def without_gpu() -> Analysis:
@@ -338,15 +288,7 @@ def without_gpu() -> Analysis:
             for item in base.operators
         ),
         plans=(plan("cpu", 0.080),),
-        verdict=VerdictResult(
-            device="cpu",
-            objective="latency",
-            speedup=None,
-            low=None,
-            high=None,
-            crossover_batch=None,
-            reason="No GPU was asked for.",
-        ),
+        verdict=handmade.verdict("cpu", reason="No GPU was asked for."),
         groups=tuple(group for group in base.groups if group.session == "cpu"),
         costs=(),
         sweep=(),
@@ -359,7 +301,7 @@ def without_times() -> Analysis:
     blind = tuple(
         replace(
             item,
-            cpu=CpuTime(time_s=None, low_s=None, high_s=None, origin="predicted", bound=None),
+            cpu=handmade.on_cpu(None, bound=None),
             gpu=None
             if item.gpu is None
             else replace(item.gpu, time_s=None, low_s=None, high_s=None, bound=None),

@@ -206,106 +206,103 @@ def _module_words(modules: tuple[Module, ...]) -> str:
 
 def _icicle(height: int) -> dict[str, Any]:
     """A partition that one can click into; ``measure`` and ``focus`` are its signals."""
+    across = {
+        "name": "x",
+        "type": "linear",
+        "domain": {"signal": "[focus.x0, focus.x1]"},
+        "range": [0, {"signal": "width"}],
+        "zero": False,
+        "nice": False,
+    }
     return {
         "width": 600,
         "height": height,
         "padding": 0,
-        "signals": [
-            {"name": "measure", "value": "best"},
-            {
-                "name": "focus",
-                "value": {"id": 0, "x0": 0, "x1": 1, "depth": 0},
-                "on": [
-                    {
-                        "events": "@cell:click",
-                        "update": "{id: datum.id, x0: datum.x0, x1: datum.x1, depth: datum.depth}",
-                    }
-                ],
-            },
-            {"name": "step", "value": STEP},
-        ],
-        "data": [
-            {"name": "table"},
-            {
-                "name": "cells",
-                "source": "table",
-                "transform": [
-                    {"type": "formula", "as": "own", "expr": "datum['own_' + measure] || 0"},
-                    {"type": "stratify", "key": "id", "parentKey": "parent"},
-                    {"type": "partition", "field": "own", "size": [1, 1]},
-                    {"type": "filter", "expr": "datum.x1 > datum.x0"},
-                    {"type": "filter", "expr": "datum.x1 > focus.x0 && datum.x0 < focus.x1"},
-                    {"type": "filter", "expr": "(datum.x1 - datum.x0) * width > 0.7 * (focus.x1 - focus.x0)"},
-                    {"type": "formula", "as": "whole", "expr": "data('table')[0][measure]"},
-                    {
-                        "type": "formula",
-                        "as": "words",
-                        "expr": "datum.name + ' ' + figure((datum.x1 - datum.x0), 'share')",
-                    },
-                ],
-            },
-        ],
-        "scales": [
-            {
-                "name": "x",
-                "type": "linear",
-                "domain": {"signal": "[focus.x0, focus.x1]"},
-                "range": [0, {"signal": "width"}],
-                "zero": False,
-                "nice": False,
-            },
-        ],
-        "marks": [
-            {
-                "type": "rect",
-                "name": "cell",
-                "clip": True,
-                "from": {"data": "cells"},
-                "encode": {
-                    "update": {
-                        "x": {"scale": "x", "field": "x0"},
-                        "x2": {"scale": "x", "field": "x1"},
-                        "y": {"signal": "datum.depth * step"},
-                        "height": {"signal": "step"},
-                        "fill": [
-                            {"test": "datum.gpu_share === 1", "value": "var(--gpu)"},
-                            {"test": "datum.gpu_share === 0", "value": "var(--cpu)"},
-                            {"test": "datum.gpu_share === null", "value": "var(--muted)"},
-                            {"value": "var(--hybrid)"},
-                        ],
-                        "fillOpacity": {"signal": "datum.id === picked ? 0.55 : 0.2"},
-                        "stroke": {"value": "var(--surface)"},
-                        "strokeWidth": {"value": 2},
-                        "cursor": {"value": "pointer"},
-                        "tooltip": {
-                            "signal": "{Module: datum.path || datum.name, Class: datum['class'] || '', "
-                            "Share: figure(datum.x1 - datum.x0, 'share'), "
-                            "'Best plan': figure(datum.best, 'seconds'), "
-                            "CPU: figure(datum.cpu, 'seconds'), GPU: figure(datum.gpu, 'seconds'), "
-                            "FLOPs: figure(datum.flops, 'flops'), Operators: datum.operators, "
-                            "'On the GPU': figure(datum.gpu_share, 'share')}"
-                        },
-                    },
-                    "hover": {"fillOpacity": {"value": 0.4}},
-                },
-            },
-            {
-                "type": "text",
-                "interactive": False,
-                "clip": True,
-                "from": {"data": "cells"},
-                "encode": {
-                    "update": {
-                        "x": {"signal": "max(scale('x', datum.x0), 0) + 6"},
-                        "y": {"signal": "(datum.depth + 0.5) * step"},
-                        "baseline": {"value": "middle"},
-                        "text": {"field": "words"},
-                        "limit": {"signal": f"max({_SEEN} - 10, 1)"},
-                        "opacity": {"signal": f"{_SEEN} > 34 ? 1 : 0"},
-                        "fill": {"value": "var(--text)"},
-                        "fontSize": {"value": 12},
-                    }
-                },
-            },
-        ],
+        "signals": _signals(),
+        "data": [{"name": "table"}, {"name": "cells", "source": "table", "transform": _partition()}],
+        "scales": [across],
+        "marks": [_cells(), _cell_words()],
     }
+
+
+def _signals() -> list[dict[str, Any]]:
+    """What the widths stand for, the module that is looked into, and the height of a row."""
+    looked_into = "{id: datum.id, x0: datum.x0, x1: datum.x1, depth: datum.depth}"
+    return [
+        {"name": "measure", "value": "best"},
+        {
+            "name": "focus",
+            "value": {"id": 0, "x0": 0, "x1": 1, "depth": 0},
+            "on": [{"events": "@cell:click", "update": looked_into}],
+        },
+        {"name": "step", "value": STEP},
+    ]
+
+
+def _partition() -> list[dict[str, Any]]:
+    """From rows to the cells that are wide enough to be seen at the present focus."""
+
+    def keep(expression: str) -> dict[str, str]:
+        return {"type": "filter", "expr": expression}
+
+    def formula(name: str, expression: str) -> dict[str, str]:
+        return {"type": "formula", "as": name, "expr": expression}
+
+    return [
+        formula("own", "datum['own_' + measure] || 0"),
+        {"type": "stratify", "key": "id", "parentKey": "parent"},
+        {"type": "partition", "field": "own", "size": [1, 1]},
+        keep("datum.x1 > datum.x0"),
+        keep("datum.x1 > focus.x0 && datum.x0 < focus.x1"),
+        keep("(datum.x1 - datum.x0) * width > 0.7 * (focus.x1 - focus.x0)"),
+        formula("whole", "data('table')[0][measure]"),
+        formula("words", "datum.name + ' ' + figure((datum.x1 - datum.x0), 'share')"),
+    ]
+
+
+def _cells() -> dict[str, Any]:
+    """A rectangle for each module, in the colour of where its time is spent."""
+    colour = [
+        {"test": "datum.gpu_share === 1", "value": "var(--gpu)"},
+        {"test": "datum.gpu_share === 0", "value": "var(--cpu)"},
+        {"test": "datum.gpu_share === null", "value": "var(--muted)"},
+        {"value": "var(--hybrid)"},
+    ]
+    tip = (
+        "{Module: datum.path || datum.name, Class: datum['class'] || '', "
+        "Share: figure(datum.x1 - datum.x0, 'share'), "
+        "'Best plan': figure(datum.best, 'seconds'), "
+        "CPU: figure(datum.cpu, 'seconds'), GPU: figure(datum.gpu, 'seconds'), "
+        "FLOPs: figure(datum.flops, 'flops'), Operators: datum.operators, "
+        "'On the GPU': figure(datum.gpu_share, 'share')}"
+    )
+    update = {
+        "x": {"scale": "x", "field": "x0"},
+        "x2": {"scale": "x", "field": "x1"},
+        "y": {"signal": "datum.depth * step"},
+        "height": {"signal": "step"},
+        "fill": colour,
+        "fillOpacity": {"signal": "datum.id === picked ? 0.55 : 0.2"},
+        "stroke": {"value": "var(--surface)"},
+        "strokeWidth": {"value": 2},
+        "cursor": {"value": "pointer"},
+        "tooltip": {"signal": tip},
+    }
+    encode = {"update": update, "hover": {"fillOpacity": {"value": 0.4}}}
+    return {"type": "rect", "name": "cell", "clip": True, "from": {"data": "cells"}, "encode": encode}
+
+
+def _cell_words() -> dict[str, Any]:
+    """Name and share in each cell that has room for them."""
+    update = {
+        "x": {"signal": "max(scale('x', datum.x0), 0) + 6"},
+        "y": {"signal": "(datum.depth + 0.5) * step"},
+        "baseline": {"value": "middle"},
+        "text": {"field": "words"},
+        "limit": {"signal": f"max({_SEEN} - 10, 1)"},
+        "opacity": {"signal": f"{_SEEN} > 34 ? 1 : 0"},
+        "fill": {"value": "var(--text)"},
+        "fontSize": {"value": 12},
+    }
+    encode = {"update": update}
+    return {"type": "text", "interactive": False, "clip": True, "from": {"data": "cells"}, "encode": encode}

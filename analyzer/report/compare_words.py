@@ -1,0 +1,103 @@
+"""Reporting: a comparison's answer in a few sentences, as the page shows it first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from analyzer.analysis import Analysis, PlanResult
+from analyzer.report.comparison import Comparison
+from analyzer.report.summary import PLAN_TITLES, VERDICT_WORDS, joules, per_second
+from analyzer.units import dollars, factor, seconds
+
+_SAME = 0.005
+
+
+def headline(comparison: Comparison) -> str:
+    """Which record is the fastest, by how much and how surely."""
+    known = [
+        (label, plan)
+        for label, analysis in zip(comparison.labels, comparison.analyses, strict=True)
+        if (plan := best_plan(analysis)) is not None
+    ]
+    if len(known) < 2:
+        return "There is nothing to compare in time: fewer than two of the records hold a plan."
+    ranked = sorted(known, key=lambda pair: _measure(comparison, pair[1]))
+    (first, top), (runner_up, second), (last, bottom) = ranked[0], ranked[1], ranked[-1]
+    ratio = _measure(comparison, bottom) / _measure(comparison, top)
+    if ratio - 1 < _SAME:
+        return f"All take the same: {_said(comparison, top)}."
+    others = last if len(ranked) == 2 else f"{last}, the slowest"
+    sure = _certainty(comparison, top, second, runner_up if len(ranked) == 2 else f"{runner_up}, the next,")
+    leads = "is fastest" if comparison.one_batch else "has the highest throughput"
+    return (
+        f"{first} {leads}: {_said(comparison, top)} against {_said(comparison, bottom)} of {others}, "
+        f"a factor of {factor(ratio)[:-1]}. {sure}"
+    )
+
+
+def best_plan(analysis: Analysis) -> PlanResult | None:
+    """The best plan that a record has."""
+    return analysis.plan("hybrid") or analysis.plan("gpu") or analysis.plan("cpu")
+
+
+def _measure(comparison: Comparison, plan: PlanResult) -> float:
+    """Less is better: the latency, or the time of one inference where the batches differ."""
+    return plan.latency_s if comparison.one_batch else 1 / plan.throughput_per_s
+
+
+def _said(comparison: Comparison, plan: PlanResult) -> str:
+    figure = seconds(plan.latency_s) if comparison.one_batch else per_second(plan.throughput_per_s)
+    return f"{figure} ({plan.origin})"
+
+
+def _certainty(comparison: Comparison, top: PlanResult, second: PlanResult, runner_up: str) -> str:
+    """Whether the best plan's 90 % interval is apart from the next one's."""
+    ends = [
+        end * _measure(comparison, plan) / plan.latency_s
+        for plan, end in ((top, top.high_s), (second, second.low_s))
+    ]
+    if ends[0] < ends[1]:
+        return f"That is certain: its 90 % interval and that of {runner_up} do not overlap."
+    return f"That is not certain: its 90 % interval and that of {runner_up} overlap."
+
+
+def statements(comparison: Comparison) -> tuple[str, ...]:
+    """The verdicts, what is cheapest and what takes least energy; those that the records can tell."""
+    return tuple(
+        text
+        for text in (
+            _verdicts(comparison),
+            _least(comparison, "usd_per_million", "costs least", lambda value: f"{dollars(value)} per million"),
+            _least(comparison, "energy_j", "takes least energy", lambda value: f"{joules(value)} for each"),
+        )
+        if text
+    )
+
+
+def _verdicts(comparison: Comparison) -> str:
+    words = [VERDICT_WORDS[one.verdict.device] for one in comparison.analyses]
+    if len(set(words)) == 1:
+        return f"The verdict is the same in all: {words[0]}."
+    pairs = (f"{word} in {label}" for label, word in zip(comparison.labels, words, strict=True))
+    return f"The verdict differs: {', '.join(pairs)}."
+
+
+def _least(comparison: Comparison, field: str, verb: str, say: Callable[[float], str]) -> str:
+    """The record and the plan of it with the least of something, and that of the base."""
+    found = [
+        (value, at, plan)
+        for at, analysis in enumerate(comparison.analyses)
+        for plan in analysis.plans
+        if (value := getattr(plan, field)) is not None and plan.fits
+    ]
+    if len({at for _, at, _ in found}) < 2:
+        return ""
+    least = {at: min((item for item in found if item[1] == at), key=lambda item: item[0]) for _, at, _ in found}
+    value, at, plan = min(least.values(), key=lambda item: (item[0], item[1]))
+    most = max(least.values(), key=lambda item: (item[0], -item[1]))
+    if most[0] / value - 1 < _SAME:
+        return ""
+    return (
+        f"{comparison.labels[at]} {verb}: {say(value)} ({PLAN_TITLES[plan.name]}), "
+        f"against {say(most[0])} in {comparison.labels[most[1]]} ({PLAN_TITLES[most[2].name]})."
+    )

@@ -1,0 +1,97 @@
+"""The comparison page in a real browser that has no network."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import report_factory as factory
+
+from analyzer.report import compare_page
+from analyzer.report.compare import compare
+
+pytestmark = pytest.mark.browser
+OUTPUT = Path(__file__).parent.parent / "output" / "pages"
+WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+
+
+def three():
+    """The invented network, one on a GPU half as fast, and one at another batch with an operator more."""
+    base = factory.analysis(24)
+    slow = replace(factory.GPU, name="Imaginary GPU 1500", peak_flops_per_s={"fp32": 1e13})
+    second = replace(
+        base,
+        devices=replace(base.devices, gpu=slow),
+        plans=(base.plans[0], factory.plan("gpu", 0.040), factory.plan("hybrid", 0.039)),
+        findings=base.findings[1:],
+    )
+    third = replace(factory.analysis(25), model=replace(base.model, batch=16))
+    return compare([("fast", base), ("slow", second), ("a longer <b>name</b> of a record", third)])
+
+
+@pytest.fixture
+def visit(visit_text):
+    """Opens the page of a comparison and waits until all of it is drawn."""
+
+    def go(comparison, **options):
+        page, seen = visit_text(compare_page.render(comparison), **options)
+        page.wait_for_function("document.documentElement.dataset.charts === 'drawn'")
+        return page, seen
+
+    return go
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["1280", "390"])
+def test_a_comparison_opens_without_errors_requests_overflow_or_axe_violations(visit, viewport, scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+    page, seen = visit(three(), viewport=viewport, color_scheme=scheme)
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=OUTPUT / f"comparison-{viewport['width']}-{scheme}.png")
+    assert seen.errors == []
+    assert [url for url in seen.requests if not url.startswith(("file:", "data:", "blob:"))] == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    found = axe.Axe().run(page).response["violations"]
+    assert [
+        (item["id"], item["nodes"][0]["html"][:120])
+        for item in found
+        if item["impact"] in ("serious", "critical")
+    ] == []
+
+
+def test_every_chart_of_a_comparison_is_drawn_with_words_and_data(visit):
+    page, _ = visit(three())
+    names = [figure.get_attribute("data-chart") for figure in page.locator("figure.chart").all()]
+    assert names == ["latencies", "record-latency", "record-throughput", "record-types", "record-roofline"]
+    for figure in page.locator("figure.chart").all():
+        assert len(figure.locator("figcaption").inner_text()) > 20
+        assert figure.locator(".drawing [role=img]").get_attribute("aria-label")
+        figure.locator("details.numbers summary").click()
+        figure.locator(".numbers-table tbody tr").first.wait_for()
+    # A third of the CPU's, GPU's and best plans are each record's.
+    assert len(page.evaluate("charts.csv('latencies')").split("\r\n")) == 1 + 9
+
+
+def test_the_answer_comes_first_and_labels_are_text(visit):
+    page, _ = visit(three())
+    assert page.locator(".sentence").bounding_box()["y"] < 300
+    assert page.locator("#side-by-side thead").inner_text().count("<b>name</b>") == 1
+    assert page.locator("main b").count() == 0
+
+
+def test_a_record_is_hidden_by_the_keyboard_alone(visit):
+    page, _ = visit(three())
+    page.locator("#chart-record-roofline .filter summary").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")
+    page.wait_for_function("charts.views.get('record-roofline').data('record_store').length === 2")
+
+
+def test_a_comparison_prints_light_with_its_tables_and_charts(visit):
+    page, _ = visit(three(), color_scheme="dark")
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.locator(".figures").is_visible()
+    assert page.locator("#chart-record-roofline svg.marks").is_visible()
+    assert not page.locator(".filter").first.is_visible()
+    assert page.pdf(format="A4").startswith(b"%PDF")

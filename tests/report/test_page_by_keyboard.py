@@ -1,0 +1,146 @@
+"""The page used by the keyboard alone, in a real browser."""
+
+import pytest
+import report_factory as factory
+
+from analyzer.report import html
+
+pytestmark = pytest.mark.browser
+READY = (
+    "document.documentElement.dataset.charts === 'drawn' && document.documentElement.dataset.table === 'ready'"
+    " && document.documentElement.dataset.graph === 'drawn'"
+)
+FOCUSED = "document.activeElement"
+
+
+@pytest.fixture
+def page(visit_text):
+    """The page of 24 operators, all of it drawn, nothing in focus."""
+    opened, _ = visit_text(html.render(factory.analysis(24)))
+    opened.wait_for_function(READY)
+    return opened
+
+
+def tab_to(page, selector, most=300):
+    """Presses the tabulator key until what has the focus fits the selector."""
+    for _ in range(most):
+        page.keyboard.press("Tab")
+        if page.evaluate("(wanted) => document.activeElement.matches(wanted)", selector):
+            return
+    raise AssertionError(f"the tabulator key never comes to {selector}")
+
+
+def press(page, *names):
+    for name in names:
+        page.keyboard.press(name)
+
+
+def stored(page, chart, store):
+    return page.evaluate(f"charts.views.get('{chart}').data('{store}').flatMap((entry) => entry.values)")
+
+
+def outlined(page):
+    return page.evaluate("parseFloat(getComputedStyle(document.activeElement).outlineWidth)") > 0
+
+
+def name_of(page):
+    return page.evaluate(f"{FOCUSED}.getAttribute('aria-label')")
+
+
+def test_a_legend_is_filtered_by_check_boxes_with_names(page):
+    tab_to(page, "#chart-roofline .filter summary")
+    assert outlined(page)
+    press(page, "Enter")
+    tab_to(page, "#chart-roofline .filter input[value=CPU]", most=1)
+    assert page.get_by_role("checkbox", name="CPU", exact=True).and_(page.locator(":focus")).count() == 1
+    assert outlined(page)
+    press(page, "Space")
+    page.wait_for_function("charts.views.get('roofline').data('side_store').length === 1")
+    assert stored(page, "roofline", "side_store") == ["GPU"]
+    faded = "svg .mark-symbol path[aria-roledescription=point][opacity='0.06']"
+    # 18 operators have work; each has a point on either device.
+    assert page.locator(f"#chart-roofline {faded}").count() == 18
+    press(page, "Space")
+    page.wait_for_function("charts.views.get('roofline').data('side_store').length === 0")
+    assert page.locator(f"#chart-roofline {faded}").count() == 0
+
+
+def test_with_no_box_checked_nothing_stands_out(page):
+    tab_to(page, "#chart-by-type .filter summary")
+    press(page, "Enter", "Tab", "Space", "Tab", "Space")
+    page.wait_for_function("charts.views.get('by-type').data('side_store').length === 1")
+    assert stored(page, "by-type", "side_store") == [None]
+
+
+def test_a_click_on_the_legend_is_seen_in_the_boxes(page):
+    page.locator("#chart-roofline svg .role-legend-label text", has_text="CPU").click()
+    page.wait_for_function("!document.querySelector('#chart-roofline .filter input[value=GPU]').checked")
+    assert page.evaluate("document.querySelector('#chart-roofline .filter input[value=CPU]').checked")
+
+
+@pytest.mark.parametrize("chart", ["roofline", "by-type", "batch-latency", "batch-throughput", "cost"])
+def test_every_chart_with_a_legend_that_filters_has_its_boxes(page, chart):
+    boxes = page.locator(f"#chart-{chart} .filter fieldset")
+    assert boxes.count() >= 1
+    for box in boxes.all():
+        assert box.locator("input").count() >= 2
+        assert box.locator("legend").text_content()
+
+
+def test_the_arrow_keys_walk_the_modules_and_enter_looks_inside(page):
+    tab_to(page, "#chart-by-module .drawing")
+    assert outlined(page)
+    # Into the model, into stage0, to its neighbour stage1.
+    press(page, "ArrowDown", "ArrowDown", "ArrowRight")
+    assert "Module stage1" in page.locator("#chart-by-module .step").inner_text()
+    press(page, "Enter")
+    number = page.evaluate("report.modules.find((item) => item.path === 'stage1').number")
+    page.wait_for_function(f"charts.views.get('by-module').signal('focus').id === {number}")
+    press(page, "Escape")
+    page.wait_for_function("charts.views.get('by-module').signal('focus').id === 0")
+
+
+def test_plus_and_minus_zoom_into_the_plan(page):
+    tab_to(page, "#chart-timeline .drawing")
+    whole = page.evaluate("charts.views.get('timeline').scale('x').domain()")
+    press(page, "ArrowRight", "+")
+    page.wait_for_function(f"charts.views.get('timeline').scale('x').domain()[1] < {whole[1] * 0.6}")
+    press(page, "0")
+    page.wait_for_function(f"charts.views.get('timeline').scale('x').domain()[1] >= {whole[1]}")
+
+
+def test_modules_of_the_graph_open_and_close_and_the_focus_follows(page):
+    page.evaluate("document.getElementById('graph-reset').focus()")
+    tab_to(page, ".graph-keys button", most=5)
+    assert outlined(page)
+    # The first box from above is the outline of stage0, whose blocks are open at first.
+    assert (name_of(page), page.evaluate(f"{FOCUSED}.ariaExpanded")) == ("stage0, opened", "true")
+    press(page, "ArrowDown")
+    assert name_of(page).startswith("block0, module, 4 ops")
+    assert name_of(page).endswith("runs on CPU and GPU")
+    assert page.evaluate(f"{FOCUSED}.ariaExpanded") == "false"
+    press(page, "Enter")
+    page.wait_for_function(f"{FOCUSED}.ariaLabel === 'stage0.block0, opened'")
+    assert page.locator("#graph-status").inner_text().startswith("9 boxes")
+    press(page, "Space")
+    page.wait_for_function(f"{FOCUSED}.ariaLabel.startsWith('block0, module')")
+    assert page.locator("#graph-status").inner_text().startswith("6 boxes")
+
+
+def test_an_operator_of_the_graph_is_selected_by_enter(page):
+    page.evaluate("document.getElementById('graph-open').focus()")
+    press(page, "Enter")
+    page.wait_for_function("document.getElementById('graph-status').textContent.startsWith('24 boxes')")
+    tab_to(page, ".graph-keys button", most=5)
+    press(page, "End")
+    assert name_of(page).startswith("MaxPool, operator, #23")
+    press(page, "Enter")
+    assert page.evaluate("report.selected()") == 23
+    assert page.evaluate(f"{FOCUSED}.ariaPressed") == "true"
+
+
+def test_the_graph_is_one_stop_of_the_tabulator_key(page):
+    assert page.locator(".graph-keys button[tabindex='0']").count() == 1
+    tab_to(page, ".graph-keys button")
+    press(page, "ArrowDown", "ArrowDown", "Tab")
+    assert page.evaluate(f"{FOCUSED}.closest('.graph-keys') === null")
