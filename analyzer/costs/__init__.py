@@ -1,6 +1,7 @@
 """Counting: Graph -> CostTable. FLOPs and bytes of every operator, whatever device runs it."""
 
 from analyzer.costs import families
+from analyzer.costs.arena import planned_peak_bytes
 from analyzer.costs.cost import ZERO, Basis, Cost
 from analyzer.costs.explain import by_family, explain
 from analyzer.costs.fused import fused
@@ -30,6 +31,7 @@ __all__ = [
     "find",
     "fused",
     "peak_memory_bytes",
+    "planned_peak_bytes",
     "reads",
     "rule",
     "rules",

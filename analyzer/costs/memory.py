@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from analyzer.costs.fused import Members
 from analyzer.costs.traffic import is_view
 from analyzer.graph import Graph, Node, Tensor, names_read
 
@@ -18,28 +15,28 @@ IN_PLACE = frozenset(_IN_PLACE.split())
 As the arena of ONNX Runtime 1.31.1's CPU provider shows; arithmetic (Add, Mul, Sqrt) is not among them.
 """
 
+_IN_PLACE_ON_CUDA = "Elu HardSigmoid LeakyRelu Relu Selu Sigmoid Softplus Softsign Tanh ThresholdedRelu"
+IN_PLACE_ON_CUDA = frozenset(_IN_PLACE_ON_CUDA.split())
+"""The same on the CUDA provider, as its kernels are registered (``cuda/activation/activations.cc``)."""
 
-def peak_memory_bytes(
-    graph: Graph, *, inputs: bool = True, in_place: bool = True, groups: Sequence[Members] = ()
-) -> int | None:
-    """The most bytes of activations that are alive at once; weights are apart.
+
+def peak_memory_bytes(graph: Graph, *, inputs: bool = True, in_place: bool = True) -> int | None:
+    """The most bytes of activations that are alive at once, operator by operator; weights are apart.
 
     A tensor lives from the operator that writes it to the last one that reads it; inputs and outputs of the
-    model live throughout and to the end. Views share their source's memory.
+    model live throughout and to the end. Views share their source's memory. What a session that fuses operators
+    and plans its buffers holds is ``planned_peak_bytes``.
 
     Args:
         graph: Nodes in execution order.
         inputs: Count the model's inputs, which the caller holds.
         in_place: Let activation functions write over their input where nothing reads it later, as ONNX Runtime
             does.
-        groups: What is executed as one: tensors that only its own members read take no memory, and what a group
-            reads lives until all of it is done.
 
     Returns:
         Bytes; None where the size of a tensor that is used is not known.
     """
-    ends, inner = _grouped(graph, groups)
-    last = _last_use(graph, ends)
+    last = _last_use(graph)
     owner = {tensor.name: tensor.name for tensor in graph.inputs}
     sizes: dict[str, int] = {}
     live = 0
@@ -52,7 +49,7 @@ def peak_memory_bytes(
     expiring: dict[int, list[str]] = {}
     for node in graph.nodes:
         for tensor in node.present_outputs:
-            if tensor.constant or tensor.name in inner:
+            if tensor.constant:
                 continue
             root = _root(node, tensor, owner)
             if root is not None:
@@ -67,26 +64,11 @@ def peak_memory_bytes(
             sizes[tensor.name] = size
             live += size
             if in_place and last.get(tensor.name) != len(graph.nodes):  # outputs have memory of their own
-                live -= _taken_over(node, size, ends.get(node.index, node.index), last, owner, sizes)
-            expiring.setdefault(last.get(tensor.name, ends.get(node.index, node.index)), []).append(tensor.name)
+                live -= _taken_over(node, size, last, owner, sizes)
+            expiring.setdefault(last.get(tensor.name, node.index), []).append(tensor.name)
         peak = max(peak, live)
         live -= sum(sizes.pop(name, 0) for name in expiring.pop(node.index, ()))
     return peak
-
-
-def _grouped(graph: Graph, groups: Sequence[Members]) -> tuple[dict[int, int], set[str]]:
-    """The last member of each operator's group, by operator, and the tensors that never leave their group."""
-    ends = {member: max(group.members) for group in groups for member in group.members}
-    kept = {tensor.name for tensor in graph.outputs}
-    inner = set()
-    for group in groups:
-        members = set(group.members)
-        for member in group.members:
-            for tensor in graph.nodes[member].present_outputs:
-                readers = graph.consumers.get(tensor.name, ())
-                if readers and members.issuperset(readers) and tensor.name not in kept:
-                    inner.add(tensor.name)
-    return ends, inner
 
 
 def _root(node: Node, tensor: Tensor, owner: dict[str, str]) -> str | None:
@@ -97,12 +79,12 @@ def _root(node: Node, tensor: Tensor, owner: dict[str, str]) -> str | None:
     return owner.get(source.name, source.name)
 
 
-def _last_use(graph: Graph, ends: Mapping[int, int]) -> dict[str, int]:
+def _last_use(graph: Graph) -> dict[str, int]:
     """The last operator that reads each tensor, a view's readers being its source's too; outputs live on."""
     last: dict[str, int] = {tensor.name: len(graph.nodes) for tensor in graph.outputs}
     for node in reversed(graph.nodes):
         for name in names_read(node):
-            last[name] = max(last.get(name, -1), ends.get(node.index, node.index))
+            last[name] = max(last.get(name, -1), node.index)
         if is_view(node) and node.inputs[0] is not None and node.outputs[0] is not None:
             name, shown = node.inputs[0].name, node.outputs[0].name
             last[name] = max(last.get(name, -1), last.get(shown, -1))
@@ -110,7 +92,7 @@ def _last_use(graph: Graph, ends: Mapping[int, int]) -> dict[str, int]:
 
 
 def _taken_over(
-    node: Node, size: int, end: int, last: dict[str, int], owner: dict[str, str], sizes: dict[str, int]
+    node: Node, size: int, last: dict[str, int], owner: dict[str, str], sizes: dict[str, int]
 ) -> int:
     """Bytes of an input that the output takes over; that input is then no longer counted."""
     if node.op_type not in IN_PLACE or len(node.outputs) != 1:
@@ -119,6 +101,6 @@ def _taken_over(
     if tensor is None:
         return 0
     root = owner.get(tensor.name, tensor.name)
-    if sizes.get(root) == size and last.get(root) == end and last.get(tensor.name) == end:
+    if sizes.get(root) == size and last.get(root) == last.get(tensor.name) == node.index:
         return sizes.pop(root)
     return 0

@@ -246,7 +246,7 @@ def totals(scene: Scene, question: Question) -> Totals:
         fused_bytes_read=together[0] if together else None,
         fused_bytes_written=together[1] if together else None,
         fused_intensity=(whole.flops or 0) / moved if moved else None,
-        peak_memory_bytes=scene.peak_memory,
+        peak_memory_bytes=question.peak_memory_bytes,
         operators=len(scene.graph.nodes),
         coverage=_coverage(table.coverage()),
         coverage_time=_coverage_time(table, question),

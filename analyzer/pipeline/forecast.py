@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from analyzer import prediction
-from analyzer.costs import CostTable, count, peak_memory_bytes
+from analyzer.costs import CostTable, count, planned_peak_bytes
 from analyzer.decision import Question, WhatIf, parse_pin
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
@@ -17,7 +17,7 @@ from analyzer.pipeline.measuring import Measured
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.targets import cpu_precision, decision_precision
 from analyzer.prediction.estimate import Estimate, total
-from analyzer.runtime.execution import Group, Placement
+from analyzer.runtime.execution import Group, Placement, Provider
 from analyzer.runtime.fusion import predicted_groups
 from analyzer.runtime.placement import place
 
@@ -32,6 +32,8 @@ class Scene:
         placement: ONNX Runtime's placement in a [CUDA, CPU] session.
         cpu_groups, cuda_groups: What the two sessions execute.
         step_peak: Bytes alive at the peak of a training step.
+        planned: What the two sessions are predicted to execute, whose buffers are planned; it stays where
+            measured groups take the place of predicted ones.
     """
 
     graph: Graph
@@ -40,6 +42,11 @@ class Scene:
     cpu_groups: tuple[Group, ...]
     cuda_groups: tuple[Group, ...]
     step_peak: int | None = None
+    planned: tuple[tuple[Group, ...], tuple[Group, ...]] | None = None
+
+    def __post_init__(self) -> None:
+        if self.planned is None:
+            object.__setattr__(self, "planned", (self.cpu_groups, self.cuda_groups))
 
     @cached_property
     def cpu_work(self) -> prediction.Workload:
@@ -52,9 +59,20 @@ class Scene:
         return prediction.workload(self.graph, self.table, self.cuda_groups)
 
     @cached_property
-    def peak_memory(self) -> int | None:
-        """Bytes of activations alive at once; of a training step all that is alive, weights included."""
-        return self.step_peak if self.graph.carried else peak_memory_bytes(self.graph)
+    def cpu_peak(self) -> int | None:
+        """Bytes of activations that the CPU session holds at most; of a training step all that is alive."""
+        return self._peak("cpu", 0)
+
+    @cached_property
+    def cuda_peak(self) -> int | None:
+        """Bytes of activations that the CUDA session holds at most on the GPU; of a training step all."""
+        return self._peak("cuda", 1)
+
+    def _peak(self, provider: Provider, session: int) -> int | None:
+        if self.graph.carried:
+            return self.step_peak
+        assert self.planned is not None
+        return planned_peak_bytes(self.graph, self.planned[session], provider=provider)
 
 
 def set_scene(graph: Graph) -> Scene:
@@ -171,7 +189,7 @@ class Forecaster:
             utilisation=options.utilisation,
             cpu_latency=measured.cpu_latency if measured else None,
             cuda_latency=measured.cuda_latency if measured else None,
-            peak_memory_bytes=scene.peak_memory,
+            peak_memory_bytes=scene.cuda_peak if gpu else scene.cpu_peak,
             here=options.cpu is None and not options.fixed,
             cpu_on=self._cpu_on(scene, on_cpu),
         )

@@ -140,31 +140,6 @@ def test_an_activation_function_writes_over_an_input_that_nothing_else_reads(mak
     assert peak_memory_bytes(graph, inputs=False, in_place=False) == 2 * 40
 
 
-def test_what_never_leaves_its_group_takes_no_memory(make_graph):
-    # a (40) stays within the group, b (4) leaves it; c (4) is the model's output
-    nodes = [
-        helper.make_node("Exp", ["x"], ["a"]),
-        helper.make_node("ReduceSum", ["a"], ["b"], keepdims=0),
-        helper.make_node("Exp", ["b"], ["c"]),
-    ]
-    graph = make_graph(nodes, {"x": [10]}, ["c"])
-    assert peak_memory_bytes(graph, inputs=False) == 44
-    assert peak_memory_bytes(graph, inputs=False, groups=[Members((0, 1))]) == 8
-
-
-def test_what_a_group_reads_lives_until_all_of_it_is_done(make_graph):
-    # a (40) feeds the group's first member; its last member writes c (40)
-    nodes = [
-        helper.make_node("Exp", ["x"], ["a"]),
-        helper.make_node("ReduceSum", ["a"], ["b"], keepdims=0),
-        helper.make_node("Expand", ["b", "ten"], ["c"]),
-        helper.make_node("ReduceSum", ["c"], ["y"], keepdims=0),
-    ]
-    graph = make_graph(nodes, {"x": [10]}, ["y"], {"ten": np.array([10])})
-    assert peak_memory_bytes(graph, inputs=False) == 44
-    assert peak_memory_bytes(graph, inputs=False, groups=[Members((1, 2))]) == 80
-
-
 def test_an_output_of_the_model_has_memory_of_its_own(make_graph):
     nodes = [helper.make_node("Exp", ["x"], ["a"]), helper.make_node("Tanh", ["a"], ["y"])]
     assert peak_memory_bytes(make_graph(nodes, {"x": [10]}, ["y"]), inputs=False) == 2 * 40

@@ -1,0 +1,265 @@
+"""What ONNX Runtime's plan of buffers holds: derived by hand, and as its own arena shows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from analyzer.costs import peak_memory_bytes, planned_peak_bytes
+from analyzer.loading.build import to_graph
+from analyzer.pipeline.forecast import set_scene
+from analyzer.runtime.fusion import predicted_groups
+
+node = helper.make_node
+
+
+@dataclass(frozen=True)
+class Executed:
+    """What a session executes as one."""
+
+    members: tuple[int, ...]
+    op_type: str
+    provider: str = "cpu"
+
+
+def alone(graph, provider="cpu"):
+    """Every operator by itself."""
+    return [Executed((item.index,), item.op_type, provider) for item in graph.nodes]
+
+
+def there_and_back(last_shape):
+    """x [10] -> a [10] -> m [30] -> s [1] -> e -> y [1], in bytes 40, 40, 120, 4, 40, 4."""
+    nodes = [
+        node("Exp", ["x"], ["a"]),
+        node("Tile", ["a", "three"], ["m"]),
+        node("ReduceSum", ["m"], ["s"]),
+        node("Expand", ["s", "last"], ["e"]),
+        node("ReduceMax", ["e"], ["r"]),
+        node("Reshape", ["r", "one"], ["y"]),
+    ]
+    constants = {"three": np.array([3]), "last": np.array(last_shape), "one": np.array([1])}
+    return nodes, {"x": [10]}, ["y"], constants
+
+
+def test_a_buffer_that_is_taken_over_later_is_held_in_between(make_graph):
+    # e has a's shape and takes over its buffer: a's 40 bytes are held while s (4) is made from m (120).
+    graph = make_graph(*there_and_back([10]))
+    assert planned_peak_bytes(graph, alone(graph), inputs=False) == 40 + 120 + 4
+    assert peak_memory_bytes(graph, inputs=False) == 40 + 120
+    assert planned_peak_bytes(graph, alone(graph)) == 40 + 40 + 120 + 4
+
+
+def test_a_buffer_of_another_shape_is_not_taken_over(make_graph):
+    # e is [2, 5]: as many bytes, but another shape, so that a's buffer goes back before s is made.
+    graph = make_graph(*there_and_back([2, 5]))
+    assert planned_peak_bytes(graph, alone(graph), inputs=False) == 40 + 120
+
+
+def test_a_buffer_on_another_device_is_not_taken_over(make_graph):
+    # On the GPU lie m (120) and s (4), then r; a (40) and e (40) lie in the CPU's memory.
+    graph = make_graph(*there_and_back([10]))
+    groups = [
+        Executed((item.index,), item.op_type, "cpu" if item.op_type in ("Exp", "Expand") else "cuda")
+        for item in graph.nodes
+    ]
+    assert planned_peak_bytes(graph, groups, provider="cuda", inputs=False) == 120 + 4
+    assert planned_peak_bytes(graph, groups, provider="cpu", inputs=False) == 40
+
+
+def test_what_never_leaves_its_group_takes_no_memory(make_graph):
+    # a (40) stays within the group, b (4) leaves it; c (4) is the model's output
+    nodes = [node("Exp", ["x"], ["a"]), node("ReduceSum", ["a"], ["b"], keepdims=0), node("Exp", ["b"], ["c"])]
+    graph = make_graph(nodes, {"x": [10]}, ["c"])
+    groups = [Executed((0, 1), "Fused"), Executed((2,), "Exp")]
+    assert planned_peak_bytes(graph, groups, inputs=False) == 4 + 4
+
+
+def test_what_a_group_reads_lives_until_all_of_it_is_done(make_graph):
+    # a (40) feeds the group's first member; its last member writes c (40)
+    nodes = [
+        node("Exp", ["x"], ["a"]),
+        node("ReduceSum", ["a"], ["b"], keepdims=0),
+        node("Expand", ["b", "ten"], ["c"]),
+        node("ReduceSum", ["c"], ["y"], keepdims=0),
+    ]
+    graph = make_graph(nodes, {"x": [10]}, ["y"], {"ten": np.array([10])})
+    groups = [Executed((0,), "Exp"), Executed((1, 2), "Fused"), Executed((3,), "ReduceSum")]
+    assert planned_peak_bytes(graph, groups, inputs=False) == 40 + 40
+
+
+def test_a_result_has_memory_of_its_own_even_where_it_shows_another_tensor(make_graph):
+    nodes = [node("Exp", ["x"], ["a"]), node("Reshape", ["a", "s"], ["y"])]
+    graph = make_graph(nodes, {"x": [2, 5]}, ["y"], {"s": np.array([10])})
+    assert planned_peak_bytes(graph, alone(graph), inputs=False) == 40 + 40
+
+
+def test_of_two_sources_the_one_made_last_is_executed_first(make_graph):
+    # a [1000] -> b [1] is the file's first branch, c [10] the second. Executed c, a, b: while a (4000) and
+    # b (4) live, c (40) waits. In the file's order a is gone before c is made.
+    nodes = [
+        node("Tile", ["x", "hundred"], ["a"]),
+        node("ReduceSum", ["a"], ["b"]),
+        node("Exp", ["x"], ["c"]),
+        node("Add", ["b", "c"], ["y"]),
+    ]
+    graph = make_graph(nodes, {"x": [10]}, ["y"], {"hundred": np.array([100])})
+    assert planned_peak_bytes(graph, alone(graph), inputs=False) == 40 + 4000 + 4
+    assert peak_memory_bytes(graph, inputs=False) == 4000 + 4
+
+
+def test_softmax_is_in_place_on_the_cpu_alone(make_graph):
+    nodes = [
+        node("Exp", ["x"], ["a"]),
+        node("Softmax", ["a"], ["b"]),
+        node("ReduceSum", ["b"], ["y"], keepdims=0),
+    ]
+    graph = make_graph(nodes, {"x": [10]}, ["y"])
+    assert planned_peak_bytes(graph, alone(graph), inputs=False) == 40 + 4
+    assert planned_peak_bytes(graph, alone(graph, "cuda"), provider="cuda", inputs=False) == 40 + 40
+
+
+def test_an_open_size_leaves_the_peak_unknown(make_graph):
+    nodes = [node("NonZero", ["x"], ["a"]), node("Cast", ["a"], ["y"], to=1)]
+    graph = make_graph(nodes, {"x": [4]}, ["y"])
+    assert planned_peak_bytes(graph, alone(graph)) is None
+
+
+def test_a_scene_tells_what_each_session_holds(make_graph):
+    # Input 40; CPU: a (40), b in its place, y (4); CUDA: a and b (40 each).
+    nodes = [
+        node("Exp", ["x"], ["a"]),
+        node("Softmax", ["a"], ["b"]),
+        node("ReduceSum", ["b"], ["y"], keepdims=0),
+    ]
+    scene = set_scene(make_graph(nodes, {"x": [10]}, ["y"], opset=17))
+    assert scene.cpu_peak == 40 + 40 + 4
+    assert scene.cuda_peak == 40 + 40 + 40
+
+
+# Against ONNX Runtime's arena.
+
+
+def conv(source, target, weight):
+    return node("Conv", [source, weight], [target], name=target, pads=[1, 1, 1, 1])
+
+
+def residual_blocks():
+    nodes = [conv("x", "stem", "w3"), node("Relu", ["stem"], ["y0"])]
+    for block in range(3):
+        before, after = f"y{block}", f"y{block + 1}"
+        nodes += [
+            conv(before, f"b{block}", "w"),
+            node("Relu", [f"b{block}"], [f"br{block}"]),
+            conv(f"br{block}", f"c{block}", "w"),
+            node("Add", [f"c{block}", before], [f"s{block}"]),
+            node("Relu", [f"s{block}"], [after]),
+        ]
+    nodes.append(node("GlobalAveragePool", ["y3"], ["z"]))
+    return nodes, [1, 3, 16, 16], [1, 32, 1, 1], {"w3": (32, 3, 3, 3), "w": (32, 32, 3, 3)}
+
+
+def encoder_and_decoder():
+    """A transposed convolution has no blocked kernel: the Concat before and after it copies layouts."""
+    nodes = [
+        conv("x", "a0", "w3"),
+        node("Relu", ["a0"], ["a"]),
+        node("MaxPool", ["a"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        conv("p", "q0", "w"),
+        node("Relu", ["q0"], ["q"]),
+        node("ConvTranspose", ["q", "up"], ["u"], strides=[2, 2]),
+        node("Concat", ["a", "u"], ["cat"], axis=1),
+        conv("cat", "d0", "wide"),
+        node("Relu", ["d0"], ["d"]),
+        node("GlobalAveragePool", ["d"], ["z"]),
+    ]
+    weights = {"w3": (32, 3, 3, 3), "w": (32, 32, 3, 3), "up": (32, 32, 2, 2), "wide": (32, 64, 3, 3)}
+    return nodes, [1, 3, 16, 16], [1, 32, 1, 1], weights
+
+
+def attention_blocks():
+    """Products with biases, heads, softmax and skips: fused nodes, and an order other than the file's."""
+    nodes, current = [], "x"
+    for layer in range(2):
+        for part in "qkv":
+            nodes += [
+                node("MatMul", [current, "w"], [f"{part}m{layer}"]),
+                node("Add", [f"{part}m{layer}", "b"], [f"{part}{layer}"]),
+                node("Reshape", [f"{part}{layer}", "heads"], [f"{part}h{layer}"]),
+                node(
+                    "Transpose",
+                    [f"{part}h{layer}"],
+                    [f"{part}t{layer}"],
+                    perm=[0, 2, 3, 1] if part == "k" else [0, 2, 1, 3],
+                ),
+            ]
+        nodes += [
+            node("MatMul", [f"qt{layer}", f"kt{layer}"], [f"s{layer}"]),
+            node("Softmax", [f"s{layer}"], [f"p{layer}"], axis=-1),
+            node("MatMul", [f"p{layer}", f"vt{layer}"], [f"c{layer}"]),
+            node("Transpose", [f"c{layer}"], [f"ct{layer}"], perm=[0, 2, 1, 3]),
+            node("Reshape", [f"ct{layer}", "flat"], [f"cf{layer}"]),
+            node("MatMul", [f"cf{layer}", "w"], [f"om{layer}"]),
+            node("Add", [f"om{layer}", "b"], [f"o{layer}"]),
+            node("Add", [f"o{layer}", current], [f"r{layer}"]),
+            node("LayerNormalization", [f"r{layer}", "b", "b"], [f"n{layer}"], axis=-1),
+        ]
+        current = f"n{layer}"
+    nodes.append(node("ReduceMean", [current], ["z"], axes=[1], keepdims=0))
+    return nodes, [1, 48, 32], [1, 32], {"w": (32, 32), "b": (32,)}
+
+
+def model(nodes, given, result, weights):
+    rng = np.random.default_rng(0)
+    stored = {name: rng.standard_normal(shape).astype(np.float32) * 0.1 for name, shape in weights.items()}
+    stored |= {"heads": np.array([1, 48, 4, 8]), "flat": np.array([1, 48, 32])}
+    for number, item in enumerate(nodes):
+        item.name = item.name or f"{item.op_type}_{number}"
+    graph = helper.make_graph(
+        nodes,
+        "arena",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, given)],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, result)],
+        [
+            numpy_helper.from_array(value, name)
+            for name, value in stored.items()
+            if any(name in item.input for item in nodes)
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def held_by_the_arena(proto, folder):
+    """Most bytes that were asked for and held after a node of the first run, and the nodes' names."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.enable_profiling = True
+    options.enable_mem_pattern = False
+    options.profile_file_prefix = str(folder / "profile")
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    (given,) = session.get_inputs()
+    session.run(None, {"x": np.ones(given.shape, np.float32)})
+    with open(session.end_profiling(), encoding="utf-8") as stream:
+        events = [event for event in json.load(stream) if event["name"].endswith("_kernel_time")]
+    states = [event["args"] for event in events]
+    first = states[0]
+    start = int(first["mem_bytes_requested_in_use"]) - int(first["mem_requested_in_use_delta"])
+    return max(int(state["mem_bytes_requested_in_use"]) for state in states) - start, [
+        event["name"] for event in events
+    ]
+
+
+@pytest.mark.parametrize("make", [residual_blocks, encoder_and_decoder, attention_blocks])
+def test_the_plan_holds_what_the_arena_holds(make, tmp_path):
+    proto = model(*make())
+    held, names = held_by_the_arena(proto, tmp_path)
+    if make is not attention_blocks and not any("nchwc" in name for name in names):
+        pytest.skip("this processor has no blocked kernels")
+    graph = to_graph(proto)
+    assert planned_peak_bytes(graph, predicted_groups(graph, "cpu"), inputs=False) == held
