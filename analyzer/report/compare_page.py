@@ -115,11 +115,13 @@ def render(comparison: Comparison) -> str:
 def build(comparison: Comparison) -> dict[str, Any]:
     """What the template is given."""
     drawn = _charts(comparison)
+    headline, sure = compare_words.headline(comparison)
     lines = tuple(_line(figure) for figure in comparison.figures if worth_a_row(figure))
     return {
         "title": _title(comparison.labels),
         "labels": comparison.labels,
-        "headline": compare_words.headline(comparison),
+        "headline": headline,
+        "sure": sure,
         "statements": compare_words.statements(comparison),
         "facts": tuple(_fact_line(fact) for fact in comparison.facts if fact.differs),
         "shared": tuple((fact.label, _said(fact)[0]) for fact in comparison.facts if not fact.differs),

@@ -12,26 +12,27 @@ from analyzer.units import dollars, factor, seconds
 _SAME = 0.005
 
 
-def headline(comparison: Comparison) -> str:
-    """Which record is the fastest, by how much and how surely."""
+def headline(comparison: Comparison) -> tuple[str, str]:
+    """Which record is the fastest and by how much; and how sure that is, empty where all are alike."""
     known = [
         (label, plan)
         for label, analysis in zip(comparison.labels, comparison.analyses, strict=True)
         if (plan := best_plan(analysis)) is not None
     ]
     if len(known) < 2:
-        return "There is nothing to compare in time: fewer than two of the records hold a plan."
+        return "There is nothing to compare in time: fewer than two of the records hold a plan.", ""
     ranked = sorted(known, key=lambda pair: _measure(comparison, pair[1]))
     (first, top), (runner_up, second), (last, bottom) = ranked[0], ranked[1], ranked[-1]
     ratio = _measure(comparison, bottom) / _measure(comparison, top)
     if ratio - 1 < _SAME:
-        return f"All take the same: {_said(comparison, top)}."
+        return f"All take the same: {_said(comparison, top)}.", ""
     others = last if len(ranked) == 2 else f"{last}, the slowest"
     sure = _certainty(comparison, top, second, runner_up if len(ranked) == 2 else f"{runner_up}, the next,")
     leads = "is fastest" if comparison.one_batch else "has the highest throughput"
     return (
         f"{first} {leads}: {_said(comparison, top)} against {_said(comparison, bottom)} of {others}, "
-        f"a factor of {factor(ratio)[:-1]}. {sure}"
+        f"a factor of {factor(ratio)[:-1]}.",
+        sure,
     )
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 _SOURCE_MAP = re.compile(r"\n?(//|/\*)[#@] sourceMappingURL=[^\s*]*(\s*\*/)?\s*\Z")
+_FIGURE = re.compile(r"(?<=\d)( )(?=[kMGTPmµn]?(?:s|B|FLOP|J|/s|B/s|FLOP/s)\b|%)")
 
 
 def templates_dir() -> Path:
@@ -50,7 +51,13 @@ def environment() -> Environment:
     )
     env.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False, "ensure_ascii": False}
     env.globals["asset"] = asset
+    env.filters["unbroken"] = unbroken
     return env
+
+
+def unbroken(text: str) -> str:
+    """The text with its figures and their units kept on one line."""
+    return _FIGURE.sub("\u00a0", text)
 
 
 def _read(path: Path) -> str:

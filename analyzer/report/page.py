@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from analyzer.analysis import Alternative, Analysis, DeviceInfo, OperatorResult
-from analyzer.report import operators, summary, training
+from analyzer.analysis import Alternative, Analysis, OperatorResult
+from analyzer.report import method, operators, summary, training
 from analyzer.report.charts import batches, money, roofline, timeline, where
 from analyzer.report.charts.chart import Chart, coded, compact
 from analyzer.report.charts.families import SHAPES
+from analyzer.report.method import Fact
 from analyzer.report.modules import Module, tree
-from analyzer.units import byte_count, count, digits, factor, flop_count, rate, seconds, share
+from analyzer.units import byte_count, count, digits, factor, flop_count, seconds
 
 _SEVERITIES = ("error", "warning", "note")
 
@@ -29,14 +29,6 @@ class FindingView:
     subject: str
     where: str
     code_line: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
-    """A named figure or statement of the method."""
-
-    name: str
-    value: str
 
 
 def build(analysis: Analysis) -> dict[str, Any]:
@@ -70,7 +62,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "training_statements": training.statements(analysis),
         "has_operators": bool(analysis.operators),
         "groups_known": bool(analysis.groups),
-        "method": _method(analysis),
+        "method": method.sections(analysis),
         "data": _data(analysis, modules, home, drawn),
     }
 
@@ -184,111 +176,3 @@ def _alternative(item: Alternative) -> dict[str, str]:
         "origin": gpu.origin if gpu else "",
         "crossover": count(item.verdict.crossover_batch),
     }
-
-
-def _method(analysis: Analysis) -> tuple[tuple[str, tuple[Fact, ...]], ...]:
-    """Everything a reviewer needs to repeat the analysis, in sections of facts."""
-    sections = (
-        ("Model", _model_facts(analysis)),
-        ("Conventions", tuple(_flatten(analysis.conventions))),
-        ("Devices", _device_facts(analysis)),
-        ("Coverage", _coverage_facts(analysis)),
-        ("Measurement", _measurement_facts(analysis)),
-        (
-            "Versions",
-            tuple(Fact(name=name, value=text) for name, text in sorted(analysis.environment.versions.items())),
-        ),
-        ("Messages", tuple(Fact(name="", value=text) for text in analysis.environment.messages)),
-    )
-    return tuple((title, facts) for title, facts in sections if facts)
-
-
-def _model_facts(analysis: Analysis) -> tuple[Fact, ...]:
-    model = analysis.model
-    facts = [
-        Fact(name="Source", value=model.source),
-        Fact(name="Digest", value=model.digest),
-        Fact(name="Opset", value=str(model.opset)),
-        Fact(name="Exporter", value=model.exporter),
-        Fact(name="Export from cache", value="yes" if analysis.environment.export_cached else "no"),
-        Fact(name="Precision decided for", value=model.precision),
-        Fact(name="Inputs come from", value=model.inputs_origin),
-    ]
-    facts += [Fact(name=f"Input {item.name}", value=operators.shape(item)) for item in model.inputs]
-    facts += [Fact(name=f"Output {item.name}", value=operators.shape(item)) for item in model.outputs]
-    facts += [Fact(name="Note", value=note) for note in model.notes]
-    return tuple(fact for fact in facts if fact.value)
-
-
-def _device_facts(analysis: Analysis) -> tuple[Fact, ...]:
-    devices = [analysis.devices.cpu, *([analysis.devices.gpu] if analysis.devices.gpu else [])]
-    devices += [item.device for item in analysis.alternatives]
-    return tuple(fact for device in devices for fact in _device(device))
-
-
-def _device(device: DeviceInfo) -> list[Fact]:
-    peaks = ", ".join(f"{dtype} {rate(value, 'FLOP')}" for dtype, value in device.peak_flops_per_s.items())
-    link = f"; {device.link}, {rate(device.link_bytes_per_s, 'B')}" if device.link else ""
-    memory = f"; {byte_count(device.memory_bytes)}" if device.memory_bytes else ""
-    facts = [
-        Fact(name=device.name, value=f"{peaks}; {rate(device.bandwidth_bytes_per_s, 'B')}{memory}{link}"),
-        Fact(name="", value=f"{device.origin}: {device.source}"),
-    ]
-    return facts + ([Fact(name="", value=device.notes)] if device.notes else [])
-
-
-def _coverage_facts(analysis: Analysis) -> tuple[Fact, ...]:
-    facts = []
-    for name, coverage in (
-        ("Of the operators", analysis.totals.coverage),
-        ("Of the time", analysis.totals.coverage_time),
-    ):
-        if coverage is not None:
-            parts = [f"{share(getattr(coverage, basis))} {basis}" for basis in ("exact", "modelled", "unknown")]
-            facts.append(Fact(name=name, value=", ".join(parts)))
-    for side in ("cpu", "gpu"):
-        times = [item.cpu if side == "cpu" else item.gpu for item in analysis.operators]
-        tally = Counter(time.origin for time in times if time is not None and time.time_s is not None)
-        if tally:
-            said = ", ".join(f"{number} {origin}" for origin, number in sorted(tally.items()))
-            facts.append(Fact(name=f"Operator times on the {side.upper()}", value=said))
-    return tuple(facts)
-
-
-def _measurement_facts(analysis: Analysis) -> tuple[Fact, ...]:
-    env = analysis.environment
-    named = (
-        ("Date", env.date),
-        ("Machine", env.platform),
-        ("Processor", env.cpu),
-        ("Threads", _plain(env.threads)),
-        ("Warm-up runs", _plain(env.warmup_runs)),
-        ("Runs", _plain(env.runs)),
-        (
-            "Load before and after",
-            " and ".join(filter(None, (_plain(env.load_before), _plain(env.load_after)))),
-        ),
-        *((f"Time for {name}", seconds(value)) for name, value in env.timings_s.items()),
-    )
-    facts = [Fact(name=name, value=text) for name, text in named if text]
-    return (*facts, *_flatten(env.measurement))
-
-
-def _plain(value: float | None) -> str:
-    if value is None:
-        return ""
-    return str(value) if isinstance(value, int) else digits(value)
-
-
-def _flatten(values: Any, prefix: str = "") -> list[Fact]:
-    """Nested mappings as dotted names."""
-    facts: list[Fact] = []
-    for name, value in values.items():
-        title = f"{prefix}{str(name).replace('_', ' ')}"
-        if hasattr(value, "items"):
-            facts += _flatten(value, f"{title}: ")
-        elif isinstance(value, list | tuple):
-            facts.append(Fact(name=title, value=", ".join(str(part) for part in value)))
-        elif value is not None:
-            facts.append(Fact(name=title, value=digits(value) if isinstance(value, float) else str(value)))
-    return facts

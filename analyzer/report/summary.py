@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analyzer.analysis import Analysis, CpuTime, DeviceInfo, GpuTime, OperatorResult, PlanResult
@@ -71,6 +72,7 @@ class PlanCard:
     copies: str
     operators: str
     why: str
+    twin: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +228,7 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
         copies=copies,
         operators=_split(plan),
         why=plan.why or (f"The same as the {PLAN_TITLES[same]} plan." if same else ""),
+        twin=bool(same),
     )
 
 
@@ -311,6 +314,11 @@ def span(low: str, high: str) -> str:
     """Two figures with their units as one range: ``1.2 to 1.5 ms``."""
     figure, _, unit = low.partition(" ")
     return f"{figure} to {high}" if unit and high.endswith(f" {unit}") else f"{low} to {high}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
 
 
 def operators(number: int) -> str:

@@ -6,10 +6,11 @@ import json
 import re
 from dataclasses import replace
 
+import handmade
 import pytest
 import report_factory as factory
 
-from analyzer.report import html, modules, operators, page
+from analyzer.report import html, method, modules, operators, page
 from analyzer.report.charts import batches, money, roofline, timeline, where
 from analyzer.report.charts.chart import Column, coded, decades, packed
 
@@ -172,6 +173,58 @@ def test_the_method_tells_versions_runs_and_the_source_of_each_device():
     assert facts["Threads"] == "2"
     assert any("an imaginary data sheet" in fact.value for fact in sections["Devices"])
     assert {fact.name for fact in sections["Versions"]} == {"onnxruntime", "torch"}
+
+
+def test_the_method_gives_the_command_that_asks_the_same_again():
+    base = factory.analysis()
+    said = "analyze samples/imaginary.py --batch 8,1 --gpu imaginary-gpu --precision tf32 --opset 22"
+    assert method.command(base) == f"{said} --objective latency --threads 2"
+    given = replace(base.model, name="imaginary-Net", inputs_origin="given", training=True)
+    static = replace(base.environment, runs=None, threads=None)
+    cpu = replace(factory.CPU, origin="catalogue")
+    other = replace(
+        base, model=given, environment=static, sweep=(), devices=replace(base.devices, cpu=cpu, gpu=None)
+    )
+    assert method.command(other) == (
+        "analyze samples/imaginary.py:Net --batch 8 --input t0=B,3,224,224:float32 --gpu none --cpu imaginary-cpu "
+        "--precision tf32 --opset 22 --objective latency --training --no-run"
+    )
+    nameless = replace(base, model=replace(base.model, source="onnx.ModelProto"))
+    assert method.command(nameless) == ""
+    assert "Repeat it" not in dict(method.sections(nameless))
+
+
+def test_a_command_of_odd_names_is_quoted_for_the_shell():
+    base = factory.analysis()
+    odd = replace(base, model=replace(base.model, name="a b", source="my models/a b.py"))
+    assert method.command(odd).startswith("analyze 'my models/a b.py' --batch")
+
+
+def test_figures_of_a_measurement_are_shown_with_their_units():
+    measured = {
+        "cpu": {"median_s": 0.0123, "arena_peak_bytes": 25_900_000, "busy": False, "device_peak_bytes": None},
+        "agreement": [{"between": "PyTorch and ONNX Runtime", "agrees": True}],
+    }
+    base = factory.analysis()
+    record = replace(base, environment=replace(base.environment, measurement=measured))
+    facts = {fact.name: fact.value for fact in dict(method.sections(record))["Measurement"]}
+    assert (facts["CPU: median"], facts["CPU: arena peak"], facts["CPU: busy"]) == ("12.3 ms", "25.9 MB", "no")
+    assert (facts["agreement: between"], facts["agreement: agrees"]) == ("PyTorch and ONNX Runtime", "yes")
+    assert "CPU: device peak" not in facts
+
+
+def test_the_method_says_how_times_came_about_only_where_there_are_such():
+    static = replace(factory.analysis(), plans=(factory.plan("cpu", 0.08, origin="predicted"),))
+    cpu = handmade.on_cpu(1e-3)
+    static = replace(static, operators=tuple(replace(item, cpu=cpu) for item in static.operators))
+    told = [fact.name for fact in dict(method.sections(static))["How times come about"]]
+    assert told == ["predicted", "interval"]
+    told = [fact.name for fact in dict(method.sections(factory.analysis()))["How times come about"]]
+    assert told == ["measured", "predicted", "copies", "interval"]
+
+
+def test_a_figure_and_its_unit_stay_on_one_line():
+    assert html.unbroken("67.2 ms against 3 sessions, 90 %") == "67.2\u00a0ms against 3 sessions, 90\u00a0%"
 
 
 def test_findings_come_worst_first_with_the_line_they_are_about():

@@ -100,7 +100,7 @@ def _spec(shown: list[str], sides: list[str]) -> dict[str, Any]:
             "x": {
                 "field": "usd_per_million",
                 "type": "quantitative",
-                "axis": axis("dollars", "US dollars per million"),
+                "axis": axis("dollars", "US dollars per million", tickCount=7),
             },
             "color": {"field": "device", "type": "nominal", "scale": colours(*sides), "title": None},
             "opacity": {

@@ -20,7 +20,7 @@ from analyzer.report.charts.chart import (
 )
 from analyzer.report.charts.records import paired, picked, record_colours, record_shapes
 from analyzer.report.comparison import Comparison
-from analyzer.report.summary import peak, per_second
+from analyzer.report.summary import listed, peak, per_second
 from analyzer.units import digits, rate, seconds
 
 _BATCHES = (
@@ -105,15 +105,16 @@ def _batch_chart(field: str, title: str, rows: tuple[Row, ...], labels: Sequence
 
 
 def _batch_words(field: str, rows: tuple[Row, ...]) -> str:
-    parts = []
+    """Each record on each device from the first to the last batch; records that read the same together."""
+    said: dict[tuple[str, str], list[str]] = {}
     for label, side in dict.fromkeys((row[0], row[1]) for row in rows):
         mine = sorted((row for row in rows if row[:2] == (label, side)), key=lambda row: int(row[2]))
         ends = [
             f"{seconds(row[3]) if field == 'latency' else per_second(row[6])} at batch {row[2]}"
             for row in (mine[0], mine[-1])
         ]
-        parts.append(f"{label} on the {side}: {' to '.join(dict.fromkeys(ends))}.")
-    return " ".join(parts)
+        said.setdefault((side, " to ".join(dict.fromkeys(ends))), []).append(label)
+    return " ".join(f"{listed(labels)} on the {side}: {ends}." for (side, ends), labels in said.items())
 
 
 def _batch_spec(

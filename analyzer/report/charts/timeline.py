@@ -32,6 +32,7 @@ def chart(analysis: Analysis) -> Chart | None:
     if all(event[0] == COPY for event in events):
         return None
     rows = _laid_out(events)
+    origins = {row[7] for row in rows}
     lanes = [lane for lane in (CPU, COPY, GPU) if any(row[0] == lane for row in rows)]
     return Chart(
         name="timeline",
@@ -39,7 +40,7 @@ def chart(analysis: Analysis) -> Chart | None:
         lead="Operators one after another where the plan puts them, and the copies between. Times are the "
         "operators' own; the plan's latency also holds what runs between. Hover for the particulars, click "
         "for the row; shift and wheel zoom, drag moves. "
-        f"Times are {origin_words(row[7] for row in rows)}; what was predicted is paler.",
+        f"Times are {origin_words(origins)}{'; what was predicted is paler' if len(origins) > 1 else ''}.",
         alternative=_words(rows, plan),
         engine="vega-lite",
         spec=_spec(lanes),
@@ -137,7 +138,7 @@ def _spec(lanes: list[str]) -> dict[str, Any]:
             "x": {
                 "field": "start",
                 "type": "quantitative",
-                "axis": axis("seconds", "Time since the start"),
+                "axis": axis("seconds", "Time since the start", tickCount=8),
             },
             "x2": {"field": "end"},
             "y": {"field": "lane", "type": "nominal", "sort": lanes, "scale": {"domain": lanes}, "title": None},

@@ -136,7 +136,7 @@ def _bars(order: list[str], sides: list[str]) -> dict[str, Any]:
             "x": {
                 "field": "share",
                 "type": "quantitative",
-                "axis": axis("share", "Share of the device's time"),
+                "axis": axis("share", "Share of the device's time", tickCount=8),
             },
             "color": {"field": "device", "type": "nominal", "scale": colours(*sides), "title": None},
             "opacity": {"condition": {"param": "side", "value": 1}, "value": 0.1},

@@ -1,0 +1,268 @@
+"""Reporting: the method section, everything a reviewer needs to repeat the analysis, in sections of facts."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from analyzer.analysis import Analysis, DeviceInfo, TensorInfo
+from analyzer.report import operators
+from analyzer.units import byte_count, digits, rate, seconds, share
+
+_FILES = (".py", ".onnx", ".pt2")
+_TIMES = {
+    "measured": (
+        "the median of runs of ONNX Runtime without its profiler; an operator's time is its share of what runs "
+        "with the profiler give for the group that it was executed in"
+    ),
+    "predicted": (
+        "on a GPU the longer of a kernel's arithmetic, at the rate that the card sustains in tiles of its "
+        "library, and its bytes over the memory's bandwidth; on a CPU what calibration measured for products, "
+        "copies and functions, else a reference core scaled by the catalogue's figures; dispatch and launches "
+        "are added"
+    ),
+    "copies": "a fixed time for each, and the bytes over the link's bandwidth",
+    "interval": (
+        "90 %: of a measurement the 5th to 95th percentile of the runs, at least 2 % to each side; of a "
+        "prediction the error that the fitted constants left on published measurements of other devices; what "
+        "two plans share cancels when they are compared"
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """A named figure or statement of the method."""
+
+    name: str
+    value: str
+
+
+def sections(analysis: Analysis) -> tuple[tuple[str, tuple[Fact, ...]], ...]:
+    """Title and facts of each section that has any."""
+    found = (
+        ("Repeat it", _repeat(analysis)),
+        ("Model", _model(analysis)),
+        ("How times come about", _times(analysis)),
+        ("Conventions of counting", _flatten(analysis.conventions)),
+        ("Devices", [fact for device in _devices(analysis) for fact in _device(device)]),
+        ("Dollars and joules", _money(analysis)),
+        ("Coverage", _coverage(analysis)),
+        ("Measurement", _measurement(analysis)),
+        (
+            "Versions",
+            [Fact(name=name, value=text) for name, text in sorted(analysis.environment.versions.items())],
+        ),
+        ("Messages", [Fact(name="", value=text) for text in analysis.environment.messages]),
+    )
+    return tuple((title, tuple(facts)) for title, facts in found if facts)
+
+
+def command(analysis: Analysis) -> str:
+    """The command line that asks the same again; empty for a model that no command line can name.
+
+    A latency limit and a price list are not part of a record, so they are not in it.
+    """
+    model = analysis.model
+    source = PurePath(model.source)
+    if source.suffix not in _FILES:
+        return ""
+    name = model.name.removeprefix(f"{source.stem}-")
+    words = ["analyze", model.source if name == model.name else f"{model.source}:{name}", *_options(analysis)]
+    return shlex.join(words)
+
+
+def _options(analysis: Analysis) -> Iterator[str]:
+    model, gpu = analysis.model, analysis.devices.gpu
+    if model.batch is not None:
+        yield from ("--batch", ",".join(map(str, _batches(analysis))))
+    if model.inputs_origin == "given":
+        for item in model.inputs:
+            if item.shape is not None and None not in item.shape:
+                yield from ("--input", _input(item, model.batch))
+    gpus = [gpu.slug, *(item.device.slug for item in analysis.alternatives)] if gpu else ["none"]
+    yield from ("--gpu", ",".join(gpus))
+    if analysis.devices.cpu.origin == "catalogue":
+        yield from ("--cpu", analysis.devices.cpu.slug)
+    yield from ("--precision", model.precision)
+    if not model.source.endswith((".onnx", ".pt2")):
+        yield from ("--opset", str(model.opset))
+    yield from ("--objective", analysis.verdict.objective)
+    if model.training:
+        yield "--training"
+    if analysis.environment.threads is not None:
+        yield from ("--threads", str(analysis.environment.threads))
+    if not analysis.environment.runs:
+        yield "--no-run"
+
+
+def _batches(analysis: Analysis) -> list[int]:
+    """The record's own batch, then the others that were measured."""
+    own = analysis.model.batch
+    measured = {
+        row.batch for row in analysis.sweep if any(plan.origin == "measured" for plan in row.plans.values())
+    }
+    return [*([own] if own is not None else []), *sorted(measured - {own})]
+
+
+def _input(item: TensorInfo, batch: int | None) -> str:
+    shape = [str(size) for size in item.shape or ()]
+    if shape and batch is not None and shape[0] == str(batch):
+        shape[0] = "B"
+    return f"{item.name}={','.join(shape)}:{item.dtype}"
+
+
+def _repeat(analysis: Analysis) -> list[Fact]:
+    line = command(analysis)
+    if not line:
+        return []
+    facts = [Fact(name="Command", value=line)]
+    if analysis.devices.cpu.origin == "calibrated":
+        text = "calibrated: on another machine, or after another `analyze calibrate`, CPU times differ"
+        facts.append(Fact(name="This CPU", value=text))
+    return facts
+
+
+def _model(analysis: Analysis) -> list[Fact]:
+    model = analysis.model
+    facts = [
+        Fact(name="Source", value=model.source),
+        Fact(name="SHA-256 of graph and shapes", value=model.digest),
+        Fact(name="Opset", value=str(model.opset)),
+        Fact(name="Exporter", value=model.exporter),
+        Fact(name="Export from cache", value="yes" if analysis.environment.export_cached else "no"),
+        Fact(name="Precision decided for", value=model.precision),
+        Fact(name="Inputs come from", value=model.inputs_origin),
+    ]
+    facts += [Fact(name=f"Input {item.name}", value=operators.shape(item)) for item in model.inputs]
+    facts += [Fact(name=f"Output {item.name}", value=operators.shape(item)) for item in model.outputs]
+    facts += [Fact(name="Note", value=note) for note in model.notes]
+    return [fact for fact in facts if fact.value]
+
+
+def _times(analysis: Analysis) -> list[Fact]:
+    origins = {plan.origin for plan in analysis.plans} | {item.cpu.origin for item in analysis.operators}
+    if "mixed" in origins:
+        origins |= {"measured", "predicted"}
+    if any(plan.transfers.count for plan in analysis.plans):
+        origins.add("copies")
+    if not origins:
+        return []
+    return [Fact(name=name, value=text) for name, text in _TIMES.items() if name in {*origins, "interval"}]
+
+
+def _devices(analysis: Analysis) -> list[DeviceInfo]:
+    devices = [analysis.devices.cpu, *([analysis.devices.gpu] if analysis.devices.gpu else [])]
+    return devices + [item.device for item in analysis.alternatives]
+
+
+def _device(device: DeviceInfo) -> list[Fact]:
+    peaks = ", ".join(f"{dtype} {rate(value, 'FLOP')}" for dtype, value in device.peak_flops_per_s.items())
+    link = f"; {device.link}, {rate(device.link_bytes_per_s, 'B')}" if device.link else ""
+    memory = f"; {byte_count(device.memory_bytes)}" if device.memory_bytes else ""
+    power = f"; {digits(device.tdp_w)} W" if device.tdp_w else ""
+    figures = f"{peaks}; {rate(device.bandwidth_bytes_per_s, 'B')}{memory}{link}{power}"
+    facts = [
+        Fact(name=device.name, value=figures),
+        Fact(name="", value=f"{device.origin}: {device.source}"),
+    ]
+    return facts + ([Fact(name="", value=device.notes)] if device.notes else [])
+
+
+def _money(analysis: Analysis) -> list[Fact]:
+    facts = []
+    dates: dict[str, set[str]] = {}
+    for row in analysis.costs:
+        dates.setdefault(row.provider, set()).add(row.price_date or "date not recorded")
+    if dates:
+        listed = [f"{provider} of {', '.join(sorted(found))}" for provider, found in sorted(dates.items())]
+        facts.append(Fact(name="Prices", value=f"on-demand list prices: {'; '.join(listed)}"))
+    if any(plan.usd_per_million is not None for plan in analysis.plans):
+        text = "the instance's price for the time that a million inferences take at its throughput"
+        facts.append(Fact(name="Dollars per million", value=text))
+    if any(plan.energy_j is not None for plan in analysis.plans):
+        text = (
+            "power of the whole machine, idle and full by its devices' design power, over the time that each "
+            "device works, for one inference"
+        )
+        facts.append(Fact(name="Joules", value=text))
+    return facts
+
+
+def _coverage(analysis: Analysis) -> list[Fact]:
+    facts = []
+    for name, coverage in (
+        ("Of the operators", analysis.totals.coverage),
+        ("Of the time", analysis.totals.coverage_time),
+    ):
+        if coverage is not None:
+            parts = [f"{share(getattr(coverage, basis))} {basis}" for basis in ("exact", "modelled", "unknown")]
+            facts.append(Fact(name=name, value=", ".join(parts)))
+    for side in ("cpu", "gpu"):
+        times = [item.cpu if side == "cpu" else item.gpu for item in analysis.operators]
+        tally = Counter(time.origin for time in times if time is not None and time.time_s is not None)
+        if tally:
+            said = ", ".join(f"{number} {origin}" for origin, number in sorted(tally.items()))
+            facts.append(Fact(name=f"Operator times on the {side.upper()}", value=said))
+    return facts
+
+
+def _measurement(analysis: Analysis) -> list[Fact]:
+    env = analysis.environment
+    load = " and ".join(filter(None, (_plain(env.load_before), _plain(env.load_after))))
+    named = (
+        ("Date", env.date),
+        ("Machine", env.platform),
+        ("Processor", env.cpu),
+        ("Threads", _plain(env.threads)),
+        ("Warm-up runs", _plain(env.warmup_runs)),
+        ("Runs", _plain(env.runs)),
+        ("Load before and after", load),
+        *((f"Time to {name}", seconds(value)) for name, value in env.timings_s.items() if value),
+    )
+    return [Fact(name=name, value=text) for name, text in named if text] + _flatten(env.measurement)
+
+
+def _plain(value: float | None) -> str:
+    if value is None:
+        return ""
+    return str(value) if isinstance(value, int) else digits(value)
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> list[Fact]:
+    """Nested mappings, and lists of them, as named facts; what is not known is left out."""
+    facts: list[Fact] = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            facts += _flatten(value, f"{prefix}{_spoken(name)}: ")
+        elif isinstance(value, list | tuple) and any(isinstance(part, Mapping) for part in value):
+            facts += [fact for part in value for fact in _flatten(part, f"{prefix}{_spoken(name)}: ")]
+        elif value is not None:
+            facts.append(Fact(name=f"{prefix}{_spoken(name)}", value=_written(str(name), value)))
+    return facts
+
+
+def _spoken(name: object) -> str:
+    """``median_s`` as ``median``, ``flops_per_mac`` as ``FLOPs per mac``: the unit stands with the figure."""
+    text = str(name).removesuffix("_s").removesuffix("_bytes").replace("_", " ")
+    return {"cpu": "CPU", "cuda": "CUDA", "flops per mac": "FLOPs per multiply-accumulate"}.get(text, text)
+
+
+def _written(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return _listed(value)
+    if isinstance(value, int | float) and name.endswith("_s"):
+        return seconds(value)
+    if isinstance(value, int | float) and name.endswith("_bytes"):
+        return byte_count(value)
+    return digits(value) if isinstance(value, float) else str(value)
+
+
+def _listed(values: Iterable[Any]) -> str:
+    return ", ".join(_plain(value) if isinstance(value, float) else str(value) for value in values)
