@@ -85,9 +85,11 @@ def steps_of(graph: Graph, groups: Sequence[Executed]) -> list[Step]:
     constants = {tensor.name for tensor in graph.initializers}
     constants |= {tensor.name for node in graph.nodes for tensor in node.present_outputs if tensor.constant}
     results = {tensor.name for tensor in graph.outputs}
+    idle = frozenset(range(len(graph.nodes))).difference(*(group.members for group in groups))
+    idle |= {node.index for node in graph.nodes if _idle(node)}
     steps = []
     for group in groups:
-        part = _Part(graph, group, constants)
+        part = _Part(graph, group, constants, idle)
         outputs = tuple(part.outputs(results))
         if outputs:
             steps.append(part.step(outputs))
@@ -97,11 +99,11 @@ def steps_of(graph: Graph, groups: Sequence[Executed]) -> list[Step]:
 class _Part:
     """A group while its members are read."""
 
-    def __init__(self, graph: Graph, group: Executed, constants: set[str]) -> None:
+    def __init__(self, graph: Graph, group: Executed, constants: set[str], idle: frozenset[int]) -> None:
         self.graph = graph
         self.group = group
-        self.members = frozenset(group.members)
-        self.nodes = [graph.nodes[index] for index in group.members if not _idle(graph.nodes[index])]
+        self.members = idle.union(group.members)
+        self.nodes = [graph.nodes[index] for index in group.members if index not in idle]
         self.working: list[Node] = []
         self.made: dict[str, Tensor] = {}
         self.shown: dict[str, str] = {}
@@ -110,7 +112,7 @@ class _Part:
         for node in self.nodes:
             names = [self.shown.get(name, name) for name in names_read(node)]
             self.reads += [name for name in names if name not in self.made and name not in constants]
-            twin = twins.setdefault((node.op_type, *names, repr(dict(node.attributes))), node)
+            twin = twins.setdefault((node.op_type, repr(dict(node.attributes)), *self._read_by(node)), node)
             if twin is not node:
                 pairs = zip(node.present_outputs, twin.present_outputs, strict=False)
                 self.shown.update((tensor.name, self.shown.get(same.name, same.name)) for tensor, same in pairs)
@@ -119,6 +121,14 @@ class _Part:
             else:
                 self.working.append(node)
                 self.made.update((tensor.name, tensor) for tensor in node.present_outputs)
+
+    def _read_by(self, node: Node) -> Iterator[object]:
+        """What a node reads: small constants by value, anything else by name."""
+        for tensor in node.inputs:
+            if tensor is None or tensor.value is None:
+                yield None if tensor is None else self.shown.get(tensor.name, tensor.name)
+            else:
+                yield tensor.dtype.name, tensor.shape, repr(tensor.value.tolist())
 
     def outputs(self, results: set[str]) -> Iterator[Output]:
         """What leaves the group; a view of what is made inside brings that with it."""
