@@ -140,7 +140,7 @@ def count_node(node: Node) -> Cost:
     names the tensor.
     """
     outputs = node.outputs
-    if outputs and outputs[0] is not None and outputs[0].constant and is_constant(node):
+    if outputs and outputs[0] is not None and outputs[0].constant and (len(outputs) == 1 or is_constant(node)):
         return ZERO
     found = _RULES.get((node.domain, node.op_type))
     if found is None:

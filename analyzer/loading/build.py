@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor, names_read
 from analyzer.loading import shapes
+from analyzer.loading.common_shapes import OLDEST, is_common
 from analyzer.loading.make import renumbered
 from analyzer.loading.normalize import Normalized, normalized
-from analyzer.loading.scope import Scope
+from analyzer.loading.scope import WITH_GRAPHS, OpenTypeError, Scope
 
 if TYPE_CHECKING:
     import onnx
+
+_COMMON = 16  # one in so many operators may be without a rule of its own: each is a call into ONNX
 
 
 def to_graph(model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = None) -> Graph:
@@ -44,18 +47,33 @@ def to_graph(model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = Non
 
 
 def _to_graph(ready: Normalized) -> Graph:
-    proto = ready.model.graph
     opsets = {(entry.domain or DEFAULT_DOMAIN): entry.version for entry in ready.model.opset_import}
-    inferred = shapes.infer_model(ready.model).graph
+    return swiftly(ready, opsets) or by_onnx(ready, opsets)
+
+
+def swiftly(ready: Normalized, opsets: Mapping[str, int]) -> Graph | None:
+    """The graph with each node's types from its inputs; None where any stays open, or it would take longer."""
+    if opsets.get(DEFAULT_DOMAIN, 0) < OLDEST:
+        return None
+    uncommon = 0
+    for _, _, op_type, domain, *_ in ready.rows:
+        if not is_common(op_type):
+            uncommon += op_type != "Constant"
+            if op_type in WITH_GRAPHS or uncommon * _COMMON > len(ready.rows):
+                return None
+        if domain != DEFAULT_DOMAIN:
+            return None
+    scope = Scope(opsets=opsets, ir_version=ready.model.ir_version, swift=True)
+    try:
+        return scope.whole(ready, ready.model.graph)
+    except OpenTypeError:
+        return None
+
+
+def by_onnx(ready: Normalized, opsets: Mapping[str, int]) -> Graph:
+    """The graph with the types that ONNX's inference of the whole model finds; node by node what is left."""
     scope = Scope(opsets=opsets, ir_version=ready.model.ir_version)
-    graph = scope.graph(proto, inferred, rows=ready.rows, origins=ready.origins)
-    return dataclasses.replace(
-        graph,
-        opsets=opsets,
-        ir_version=ready.model.ir_version,
-        open_dimensions=ready.open_dimensions,
-        notes=tuple(ready.notes),
-    )
+    return scope.whole(ready, shapes.infer_model(ready.with_weights()).graph)
 
 
 def prune(graph: Graph) -> Graph:

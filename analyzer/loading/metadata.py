@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 PREFIX = "analyzer."
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _CLASSES = "pkg.torch.onnx.class_hierarchy"
+_OURS = [PREFIX + name for name in ("module", "class", "file", "line", "code", "phase")]
+_READ = frozenset({_SCOPES, _CLASSES, *_OURS})
 _QUOTED = re.compile(r"'([^']*)'")  # torch writes lists of names as Python does
 
 Origin = tuple[str, str, Source | None, str | None]
@@ -27,7 +29,11 @@ def origin(name: str, entries: Sequence[onnx.StringStringEntryProto]) -> Origin:
     """Module, class, source line and phase of a node, as far as its metadata or its name tells them."""
     if not entries:
         return _from_name(name) if name.startswith("/") else NOWHERE
-    properties = {entry.key: entry.value for entry in entries}
+    properties = {}
+    for entry in entries:
+        key = entry.key
+        if key in _READ:  # the stack trace, which is not, is longer than all the rest
+            properties[key] = entry.value
     if PREFIX + "module" not in properties and PREFIX + "file" not in properties and _SCOPES in properties:
         module, kind = _scoped(properties[_SCOPES], properties.get(_CLASSES, ""))
     else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,9 @@ from analyzer.loading.onnx_file import KEEP_BYTES, check_versions
 if TYPE_CHECKING:
     import onnx
 
+    Row = tuple[onnx.NodeProto, str, str, str, list[str], list[str]]
+    """A node with its fields read once: name, operator, domain, names of what it reads and writes."""
+
 DEFAULT_SIZE = 1
 """What stands in for a symbolic dimension that nothing binds."""
 
@@ -30,17 +33,14 @@ _COPIED_WHOLE = 512 * 1024  # bytes of weights; with fewer a copy at once is fas
 _NOT_NEEDED = ("doc_string", "metadata_props")
 
 
-if TYPE_CHECKING:
-    Row = tuple[onnx.NodeProto, str, str, str, list[str], list[str]]
-    """A node with its fields read once: name, operator, domain, names of what it reads and writes."""
-
-
 @dataclass(slots=True, kw_only=True)
 class Normalized:
     """A model ready to be read.
 
     Attributes:
-        model: Nodes in execution order with unique names; no functions, no symbolic sizes on inputs.
+        model: Nodes in execution order with unique names; no functions, no symbolic sizes on inputs. Without
+            its initializers until ``with_weights`` puts them there.
+        initializers: Its initializers.
         rows: The model's nodes, read.
         origins: Where each node comes from; its metadata are dropped from the model.
         open_dimensions: The size assumed for each symbolic dimension that nothing bound.
@@ -48,10 +48,19 @@ class Normalized:
     """
 
     model: onnx.ModelProto
+    initializers: Sequence[onnx.TensorProto] = ()
     rows: list[Row] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
     open_dimensions: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+    def with_weights(self) -> onnx.ModelProto:
+        """The model with its initializers, large ones without their data."""
+        graph = self.model.graph
+        if not graph.initializer:
+            for tensor in self.initializers:
+                _add_weight(graph, tensor)
+        return self.model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +75,8 @@ class SymbolicDimension:
 def symbolic_dimensions(model: onnx.ModelProto) -> tuple[SymbolicDimension, ...]:
     """The sizes of graph inputs that the file leaves open, in the order of the inputs and their axes."""
     return tuple(
-        SymbolicDimension(input=value.name, axis=axis, name=name) for value, axis, _, name in _open(model)
+        SymbolicDimension(input=value.name, axis=axis, name=name)
+        for value, axis, _, name in _open(model.graph.input, model.graph.initializer)
     )
 
 
@@ -75,13 +85,14 @@ def normalize(model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = No
 
     ``Constant`` nodes stay in it; they are no nodes of the Graph.
     """
-    result = normalized(model, bindings=bindings).model
+    result = normalized(model, bindings=bindings)
     stored = {tensor.name: tensor for tensor in model.graph.initializer}
-    for tensor in result.graph.initializer:
+    graph = result.with_weights().graph
+    for tensor in graph.initializer:
         original = stored.get(tensor.name)
         if original is not None:
             tensor.CopyFrom(original)
-    return result
+    return result.model
 
 
 def normalized(model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = None) -> Normalized:
@@ -93,7 +104,8 @@ def normalized(model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = N
         UsageError: A binding is no positive whole number.
     """
     check_versions(model, model.graph.name or "the model")
-    result = Normalized(model=_inlined(_skeleton(model)))
+    copy = _inlined(_skeleton(model))
+    result = Normalized(model=copy, initializers=copy.graph.initializer or model.graph.initializer)
     result.rows = named_rows(result.model.graph)
     _order(result)
     _take_origins(result)
@@ -122,7 +134,7 @@ def rows_of(graph: onnx.GraphProto) -> list[Row]:
 
 
 def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy without the data of large weights, texts and training."""
+    """A copy without texts and training; it has no initializers, or all of them, large ones without data."""
     import onnx
 
     copy = onnx.ModelProto()
@@ -137,6 +149,9 @@ def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
         copy.opset_import.extend(model.opset_import)
         copy.functions.extend(model.functions)
         _copy_graph(copy.graph, model.graph)
+        if copy.functions:  # the inliner must not give their names to anything else
+            for tensor in model.graph.initializer:
+                _add_weight(copy.graph, tensor)
     if not copy.opset_import:
         copy.opset_import.add(domain="", version=1)
     return copy
@@ -149,8 +164,6 @@ def _copy_graph(graph: onnx.GraphProto, source: onnx.GraphProto) -> None:
     graph.output.extend(source.output)
     graph.value_info.extend(source.value_info)
     graph.sparse_initializer.extend(source.sparse_initializer)
-    for tensor in source.initializer:
-        _add_weight(graph, tensor)
 
 
 def _add_weight(graph: onnx.GraphProto, tensor: onnx.TensorProto) -> None:
@@ -216,7 +229,7 @@ def _name(rows: list[Row]) -> None:
 def _order(result: Normalized) -> None:
     graph = result.model.graph
     known = {value.name for value in graph.input}
-    known.update(tensor.name for tensor in graph.initializer)
+    known.update([tensor.name for tensor in result.initializers])
     known.update(sparse.values.name for sparse in graph.sparse_initializer)
     known.add("")
     outside = len(known)
@@ -228,7 +241,7 @@ def _order(result: Normalized) -> None:
         known.update(writes)
         written += len(writes)
     if len(known) - outside != written:
-        _raise_written_twice(graph)
+        _raise_written_twice(graph, result.initializers)
     for output in graph.output:
         if output.name not in known:
             raise GraphError(f"nothing writes the graph output '{output.name}'", hint="export the model again")
@@ -238,8 +251,8 @@ def _order(result: Normalized) -> None:
         result.notes.append("The file lists operators before what they read; they were sorted.")
 
 
-def _raise_written_twice(graph: onnx.GraphProto) -> None:
-    seen = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+def _raise_written_twice(graph: onnx.GraphProto, initializers: Sequence[onnx.TensorProto]) -> None:
+    seen = {value.name for value in graph.input} | {tensor.name for tensor in initializers}
     for node in graph.node:
         for name in node.output:
             if name in seen and name:
@@ -312,15 +325,16 @@ def _reads(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def _open(
-    model: onnx.ModelProto,
+    inputs: Iterable[onnx.ValueInfoProto], initializers: Iterable[onnx.TensorProto]
 ) -> Iterator[tuple[onnx.ValueInfoProto, int, onnx.TensorShapeProto.Dimension, str]]:
-    stored = {tensor.name for tensor in model.graph.initializer}
-    for value in model.graph.input:
-        if value.name in stored:
-            continue
+    stored: set[str] | None = None
+    for value in inputs:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if not dim.HasField("dim_value"):
-                yield value, axis, dim, dim.dim_param or f"{value.name}[{axis}]"
+                if stored is None:
+                    stored = {tensor.name for tensor in initializers}
+                if value.name not in stored:
+                    yield value, axis, dim, dim.dim_param or f"{value.name}[{axis}]"
 
 
 def _size(name: str, size: Any) -> int:
@@ -332,7 +346,7 @@ def _size(name: str, size: Any) -> int:
 
 def _bind(result: Normalized, bindings: Mapping[str, Any]) -> None:
     sizes = {name: _size(name, size) for name, size in bindings.items()}
-    found = list(_open(result.model))
+    found = list(_open(result.model.graph.input, result.initializers))
     for _, _, _, name in found:
         if name not in sizes and evaluate(name, sizes) is None and is_symbol(name):
             sizes[name] = result.open_dimensions[name] = DEFAULT_SIZE

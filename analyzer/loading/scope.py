@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from analyzer.graph import (
     DEFAULT_DOMAIN,
@@ -16,13 +16,23 @@ from analyzer.graph import (
     Tensor,
 )
 from analyzer.loading import fold, shapes
+from analyzer.loading.calls import (
+    MEASURES,
+    Call,
+    all_constant,
+    has_graphs,
+    is_constant,
+    is_large,
+    measured,
+    taken,
+)
+from analyzer.loading.common_shapes import told
 from analyzer.loading.contrib_shapes import infer_contrib
 from analyzer.loading.make import make_node, make_tensor
 from analyzer.loading.metadata import Origin, origin
 from analyzer.loading.normalize import dangling, rows_of
 from analyzer.loading.subgraphs import body_inputs, control_flow_types
 from analyzer.loading.values import (
-    SMALL,
     UNKNOWN_TYPE,
     Attributes,
     Type,
@@ -35,56 +45,80 @@ from analyzer.loading.values import (
 if TYPE_CHECKING:
     import onnx
 
-    from analyzer.loading.normalize import Row
+    from analyzer.loading.normalize import Normalized, Row
 
 _GRAPH = 5  # AttributeProto.GRAPH
 _GRAPHS = 10  # AttributeProto.GRAPHS
-_FOLDABLE = frozenset({DEFAULT_DOMAIN, "ai.onnx.ml", "com.microsoft"})
-_FEW_FLOATS = 8
-_MEASURES = ("Shape", "Size")
-_ASKED = frozenset({*_MEASURES, "CastLike", "SequenceEmpty", "Optional"})
-_WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-_UNTOLD = frozenset({"SequenceEmpty", "Optional"})
+_ASKED = frozenset({*MEASURES, "CastLike", "SequenceEmpty", "Optional"})
+WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
-class Call(NamedTuple):
-    """A node while it is read: what it calls, on what."""
-
-    proto: onnx.NodeProto
-    op_type: str
-    domain: str
-    inputs: tuple[Tensor | None, ...]
-    attributes: Mapping[str, Any]
-    graphs: Mapping[str, Graph]
+class OpenTypeError(Exception):
+    """A scope that is to do without ONNX's inference of the whole model met a type that stays open."""
 
 
 class Scope:
-    """The tensors that a graph's nodes can see, and the making of nodes from what they see."""
+    """The tensors that a graph's nodes can see, and the making of nodes from what they see.
 
-    def __init__(self, *, opsets: Mapping[str, int], ir_version: int, outer: Scope | None = None) -> None:
+    Args:
+        opsets: Opset version by domain.
+        ir_version: Of the model.
+        outer: The scope around it.
+        swift: The types that inference of the whole model finds are not at hand: each node's follow from its
+            inputs, and one that stays open raises OpenTypeError.
+    """
+
+    def __init__(
+        self, *, opsets: Mapping[str, int], ir_version: int, outer: Scope | None = None, swift: bool = False
+    ) -> None:
         self.opsets = opsets
         self.ir_version = ir_version
         self.outer = outer
+        self.swift = swift
         self.tensors: dict[str, Tensor] = {}
         self.initializers: list[Tensor] = []
         self.types: shapes.Types = {}
         self.memo: shapes.Memo = {} if outer is None else outer.memo
 
-    def graph(
+    def whole(self, ready: Normalized, inferred: onnx.GraphProto) -> Graph:
+        """Makes the Graph of a model; ``inferred`` is its graph with the types that C++ found."""
+        proto = ready.model.graph
+        fed = self._fed(proto, ready.initializers)
+        self.types = shapes.graph_types(inferred)
+        return Graph(
+            name=proto.name,
+            nodes=tuple(self._nodes(ready.rows, ready.origins, inferred)),
+            inputs=fed,
+            outputs=self._given(proto),
+            initializers=tuple(self.initializers),
+            opsets=self.opsets,
+            ir_version=self.ir_version,
+            open_dimensions=ready.open_dimensions,
+            notes=tuple(ready.notes),
+        )
+
+    def subgraph(self, proto: onnx.GraphProto, inferred: onnx.GraphProto, fed_types: Sequence[Type]) -> Graph:
+        """Makes the Graph of a body from the types of what is fed to it; ``inferred`` as for ``whole``."""
+        fed = self._fed(proto, proto.initializer, fed_types)
+        self.types = shapes.graph_types(inferred, lenient=True)
+        rows = rows_of(proto)
+        origins = [origin(row[1], row[0].metadata_props) for row in rows]
+        return Graph(
+            name=proto.name,
+            nodes=tuple(self._nodes(rows, origins, inferred)),
+            inputs=fed,
+            outputs=self._given(proto),
+            initializers=tuple(self.initializers),
+        )
+
+    def _fed(
         self,
         proto: onnx.GraphProto,
-        inferred: onnx.GraphProto,
-        *,
-        fed_types: Sequence[Type] | None = None,
-        rows: Sequence[Row] | None = None,
-        origins: Sequence[Origin] | None = None,
-    ) -> Graph:
-        """Makes the Graph of a proto; ``inferred`` is the same one with the types that C++ found.
-
-        ``fed_types`` are the types of what is fed, ``rows`` the nodes where they have been read and ``origins``
-        where each comes from.
-        """
-        for stored in proto.initializer:
+        initializers: Sequence[onnx.TensorProto],
+        types: Sequence[Type] | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Reads the initializers and gives the inputs that are not among them."""
+        for stored in initializers:
             self._initializer(stored.name, stored, stored.dims, stored.data_type)
         for sparse in proto.sparse_initializer:
             self._initializer(sparse.values.name, None, sparse.dims, sparse.values.data_type)
@@ -92,19 +126,14 @@ class Scope:
         for position, value in enumerate(proto.input):
             name = value.name
             if name not in self.tensors:
-                dtype, shape = fed_types[position] if fed_types else declared_type(value.type, name)
+                dtype, shape = types[position] if types else declared_type(value.type, name)
                 fed.append(Tensor(name=name, shape=shape, dtype=dtype))
                 self.tensors[name] = fed[-1]
-        self.types = shapes.graph_types(inferred, lenient=self.outer is not None)
-        rows = rows_of(proto) if rows is None else rows
-        origins = [origin(row[1], row[0].metadata_props) for row in rows] if origins is None else origins
-        return Graph(
-            name=proto.name,
-            nodes=tuple(self._nodes(rows, origins, inferred)),
-            inputs=tuple(fed),
-            outputs=tuple(self.find(value.name) or self._undeclared(value.name) for value in proto.output),
-            initializers=tuple(self.initializers),
-        )
+                self._check_told(fed[-1])
+        return tuple(fed)
+
+    def _given(self, proto: onnx.GraphProto) -> tuple[Tensor, ...]:
+        return tuple([self.find(value.name) or self._undeclared(value.name) for value in proto.output])
 
     def _nodes(self, rows: Sequence[Row], origins: Sequence[Origin], inferred: onnx.GraphProto) -> list[Node]:
         """The hot loop of loading: what most nodes do not need is not done for them."""
@@ -118,9 +147,9 @@ class Scope:
             stored = node.attribute
             attributes = Attributes(stored) if stored else NO_ATTRIBUTES
             graphs: Mapping[str, Graph] = NO_ATTRIBUTES
-            if (op_type in _WITH_GRAPHS or domain != DEFAULT_DOMAIN) and _has_graphs(stored):
+            if (op_type in WITH_GRAPHS or domain != DEFAULT_DOMAIN) and has_graphs(stored):
                 graphs = self._graphs(node, inferred.node[index], inputs, attributes)
-            outputs = None if graphs else self._plain(op_type, domain, inputs, writes)
+            outputs = None if graphs else self._plain(op_type, domain, inputs, writes, attributes)
             if outputs is None:
                 outputs = self._outputs(Call(node, op_type, domain, inputs, attributes, graphs), writes)
             operator = (op_type, domain, opsets.get(domain, 1))
@@ -130,7 +159,12 @@ class Scope:
         return nodes
 
     def _plain(
-        self, op_type: str, domain: str, inputs: Sequence[Tensor | None], writes: Sequence[str]
+        self,
+        op_type: str,
+        domain: str,
+        inputs: Sequence[Tensor | None],
+        writes: Sequence[str],
+        attributes: Mapping[str, Any],
     ) -> tuple[Tensor | None, ...] | None:
         """The one output of a node whose type is known and whose value cannot be; None for any other node."""
         if len(writes) != 1 or op_type in _ASKED:
@@ -138,10 +172,15 @@ class Scope:
         name = writes[0]
         kind = self.types.get(name)
         if kind is None or kind[1] is None or None in kind[1]:
-            return None
+            if not self.swift:
+                return None
+            kinds = told(op_type, inputs, attributes, 1)
+            if kinds is None or kind is not None:
+                return None
+            kind = self.types[name] = kinds[0]
         constant = False
         if all_constant(inputs):
-            if domain != DEFAULT_DOMAIN or op_type in fold.RANDOM or not inputs or not _is_large(kind):
+            if domain != DEFAULT_DOMAIN or op_type in fold.RANDOM or not inputs or not is_large(kind):
                 return None
             constant = True
         tensor = self.tensors[name] = make_tensor(name, kind[1], kind[0], constant)
@@ -206,9 +245,11 @@ class Scope:
 
     def _outputs(self, call: Call, names: Sequence[str]) -> tuple[Tensor | None, ...]:
         types = self.types
-        constant = _is_constant(call)
+        if self.swift and any(name and shapes.is_open(types.get(name)) for name in names):
+            self._infer(call)
+        constant = is_constant(call)
         values = self._values(call) if constant else None
-        if values is None:
+        if values is None and not self.swift:
             for name in names:
                 kind = types.get(name)
                 if (kind is None or kind[1] is None or None in kind[1]) and name and shapes.is_open(kind):
@@ -228,22 +269,27 @@ class Scope:
 
     def _tensor(self, name: str, kind: Type, constant: bool, value: Any = None) -> Tensor:
         tensor = self.tensors[name] = make_tensor(name, kind[1], kind[0], constant, False, value)
+        self._check_told(tensor)
         return tensor
+
+    def _check_told(self, tensor: Tensor) -> None:
+        if self.swift and shapes.is_open((tensor.dtype, tensor.shape)):
+            raise OpenTypeError(tensor.name)
 
     def _values(self, call: Call) -> Sequence[Any] | None:
         """What a constant node gives where all it reads is known and small."""
         op_type, inputs = call.op_type, call.inputs
         if call.domain != DEFAULT_DOMAIN:
             return None
-        if op_type in _MEASURES:
-            return _measured(call)
+        if op_type in MEASURES:
+            return measured(call)
         if op_type == "CastLike":
             return fold.cast_like(inputs)
         if call.graphs:
-            branch = call.graphs.get(_taken(inputs))
+            branch = call.graphs.get(taken(inputs))
             return None if branch is None else [tensor.value for tensor in branch.outputs]
         for name in call.proto.output:
-            if _is_large(self.types.get(name)):
+            if is_large(self.types.get(name)):
                 return None
         arrays = [None if tensor is None else tensor.value for tensor in inputs]
         for array, tensor in zip(arrays, inputs, strict=True):
@@ -256,18 +302,28 @@ class Scope:
         proto, inputs = call.proto, call.inputs
         if call.domain == DEFAULT_DOMAIN and call.graphs:
             found = control_flow_types(proto, inputs, call.attributes, call.graphs)
-        elif call.domain == DEFAULT_DOMAIN and call.op_type == "Dropout":  # older schemas tell no mask
+        elif (
+            call.domain == DEFAULT_DOMAIN and call.op_type == "Dropout" and not self.swift
+        ):  # older schemas tell no mask
             shape = None if inputs[0] is None else inputs[0].shape
             found = dict.fromkeys(proto.output[1:], (DTYPES["bool"], shape))
         elif call.domain.startswith(DEFAULT_DOMAIN):
-            lenient = self.outer is not None
-            found = shapes.infer_node(
-                proto, inputs, self.opsets, self.ir_version, memo=self.memo, lenient=lenient
-            )
+            found = self._inferred(call)
         else:
             found = infer_contrib(proto, call.domain, inputs, call.attributes)
         for name, kind in found.items():
             self.types[name] = shapes.merged(self.types.get(name), (kind[0], checked(kind[1], name)))
+
+    def _inferred(self, call: Call) -> Mapping[str, Type]:
+        """By the rules for common operators where these will do, else by ONNX's own inference."""
+        names = call.proto.output[:]
+        kinds = told(call.op_type, call.inputs, call.attributes, len(names)) if self.swift else None
+        if kinds is not None:
+            return {name: kind for name, kind in zip(names, kinds, strict=False) if name}
+        lenient = self.outer is not None
+        return shapes.infer_node(
+            call.proto, call.inputs, self.opsets, self.ir_version, memo=self.memo, lenient=lenient
+        )
 
     def _graphs(
         self,
@@ -295,66 +351,9 @@ class Scope:
     ) -> Graph:
         """A body with the types of what is fed to it; a loop's state whose shape changes is left open."""
         first = body_inputs(proto, body, inputs, attributes)
-        graph = self._inner().graph(body, inferred, fed_types=first)
+        graph = self._inner().subgraph(body, inferred, first)
         second = body_inputs(proto, body, inputs, attributes, carried=graph)
-        return graph if second == first else self._inner().graph(body, inferred, fed_types=second)
+        return graph if second == first else self._inner().subgraph(body, inferred, second)
 
     def _inner(self) -> Scope:
         return Scope(opsets=self.opsets, ir_version=self.ir_version, outer=self)
-
-
-def all_constant(inputs: Sequence[Tensor | None]) -> bool:
-    """Whether all that is read is known before the run."""
-    for tensor in inputs:  # noqa: SIM110  # a generator takes three times as long, for every node
-        if tensor is not None and not tensor.constant:
-            return False
-    return True
-
-
-def _has_graphs(attributes: Sequence[onnx.AttributeProto]) -> bool:
-    return any(entry.type in (_GRAPH, _GRAPHS) for entry in attributes)
-
-
-def _is_constant(call: Call) -> bool:
-    """Whether a node's outputs follow from initializers and shapes alone."""
-    inputs, op_type = call.inputs, call.op_type
-    if op_type in _MEASURES and call.domain == DEFAULT_DOMAIN:
-        return inputs[0] is not None and inputs[0].elements is not None
-    if op_type == "CastLike":  # of its second input it needs the type alone
-        return inputs[0] is not None and inputs[0].constant
-    if not all_constant(inputs):
-        return False
-    if call.domain not in _FOLDABLE or op_type in fold.RANDOM:
-        return False
-    if call.graphs:
-        branch = call.graphs.get(_taken(inputs)) if op_type == "If" else None
-        return branch is not None and all(tensor.constant for tensor in branch.outputs)
-    return bool(inputs) or op_type in _UNTOLD
-
-
-def _taken(inputs: Sequence[Tensor | None]) -> str:
-    """The branch that an If with a known condition takes; empty where the condition is not known."""
-    condition = inputs[0].value if inputs and inputs[0] is not None else None
-    if condition is None:
-        return ""
-    return "then_branch" if condition.reshape(-1)[0] else "else_branch"
-
-
-def _measured(call: Call) -> Sequence[Any]:
-    import numpy as np
-
-    tensor = call.inputs[0]
-    shape = () if tensor is None or tensor.shape is None else tensor.shape
-    if call.op_type == "Size":
-        return [np.asarray(tensor.elements if tensor is not None else 0, np.int64)]
-    return [np.asarray(shape[call.attributes.get("start", 0) : call.attributes.get("end")], np.int64)]
-
-
-def _is_large(kind: Type | None) -> bool:
-    """Whether a result is not worth folding: shapes and axes are few, and so are the floats that make them."""
-    if kind is None or kind[1] is None or None in kind[1]:
-        return False
-    size = 1
-    for length in kind[1]:
-        size *= length or 0
-    return size > (_FEW_FLOATS if kind[0].is_float else SMALL)
