@@ -21,6 +21,7 @@ from analyzer.pipeline.forecast import Forecaster, set_scene
 from analyzer.pipeline.keeping import keep
 from analyzer.pipeline.measuring import Measured, measure_batch
 from analyzer.pipeline.options import Options, make_options
+from analyzer.pipeline.stepping import loaded_at
 from analyzer.pipeline.sweeping import correction_of, swept
 from analyzer.pipeline.targets import Targets, find_targets
 from analyzer.pipeline.training import memory_of, training_result
@@ -173,11 +174,12 @@ def _measure(loaded: Loaded, asked: Options, targets: Targets, tell: Progress) -
         return {}
     found = {}
     for batch in asked.batches or (loaded.batch,):
-        if batch != loaded.batch and not (batch and loaded.supports(batch)):
+        at_batch = loaded_at(loaded, batch, asked) if loaded.step is not None else loaded
+        if at_batch is None or (batch != at_batch.batch and not (batch and at_batch.supports(batch))):
             continue
         found[batch or 0] = measure_batch(
-            loaded,
-            loaded.graph(batch),
+            at_batch,
+            at_batch.graph(batch),
             batch,
             asked,
             cpu=targets.local_cpu,

@@ -89,8 +89,51 @@ class Scaling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InferencePlan:
+    """One plan of inference, as the record of inference has it."""
+
+    name: str
+    latency_s: float
+    low_s: float
+    high_s: float
+    throughput_per_s: float
+    memory_bytes: int | None
+    fits: bool
+    usd_per_million: float | None
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceSummary:
+    """What a record of the same model's inference says: the file's name, its date, its verdict and plans.
+
+    ``cpu`` is the CPU's name, ``gpu`` the GPU's slug; ``device``, ``speedup`` and its interval,
+    ``crossover_batch`` and ``sentence`` are the verdict's.
+    """
+
+    file: str
+    date: str
+    batch: int | None
+    precision: str
+    cpu: str
+    gpu: str | None
+    parameters: int
+    device: str
+    speedup: float | None
+    low: float | None
+    high: float | None
+    crossover_batch: int | None
+    sentence: str
+    plans: tuple[InferencePlan, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingResult:
-    """A training step: phases, memory, cost, precisions, scaling; ``assumed`` is what the file did not say."""
+    """A training step: phases, memory, cost, precisions, scaling; ``assumed`` is what the file did not say.
+
+    ``inference`` is the latest comparable record of the same model's inference; where there is none,
+    ``inference_note`` says how to make one.
+    """
 
     optimizer: str
     phases: tuple[PhaseTotals, ...]
@@ -103,3 +146,5 @@ class TrainingResult:
     assumed: tuple[str, ...] = ()
     gradient_error: float | None = None
     gradient_note: str = ""
+    inference: InferenceSummary | None = None
+    inference_note: str = ""

@@ -88,6 +88,11 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     where = report_targets(asked["format"], asked["output"], reference.stem)
     check_writable([target.path for target in where if target.path is not None])
     analysis = analysed(asked)
+    if analysis.training is not None:
+        from analyzer.pipeline.beside import beside_inference
+
+        folders = {target.path.parent for target in where if target.path is not None} or {DEFAULT_FOLDER}
+        analysis = beside_inference(analysis, sorted(folders), asked["model"])
     written = publish(analysis, where)
     say(analysis, where, quiet=asked["quiet"], verbose=asked["verbose"])
     if asked["open_page"]:

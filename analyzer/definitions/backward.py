@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import pi, sqrt
 
 from analyzer.definitions.body import Body, count, define, sizes
-from analyzer.definitions.forward import label_weights
+from analyzer.definitions.forward import bag_divisor, label_weights
 from analyzer.graph import DTYPES, Node, Tensor
 
 
@@ -130,6 +130,29 @@ def batch_norm_grad(b: Body, node: Node) -> None:
         b.reshape(to_bias, (shape[1],), into=node.output(2))
 
 
+@define("FrozenBatchNormGrad")
+def frozen_batch_norm_grad(b: Body, node: Node) -> None:
+    """Inputs: gradient, x, scale (may be absent), running mean and variance. Outputs: of x, scale, bias."""
+    gradient, x, scale, mean, variance = (node.input(i) for i in range(5))
+    assert gradient is not None
+    assert x is not None
+    assert mean is not None
+    assert variance is not None
+    shape = sizes(x)
+    axes = [axis for axis in range(len(shape)) if axis != 1]
+    across = (1, shape[1], *(1 for _ in shape[2:]))
+    deviation = b.op("Sqrt", b.op("Add", variance, b.like(node.attributes["eps"], variance)))
+    inverse = b.op("Reciprocal", deviation)
+    if node.output(0) is not None:
+        factor = b.op("Mul", inverse, scale) if scale is not None else inverse
+        b.op("Mul", gradient, b.reshape(factor, across), into=node.output(0))
+    if node.output(1) is not None:
+        normal = b.op("Mul", b.op("Sub", x, b.reshape(mean, across)), b.reshape(inverse, across))
+        b.sum(b.op("Mul", gradient, normal), axes, into=node.output(1))
+    if node.output(2) is not None:
+        b.sum(gradient, axes, into=node.output(2))
+
+
 @define("LayerNormGrad")
 def layer_norm_grad(b: Body, node: Node) -> None:
     """Inputs: gradient, x, mean, reciprocal deviation, scale (may be absent). Outputs: of x, scale, bias."""
@@ -236,32 +259,12 @@ def max_pool_grad(b: Body, node: Node) -> None:
     gradient, indices = _given(node, 2)
     shape = sizes(node.output(0))
     number = count(sizes(gradient))
-    zeros = _zeros(b, (count(shape),), gradient)
+    zeros = _filled(b, 0.0, (count(shape),), gradient)
     flat = b.op(
         "ScatterElements", zeros, b.reshape(indices, (number,)), b.reshape(gradient, (number,)),
         shape=(count(shape),), axis=0, reduction="add",
     )  # fmt: skip
     b.reshape(flat, shape, into=node.output(0))
-
-
-@define("AveragePoolGrad")
-def average_pool_grad(b: Body, node: Node) -> None:
-    """Inputs: gradient. Each output's gradient goes to its window in equal parts, padding included."""
-    (gradient,) = _given(node, 1)
-    values, shape = node.attributes, sizes(node.output(0))
-    taps, strides, pads = values["kernel_shape"], values["strides"], values["pads"]
-    beyond = tuple(
-        size - ((g - 1) * s - 2 * p + k)
-        for size, g, s, p, k in zip(shape[2:], sizes(gradient)[2:], strides, pads, taps, strict=True)
-    )
-    even = b.op(
-        "Expand", b.like(1 / values["divisor"], gradient), b.const((shape[1], 1, *taps), "int64"),
-        shape=(shape[1], 1, *taps),
-    )  # fmt: skip
-    b.op(
-        "ConvTranspose", gradient, even, into=node.output(0), kernel_shape=taps, strides=strides,
-        pads=(*pads, *pads), group=shape[1], output_padding=beyond,
-    )  # fmt: skip
 
 
 @define("EmbeddingGrad")
@@ -278,11 +281,42 @@ def embedding_grad(b: Body, node: Node) -> None:
         updates = b.op("Where", own, b.like(0.0, updates), updates, shape=(number, width), dtype=updates.dtype)
     if places.dtype.name != "int64":
         places = b.op("Cast", places, dtype=DTYPES["int64"], to=7)
-    b.op("ScatterND", _zeros(b, (rows, width), gradient), places, updates, into=node.output(0), reduction="add")
+    if node.attributes.get("scale"):  # by how often each row was used
+        ones = _filled(b, 1.0, (number, 1), gradient)
+        used = b.op("ScatterND", _filled(b, 0.0, (rows, 1), gradient), places, ones, reduction="add")
+        often = b.op("GatherND", used, places, shape=(number, 1))
+        updates = b.op("Div", updates, often)
+    b.op(
+        "ScatterND",
+        _filled(b, 0.0, (rows, width), gradient),
+        places,
+        updates,
+        into=node.output(0),
+        reduction="add",
+    )
 
 
-def _zeros(b: Body, shape: tuple[int, ...], like: Tensor) -> Tensor:
-    return b.op("Expand", b.like(0.0, like), b.const(shape, "int64"), shape=shape)
+@define("EmbeddingBagGrad")
+def embedding_bag_grad(b: Body, node: Node) -> None:
+    """Inputs: gradient, indices, the bag of each, the bags' sizes, weights of the indices (may be absent)."""
+    gradient, indices, bags, filled, weights = (node.input(i) for i in range(5))
+    assert gradient is not None
+    assert indices is not None
+    assert bags is not None
+    assert filled is not None
+    (number,), (_, width) = sizes(indices), sizes(gradient)
+    if node.attributes["mean"]:
+        gradient = b.op("Div", gradient, bag_divisor(b, filled, gradient))
+    rows = b.op("Gather", gradient, bags, shape=(number, width), axis=0)
+    if weights is not None:
+        rows = b.op("Mul", rows, b.reshape(weights, (number, 1)))
+    places = b.op("Cast", b.reshape(indices, (number, 1)), dtype=DTYPES["int64"], to=7)
+    zeros = _filled(b, 0.0, sizes(node.output(0)), gradient)
+    b.op("ScatterND", zeros, places, rows, into=node.output(0), reduction="add")
+
+
+def _filled(b: Body, value: float, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    return b.op("Expand", b.like(value, like), b.const(shape, "int64"), shape=shape)
 
 
 @define("NllLossGrad")
@@ -311,3 +345,25 @@ def hardtanh_grad(b: Body, node: Node) -> None:
     above = b.op("Greater", x, b.like(node.attributes["minimum"], x), dtype=DTYPES["bool"])
     below = b.op("Less", x, b.like(node.attributes["maximum"], x), dtype=DTYPES["bool"])
     b.op("Where", b.op("And", above, below), gradient, b.like(0.0, gradient), into=node.output(0))
+
+
+@define("SliceGrad")
+def slice_grad(b: Body, node: Node) -> None:
+    """Inputs: gradient. The places that a slice with a step took get it, those between them zeros."""
+    (gradient,) = _given(node, 1)
+    axis, start, step = (node.attributes[name] for name in ("axis", "start", "step"))
+    shape, taken = sizes(node.output(0)), sizes(gradient)
+    apart = b.reshape(gradient, (*taken[: axis + 1], 1, *taken[axis + 1 :]))
+    spread = _padded(b, apart, axis + 1, 0, step - 1)
+    length = taken[axis] * step
+    flat = b.reshape(spread, (*taken[:axis], length, *taken[axis + 1 :]))
+    _padded(b, flat, axis, start, shape[axis] - start - length, into=node.output(0))
+
+
+def _padded(b: Body, tensor: Tensor, axis: int, before: int, after: int, into: Tensor | None = None) -> Tensor:
+    """Zeros around a tensor along one axis; a negative number takes away."""
+    shape = list(sizes(tensor))
+    pads = [0] * (2 * len(shape))
+    pads[axis], pads[len(shape) + axis] = before, after
+    shape[axis] += before + after
+    return b.op("Pad", tensor, b.const(pads, "int64"), shape=shape, into=into)

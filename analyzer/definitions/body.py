@@ -174,7 +174,7 @@ def define(*op_types: str) -> Callable[[Define], Define]:
 
 @cache
 def _loaded() -> dict[str, Define]:
-    for name in ("backward", "forward", "updates"):
+    for name in ("backward", "forward", "spatial", "updates"):
         import_module(f"analyzer.definitions.{name}")
     return _DEFINITIONS
 

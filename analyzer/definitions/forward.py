@@ -80,3 +80,51 @@ def label_weights(
         own = b.op("Gather", weights, safe, shape=sizes(labels))
     weight = b.op("Where", counted, own, b.like(0.0, scores), shape=sizes(labels), dtype=scores.dtype)
     return counted, weight, safe
+
+
+@define("EmbeddingBag")
+def embedding_bag(b: Body, node: Node) -> None:
+    """Inputs: table, indices, where bags start, weights of the indices (may be absent).
+
+    Outputs: sums or means of bags, the bag of each index, how many indices each bag has.
+    """
+    table, indices, offsets, weights = (node.input(i) for i in range(4))
+    assert table is not None
+    assert indices is not None
+    assert offsets is not None
+    (number,), (_, width) = sizes(indices), sizes(table)
+    starts = sizes(offsets)[0]
+    count_of_bags = starts - node.attributes["include_last"]
+    whole = DTYPES["int64"]
+    ones = b.op("Expand", b.const(1, "int64"), b.const((starts, 1), "int64"), shape=(starts, 1))
+    zeros = b.op("Expand", b.const(0, "int64"), b.const((number + 1, 1), "int64"), shape=(number + 1, 1))
+    places = b.op("Cast", b.reshape(offsets, (starts, 1)), dtype=whole, to=7)
+    marks = b.op("ScatterND", zeros, places, ones, shape=(number + 1, 1), dtype=whole, reduction="add")
+    seen = b.op("CumSum", marks, b.const(0, "int64"), shape=(number + 1, 1), dtype=whole)
+    later = b.op("Sub", seen, b.const(1, "int64"))
+    cut = b.op(
+        "Slice", later, b.const((0,), "int64"), b.const((number,), "int64"), b.const((0,), "int64"),
+        shape=(number, 1),
+    )  # fmt: skip
+    bags = b.reshape(cut, (number,), into=node.output(1)) if node.output(1) else b.reshape(cut, (number,))
+    column = b.reshape(bags, (number, 1))
+    rows = b.op("Gather", table, indices, shape=(number, width), axis=0)
+    if weights is not None:
+        rows = b.op("Mul", rows, b.reshape(weights, (number, 1)))
+    shape = (count_of_bags, width)
+    empty = b.op("Expand", b.like(0.0, table), b.const(shape, "int64"), shape=shape)
+    units = b.op("Expand", b.const(1, "int64"), b.const((number,), "int64"), shape=(number,))
+    none = b.op("Expand", b.const(0, "int64"), b.const((count_of_bags,), "int64"), shape=(count_of_bags,))
+    filled = b.op("ScatterND", none, column, units, into=node.output(2), reduction="add")
+    if not node.attributes["mean"]:
+        b.op("ScatterND", empty, column, rows, into=node.output(0), reduction="add")
+        return
+    total = b.op("ScatterND", empty, column, rows, shape=shape, reduction="add")
+    b.op("Div", total, bag_divisor(b, filled, table), into=node.output(0))
+
+
+def bag_divisor(b: Body, filled: Tensor, like: Tensor) -> Tensor:
+    """How many indices each bag has, at least 1, as a column."""
+    number = sizes(filled)[0]
+    least = b.op("Max", filled, b.const(1, "int64"), shape=(number,), dtype=filled.dtype)
+    return b.reshape(b.op("Cast", least, dtype=like.dtype, to=like.dtype.onnx), (number, 1))

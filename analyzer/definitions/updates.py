@@ -84,3 +84,29 @@ def adagrad(b: Body, node: Node) -> None:
     scale = b.op("Add", b.op("Sqrt", total), b.like(options["eps"], total))
     step = b.op("Mul", b.op("Div", gradient, scale), b.like(options["lr"], gradient))
     b.op("Sub", parameter, step, into=node.output(0))
+
+
+@define("Adamax")
+def adamax(b: Body, node: Node) -> None:
+    """Inputs as Adam's, the second moment an infinity norm. Outputs: parameter, both moments."""
+    parameter, gradient, first, norm, step_size, _ = _inputs(node)
+    options = node.attributes
+    gradient = _decayed(b, gradient, parameter)
+    first = _mixed(b, first, gradient, options["beta1"], node.output(1))
+    size = b.op("Add", b.op("Abs", gradient), b.like(options["eps"], gradient))
+    norm = b.op("Max", b.op("Mul", norm, b.like(options["beta2"], norm)), size, into=node.output(2))
+    b.op("Sub", parameter, b.op("Mul", b.op("Div", first, norm), step_size), into=node.output(0))
+
+
+@define("Adadelta")
+def adadelta(b: Body, node: Node) -> None:
+    """Inputs: parameter, gradient, mean squares of gradients and of steps. Outputs: all but the gradient."""
+    parameter, gradient, square, steps = _inputs(node)
+    options = node.attributes
+    gradient = _decayed(b, gradient, parameter)
+    square = _mixed(b, square, b.op("Mul", gradient, gradient), options["rho"], node.output(1))
+    eps = b.like(options["eps"], square)
+    scale = b.op("Div", b.op("Sqrt", b.op("Add", steps, eps)), b.op("Sqrt", b.op("Add", square, eps)))
+    step = b.op("Mul", scale, gradient)
+    _mixed(b, steps, b.op("Mul", step, step), options["rho"], node.output(2))
+    b.op("Sub", parameter, b.op("Mul", step, b.like(options["lr"], step)), into=node.output(0))

@@ -50,6 +50,7 @@ class Loaded:
         live: The model object, where the Python interface gave one.
         parameters, parameter_bytes: Of the module, tied ones once; None where only a graph is known.
         bindings: Sizes of symbolic dimensions that ``--input`` gave.
+        compared: Whether a run's gradients are compared with PyTorch's.
     """
 
     reference: Reference | None
@@ -69,6 +70,12 @@ class Loaded:
     parameters: int | None = None
     parameter_bytes: int | None = None
     bindings: Mapping[str, int] = field(default_factory=dict)
+    compared: bool = True
+
+    @cached_property
+    def retraced(self) -> dict[int, Loaded | None]:
+        """A training step at other batches, filled as they are traced; None where one cannot be."""
+        return {}
 
     def supports(self, batch: int) -> bool:
         """Whether the graph is right for this batch without another export."""

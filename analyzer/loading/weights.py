@@ -123,9 +123,8 @@ def _training_step(
         feeds[name], kind = _array(tensor)
         if kind:
             types[name] = kind
-    return Runnable(
-        model_path=path, feeds=feeds, feed_types=types, gradients=eager_gradients(user, inputs, step)
-    )
+    gradients = eager_gradients(user, inputs, step, graph) if loaded.compared else None
+    return Runnable(model_path=path, feeds=feeds, feed_types=types, gradients=gradients)
 
 
 def _from_program(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:

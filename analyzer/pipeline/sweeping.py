@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from analyzer import prediction
 from analyzer.decision import BATCHES, Question, Sweep, sweep
 from analyzer.devices.device import Device
-from analyzer.errors import AnalyzerError, GraphError
-from analyzer.loading.load import Loaded, load
-from analyzer.pipeline.forecast import Forecaster, Scene, at_batch, batch_questions, set_scene
+from analyzer.errors import GraphError
+from analyzer.loading.load import Loaded
+from analyzer.pipeline.forecast import Forecaster, Scene, at_batch, batch_questions
 from analyzer.pipeline.measuring import Measured
 from analyzer.pipeline.options import Options
+from analyzer.pipeline.stepping import step_scenes
 from analyzer.pipeline.targets import cpu_precision, decision_precision
-from analyzer.pipeline.training import memory_of
 from analyzer.prediction.estimate import total
 
 # Binding a graph to a batch costs time by its size: large graphs are looked at on fewer batches.
 _ALL_BATCHES_UP_TO = 1000
 _FEW = (1, 8, 64, 512, 4096)
-# Operators up to which tracing a training step at five batches takes a few seconds.
-_SMALL_STEP = 200
 # For graphs up to this size the crossover is searched between those batches, to one inference.
 _EXACT_UP_TO = 160
 
@@ -52,6 +50,9 @@ class Swept:
 
 def swept(loaded: Loaded, scene: Scene, options: Options, tell: Progress) -> Swept:
     """A loaded model at the batches of the sweep."""
+    if loaded.step is not None and loaded.batch is not None:
+        at_each, any_other = step_scenes(loaded, scene, options, _wanted(loaded, scene, options), tell)
+        return Swept(scenes=at_each, between=any_other)
     scenes = scenes_of(loaded, scene, options, tell)
 
     def between(batch: int) -> Scene:
@@ -77,8 +78,7 @@ def sweep_of(
 
 def scenes_of(loaded: Loaded, scene: Scene, options: Options, tell: Progress) -> dict[int, Scene]:
     """The model at each batch of the sweep."""
-    wanted = BATCHES if len(scene.graph.nodes) <= _ALL_BATCHES_UP_TO else _FEW
-    batches = sorted({*wanted, *options.batches, *([loaded.batch] if loaded.batch else [])})
+    batches = _wanted(loaded, scene, options)
     found: dict[int, Scene] = {}
     for number, batch in enumerate(batches):
         if batch == loaded.batch:
@@ -89,36 +89,10 @@ def scenes_of(loaded: Loaded, scene: Scene, options: Options, tell: Progress) ->
                 found[batch] = at_batch(scene, loaded.graph(batch))
             except GraphError:  # a size overflows, or the model's own arithmetic forbids this batch
                 continue
-        elif loaded.step is not None and batch in _step_batches(loaded, scene, options):
-            tell("tracing the step at other batches", number / len(batches))
-            traced = _step_at(loaded, batch, options)
-            if traced is not None:
-                found[batch] = traced
     return found
 
 
-def _step_batches(loaded: Loaded, scene: Scene, options: Options) -> tuple[int, ...]:
-    """A step is traced at one batch: small ones at a few others too, large ones where the user asks."""
-    if loaded.reference is None:
-        return ()
-    few = _FEW if len(scene.graph.nodes) <= _SMALL_STEP else ()
-    return (*options.batches, *few)
-
-
-def _step_at(loaded: Loaded, batch: int, options: Options) -> Scene | None:
-    """The same step at another batch; None where the user's code forbids it."""
-    assert loaded.reference is not None
-    try:
-        other = load(
-            loaded.reference,
-            batch=batch,
-            specs=options.inputs,
-            opset=options.opset,
-            use_cache=options.cache,
-            training=True,
-        )
-        scene = set_scene(other.graph())
-    except AnalyzerError:
-        return None
-    memory = memory_of(other, scene.graph)
-    return scene if memory is None else replace(scene, step_peak=memory.peak)
+def _wanted(loaded: Loaded, scene: Scene, options: Options) -> list[int]:
+    """The batches to look at."""
+    few = BATCHES if len(scene.graph.nodes) <= _ALL_BATCHES_UP_TO else _FEW
+    return sorted({*few, *options.batches, *([loaded.batch] if loaded.batch else [])})

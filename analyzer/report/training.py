@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analyzer.analysis import Analysis
-from analyzer.report.summary import MARKS, span
-from analyzer.step import PhaseTotals, TrainingResult
-from analyzer.units import byte_count, count, digits, dollars, flop_count, seconds, share
+from analyzer.analysis import Analysis, PlanResult
+from analyzer.report.summary import MARKS, sentence, span
+from analyzer.step import InferencePlan, PhaseTotals, TrainingResult
+from analyzer.units import byte_count, count, digits, dollars, factor, flop_count, seconds, share
 
 _PLANS = {"cpu": "CPU", "gpu": "GPU", "hybrid": "Best plan"}
 
@@ -28,7 +28,14 @@ def sheets(analysis: Analysis) -> tuple[Sheet, ...]:
     step = analysis.training
     if step is None:
         return ()
-    found = (_phases(step), _memory(analysis, step), _costs(step), _precisions(step), _scaling(step))
+    found = (
+        _phases(step),
+        _beside(analysis, step),
+        _memory(analysis, step),
+        _costs(step),
+        _precisions(step),
+        _scaling(step),
+    )
     return tuple(sheet for sheet in found if sheet.rows)
 
 
@@ -42,7 +49,8 @@ def statements(analysis: Analysis) -> tuple[str, ...]:
         error = (f"Gradients: relative error {step.gradient_error:.1e} ({step.gradient_note}).",)
     elif step.gradient_note:
         error = (step.gradient_note,)
-    return (*step.assumed, *error)
+    note = (step.inference_note,) if step.inference_note else ()
+    return (*step.assumed, *error, *note)
 
 
 def _phases(step: TrainingResult) -> Sheet:
@@ -67,6 +75,35 @@ def _times(phase: PhaseTotals) -> tuple[str, str]:
     return tuple(  # type: ignore[return-value]  # two of them
         seconds(time) if time is None else f"{seconds(time)} {MARKS[origin].sign}" for time, origin in pairs
     )
+
+
+def _beside(analysis: Analysis, step: TrainingResult) -> Sheet:
+    """Inference and training, plan by plan."""
+    head = ("Plan", "Inference", "90 % interval", "Training step", "90 % interval", "Step over inference")
+    title, found = "Inference and training", step.inference
+    if found is None:
+        return Sheet(title=title, head=head, rows=())
+    inferred = {plan.name: plan for plan in found.plans}
+    rows = [
+        (_PLANS[plan.name], *_shown(inferred[plan.name]), *_shown(plan), _ratio(plan, inferred[plan.name]))
+        for plan in analysis.plans
+        if plan.name in inferred
+    ]
+    lead = (
+        f"Inference: {found.sentence} Training: {sentence(analysis)} Both at batch {found.batch} and "
+        f"{found.precision}; inference is from {found.file} of {found.date}."
+    )
+    return Sheet(title=title, head=head, rows=tuple(rows), lead=lead)
+
+
+def _shown(plan: PlanResult | InferencePlan) -> tuple[str, str]:
+    sign = MARKS[plan.origin].sign if plan.origin in MARKS else ""
+    room = "" if plan.fits else " (does not fit)"
+    return f"{seconds(plan.latency_s)} {sign}{room}".rstrip(), span(seconds(plan.low_s), seconds(plan.high_s))
+
+
+def _ratio(step: PlanResult, inference: InferencePlan) -> str:
+    return factor(step.latency_s / inference.latency_s if inference.latency_s > 0 else None)
 
 
 def _memory(analysis: Analysis, step: TrainingResult) -> Sheet:

@@ -9,14 +9,16 @@ from analyzer.costs.registry import count_node, rule
 from analyzer.costs.sizes import elements
 from analyzer.costs.traffic import cost
 from analyzer.definitions import DOMAIN, definition
+from analyzer.definitions.spatial import axis_matrices
 from analyzer.graph import Node
 
 
 @rule(
     "ConvGrad", "BatchNorm", "BatchNormGrad", "LayerNormGrad", "SoftmaxGrad", "LogSoftmaxGrad", "ReluGrad",
     "NllLoss", "NllLossGrad", "HardtanhGrad", "SigmoidGrad", "TanhGrad", "SiluGrad", "GeluGrad",
-    "MaxPoolGrad", "EmbeddingGrad",
-    "Sgd", "Adam", "AdamW", "Rmsprop", "Adagrad",
+    "MaxPoolGrad", "EmbeddingGrad", "FrozenBatchNormGrad", "SliceGrad", "EmbeddingBag",
+    "EmbeddingBagGrad",
+    "Sgd", "Adam", "AdamW", "Rmsprop", "Adagrad", "Adamax", "Adadelta",
     domain=DOMAIN,
 )  # fmt: skip
 def compact(node: Node) -> Cost:
@@ -39,3 +41,29 @@ def average_pool_grad(node: Node) -> Cost:
     """(1 + window) * gradients: a division, and a sum for each position of the window."""
     taps = prod(node.attributes["kernel_shape"])
     return cost(node, flops=(1 + taps) * elements(node.inputs[0]))
+
+
+@rule("AdaptiveAveragePool", "AdaptiveAveragePoolGrad", domain=DOMAIN)
+def adaptive_average(node: Node) -> Cost:
+    """Windows and divisions: the sum of all windows' sizes, and one division for each of them."""
+    smaller = node.inputs[0] if node.op_type.endswith("Grad") else node.outputs[0]
+    return cost(node, flops=_taps(node) + elements(smaller))
+
+
+@rule("ResizeGrad", domain=DOMAIN)
+def resize_grad(node: Node) -> Cost:
+    """Taps of all outputs: a sum for each with nearest neighbours, a product and a sum for other filters."""
+    each = 1 if str(node.attributes["mode"]).startswith("nearest") else 2
+    return cost(node, flops=each * _taps(node))
+
+
+def _taps(node: Node) -> int:
+    """Pairs of an output and an input that it takes, over all axes and channels."""
+    import numpy as np
+
+    tensor = node.inputs[0]
+    assert tensor is not None
+    assert tensor.shape is not None
+    matrices = axis_matrices(node)
+    planes = prod(size or 1 for size in tensor.shape[: len(tensor.shape) - len(matrices)])
+    return planes * prod(int(np.count_nonzero(matrix)) for matrix in matrices)

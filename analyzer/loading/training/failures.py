@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from typing import Any
 
 from analyzer.errors import AnalyzerError, ExportError, ModelError
@@ -10,6 +11,24 @@ from analyzer.loading.origin import line_text, shown_path, source_line
 from analyzer.loading.python_file import UserModel
 
 _NO_DERIVATIVE = re.compile(r"derivative for '?(?:aten::)?(?P<op>\w+)'? is not implemented")
+
+
+# What the tracer raises where a shape or a branch hangs on values, which a trace does not have.
+_NEEDS_VALUES = ("DynamicOutputShapeException", "DataDependentOutputException", "GuardOnDataDependentSymNode")
+
+
+def needs_values(user: UserModel, error: BaseException) -> AnalyzerError | None:
+    """The error for a step whose shapes or branches depend on values; None for any other."""
+    if type(error).__name__ not in _NEEDS_VALUES:
+        return None
+    where = source_line("".join(traceback.format_tb(error.__traceback__)), "", {})
+    line = f" ({shown_path(where[0])}:{where[1]}: {line_text(*where)})" if where else ""
+    op = str(error).strip().removeprefix("aten.").partition(".")[0].splitlines()
+    return ExportError(
+        f"The training step of {user.name} cannot be traced: {op[0] if op else 'an operator'} gives shapes or "
+        f"branches that depend on values{line}.",
+        hint="--training needs a graph of fixed shapes; analyse inference, or rewrite that line.",
+    )
 
 
 def told(user: UserModel, program: Any, error: Exception) -> AnalyzerError:

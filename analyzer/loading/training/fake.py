@@ -13,6 +13,8 @@ def without_data(model: Any, mode: Any) -> Iterator[None]:
 
     PyTorch gives no gradients for tensors on the meta device, and fake ones need no memory either.
     """
+    import torch
+
     made: dict[int, Any] = {}
     before: list[tuple[dict[str, Any], str, Any]] = []
     for module in model.modules():
@@ -24,6 +26,8 @@ def without_data(model: Any, mode: Any) -> Iterator[None]:
                     made[id(tensor)] = fake_like(tensor, mode)
                 before.append((held, name, tensor))
                 held[name] = made[id(tensor)]
+        computed = {name: value for name, value in vars(module).items() if isinstance(value, torch.Tensor)}
+        before += [(vars(module), name, value) for name, value in computed.items()]  # by a hook, at each call
     try:
         yield
     finally:

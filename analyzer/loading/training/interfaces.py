@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from analyzer.errors import ExportError
+from analyzer.loading.training.decompositions import own_decompositions
+from analyzer.loading.training.promotion import promote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +20,8 @@ class Slot:
     """What an input or output of the joint graph is.
 
     Attributes:
-        kind: ``state`` (parameter or buffer), ``input`` (of the step), ``tangent``; for outputs ``result``,
+        kind: ``state`` (parameter or buffer), ``input`` (of the step), ``tangent`` (of the loss),
+            ``no tangent`` (of what else the pass gives, which the loss does not see); for outputs ``result``,
             ``gradient``, ``update`` (a buffer's new value), ``none``.
         name: Dotted path of the parameter or buffer, else empty.
         position: Of an input of the step.
@@ -50,9 +53,33 @@ def fake_tensors() -> Iterator[Any]:
     yield FakeTensorMode(allow_non_fake_inputs=True)
 
 
+# Resizing that PyTorch would take apart into dozens of gathers before it differentiates.
+_WHOLE = ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
+
+
+@contextmanager
+def _whole_resizing() -> Iterator[None]:
+    """Resizing as one operator with one gradient."""
+    import torch
+
+    with _needed():
+        key = torch._C.DispatchKey.Autograd
+        found = [getattr(getattr(torch.ops.aten, name), kind) for name in _WHOLE for kind in ("default", "vec")]
+        taken = [(item, item.py_kernels.pop(key)) for item in found if key in item.py_kernels]
+        for item in found:
+            item._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        for item, kernel in taken:
+            item.py_kernels[key] = kernel
+        for item in found:
+            item._dispatch_cache.clear()
+
+
 @contextmanager
 def plain_kernels() -> Iterator[None]:
-    """Attention and recurrent layers as operators that have gradients and translations."""
+    """Attention, recurrent layers and resizing as operators that have gradients and translations."""
     import warnings
 
     import torch
@@ -60,12 +87,32 @@ def plain_kernels() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False):
+        with sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False), _whole_resizing():
             yield
 
 
-def joint_graph(program: Any, arguments: tuple[Any, ...], own: Collection[str]) -> Any:
-    """The fx graph of forward and backward of an exported program with a scalar result.
+@contextmanager
+def own_functions() -> Iterator[list[str]]:
+    """Names of ``torch.autograd.Function`` classes outside PyTorch that are called inside the block."""
+    import torch
+
+    called: list[str] = []
+    original = torch.autograd.Function.__dict__["apply"]
+
+    def apply(cls: Any, *arguments: Any, **keywords: Any) -> Any:
+        if not cls.__module__.startswith("torch.") and cls.__name__ not in called:
+            called.append(cls.__name__)
+        return original.__func__(cls, *arguments, **keywords)
+
+    torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment,method-assign]  # undone below
+    try:
+        yield called
+    finally:
+        torch.autograd.Function.apply = original  # type: ignore[method-assign]
+
+
+def joint_graph(module: Any, arguments: tuple[Any, ...], own: Collection[str]) -> Any:
+    """The fx graph of forward and backward of a module with a scalar result.
 
     ``own`` are operators by qualified name that we translate: they stay whole.
     """
@@ -74,7 +121,6 @@ def joint_graph(program: Any, arguments: tuple[Any, ...], own: Collection[str]) 
     with _needed():
         from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 
-    module = program.module(check_guards=False)
     with ExitStack() as stack, fx.traceback.preserve_node_meta():
         joint = aot_export_joint_with_descriptors(stack, module, arguments, decompositions=_decompositions(own))
         return joint.graph_module
@@ -101,7 +147,7 @@ def _decompositions(own: Collection[str]) -> dict[Any, Any]:
         "new_empty zeros_like ones_like full_like"
     )
     packets = [getattr(aten, name) for name in names.split() if hasattr(aten, name)]
-    return {**_for_untranslatable(own), **get_decompositions(packets)}
+    return {**_for_untranslatable(own), **get_decompositions(packets), **own_decompositions()}
 
 
 def _for_untranslatable(own: Collection[str]) -> Mapping[Any, Callable[..., Any]]:
@@ -132,6 +178,7 @@ def slots(graph: Any) -> tuple[list[Slot], list[Slot]]:
             InputMutationAOTOutput,
             ParamAOTInput,
             PlainAOTInput,
+            PlainAOTOutput,
             TangentAOTInput,
         )
 
@@ -140,7 +187,9 @@ def slots(graph: Any) -> tuple[list[Slot], list[Slot]]:
             return Slot(kind="state", name=found.target)
         if isinstance(found, PlainAOTInput):
             return Slot(kind="input", position=found.idx)
-        return Slot(kind="tangent" if isinstance(found, TangentAOTInput) else "unknown")
+        if isinstance(found, TangentAOTInput):
+            return Slot(kind="tangent" if isinstance(found.output, PlainAOTOutput) else "no tangent")
+        return Slot(kind="unknown")
 
     def target(found: Any) -> Slot:
         if isinstance(found, GradAOTOutput):
@@ -172,6 +221,7 @@ def translate(graph_module: Any, own: Mapping[str, Callable[..., Any]], opset: i
 
     _drop_checks(graph_module.graph)
     _constants(graph_module)
+    promote(graph_module.graph)
     registry = _registry(_registration)
     for node in graph_module.graph.nodes:
         target = node.target
@@ -216,7 +266,8 @@ def _constants(graph_module: Any) -> None:
 def _drop_checks(graph: Any) -> None:
     """Takes out what only asserts: it gives nothing and has no translation."""
     for node in list(graph.nodes):
-        if node.op == "call_function" and not node.users and "_assert" in str(node.target):
+        said = str(node.target)
+        if node.op == "call_function" and not node.users and ("_assert" in said or "check_errors" in said):
             graph.erase_node(node)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from analyzer.loading.inputs import ExampleInputs, flatten
 from analyzer.loading.python_file import UserModel
 from analyzer.loading.quiet import quiet_exporter
 from analyzer.loading.training import interfaces
-from analyzer.loading.training.failures import told, without_gradient
+from analyzer.loading.training.failures import needs_values, told, without_gradient
 from analyzer.loading.training.fake import fake_like, without_data
 from analyzer.loading.training.interfaces import Slot
 from analyzer.loading.training.recipe import Recipe, Update, checked_loss, find_recipe, find_updates
@@ -125,11 +125,11 @@ def _check_parameters(user: UserModel) -> None:
 def _traced(user: UserModel, inputs: ExampleInputs, mode: Any, arguments: Any, keywords: Any) -> Joint:
     from torch.utils import _pytree
 
-    with mode:
+    with mode, interfaces.own_functions() as functions:
         try:
             outputs = user.model(*arguments, **keywords)
         except Exception as error:
-            raise explain_failure(user, inputs, error) from error
+            raise needs_values(user, error) or explain_failure(user, inputs, error) from error
         faked = ExampleInputs(
             arguments=arguments, keywords=keywords, batch=inputs.batch, batch_axes={}, origin=inputs.origin
         )
@@ -143,7 +143,9 @@ def _traced(user: UserModel, inputs: ExampleInputs, mode: Any, arguments: Any, k
     trained = [(name, item) for name, item in user.model.named_parameters() if item.requires_grad]
     updates, assumed = find_updates(user, trained)
     try:
-        module = interfaces.joint_graph(program, (arguments, keywords, targets), own_names())
+        # An exported program keeps what a function of the user's computes and loses the gradient it defines.
+        traced = with_loss(user.model, recipe) if functions else program.module(check_guards=False)
+        module = interfaces.joint_graph(traced, (arguments, keywords, targets), own_names())
     except AnalyzerError:
         raise
     except Exception as error:
@@ -153,8 +155,14 @@ def _traced(user: UserModel, inputs: ExampleInputs, mode: Any, arguments: Any, k
         first=_first_names(user.model),
         updates=updates,
         names=_input_names(user, arguments, keywords, targets),
-        notes=(*recipe.assumed, *assumed),
+        notes=(*recipe.assumed, *assumed, *_without_modules(functions)),
     )
+
+
+def _without_modules(functions: Sequence[str]) -> tuple[str, ...]:
+    if not functions:
+        return ()
+    return (f"{functions[0]} defines its own gradient: it is followed, and operators are not told by module.",)
 
 
 def _program(user: UserModel, recipe: Recipe, call: tuple[Any, ...]) -> Any:
@@ -201,14 +209,15 @@ def _described(
     inputs, outputs = interfaces.slots(graph)
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     by_name = {node.name: _user_slot(slot, first) for node, slot in zip(placeholders, inputs, strict=True)}
-    _start_of_backward(graph, [node for node in placeholders if by_name[node.name].kind == "tangent"])
+    tangents = [node for node in placeholders if by_name[node.name].kind in _TANGENTS]
+    _start_of_backward(graph, [(node, _TANGENTS[by_name[node.name].kind]) for node in tangents])
     kept = _outputs(graph, [_user_slot(slot, first) for slot in outputs])
     _merge_tied(graph, by_name)
     _drop_aliases(graph)
     graph.eliminate_dead_code()
     return Joint(
         module=module,
-        inputs={name: slot for name, slot in by_name.items() if slot.kind != "tangent"},
+        inputs={name: slot for name, slot in by_name.items() if slot.kind not in _TANGENTS},
         outputs=kept,
         places=_places(graph),
         updates=updates,
@@ -265,15 +274,19 @@ def _user_slot(slot: Slot, first: Mapping[str, str]) -> Slot:
     return Slot(kind=slot.kind, name=first.get(name, name), position=slot.position)
 
 
-def _start_of_backward(graph: Any, tangents: list[Any]) -> None:
-    """The gradient of the loss by itself is 1."""
+# The gradient of the loss by itself is 1; by a parameter that the forward pass changes it is counted elsewhere.
+_TANGENTS = {"tangent": 1.0, "no tangent": 0.0}
+
+
+def _start_of_backward(graph: Any, tangents: list[tuple[Any, float]]) -> None:
+    """Constants in the place of the gradients that the backward pass starts from."""
     import torch
 
-    for node in tangents:
+    for node, start in tangents:
         value = node.meta["val"]
         with graph.inserting_after(node):
             one = graph.call_function(
-                torch.ops.aten.full.default, (list(value.shape), 1.0), {"dtype": value.dtype}
+                torch.ops.aten.full.default, (list(value.shape), start), {"dtype": value.dtype}
             )
         one.meta = {"val": value, "partitioner_tag": "is_backward"}
         node.replace_all_uses_with(one)

@@ -276,7 +276,8 @@ def find_updates(
     if unknown:
         assumed = (
             *assumed,
-            f"How {unknown[0]} updates is not known here: its cost and its state are not counted.",
+            f"How {unknown[0]} updates is not known here: its cost and its state are not counted, and "
+            "it is not run.",
         )
     return found, assumed
 
@@ -311,7 +312,7 @@ def _again(offered: Any, parameters: list[Any]) -> Any:
     return type(offered)(parameters, **options)
 
 
-_KNOWN_OPS = ("Sgd", "Adam", "AdamW", "Rmsprop", "Adagrad")
+_KNOWN_OPS = ("Sgd", "Adam", "AdamW", "Adamax", "Rmsprop", "Adagrad", "Adadelta")
 
 
 def _update(name: str, group: Mapping[str, Any]) -> Update:
@@ -330,6 +331,13 @@ def _update(name: str, group: Mapping[str, Any]) -> Update:
         return Update(
             op_type="AdamW" if decoupled else "Adam", options=options, states=("exp_avg", "exp_avg_sq")
         )
+    if name == "Adamax":
+        beta1, beta2 = group["betas"]
+        options = plain | {"beta1": float(beta1), "beta2": float(beta2), "eps": float(group["eps"])}
+        return Update(op_type="Adamax", options=options, states=("exp_avg", "exp_inf"))
+    if name == "Adadelta":
+        options = plain | {"rho": float(group["rho"])}
+        return Update(op_type="Adadelta", options=options, states=("square_avg", "acc_delta"))
     if name == "RMSprop":
         states = ("square_avg", "momentum") if group["momentum"] else ("square_avg",)
         return Update(op_type="Rmsprop", options=plain | {"alpha": float(group["alpha"])}, states=states)

@@ -16,6 +16,7 @@ from analyzer.loading.training import interfaces
 from analyzer.loading.training.joint import Joint, Place
 from analyzer.loading.training.peephole import merge_transposes
 from analyzer.loading.training.recipe import Update
+from analyzer.loading.training.sums import split_large_sums
 from analyzer.loading.training.translations import table
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def to_step(user: UserModel, joint: Joint, opset: int, notes: list[str]) -> tupl
         model = interfaces.translate(joint.module, table(notes), opset)
         lighten(model)
         merge_transposes(model)
+        split_large_sums(model)
     _attach(model, joint, built_at(user.model))
     step = _Appended(model, joint).finished()
     _clear_unused_outputs(model)
@@ -129,6 +131,8 @@ class _Appended:
             if slot.kind == "gradient":
                 gradients[slot.name] = self._named(value, f"{slot.name}.grad")
                 self.gradients[slot.name] = gradients[slot.name].name
+            elif slot.kind == "update" and slot.name in self.joint.updates:
+                self.values[slot.name] = value  # the optimizer updates what the forward pass has changed
             elif slot.kind == "update":
                 self.graph.outputs.append(self._named(value, slot.name + NEW))
                 self.carried[slot.name] = slot.name + NEW
@@ -230,7 +234,7 @@ class _Appended:
         groups = {
             (update.options["lr"], update.options["beta1"], update.options["beta2"])
             for update in self.joint.updates.values()
-            if update.op_type in ("Adam", "AdamW") and "beta1" in update.options
+            if "beta1" in update.options
         }
         if not groups:
             return {}

@@ -1,0 +1,130 @@
+"""What each output position reads along one axis, as a matrix: resizing and averaging over uneven windows.
+
+Row ``i`` holds the weights with which output ``i`` takes the inputs, as PyTorch computes them. Resizing and
+pooling treat their axes one after another, so such matrices are all that they and their gradients need.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import ceil, floor
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Matrix = np.ndarray[Any, Any]
+
+
+@lru_cache(maxsize=64)
+def resized(mode: str, before: int, after: int, scale: float, corners: bool) -> Matrix:
+    """The weights of ``torch.nn.functional.interpolate`` along one axis.
+
+    Args:
+        mode: ``nearest``, ``nearest-exact``, ``linear``, ``cubic``, ``linear-antialias``, ``cubic-antialias``.
+        before: Inputs.
+        after: Outputs.
+        scale: The factor that the user gave, 0 where sizes alone tell it.
+        corners: Whether the first and last positions coincide (``align_corners``).
+    """
+    import numpy as np
+
+    found = np.zeros((after, before))
+    step = _step(before, after, scale, corners)
+    for at in range(after):
+        if mode.startswith("nearest"):
+            found[at, _nearest(mode, at, before, after, scale)] = 1.0
+        elif mode == "linear":
+            _linear(found[at], at, step, corners)
+        elif mode == "cubic":
+            _cubic(found[at], at * step if corners else (at + 0.5) * step - 0.5)
+        else:
+            _smoothed(found[at], at, step, cubic=mode.startswith("cubic"))
+    return found
+
+
+def _step(before: int, after: int, scale: float, corners: bool) -> float:
+    if corners:
+        return (before - 1) / (after - 1) if after > 1 else 0.0
+    return 1 / scale if scale > 0 else before / after
+
+
+def _nearest(mode: str, at: int, before: int, after: int, scale: float) -> int:
+    """PyTorch computes these positions in single precision."""
+    import numpy as np
+
+    step = np.float32(1 / scale if scale > 0 else np.float32(before) / np.float32(after))
+    if mode == "nearest-exact":
+        return min(floor((np.float32(at) + np.float32(0.5)) * step), before - 1)
+    return min(floor(np.float32(at) * step), before - 1)
+
+
+def _linear(row: Matrix, at: int, step: float, corners: bool) -> None:
+    place = at * step if corners else max((at + 0.5) * step - 0.5, 0.0)
+    low = min(floor(place), len(row) - 1)
+    high = min(low + 1, len(row) - 1)
+    part = min(max(place - low, 0.0), 1.0)
+    row[low] += 1 - part
+    row[high] += part
+
+
+def _cubic(row: Matrix, place: float) -> None:
+    low = floor(place)
+    for tap in range(-1, 3):
+        row[min(max(low + tap, 0), len(row) - 1)] += _keys(abs(place - low - tap), -0.75)
+
+
+def _keys(distance: float, a: float) -> float:
+    """Keys' cubic convolution; ``a`` is -0.75 in PyTorch, -0.5 with antialiasing."""
+    if distance <= 1:
+        return ((a + 2) * distance - (a + 3)) * distance * distance + 1
+    if distance < 2:
+        return (((distance - 5) * distance + 8) * distance - 4) * a
+    return 0.0
+
+
+def _smoothed(row: Matrix, at: int, step: float, *, cubic: bool) -> None:
+    """A filter as wide as the step, its weights made to sum to 1."""
+    reach = (2.0 if cubic else 1.0) * max(step, 1.0)
+    centre = step * (at + 0.5)
+    first = max(int(centre - reach + 0.5), 0)
+    last = min(int(centre + reach + 0.5), len(row))
+    for place in range(first, last):
+        distance = abs(place - centre + 0.5) / max(step, 1.0)
+        row[place] = _keys(distance, -0.5) if cubic else max(0.0, 1.0 - distance)
+    row /= row.sum()
+
+
+@lru_cache(maxsize=64)
+def averaged(before: int, after: int) -> Matrix:
+    """The weights of an adaptive average along one axis: windows may overlap and differ by one."""
+    import numpy as np
+
+    found = np.zeros((after, before))
+    for at in range(after):
+        first, last = floor(at * before / after), ceil((at + 1) * before / after)
+        found[at, first:last] = 1 / (last - first)
+    return found
+
+
+def repeats(matrix: Matrix) -> int:
+    """How often each input is taken in a row, where all are taken equally often and unchanged; else 0."""
+    import numpy as np
+
+    after, before = matrix.shape
+    if after % before:
+        return 0
+    even = np.kron(np.eye(before), np.ones((after // before, 1)))
+    return after // before if np.array_equal(matrix, even) else 0
+
+
+def window_counts(
+    size: int, outputs: int, tap: int, stride: int, pad: int, *, include_pad: bool
+) -> tuple[int, ...]:
+    """How many positions each window of an average counts along one axis."""
+    found = []
+    for at in range(outputs):
+        first = at * stride - pad
+        last = min(first + tap, size + pad)
+        found.append(last - first if include_pad else min(last, size) - max(first, 0))
+    return tuple(found)

@@ -1,0 +1,213 @@
+"""Operators that the tracer is to take apart into ones with a translation, where PyTorch has no way to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import inf
+from typing import Any
+
+
+def own_decompositions() -> Mapping[Any, Callable[..., Any]]:
+    """By operator, the function that stands for it; the same results from smaller operators."""
+    import torch
+
+    aten = torch.ops.aten
+    found: dict[Any, Callable[..., Any]] = {
+        aten._weight_norm_interface_backward.default: _weight_norm_backward,
+        aten.softshrink_backward.default: _shrink_backward,
+        aten.hardshrink_backward.default: _shrink_backward,
+        aten._cdist_forward.default: _distances,
+        aten._cdist_backward.default: _distances_backward,
+        aten._trilinear.default: _trilinear,
+        aten.squeeze.dims: _squeezed,
+        aten.sort.stable: _sorted,
+        aten.var.correction: _variance,
+        aten.hypot.default: _hypotenuse,
+        aten.unfold_backward.default: _unfolded_backward,
+        aten.diagonal_scatter.default: _diagonal_written,
+        aten.cumprod.default: _products,
+        aten.kthvalue.default: _kth_value,
+        aten.median.dim: _median,
+        aten.exponential.default: _exponential,
+        aten.scatter_reduce.two: _scatter_reduced,
+    }
+    return found | {
+        getattr(aten, f"replication_pad{rank}d_backward").default: partial(_replicated_backward, rank)
+        for rank in (1, 2, 3)
+    }
+
+
+def _weight_norm_backward(gradient: Any, v: Any, g: Any, norms: Any, dim: int) -> Any:
+    axes = [axis for axis in range(v.dim()) if axis != dim % v.dim()]
+    along = (gradient * v).sum(axes, keepdim=True)
+    to_v = (g / norms) * (gradient - v * (along / (norms * norms)))
+    return to_v, along / norms
+
+
+def _shrink_backward(gradient: Any, x: Any, limit: float) -> Any:
+    import torch
+
+    return torch.where((x >= -limit) & (x <= limit), torch.zeros_like(gradient), gradient)
+
+
+def _replicated_backward(rank: int, gradient: Any, x: Any, padding: Sequence[int]) -> Any:
+    """What was copied beyond an edge gives its gradient to the edge."""
+    import torch
+
+    for number in range(rank):
+        axis = x.dim() - 1 - number
+        before, after = (max(0, int(pad)) for pad in padding[2 * number : 2 * number + 2])
+        if any(int(pad) < 0 for pad in padding[2 * number : 2 * number + 2]):
+            return NotImplemented
+        size = x.shape[axis]
+        if not before and not after:
+            continue
+        if size == 1:
+            gradient = gradient.sum(axis, keepdim=True)
+            continue
+        first = gradient.narrow(axis, 0, before + 1).sum(axis, keepdim=True)
+        last = gradient.narrow(axis, before + size - 1, after + 1).sum(axis, keepdim=True)
+        inner = gradient.narrow(axis, before + 1, size - 2)
+        gradient = torch.cat([first, inner, last], axis)
+    return gradient
+
+
+def _distances(x: Any, y: Any, p: float, _mode: int | None) -> Any:
+    apart = (x.unsqueeze(-2) - y.unsqueeze(-3)).abs()
+    if p == 0:
+        return (apart != 0).to(x.dtype).sum(-1)
+    if p == inf:
+        return apart.amax(-1)
+    if p == 1:
+        return apart.sum(-1)
+    return (apart * apart).sum(-1).sqrt() if p == 2 else apart.pow(p).sum(-1).pow(1 / p)
+
+
+def _distances_backward(gradient: Any, x: Any, y: Any, p: float, distances: Any) -> Any:
+    """The gradient of ``x``; where two points coincide there is none."""
+    import torch
+
+    apart = x.unsqueeze(-2) - y.unsqueeze(-3)
+    gradient, distances = gradient.unsqueeze(-1), distances.unsqueeze(-1)
+    if p == 0:
+        return torch.zeros_like(x)
+    if p == 1:
+        return (apart.sign() * gradient).sum(-2)
+    if p == inf:
+        chosen = (apart.abs() == distances).to(x.dtype)
+        return (apart.sign() * chosen * gradient).sum(-2)
+    power = apart if p == 2 else apart.sign() * apart.abs().pow(p - 1)
+    scale = distances if p == 2 else distances.pow(p - 1)
+    none = torch.zeros_like(power)
+    return torch.where(distances == 0, none, power * gradient / scale).sum(-2)
+
+
+def _trilinear(
+    a: Any, b: Any, c: Any, wide_a: Sequence[int], wide_b: Sequence[int], wide_c: Sequence[int],
+    summed: Sequence[int], _unrolled: int = 1,
+) -> Any:  # fmt: skip
+    found = []
+    for tensor, axes in ((a, wide_a), (b, wide_b), (c, wide_c)):
+        for axis in sorted(axes):
+            tensor = tensor.unsqueeze(axis)
+        found.append(tensor)
+    product = found[0] * found[1] * found[2]
+    return product.sum(list(summed)) if summed else product
+
+
+def _squeezed(x: Any, axes: Sequence[int]) -> Any:
+    dropped = {axis % x.dim() for axis in axes if x.shape[axis] == 1} if x.dim() else set()
+    return x.reshape([size for axis, size in enumerate(x.shape) if axis not in dropped])
+
+
+def _sorted(x: Any, *, dim: int = -1, descending: bool = False, **_stable: Any) -> Any:
+    """ONNX's TopK puts the lower index first, which is stable."""
+    return x.sort(dim, descending)
+
+
+def _variance(
+    x: Any, axes: Sequence[int] | None = None, *, correction: Any = None, keepdim: bool = False
+) -> Any:
+    chosen = list(axes) if axes else list(range(x.dim()))
+    number = 1
+    for axis in chosen:
+        number *= x.shape[axis]
+    centred = x - x.mean(chosen, keepdim=True)
+    free = max(0, number - (1 if correction is None else correction))
+    return (centred * centred).sum(chosen, keepdim=keepdim) / free
+
+
+def _hypotenuse(a: Any, b: Any) -> Any:
+    return (a * a + b * b).sqrt()
+
+
+def _unfolded_backward(gradient: Any, sizes: Sequence[int], axis: int, size: int, step: int) -> Any:
+    """Windows give their gradients to the places that they showed."""
+    import torch
+
+    rank = len(sizes)
+    axis = axis % rank
+    windows = gradient.shape[axis]
+    first = torch.arange(windows).unsqueeze(1) * step
+    places = (first + torch.arange(size).unsqueeze(0)).reshape(-1)
+    moved = gradient.movedim(-1, axis + 1).flatten(axis, axis + 1)
+    return gradient.new_zeros(list(sizes)).index_add(axis, places, moved)
+
+
+def _diagonal_written(x: Any, diagonal: Any, offset: int = 0, first: int = 0, second: int = 1) -> Any:
+    import torch
+
+    moved = x.movedim((first, second), (-2, -1))
+    *outer, _, columns = moved.shape
+    number = torch.arange(diagonal.shape[-1])
+    places = (number + max(-offset, 0)) * columns + number + max(offset, 0)
+    flat = moved.reshape([*outer, -1]).index_copy(-1, places, diagonal)
+    return flat.reshape(moved.shape).movedim((-2, -1), (first, second))
+
+
+def _products(x: Any, axis: int, *, dtype: Any = None) -> Any:
+    """Running products, each round over twice as many."""
+    import torch
+
+    found = x if dtype is None else x.to(dtype)
+    if not x.dim():
+        return found
+    reach, length = 1, x.shape[axis]
+    while reach < length:
+        ones = torch.ones_like(found.narrow(axis, 0, reach))
+        found = found * torch.cat([ones, found.narrow(axis, 0, length - reach)], axis)
+        reach *= 2
+    return found
+
+
+def _kth_value(x: Any, k: int, axis: int = -1, keepdim: bool = False) -> Any:
+    values, places = x.topk(k, axis, largest=False, sorted=True)
+    found = (values.narrow(axis, k - 1, 1), places.narrow(axis, k - 1, 1))
+    return found if keepdim else tuple(item.squeeze(axis) for item in found)
+
+
+def _median(x: Any, axis: int, keepdim: bool = False) -> Any:
+    return _kth_value(x, (x.shape[axis] + 1) // 2, axis, keepdim)
+
+
+def _exponential(x: Any, rate: float = 1.0, **_generator: Any) -> Any:
+    import torch
+
+    return -torch.log1p(-torch.rand_like(x)) / rate
+
+
+def _scatter_reduced(
+    x: Any, axis: int, places: Any, source: Any, reduce: str, *, include_self: bool = True
+) -> Any:
+    """A mean as a sum over a count; ONNX has the other reductions."""
+    import torch
+
+    if reduce != "mean":
+        return NotImplemented
+    if not include_self:
+        x = x.scatter(axis, places, 0.0)
+    ones = torch.ones_like(source)
+    own = torch.ones_like(x) if include_self else torch.zeros_like(x)
+    number = own.scatter_add(axis, places, ones)
+    return x.scatter_add(axis, places, source) / number.clamp_min(1)

@@ -1,0 +1,175 @@
+"""Translations of pooling and resizing, forward where PyTorch's own lacks something, and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from typing import Any
+
+from analyzer.definitions import DOMAIN
+from analyzer.loading.training.interfaces import emit
+from analyzer.loading.training.own import OWN, constant, numbers, opaque, spread
+
+__all__ = ["OWN"]
+
+# What PyTorch calls the operator that resizes, and how it weighs.
+_RESIZING = {
+    "upsample_nearest1d": "nearest",
+    "upsample_nearest2d": "nearest",
+    "upsample_nearest3d": "nearest",
+    "_upsample_nearest_exact1d": "nearest-exact",
+    "_upsample_nearest_exact2d": "nearest-exact",
+    "_upsample_nearest_exact3d": "nearest-exact",
+    "upsample_linear1d": "linear",
+    "upsample_bilinear2d": "linear",
+    "upsample_trilinear3d": "linear",
+    "upsample_bicubic2d": "cubic",
+    "_upsample_bilinear2d_aa": "linear-antialias",
+    "_upsample_bicubic2d_aa": "cubic-antialias",
+}
+
+
+def _of_rank(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers a translation for 2 and 3 axes of space; without an axis of examples it stays opaque.
+
+    The names have ``{}`` for the number of axes; the function gets it and the name first.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name in names:
+            for space in (2, 3):
+                OWN[f"aten::{name.format(space)}"] = partial(function, space, name.format(space))
+        return function
+
+    return decorate
+
+
+@_of_rank("max_pool{}d_with_indices")
+def _max_pool(
+    space: int, name: str, x: Any, kernel: Any, stride: Any = (), padding: Any = (0,), dilation: Any = (1,),
+    ceil_mode: bool = False,
+) -> Any:  # fmt: skip
+    if len(x.shape) != space + 2:
+        return opaque(name, 2, (x,), {})
+    pads = spread(padding, space)
+    attributes = {
+        "kernel_shape": spread(kernel, space),
+        "strides": spread(stride or kernel, space),
+        "pads": [*pads, *pads],
+        "dilations": spread(dilation, space),
+        "ceil_mode": int(ceil_mode),
+    }
+    return _max_pooled(x, attributes, space)
+
+
+def _max_pooled(x: Any, attributes: dict[str, Any], space: int) -> Any:
+    """PyTorch's indices count within one plane, ONNX's over the whole tensor."""
+    y, places = emit("", "MaxPool", [x], attributes, 2)
+    plane = numbers([prod(int(size) for size in x.shape[-space:])])
+    return y, emit("", "Mod", [places, plane], {}, 1)
+
+
+@_of_rank("max_pool{}d_with_indices_backward")
+def _max_pool_backward(space: int, name: str, gradient: Any, x: Any, *rest: Any) -> Any:
+    producer = rest[-1].producer()
+    if len(x.shape) != space + 2 or producer is None or producer.op_type != "Mod":
+        return opaque(name, 1, (gradient, x, rest[-1]), {})
+    return emit(DOMAIN, "MaxPoolGrad", [gradient, producer.inputs[0]], {}, 1)
+
+
+@_of_rank("adaptive_max_pool{}d")
+def _adaptive_max_pool(space: int, name: str, x: Any, wanted: Any) -> Any:
+    windows = _even_windows(x, spread(wanted, space), space)
+    if windows is None:
+        return opaque(name, 2, (x,), {})
+    return _max_pooled(x, {"kernel_shape": windows, "strides": windows}, space)
+
+
+@_of_rank("adaptive_max_pool{}d_backward")
+def _adaptive_max_pool_backward(space: int, name: str, gradient: Any, x: Any, indices: Any) -> Any:
+    if _even_windows(x, list(gradient.shape)[2:], space) is None:
+        return opaque(name, 1, (gradient, x, indices), {})
+    return _max_pool_backward(space, name, gradient, x, indices)
+
+
+def _even_windows(x: Any, outputs: Sequence[int], space: int) -> list[int] | None:
+    """The windows of an adaptive pool that all have one size and do not overlap; None for any other."""
+    inputs = [int(size) for size in x.shape][2:]
+    if len(inputs) != space or any(size % part for size, part in zip(inputs, outputs, strict=True)):
+        return None
+    return [size // int(part) for size, part in zip(inputs, outputs, strict=True)]
+
+
+@_of_rank("avg_pool{}d")
+def _average_pool(
+    space: int, name: str, x: Any, kernel: Any, stride: Any = (), padding: Any = (0,), ceil_mode: bool = False,
+    include_pad: bool = True, divisor: int | None = None,
+) -> Any:  # fmt: skip
+    """PyTorch's own translation leaves the divisor out."""
+    if len(x.shape) != space + 2 or (divisor and ceil_mode):
+        return opaque(name, 1, (x,), {})
+    taps, pads = spread(kernel, space), spread(padding, space)
+    attributes = {
+        "kernel_shape": taps,
+        "strides": spread(stride or kernel, space),
+        "pads": [*pads, *pads],
+        "ceil_mode": int(ceil_mode),
+        "count_include_pad": int(include_pad or bool(divisor)),
+    }
+    y = emit("", "AveragePool", [x], attributes, 1)
+    if not divisor:
+        return y
+    return emit("", "Mul", [y, constant(prod(taps) / divisor, x.dtype.numpy())], {}, 1)
+
+
+@_of_rank("avg_pool{}d_backward")
+def _average_pool_backward(
+    space: int, name: str, gradient: Any, x: Any, kernel: Any, stride: Any, padding: Any, _ceil_mode: bool,
+    include_pad: bool, divisor: int | None = None,
+) -> Any:  # fmt: skip
+    if len(x.shape) != space + 2:
+        return opaque(name, 1, (gradient, x), {})
+    attributes = {
+        "kernel_shape": spread(kernel, space),
+        "strides": spread(stride or kernel, space),
+        "pads": spread(padding, space),
+        "divisor": int(divisor or 0),
+        "include_pad": int(include_pad),
+    }
+    return emit(DOMAIN, "AveragePoolGrad", [gradient], attributes, 1)
+
+
+@_of_rank("_adaptive_avg_pool{}d")
+def _adaptive_pool(space: int, name: str, x: Any, wanted: Any) -> Any:
+    if len(x.shape) != space + 2:
+        return opaque(name, 1, (x,), {})
+    windows = _even_windows(x, spread(wanted, space), space)
+    if windows is None:
+        return emit(DOMAIN, "AdaptiveAveragePool", [x], {}, 1)
+    return emit("", "AveragePool", [x], {"kernel_shape": windows, "strides": windows}, 1)
+
+
+@_of_rank("_adaptive_avg_pool{}d_backward")
+def _adaptive_pool_backward(space: int, name: str, gradient: Any, x: Any) -> Any:
+    if len(x.shape) != space + 2:
+        return opaque(name, 1, (gradient, x), {})
+    windows = _even_windows(x, list(gradient.shape)[2:], space)
+    if windows is None:
+        return emit(DOMAIN, "AdaptiveAveragePoolGrad", [gradient], {}, 1)
+    attributes = {
+        "kernel_shape": windows, "strides": windows, "pads": [0] * space, "divisor": 0, "include_pad": 1,
+    }  # fmt: skip
+    return emit(DOMAIN, "AveragePoolGrad", [gradient], attributes, 1)
+
+
+def _resized(mode: str, gradient: Any, _outputs: Any, _inputs: Any, *rest: Any) -> Any:
+    """``rest`` is whether corners coincide (not for nearest neighbours), then a factor for each axis."""
+    corners = bool(rest[0]) if "nearest" not in mode else False
+    scales = [float(scale or 0.0) for scale in (rest if "nearest" in mode else rest[1:])]
+    space = len(gradient.shape) - 2
+    attributes = {"mode": mode, "align_corners": int(corners), "scales": scales or [0.0] * space}
+    return emit(DOMAIN, "ResizeGrad", [gradient], attributes, 1)
+
+
+OWN.update({f"aten::{name}_backward": partial(_resized, mode) for name, mode in _RESIZING.items()})

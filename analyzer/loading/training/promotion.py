@@ -1,0 +1,61 @@
+"""Explicit casts where PyTorch mixes element types by itself, which ONNX's operators do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_ARITHMETIC = (
+    "add sub mul div pow remainder fmod maximum minimum where atan2 lerp addcmul addcdiv rsub hypot xlogy"
+)
+_COMPARISONS = "eq ne lt le gt ge"
+_REDUCTIONS = "sum prod cumsum mean"
+
+
+def promote(graph: Any) -> None:
+    """Casts the operands of element-wise operators and reductions to the type that PyTorch computes in."""
+    for node in list(graph.nodes):
+        packet = getattr(getattr(node, "target", None), "_opname", "")
+        if node.op != "call_function" or packet not in _KINDS:
+            continue
+        wanted = _KINDS[packet](node)
+        if wanted is not None:
+            _cast_operands(graph, node, wanted, condition=packet == "where")
+
+
+def _result(node: Any) -> Any:
+    """The type of what comes out; a power or quotient of whole numbers is real already."""
+    value = node.meta.get("val")
+    return getattr(value, "dtype", None)
+
+
+def _common(node: Any) -> Any:
+    """The type in which two tensors are compared; numbers among the operands do not change it."""
+    import torch
+
+    tensors = [value for item in node.args[:2] if (value := _tensor(item)) is not None]
+    return torch.result_type(*tensors) if len(tensors) == 2 else None
+
+
+_KINDS = {
+    **dict.fromkeys(_ARITHMETIC.split(), _result),
+    **dict.fromkeys(_REDUCTIONS.split(), _result),
+    **dict.fromkeys(_COMPARISONS.split(), _common),
+}
+
+
+def _tensor(item: Any) -> Any:
+    value = getattr(item, "meta", {}).get("val")
+    return value if hasattr(value, "dtype") and hasattr(value, "shape") else None
+
+
+def _cast_operands(graph: Any, node: Any, wanted: Any, *, condition: bool) -> None:
+    import torch
+
+    for position, item in enumerate(node.args):
+        value = _tensor(item)
+        if value is None or value.dtype == wanted or (condition and position == 0):
+            continue
+        with graph.inserting_before(node):
+            cast = graph.call_function(torch.ops.aten._to_copy.default, (item,), {"dtype": wanted})
+        cast.meta = {**node.meta, "val": value.to(wanted)}
+        node.update_arg(position, cast)

@@ -1,0 +1,264 @@
+"""Operators with a gradient defined here: run under ONNX Runtime against PyTorch in float64, and counted."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from analyzer.costs import count
+from analyzer.loading.live import load_live
+
+LIMIT = 1e-5
+
+
+class Through(nn.Module):
+    """Parameters, then a function of what they give."""
+
+    def __init__(self, first, function, **modules):
+        super().__init__()
+        self.first, self.function = first, function
+        for name, module in modules.items():
+            setattr(self, name, module)
+
+    def forward(self, x, *more):
+        return self.function(self, self.first(x), *more)
+
+
+def image(function):
+    """A convolution of images of 9 x 10, then a function."""
+    torch.manual_seed(0)
+    return Through(nn.Conv2d(3, 4, 3, padding=1), lambda _, x: function(x)), (torch.randn(2, 3, 9, 10),)
+
+
+def line(function):
+    torch.manual_seed(0)
+    return Through(nn.Conv1d(3, 4, 3), lambda _, x: function(x)), (torch.randn(2, 3, 12),)
+
+
+def volume(function):
+    torch.manual_seed(0)
+    return Through(nn.Conv3d(3, 4, 3), lambda _, x: function(x)), (torch.randn(2, 3, 6, 7, 8),)
+
+
+def rows(function, *more, **modules):
+    """A Linear from 8 to 6 over four rows, then a function."""
+    torch.manual_seed(0)
+    return Through(nn.Linear(8, 6), function, **modules), (torch.randn(4, 8), *more)
+
+
+class FrozenNorm(nn.BatchNorm2d):
+    """Keeps its statistics, as code for fine-tuning freezes it."""
+
+    def train(self, mode=True):
+        return super().train(mode and False)
+
+
+def frozen_norm():
+    norm = FrozenNorm(4)
+    norm.running_mean.copy_(torch.tensor([0.3, -0.2, 0.1, 0.5]))
+    norm.running_var.copy_(torch.tensor([0.5, 2.0, 1.5, 0.7]))
+    torch.manual_seed(0)
+    model = Through(nn.Conv2d(3, 4, 3, padding=1), lambda own, x: own.norm(x), norm=norm)
+    return model, (torch.randn(2, 3, 9, 10),)
+
+
+def bag(mode):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.EmbeddingBag(11, 5, mode=mode), nn.Linear(5, 3))
+    return model, (torch.randint(0, 11, (4, 6)),)
+
+
+class Doubled(torch.autograd.Function):
+    """Rounds, and claims a slope of 2."""
+
+    @staticmethod
+    def forward(_ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(_ctx, gradient):
+        return 2 * gradient
+
+
+def resize(**options):
+    return image(lambda x: functional.interpolate(x, **options))
+
+
+def average(**options):
+    return image(lambda x: functional.avg_pool2d(x, **options))
+
+
+CASES = {
+    "batch norm with running statistics": frozen_norm,
+    "average that leaves padding out": lambda: average(
+        kernel_size=3, stride=2, padding=1, count_include_pad=False
+    ),
+    "average over windows that end beyond": lambda: average(kernel_size=3, stride=2, padding=1, ceil_mode=True),
+    "both": lambda: average(kernel_size=3, stride=2, padding=1, ceil_mode=True, count_include_pad=False),
+    "average with a divisor": lambda: average(kernel_size=(2, 3), stride=(2, 1), divisor_override=5),
+    "average of volumes": lambda: volume(lambda x: functional.avg_pool3d(x, 3, 2, 1, count_include_pad=False)),
+    "adaptive average that divides": lambda: image(lambda x: functional.adaptive_avg_pool2d(x, (3, 5))),
+    "adaptive average that does not": lambda: image(lambda x: functional.adaptive_avg_pool2d(x, (4, 7))),
+    "adaptive average of volumes": lambda: volume(lambda x: functional.adaptive_avg_pool3d(x, (3, 2, 4))),
+    "adaptive maximum": lambda: image(lambda x: functional.adaptive_max_pool2d(x, (3, 5))),
+    "dilated maximum": lambda: image(lambda x: functional.max_pool2d(x, 3, 2, 1, dilation=2)),
+    "maximum with its places": lambda: image(
+        lambda x: functional.max_unpool2d(*functional.max_pool2d(x, 2, return_indices=True), 2)
+    ),
+    "slice with a step": lambda: rows(lambda _, x: x[:, 1::2].sum() + x[::3, :5:3].sum() * x),
+    "slice from the end": lambda: rows(lambda _, x: x[:, -4:-1] * x[-3:-2, :3]),
+    "nearest neighbours, doubled": lambda: resize(scale_factor=2),
+    "nearest neighbours, any size": lambda: resize(size=(13, 7)),
+    "nearest neighbours, a factor": lambda: resize(scale_factor=1.7),
+    "nearest neighbours, exact": lambda: resize(size=(13, 7), mode="nearest-exact"),
+    "linear": lambda: resize(scale_factor=2, mode="bilinear"),
+    "linear, any size": lambda: resize(size=(13, 7), mode="bilinear"),
+    "linear, a factor": lambda: resize(scale_factor=1.7, mode="bilinear"),
+    "linear, corners": lambda: resize(size=(13, 7), mode="bilinear", align_corners=True),
+    "linear, antialiased": lambda: resize(size=(5, 13), mode="bilinear", antialias=True),
+    "cubic": lambda: resize(size=(13, 7), mode="bicubic"),
+    "cubic, corners": lambda: resize(scale_factor=2, mode="bicubic", align_corners=True),
+    "cubic, antialiased": lambda: resize(size=(5, 13), mode="bicubic", antialias=True),
+    "linear, a line": lambda: line(lambda x: functional.interpolate(x, scale_factor=2, mode="linear")),
+    "linear, a volume": lambda: volume(lambda x: functional.interpolate(x, size=(5, 9, 3), mode="trilinear")),
+    "reflected edges": lambda: image(lambda x: functional.pad(x, (2, 1, 3, 2), mode="reflect")),
+    "repeated edges": lambda: image(lambda x: functional.pad(x, (2, 1, 3, 2), mode="replicate")),
+    "repeated edges of volumes": lambda: volume(
+        lambda x: functional.pad(x, (2, 1, 1, 0, 2, 2), mode="replicate")
+    ),
+    "bags, sums": lambda: bag("sum"),
+    "bags, means": lambda: bag("mean"),
+    "weight norm": lambda: (nn.utils.parametrizations.weight_norm(nn.Linear(8, 6)), (torch.randn(4, 8),)),
+    "weight norm as it was": lambda: (nn.utils.weight_norm(nn.Linear(8, 6)), (torch.randn(4, 8),)),
+    "spectral norm": lambda: (nn.utils.parametrizations.spectral_norm(nn.Linear(8, 6)), (torch.randn(4, 8),)),
+    "bilinear layer": lambda: rows(lambda own, x: own.both(x, x), both=nn.Bilinear(6, 6, 3)),
+    "distances": lambda: rows(lambda _, x: torch.cdist(x, x * 2 + 1)),
+    "distances in another norm": lambda: rows(lambda _, x: torch.cdist(x, x * 2 + 1, p=3.0)),
+    "shrinking": lambda: rows(lambda _, x: functional.softshrink(x, 0.3) + functional.hardshrink(x, 0.2)),
+    "types that mix": lambda: rows(lambda _, x: functional.logsigmoid(x) + x.amax(-1, keepdim=True)),
+    "sorting": lambda: rows(lambda _, x: x.sort(dim=-1, stable=True)[0] * torch.arange(6).to(x)),
+    "products": lambda: rows(lambda _, x: x.prod(-1)),
+    "medians": lambda: rows(lambda _, x: x.median(-1)[0] + x.kthvalue(2, -1)[0]),
+    "windows of a tensor": lambda: rows(lambda _, x: x.unfold(1, 3, 2)),
+    "diagonals": lambda: rows(lambda _, x: torch.diag_embed(x) + torch.diagonal(x).sum()),
+    "means of groups": lambda: rows(
+        lambda _, x, i: torch.zeros(4, 3).to(x).scatter_reduce(1, i, x, "mean"),
+        torch.tensor([[0, 1, 1, 2, 0, 0]] * 4),
+    ),
+    "one example's loss": lambda: rows(
+        lambda _, x, t: functional.cross_entropy(x[0], t).reshape(1, 1), torch.tensor(3)
+    ),
+    "a gradient of the user's own": lambda: rows(lambda _, x: Doubled.apply(3 * x) * x),
+    "embedding that scales by use": lambda: (
+        nn.Sequential(nn.Embedding(11, 5, scale_grad_by_freq=True), nn.Linear(5, 3)),
+        (torch.randint(0, 4, (4, 6)),),
+    ),
+    "embedding that renormalises": lambda: (
+        nn.Sequential(nn.Embedding(11, 5, max_norm=1.0), nn.Linear(5, 3)),
+        (torch.randint(0, 11, (4, 6)),),
+    ),
+}
+
+
+@pytest.mark.parametrize("make", CASES.values(), ids=CASES.keys())
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_gradients_are_those_of_pytorch_in_float64(make, run_step, relative):
+    model, inputs = make()
+    loaded = load_live(
+        model, inputs=inputs, batch=None, specs=(), opset=None, progress=lambda _: None, training=True
+    )
+    graph = loaded.graph()
+    assert {node.domain for node in graph.nodes} <= {"ai.onnx", "analyzer.training"}
+    assert count(graph).total.basis != "unknown"
+    _, given, reference = run_step(loaded)
+    assert set(loaded.step.gradients.values()) <= set(reference)
+    assert max(relative(given[key], value) for key, value in reference.items()) < LIMIT
+
+
+def test_the_gradient_of_an_average_is_counted_by_hand(run_step):
+    # 3 x 3 windows of stride 2 over 9 x 10 with padding 1: 5 x 5 of them, for 2 images of 4 channels.
+    model, inputs = CASES["average that leaves padding out"]()
+    loaded = load_live(
+        model, inputs=inputs, batch=None, specs=(), opset=None, progress=lambda _: None, training=True
+    )
+    graph = loaded.graph()
+    node = next(node for node in graph.nodes if node.op_type == "AveragePoolGrad")
+    assert count(graph).costs[node.index].flops == 2 * 4 * 5 * 5 * (1 + 9)
+
+
+def test_the_gradient_of_resizing_is_counted_by_its_taps():
+    # Each of 18 x 20 outputs takes 2 x 2 inputs with weights: a product and a sum for each.
+    model, inputs = CASES["linear"]()
+    loaded = load_live(
+        model, inputs=inputs, batch=None, specs=(), opset=None, progress=lambda _: None, training=True
+    )
+    graph = loaded.graph()
+    node = next(node for node in graph.nodes if node.op_type == "ResizeGrad")
+    # At the four edges both taps are the same input: 2 of 18 rows and 2 of 20 columns have one tap.
+    assert count(graph).costs[node.index].flops == 2 * 2 * 4 * (2 * 18 - 2) * (2 * 20 - 2)
+
+
+def test_an_optimizer_that_nobody_knows_is_told_and_left_out_of_the_run(step_of, run_step):
+    loaded = step_of(
+        "mlp",
+        """
+        class Lion(torch.optim.Optimizer):
+            def __init__(self, parameters, lr=1e-4):
+                super().__init__(parameters, dict(lr=lr))
+
+        optimizer = Lion
+        """,
+    )
+    assert any("How Lion updates is not known" in note for note in loaded.notes)
+    _, given, reference = run_step(loaded)
+    assert "0.weight.new" not in given
+    assert all(np.isfinite(given[name]).all() for name in reference)
+
+
+def test_values_that_decide_shapes_are_named_with_their_line(step_of):
+    from analyzer.errors import ExportError
+
+    with pytest.raises(ExportError, match="nonzero gives shapes") as raised:
+        step_of(
+            """
+            class Chosen(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.first = nn.Linear(4, 6)
+
+                def forward(self, x):
+                    y = self.first(x)
+                    return y[y > 0].sum().reshape(1, 1)
+
+            def example_inputs(batch=2):
+                return (torch.randn(batch, 4),)
+            """
+        )
+    assert "return y[y > 0].sum()" in raised.value.message
+
+
+def test_onnx_runtime_multiplies_a_transposed_matrix_by_a_vector_wrongly():
+    """Why products by a vector are written as products of matrices; may go when this fails."""
+    from onnx import TensorProto, helper
+
+    given = [
+        helper.make_tensor_value_info("w", TensorProto.FLOAT, [6, 8]),
+        helper.make_tensor_value_info("u", TensorProto.FLOAT, [6]),
+    ]
+    nodes = [
+        helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0]),
+        helper.make_node("MatMul", ["t", "u"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "product", given, [helper.make_tensor_value_info("y", TensorProto.FLOAT, [8])]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    generator = np.random.default_rng(0)
+    w, u = generator.standard_normal((6, 8), np.float32), generator.standard_normal(6, np.float32)
+    (found,) = session.run(None, {"w": w, "u": u})
+    assert np.abs(found - w.T @ u).max() > 0.1
