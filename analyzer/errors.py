@@ -55,3 +55,7 @@ class OutputError(AnalyzerError):
 
 class MeasurementError(AnalyzerError):
     """A run that failed; the analysis goes on with predictions and reports this message."""
+
+
+class MemoryEndedError(MeasurementError):
+    """A run that failed because memory ended: use a smaller batch."""

@@ -11,6 +11,7 @@ from typing import Any
 from analyzer.devices.calibrate import load_calibration
 from analyzer.devices.catalogue import DEFAULT_CPU, device, gpus, match_cpu
 from analyzer.devices.device import Device
+from analyzer.nvml import driver, handle
 
 # FLOPs per cycle and core in fp32 by what the CPU says it can do, widest first: two FMA units of that width.
 _FLOP_PER_CYCLE = (("avx512f", 64.0), ("avx2", 32.0), ("fma", 32.0), ("asimd", 16.0), ("avx", 16.0))
@@ -37,28 +38,21 @@ def this_cpu(calibration: Mapping[str, float] | None = None) -> Device:
 
 
 def local_gpu() -> Device | None:
-    """The first CUDA GPU of this machine by its entry in the catalogue; None where there is none.
+    """The first GPU that CUDA sees here, by its entry in the catalogue; None where there is none.
 
     A GPU that the catalogue does not hold is described by what the driver tells, its peaks by the nearest
     entry of its architecture.
     """
     try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except Exception:  # no driver, no library: each of its own kind, all mean that there is no GPU to use
+        with driver() as nvml:
+            first = handle(nvml)
+            name = _text(nvml.nvmlDeviceGetName(first))
+            memory = int(nvml.nvmlDeviceGetMemoryInfo(first).total)
+            capability = ".".join(str(part) for part in nvml.nvmlDeviceGetCudaComputeCapability(first))
+    except (
+        Exception
+    ):  # no driver, no library, none visible: each of its own kind, all mean that there is no GPU
         return None
-    try:
-        if not pynvml.nvmlDeviceGetCount():
-            return None
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-        name = _text(pynvml.nvmlDeviceGetName(handle))
-        memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
-        capability = ".".join(str(part) for part in pynvml.nvmlDeviceGetCudaComputeCapability(handle))
-    except pynvml.NVMLError:
-        return None
-    finally:
-        pynvml.nvmlShutdown()
     return gpu_by_name(name, memory, capability, load_calibration() or {})
 
 

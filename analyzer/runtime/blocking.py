@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from analyzer.errors import MeasurementError
 from analyzer.runtime import profile
 from analyzer.runtime.bias import Bias, chain
 from analyzer.runtime.bound import bind, bind_session
@@ -45,6 +46,8 @@ def measure_blocking(request: MeasureRequest, folder: Path, reporter: Reporter, 
     path = Path(session.end_profiling())
     raw = profile.by_node(profile.runs(profile.read(path), skip=range(_SKIPPED)))
     path.unlink(missing_ok=True)
+    if not raw:
+        raise MeasurementError("the profile with blocking launches is empty", hint="use --no-run")
     nodes, factor = scaled(raw, bias, latency)
     reporter.update(factor=factor, residual_s=latency.median_s * (1 - 1 / factor), bias_s=bias.profiler_s)
     reporter.message("operator times on the GPU are from blocking launches: coarse below 20 microseconds")

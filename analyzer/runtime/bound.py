@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from analyzer.errors import AnalyzerError, MeasurementError
 from analyzer.runtime import tensors
 from analyzer.runtime.session import SessionSettings, create, explained
 from analyzer.runtime.statistics import quantile
@@ -35,15 +36,22 @@ def bind(model: bytes, feeds: Mapping[str, Any], settings: SessionSettings) -> B
     Raises:
         MeasurementError: ONNX Runtime refuses the model or the provider.
     """
-    return bind_session(create(model, settings), feeds, settings.provider)
+    device_id = int((settings.cuda or {}).get("device_id", "0"))
+    return bind_session(create(model, settings), feeds, settings.provider, device_id)
 
 
 def bind_session(session: Any, feeds: Mapping[str, Any], provider: str, device_id: int = 0) -> Bound:
     """The same for a session that is there; the model has run three times afterwards.
 
+    The outputs of the first run stay bound, so that every address is the same from then on: a CUDA graph, which
+    ONNX Runtime records within the first call after two ordinary runs, holds those addresses.
+
     Raises:
         MeasurementError: The model cannot run with these inputs.
+        InputError: An input that cannot be bound.
     """
+    if any(isinstance(value, list) for value in feeds.values()):
+        raise MeasurementError("inputs that are sequences cannot be bound", hint="run it with copies")
     device = "cuda" if provider == "cuda" else "cpu"
     binding = session.io_binding()
     names = [item.name for item in session.get_outputs()]
@@ -56,8 +64,10 @@ def bind_session(session: Any, feeds: Mapping[str, Any], provider: str, device_i
         values = binding.get_outputs()
         for name, value in zip(names, values, strict=True):
             binding.bind_ortvalue_output(name, value)
-        for _ in range(2):  # with a CUDA graph these warm up and capture
+        for _ in range(2):
             session.run_with_iobinding(binding)
+    except AnalyzerError:
+        raise
     except Exception as error:
         raise explained(error) from None
     shapes = tuple(tuple(value.shape()) if value.is_tensor() else () for value in values)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from analyzer.errors import AnalyzerError, MeasurementError
+from analyzer.nvml import driver, handle
 from analyzer.runtime.bias import chain
 from analyzer.runtime.bound import bind, undisturbed
 from analyzer.runtime.probes import Probe, feeds_of, floats, model_of
@@ -36,12 +37,9 @@ def has_cuda() -> bool:
     import pynvml
 
     try:
-        pynvml.nvmlInit()
-        count = pynvml.nvmlDeviceGetCount()
-        pynvml.nvmlShutdown()
-    except pynvml.NVMLError:
-        return False
-    if not count:
+        with driver() as nvml:
+            handle(nvml)
+    except (pynvml.NVMLError, LookupError):
         return False
     try:
         create(chain(1), SessionSettings(provider="cuda", optimize=False))
@@ -62,7 +60,9 @@ def measure_cuda_ceilings(*, progress: Progress | None = None) -> dict[str, floa
     for number, (family, measure) in enumerate(families):
         if progress is not None:
             progress(family, number / len(families))
-        found.update(measure())
+        # A card of little memory, or one that another process fills, has the other figures all the same.
+        with suppress(MeasurementError):
+            found.update(measure())
     return found
 
 
@@ -126,7 +126,7 @@ def _runtime() -> ctypes.CDLL | None:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8")
     except OSError:
         return None
-    loaded = re.search(r"(/\S*libcudart\.so\S*)", maps)
+    loaded = re.search(r"^(?:\S+\s+){5}(/.*/libcudart\.so[.\d]*)$", maps, re.MULTILINE)
     return ctypes.CDLL(loaded[1]) if loaded else None
 
 

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 
-def record(call: Callable[[], object], count: int, folder: Path) -> tuple[Mapping[str, Any] | None, str]:
+def record(
+    call: Callable[[], object], count: int, folder: Path, device_id: int = 0
+) -> tuple[Mapping[str, Any] | None, str]:
     """Run ``count`` times under CUPTI.
 
     Args:
         call: One run, which ends with the GPU idle.
         count: How many.
         folder: For the trace, which is removed.
+        device_id: The GPU that works.
 
     Returns:
         The Kineto trace as parsed JSON, or None and why there is none.
@@ -26,14 +29,14 @@ def record(call: Callable[[], object], count: int, folder: Path) -> tuple[Mappin
     from torch.profiler import ProfilerActivity, profile
 
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
-    torch.cuda.synchronize()
+    torch.cuda.synchronize(device_id)
     with profile(activities=activities):  # the first one starts CUPTI and loses records
         call()
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(device_id)
     with profile(activities=activities) as recording:
         for _ in range(count):
             call()
-        torch.cuda.synchronize()  # records of what still runs would be out of range
+        torch.cuda.synchronize(device_id)  # records of what still runs would be out of range
     path = folder / "kineto.json"
     recording.export_chrome_trace(str(path))
     text = path.read_text(encoding="utf-8", errors="replace")

@@ -1,8 +1,10 @@
-"""How much of a GPU's memory a process came to use, from the driver's counter."""
+"""How much of a GPU's memory is free, and how much of it a process came to use, from the driver's counters."""
 
 from __future__ import annotations
 
-import contextlib
+from typing import Any
+
+from analyzer.nvml import driver, handle
 
 
 class GpuMemory:
@@ -12,7 +14,7 @@ class GpuMemory:
     start or end meanwhile disturb the figure.
 
     Args:
-        device_id: CUDA's number of the GPU; the driver may count otherwise where CUDA_VISIBLE_DEVICES is set.
+        device_id: CUDA's number of the GPU.
     """
 
     def __init__(self, device_id: int) -> None:
@@ -20,14 +22,8 @@ class GpuMemory:
         self._before = self._used()
 
     def _used(self) -> int | None:
-        import pynvml
-
-        try:
-            pynvml.nvmlInit()
-            handle = pynvml.nvmlDeviceGetHandleByIndex(physical_index(self._device_id))
-            return int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
-        except (pynvml.NVMLError, ValueError):
-            return None
+        told = _told(self._device_id)
+        return None if told is None else int(told.used)
 
     def growth(self) -> int | None:
         """Bytes more than at the beginning; None where the driver does not tell."""
@@ -36,22 +32,18 @@ class GpuMemory:
             return None
         return max(0, now - self._before)
 
-    def close(self) -> None:
-        """Let the driver's library go."""
-        import pynvml
 
-        with contextlib.suppress(pynvml.NVMLError):
-            pynvml.nvmlShutdown()
+def free_bytes(device_id: int = 0) -> int | None:
+    """Memory of a GPU that nobody uses now; None where the driver does not tell."""
+    told = _told(device_id)
+    return None if told is None else int(told.free)
 
 
-def physical_index(device_id: int) -> int:
-    """The driver's number of CUDA's device.
+def _told(device_id: int) -> Any:
+    import pynvml
 
-    Raises:
-        ValueError: CUDA_VISIBLE_DEVICES names devices in a way that has no number.
-    """
-    import os
-
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    names = [name.strip() for name in visible.split(",") if name.strip()]
-    return int(names[device_id]) if device_id < len(names) else device_id
+    try:
+        with driver() as nvml:
+            return nvml.nvmlDeviceGetMemoryInfo(handle(nvml, device_id))
+    except (pynvml.NVMLError, LookupError):
+        return None

@@ -48,9 +48,10 @@ def measure_cuda(request: MeasureRequest, folder: Path, reporter: Reporter) -> N
     _describe(session, request, reporter)
     feeds = feeds_for(request, session, reporter)
     _timed(caller(session, feeds), "copies", _COPIES, request, threads, reporter, first=True)
+    # Before inputs and outputs get memory of their own on the GPU.
+    reporter.update(device_peak_bytes=memory.growth(), rss_peak_bytes=machine.peak_resident_bytes())
     keep_outputs(request, session, feeds, reporter)
     resident = _resident(session, feeds, request, threads, reporter)
-    reporter.update(device_peak_bytes=memory.growth(), rss_peak_bytes=machine.peak_resident_bytes())
     del session
     if request.profile:
         _optional(
@@ -58,7 +59,6 @@ def measure_cuda(request: MeasureRequest, folder: Path, reporter: Reporter) -> N
         )
     if request.cuda_graph and resident is not None:
         _optional("CUDA graph", reporter, lambda: _graph(request, settings, feeds, threads, reporter))
-    memory.close()
 
 
 def _optional(what: str, reporter: Reporter, step: Callable[[], object]) -> None:
@@ -118,10 +118,10 @@ def _resident(
 ) -> Latency | None:
     try:
         bound = bind_session(session, feeds, "cuda", request.device_id)
+        return _timed(bound.call, "resident", _RESIDENT, request, threads, reporter)
     except AnalyzerError as error:
         reporter.message(f"device-resident latency: none, {error.message}")
         return None
-    return _timed(bound.call, "resident", _RESIDENT, request, threads, reporter)
 
 
 def _graph(
@@ -156,7 +156,7 @@ def _traced(
         return
     bound = bind_session(session, feeds, "cuda", request.device_id)
     count = _runs_to_trace(request, resident.median_s, optimized)
-    recorded, why = record(bound.call, count, folder)
+    recorded, why = record(bound.call, count, folder, request.device_id)
     path = Path(session.end_profiling())
     events = profile.read(path)
     path.unlink(missing_ok=True)
@@ -168,9 +168,12 @@ def _traced(
 
 
 def _report(traced: trace.Traced | None, resident: Latency, reporter: Reporter) -> None:
-    if traced is None or traced.matched < _LEAST_MATCHED:
-        share = 0.0 if traced is None else traced.matched
-        reporter.message(f"the GPU's records do not fit the profile: {share:.0%} of them belong to an operator")
+    if traced is None:
+        reporter.message("the GPU's activity could not be recorded: CUPTI gave no record of it")
+        return
+    if traced.matched < _LEAST_MATCHED:
+        share = f"{traced.matched:.0%} of them belong to an operator"
+        reporter.message(f"the GPU's records do not fit the profile: {share}")
         return
     nodes, factor = trace.node_times(traced, resident)
     reporter.update(factor=factor, residual_s=resident.median_s * (1 - 1 / factor))

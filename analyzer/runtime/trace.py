@@ -9,23 +9,18 @@ in the profile, ``baseTimeNanoseconds + 1000 ts`` in the trace, give or take a s
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from analyzer.runtime.clocks import TICK_US, clock_shift, edges, find
 from analyzer.runtime.measurement import Latency, NodeTime, Provider
 from analyzer.runtime.profile import Event, Execution, Run, runs
 from analyzer.runtime.statistics import median, quantile
 
 _HOST = frozenset({"cuda_runtime", "cuda_driver"})
 _DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
-# The profile's times are whole microseconds, rounded down.
-_TICK_US = 1.0
-# How far the two clocks may be apart, and how finely that is searched, in microseconds.
-_MOST_SHIFT_US, _COARSE_US, _FINE_US = 2000.0, 4.0, 0.5
-_WELL_MATCHED = 0.98
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +106,7 @@ def join(trace: Mapping[str, Any], profile: Sequence[Event], *, start_ns: int, s
     """
     activities = device_activities(trace, start_ns)
     calls = runs(profile, skip=range(skip))
-    windows = [node for call in calls for node in call.nodes if node.provider == "cuda"]
-    shift = clock_shift([item.launched_us for item in activities], windows)
+    shift = clock_shift([item.launched_us for item in activities], calls)
     per_run = [_joined(call, activities, shift) for call in calls]
     seen = [result for result in per_run if result is not None]
     if not seen:
@@ -173,50 +167,6 @@ def _launching_thread(events: Iterable[Event]) -> object:
     return counts.most_common(1)[0][0] if counts else None
 
 
-def clock_shift(launches: Sequence[float], windows: Sequence[Execution]) -> float:
-    """Microseconds to add to the trace's host times so that launches fall into the nodes' windows.
-
-    None is looked for where almost all do already; of equally good shifts the smallest is taken.
-    """
-    if not launches or not windows:
-        return 0.0
-    starts, ends = _edges(windows)
-    sample = launches[:: max(1, len(launches) // 2000)]
-
-    def inside(shift: float) -> int:
-        return sum(_find(starts, ends, launch + shift) is not None for launch in sample)
-
-    if inside(0.0) >= _WELL_MATCHED * len(sample):
-        return 0.0
-    # Launches before the first window or after the last belong to runs that were not profiled.
-    coarse = _best(inside, 0.0, _MOST_SHIFT_US, _COARSE_US)
-    fine = _best(inside, coarse, _COARSE_US, _FINE_US)
-    return fine if inside(fine) > inside(0.0) else 0.0
-
-
-def _best(score: Any, middle: float, width: float, step: float) -> float:
-    """The middle of the best-scoring stretch around ``middle``."""
-    steps = int(width / step)
-    shifts = [middle + number * step for number in range(-steps, steps + 1)]
-    scores = [score(shift) for shift in shifts]
-    most = max(scores)
-    best = [shift for shift, value in zip(shifts, scores, strict=True) if value == most]
-    nearest = min(best, key=abs)
-    stretch = [shift for shift in best if abs(shift - nearest) <= width / 4]
-    return median(stretch)
-
-
-def _edges(windows: Sequence[Execution]) -> tuple[list[float], list[float]]:
-    ordered = sorted(windows, key=lambda node: node.start_us)
-    return [float(node.start_us) for node in ordered], [node.end_us + _TICK_US for node in ordered]
-
-
-def _find(starts: Sequence[float], ends: Sequence[float], moment: float) -> int | None:
-    """Index of the window that holds this moment."""
-    index = bisect_right(starts, moment) - 1
-    return index if index >= 0 and moment <= ends[index] else None
-
-
 @dataclass(slots=True)
 class _Part:
     """What one node did in one run, microseconds."""
@@ -238,22 +188,20 @@ class _Result:
 
 def _joined(call: Run, activities: Sequence[Activity], shift: float) -> _Result | None:
     """One run: its records, given to nodes; None where the GPU left no record."""
-    begin, end = call.start_us - shift, call.end_us + _TICK_US - shift
+    begin, end = call.start_us - shift, call.end_us + TICK_US - shift
     mine = [item for item in activities if begin <= item.launched_us <= end]
     if not mine:
         return None
     ordered = sorted(call.nodes, key=lambda node: node.start_us)
-    starts, ends = _edges(ordered)
-    owners = [_find(starts, ends, item.launched_us + shift) for item in mine]
+    starts, ends = edges(ordered)
+    owners = [find(starts, ends, item.launched_us + shift) for item in mine]
     parts = {node.name: _Part(node, []) for node in ordered}
     for item, owner in zip(mine, owners, strict=True):
         if owner is not None:
             _add(parts[ordered[owner].name], item)
     _gaps(mine, owners, ordered, parts, begin)
     last = max(item.start_us + item.duration_us for item in mine)
-    return _Result(
-        parts, max(0.0, end - _TICK_US - last), len(mine), sum(owner is not None for owner in owners)
-    )
+    return _Result(parts, max(0.0, end - TICK_US - last), len(mine), sum(owner is not None for owner in owners))
 
 
 def _add(part: _Part, item: Activity) -> None:

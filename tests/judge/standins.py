@@ -107,7 +107,8 @@ def _compile(folder: Path, library: str, symbols: list[str], written: set[str], 
     )
     rest.write_text("extern int standin_launches;\n" + "".join(functions))
     script = folder / f"{library}.map"
-    exported = "".join(f"{name};" for name in ("standin_count", *symbols))
+    own = ("standin_count", "standin_calls", "standin_forget")
+    exported = "".join(f"{name};" for name in (*own, *symbols))
     versioned = "" if library in (*HOME.values(), UNVERSIONED_HOME) else f"{library} "
     script.write_text(f"{versioned}{{ global: {exported} local: *; }};\n")
     command = [

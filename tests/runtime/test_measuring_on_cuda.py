@@ -6,7 +6,6 @@ tested is the way through: three ways end to end, the fall-back to blocking laun
 
 import numpy as np
 import pytest
-import standins
 from measuring_models import one_node, perceptron, save
 
 from analyzer.errors import MeasurementError
@@ -23,14 +22,6 @@ def request(path, **options):
     return MeasureRequest(
         model_path=path, **{"provider": "cuda", "time_budget_s": 0.5, "threads": 1, "timeout_s": 120, **options}
     )
-
-
-@pytest.fixture(scope="module")
-def stand_in_libraries(tmp_path_factory):
-    missing = standins.missing()
-    if missing:
-        pytest.skip(missing)
-    return standins.build(tmp_path_factory.mktemp("standins"))
 
 
 @pytest.fixture(scope="module")

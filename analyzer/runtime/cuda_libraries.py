@@ -1,0 +1,124 @@
+"""The shared libraries of CUDA: loaded for ONNX Runtime, and what is wrong where it cannot use them."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import io
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from analyzer.errors import MeasurementError
+
+CUDA_PIP_LINE = 'pip install "onnxruntime-gpu[cuda,cudnn]"'
+PROVIDER = "CUDAExecutionProvider"
+_HINT_DRIVER = "install or update the NVIDIA driver, or profile the CPU alone with --gpu none"
+
+
+def load_cuda_libraries(ort: Any) -> None:
+    """Load what the CUDA provider is linked with: it finds by name only what is loaded or on the search path.
+
+    Raises:
+        MeasurementError: This build of ONNX Runtime has no CUDA provider.
+    """
+    if PROVIDER not in ort.get_available_providers():
+        message = f"this build of ONNX Runtime ({ort.__version__}) has no CUDA provider"
+        raise MeasurementError(message, hint=f"install the GPU build: {CUDA_PIP_LINE}")
+    if hasattr(ort, "preload_dlls"):
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            ort.preload_dlls()
+    # It looks beside its own package; NVIDIA's may be in another folder, as torch's are outside a virtual
+    # environment that sees the system's packages.
+    for name in (*missing_libraries(), *_absent(_CUDNN)):
+        for path in _elsewhere(name):
+            if _loads(str(path)):
+                break
+
+
+def cuda_trouble() -> tuple[str, str]:
+    """Why the CUDA provider did not load, naming the library that is missing, and what to do."""
+    driver = _driver_trouble()
+    if driver:
+        return driver, _HINT_DRIVER
+    missing = missing_libraries()
+    if missing:
+        return f"the CUDA provider cannot load: {', '.join(missing)} not found", CUDA_PIP_LINE
+    needed = _cuda_version_needed()
+    wanted = f" (it needs CUDA {needed} and cuDNN 9)" if needed else ""
+    return f"the CUDA provider did not load{wanted}", CUDA_PIP_LINE
+
+
+def _driver_trouble() -> str:
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        version = pynvml.nvmlSystemGetCudaDriverVersion()
+        count = pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError as error:
+        return f"no NVIDIA driver answers ({error})"
+    if count == 0:
+        return "the NVIDIA driver finds no GPU"
+    needed = _cuda_version_needed()
+    if needed and version // 1000 < needed:
+        return f"the NVIDIA driver supports CUDA {version // 1000}, this build of ONNX Runtime needs {needed}"
+    return ""
+
+
+def _cuda_version_needed() -> int | None:
+    try:
+        from onnxruntime.capi import build_and_package_info
+    except ImportError:
+        return None
+    version = str(getattr(build_and_package_info, "cuda_version", ""))
+    return int(version.split(".")[0]) if version[:1].isdigit() else None
+
+
+_CUDNN = ("libcudnn.so.9",)
+
+
+def _linked() -> tuple[str, ...]:
+    """What the provider of a Linux release names among its needed libraries, in an order that loads.
+
+    Releases for CUDA 12 are linked with cuFFT and cuDNN as well; those for CUDA 13 open them when used.
+    """
+    major = _cuda_version_needed()
+    if major is None or not sys.platform.startswith("linux"):
+        return ()
+    names = (
+        f"libcudart.so.{major}",
+        f"libcublasLt.so.{major}",
+        f"libcublas.so.{major}",
+        "libcurand.so.10",
+    )
+    return names if major >= 13 else (*names, "libcufft.so.11", *_CUDNN)
+
+
+def missing_libraries() -> tuple[str, ...]:
+    """Shared libraries that the CUDA provider wants and the dynamic linker does not find.
+
+    The provider itself is not loaded to see: it must be ONNX Runtime that loads it first.
+    """
+    return _absent(_linked())
+
+
+def _absent(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in names if not _loads(name))
+
+
+def _loads(name: str) -> bool:
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
+
+
+def _elsewhere(name: str) -> Iterator[Path]:
+    """Files of this name in every installed part of NVIDIA's packages."""
+    spec = importlib.util.find_spec("nvidia")
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        yield from sorted(Path(folder).glob(f"*/lib/{name}"))
