@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.costs import peak_memory_bytes
-from analyzer.errors import AnalyzerError, MemoryForeseenError
+from analyzer.errors import AnalyzerError, MemoryEndedError, MemoryForeseenError
 from analyzer.graph import Graph
 from analyzer.loading.load import Loaded
 from analyzer.loading.weights import Runnable, materialise
+from analyzer.pipeline.gpu_room import does_not_fit, smaller_batch
 from analyzer.pipeline.options import Options
 from analyzer.prediction.estimate import Estimate
 from analyzer.runtime.agreement import agreement
 from analyzer.runtime.execution import Group, Session
 from analyzer.runtime.fusion import executed_names, groups_from_optimized
+from analyzer.runtime.gpu_memory import free_bytes
 from analyzer.runtime.measure import measure
 from analyzer.runtime.measurement import Measurement, MeasureRequest, NodeTime
 from analyzer.runtime.tensors import load_tensors, save_tensors
@@ -89,7 +91,7 @@ def measure_batch(
         if cpu:
             measured = _one_side(measured, graph, options, folder, "cpu", progress)
         if cuda:
-            measured = _one_side(measured, graph, options, folder, "cuda", progress)
+            measured = _on_cuda(measured, loaded, graph, batch, options, folder, progress)
         return _compared(measured, runnable, folder, progress, exact=options.precision == "fp32")
 
 
@@ -119,9 +121,39 @@ def foresee_memory(graph: Graph) -> None:
         )
 
 
-def _one_side(
-    measured: Measured, graph: Graph, options: Options, folder: Path, session: Session, progress: Progress
+def _on_cuda(
+    measured: Measured,
+    loaded: Loaded,
+    graph: Graph,
+    batch: int | None,
+    options: Options,
+    folder: Path,
+    progress: Progress,
 ) -> Measured:
+    """The CUDA session, where the GPU has room for it; where it has not, the batch that would fit is named."""
+    batch = batch or loaded.batch
+    problem = does_not_fit(loaded, graph, batch, free_bytes())
+    if problem:
+        message = f"Not measured on CUDA, predicted instead: {problem}"
+        return replace(measured, messages=(*measured.messages, message))
+
+    def smaller() -> str:
+        return smaller_batch(loaded, graph, batch, free_bytes())
+
+    return _one_side(measured, graph, options, folder, "cuda", progress, smaller=smaller)
+
+
+def _one_side(
+    measured: Measured,
+    graph: Graph,
+    options: Options,
+    folder: Path,
+    session: Session,
+    progress: Progress,
+    *,
+    smaller: Callable[[], str] | None = None,
+) -> Measured:
+    """One session; ``smaller`` says what to do where memory ended."""
     request = MeasureRequest(
         model_path=folder / "model.onnx",
         provider=session,
@@ -144,6 +176,8 @@ def _one_side(
     except MemoryForeseenError:
         raise
     except AnalyzerError as error:
+        if smaller is not None and isinstance(error, MemoryEndedError):
+            error = MemoryEndedError(error.message, hint=smaller())
         message = f"Not measured on {where}, predicted instead: {said(error)}"
         return replace(measured, messages=(*measured.messages, message))
     return _joined(measured, graph, found, session)

@@ -1,0 +1,117 @@
+"""The batch that is named where the GPU's memory does not suffice.
+
+The model is one product of [batch, 1000] with 4 MB of weights: at batch b it holds 4 MB of weights and, at its
+peak, 4000 b bytes of input and as many of output; the context of CUDA (300 MB, ``pipeline.gpu_room``) is added.
+"""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from analyzer.errors import MemoryEndedError
+from analyzer.loading.load import load
+from analyzer.loading.reference import parse_reference
+from analyzer.pipeline import measuring
+from analyzer.pipeline.gpu_room import does_not_fit, needed_bytes, smaller_batch
+from analyzer.pipeline.options import Options
+
+FIXED = 4_000_000 + 300_000_000
+EACH = 8000
+
+
+def product(rows):
+    weights = numpy_helper.from_array(np.zeros((1000, 1000), np.float32), "w")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")],
+        "product",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, 1000])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, 1000])],
+        [weights],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+@pytest.fixture
+def at(tmp_path):
+    def loaded(batch, rows="batch"):
+        path = tmp_path / "product.onnx"
+        onnx.save(product(rows), path)
+        found = load(parse_reference(str(path)), batch=batch)
+        return found, found.graph(batch)
+
+    return loaded
+
+
+def test_weights_activations_and_the_context_are_counted(at):
+    loaded, graph = at(256)
+    assert needed_bytes(loaded, graph) == FIXED + 256 * EACH
+
+
+def test_a_run_that_fits_is_not_refused(at):
+    loaded, graph = at(256)
+    assert does_not_fit(loaded, graph, 256, FIXED + 256 * EACH) == ""
+    assert does_not_fit(loaded, graph, 256, None) == ""
+
+
+@pytest.mark.parametrize("largest", [1, 2, 100, 255])
+def test_a_run_that_does_not_fit_names_the_largest_batch_that_does(at, largest):
+    loaded, graph = at(256)
+    text = does_not_fit(loaded, graph, 256, FIXED + largest * EACH + EACH - 1)
+    assert f"Batch {largest} is the largest expected to fit: use --batch {largest}." in text
+
+
+def test_where_not_even_one_fits_the_text_says_so(at):
+    loaded, graph = at(256)
+    assert "Not even batch 1" in does_not_fit(loaded, graph, 256, FIXED)
+
+
+def test_a_model_of_a_fixed_batch_gets_no_figure(at):
+    loaded, graph = at(None, rows=64)
+    text = does_not_fit(loaded, graph, 64, FIXED)
+    assert "Use a smaller --batch" in text
+    assert "Batch" not in text
+
+
+def test_after_memory_ended_the_arena_has_room_to_double(at):
+    loaded, graph = at(256)
+    # 300 MB + 2 (4 MB + 100 batches) are free: batch 100 fits, 101 does not
+    free = 300_000_000 + 2 * (4_000_000 + 100 * EACH)
+    assert "Batch 100 is the largest" in smaller_batch(loaded, graph, 256, free)
+
+
+def test_where_the_estimate_was_no_help_half_the_batch_is_named(at):
+    loaded, graph = at(256)
+    assert "--batch 128" in smaller_batch(loaded, graph, 256, 10**12)
+    assert "smaller --batch" in smaller_batch(loaded, graph, 256, None)
+
+
+def test_the_message_of_a_failed_run_names_the_batch(at, tmp_path, monkeypatch):
+    loaded, graph = at(256)
+    free = 300_000_000 + 2 * (4_000_000 + 100 * EACH)
+
+    def ended(*_, **__):
+        raise MemoryEndedError("the GPU ran out of memory", hint="use a smaller --batch")
+
+    monkeypatch.setattr(measuring, "measure", ended)
+    monkeypatch.setattr(measuring, "free_bytes", lambda: free)
+    measured = measuring._on_cuda(
+        measuring.Measured(), loaded, graph, 256, Options(), tmp_path, lambda *_: None
+    )
+    (message,) = measured.messages
+    assert message.startswith("Not measured on CUDA, predicted instead: the GPU ran out of memory.")
+    assert "use --batch 100" in message
+
+
+def test_a_run_foreseen_not_to_fit_is_not_started(at, tmp_path, monkeypatch):
+    loaded, graph = at(256)
+
+    def started(*_, **__):
+        raise AssertionError("it was started")
+
+    monkeypatch.setattr(measuring, "measure", started)
+    monkeypatch.setattr(measuring, "free_bytes", lambda: FIXED + 7 * EACH)
+    measured = measuring._on_cuda(
+        measuring.Measured(), loaded, graph, 256, Options(), tmp_path, lambda *_: None
+    )
+    assert "use --batch 7" in measured.messages[0]
