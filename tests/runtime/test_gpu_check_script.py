@@ -34,5 +34,14 @@ def test_without_a_gpu_the_cpus_part_runs_and_the_record_says_so(tmp_path):
 def test_what_the_time_does_not_suffice_for_is_named(tmp_path):
     done, record = run(tmp_path, "--minutes", "0", "--samples", "linear,mlp")
     assert record["complete"] is False
-    assert record["left_out"] == ["CPU ceilings", "linear", "mlp", "no silent fall-back"]
+    assert record["left_out"] == ["linear: export", "mlp: export", "no silent fall-back", "CPU ceilings"]
     assert "left out" in done.stdout
+
+
+def test_a_part_that_fails_costs_itself_alone(tmp_path):
+    done, record = run(tmp_path, "--minutes", "0.9", "--samples", "nothing-of-this-name", "--budget", "0.1")
+    assert list(record["errors"]) == ["nothing-of-this-name: export"]
+    assert record["checks"]["no silent fall-back"]["holds"]
+    assert record["cpu_ceilings"]["dispatch.t1"] > 0
+    assert done.returncode == 1
+    assert "does not hold: nothing-of-this-name: export" in done.stdout
