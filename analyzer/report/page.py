@@ -44,6 +44,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "confidence": summary.confidence(analysis),
         "subject": summary.subject(analysis),
         "crossover": summary.crossover(analysis),
+        "batches": summary.batches(analysis),
         "verdict": analysis.verdict,
         "no_room": bool(analysis.plans) and not any(plan.fits for plan in analysis.plans),
         "verdict_word": summary.VERDICT_WORDS[analysis.verdict.device]
@@ -55,6 +56,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "top": summary.top_operators(analysis),
         "marks": tuple(summary.MARKS.values()),
         "missing": summary.missing(analysis),
+        "messages": analysis.environment.messages,
         "alternatives": tuple(_alternative(item) for item in analysis.alternatives),
         "charts": {item.name: item for item in drawn},
         "findings": _findings(analysis),

@@ -200,6 +200,23 @@ def crossover(analysis: Analysis) -> str:
     return f"The GPU wins at no batch up to {largest}."
 
 
+def uses_gpu(analysis: Analysis) -> bool:
+    """Whether ONNX Runtime's CUDA session puts anything on the GPU at all."""
+    return any(item.gpu is not None and item.gpu.placed_on == "cuda" for item in analysis.operators)
+
+
+def batches(analysis: Analysis) -> str:
+    """What is known over the batch: the crossover, where the GPU is saturated, what fits into its memory."""
+    verdict = analysis.verdict
+    largest = max((row.batch for row in analysis.sweep), default=0)
+    said = [crossover(analysis)]
+    if verdict.saturation_batch and uses_gpu(analysis):
+        said.append(f"The GPU is saturated from batch {verdict.saturation_batch} on.")
+    if verdict.largest_batch and verdict.largest_batch < largest:
+        said.append(f"Of the batches looked at {verdict.largest_batch} is the largest that fits its memory.")
+    return " ".join(filter(None, said))
+
+
 def plan_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
     """The plans side by side, in the record's order."""
     return tuple(_card(analysis, plan) for plan in analysis.plans)

@@ -86,6 +86,8 @@ const table = (() => {
     text: [row.index, row.name, row.type, row.module, row.class, row.file, row.code, row.reason, row.inputs, row.outputs].join(" ").toLowerCase(),
   }));
 
+  // A short table takes no more room than its rows, its head and the bar to scroll with.
+  const HEIGHT = Math.min(560, Math.max(220, 46 * rows.length + 60));
   let grid = null;
   let module = null;
 
@@ -94,7 +96,7 @@ const table = (() => {
       data: rows,
       index: "index",
       columns: COLUMNS,
-      height: narrow ? "70vh" : 560,
+      height: narrow ? "70vh" : HEIGHT,
       rowHeight: 46,
       layout: "fitDataFill",
       columnDefaults: { formatter: (cell) => element("span", { textContent: cell.getValue() || "–", title: cell.getValue() || "" }), headerTooltip: false, resizable: "header" },
@@ -210,5 +212,5 @@ const table = (() => {
     );
   }
 
-  return { begin, only, accessible };
+  return { begin, only, accessible, HEIGHT };
 })();

@@ -42,7 +42,7 @@ report.tree = (() => {
     grid = new Tabulator("#tree", {
       data: [branch(0)],
       index: "number",
-      height: matchMedia("(max-width: 700px)").matches ? 320 : 560,
+      height: matchMedia("(max-width: 700px)").matches ? 320 : table.HEIGHT,
       layout: "fitColumns",
       dataTree: true,
       dataTreeStartExpanded: [true, false],

@@ -10,7 +10,7 @@ import handmade
 import pytest
 import report_factory as factory
 
-from analyzer.report import html, method, modules, operators, page
+from analyzer.report import html, method, modules, operators, page, summary
 from analyzer.report.charts import batches, money, roofline, timeline, where
 from analyzer.report.charts.chart import Column, coded, decades, packed
 
@@ -31,7 +31,7 @@ def test_the_roofline_has_a_point_for_each_operator_with_work_on_each_device():
     first = rows[0]
     # 2 GFLOP in 1 ms; 2e9 FLOPs over 10e6 bytes.
     assert (first["intensity"], first["speed"]) == (200, pytest.approx(2e12))
-    assert "6 of the operators have no place here" in chart.alternative
+    assert "6 operators have no place here" in chart.alternative
 
 
 def test_the_ceilings_meet_at_the_ridge_of_each_device():
@@ -52,6 +52,37 @@ def test_an_operator_that_falls_to_the_cpu_has_no_point_on_the_gpu():
     )
     rows = dicts(roofline.chart(replace(base, operators=fallen)))
     assert {row["device"] for row in rows if row["index"] == 0} == {"CPU"}
+
+
+def test_a_device_without_points_keeps_its_roof_and_its_colour():
+    base = factory.analysis(4)
+    fallen = tuple(replace(item, gpu=replace(item.gpu, placed_on="cpu")) for item in base.operators)
+    chart = roofline.chart(replace(base, operators=fallen))
+    assert {row["device"] for row in dicts(chart)} == {"CPU"}
+    colour = chart.spec["layer"][0]["encoding"]["color"]["scale"]["domain"]
+    assert colour == [ridge["device"] for ridge in chart.extra["ridges"]] == ["CPU", "GPU"]
+
+
+def test_a_batch_that_saturates_or_fills_the_gpu_is_told_only_where_there_is_one():
+    # The GPU plan does not fit at batch 64 of the invented sweep.
+    told = summary.batches(factory.analysis())
+    assert told == (
+        "The GPU wins from batch 4 on. The GPU is saturated from batch 32 on. "
+        "Of the batches looked at 32 is the largest that fits its memory."
+    )
+    base = factory.analysis(4)
+    nothing = tuple(replace(item, gpu=replace(item.gpu, placed_on="cpu")) for item in base.operators)
+    alone = replace(base, operators=nothing, verdict=replace(base.verdict, largest_batch=64))
+    assert summary.batches(alone) == "The GPU wins from batch 4 on."
+    assert [mark["label"] for mark in batches.charts(alone)[0].extra["marks"]] == ["crossover at 4"]
+
+
+def test_what_went_wrong_while_measuring_is_on_the_first_screen():
+    base = factory.analysis(4)
+    busy = replace(base, environment=replace(base.environment, messages=("the machine was busy",)))
+    text = html.render(busy)
+    assert text.index("the machine was busy") < text.index('id="where"')
+    assert "On the measurement" not in html.render(base)
 
 
 def test_shares_by_type_add_up_to_one_on_each_device():
@@ -186,8 +217,8 @@ def test_the_method_gives_the_command_that_asks_the_same_again():
         base, model=given, environment=static, sweep=(), devices=replace(base.devices, cpu=cpu, gpu=None)
     )
     assert method.command(other) == (
-        "analyze samples/imaginary.py:Net --batch 8 --input t0=B,3,224,224:float32 --gpu none --cpu imaginary-cpu "
-        "--precision tf32 --opset 22 --objective latency --training --no-run"
+        "analyze samples/imaginary.py:Net --batch 8 --input t0=B,3,224,224:float32 --gpu none "
+        "--cpu imaginary-cpu --precision tf32 --opset 22 --objective latency --training --no-run"
     )
     nameless = replace(base, model=replace(base.model, source="onnx.ModelProto"))
     assert method.command(nameless) == ""

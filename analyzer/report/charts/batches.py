@@ -20,7 +20,7 @@ from analyzer.report.charts.chart import (
     origin_words,
     tooltip,
 )
-from analyzer.report.summary import crossover, per_second
+from analyzer.report.summary import crossover, per_second, uses_gpu
 from analyzer.units import seconds
 
 _COLUMNS = (
@@ -79,11 +79,11 @@ def _rows(analysis: Analysis) -> Iterator[Row]:
 def _markers(analysis: Analysis) -> tuple[dict[str, Any], ...]:
     verdict = analysis.verdict
     found = [(batch, f"crossover at {batch}") for batch in _crossovers(analysis)]
-    if verdict.saturation_batch:
+    if verdict.saturation_batch and uses_gpu(analysis):
         found.append((verdict.saturation_batch, f"GPU saturated from {verdict.saturation_batch}"))
-    if verdict.largest_batch:
-        found.append((verdict.largest_batch, f"largest that fits: {verdict.largest_batch}"))
     batches = [row.batch for row in analysis.sweep]
+    if verdict.largest_batch and verdict.largest_batch < max(batches):
+        found.append((verdict.largest_batch, f"largest that fits: {verdict.largest_batch}"))
     inside = [(batch, label) for batch, label in found if min(batches) <= batch <= max(batches)]
     middle = math.sqrt(min(batches) * max(batches))
     return tuple(

@@ -20,7 +20,7 @@ from analyzer.report.charts.chart import (
 )
 from analyzer.report.charts.records import paired, picked, record_colours, record_shapes
 from analyzer.report.comparison import Comparison
-from analyzer.report.summary import listed, peak, per_second
+from analyzer.report.summary import listed, operators, peak, per_second
 from analyzer.units import digits, rate, seconds
 
 _BATCHES = (
@@ -264,7 +264,7 @@ def _point_words(labels: Sequence[str], rows: tuple[Row, ...]) -> str:
         split = ", ".join(f"{number} limited by {bound}" for bound, number in bounds.items() if number)
         slowest = max(mine, key=lambda row: float(row[7]))
         parts.append(
-            f"{label}: {len(mine)} operators{f' ({split})' if split else ''}; the slowest is {slowest[2]} "
+            f"{label}: {operators(len(mine))}{f' ({split})' if split else ''}; the slowest is {slowest[2]} "
             f"number {slowest[1]}, at {digits(slowest[5])} FLOPs per byte and {rate(slowest[6], 'FLOP')}."
         )
     return " ".join(parts)

@@ -19,8 +19,8 @@ from analyzer.report.charts.chart import (
     tooltip,
 )
 from analyzer.report.charts.families import SHAPES, family
-from analyzer.report.summary import Time, peak
-from analyzer.units import count, digits, rate
+from analyzer.report.summary import Time, operators, peak
+from analyzer.units import digits, rate
 
 _COLUMNS = (
     Column(name="index", title="#", kind="count"),
@@ -55,7 +55,8 @@ def chart(analysis: Analysis) -> Chart | None:
         "can lie above the slope."
     )
     if left_out:
-        note += f" Without FLOPs, bytes or a time, {count(left_out)} of the operators have no place here."
+        have = "has" if left_out == 1 else "have"
+        note += f" Without FLOPs, bytes or a time, {operators(left_out)} {have} no place here."
     return Chart(
         name="roofline",
         title="Roofline",
@@ -132,14 +133,15 @@ def _words(rows: tuple[Row, ...], roofs: dict[str, tuple[dict[str, Any], ...]]) 
         slowest = max(mine, key=lambda row: float(row[7]))
         split = ", ".join(f"{number} limited by {bound}" for bound, number in bounds.items() if number)
         parts.append(
-            f"{side}: {len(mine)} operators{f' ({split})' if split else ''}; the slowest is {slowest[1]} "
+            f"{side}: {operators(len(mine))}{f' ({split})' if split else ''}; the slowest is {slowest[1]} "
             f"number {slowest[0]}, at {digits(slowest[5])} FLOPs per byte and {rate(slowest[6], 'FLOP')}."
         )
     return " ".join(parts)
 
 
 def _spec(rows: tuple[Row, ...], roofs: dict[str, tuple[dict[str, Any], ...]]) -> dict[str, Any]:
-    families, sides = sorted({row[2] for row in rows}), sorted({row[4] for row in rows})
+    families = sorted({row[2] for row in rows})
+    sides = sorted({row[4] for row in rows} | {ridge["device"] for ridge in roofs["ridges"]})
     across = decades([row[5] for row in rows] + [line["intensity"] for line in roofs["roofs"]])
     up = decades([row[6] for row in rows] + [line["speed"] for line in roofs["roofs"]])
     x = {"field": "intensity", "type": "quantitative", "scale": {"type": "log", "nice": False}}

@@ -7,6 +7,7 @@ from typing import Any
 
 from analyzer.analysis import Analysis, PlanResult, TransferItem
 from analyzer.report.charts.chart import CPU, GPU, Chart, Column, Row, axis, origin_words, tooltip
+from analyzer.report.summary import operators
 from analyzer.units import byte_count, seconds
 
 COPY = "Copy"
@@ -99,11 +100,14 @@ def _words(rows: tuple[Row, ...], plan: PlanResult | None) -> str:
     for lane in (CPU, GPU):
         mine = [row for row in rows if row[0] == lane]
         if mine:
-            parts.append(f"{len(mine)} operators take {seconds(sum(row[5] for row in mine))} on the {lane}")
+            takes = "takes" if len(mine) == 1 else "take"
+            spent = seconds(sum(row[5] for row in mine))
+            parts.append(f"{operators(len(mine))} {takes} {spent} on the {lane}")
     copies = [row for row in rows if row[0] == COPY]
     if copies:
         moved = byte_count(sum(row[6] or 0 for row in copies))
-        parts.append(f"{len(copies)} copies take {seconds(sum(row[5] for row in copies))} for {moved}")
+        word = "copy takes" if len(copies) == 1 else "copies take"
+        parts.append(f"{len(copies)} {word} {seconds(sum(row[5] for row in copies))} for {moved}")
     title = f" The plan's latency is {seconds(plan.latency_s)}." if plan else ""
     return "; ".join(parts) + "." + title
 
