@@ -17,7 +17,7 @@ As the arena of ONNX Runtime 1.31.1's CPU provider shows; arithmetic (Add, Mul, 
 
 _IN_PLACE_ON_CUDA = "Elu HardSigmoid LeakyRelu Relu Selu Sigmoid Softplus Softsign Tanh ThresholdedRelu"
 IN_PLACE_ON_CUDA = frozenset(_IN_PLACE_ON_CUDA.split())
-"""The same on the CUDA provider, as its kernels are registered (``cuda/activation/activations.cc``)."""
+"""The same on the CUDA provider, as its arena shows where stand-ins take the place of CUDA's libraries."""
 
 
 def peak_memory_bytes(graph: Graph, *, inputs: bool = True, in_place: bool = True) -> int | None:

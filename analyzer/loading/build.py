@@ -40,13 +40,14 @@ def to_graph(model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = Non
     enabled = gc.isenabled()
     gc.disable()  # it would walk all the new nodes again and again, and free none
     try:
-        return _to_graph(normalized(model, bindings=bindings))
+        return shaped(normalized(model, bindings=bindings))
     finally:
         if enabled:
             gc.enable()
 
 
-def _to_graph(ready: Normalized) -> Graph:
+def shaped(ready: Normalized) -> Graph:
+    """The Graph of a normalised model: shapes, small values, operators."""
     opsets = {(entry.domain or DEFAULT_DOMAIN): entry.version for entry in ready.model.opset_import}
     return swiftly(ready, opsets) or by_onnx(ready, opsets)
 

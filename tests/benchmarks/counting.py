@@ -3,27 +3,30 @@
     pip install onnx-tool==1.0.1        # needed by this script alone
     python tests/benchmarks/counting.py
 
-Prints three tables. Both tools start and end at the same points:
+Prints four tables. The first is the time by size of the graph; in the others both tools start and end alike:
 
 - "from the model": from one ModelProto in memory, as ``onnx.load`` gives it, to a cost for every operator.
   Ours is ``to_graph`` (copy, normalisation, shape inference, folding) and ``count``; theirs is
   ``Model(proto)`` (their graph; it folds constants there), ``shape_infer`` and ``profile``.
-- "from the file": the same with reading in front, ours by ``read_model``, which skips the weights' bytes,
+- "shapes and costs alone": from the nodes as read to costs. Ours is ``shaped`` (shapes, folding, the Graph's
+  tensors and operators) and ``count``, without the copy, the names, the order and the origins before; theirs
+  ``shape_infer`` and ``profile``, without ``Model(proto)``, which has folded the constants.
+- "from the file": as the first with reading in front, ours by ``read_model``, which skips the weights' bytes,
   theirs by ``onnx.load``, which is what ``Model(path)`` does.
 
-``shape_infer`` and ``profile`` alone do not take a model to its costs: their time stands in a column of its
-own, and no ratio is made of it. Each time is the best of many runs in this one process, file cache warm, in
-blocks of five in which the tools take turns.
+Each time is the median of many runs in this one process, file cache warm, in blocks of three in which the tools
+take turns. What the machine does beside makes times of two runs of this script differ; ratios hold.
 """
 
 from __future__ import annotations
 
 import gc
 import io
+import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +35,8 @@ import onnx
 from onnx import TensorProto, helper
 
 from analyzer.costs import count
-from analyzer.loading.build import to_graph
+from analyzer.loading.build import shaped, to_graph
+from analyzer.loading.normalize import normalized
 from analyzer.loading.onnx_file import read_model
 
 # GFLOP of all products, 2 for a multiply-accumulate, worked out apart from either tool.
@@ -47,7 +51,7 @@ LIGHT = {
     "vgg19": 39.264,
     "zfnet512": 2.963,
 }
-ROUNDS, BLOCK = 6, 5
+ROUNDS, BLOCK = 9, 3
 LAYERS, WIDTH, HEADS, TOKENS = 12, 192, 3, 128
 
 
@@ -176,86 +180,108 @@ def theirs(model: onnx.ModelProto) -> tuple[float, float]:
     return found.graph.macs[0] / 1e9, time.perf_counter() - start
 
 
+def alone(model: onnx.ModelProto) -> float:
+    """Seconds of our shapes and costs of a model whose nodes have been read."""
+    ready = normalized(model)
+    start = time.perf_counter()
+    count(shaped(ready))
+    return time.perf_counter() - start
+
+
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A model's times in seconds and GMACs by both tools; theirs are None where onnx-tool fails."""
+    """A model's times in seconds and GMACs by both tools.
+
+    Attributes:
+        name, nodes, right: The model, its operators and its GMACs.
+        read, whole, alone: Of reading a file, from a model to costs, and of shapes and costs alone; ours first.
+        macs: Both tools' GMACs.
+        failure: Why onnx-tool has none.
+    """
 
     name: str
     nodes: int
     right: float
-    ours: tuple[float, float, float]
-    our_macs: float
-    theirs: tuple[float, float, float] | None
-    their_macs: float | None = None
+    read: tuple[float, float] = (0.0, 0.0)
+    whole: tuple[float, float] = (0.0, 0.0)
+    alone: tuple[float, float] = (0.0, 0.0)
+    macs: tuple[float, float]
     failure: str = ""
 
 
 def compared(name: str, path: Path, gflop: float) -> Row:
     """One model by both tools, in turns."""
     model = onnx.load(path)
-    graph = to_graph(model)
-    actions: list[Callable[[], Any]] = [
+    known = {"name": name, "nodes": len(model.graph.node), "right": gflop / 2}
+    ours = count(to_graph(model)).total.macs / 1e9
+    try:
+        macs = (ours, theirs(model)[0])
+    except Exception as error:  # it fails on some models: that is a result too
+        return Row(**known, macs=(ours, 0.0), failure=f"{type(error).__name__}: {error}")
+    times = in_turns(
         lambda: read_model(path),
-        lambda: to_graph(model),
-        lambda: count(graph),
+        lambda: count(to_graph(model)),
         lambda: onnx.load(path),
         lambda: theirs(model),
-    ]
-    failure, macs = "", None
-    try:
-        macs, _ = theirs(model)
-    except Exception as error:  # it fails on some models: that is a result too
-        failure = f"{type(error).__name__}: {error}"
-        actions = actions[:3]
-    times, alone = [float("inf")] * len(actions), float("inf")
-    for _ in range(ROUNDS):
-        for position, action in enumerate(actions):
-            seconds, result = best(action, BLOCK)
-            times[position] = min(times[position], seconds)
-        alone = min(alone, alone if failure else result[1])
-    return Row(
-        name=name,
-        nodes=len(model.graph.node),
-        right=gflop / 2,
-        ours=(times[0], times[1], times[2]),
-        our_macs=count(graph).total.macs / 1e9,
-        theirs=None if failure else (times[3], times[4], alone),
-        their_macs=macs,
-        failure=failure,
+        results=(lambda: alone(model), lambda: theirs(model)[1]),
     )
+    return Row(
+        **known, macs=macs, read=(times[0], times[2]), whole=(times[1], times[3]), alone=(times[4], times[5])
+    )
+
+
+def in_turns(*actions: Callable[[], Any], results: Sequence[Callable[[], float]]) -> list[float]:
+    """Median seconds of each action, and of what the ``results``, which time a part of theirs, tell."""
+    found: list[list[float]] = [[] for _ in (*actions, *results)]
+    for _ in range(ROUNDS):
+        for position, action in enumerate((*actions, *results)):
+            gc.collect()
+            for _ in range(BLOCK):
+                start = time.perf_counter()
+                told = action()
+                taken = time.perf_counter() - start
+                found[position].append(taken if position < len(actions) else told)
+    return [statistics.median(times) for times in found]
 
 
 def from_the_model(rows: list[Row]) -> Iterator[str]:
     """Times in milliseconds from a ModelProto to costs, and multiply-accumulates of both tools."""
     yield (
-        f"{'from the model':<20} {'nodes':>6} | {'graph':>7} {'count':>7} {'sum ms':>7} | {'theirs':>7}"
-        f" {'(infer+profile)':>15} | {'ratio':>6} | {'right GMAC':>10} {'ours':>9} {'onnx-tool':>9}"
+        f"{'from the model':<24} {'nodes':>6} | {'ours ms':>8} {'theirs':>8} {'ratio':>6}"
+        f" | {'right GMAC':>10} {'ours':>9} {'onnx-tool':>9}"
     )
     for row in rows:
-        _, graph_s, count_s = row.ours
-        ours = graph_s + count_s
-        head = f"{row.name:<20} {row.nodes:>6} | {milliseconds(graph_s, count_s, ours)}"
-        macs = f"{row.right:>10.4f} {row.our_macs:>9.4f}"
-        if row.theirs is None:
-            yield f"{head} | onnx-tool fails: {row.failure} | {macs}"
-            continue
-        _, other, alone = row.theirs
-        yield (
-            f"{head} | {milliseconds(other)} {alone * 1e3:>15.2f} | {other / ours:>5.1f}x"
-            f" | {macs} {row.their_macs:>9.4f}"
-        )
-    yield summed([(sum(row.ours[1:]), row.theirs[1]) for row in rows if row.theirs])
+        macs = f"{row.right:>10.4f} {row.macs[0]:>9.4f}"
+        if row.failure:
+            yield f"{row.name:<24} {row.nodes:>6} | onnx-tool fails: {row.failure} | {macs}"
+        else:
+            yield f"{row.name:<24} {row.nodes:>6} | {pair(row.whole)} | {macs} {row.macs[1]:>9.4f}"
+    yield summed([row.whole for row in rows if not row.failure])
+
+
+def shapes_and_costs(rows: list[Row]) -> Iterator[str]:
+    """Times in milliseconds from the nodes as read to costs."""
+    yield f"{'shapes and costs alone':<24} | {'ours ms':>8} {'theirs':>8} {'ratio':>6}"
+    for row in rows:
+        if not row.failure:
+            yield f"{row.name:<24} | {pair(row.alone)}"
+    yield summed([row.alone for row in rows if not row.failure])
 
 
 def from_the_file(rows: list[Row]) -> Iterator[str]:
     """Times in milliseconds from a file to costs."""
-    yield f"{'from the file':<20} | {'read':>7} {'sum ms':>7} | {'load':>7} {'theirs':>7} | {'ratio':>6}"
-    for row in rows:
-        if row.theirs is not None:
-            ours, other = sum(row.ours), sum(row.theirs[:2])
-            times = f"{milliseconds(row.ours[0], ours)} | {milliseconds(row.theirs[0], other)}"
-            yield f"{row.name:<20} | {times} | {other / ours:>5.1f}x"
-    yield summed([(sum(row.ours), sum(row.theirs[:2])) for row in rows if row.theirs])
+    yield f"{'from the file':<24} | {'ours ms':>8} {'theirs':>8} {'ratio':>6}"
+    sums = [
+        (row.name, (row.read[0] + row.whole[0], row.read[1] + row.whole[1])) for row in rows if not row.failure
+    ]
+    for name, both in sums:
+        yield f"{name:<24} | {pair(both)}"
+    yield summed([both for _, both in sums])
+
+
+def pair(times: tuple[float, float]) -> str:
+    """Our time, theirs and the ratio."""
+    return f"{times[0] * 1e3:>8.2f} {times[1] * 1e3:>8.2f} {times[1] / times[0]:>5.1f}x"
 
 
 def summed(pairs: list[tuple[float, float]]) -> str:
@@ -268,11 +294,6 @@ def summed(pairs: list[tuple[float, float]]) -> str:
     )
 
 
-def milliseconds(*seconds: float) -> str:
-    """Times in columns."""
-    return " ".join(f"{value * 1e3:>7.2f}" for value in seconds)
-
-
 def main() -> None:
     """Prints the tables."""
     warnings.simplefilter("ignore")
@@ -280,7 +301,7 @@ def main() -> None:
     print()
     with tempfile.TemporaryDirectory() as folder:
         rows = [compared(*file) for file in files(Path(folder))]
-    print("\n".join((*from_the_model(rows), "", *from_the_file(rows))))
+    print("\n".join((*from_the_model(rows), "", *shapes_and_costs(rows), "", *from_the_file(rows))))
 
 
 if __name__ == "__main__":
