@@ -54,7 +54,7 @@ def summed(parts: Parts, weights: Mapping[Resource, float] = EVEN) -> Estimate:
     """The weighted sum with its 90 % interval: ends add inside a source, sources are independent."""
     middle = sum(weights[item.resource] * item.time.time_s for item in parts)
     below = above = 0.0
-    for source in {item.source for item in parts}:
+    for source in dict.fromkeys(item.source for item in parts):
         mine = [item for item in parts if item.source == source]
         below += sum(weights[i.resource] * (i.time.time_s - i.time.low_s) for i in mine) ** 2
         above += sum(weights[i.resource] * (i.time.high_s - i.time.time_s) for i in mine) ** 2
@@ -94,7 +94,7 @@ def ratio(
     if not 0 < middle < math.inf:
         return None
     down = up = 0.0
-    for source in {item.source for item in (*over, *under)}:
+    for source in dict.fromkeys(item.source for item in (*over, *under)):
         ends = [value(source, "low_s"), value(source, "high_s")]
         logs = [math.log(min(max(end / middle, 1 / _WIDEST), _WIDEST)) for end in ends]
         down += min(0.0, *logs) ** 2
