@@ -100,7 +100,7 @@ class _Plan:
     buffer: dict[str, str] = field(default_factory=dict)
     made: dict[str, Value] = field(default_factory=dict)
     uses: dict[str, int] = field(default_factory=dict)
-    free: list[str] = field(default_factory=list)
+    free: dict[tuple[object, ...], list[str]] = field(default_factory=dict)
     first: dict[str, int] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
 
@@ -136,13 +136,10 @@ class _Plan:
             return self.buffer.get(shows)
         for source in step.overwrites:
             root = self.buffer.get(source.name)
-            if root in self.made and self.uses[root] == 1 and source.alike(value):
+            if root in self.made and self.uses[root] == 1 and source.kind == value.kind:
                 return root
-        for root in self.free:
-            if value.shape and self.made[root].alike(value):
-                self.free.remove(root)
-                return root
-        return None
+        free = self.free.get(value.kind)
+        return free.pop() if free and value.shape else None
 
     def _drop(self, name: str, at: int) -> None:
         """One use less; a buffer without any may be taken over."""
@@ -152,7 +149,7 @@ class _Plan:
         self.uses[root] -= 1
         self.last[root] = at
         if not self.uses[root] and root in self.made:
-            self.free.insert(0, root)
+            self.free.setdefault(self.made[root].kind, []).append(root)
 
     def most_held(self, provider: str) -> int:
         """The most bytes held at once."""

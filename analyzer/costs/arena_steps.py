@@ -44,9 +44,10 @@ class Value:
             return None
         return (prod(size or 0 for size in self.shape) * self.bits + 7) // 8
 
-    def alike(self, other: Value) -> bool:
-        """Whether one may lie in the other's buffer."""
-        return (self.shape, self.bits, self.provider) == (other.shape, other.bits, other.provider)
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """Values of one kind may lie in each other's buffers."""
+        return (self.shape, self.bits, self.provider)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +103,8 @@ class _Part:
     def __init__(self, graph: Graph, group: Executed, constants: set[str], idle: frozenset[int]) -> None:
         self.graph = graph
         self.group = group
-        self.members = idle.union(group.members)
+        self.members = frozenset(group.members)
+        self.idle = idle
         self.nodes = [graph.nodes[index] for index in group.members if index not in idle]
         self.working: list[Node] = []
         self.made: dict[str, Tensor] = {}
@@ -112,7 +114,10 @@ class _Part:
         for node in self.nodes:
             names = [self.shown.get(name, name) for name in names_read(node)]
             self.reads += [name for name in names if name not in self.made and name not in constants]
-            twin = twins.setdefault((node.op_type, repr(dict(node.attributes)), *self._read_by(node)), node)
+            twin = node
+            if len(self.nodes) > 1:
+                key = (node.op_type, repr(dict(node.attributes)), *self._read_by(node))
+                twin = twins.setdefault(key, node)
             if twin is not node:
                 pairs = zip(node.present_outputs, twin.present_outputs, strict=False)
                 self.shown.update((tensor.name, self.shown.get(same.name, same.name)) for tensor, same in pairs)
@@ -136,7 +141,7 @@ class _Part:
         for node in self.nodes:
             for tensor in node.present_outputs:
                 readers = self.graph.consumers.get(tensor.name, ())
-                if tensor.name not in results and readers and self.members.issuperset(readers):
+                if tensor.name not in results and readers and all(map(self._within, readers)):
                     continue
                 source = self.shown.get(tensor.name)
                 if source is not None and source in self.made and source not in given:
@@ -145,6 +150,9 @@ class _Part:
                 if tensor.name not in given:
                     given.add(tensor.name)
                     yield Output(value=self._value(tensor), shows=source)
+
+    def _within(self, reader: int) -> bool:
+        return reader in self.members or reader in self.idle
 
     def _value(self, tensor: Tensor) -> Value:
         shape = tensor.shape
