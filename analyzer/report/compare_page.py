@@ -156,6 +156,7 @@ def _charts(comparison: Comparison) -> tuple[Chart, ...]:
         records.plans(comparison),
         *record_curves.batches(comparison),
         records.by_type(comparison),
+        records.by_module(comparison),
         record_curves.roofline(comparison),
     )
     return tuple(item for item in drawn if item is not None)
@@ -286,7 +287,7 @@ def _flip(item: OperatorChange) -> OperatorLine:
     before, after = item.device or item.placed_on or ("", "")
     what = "in the best plan" if item.device else "in the CUDA session"
     note = f"{what}; {seconds(item.base_s)} before, {seconds(item.new_s)} now"
-    return OperatorLine(name=item.name, where=item.where, before=before, after=after, note=note)
+    return OperatorLine(name=item.name, where=item.where, before=before.upper(), after=after.upper(), note=note)
 
 
 def _timed(item: OperatorChange) -> OperatorLine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from analyzer.analysis import Analysis, PlanResult
 from analyzer.report.comparison import Comparison
@@ -10,29 +11,46 @@ from analyzer.report.summary import PLAN_TITLES, VERDICT_WORDS, joules, per_seco
 from analyzer.units import dollars, factor, seconds
 
 _SAME = 0.005
+_SHARED = " Yet both are predictions for the same devices and share their errors, so it can be surer than that."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Runner:
+    """A record and its best plan."""
+
+    label: str
+    analysis: Analysis
+    plan: PlanResult
+
+    def predicted_like(self, other: _Runner) -> bool:
+        """Whether both are predictions for the same devices."""
+        devices = [
+            (one.analysis.devices.cpu.name, one.analysis.devices.gpu and one.analysis.devices.gpu.name)
+            for one in (self, other)
+        ]
+        return devices[0] == devices[1] and {self.plan.origin, other.plan.origin} == {"predicted"}
 
 
 def headline(comparison: Comparison) -> tuple[str, str]:
     """Which record is the fastest and by how much; and how sure that is, empty where all are alike."""
     known = [
-        (label, plan)
+        _Runner(label=label, analysis=analysis, plan=plan)
         for label, analysis in zip(comparison.labels, comparison.analyses, strict=True)
         if (plan := best_plan(analysis)) is not None
     ]
     if len(known) < 2:
         return "There is nothing to compare in time: fewer than two of the records hold a plan.", ""
-    ranked = sorted(known, key=lambda pair: _measure(comparison, pair[1]))
-    (first, top), (runner_up, second), (last, bottom) = ranked[0], ranked[1], ranked[-1]
-    ratio = _measure(comparison, bottom) / _measure(comparison, top)
+    ranked = sorted(known, key=lambda runner: _measure(comparison, runner.plan))
+    top, bottom = ranked[0], ranked[-1]
+    ratio = _measure(comparison, bottom.plan) / _measure(comparison, top.plan)
     if ratio - 1 < _SAME:
-        return f"All take the same: {_said(comparison, top)}.", ""
-    others = last if len(ranked) == 2 else f"{last}, the slowest"
-    sure = _certainty(comparison, top, second, runner_up if len(ranked) == 2 else f"{runner_up}, the next,")
+        return f"All take the same: {_said(comparison, top.plan)}.", ""
+    others = bottom.label if len(ranked) == 2 else f"{bottom.label}, the slowest"
     leads = "is fastest" if comparison.one_batch else "has the highest throughput"
+    best, worst = _said(comparison, top.plan), _said(comparison, bottom.plan)
     return (
-        f"{first} {leads}: {_said(comparison, top)} against {_said(comparison, bottom)} of {others}, "
-        f"a factor of {factor(ratio)[:-1]}.",
-        sure,
+        f"{top.label} {leads}: {best} against {worst} of {others}, a factor of {factor(ratio)[:-1]}.",
+        _certainty(comparison, top, ranked[1], "" if len(ranked) == 2 else ", the next,"),
     )
 
 
@@ -51,15 +69,17 @@ def _said(comparison: Comparison, plan: PlanResult) -> str:
     return f"{figure} ({plan.origin})"
 
 
-def _certainty(comparison: Comparison, top: PlanResult, second: PlanResult, runner_up: str) -> str:
+def _certainty(comparison: Comparison, top: _Runner, second: _Runner, aside: str) -> str:
     """Whether the best plan's 90 % interval is apart from the next one's."""
     ends = [
         end * _measure(comparison, plan) / plan.latency_s
-        for plan, end in ((top, top.high_s), (second, second.low_s))
+        for plan, end in ((top.plan, top.plan.high_s), (second.plan, second.plan.low_s))
     ]
+    both = f"its 90 % interval and that of {second.label}{aside}"
     if ends[0] < ends[1]:
-        return f"That is certain: its 90 % interval and that of {runner_up} do not overlap."
-    return f"That is not certain: its 90 % interval and that of {runner_up} overlap."
+        return f"That is certain: {both} do not overlap."
+    shared = _SHARED if top.predicted_like(second) else ""
+    return f"That is not certain: {both} overlap.{shared}"
 
 
 def statements(comparison: Comparison) -> tuple[str, ...]:

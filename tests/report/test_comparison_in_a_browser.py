@@ -61,7 +61,14 @@ def test_a_comparison_opens_without_errors_requests_overflow_or_axe_violations(v
 def test_every_chart_of_a_comparison_is_drawn_with_words_and_data(visit):
     page, _ = visit(three())
     names = [figure.get_attribute("data-chart") for figure in page.locator("figure.chart").all()]
-    assert names == ["latencies", "record-latency", "record-throughput", "record-types", "record-roofline"]
+    assert names == [
+        "latencies",
+        "record-latency",
+        "record-throughput",
+        "record-types",
+        "record-modules",
+        "record-roofline",
+    ]
     for figure in page.locator("figure.chart").all():
         assert len(figure.locator("figcaption").inner_text()) > 20
         assert figure.locator(".drawing [role=img]").get_attribute("aria-label")

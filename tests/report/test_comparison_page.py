@@ -103,6 +103,13 @@ def test_the_answer_names_the_fastest_the_factor_and_how_sure_it_is():
         "b is fastest: 20.0 ms (measured) against 60.0 ms (measured) of a, the slowest, a factor of 3.0.",
         "That is not certain: its 90 % interval and that of c, the next, overlap.",
     )
+    base = factory.analysis(4)
+    twins = [replace(base, plans=(factory.plan("gpu", at, origin="predicted"),)) for at in (0.020, 0.021)]
+    _, sure = compare_words.headline(compare([("a", twins[0]), ("b", twins[1])]))
+    assert sure.endswith(
+        "that of b overlap. Yet both are predictions for the same devices and share their errors, "
+        "so it can be surer than that."
+    )
     _, sure = compare_words.headline(of_latency(0.020, 0.060))
     assert sure == "That is certain: its 90 % interval and that of b do not overlap."
     assert compare_words.headline(of_latency(0.020, 0.020)) == ("All take the same: 20.0 ms (measured).", "")
@@ -141,7 +148,7 @@ def test_what_changed_most_comes_first_then_findings_and_what_moved():
     titles = [section.title for section in view.sections]
     assert titles == ["Findings that disappeared (2)", "On another device (1)"]
     moved = view.sections[1].lines[0]
-    assert (moved.before, moved.after) == ("gpu", "cpu")
+    assert (moved.before, moved.after) == ("GPU", "CPU")
     assert "24 operators are in both; of these 1 on another device" in view.lead
     assert "0 appeared and 2 disappeared" in view.lead
     changed = compare_page.build(batches())["differences"][0].sections[0]
@@ -163,13 +170,27 @@ def test_all_records_over_the_batch_are_in_one_chart_with_their_own_batch_marked
 
 
 def test_times_by_type_stand_side_by_side_for_one_inference():
-    rows = {(row["type"], row["record"]): row for row in dicts(records.by_type(batches()))}
+    rows = {(row["part"], row["record"]): row for row in dicts(records.by_type(batches()))}
     # The six MaxPools stay on the CPU: operators 3, 7, 11, 15, 19, 23 take 4, 3, 2, 1, 5 and 4 ms.
     assert rows["MaxPool", "eight"]["time"] == pytest.approx(19e-3 / 8)
     assert rows["MaxPool", "sixteen"]["time"] == pytest.approx(19e-3 / 16)
     assert rows["MaxPool", "eight"]["operators"] == 6
     shares = [row["share"] for (_, record), row in rows.items() if record == "eight"]
     assert sum(shares) == pytest.approx(1)
+
+
+def test_times_by_module_go_as_far_inside_as_it_takes_to_tell_them_apart():
+    chart = records.by_module(pair())
+    assert {row["part"] for row in dicts(chart)} == {"stage0", "stage1"}
+    # In stage0, operators 0 to 11: nine on the GPU at a tenth of 1, 2, 3, 5, 1, 2, 4, 5, 1 ms, and three
+    # MaxPools on the CPU with 4, 3 and 2 ms.
+    first = next(row for row in dicts(chart) if (row["part"], row["record"]) == ("stage0", "before"))
+    assert first["time"] == pytest.approx(2.4e-3 + 9e-3)
+    base = factory.analysis(12)
+    deeper = records.by_module(compare([("a", base), ("b", base)]))
+    assert {row["part"] for row in dicts(deeper)} == {"stage0.block0", "stage0.block1", "stage0.block2"}
+    bare = replace(base, operators=tuple(replace(item, module="") for item in base.operators))
+    assert records.by_module(compare([("a", bare), ("b", bare)])) is None
 
 
 def test_every_record_has_its_points_on_one_roofline_and_a_device_one_roof():

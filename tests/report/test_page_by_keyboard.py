@@ -129,8 +129,11 @@ def test_modules_of_the_graph_open_and_close_and_the_focus_follows(page):
 
 def test_an_operator_of_the_graph_is_selected_by_enter(page):
     page.evaluate("document.getElementById('graph-open').focus()")
+    # Stages are open at first: blocks, then modules of one operator each, then the operators.
     press(page, "Enter")
-    page.wait_for_function("document.getElementById('graph-status').textContent.startsWith('24 boxes')")
+    page.locator(".graph-keys [data-box=m4]").wait_for(state="attached")
+    press(page, "Enter")
+    page.locator(".graph-keys [data-box=o23]").wait_for(state="attached")
     tab_to(page, ".graph-keys button", most=5)
     press(page, "End")
     assert name_of(page).startswith("MaxPool, operator, #23")

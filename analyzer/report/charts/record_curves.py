@@ -310,6 +310,11 @@ def _operators(x: dict[str, Any], y: dict[str, Any], labels: Sequence[str], side
             "stroke": _coloured(labels),
             "fill": _coloured(labels),
             "shape": shape,
+            # A point of the base shows around one of another record in the same place.
+            "strokeWidth": {
+                "condition": {"test": {"field": "record", "equal": labels[0]}, "value": 4},
+                "value": 1.5,
+            },
             "fillOpacity": {"condition": {"test": "datum.origin === 'predicted'", "value": 0.2}, "value": 1},
             "size": {"field": "time", "type": "quantitative", "scale": area, "legend": None},
             "opacity": {**_faded("record", "device"), "value": 0.05},

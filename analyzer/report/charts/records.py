@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from analyzer.analysis import Analysis
+from analyzer.analysis import Analysis, OperatorResult
 from analyzer.report.charts.chart import PLAN_SERIES, Chart, Column, Row, axis, decades, tooltip
 from analyzer.report.comparison import Comparison
 from analyzer.report.summary import time_in_plan
 from analyzer.units import seconds, share
 
-TYPES = 12
+LARGEST, DEEPEST = 12, 6
 COLOURS, SHAPES = 8, ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
 _PLANS = (
     Column(name="record", title="Record"),
@@ -22,8 +22,7 @@ _PLANS = (
     Column(name="high", title="High (90 %)", kind="seconds"),
     Column(name="origin", title="Origin"),
 )
-_TYPES = (
-    Column(name="type", title="Operator type"),
+_PARTS = (
     Column(name="record", title="Record"),
     Column(name="time", title="Time", kind="seconds"),
     Column(name="share", title="Share of the record's time", kind="share"),
@@ -148,58 +147,77 @@ def _by_record(labels: Sequence[str]) -> dict[str, Any]:
 
 def by_type(comparison: Comparison) -> Chart | None:
     """What each operator type takes of the best plan, record beside record; None where no time is known."""
-    sums = [_sums(analysis, per) for _, analysis, per in paired(comparison)]
+    return _parts(comparison, "types", "operator type", lambda item: item.op_type)
+
+
+def by_module(comparison: Comparison) -> Chart | None:
+    """The same by module, as far inside as it takes to tell them apart; None for models without modules."""
+    timed = [[item for item in one.operators if time_in_plan(item)] for one in comparison.analyses]
+
+    def distinct(depth: int) -> int:
+        return max(len({_outer(item, depth) for item in items if item.module}) for items in timed)
+
+    depth = next((depth for depth in range(1, DEEPEST + 1) if distinct(depth) > 1), None)
+    return None if depth is None else _parts(comparison, "modules", "module", lambda item: _outer(item, depth))
+
+
+def _outer(item: OperatorResult, depth: int) -> str:
+    return ".".join(item.module.split(".")[:depth]) or "(outside of modules)"
+
+
+def _parts(comparison: Comparison, name: str, what: str, key: Callable[[OperatorResult], str]) -> Chart | None:
+    sums = [_sums(analysis, per, key) for _, analysis, per in paired(comparison)]
     ranked = sorted(
-        {kind for times in sums for kind in times},
-        key=lambda kind: (-max(_part(times, kind) for times in sums), kind),
+        {part for times in sums for part in times},
+        key=lambda part: (-max(_part(times, part) for times in sums), part),
     )
     if not ranked:
         return None
     rows = tuple(
         row
-        for kind in ranked[:TYPES]
+        for part in ranked[:LARGEST]
         for (label, analysis, _), times in zip(paired(comparison), sums, strict=True)
-        if (row := _type_row(kind, label, analysis, times)) is not None
+        if (row := _row(part, label, [item for item in analysis.operators if key(item) == part], times))
     )
-    lead = "What each type takes in the best plan of each record"
+    lead = f"What each {what} takes in the best plan of each record"
     lead += "." if comparison.one_batch else ", for one inference."
-    if len(ranked) > TYPES:
-        lead += f" The largest {TYPES} of {len(ranked)} types."
+    if len(ranked) > LARGEST:
+        lead += f" The largest {LARGEST} of {len(ranked)}."
     return Chart(
-        name="record-types",
-        title="Time by operator type",
+        name=f"record-{name}",
+        title=f"Time by {what}",
         lead=lead,
         alternative=" ".join(_largest(label, rows) for label in comparison.labels),
         engine="vega-lite",
-        spec=_type_spec(comparison.labels, ranked[:TYPES]),
-        columns=_TYPES,
+        spec=_part_spec(comparison.labels, ranked[:LARGEST]),
+        columns=(Column(name="part", title=what.capitalize()), *_PARTS),
         rows=rows,
         extra={},
-        height=(11 * len(comparison.labels) + 6) * len(ranked[:TYPES]) + 90,
+        height=(11 * len(comparison.labels) + 6) * len(ranked[:LARGEST]) + 90,
     )
 
 
-def _sums(analysis: Analysis, per: int) -> dict[str, float]:
+def _sums(analysis: Analysis, per: int, key: Callable[[OperatorResult], str]) -> dict[str, float]:
     found: dict[str, float] = defaultdict(float)
     for item in analysis.operators:
         spent = time_in_plan(item)
         if spent:
-            found[item.op_type] += spent / per
+            found[key(item)] += spent / per
     return found
 
 
-def _part(times: dict[str, float], kind: str) -> float:
-    return times.get(kind, 0.0) / sum(times.values()) if times else 0.0
+def _part(times: dict[str, float], part: str) -> float:
+    return times.get(part, 0.0) / sum(times.values()) if times else 0.0
 
 
-def _type_row(kind: str, label: str, analysis: Analysis, times: dict[str, float]) -> Row | None:
-    mine = [item for item in analysis.operators if item.op_type == kind and time_in_plan(item)]
+def _row(part: str, label: str, items: list[OperatorResult], times: dict[str, float]) -> Row | None:
+    mine = [item for item in items if time_in_plan(item)]
     if not mine:
         return None
     sides = [item.gpu if item.placement == "gpu" else item.cpu for item in mine]
     origins = {side.origin for side in sides if side is not None}
     origin = origins.pop() if len(origins) == 1 else "mixed"
-    return (kind, label, times[kind], _part(times, kind), len(mine), origin)
+    return (part, label, times[part], _part(times, part), len(mine), origin)
 
 
 def _largest(label: str, rows: tuple[Row, ...]) -> str:
@@ -209,7 +227,7 @@ def _largest(label: str, rows: tuple[Row, ...]) -> str:
     return f"{label}: " + ", ".join(f"{row[0]} {seconds(row[2])} ({share(row[3])})" for row in mine) + "."
 
 
-def _type_spec(labels: Sequence[str], order: list[str]) -> dict[str, Any]:
+def _part_spec(labels: Sequence[str], order: list[str]) -> dict[str, Any]:
     return {
         "width": "container",
         "height": {"step": 11},
@@ -218,7 +236,7 @@ def _type_spec(labels: Sequence[str], order: list[str]) -> dict[str, Any]:
         "mark": {"type": "bar", "cornerRadiusEnd": 2},
         "encoding": {
             "y": {
-                "field": "type",
+                "field": "part",
                 "type": "nominal",
                 "sort": order,
                 "title": None,
@@ -233,6 +251,6 @@ def _type_spec(labels: Sequence[str], order: list[str]) -> dict[str, Any]:
             },
             "color": _by_record(labels),
             "opacity": {"condition": {"param": "record", "value": 1}, "value": 0.1},
-            "tooltip": tooltip(*_TYPES),
+            "tooltip": tooltip(Column(name="part", title="Part"), *_PARTS),
         },
     }
