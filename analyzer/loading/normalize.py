@@ -76,7 +76,9 @@ def symbolic_dimensions(model: onnx.ModelProto) -> tuple[SymbolicDimension, ...]
     """The sizes of graph inputs that the file leaves open, in the order of the inputs and their axes."""
     return tuple(
         SymbolicDimension(input=value.name, axis=axis, name=name)
-        for value, axis, _, name in _open(model.graph.input, model.graph.initializer)
+        for value, axis, _, name in _open(
+            model.graph.input, {tensor.name for tensor in model.graph.initializer}
+        )
     )
 
 
@@ -107,9 +109,10 @@ def normalized(model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = N
     copy = _inlined(_skeleton(model))
     result = Normalized(model=copy, initializers=copy.graph.initializer or model.graph.initializer)
     result.rows = named_rows(result.model.graph)
-    _order(result)
+    stored = {tensor.name for tensor in result.initializers}
+    _order(result, stored)
     _take_origins(result)
-    _bind(result, bindings or {})
+    _bind(result, bindings or {}, stored)
     return result
 
 
@@ -226,10 +229,10 @@ def _name(rows: list[Row]) -> None:
         rows[index] = (node, name, op_type, domain, reads, writes)
 
 
-def _order(result: Normalized) -> None:
+def _order(result: Normalized, stored: set[str]) -> None:
     graph = result.model.graph
     known = {value.name for value in graph.input}
-    known.update([tensor.name for tensor in result.initializers])
+    known.update(stored)
     known.update(sparse.values.name for sparse in graph.sparse_initializer)
     known.add("")
     outside = len(known)
@@ -241,7 +244,7 @@ def _order(result: Normalized) -> None:
         known.update(writes)
         written += len(writes)
     if len(known) - outside != written:
-        _raise_written_twice(graph, result.initializers)
+        _raise_written_twice(graph, stored)
     for output in graph.output:
         if output.name not in known:
             raise GraphError(f"nothing writes the graph output '{output.name}'", hint="export the model again")
@@ -251,8 +254,8 @@ def _order(result: Normalized) -> None:
         result.notes.append("The file lists operators before what they read; they were sorted.")
 
 
-def _raise_written_twice(graph: onnx.GraphProto, initializers: Sequence[onnx.TensorProto]) -> None:
-    seen = {value.name for value in graph.input} | {tensor.name for tensor in initializers}
+def _raise_written_twice(graph: onnx.GraphProto, stored: set[str]) -> None:
+    seen = {value.name for value in graph.input} | stored
     for node in graph.node:
         for name in node.output:
             if name in seen and name:
@@ -325,16 +328,14 @@ def _reads(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def _open(
-    inputs: Iterable[onnx.ValueInfoProto], initializers: Iterable[onnx.TensorProto]
+    inputs: Iterable[onnx.ValueInfoProto], stored: set[str]
 ) -> Iterator[tuple[onnx.ValueInfoProto, int, onnx.TensorShapeProto.Dimension, str]]:
-    stored: set[str] | None = None
     for value in inputs:
+        if value.name in stored:
+            continue
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if not dim.HasField("dim_value"):
-                if stored is None:
-                    stored = {tensor.name for tensor in initializers}
-                if value.name not in stored:
-                    yield value, axis, dim, dim.dim_param or f"{value.name}[{axis}]"
+                yield value, axis, dim, dim.dim_param or f"{value.name}[{axis}]"
 
 
 def _size(name: str, size: Any) -> int:
@@ -344,9 +345,9 @@ def _size(name: str, size: Any) -> int:
     return operator.index(size)
 
 
-def _bind(result: Normalized, bindings: Mapping[str, Any]) -> None:
+def _bind(result: Normalized, bindings: Mapping[str, Any], stored: set[str]) -> None:
     sizes = {name: _size(name, size) for name, size in bindings.items()}
-    found = list(_open(result.model.graph.input, result.initializers))
+    found = list(_open(result.model.graph.input, stored))
     for _, _, _, name in found:
         if name not in sizes and evaluate(name, sizes) is None and is_symbol(name):
             sizes[name] = result.open_dimensions[name] = DEFAULT_SIZE
