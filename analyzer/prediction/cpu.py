@@ -170,13 +170,30 @@ def _product(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Flo
         family = "gemm.int8"
     single = _rate(at, "gemm.float32" if family == "gemm" else family, m, n, k)
     many = _rate(at, "bmm.float32", m, n, k)
-    rate = np.where(batch > 1, many if many is not None else single, single)
+    rate = np.where((batch > 1) & (n * k <= _PROBED_BATCHED), many if many is not None else single, single)
     recurrent = np.array([op in _RECURRENT for op in work.ops], dtype=np.bool_)[work.op[chosen]]
     # The input's product is part of what a step of a recurrence was measured to take.
     if recurrent.any():
         rate = np.where(recurrent, np.inf, rate)
-    found: Floats = flops / (rate * at.scale)
+    # Weights were packed when the session was made; what is computed is packed in each run.
+    packed = np.where((work["weights"][chosen] > 0) | recurrent, 0.0, np.maximum(batch, 1.0) * n * k)
+    small = (batch > 1) & (n * k <= _PROBED_BATCHED)
+    found: Floats = (flops / rate + np.where(small, 0.0, packed * _pack_s(at))) / at.scale
     return found
+
+
+# Elements of the second factor up to which batched products were measured as such.
+_PROBED_BATCHED = 512 * 64
+
+
+def _pack_s(at: Ceilings) -> float:
+    """Seconds for an element of a second factor that is no constant: two cubes of the probes compared."""
+    whole, packing = (
+        at.of(f"{family}.float32.t{{T}}.m1024.n1024.k1024") for family in ("gemm", "gemm_dynamic")
+    )
+    if not whole or not packing:
+        return 0.0
+    return max(0.0, 2.0 * 1024 * (1 / packing - 1 / whole))
 
 
 def _rate(at: Ceilings, family: str, m: Floats, n: Floats, k: Floats) -> Floats:

@@ -157,7 +157,7 @@ def _gemm(family: str, m: int, n: int, k: int, *, dtype: str = "float32", consta
         inputs=(floats(m, k, dtype=dtype), weights, *bias),
         constants=frozenset({1, 2}) if constant else frozenset(),
         attributes={"transB": 1} if transposed else _NONE,
-        copies=32 if flops < 1e6 and constant else 1,
+        copies=32 if flops < 1e6 else 1,
     )
 
 

@@ -12,6 +12,7 @@ from analyzer.devices import calibrate as kept
 from analyzer.errors import OutputError
 from analyzer.runtime import ceilings, probes, probes_moving
 from analyzer.runtime.ceilings import measure_ceilings, measure_probe
+from analyzer.runtime.probes import Probe
 
 
 def values(progress):
@@ -159,7 +160,25 @@ def test_ceilings_cover_one_thread_and_all(monkeypatch):
         *("gemm.float32.t1.m16.n16.k16", "gemm.float32.t2.m16.n16.k16", "copy.t1.16384", "copy.t2.16384"),
     }
     assert all(value > 0 for value in found.values())
-    assert [stage for stage, _ in seen] == ["products", "bandwidth"]
+    assert [stage for stage, _ in seen] == ["products", "bandwidth"] * 3
+    assert [share for _, share in seen] == sorted(share for _, share in seen)
+
+
+def test_a_visit_that_was_disturbed_does_not_count(monkeypatch):
+    """Each of three visits sees another machine: the fastest is what the machine can do."""
+    rate = Probe(key="rate.t{T}", amount=12.0, per="rate", op_type="Neg", inputs=())
+    time = Probe(key="time.t{T}", amount=12.0, per="time", op_type="Neg", inputs=())
+    monkeypatch.setattr(ceilings, "_FAMILIES", (("one", lambda: iter([rate, time])),))
+    monkeypatch.setattr(ceilings, "_bound_call", lambda model, *_: model)
+    monkeypatch.setattr(probes, "model_of", lambda probe: probe.key)
+    monkeypatch.setattr(ceilings, "chain", lambda length: length)
+    nothing = 8e-6, 136e-6  # a microsecond a node and none for the call
+    disturbed = iter([*nothing, 4.0, 3.0, *nothing, 2.0, 6.0, *nothing, 3.0, 4.0])
+    monkeypatch.setattr(ceilings, "undisturbed", lambda *_: next(disturbed))
+    found = measure_ceilings(seconds=1.0, threads=1)
+    assert found["rate.t1"] == pytest.approx(6.0)
+    assert found["time.t1"] == pytest.approx(0.25)
+    assert found["dispatch.t1"] == pytest.approx(1e-6)
 
 
 def test_the_command_measures_keeps_and_shows(tmp_path, monkeypatch):

@@ -67,7 +67,8 @@ def table(one: Graph) -> CostTable:
 def product(m: int, n: int, k: int, batch: int = 1, constant: bool = True) -> Graph:
     """[batch, m, k] by [k, n], or by [batch, k, n] where it is not constant."""
     left = tensor("x", batch, m, k) if batch > 1 else tensor("x", m, k)
-    right = tensor("w", k, n, constant=True) if constant else tensor("w", batch, k, n)
+    shared = constant or batch == 1
+    right = tensor("w", k, n, constant=constant) if shared else tensor("w", batch, k, n)
     out = tensor("y", batch, m, n) if batch > 1 else tensor("y", m, n)
     return graph(node("MatMul", [left, right], out))
 
