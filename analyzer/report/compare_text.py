@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from analyzer.report.compare_words import headline, statements
 from analyzer.report.comparison import Comparison, Difference, Figure, OperatorChange, OperatorEntry
 from analyzer.report.findings import escape, printable
 from analyzer.report.summary import joules, per_second
@@ -24,7 +25,7 @@ _UNITS: Mapping[str, Callable[[float | None], str]] = {
 
 def render_text(comparison: Comparison) -> str:
     """Differences first, then every figure side by side, in columns."""
-    lines: list[str] = []
+    lines = [*_answer(comparison), ""]
     for difference in comparison.differences:
         lines += [f"{comparison.labels[0]} -> {difference.label}", ""]
         for title, entries in sections(difference):
@@ -42,6 +43,9 @@ def render_markdown(comparison: Comparison) -> str:
     lines = [
         f"## {escape(' -> '.join(comparison.labels))}",
         "",
+        *(f"{escape(line)}\\" for line in _answer(comparison)[:-1]),
+        escape(_answer(comparison)[-1]),
+        "",
         f"| {' | '.join(map(escape, head))} |",
         f"|{'---|' * len(head)}",
         *(f"| {' | '.join(map(escape, row))} |" for row in rows),
@@ -53,6 +57,11 @@ def render_markdown(comparison: Comparison) -> str:
             lines += [f"**{escape(title + name)}**", "", *(f"- {escape(entry)}" for entry in entries), ""]
     lines += [f"Note: {escape(note)}" for note in comparison.notes]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _answer(comparison: Comparison) -> list[str]:
+    """The answer in sentences, each a line."""
+    return [line for line in (*headline(comparison), *statements(comparison)) if line]
 
 
 def sections(difference: Difference) -> list[tuple[str, list[str]]]:
@@ -74,8 +83,17 @@ def side_by_side(comparison: Comparison) -> list[list[str]]:
     """A table: a heading, facts that differ, then figures with their ratio to the base."""
     rows = [["", *comparison.labels]]
     rows += [[fact.label, *fact.values] for fact in comparison.facts if fact.differs]
-    rows += [[figure.label, *_cells(figure)] for figure in comparison.figures]
+    rows += [
+        [figure.label, *_cells(figure)] for figure in comparison.figures if _is_of_its_own(comparison, figure)
+    ]
     return rows
+
+
+def _is_of_its_own(comparison: Comparison, figure: Figure) -> bool:
+    """Whether it is no figure of a best plan that is a single device's: that one stands there already."""
+    name = figure.key.removeprefix("plans.hybrid.")
+    twins = [comparison.figure(f"plans.{side}.{name}") for side in ("cpu", "gpu")]
+    return name == figure.key or all(twin is None or twin.values != figure.values for twin in twins)
 
 
 def figure_text(value: float | None, unit: str) -> str:

@@ -226,6 +226,17 @@ def test_text_names_dollars_and_joules_with_their_units():
     assert "400 mJ" in text
 
 
+def test_text_and_markdown_begin_with_the_answer_and_show_a_best_plan_only_where_it_is_one():
+    text, markdown = compare_text.render_text(pair()), compare_text.render_markdown(pair())
+    answer = "before is fastest: 18.0 ms (mixed) against 30.0 ms (mixed) of after, a factor of 1.7."
+    assert text.startswith(answer)
+    assert f"\n{answer}" in markdown.replace("\\", "")
+    assert "latency of the best plan" in text
+    base = factory.analysis(4)
+    same = replace(base, plans=(*base.plans[:2], replace(base.plans[1], name="hybrid")))
+    assert "best plan" not in compare_text.render_text(compare([("a", same), ("b", same)])).split("findings")[0]
+
+
 @pytest.mark.parametrize("make", [factory.empty, factory.without_times, factory.without_gpu])
 def test_records_that_lack_something_still_make_a_page(make):
     text = compare_page.render(compare([("whole", factory.analysis(8)), ("poor", make())]))
