@@ -24,9 +24,27 @@ report.tree = (() => {
   function nameCell(cell) {
     const row = cell.getData();
     const button = element("button", { type: "button", className: "link", textContent: row.name, title: `${row.name}: ${row.operators} operators` });
+    button.dataset.module = row.number;
+    if (children.has(row.number)) unfolds(button, cell.getRow());
     const holder = element("span", { className: "tree-name" }, button);
     if (row.class) holder.append(element("small", { textContent: ` ${row.class}` }));
     return holder;
+  }
+  // The right arrow unfolds a module, the left one folds it up; the mouse has the box beside the name.
+  function unfolds(button, row) {
+    button.setAttribute("aria-expanded", String(row.isTreeExpanded()));
+    button.addEventListener("keydown", (event) => {
+      if (event.key !== "ArrowRight" && event.key !== "ArrowLeft") return;
+      event.preventDefault();
+      fold(row, event.key === "ArrowRight");
+    });
+  }
+  // The library makes the rows anew: the focus returns to the one that had it.
+  function fold(row, opened) {
+    const had = document.activeElement.dataset.module;
+    if (opened) row.treeExpand();
+    else row.treeCollapse();
+    if (had !== undefined) document.querySelector(`#tree [data-module="${had}"]`)?.focus();
   }
   function shareCell(cell) {
     const value = cell.getValue();
@@ -60,7 +78,7 @@ report.tree = (() => {
     });
     grid.on("rowClick", (_, row) => {
       const number = row.getData().number;
-      if (number !== chosen) row.treeExpand();
+      if (number !== chosen) fold(row, true);
       table.only(number === chosen || number === 0 ? null : number);
       highlight(number === chosen ? null : number, false);
     });

@@ -147,3 +147,19 @@ def test_the_graph_is_one_stop_of_the_tabulator_key(page):
     tab_to(page, ".graph-keys button")
     press(page, "ArrowDown", "ArrowDown", "Tab")
     assert page.evaluate(f"{FOCUSED}.closest('.graph-keys') === null")
+
+
+def test_the_module_tree_unfolds_and_folds_with_the_arrow_keys(page):
+    tab_to(page, "#tree button[title^=stage1]")
+    assert page.evaluate(f"{FOCUSED}.ariaExpanded") == "false"
+    press(page, "ArrowRight")
+    page.locator('#tree button:text-is("block2")').first.wait_for()
+    assert page.evaluate(f"[{FOCUSED}.textContent, {FOCUSED}.ariaExpanded]") == ["stage1", "true"]
+    press(page, "ArrowLeft")
+    page.wait_for_function(
+        "![...document.querySelectorAll('#tree button')].some((b) => b.textContent === 'block2')"
+    )
+    assert page.evaluate(f"[{FOCUSED}.textContent, {FOCUSED}.ariaExpanded]") == ["stage1", "false"]
+    press(page, "Enter")
+    page.wait_for_function("document.getElementById('found').textContent.startsWith('12 of 24')")
+    assert page.evaluate(f"{FOCUSED}.textContent") == "stage1"
