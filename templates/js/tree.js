@@ -41,6 +41,7 @@ report.tree = (() => {
   }
   // The library makes the rows anew: the focus returns to the one that had it.
   function fold(row, opened) {
+    if (row.isTreeExpanded() === opened) return;
     const had = document.activeElement.dataset.module;
     if (opened) row.treeExpand();
     else row.treeCollapse();
@@ -95,7 +96,7 @@ report.tree = (() => {
       row = grid.getRows()[0];
       way.slice(1).forEach((step) => {
         if (!row) return;
-        row.treeExpand();
+        fold(row, true);
         row = row.getTreeChildren().find((child) => child.getData().number === step) || null;
       });
     }
