@@ -7,9 +7,10 @@ after it. Both kinds therefore take turns: the operators' times describe the sam
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from analyzer.runtime.statistics import median
 from analyzer.runtime.timing import Budget, is_enough, timed_runs
 
 Call = Callable[[], object]
@@ -32,15 +33,15 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What the turns gave.
+    """What one turn gave.
 
     Attributes:
         samples: Seconds of the unprofiled runs.
-        settling: Numbers of the profiled calls that only settled the machine, the first call being 0.
+        profiled: Numbers of the profiled calls that count, the first call of the session being 0.
     """
 
     samples: tuple[float, ...]
-    settling: frozenset[int]
+    profiled: range = range(0)
 
 
 def turns_for(
@@ -82,7 +83,7 @@ def alternate(
     run_s: float,
     already: int,
     tick: Callable[[float], None],
-) -> Taken:
+) -> tuple[Taken, ...]:
     """Run both in turns, until the latency is known well or the turns are over.
 
     Args:
@@ -93,22 +94,33 @@ def alternate(
         already: Profiled calls made before.
         tick: Told after each turn how much is done.
     """
-    samples: list[float] = []
-    settling: set[int] = set()
+    taken: list[Taken] = []
     count = already
     for number, turn in enumerate(turns, 1):
-        settled = settle(profiled, run_s)
-        settling.update(range(count, count + settled))
+        count += settle(profiled, run_s)
         for _ in range(turn.profiled_runs):
             profiled()
-        count += settled + turn.profiled_runs
+        counted = range(count, count + turn.profiled_runs)
+        count = counted.stop
+        samples: list[float] = []
         if plain is not None:
             settle(plain, run_s)
-            samples += timed_runs(plain, turn.plain)
+            samples = timed_runs(plain, turn.plain)
+        taken.append(Taken(samples=tuple(samples), profiled=counted))
         tick(number / len(turns))
-        if number >= _LEAST_TURNS and turn.plain.runs is None and is_enough(samples):
+        known = [sample for one in taken for sample in one.samples]
+        if number >= _LEAST_TURNS and turn.plain.runs is None and is_enough(known):
             break
-    return Taken(samples=tuple(samples), settling=frozenset(settling))
+    return tuple(taken)
+
+
+def quieter_half(turns: Sequence[Sequence[float]]) -> frozenset[int]:
+    """Numbers of the turns whose medians are the lower half (of an odd number the middle one is in it).
+
+    What disturbs a machine makes runs slower, never faster, and lasts longer than a run.
+    """
+    order = sorted((median(one), number) for number, one in enumerate(turns) if one)
+    return frozenset(number for _, number in order[: (len(order) + 1) // 2])
 
 
 def settle(call: Call, run_s: float, *, clock: Callable[[], float] = time.perf_counter) -> int:

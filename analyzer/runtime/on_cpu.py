@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from analyzer.runtime import machine, profile, tensors
-from analyzer.runtime.alternating import alternate, turns_for
+from analyzer.runtime.alternating import Taken, alternate, quieter_half, turns_for
 from analyzer.runtime.bias import Bias, calibrate_bias
 from analyzer.runtime.machine import peak_resident_bytes
 from analyzer.runtime.measurement import Latency, MeasureRequest, NodeTime
@@ -51,7 +51,7 @@ def measure_cpu(request: MeasureRequest, folder: Path, reporter: Reporter) -> No
     feeds = feeds_for(request, session, reporter)
     before = machine.snapshot()
     timed = _unprofiled(session, feeds, request, reporter)
-    report_latency(timed, before, threads, reporter)
+    report_latency([timed.samples], timed, before, threads, reporter)
     keep_outputs(request, session, feeds, reporter)
     if request.profile:
         if _is_tight(request.model_path):
@@ -128,11 +128,22 @@ def _runs_again(request: MeasureRequest) -> int:
     return request.runs // 2 if request.runs is not None and request.profile else 0
 
 
-def report_latency(timed: Timed, before: machine.Snapshot, threads: int, reporter: Reporter) -> Latency:
-    """Hand on the latency with an interval that knows how busy the machine was."""
+def report_latency(
+    turns: Sequence[Sequence[float]],
+    timed: Timed,
+    before: machine.Snapshot,
+    threads: int,
+    reporter: Reporter,
+) -> Latency:
+    """Hand on the latency: the quieter half of the turns, in an interval of all that knows how busy it was."""
     load = machine.load_between(before, machine.snapshot())
+    quiet = quieter_half(turns)
     latency = summarize(
-        timed.samples, warmup_runs=len(timed.warmup), origin=_UNPROFILED, contention=load.contention(threads)
+        [sample for turn in turns for sample in turn],
+        undisturbed=[sample for number in quiet for sample in turns[number]],
+        warmup_runs=len(timed.warmup),
+        origin=f"{_UNPROFILED}, the quieter half of {len(turns)} turns" if len(turns) > 1 else _UNPROFILED,
+        contention=load.contention(threads),
     )
     reporter.latency(latency, load, threads)
     return latency
@@ -162,19 +173,27 @@ def _operators(
     reporter.update(rss_peak_bytes=peak_resident_bytes())
     reporter.progress("profiling", 0.4)
     bias = calibrate_bias(settings, folder)
-    events, settling, samples = profiled_events(request, settings, feeds, folder, reporter, timed)
-    latency = report_latency(
-        replace(timed, samples=timed.samples + list(samples)), before, settings.threads, reporter
-    )
+    events, taken = profiled_events(request, settings, feeds, folder, reporter, timed)
+    turns = [timed.samples, *(turn.samples for turn in taken if turn.samples)]
+    latency = report_latency(turns, timed, before, settings.threads, reporter)
+    reporter.turns([median(turn) for turn in turns])
     arena = profile.arena(events, "cpu")
     if arena is not None:
         reporter.update(arena_peak_bytes=arena.peak_bytes, arena_held_bytes=arena.held_bytes)
-    raw = profile.by_node(profile.runs(events, skip={*range(_SKIPPED_RUNS), *settling}))
+    raw = profile.by_node(quiet_runs(events, taken))
     alone = replayed(request, settings, folder, raw, bias, reporter) if request.replay else {}
     nodes, factor, residual = scaled(raw, bias, latency, alone)
     reporter.update(factor=factor, residual_s=residual, bias_s=bias.profiler_s)
     reporter.environment(dispatch_s=bias.dispatch_s, call_s=bias.call_s)
     reporter.nodes(nodes)
+
+
+def quiet_runs(events: Sequence[profile.Event], turns: Sequence[Taken]) -> tuple[profile.Run, ...]:
+    """The profiled runs of the quieter half of the turns."""
+    runs = profile.runs(events)
+    by_turn = [[runs[number] for number in turn.profiled if number < len(runs)] for turn in turns]
+    quiet = quieter_half([[profile.length_us(run) for run in part] for part in by_turn])
+    return tuple(run for number in sorted(quiet) for run in by_turn[number])
 
 
 def replayed(
@@ -205,13 +224,13 @@ def profiled_events(
     folder: Path,
     reporter: Reporter,
     timed: Timed,
-) -> tuple[list[profile.Event], frozenset[int], tuple[float, ...]]:
+) -> tuple[list[profile.Event], tuple[Taken, ...]]:
     """Profiled runs, in turns with unprofiled ones where their session is still there.
 
     Saves the optimized graph on the way. The profile's file is removed.
 
     Returns:
-        The events; the numbers of the calls that do not count; seconds of the unprofiled runs.
+        The events, and the turns.
     """
     optimized = folder / OPTIMIZED_FULL
     session = create(
@@ -242,7 +261,7 @@ def profiled_events(
     path = Path(session.end_profiling())
     events = profile.read(path)
     path.unlink(missing_ok=True)
-    return events, taken.settling, taken.samples
+    return events, taken
 
 
 def _profiled_runs(request: MeasureRequest, run_s: float, first_s: float, optimized: Path) -> int:

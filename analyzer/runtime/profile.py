@@ -201,10 +201,15 @@ def by_node(calls: Sequence[Run]) -> tuple[RawTime, ...]:
 
 def _middle_half(calls: Sequence[Run]) -> frozenset[int]:
     """Numbers of the runs that are neither among the fastest nor the slowest quarter."""
-    lengths = [sum(node.end_us - node.start_us for node in call.nodes) for call in calls]
+    lengths = [length_us(call) for call in calls]
     order = sorted(range(len(calls)), key=lengths.__getitem__)
     cut = len(order) // 4
     return frozenset(order[cut : len(order) - cut])
+
+
+def length_us(call: Run) -> int:
+    """Microseconds of a run's nodes together."""
+    return sum(node.end_us - node.start_us for node in call.nodes)
 
 
 def _raw(node: Execution, typical: Sequence[float], times: Sequence[float], calls: float) -> RawTime:

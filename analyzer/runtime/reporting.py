@@ -22,6 +22,8 @@ OPTIMIZED = "slim.onnx"
 OPTIMIZED_FULL = "optimized.onnx"
 # Initializers up to this size keep their values: shapes, axes, scalars.
 _KEPT_BYTES = 1024
+# Turns of runs on an undisturbed machine differ by less than this.
+_RESTLESS = 1.25
 
 
 class Reporter:
@@ -70,6 +72,16 @@ class Reporter:
             others_cores=round(heaviest.others_cores, 3),
             stolen_cores=round(heaviest.stolen_cores, 3),
         )
+
+    def turns(self, medians: Sequence[float]) -> None:
+        """The turns' medians; a word where the machine's speed changed between them."""
+        apart = max(medians) / min(medians)
+        self.environment(turns=len(medians), turns_apart=round(apart, 3))
+        if apart > _RESTLESS:
+            self.message(
+                f"the machine's speed changed while measuring: {len(medians)} turns of runs differ by a "
+                f"factor of {apart:.2f}; the quieter half of them counts, the interval holds all"
+            )
 
     def nodes(self, nodes: Sequence[NodeTime]) -> None:
         """The nodes' times."""

@@ -31,7 +31,14 @@ def median(values: Sequence[float]) -> float:
     return quantile(values, 0.5)
 
 
-def summarize(samples: Sequence[float], *, warmup_runs: int, origin: str, contention: float = 0.0) -> Latency:
+def summarize(
+    samples: Sequence[float],
+    *,
+    warmup_runs: int,
+    origin: str,
+    contention: float = 0.0,
+    undisturbed: Sequence[float] = (),
+) -> Latency:
     """A latency from timed runs.
 
     Args:
@@ -39,8 +46,9 @@ def summarize(samples: Sequence[float], *, warmup_runs: int, origin: str, conten
         warmup_runs: Runs that came before.
         origin: How they were obtained.
         contention: Share of the needed cores that other processes took; widens the interval.
+        undisturbed: Those of them whose median counts; the interval is that of all. None chosen: all.
     """
-    middle = median(samples)
+    middle = median(undisturbed or samples)
     low = min(quantile(samples, 0.05), middle * (1 - LEAST_HALF_WIDTH))
     high = max(quantile(samples, 0.95), middle * (1 + LEAST_HALF_WIDTH))
     return Latency(

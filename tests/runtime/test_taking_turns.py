@@ -6,7 +6,8 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.runtime.alternating import alternate, turns_for
+from analyzer.runtime.alternating import alternate, quieter_half, turns_for
+from analyzer.runtime.statistics import summarize
 
 
 class Session:
@@ -41,23 +42,23 @@ def test_both_kinds_run_in_turns_and_settling_runs_do_not_count():
     plain, profiled = Session("plain", log, 0.002), Session("profiled", log, 0.002)
     turns = turns_for(0.002, 9, 1.0, runs=12, most=3)
     taken = alternate(plain, profiled, turns, run_s=0.002, already=4, tick=lambda _: None)
-    assert len(taken.samples) == 12
-    assert log.count("profiled") == 9 + len(taken.settling)
+    assert [len(turn.samples) for turn in taken] == [4, 4, 4]
+    counted = [number for turn in taken for number in turn.profiled]
+    assert len(set(counted)) == 9
+    assert 4 not in counted  # the first call of the first turn settles
+    assert max(counted) == 4 + log.count("profiled") - 1
     changes = sum(before != after for before, after in itertools.pairwise(log))
     assert changes == 5  # three turns of two kinds
-    counted = set(range(4, 4 + log.count("profiled"))) - taken.settling
-    assert len(counted) == 9
-    assert min(taken.settling) == 4  # the first call of the first turn
 
 
 def test_a_long_run_is_not_spent_on_settling():
     log = []
     turns = turns_for(0.2, 2, 0.4, runs=2, most=2)
     taken = alternate(
-        Session("plain", log), Session("profiled", log), turns, run_s=0.2, already=0, tick=lambda _: None
+        Session("plain", log), Session("profiled", log), turns, run_s=0.2, already=3, tick=lambda _: None
     )
     assert log == ["profiled", "plain", "profiled", "plain"]
-    assert not taken.settling
+    assert [turn.profiled for turn in taken] == [range(3, 4), range(4, 5)]
 
 
 def test_without_the_unprofiled_session_the_profiled_runs_are_made_all_the_same():
@@ -65,4 +66,26 @@ def test_without_the_unprofiled_session_the_profiled_runs_are_made_all_the_same(
     turns = turns_for(0.2, 5, 1.0, runs=None, most=4)
     taken = alternate(None, Session("profiled", log), turns, run_s=0.2, already=0, tick=lambda _: None)
     assert log == ["profiled"] * 5
-    assert taken.samples == ()
+    assert not any(turn.samples for turn in taken)
+
+
+def test_the_quieter_half_is_that_of_the_lower_medians():
+    assert quieter_half([[5, 5, 5], [2, 2, 90], [3], [4, 4]]) == {1, 2}
+    assert quieter_half([[3], [1], [2]]) == {1, 2}
+    assert quieter_half([[], [7]]) == {1}
+
+
+@given(st.lists(st.floats(1, 2), min_size=1, max_size=9), st.floats(1.5, 10))
+def test_turns_that_were_disturbed_leave_the_latency_alone_while_they_are_fewer(quiet, slower):
+    """A neighbour slows down fewer turns than there are quiet ones."""
+    disturbed = [slower * max(quiet)] * ((len(quiet) - 1) // 2)
+    turns = [[value] for value in [*disturbed, *quiet]]
+    chosen = [turns[number] for number in quieter_half(turns)]
+    assert all(one[0] in quiet for one in chosen)
+
+
+def test_the_interval_holds_what_the_median_leaves_out():
+    latency = summarize([1.0, 1.0, 1.0, 3.0, 3.0, 3.0], warmup_runs=0, origin="", undisturbed=[1.0, 1.0, 1.0])
+    assert latency.median_s == 1.0
+    assert latency.high_s == 3.0
+    assert latency.runs == 6
