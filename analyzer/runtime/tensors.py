@@ -103,7 +103,7 @@ def _to_bits(array: Array) -> tuple[Array, str | None]:
 
     name = onnx_type(array)
     if name in _EXTENDED:
-        return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}"), name
+        return np.asarray(array, order="C").view(f"u{array.dtype.itemsize}"), name
     if array.dtype == object:
         return array.astype(np.str_), "string"
     return array, None
@@ -138,7 +138,7 @@ def to_ortvalue(array: Array, device: str = "cpu", device_id: int = 0) -> Any:
     name = onnx_type(array)
     if name == "string" or (DTYPES[name].bits or 8) < 8:
         raise InputError(f"inputs of type {name} cannot be bound", hint="feed another type")
-    array = np.ascontiguousarray(array)
+    array = np.asarray(array, order="C")  # ascontiguousarray would give a scalar an axis
     if name not in _EXTENDED:
         return ort.OrtValue.ortvalue_from_numpy(array, device, device_id)
     bits = array.view(f"u{array.dtype.itemsize}")

@@ -94,6 +94,19 @@ def test_onnxruntime_gives_back_what_it_was_given(kind):
     np.testing.assert_array_equal(from_ortvalue(to_ortvalue(array)).astype(float), array.astype(float))
 
 
+@pytest.mark.parametrize("kind", ["float32", "int64", "bool", "bfloat16", "float8_e4m3fn"])
+def test_a_scalar_stays_a_scalar(tmp_path, kind):
+    scalar = np.array(1).astype(np.dtype(getattr(ml_dtypes, kind, kind)))
+    assert to_ortvalue(scalar).shape() == []
+    save_tensors(tmp_path / "t.npz", {"x": scalar})
+    assert load_tensors(tmp_path / "t.npz")["x"].shape == ()
+
+
+def test_an_array_in_another_order_keeps_its_values():
+    array = np.arange(6, dtype=np.float32).reshape(2, 3).T
+    np.testing.assert_array_equal(from_ortvalue(to_ortvalue(array)), array)
+
+
 def test_types_below_a_byte_cannot_be_bound():
     with pytest.raises(InputError, match="int4"):
         to_ortvalue(np.array([1], ml_dtypes.int4))
