@@ -15,7 +15,9 @@ from analyzer.errors import MeasurementError
 
 CUDA_PIP_LINE = 'pip install "onnxruntime-gpu[cuda,cudnn]"'
 PROVIDER = "CUDAExecutionProvider"
-_HINT_DRIVER = "install or update the NVIDIA driver, or profile the CPU alone with --gpu none"
+_HINT_DRIVER = "install or update the NVIDIA driver{0}, or profile the CPU alone with --gpu none"
+# The oldest driver for each CUDA (docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html).
+_DRIVERS = {11: 450, 12: 525, 13: 580}
 
 
 def load_cuda_libraries(ort: Any) -> None:
@@ -42,13 +44,33 @@ def cuda_trouble() -> tuple[str, str]:
     """Why the CUDA provider did not load, naming the library that is missing, and what to do."""
     driver = _driver_trouble()
     if driver:
-        return driver, _HINT_DRIVER
+        return driver, driver_hint()
     missing = missing_libraries()
     if missing:
         return f"the CUDA provider cannot load: {', '.join(missing)} not found", CUDA_PIP_LINE
     needed = _cuda_version_needed()
-    wanted = f" (it needs CUDA {needed} and cuDNN 9)" if needed else ""
-    return f"the CUDA provider did not load{wanted}", CUDA_PIP_LINE
+    wanted = f"; this build needs CUDA {needed} and cuDNN 9" if needed else ""
+    return f"the CUDA provider does not load ({_refusal()}{wanted})", CUDA_PIP_LINE
+
+
+def _refusal() -> str:
+    """What the dynamic linker says of the provider, which ONNX Runtime could not load."""
+    import onnxruntime
+
+    folder = Path(onnxruntime.__file__).parent / "capi"
+    for name in ("libonnxruntime_providers_shared.so", "libonnxruntime_providers_cuda.so"):
+        try:
+            ctypes.CDLL(str(folder / name))
+        except OSError as error:
+            return str(error).replace(f"{folder}/", "")
+    return "its libraries are there"
+
+
+def driver_hint() -> str:
+    """What to do about a driver that is missing or too old."""
+    major = _cuda_version_needed()
+    oldest = _DRIVERS.get(major or 0)
+    return _HINT_DRIVER.format(f" (CUDA {major} needs {oldest} or newer)" if oldest else "")
 
 
 def _driver_trouble() -> str:
@@ -100,7 +122,7 @@ def _linked() -> tuple[str, ...]:
 def missing_libraries() -> tuple[str, ...]:
     """Shared libraries that the CUDA provider wants and the dynamic linker does not find.
 
-    The provider itself is not loaded to see: it must be ONNX Runtime that loads it first.
+    The provider itself is not loaded to see: it must be ONNX Runtime that loads it first, if it can.
     """
     return _absent(_linked())
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 
 from analyzer.errors import AnalyzerError, MeasurementError, MemoryEndedError
-from analyzer.runtime.cuda_libraries import CUDA_PIP_LINE
+from analyzer.runtime.cuda_libraries import CUDA_PIP_LINE, driver_hint
 
 _HINT_MEMORY = "use a smaller --batch, or --no-run for predictions alone"
 _HINT_OPSET = "export with a lower --opset, or install a newer onnxruntime"
+_DRIVER = "the NVIDIA driver is too old for this build of ONNX Runtime, or does not match the GPU"
 _HINT_LOST = "see the kernel's log (dmesg, Xid lines) and nvidia-smi"
 _HINT_GRAPH = "the other ways are measured all the same"
 
@@ -66,8 +67,8 @@ _EXPLANATIONS: tuple[tuple[str, str, str], ...] = (
     ),
     (
         r"CUDA failure (?:35|803|804):|driver version is insufficient",
-        "the NVIDIA driver is too old for this build of ONNX Runtime, or does not match the GPU",
-        "update the driver",
+        _DRIVER,
+        "",  # says which driver is needed, see ``explained``
     ),
     (
         r"CUDA failure 100:|no CUDA-capable device",
@@ -180,6 +181,7 @@ def explained(error: Exception) -> AnalyzerError:
     for pattern, sentence, hint in _EXPLANATIONS:
         found = re.search(pattern, text, re.DOTALL)
         if found:
+            hint = driver_hint() if sentence is _DRIVER else hint
             return MeasurementError(_said(sentence, found, text), hint=hint)
     return MeasurementError(f"ONNX Runtime could not run the model: {_short(text)}", hint="use --no-run")
 

@@ -94,8 +94,8 @@ def failure(path, monkeypatch, libraries, **environment):
 @pytest.mark.parametrize(
     ("fails", "said", "hint"),
     [
-        ("cudaSetDevice=35", "driver is too old", "update the driver"),
-        ("cudaGetDeviceCount=35", "driver is too old", "update the driver"),
+        ("cudaSetDevice=35", "driver is too old", "or newer"),
+        ("cudaGetDeviceCount=35", "driver is too old", "update the NVIDIA driver"),
         ("cudaGetDeviceCount=100", "CUDA finds no GPU", "CUDA_VISIBLE_DEVICES"),
         ("cudaSetDevice=46", "the GPU is taken", "nvidia-smi"),
         ("cudaSetDevice=802", "CUDA is not ready", "nvidia-fabricmanager"),
@@ -168,6 +168,38 @@ def test_a_library_that_is_missing_is_named(monkeypatch):
     monkeypatch.setattr(cuda_libraries, "_loads", lambda name: not name.startswith("libcublas.so"))
     message, hint = cuda_libraries.cuda_trouble()
     assert re.search(r"cannot load: libcublas\.so\.\d+ not found", message)
+    assert hint == 'pip install "onnxruntime-gpu[cuda,cudnn]"'
+
+
+def test_a_library_of_another_version_is_named(stand_in_libraries, tmp_path):
+    """The dynamic linker's own words, as after an update of one package alone."""
+    libraries = without(stand_in_libraries, tmp_path, "libcublas.")
+    (tmp_path / "other.c").write_text("int nothing;")
+    (tmp_path / "other.map").write_text("another { global: nothing; };")
+    name = next(stand_in_libraries.glob("libcublas.so.*[0-9]")).name
+    subprocess.run(
+        [
+            *("gcc", "-shared", "-fPIC", f"-Wl,-soname,{name}"),
+            *(f"-Wl,--version-script={tmp_path / 'other.map'}", "-o", libraries / name, tmp_path / "other.c"),
+        ],
+        check=True,
+    )
+    script = (
+        "from analyzer.runtime import cuda_libraries\n"
+        "cuda_libraries._driver_trouble = lambda: ''\n"
+        "print(*cuda_libraries.cuda_trouble(), sep='|')\n"
+    )
+    environment = {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(libraries),
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    message, hint = done.stdout.strip().split("|")
+    assert name in message
+    assert "not found" in message
     assert hint == 'pip install "onnxruntime-gpu[cuda,cudnn]"'
 
 
