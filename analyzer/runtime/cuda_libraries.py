@@ -34,7 +34,7 @@ def load_cuda_libraries(ort: Any) -> None:
             ort.preload_dlls()
     # It looks beside its own package; NVIDIA's may be in another folder, as torch's are outside a virtual
     # environment that sees the system's packages.
-    for name in (*missing_libraries(), *_absent(_CUDNN)):
+    for name in (*missing_libraries(), *_absent(_opened())):
         for path in _elsewhere(name):
             if _loads(str(path)):
                 break
@@ -117,6 +117,14 @@ def _linked() -> tuple[str, ...]:
         "libcurand.so.10",
     )
     return names if major >= 13 else (*names, "libcufft.so.11", *_CUDNN)
+
+
+def _opened() -> tuple[str, ...]:
+    """What the provider and cuDNN open when they need it."""
+    major = _cuda_version_needed()
+    if major is None or not sys.platform.startswith("linux"):
+        return ()
+    return (*_CUDNN, f"libnvrtc.so.{major}", "libcufft.so.12" if major >= 13 else "libcufft.so.11")
 
 
 def missing_libraries() -> tuple[str, ...]:

@@ -118,13 +118,12 @@ def machine(record: Record) -> None:
 
 def usable(record: Record) -> bool:
     """Whether ONNX Runtime runs on the GPU; a GPU that it cannot use is a check that does not hold."""
-    from analyzer.devices.detect import local_gpu
     from analyzer.errors import AnalyzerError
     from analyzer.runtime.bias import chain
     from analyzer.runtime.session import SessionSettings, create
 
-    card = local_gpu()
-    record.put("card", None if card is None else {"name": card.name, "memory_bytes": card.memory_bytes})
+    card = driver_says()
+    record.put("card", card)
     try:
         session = create(chain(1), SessionSettings(provider="cuda", optimize=False))
     except AnalyzerError as error:
@@ -136,6 +135,26 @@ def usable(record: Record) -> bool:
         return False
     record.check("CUDA is usable", True, ", ".join(session.get_providers()))
     return True
+
+
+def driver_says() -> dict[str, Any] | None:
+    """The GPU by its driver, None without one."""
+    import pynvml
+
+    from analyzer.nvml import driver, handle
+
+    try:
+        with driver() as nvml:
+            first = handle(nvml)
+            return {
+                "name": str(nvml.nvmlDeviceGetName(first)),
+                "memory_bytes": int(nvml.nvmlDeviceGetMemoryInfo(first).total),
+                "driver": str(nvml.nvmlSystemGetDriverVersion()),
+                "cuda": int(nvml.nvmlSystemGetCudaDriverVersion()),
+            }
+    except (pynvml.NVMLError, LookupError) as error:
+        print(f"     the driver says: {error}", flush=True)
+        return None
 
 
 def gpu_ceilings(record: Record) -> None:
@@ -224,7 +243,7 @@ def request_for(sample: str, home: Path, budget: float) -> MeasureRequest:
     from analyzer.runtime.tensors import save_tensors
 
     home.mkdir(parents=True)
-    loaded = load(parse_reference(str(SAMPLES / f"{sample}.py")))
+    loaded = load(parse_reference(str(SAMPLES / f"{sample}.py")), use_cache=False)
     runnable = materialise(loaded, loaded.batch, home)
     save_tensors(home / "feeds.npz", runnable.feeds, types=runnable.feed_types)
     return MeasureRequest(model_path=runnable.model_path, feeds=home / "feeds.npz", time_budget_s=budget)

@@ -171,6 +171,34 @@ def test_a_library_that_is_missing_is_named(monkeypatch):
     assert hint == 'pip install "onnxruntime-gpu[cuda,cudnn]"'
 
 
+def test_nvidia_s_packages_are_found_in_another_folder_than_onnxruntime_s(stand_in_libraries, tmp_path):
+    """As where a virtual environment sees the system's packages: what is not there is on no search path.
+
+    The runtime is on it with the driver, since a machine may have one that is no stand-in.
+    """
+    packages, driver = tmp_path / "packages", tmp_path / "driver"
+    for path in stand_in_libraries.glob("lib*.so.*[0-9]"):
+        part = "cudnn" if "cudnn" in path.name else "cu13"
+        near = path.name.startswith(("libcuda.", "libcudart."))
+        folder = driver if near else packages / "nvidia" / part / "lib"
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, folder)
+    script = (
+        "from analyzer.runtime.bias import chain\n"
+        "from analyzer.runtime.session import SessionSettings, create\n"
+        "print(create(chain(1), SessionSettings(provider='cuda', optimize=False)).get_providers()[0])\n"
+    )
+    environment = {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(driver),
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), str(packages)]),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stdout.strip() == "CUDAExecutionProvider", done.stderr
+
+
 def test_a_library_of_another_version_is_named(stand_in_libraries, tmp_path):
     """The dynamic linker's own words, as after an update of one package alone."""
     libraries = without(stand_in_libraries, tmp_path, "libcublas.")
