@@ -1,8 +1,9 @@
 """How long a page takes to render and to open: a table, with the machine.
 
 Run it from the repository: ``python tests/benchmarks/rendering.py [REPORT.json ...]``. Without arguments it
-renders fictitious records of 200 and 5,000 operators. Where Playwright and Chromium are installed it also opens
-each page without network and tells when its table answers and when all its charts are drawn.
+renders fictitious records of 200 and 5,000 operators; each record is also compared with itself. Where Playwright
+and Chromium are installed it also opens each page without network and tells when its table answers and when all
+its charts are drawn.
 """
 
 from __future__ import annotations
@@ -28,6 +29,18 @@ text = render(analysis, "html")
 print(time.perf_counter() - start, len(text.encode()), len(analysis.operators))
 Path(sys.argv[2]).write_text(text, encoding="utf-8")
 """
+_COMPARE = """
+import sys, time
+from pathlib import Path
+from analyzer.record import from_json
+analysis = from_json(Path(sys.argv[1]).read_text(encoding="utf-8"))
+start = time.perf_counter()
+from analyzer.report import compare_page
+from analyzer.report.compare import compare
+text = compare_page.render(compare([("base", analysis), ("new", analysis)]))
+print(time.perf_counter() - start, len(text.encode()), len(analysis.operators))
+Path(sys.argv[2]).write_text(text, encoding="utf-8")
+"""
 _READY = "document.documentElement.dataset.table === 'ready'"
 _DRAWN = "document.documentElement.dataset.charts === 'drawn'"
 
@@ -48,12 +61,12 @@ def records(folder: Path) -> list[Path]:
     return paths
 
 
-def rendered(record: Path, page: Path) -> tuple[float, int, int]:
+def rendered(script: str, record: Path, page: Path) -> tuple[float, int, int]:
     """Seconds (imports counted, the best of three), bytes and operators."""
     best = None
     for _ in range(3):
         done = subprocess.run(
-            [sys.executable, "-c", _RENDER, str(record), str(page)],
+            [sys.executable, "-c", script, str(record), str(page)],
             cwd=ROOT,
             check=True,
             capture_output=True,
@@ -64,8 +77,8 @@ def rendered(record: Path, page: Path) -> tuple[float, int, int]:
     return best or 0.0, int(size), int(operators)
 
 
-def opened(page: Path) -> tuple[float | None, float | None]:
-    """Seconds until the table answers and until every chart is drawn; None without a browser."""
+def opened(page: Path, *, table: bool) -> tuple[float | None, float | None]:
+    """Seconds until the table answers, where there is one, and until every chart is drawn; None if unknown."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
@@ -75,8 +88,10 @@ def opened(page: Path) -> tuple[float | None, float | None]:
         tab = browser.new_context(offline=True, viewport={"width": 1280, "height": 800}).new_page()
         start = time.perf_counter()
         tab.goto(page.as_uri(), wait_until="commit")
-        tab.wait_for_function(_READY, polling=10)
-        ready = time.perf_counter() - start
+        ready = None
+        if table:
+            tab.wait_for_function(_READY, polling=10)
+            ready = time.perf_counter() - start
         tab.wait_for_function(_DRAWN, polling=10)
         drawn = time.perf_counter() - start
         browser.close()
@@ -92,10 +107,12 @@ def main() -> None:
         folder = Path(name)
         for record in records(folder):
             page = folder / f"{record.stem}.html"
-            spent, size, operators = rendered(record, page)
-            ready, drawn = opened(page)
-            shown = [f"{value:.2f}" if value is not None else "-" for value in (ready, drawn)]
-            print(f"{record.stem:32} {operators:9,} {spent:9.3f} {size / 1e6:6.2f} {shown[0]:>8} {shown[1]:>9}")
+            for script, suffix in ((_RENDER, ""), (_COMPARE, ", compared")):
+                spent, size, operators = rendered(script, record, page)
+                ready, drawn = opened(page, table=script == _RENDER)
+                shown = [f"{value:.2f}" if value is not None else "-" for value in (ready, drawn)]
+                name = f"{record.stem}{suffix}"
+                print(f"{name:32} {operators:9,} {spent:9.3f} {size / 1e6:6.2f} {shown[0]:>8} {shown[1]:>9}")
 
 
 if __name__ == "__main__":
