@@ -94,7 +94,9 @@ def _analyzed(model: Model, inputs: Any, asked: Options, tell: Progress) -> Anal
         ),
         kept=keep(asked, targets.cpu, scene, batches, loaded.batch) if loaded.step is None else None,
     )
-    analysis = replace(analysis, training=training_result(loaded, question, scene, asked, analysis))
+    analysis = replace(
+        analysis, training=training_result(loaded, question, scene, asked, analysis, batches.between)
+    )
     return replace(analysis, findings=find_findings(analysis))
 
 

@@ -131,6 +131,7 @@ class InferenceSummary:
 class TrainingResult:
     """A training step: phases, memory, cost, precisions, scaling; ``assumed`` is what the file did not say.
 
+    ``largest_batch`` is the largest that fits the GPU, ``largest_batch_exact`` whether it was looked at itself;
     ``inference`` is the latest comparable record of the same model's inference; where there is none,
     ``inference_note`` says how to make one.
     """
@@ -146,5 +147,6 @@ class TrainingResult:
     assumed: tuple[str, ...] = ()
     gradient_error: float | None = None
     gradient_note: str = ""
+    largest_batch_exact: bool = False
     inference: InferenceSummary | None = None
     inference_note: str = ""

@@ -84,8 +84,8 @@ def step_scenes(
     def between(batch: int) -> Scene:
         return scenes[batch] if batch in scenes else _scene(loaded, scene, found.at(batch))
 
-    reached = {batch: between(batch) for batch in sorted({*scenes, *wanted}) if batch >= min(graphs)}
-    return reached, between
+    reached = sorted(batch for batch in {*wanted, loaded.batch} if batch >= min(graphs))
+    return {batch: between(batch) for batch in reached}, between
 
 
 def any_batch(graphs: dict[int, Graph]) -> AnyBatch | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from analyzer import prediction
@@ -40,14 +40,21 @@ def memory_of(loaded: Loaded, graph: Graph) -> StepBytes | None:
 
 
 def training_result(
-    loaded: Loaded, question: Question, scene: Scene, options: Options, analysis: Analysis
+    loaded: Loaded,
+    question: Question,
+    scene: Scene,
+    options: Options,
+    analysis: Analysis,
+    between: Callable[[int], Scene] | None = None,
 ) -> TrainingResult | None:
-    """The step's part of the record; None for a model of inference."""
+    """The step's part of the record; None for a model of inference. ``between`` gives the step at any batch."""
     step, memory = loaded.step, memory_of(loaded, scene.graph)
     if step is None or memory is None:
         return None
     phases = _phases(question)
     gpu_plan = analysis.plan("gpu")
+    largest = _largest(memory, question.gpu, loaded.batch)
+    exact = _largest_exactly(between, question.gpu, largest) if between is not None else None
     error, note = _gradients(analysis.environment.measurement, random=step.random)
     return TrainingResult(
         optimizer=step.optimizer,
@@ -56,7 +63,8 @@ def training_result(
         costs=tuple(_cost(plan, loaded.batch, options) for plan in analysis.plans),
         precisions=_precisions(scene, question.gpu) if question.gpu else (),
         scaling=_scaling(question.gpu, gpu_plan, phases, memory, loaded.batch) if question.gpu else None,
-        largest_batch=_largest(memory, question.gpu, loaded.batch),
+        largest_batch=exact if exact is not None else largest,
+        largest_batch_exact=exact is not None,
         dataset_size=options.dataset_size,
         assumed=tuple(item for item in loaded.notes if "assumed" in item),
         gradient_error=error,
@@ -151,6 +159,38 @@ def _largest(memory: StepBytes, gpu: Device | None, batch: int | None) -> int | 
     fixed = memory.weights + memory.gradients + memory.states
     each = (memory.peak - fixed) / batch
     return max(0, int((gpu.memory_bytes - fixed) / each)) if each > 0 else None
+
+
+def _largest_exactly(at: Callable[[int], Scene], gpu: Device | None, guess: int | None) -> int | None:
+    """The largest batch whose own step fits: from a guess in growing strides, then between the last two."""
+    if gpu is None or gpu.memory_bytes is None or guess is None:
+        return None
+    room = gpu.memory_bytes
+
+    def fits(batch: int) -> bool:
+        peak = at(batch).step_peak
+        return peak is not None and peak <= room
+
+    try:
+        low, high = _bracket(fits, max(1, guess))
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+    except ValueError:  # a batch that the step does not run at
+        return None
+    return low
+
+
+def _bracket(fits: Callable[[int], bool], guess: int) -> tuple[int, int]:
+    """A batch that fits (0 where none does) and a larger one that does not."""
+    stride = 1
+    if fits(guess):
+        while fits(guess + stride):
+            guess, stride = guess + stride, 2 * stride
+        return guess, guess + stride
+    while guess > stride and not fits(guess - stride):
+        guess, stride = guess - stride, 2 * stride
+    return max(0, guess - stride), guess
 
 
 def _scaling(

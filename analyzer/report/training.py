@@ -91,7 +91,7 @@ def _beside(analysis: Analysis, step: TrainingResult) -> Sheet:
     ]
     lead = (
         f"Inference: {found.sentence} Training: {sentence(analysis)} Both at batch {found.batch} and "
-        f"{found.precision}; inference is from {found.file} of {found.date}."
+        f"{found.precision}; inference is from {found.file} of {found.date[:10]}."
     )
     return Sheet(title=title, head=head, rows=tuple(rows), lead=lead)
 
@@ -118,7 +118,8 @@ def _memory(analysis: Analysis, step: TrainingResult) -> Sheet:
     ]
     lead = ""
     if step.largest_batch is not None and analysis.devices.gpu is not None:
-        lead = f"The largest batch that fits {analysis.devices.gpu.name} is about {count(step.largest_batch)}."
+        about = "" if step.largest_batch_exact else "about "
+        lead = f"The largest batch that fits {analysis.devices.gpu.name} is {about}{count(step.largest_batch)}."
     return Sheet(title="Memory of the step", head=("Part", "Bytes"), rows=tuple(rows), lead=lead)
 
 

@@ -1,6 +1,6 @@
 """Training steps: counts against PyTorch's counter, gradients in float64, time and memory of a static analysis.
 
-python tests/benchmarks/training.py [--only counts,gradients,static]
+python tests/benchmarks/training.py [--only counts,gradients,static,sweeps]
 """
 
 from __future__ import annotations
@@ -68,9 +68,10 @@ def gradients() -> None:
         if runnable.gradients is None:
             print(f"{name}: draws random numbers, not compared")
             continue
-        rows = [row for row in relative_errors(runnable.gradients(), given) if row[0] != "loss"]
-        worst = max(rows, key=lambda row: row[2])
-        print(f"{name} batch {batch}: worst relative error {worst[2]:.1e} ({worst[0]})")
+        rows = relative_errors(runnable.gradients(), given)
+        worst = max((row for row in rows if row[0] != "loss"), key=lambda row: row[2])
+        loss = next(row[2] for row in rows if row[0] == "loss")
+        print(f"{name} batch {batch}: loss {loss:.1e}, worst relative error {worst[2]:.1e} ({worst[0]})")
 
 
 def static() -> None:
@@ -87,6 +88,28 @@ def static() -> None:
             print(f"{path.stem} batch {batch}: {spent:.1f} s, peak {done.stdout.strip().splitlines()[-1]} MB")
 
 
+def sweeps() -> None:
+    """Time, batches and the largest batch of a static analysis at three batches; the L4 is the target."""
+    from analyzer import analyze
+
+    options = {
+        "training": True,
+        "run": False,
+        "cache": False,
+        "batch": "1,8,64",
+        "gpu": "l4",
+        "cpu": "epyc-9654",
+    }
+    for name in ("mlp", "resnet50", "bert_base"):
+        begin = time.perf_counter()
+        found = analyze(SAMPLES / f"{name}.py", batch="1,8,64", **options)
+        step, verdict, spent = found.training, found.verdict, time.perf_counter() - begin
+        assert step is not None
+        about = "" if step.largest_batch_exact else "about "
+        print(f"{name}: {spent:.1f} s, {len(found.sweep)} batches", end=", ")
+        print(f"GPU from batch {verdict.crossover_batch}, up to {about}{step.largest_batch} fit")
+
+
 _WATCH = (
     "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL); "
     "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1000)"
@@ -96,9 +119,9 @@ _WATCH = (
 def main() -> None:
     """Prints the figures asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="counts,gradients,static")
+    parser.add_argument("--only", default="counts,gradients,static,sweeps")
     for name in parser.parse_args().only.split(","):
-        {"counts": counts, "gradients": gradients, "static": static}[name.strip()]()
+        {"counts": counts, "gradients": gradients, "static": static, "sweeps": sweeps}[name.strip()]()
 
 
 if __name__ == "__main__":

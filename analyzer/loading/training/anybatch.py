@@ -22,7 +22,7 @@ _NOT_KEPT = (None, None)
 _CLOSE = 1e-6
 
 
-class DifferentError(Exception):
+class DifferentError(ValueError):
     """Two graphs are not the same operators at two batches, or a number does not grow evenly."""
 
 

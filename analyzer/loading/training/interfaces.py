@@ -54,7 +54,10 @@ def fake_tensors() -> Iterator[Any]:
 
 
 # Resizing that PyTorch would take apart into dozens of gathers before it differentiates.
-_WHOLE = ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
+_WHOLE = (
+    *(f"upsample_{kind}" for kind in ["linear1d", "bilinear2d", "trilinear3d", "bicubic2d"]),
+    *(f"{kind}{axes}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for axes in (1, 2, 3)),
+)
 
 
 @contextmanager
@@ -63,15 +66,15 @@ def _whole_resizing() -> Iterator[None]:
     import torch
 
     with _needed():
-        key = torch._C.DispatchKey.Autograd
+        keys = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
         found = [getattr(getattr(torch.ops.aten, name), kind) for name in _WHOLE for kind in ("default", "vec")]
-        taken = [(item, item.py_kernels.pop(key)) for item in found if key in item.py_kernels]
+        taken = [(op, key, op.py_kernels.pop(key)) for op in found for key in keys if key in op.py_kernels]
         for item in found:
             item._dispatch_cache.clear()
     try:
         yield
     finally:
-        for item, kernel in taken:
+        for item, key, kernel in taken:
             item.py_kernels[key] = kernel
         for item in found:
             item._dispatch_cache.clear()

@@ -14,7 +14,7 @@ from analyzer.loading.training.own import OWN, constant, numbers, opaque, spread
 __all__ = ["OWN"]
 
 # What PyTorch calls the operator that resizes, and how it weighs.
-_RESIZING = {
+RESIZING = {
     "upsample_nearest1d": "nearest",
     "upsample_nearest2d": "nearest",
     "upsample_nearest3d": "nearest",
@@ -172,4 +172,27 @@ def _resized(mode: str, gradient: Any, _outputs: Any, _inputs: Any, *rest: Any) 
     return emit(DOMAIN, "ResizeGrad", [gradient], attributes, 1)
 
 
-OWN.update({f"aten::{name}_backward": partial(_resized, mode) for name, mode in _RESIZING.items()})
+def _resize(mode: str, x: Any, outputs: Any, *rest: Any) -> Any:
+    """PyTorch's own translation leaves the user's factors out, which place the samples."""
+    corners = bool(rest[0]) if "nearest" not in mode else False
+    factors = [factor for factor in (rest if "nearest" in mode else rest[1:]) if factor]
+    attributes: dict[str, Any] = {
+        "mode": mode.partition("-")[0],
+        "coordinate_transformation_mode": "align_corners" if corners else "half_pixel",
+    }
+    if mode == "nearest":
+        attributes |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    elif mode == "nearest-exact":
+        attributes["nearest_mode"] = "round_prefer_ceil"
+    elif mode == "cubic":
+        attributes["cubic_coeff_a"] = -0.75
+    if len(factors) == len(x.shape) - 2 and not corners:
+        return emit("", "Resize", [x, None, constant([1.0, 1.0, *factors], "float32")], attributes, 1)
+    sizes = numbers([int(size) for size in (*list(x.shape)[:2], *outputs)])
+    return emit("", "Resize", [x, None, None, sizes], attributes, 1)
+
+
+OWN.update(
+    {f"aten::{name}": partial(_resize, mode) for name, mode in RESIZING.items() if "antialias" not in mode}
+)
+OWN.update({f"aten::{name}_backward": partial(_resized, mode) for name, mode in RESIZING.items()})
