@@ -68,7 +68,10 @@ def gpu_by_name(
         calibration: Ceilings of this machine.
     """
     words = _words(name)
-    same = [card for card in gpus() if card.compute_capability == capability]
+    cards = gpus()
+    same = [card for card in cards if card.compute_capability == capability]
+    major = f"{capability.partition('.')[0]}."
+    same = same or [card for card in cards if card.compute_capability.startswith(major)]
     ranked = sorted(same, key=lambda card: (-_likeness(words, card), _memory_distance(card, memory_bytes)))
     if not ranked:
         return None

@@ -35,6 +35,15 @@ def test_a_card_that_nobody_knows_borrows_figures_and_says_so() -> None:
     assert detect.gpu_by_name("NVIDIA Future", 10**9, "99.0", {}) is None
 
 
+def test_a_card_of_a_newer_capability_borrows_from_its_generation() -> None:
+    """A B300 says 10.3, the catalogue's Blackwell cards for data centers say 10.0."""
+    found = detect.gpu_by_name("NVIDIA B300 SXM6 AC", 288 * 10**9, "10.3", {})
+    assert found is not None
+    assert found.compute_capability == "10.0"
+    assert found.memory_bytes == 288 * 10**9
+    assert "model" in found.assumed
+
+
 def test_what_was_measured_replaces_what_the_cpu_suggests() -> None:
     measured = {
         "threads": 2.0,
