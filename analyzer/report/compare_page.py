@@ -133,7 +133,7 @@ def build(comparison: Comparison) -> dict[str, Any]:
             (fact.label, fact.values[0]) for fact in comparison.environment if not fact.differs
         ),
         "notes": tuple(f"{note[0].upper()}{note[1:]}." for note in comparison.notes),
-        "marks": tuple(summary.MARKS.values()),
+        "marks": _marks(),
         "charts": {item.name: item for item in drawn},
         "data": {
             "name": "comparison",
@@ -143,6 +143,15 @@ def build(comparison: Comparison) -> dict[str, Any]:
             "groups": [],
         },
     }
+
+
+def _marks() -> tuple[summary.Mark, ...]:
+    """The origins that a comparison shows; what a report has under Method stands under Environment here."""
+    return tuple(
+        replace(mark, meaning=mark.meaning.replace("under Method", "under Environment"))
+        for mark in summary.MARKS.values()
+        if mark.name != "modelled"
+    )
 
 
 def _title(labels: Sequence[str]) -> str:

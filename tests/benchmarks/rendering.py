@@ -1,9 +1,9 @@
 """How long a page takes to render and to open: a table, with the machine.
 
 Run it from the repository: ``python tests/benchmarks/rendering.py [REPORT.json ...]``. Without arguments it
-renders fictitious records of 200 and 5,000 operators; each record is also compared with itself. Where Playwright
-and Chromium are installed it also opens each page without network and tells when its table answers and when all
-its charts are drawn.
+renders fictitious records of 200 and 5,000 operators; each record is also compared with itself. Where
+Playwright and Chromium are installed it also opens each page without network and tells when its table answers
+and when all its charts are drawn.
 """
 
 from __future__ import annotations

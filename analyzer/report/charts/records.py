@@ -83,7 +83,7 @@ def plans(comparison: Comparison) -> Chart | None:
         "the same factor. Where the bars of two records overlap, their order is not certain.",
         alternative=f"{said}.",
         engine="vega-lite",
-        spec=_plan_spec(comparison.labels, named, rows),
+        spec=_plan_spec(comparison, named, rows),
         columns=_PLANS,
         rows=rows,
         extra={},
@@ -91,7 +91,9 @@ def plans(comparison: Comparison) -> Chart | None:
     )
 
 
-def _plan_spec(labels: Sequence[str], named: list[str], rows: tuple[Row, ...]) -> dict[str, Any]:
+def _plan_spec(comparison: Comparison, named: list[str], rows: tuple[Row, ...]) -> dict[str, Any]:
+    labels = comparison.labels
+    title = "Latency" if comparison.one_batch else "Time of one inference"
     scale = {"type": "log", "nice": False, "padding": 12}
     ticks = decades(value for row in rows for value in row[2:5])
     x = {"field": "latency", "type": "quantitative", "scale": scale}
@@ -116,7 +118,7 @@ def _plan_spec(labels: Sequence[str], named: list[str], rows: tuple[Row, ...]) -
                 "mark": {"type": "rule", "strokeWidth": 3, "strokeOpacity": 0.4},
                 "encoding": {
                     **place,
-                    "x": {**x, "field": "low", "axis": axis("seconds", "Latency", values=ticks)},
+                    "x": {**x, "field": "low", "axis": axis("seconds", title, values=ticks)},
                     "x2": {"field": "high"},
                 },
             },
