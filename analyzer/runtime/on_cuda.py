@@ -32,7 +32,7 @@ _ORIGINS = {
     "resident": "unprofiled runs of the CUDA provider, inputs and outputs on the GPU",
     "graph": "unprofiled runs of one CUDA graph, inputs and outputs on the GPU",
 }
-_LEAST_MATCHED = 0.9
+_LEAST_MATCHED, _MOST_LOST = 0.9, 0.02
 _MOST_TRACED_NODES = 20_000
 
 
@@ -175,6 +175,9 @@ def _report(traced: trace.Traced | None, resident: Latency, reporter: Reporter) 
         share = f"{traced.matched:.0%} of them belong to an operator"
         reporter.message(f"the GPU's records do not fit the profile: {share}")
         return
+    if traced.lost > _MOST_LOST:
+        reporter.message(f"CUPTI did not record who asked for {traced.lost:.0%} of the GPU's work")
+        return
     nodes, factor = trace.node_times(traced, resident)
     reporter.update(factor=factor, residual_s=resident.median_s * (1 - 1 / factor))
     reporter.environment(
@@ -182,6 +185,7 @@ def _report(traced: trace.Traced | None, resident: Latency, reporter: Reporter) 
         gpu_busy_s=traced.busy_s,
         gpu_idle_s=max(0.0, resident.median_s - traced.busy_s),
         records_matched=round(traced.matched, 4),
+        records_lost=round(traced.lost, 4),
         clock_shift_us=traced.shift_us,
         kernels={node.name: list(node.kernel_names) for node in traced.nodes if node.kernel_names},
     )

@@ -77,6 +77,7 @@ class Traced:
         runs: How many runs were joined.
         tail_s: From the end of the GPU's last work to the end of the call.
         matched: Share of the GPU's records that belong to a node.
+        lost: Share of the GPU's time in records whose host call was not recorded; they belong to no node.
         shift_us: By how much the clocks were apart.
     """
 
@@ -84,6 +85,7 @@ class Traced:
     runs: int
     tail_s: float
     matched: float
+    lost: float
     shift_us: float
 
     @property
@@ -117,8 +119,15 @@ def join(trace: Mapping[str, Any], profile: Sequence[Event], *, start_ns: int, s
         runs=len(seen),
         tail_s=median([result.tail_us for result in seen]) * 1e-6,
         matched=sum(result.matched for result in seen) / total if total else 0.0,
+        lost=_lost(trace, activities),
         shift_us=shift,
     )
+
+
+def _lost(trace: Mapping[str, Any], found: Sequence[Activity]) -> float:
+    events = trace.get("traceEvents", ())
+    everything = sum(float(event.get("dur", 0.0)) for event in events if event.get("cat") in _DEVICE)
+    return max(0.0, 1 - sum(item.duration_us for item in found) / everything) if everything else 0.0
 
 
 def device_activities(trace: Mapping[str, Any], start_ns: int) -> list[Activity]:

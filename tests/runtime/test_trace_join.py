@@ -107,6 +107,19 @@ def test_a_trace_without_the_gpu_gives_nothing(kineto, profile):
     assert join(kineto, [], start_ns=START_NS) is None
 
 
+def test_work_whose_host_call_is_missing_is_told_as_lost(kineto, profile):
+    work = [event for event in kineto["traceEvents"] if event.get("cat") in ("kernel", "gpu_memcpy")]
+    kineto["traceEvents"] = [
+        event
+        for event in kineto["traceEvents"]
+        if event.get("cat") != "cuda_runtime" or event["args"]["correlation"] != 102
+    ]
+    # 102 is the first run's product, 100 us; a foreign thread's kernel and one without a call stand there anyway
+    before = sum(event["dur"] for event in work if event["args"]["correlation"] < 300)
+    everything = sum(event["dur"] for event in work)
+    assert join(kineto, profile, start_ns=START_NS).lost == pytest.approx(1 - (before - 100) / everything)
+
+
 def test_a_kernel_launched_outside_every_node_counts_as_unmatched(kineto, profile):
     stray = [
         copy.deepcopy(event)
