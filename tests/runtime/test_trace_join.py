@@ -114,7 +114,7 @@ def test_work_whose_host_call_is_missing_is_told_as_lost(kineto, profile):
         for event in kineto["traceEvents"]
         if event.get("cat") != "cuda_runtime" or event["args"]["correlation"] != 102
     ]
-    # 102 is the first run's product, 100 us; a foreign thread's kernel and one without a call stand there anyway
+    # 102 is the first run's product, 100 us; two more records stand there that no call of this thread made
     before = sum(event["dur"] for event in work if event["args"]["correlation"] < 300)
     everything = sum(event["dur"] for event in work)
     assert join(kineto, profile, start_ns=START_NS).lost == pytest.approx(1 - (before - 100) / everything)
