@@ -84,12 +84,35 @@ class Doubled(torch.autograd.Function):
         return 2 * gradient
 
 
+class Sampled(nn.Module):
+    """An image looked at where a grid of parameters says."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.first, self.options = nn.Conv2d(3, 4, 3, padding=1), options
+        self.grid = nn.Parameter(torch.rand(2, 5, 6, 2) * 2.4 - 1.2)  # some of it beyond the edges
+
+    def forward(self, x):
+        return functional.grid_sample(self.first(x), self.grid, **self.options)
+
+
+def sample(**options):
+    torch.manual_seed(1)
+    return Sampled(**options), (torch.randn(2, 3, 9, 10),)
+
+
 def resize(**options):
     return image(lambda x: functional.interpolate(x, **options))
 
 
 def average(**options):
     return image(lambda x: functional.avg_pool2d(x, **options))
+
+
+def _written(x):
+    found = torch.zeros(4, 3, 6).to(x)
+    found[:, 1] = x[0]
+    return found * x.unsqueeze(1)
 
 
 CASES = {
@@ -130,6 +153,10 @@ CASES = {
     "repeated edges of volumes": lambda: volume(
         lambda x: functional.pad(x, (2, 1, 1, 0, 2, 2), mode="replicate")
     ),
+    "sampling": lambda: sample(align_corners=False),
+    "sampling, corners and edges": lambda: sample(align_corners=True, padding_mode="border"),
+    "sampling, nearest": lambda: sample(align_corners=False, mode="nearest"),
+    "writing a row into a tensor": lambda: rows(lambda _, x: _written(x)),
     "bags, sums": lambda: bag("sum"),
     "bags, means": lambda: bag("mean"),
     "weight norm": lambda: (nn.utils.parametrizations.weight_norm(nn.Linear(8, 6)), (torch.randn(4, 8),)),

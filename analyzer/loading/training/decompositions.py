@@ -25,6 +25,7 @@ def own_decompositions() -> Mapping[Any, Callable[..., Any]]:
         aten.var.correction: _variance,
         aten.hypot.default: _hypotenuse,
         aten.unfold_backward.default: _unfolded_backward,
+        aten.grid_sampler_2d_backward.default: _sampled_backward,
         aten.diagonal_scatter.default: _diagonal_written,
         aten.cumprod.default: _products,
         aten.kthvalue.default: _kth_value,
@@ -211,3 +212,50 @@ def _scatter_reduced(
     own = torch.ones_like(x) if include_self else torch.zeros_like(x)
     number = own.scatter_add(axis, places, ones)
     return x.scatter_add(axis, places, source) / number.clamp_min(1)
+
+
+_ZEROS, _BORDER = 0, 1
+
+
+def _sampled_backward(
+    gradient: Any, x: Any, grid: Any, mode: int, padding: int, corners: bool, wanted: Sequence[bool]
+) -> Any:
+    """Samples give their gradients to the pixels around them, and by the slopes between those to the grid."""
+    import torch
+
+    if padding not in (_ZEROS, _BORDER) or mode not in (0, 1):
+        return NotImplemented
+    height, width = x.shape[-2:]
+    across, slope_x = _placed(grid[..., 0], width, padding, corners)
+    down, slope_y = _placed(grid[..., 1], height, padding, corners)
+    pixels, flat = x.flatten(2), gradient.flatten(2)
+    to_x, to_grid = torch.zeros_like(pixels), (torch.zeros_like(across), torch.zeros_like(down))
+    left, top = (across.round(), down.round()) if mode else (across.floor(), down.floor())
+    for right, below in [(0, 0)] if mode else [(0, 0), (1, 0), (0, 1), (1, 1)]:
+        column, row = left + right, top + below
+        inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
+        place = row.clamp(0, height - 1) * width + column.clamp(0, width - 1)
+        place = place.long().flatten(1).unsqueeze(1).expand_as(flat)
+        counted = inside.to(x.dtype)
+        near_x = 1 - (across - column).abs() if not mode else torch.ones_like(across)
+        near_y = 1 - (down - row).abs() if not mode else torch.ones_like(down)
+        share = (counted * near_x * near_y).flatten(1).unsqueeze(1)
+        to_x = to_x.scatter_add(2, place, flat * share)
+        if not mode:
+            seen = (pixels.gather(2, place) * flat).sum(1).reshape(across.shape) * counted
+            to_grid = (
+                to_grid[0] + seen * near_y * (2 * right - 1),
+                to_grid[1] + seen * near_x * (2 * below - 1),
+            )
+    both = torch.stack([to_grid[0] * slope_x, to_grid[1] * slope_y], -1)
+    return to_x.reshape(x.shape) if wanted[0] else None, both if wanted[1] else None
+
+
+def _placed(grid: Any, size: int, padding: int, corners: bool) -> tuple[Any, Any]:
+    """Where a grid from -1 to 1 lies in pixels, and how fast that moves with it."""
+    place = (grid + 1) * ((size - 1) / 2) if corners else ((grid + 1) * size - 1) / 2
+    slope = (size - 1) / 2 if corners else size / 2
+    if padding == _ZEROS:
+        return place, slope
+    free = ((place > 0) & (place < size - 1)).to(place.dtype)
+    return place.clamp(0, size - 1), free * slope

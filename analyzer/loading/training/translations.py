@@ -253,3 +253,11 @@ def _embedding_bag_backward(
         return opaque("_embedding_bag_backward", 1, (gradient, indices, bags, sizes, weights), {})
     inputs = [gradient, indices, bags, sizes, weights]
     return emit(DOMAIN, "EmbeddingBagGrad", inputs, {"mean": int(mode == _BAG_MEAN)}, 1)
+
+
+@translates("copy")
+def _copy(target: Any, source: Any, _non_blocking: bool = False) -> Any:
+    """A write into a tensor; PyTorch's own translation forgets to broadcast what is written."""
+    if source.dtype != target.dtype:
+        source = emit("", "Cast", [source], {"to": int(target.dtype)}, 1)
+    return emit("", "Expand", [source, numbers([int(size) for size in target.shape])], {}, 1)
