@@ -47,6 +47,15 @@ class Record:
         print(f"{'ok  ' if holds else 'FAIL'} {name}: {detail}", flush=True)
         self.write()
 
+    def take_over(self, other: dict[str, Any]) -> None:
+        """Entries of a part's own record."""
+        for key, value in other.items():
+            if key in ("checks", "errors"):
+                self.values[key].update(value)
+            elif key not in ("date", "complete", "left_out", "seconds"):
+                self.values[key] = value
+        self.write()
+
     def step(self, name: str, needed_s: float, work: Callable[[], object]) -> bool:
         """A step whose failure costs itself alone; left out where the time does not suffice.
 
