@@ -96,7 +96,7 @@ _EXPLANATIONS: tuple[tuple[str, str, str], ...] = (
         "install a release of onnxruntime-gpu that supports the GPU",
     ),
     (
-        r"CUDA failure (700|714|715|716|717|718|719|999|214|220|710)\b",
+        r"CUDA failure (700|702|714|715|716|717|718|719|999|214|220|710)\b",
         "the GPU was lost or a kernel failed (CUDA error {0})",
         _HINT_LOST,
     ),
