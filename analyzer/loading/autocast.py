@@ -14,30 +14,33 @@ def with_casts(program: Any) -> Any:
     Args:
         program: A ``torch.export.ExportedProgram``.
     """
-    if not has_autocast(program):
-        return program
+    return with_origins(program, program.run_decompositions({})) if has_autocast(program) else program
+
+
+def with_origins(program: Any, inlined: Any) -> Any:
+    """``inlined``, made from ``program``, with each node's origin: its own, or that of what reads it."""
     origins = {
-        node.name: {key: node.meta[key] for key in _ORIGIN if key in node.meta} for node in _nodes(program)
+        node.name: {key: node.meta[key] for key in _ORIGIN if key in node.meta} for node in nodes_of(program)
     }
-    inlined = program.run_decompositions({})
     for node in reversed(inlined.graph.nodes):
         if node.op != "call_function":
             continue
         found = origins.get(node.name)
-        if found is None:  # a cast: it belongs to what reads it
+        if found is None and _ORIGIN[0] not in node.meta:  # a cast: it belongs to what reads it
             found = next(
                 ({key: user.meta[key] for key in _ORIGIN if key in user.meta} for user in node.users), {}
             )
-        node.meta.update(found)
+        node.meta.update(found or {})
     return inlined
 
 
 def has_autocast(program: Any) -> bool:
     """Whether a part of the program runs under autocast, which tensors on the meta device ignore."""
-    return any("wrap_with_autocast" in str(node.target) for node in _nodes(program))
+    return any("wrap_with_autocast" in str(node.target) for node in nodes_of(program))
 
 
-def _nodes(program: Any) -> list[Any]:
+def nodes_of(program: Any) -> list[Any]:
+    """The nodes of a program and of its regions."""
     from torch.fx import GraphModule
 
     modules = [module for module in program.graph_module.modules() if isinstance(module, GraphModule)]

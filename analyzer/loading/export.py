@@ -12,15 +12,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from analyzer.loading.attention import with_products
 from analyzer.loading.autocast import has_autocast, with_casts
 from analyzer.loading.failures import explain_failure
 from analyzer.loading.inputs import ExampleInputs, flatten
 from analyzer.loading.opaque import OPAQUE_DOMAIN, without_untranslatable
 from analyzer.loading.origin import built_at, line_text, shown_path, source_line
 from analyzer.loading.parameters import parameter_sizes
-from analyzer.loading.plain import UNKNOWN_OUTPUT, plain_outputs, returns_constants
 from analyzer.loading.python_file import UserModel
 from analyzer.loading.quiet import quiet_exporter
+from analyzer.loading.tracing import trace
 
 if TYPE_CHECKING:
     import onnx
@@ -77,47 +78,6 @@ def export_model(user: UserModel, inputs: ExampleInputs, opset: int) -> Exported
         return translate(user, program, inputs, opset)
 
 
-def trace(model: Any, inputs: ExampleInputs, *, symbolic: bool) -> Any:
-    """``torch.export.export`` with every batch axis left to the tracer (``Dim.AUTO``)."""
-    import torch
-    from torch.utils import _pytree
-
-    shapes = None
-    if symbolic:
-        leaves, spec = _pytree.tree_flatten((inputs.arguments, dict(inputs.keywords)))
-        marked = [
-            dict.fromkeys(inputs.batch_axes.get(i, ()), torch.export.Dim.AUTO)
-            if isinstance(leaf, torch.Tensor)
-            else None
-            for i, leaf in enumerate(leaves)
-        ]
-        positional, named = _pytree.tree_unflatten(marked, spec)
-        shapes = _by_parameter(model, positional, named) if named else positional
-
-    def export() -> Any:
-        return torch.export.export(
-            model, inputs.arguments, dict(inputs.keywords), dynamic_shapes=shapes, strict=False
-        )
-
-    with torch.no_grad():
-        try:
-            program = export()
-            if not returns_constants(program):
-                return program
-        except RuntimeError as error:
-            if not UNKNOWN_OUTPUT.search(str(error)):
-                raise
-        with plain_outputs(model):
-            return export()
-
-
-def _by_parameter(model: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
-    import inspect
-
-    names = list(inspect.signature(model.forward).parameters)
-    return {**dict(zip(names, positional, strict=False)), **named}
-
-
 def translate(user: UserModel, program: Any, inputs: ExampleInputs, opset: int) -> Exported:
     """An exported program -> a weight-free ModelProto with origins."""
     notes: list[str] = []
@@ -165,13 +125,14 @@ def to_onnx_ir(program: Any, opset: int, notes: list[str]) -> Any:
     import torch
 
     def attempt(candidate: Any) -> Any:
-        exported = torch.onnx.export(
-            candidate, (), dynamo=True, opset_version=opset, optimize=False, verbose=False
-        )
+        with torch.no_grad():  # or complex tensors that a gradient flows through cannot be translated
+            exported = torch.onnx.export(
+                candidate, (), dynamo=True, opset_version=opset, optimize=False, verbose=False
+            )
         assert exported is not None  # always so with dynamo=True
         return exported.model
 
-    return without_untranslatable(with_casts(program), attempt, notes)
+    return without_untranslatable(with_products(with_casts(program)), attempt, notes)
 
 
 def _name_batch(model: Any, inputs: ExampleInputs) -> bool:
@@ -223,7 +184,15 @@ def lighten(model: Any) -> None:
         for output in node.outputs
         if output.name and _SCOPES in node.metadata_props
     }
-    folding = _constant_folding.FoldConstantsPass(
+
+    class Folding(_constant_folding.FoldConstantsPass):
+        def process_node(self, node: Any, is_function: bool) -> Any:
+            try:
+                return super().process_node(node, is_function)
+            except RuntimeError:  # what it trips over stays as it is
+                return None
+
+    folding = Folding(
         shape_inference=True,
         input_size_limit=1024,
         output_size_limit=_FOLD_ELEMENTS,

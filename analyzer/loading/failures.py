@@ -6,7 +6,9 @@ import re
 
 from analyzer.errors import ExportError, InputError
 from analyzer.loading.inputs import ExampleInputs, flatten
-from analyzer.loading.python_file import UserModel, user_failure
+from analyzer.loading.python_file import UserModel
+from analyzer.loading.python_module import user_failure
+from analyzer.loading.traceable import cuda_is_elsewhere
 
 _ASIDES = re.compile(r"\s*\((?:unhinted|Size-like symbols): (?:[^()]|\([^()]*\))*\)\.?")
 _HINTS = (
@@ -39,7 +41,7 @@ def explain_failure(user: UserModel, inputs: ExampleInputs, error: Exception) ->
     import torch
 
     try:
-        with torch.no_grad():
+        with torch.no_grad(), cuda_is_elsewhere("meta" if user.meta else "cpu"):
             user.model(*inputs.arguments, **inputs.keywords)
     except Exception as failure:
         told = user_failure(

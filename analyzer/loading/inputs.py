@@ -6,12 +6,13 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from analyzer.errors import InputError, UsageError
 from analyzer.graph import DTYPES
-from analyzer.loading.python_file import UserModel, call_example_inputs
+from analyzer.loading.python_file import DEFAULT_BATCH, UserModel, call_example_inputs
+from analyzer.loading.traceable import cuda_is_elsewhere
 
 Origin = Literal["given", "file", "inferred"]
 
@@ -98,8 +99,9 @@ def resolve_inputs(
     Raises:
         InputError: None of the three works.
     """
-    found = _resolved(user, specs, batch, meta=meta)
-    _complete_lazy_layers(user, found)
+    with cuda_is_elsewhere("meta" if meta else "cpu"):
+        found = _resolved(user, specs, batch, meta=meta)
+        _complete_lazy_layers(user, found)
     return found
 
 
@@ -178,9 +180,11 @@ def _from_file(user: UserModel, offered: Any, batch: int | None) -> ExampleInput
             hint="Give torch tensors: one, a tuple of them, or a dict by name.",
         )
     if callable(user.module.example_inputs):
-        axes = _axes_that_follow(user, leaves, batch or leading)
+        called = batch or _own_batch(user.module.example_inputs) or leading
+        axes = _axes_that_follow(user, leaves, called)
+        batch = batch or (called if axes or _grows(user, leaves, called) else leading)
         return ExampleInputs(
-            arguments=arguments, keywords=keywords, batch=batch or leading, batch_axes=axes, origin="file"
+            arguments=arguments, keywords=keywords, batch=batch, batch_axes=axes, origin="file"
         )
     axes = {
         position: (0,)
@@ -192,6 +196,27 @@ def _from_file(user: UserModel, offered: Any, batch: int | None) -> ExampleInput
     return ExampleInputs(
         arguments=arguments, keywords=keywords, batch=batch or leading, batch_axes=axes, origin="file"
     )
+
+
+def _grows(user: UserModel, leaves: list[Any], batch: int) -> bool:
+    """Whether the file gives other inputs for one row more: five rows for each, say."""
+    try:
+        other = flatten(*_as_call(user, call_example_inputs(user, batch + 1, meta=True)))
+    except InputError:
+        return False
+    return [getattr(leaf, "shape", leaf) for leaf in leaves] != [getattr(leaf, "shape", leaf) for leaf in other]
+
+
+def _own_batch(function: Any) -> int | None:
+    """The batch at which ``example_inputs`` was called where none was asked for; None where it takes none."""
+    taken = next(iter(inspect.signature(function).parameters.values()), None)
+    if taken is None or taken.kind in _VARIADIC:
+        return None
+    return DEFAULT_BATCH if taken.default is taken.empty else _whole(taken.default)
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def _axes_that_follow(user: UserModel, leaves: list[Any], batch: int) -> dict[int, tuple[int, ...]]:
@@ -247,8 +272,18 @@ def _rebatched(
 
 
 def forward_parameters(user: UserModel) -> list[inspect.Parameter]:
-    """The parameters of the model's ``forward``."""
-    return list(inspect.signature(user.model.forward).parameters.values())
+    """The parameters of the model's ``forward``; of a compiled one, what its schema says."""
+    schema = getattr(user.model.forward, "schema", None)
+    if schema is None:
+        return list(inspect.signature(user.model.forward).parameters.values())
+    return [
+        inspect.Parameter(
+            item.name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=item.default_value if item.has_default_value() else inspect.Parameter.empty,
+        )
+        for item in schema.arguments[1:]
+    ]
 
 
 def _from_specs(user: UserModel, specs: Sequence[InputSpec], batch: int, *, meta: bool) -> ExampleInputs:
@@ -303,28 +338,28 @@ def make_tensor(sizes: tuple[int, ...], dtype: str, *, meta: bool) -> Any:
 
 
 def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
-    parameters = [
-        item for item in forward_parameters(user) if item.default is item.empty and item.kind not in _VARIADIC
-    ]
+    taken = [item for item in forward_parameters(user) if item.kind not in _VARIADIC]
+    # A model that can do with none of its inputs (text or embeddings, one of both) usually means the first.
+    parameters = [item for item in taken if item.default is item.empty] or taken[:1]
     candidates = _candidates(user.model)
-    line = " ".join(f"--input {item.name}=B,...:float32" for item in parameters) or "--input x=B,...:float32"
+    dtype = candidates[0].dtype if candidates else "float32"
+    line = " ".join(f"--input {item.name}=B,...:{dtype}" for item in parameters) or "--input x=B,...:float32"
     if len(parameters) != 1 or not candidates:
         raise InputError(
             f"The inputs of {user.name} cannot be told from its layers.",
             hint=f"Add example_inputs(batch) to the file, or give {line}.",
         )
-    problem = ""
-    for shape, dtype in candidates:
-        spec = InputSpec(name=parameters[0].name, shape=shape, dtype=dtype)
-        tensor = make_tensor(spec.sizes(batch), dtype, meta=meta)
-        problem = problem or _does_not_fit(user, tensor)
-        if not _does_not_fit(user, tensor):
-            axes = {0: tuple(axis for axis, size in enumerate(shape) if size is None)}
+    specs = [replace(spec, name=parameters[0].name) for spec in candidates]
+    problems = []
+    for spec in specs:
+        tensor = make_tensor(spec.sizes(batch), spec.dtype, meta=meta)
+        problems.append(_does_not_fit(user, tensor))
+        if not problems[-1]:
+            axes = {0: tuple(axis for axis, size in enumerate(spec.shape) if size is None)}
             return ExampleInputs(arguments=(tensor,), batch=batch, batch_axes=axes, origin="inferred")
-    first = InputSpec(name=parameters[0].name, shape=candidates[0][0], dtype=candidates[0][1])
     raise InputError(
-        f"Inputs inferred from the first layers of {user.name} do not fit: {problem}",
-        hint=f"Give the right shape, for example --input {first.text}.",
+        f"Inputs inferred from the first layers of {user.name} do not fit: {problems[0]}",
+        hint=f"Give the right shape, for example --input {specs[0].text}.",
     )
 
 
@@ -340,25 +375,34 @@ def _does_not_fit(user: UserModel, tensor: Any) -> str:
     return ""
 
 
-def _candidates(model: Any) -> list[tuple[tuple[int | None, ...], str]]:
-    """Shapes (None is the batch) and types that the first layer with a say would take."""
+def _candidates(model: Any) -> list[InputSpec]:
+    """Shapes (None is the batch) and types that the first layer with a say would take; without a name."""
+    for layer in model.modules():
+        shapes, dtype = _taken_by(layer)
+        if shapes:
+            return [InputSpec(name="", shape=shape, dtype=dtype) for shape in shapes]
+    return []
+
+
+def _taken_by(layer: Any) -> tuple[list[tuple[int | None, ...]], str]:
     from torch import nn
 
-    for layer in model.modules():
-        if isinstance(layer, nn.Linear):
-            size = layer.in_features
-            return [((None, size), "float32"), ((None, 128, size), "float32")]
-        if isinstance(layer, nn.Conv2d):
-            return [((None, layer.in_channels, size, size), "float32") for size in _IMAGE_SIZES]
-        if isinstance(layer, nn.Conv1d):
-            return [((None, layer.in_channels, size), "float32") for size in _SEQUENCE_LENGTHS]
-        if isinstance(layer, nn.Conv3d):
-            return [((None, layer.in_channels, 16, size, size), "float32") for size in (112, 64, 32)]
-        if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)):
-            return [((None, size), "int64") for size in (128, 32, 1)]
-        if isinstance(layer, (nn.LSTM, nn.GRU, nn.RNN)):
-            length: tuple[int | None, ...] = (None, 32) if layer.batch_first else (32, None)
-            return [((*length, layer.input_size), "float32")]
-        if isinstance(layer, nn.BatchNorm2d):
-            return [((None, layer.num_features, size, size), "float32") for size in _IMAGE_SIZES]
-    return []
+    weight = getattr(layer, "weight", getattr(layer, "weight_ih_l0", getattr(layer, "in_proj_weight", None)))
+    dtype = str(getattr(weight, "dtype", "torch.float32")).removeprefix("torch.")
+    if isinstance(layer, nn.MultiheadAttention):
+        return [(None, 128, layer.embed_dim) if layer.batch_first else (128, None, layer.embed_dim)], dtype
+    if isinstance(layer, nn.Linear):
+        return [(None, layer.in_features), (None, 128, layer.in_features)], dtype
+    if isinstance(layer, nn.Conv2d):
+        return [(None, layer.in_channels, size, size) for size in _IMAGE_SIZES], dtype
+    if isinstance(layer, nn.Conv1d):
+        return [(None, layer.in_channels, size) for size in _SEQUENCE_LENGTHS], dtype
+    if isinstance(layer, nn.Conv3d):
+        return [(None, layer.in_channels, 16, size, size) for size in (112, 64, 32)], dtype
+    if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)):
+        return [(None, size) for size in (128, 32, 1)], "int64"
+    if isinstance(layer, (nn.LSTM, nn.GRU, nn.RNN)):
+        return [(None, 32, layer.input_size) if layer.batch_first else (32, None, layer.input_size)], dtype
+    if isinstance(layer, nn.BatchNorm2d):
+        return [(None, layer.num_features, size, size) for size in _IMAGE_SIZES], dtype
+    return [], dtype

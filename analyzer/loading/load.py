@@ -255,7 +255,8 @@ def _export_python(
 ) -> tuple[Loaded, Any]:
     from analyzer.loading.dependencies import recording
     from analyzer.loading.origin import shown_path
-    from analyzer.loading.python_file import home_folder, path_of
+    from analyzer.loading.python_file import path_of
+    from analyzer.loading.python_module import home_folder
 
     progress("importing torch")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its C++ parts warn on standard error

@@ -40,12 +40,24 @@ def without_untranslatable(program: Any, attempt: Callable[[Any], Any], notes: l
                     f"PyTorch cannot translate the model to ONNX: {_gist(said)}",
                     hint="Try another --opset, or analyse an .onnx file made elsewhere.",
                 ) from error
+            if match["op"].startswith(
+                "onnx_symbolic."
+            ):  # an operator replaced before, which gives complex numbers
+                raise ExportError(
+                    f"An operator of the model on complex numbers has no ONNX translation: {_last_of(notes)}.",
+                    hint="Compute on real and imaginary parts (torch.view_as_real) where the model multiplies, "
+                    "assigns or indexes complex tensors.",
+                ) from error
             program = _replaced(program, match["op"], match["overload"], error)
             notes.append(
                 f"{match['op']} has no ONNX translation in this PyTorch: kept as an operator of unknown cost; "
                 "ONNX Runtime cannot run the model."
             )
     raise ExportError(f"More than {_LIMIT} operators of the model have no ONNX translation.")
+
+
+def _last_of(notes: list[str]) -> str:
+    return notes[-1].partition(" ")[0] if notes else "an unnamed one"
 
 
 def _whole_message(error: BaseException | None) -> str:

@@ -30,19 +30,31 @@ def plain_outputs(model: Any) -> Iterator[None]:
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses, records and dict subclasses as dicts, constants as None, so that tensors are left."""
+    """Dataclasses, records and dict subclasses as dicts, all that holds no tensor as None."""
+    return _plain(value, ())
+
+
+def _plain(value: Any, around: tuple[int, ...]) -> Any:
+    """``around`` holds the objects that hold ``value``: one that holds itself ends there."""
     import torch
 
-    if isinstance(value, (torch.Tensor, type)):
+    if isinstance(value, torch.Tensor):
         return value
-    if isinstance(value, _CONSTANTS):
+    if isinstance(value, (torch.nn.Module, type)) or id(value) in around:
         return None
+    around = (*around, id(value))
+    if isinstance(value, tuple) and type(value) is not tuple and hasattr(value, "_fields"):
+        return type(value)(*(_plain(item, around) for item in value))
+    if isinstance(value, (tuple, list)):
+        return (list if isinstance(value, list) else tuple)(_plain(item, around) for item in value)
+    held = _held(value)
+    return None if held is None else {key: _plain(item, around) for key, item in held.items()}
+
+
+def _held(value: Any) -> Mapping[Any, Any] | None:
+    """What an object holds by name; None for one that holds nothing."""
     if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    if type(value) in (tuple, list):
-        return type(value)(plain(item) for item in value)
+        return value
     if is_dataclass(value):
-        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
-    if hasattr(value, "__dict__") and not isinstance(value, tuple):
-        return {key: plain(item) for key, item in vars(value).items()}
-    return value
+        return {item.name: getattr(value, item.name) for item in fields(value)}
+    return vars(value) if hasattr(value, "__dict__") else None

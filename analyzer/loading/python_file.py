@@ -6,13 +6,8 @@ device as the default, so that no weight is ever allocated.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
-import os
-import re
 import sys
-import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
@@ -21,18 +16,20 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from analyzer.errors import AnalyzerError, InputError, ModelError
-from analyzer.loading.dependencies import is_library
-from analyzer.loading.origin import construction_lines, line_text, shown_path
+from analyzer.errors import InputError, ModelError
+from analyzer.loading.origin import construction_lines
+from analyzer.loading.python_module import executed, home_folder, importable
+from analyzer.loading.python_module import user_failure as user_failure  # also for whoever runs a UserModel
 from analyzer.loading.reference import Reference
+from analyzer.loading.traceable import cuda_is_elsewhere, unscripted
 
 # Functions that the file offers to us or to Python, never the model itself.
 _HELPERS = frozenset(
     {"build_model", "example_inputs", "example_targets", "loss", "main", "criterion", "optimizer"}
 )
 
-
-_NO_CUDA = re.compile(r"not compiled with CUDA|NVIDIA driver|No CUDA GPUs|deserialize object on a CUDA device")
+# What example_inputs(batch) is called with where no batch is asked for.
+DEFAULT_BATCH = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,31 +51,6 @@ class UserModel:
     is_function: bool = False
 
 
-def home_folder(reference: Reference) -> str:
-    """The folder that comes first on the import path: the file's own, or the working folder for a module."""
-    return str(reference.path.resolve().parent) if reference.path else os.getcwd()
-
-
-@contextmanager
-def importable(folder: str) -> Iterator[None]:
-    """Puts a folder first on the import path, and forgets its modules before, so that edits are seen."""
-    for name, module in tuple(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if getattr(module, "_analyzer_loaded", False) and isinstance(file, str):
-            del sys.modules[name]
-    before = set(sys.modules)
-    sys.path.insert(0, folder)
-    try:
-        yield
-    finally:
-        sys.path.remove(folder)
-        for name in set(sys.modules) - before:
-            module = sys.modules[name]
-            file = getattr(module, "__file__", None)
-            if isinstance(file, str) and not is_library(os.path.abspath(file)):
-                module._analyzer_loaded = True  # type: ignore[attr-defined]  # a mark of ours on the user's module
-
-
 def load_user_model(reference: Reference, *, meta: bool) -> UserModel:
     """Executes the file and builds its model.
 
@@ -97,13 +69,18 @@ def load_user_model(reference: Reference, *, meta: bool) -> UserModel:
         construction_lines(),
         redirect_stdout(sys.stderr),
         _arguments_of(reference),
+        unscripted(),
     ):
-        with torch.device("meta") if meta else nullcontext(), warnings.catch_warnings():
+        with (
+            torch.device("meta") if meta else nullcontext(),
+            cuda_is_elsewhere(),
+            warnings.catch_warnings(),
+        ):
             if meta:  # copying a checkpoint into a meta tensor warns once for each
                 warnings.simplefilter("ignore")
             else:
                 torch.manual_seed(0)  # random weights are the same in every run
-            module = _execute(reference)
+            module = executed(reference)
             name, candidate = _choose(reference, module)
             model, is_function = _build(reference, name, candidate)
         model = unwrapped(model)
@@ -134,82 +111,6 @@ def unwrapped(model: Any) -> Any:
             model = model._orig_mod
         else:
             return model
-
-
-def _execute(reference: Reference) -> ModuleType:
-    if reference.module is not None:
-        return _import_module(reference)
-    assert reference.path is not None
-    path = reference.path.resolve()
-    # A file called torch.py or json.py must not stand in for the library of that name.
-    name = path.stem if path.stem not in sys.modules and path.stem.isidentifier() else f"model_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ModelError(f"Python cannot import {path.name}.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except SyntaxError as error:
-        del sys.modules[name]
-        raise ModelError(
-            f"{shown_path(error.filename or path)} is not valid Python: line {error.lineno}: {error.msg}."
-        ) from error
-    except (Exception, SystemExit) as error:
-        del sys.modules[name]
-        raise user_failure(error, f"{reference.text} raises while it is imported") from error
-    return module
-
-
-def _import_module(reference: Reference) -> ModuleType:
-    assert reference.module is not None
-    try:
-        return importlib.import_module(reference.module)
-    except ModuleNotFoundError as error:
-        if error.name and reference.module.startswith(error.name):
-            raise ModelError(
-                f"No module named {reference.module}.",
-                hint="Run from the folder that holds the package, or install the package.",
-            ) from error
-        raise user_failure(error, f"{reference.module} raises while it is imported") from error
-    except (Exception, SystemExit) as error:
-        raise user_failure(error, f"{reference.module} raises while it is imported") from error
-
-
-def user_failure(error: BaseException, what: str, kind: type[AnalyzerError] = ModelError) -> AnalyzerError:
-    """An error of the user's code with the user's own line in it."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_library(frame.filename)]
-    where = ""
-    if frames:
-        frame = frames[-1]
-        text = line_text(frame.filename, frame.lineno or 0)
-        where = f" ({shown_path(frame.filename)}:{frame.lineno}: {text})"
-    said = str(error).strip().splitlines()
-    message = f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
-    return kind(f"{what}{where}: {message}", hint=_what_to_do(error))
-
-
-def _what_to_do(error: BaseException) -> str | None:
-    if isinstance(error, ModuleNotFoundError):
-        return f"Install what provides {error.name!r} into the environment that runs analyze."
-    if isinstance(error, FileNotFoundError):
-        return (
-            f"Relative paths start in the working folder ({os.getcwd()}). Trained weights are not needed here: "
-            "build_model() may leave them out."
-        )
-    if isinstance(error, SystemExit):
-        return "Put what the script does under `if __name__ == '__main__':`; define the model outside of it."
-    if isinstance(error, ImportError) and "relative import" in str(error):
-        return (
-            "The file is part of a package: go to the folder that holds the package and write "
-            "package.module:Name in place of the path."
-        )
-    if _NO_CUDA.search(str(error)):
-        return (
-            "There is no CUDA device here: let the model be built on the CPU "
-            "(map_location='cpu' for a checkpoint). The GPU is predicted."
-        )
-    return None
 
 
 def _choose(reference: Reference, module: ModuleType) -> tuple[str, Any]:
@@ -244,6 +145,13 @@ def _classes(module: ModuleType) -> list[Any]:
     ]
 
 
+def _instances(module: ModuleType) -> list[str]:
+    """The names of variables that hold a model."""
+    import torch
+
+    return [name for name, value in vars(module).items() if isinstance(value, torch.nn.Module)]
+
+
 def _functions(module: ModuleType) -> list[Callable[..., Any]]:
     return [
         value
@@ -256,7 +164,7 @@ def _functions(module: ModuleType) -> list[Callable[..., Any]]:
 
 
 def _what_there_is(module: ModuleType) -> str | None:
-    names = [item.__name__ for item in (*_classes(module), *_functions(module))]
+    names = [item.__name__ for item in (*_classes(module), *_functions(module))] + _instances(module)
     return f"It defines {', '.join(names)}." if names else None
 
 
@@ -295,9 +203,12 @@ def _only_candidate(reference: Reference, module: ModuleType) -> tuple[str, Any]
             f"{reference.text} defines no model but {len(functions)} functions: {names}.",
             hint=f"Name one: {reference.text}:{functions[0].__name__}.",
         )
+    named = _instances(module)
     raise ModelError(
         f"{reference.text} holds no model.",
-        hint="Define build_model(), a variable model, or one nn.Module subclass.",
+        hint=f"Name one: {reference.text}:{named[0]}."
+        if named
+        else "Define build_model(), a variable model, or one nn.Module subclass.",
     )
 
 
@@ -369,7 +280,7 @@ def call_example_inputs(user: UserModel, batch: int | None, *, meta: bool) -> An
         try:
             required = _required(offered)
             if batch is None:
-                return offered(1) if required else offered()
+                return offered(DEFAULT_BATCH) if required else offered()
             return offered(batch) if inspect.signature(offered).parameters else offered()
         except Exception as error:
             raise user_failure(error, "example_inputs raises", InputError) from error

@@ -23,6 +23,7 @@ from analyzer.loading.parameters import parameter_sizes
 from analyzer.loading.plain import plain
 from analyzer.loading.python_file import UserModel
 from analyzer.loading.quiet import quiet_exporter
+from analyzer.loading.traceable import cuda_is_elsewhere, plain_transformers
 
 if TYPE_CHECKING:
     import onnx
@@ -44,11 +45,14 @@ def export_torchscript(user: UserModel, inputs: ExampleInputs, opset: int, first
     import onnx
     import torch
 
+    names = tensor_names(user, inputs)
     try:
         with (
             tempfile.TemporaryDirectory() as folder,
             quiet_exporter(),
             redirect_stdout(io.StringIO()),
+            plain_transformers(),
+            cuda_is_elsewhere("cpu"),
             _called_with_tensors(user.model, inputs) as tensors,
         ):
             path = Path(folder) / "model.onnx"
@@ -60,7 +64,7 @@ def export_torchscript(user: UserModel, inputs: ExampleInputs, opset: int, first
                 opset_version=min(opset, NEWEST_OPSET),
                 export_params=True,
                 do_constant_folding=False,
-                input_names=tensor_names(user, inputs),
+                input_names=names,
             )
             proto = onnx.load(path)
     except Exception:  # the first exporter's words are the better ones
@@ -93,7 +97,10 @@ def _called_with_tensors(model: Any, inputs: ExampleInputs) -> Iterator[tuple[An
     from torch.utils import _pytree
 
     if isinstance(model, torch.jit.ScriptModule):
-        yield inputs.arguments
+        schema: Any = getattr(model.forward, "schema")  # noqa: B009 - a compiled method, which typing takes for any
+        order = [item.name for item in schema.arguments[1:]]
+        named = sorted(inputs.keywords.items(), key=lambda item: order.index(item[0]))
+        yield (*inputs.arguments, *(value for _, value in named))
         return
     leaves, spec = _pytree.tree_flatten((inputs.arguments, dict(inputs.keywords)))
     forward = model.forward

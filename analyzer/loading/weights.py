@@ -17,6 +17,7 @@ from analyzer.loading.inputs import flatten, resolve_inputs, tensor_names
 from analyzer.loading.load import Loaded
 from analyzer.loading.onnx_model import bound_proto, convert, fed_inputs, name_nodes
 from analyzer.loading.plain import plain
+from analyzer.loading.traceable import cuda_is_elsewhere, plain_transformers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -103,7 +104,7 @@ def _from_python(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
     def eager() -> list[Array]:
         import torch
 
-        with torch.no_grad(), redirect_stdout(sys.stderr):
+        with torch.no_grad(), plain_transformers(), cuda_is_elsewhere("cpu"), redirect_stdout(sys.stderr):
             outputs = user.model(*inputs.arguments, **inputs.keywords)
         return [_array(leaf)[0] for leaf in flatten(plain(outputs), {}) if hasattr(leaf, "detach")]
 

@@ -180,11 +180,11 @@ def test_inputs_that_do_not_fit_show_their_shapes(write):
 def test_an_export_that_fails_names_the_users_line(write):
     path = write("""
         class Net(nn.Module):
-            def forward(self, x, *, scale):
+            def forward(self, x):
                 if x.sum() > 0:
-                    return x * scale
-                return x
-        example_inputs = {"x": torch.randn(2, 5), "scale": torch.ones(1)}
+                    return torch.tensor(x.tolist()) * 2  # a constant to TorchScript too
+                return torch.zeros(2)
+        example_inputs = torch.ones(2, 5)
     """)
     with pytest.raises(ExportError, match=r"user_model.py:\d+: if x.sum\(\) > 0:"):
         loaded(path)

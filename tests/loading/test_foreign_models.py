@@ -4,6 +4,7 @@ import textwrap
 
 import pytest
 
+from analyzer.errors import ExportError, ModelError
 from analyzer.loading.load import load
 from analyzer.loading.reference import parse_reference
 from analyzer.loading.weights import materialise
@@ -117,3 +118,207 @@ def test_operators_of_a_class_that_the_analysis_builds_show_its_forward(loaded):
     assert product.source.code == "self.a = nn.Linear(8, 8)"
     assert shift.source is not None
     assert shift.source.code == "def forward(self, x):"
+
+
+@pytest.mark.parametrize(
+    ("code", "shape", "dtype"),
+    [
+        ("model = nn.Linear(8, 4).half()", (3, 8), "float16"),
+        ("model = nn.TransformerEncoderLayer(16, 2)", (128, 3, 16), "float32"),
+        ("model = nn.TransformerEncoderLayer(16, 2, batch_first=True)", (3, 128, 16), "float32"),
+        (
+            "class Net(nn.Module):\n"
+            "    def __init__(self):\n"
+            "        super().__init__()\n"
+            "        self.words = nn.Embedding(10, 4)\n"
+            "    def forward(self, ids=None, embedded=None):\n"
+            "        return (self.words(ids) if embedded is None else embedded).relu()",
+            (3, 128),
+            "int64",
+        ),
+    ],
+)
+def test_inferred_inputs_have_the_layers_type_and_layout(loaded, code, shape, dtype):
+    found = loaded(code, batch=3)
+    (only,) = found.graph().inputs
+    assert (only.shape, only.dtype.name) == (shape, dtype)
+    assert (found.inputs_origin, found.symbol) == ("inferred", "batch")
+
+
+def test_outputs_that_hold_settings_and_themselves_are_taken_apart(loaded):
+    found = loaded("""
+        class Cache:
+            def __init__(self, keys, owner):
+                self.keys, self.dtype, self.owner, self.me = keys, keys.dtype, owner, self
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a = nn.Linear(8, 4)
+            def forward(self, x):
+                h = self.a(x)
+                return {"out": h.relu(), "cache": Cache(h, self)}
+    """)
+    assert (found.exporter, found.symbol) == ("torch.export", "batch")
+    assert len(found.proto.graph.output) == 2
+
+
+@pytest.mark.parametrize(("parameter", "batch"), [("batch", 1), ("batch=4", 4), ("", 20)])
+def test_the_batch_is_the_one_that_example_inputs_was_called_with(loaded, parameter, batch):
+    rows = {"batch": "batch * 5", "batch=4": "batch * 5", "": "20"}[parameter]
+    found = loaded(f"""
+        model = nn.EmbeddingBag(10, 4, mode="sum")
+        def example_inputs({parameter}):
+            return torch.zeros({rows}, dtype=torch.long), torch.arange(0, {rows}, 5)
+    """)
+    assert found.batch == batch
+
+
+def test_complex_products_that_cannot_be_translated_say_what_to_write(loaded):
+    with pytest.raises(ExportError, match=r"complex numbers .*aten\.\w+") as caught:
+        loaded("""
+            class Spectral(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.weight = nn.Parameter(torch.randn(4, 4, 33, dtype=torch.cfloat))
+                def forward(self, x):
+                    return torch.fft.irfft(torch.einsum("bix,iox->box", torch.fft.rfft(x), self.weight), n=64)
+            def example_inputs(batch):
+                return torch.randn(batch, 4, 64)
+        """)
+    assert "view_as_real" in caught.value.hint
+
+
+@pytest.mark.parametrize("shape", ["batch, 10, 16", "batch, 2, 3, 10, 16"])
+def test_attention_over_any_number_of_axes_is_exported_with_its_origin(loaded, shape):
+    found = loaded(f"""
+        class Block(nn.Module):
+            def forward(self, x):
+                return nn.functional.scaled_dot_product_attention(x, x + 1, x + 2, is_causal=True)
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.block = Block()
+            def forward(self, x):
+                return self.block(x)
+        def build_model():
+            return Net()
+        def example_inputs(batch):
+            return torch.randn({shape})
+    """)
+    assert (found.exporter, found.symbol) == ("torch.export", "batch")
+    products = [node for node in found.graph(3).nodes if node.op_type == "MatMul"]
+    assert [node.module for node in products] == ["block", "block"]
+    assert all("scaled_dot_product_attention" in node.source.code for node in products)
+
+
+def test_a_graph_that_the_folder_trips_over_is_kept_as_it_is(monkeypatch, loaded):
+    from onnxscript.optimizer import _constant_folding
+
+    original = _constant_folding.FoldConstantsPass.process_node
+
+    def trip(self, node, is_function):
+        if node.op_type == "Relu":
+            raise RuntimeError("Error during constant folding")
+        return original(self, node, is_function)
+
+    monkeypatch.setattr(_constant_folding.FoldConstantsPass, "process_node", trip)
+    found = loaded("model = nn.Sequential(nn.Linear(8, 4), nn.ReLU())")
+    assert [node.op_type for node in found.graph().nodes] == ["Gemm", "Relu"]
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs"),
+    [
+        ("self, **given", '{"x": torch.randn(batch, 8), "y": torch.randn(batch, 8)}'),
+        ("self, x, **given", '{"y": torch.randn(batch, 8), "x": torch.randn(batch, 8)}'),
+        ("self, *given", "(torch.randn(batch, 8), torch.randn(batch, 8))"),
+        ("self, x, *given", "(torch.randn(batch, 8), torch.randn(batch, 8))"),
+    ],
+)
+def test_the_batch_varies_among_inputs_without_a_parameter_of_their_own(loaded, forward, inputs):
+    body = "sum(given.values())" if "**" in forward else "sum(given)"
+    found = loaded(f"""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a = nn.Linear(8, 4)
+            def forward({forward}):
+                return self.a({body} {"+ x" if "x" in forward else ""})
+        def example_inputs(batch):
+            return {inputs}
+    """)
+    assert found.symbol == "batch"
+    assert [tensor.shape for tensor in found.graph(3).inputs] == [(3, 8), (3, 8)]
+
+
+@pytest.mark.parametrize("device", ['"cuda"', 'torch.device("cuda", 0)'])
+def test_code_for_a_gpu_is_analysed_where_there_is_none(loaded, device):
+    found = loaded(f"""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a = nn.Linear(8, 8).cuda()
+                self.scale = torch.ones(8, device={device}, dtype=torch.float64)
+            def forward(self, x):
+                steps = torch.arange(8, device={device})
+                y = self.a(x.to({device}, non_blocking=True))
+                return y * self.scale.to({device}, torch.float32) + steps
+        def build_model():
+            return Net().to({device}).half().float()
+        def example_inputs(batch):
+            return torch.randn(batch, 8, device={device})
+    """)
+    assert (found.exporter, found.symbol) == ("torch.export", "batch")
+    assert [node.op_type for node in found.graph(3).nodes if node.op_type == "Gemm"] == ["Gemm"]
+
+
+@pytest.mark.parametrize("how", ["torch.jit.script(Net())", "torch.jit.trace(Net(), torch.ones(2, 8))"])
+def test_a_scripted_model_is_exported_as_it_was_written(loaded, how):
+    found = loaded(f"""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = torch.jit.script(nn.Linear(8, 4))
+            def forward(self, x):
+                return self.inner(x)
+        model = {how}
+        def example_inputs(batch):
+            return torch.ones(batch, 8)
+    """)
+    assert (found.exporter, found.symbol) == ("torch.export", "batch")
+    assert found.graph().nodes[0].module == "inner"
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_a_saved_torchscript_model_is_called_by_its_schema(loaded, tmp_path):
+    import torch
+
+    module = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU())
+    torch.jit.trace(module, torch.ones(2, 8)).save(tmp_path / "compiled.pt")
+    build = f"model = torch.jit.load({str(tmp_path / 'compiled.pt')!r})"
+    found = loaded(build + "\nexample_inputs = {'input': torch.ones(3, 8)}")
+    assert (found.exporter, found.batch) == ("torchscript", 3)
+    assert [node.op_type for node in found.graph().nodes] == ["Gemm", "Relu"]
+
+
+def test_masks_of_a_transformer_leave_the_batch_open(loaded):
+    found = loaded("""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.t = nn.Transformer(16, 2, 1, 1, 32, batch_first=True)
+            def forward(self, src, tgt, padding):
+                mask = nn.Transformer.generate_square_subsequent_mask(tgt.size(1))
+                return self.t(src, tgt, tgt_mask=mask, src_key_padding_mask=padding)
+        def example_inputs(batch):
+            padding = torch.zeros(batch, 6, dtype=torch.bool)
+            return torch.randn(batch, 6, 16), torch.randn(batch, 4, 16), padding
+    """)
+    assert (found.exporter, found.symbol) == ("torch.export", "batch")
+    assert found.graph(3).outputs[0].shape == (3, 4, 16)
+
+
+def test_a_model_of_another_name_is_told(loaded):
+    with pytest.raises(ModelError) as caught:
+        loaded("import math\nnet = nn.Linear(8, 4)")
+    assert caught.value.hint.endswith("stranger.py:net.")

@@ -1,0 +1,101 @@
+"""What PyTorch and users' files do that no tracer can follow, put off while a model is built and traced."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_CUDA = re.compile(r"cuda(:\d+)?")
+
+
+@contextmanager
+def unscripted() -> Iterator[None]:
+    """Inside the block ``torch.jit.script`` and ``torch.jit.trace`` give back what they are given."""
+    from torch.jit import _state
+
+    before = _state._enabled.enabled
+    _state._enabled.enabled = False
+    try:
+        yield
+    finally:
+        _state._enabled.enabled = before
+
+
+@contextmanager
+def plain_transformers() -> Iterator[None]:
+    """Inside the block ``nn.Transformer`` and its parts do as while training.
+
+    Otherwise they look at the values of their masks, to skip padding and to know a causal mask: neither
+    changes what they compute for what is no padding.
+    """
+    import torch
+    from torch.nn.modules import transformer
+
+    before = torch.backends.mha.get_fastpath_enabled()
+    detect = transformer._detect_is_causal_mask
+    torch.backends.mha.set_fastpath_enabled(False)
+    vars(transformer)["_detect_is_causal_mask"] = _as_told
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+        vars(transformer)["_detect_is_causal_mask"] = detect
+
+
+def _as_told(_mask: Any, is_causal: bool | None = None, _size: int | None = None) -> bool:
+    return is_causal is True
+
+
+@contextmanager
+def cuda_is_elsewhere(home: str | None = None) -> Iterator[None]:
+    """Inside the block whatever asks for CUDA stays where it is, on a machine without it: the GPU is predicted.
+
+    Args:
+        home: The device on which new tensors are made that ask for CUDA, None for the default one.
+    """
+    import torch
+
+    if torch.cuda.is_available():
+        yield
+        return
+    with _cuda_mode(home):
+        yield
+
+
+def _cuda_mode(home: str | None) -> Any:
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    def at_home(tensor: Any) -> Any:
+        return tensor if home is None or tensor.device.type == home else tensor.to(home)
+
+    class Elsewhere(TorchFunctionMode):
+        def __torch_function__(
+            self, function: Any, _types: Any, arguments: Any = (), keywords: Any = None
+        ) -> Any:
+            keywords = dict(keywords or {})
+            if function is torch.Tensor.cuda:
+                return at_home(arguments[0])
+            asked = _is_cuda(keywords.get("device"))
+            if asked:
+                keywords["device"] = home
+            if function is torch.Tensor.to and (asked or any(_is_cuda(item) for item in arguments[1:])):
+                # What is left may be a type; whether to wait or to copy has gone with the device.
+                arguments = arguments[:1] + tuple(item for item in arguments if isinstance(item, torch.dtype))
+                keywords = {key: item for key, item in keywords.items() if key in ("dtype", "memory_format")}
+                arguments = (at_home(arguments[0]), *arguments[1:])
+                if len(arguments) == 1 and not keywords:
+                    return arguments[0]
+            return function(*arguments, **keywords)
+
+    return Elsewhere()
+
+
+def _is_cuda(value: Any) -> bool:
+    import torch
+
+    if isinstance(value, torch.device):
+        return value.type == "cuda"
+    return isinstance(value, str) and _CUDA.fullmatch(value) is not None
