@@ -112,7 +112,7 @@ const graph = (() => {
       data: [{ name: "boxes", values: boxes }, { name: "outlines", values: outlines }, { name: "points", values: points }, { name: "ends", values: ends }],
       marks: [
         { type: "rect", name: "outline", from: { data: "outlines" }, encode: { enter: { ...box, cornerRadius: { value: 10 }, fill: { value: "var(--text)" }, fillOpacity: { value: 0.03 }, stroke: { value: "var(--muted)" }, strokeOpacity: { value: 0.6 }, cursor: { value: "pointer" }, tooltip: { signal: "'Close ' + datum.first" } } } },
-        { type: "text", interactive: false, from: { data: "outlines" }, encode: { enter: { x: { signal: "datum.x - datum.width / 2 + 8" }, y: { signal: "datum.y - datum.height / 2 + 12" }, baseline: { value: "middle" }, text: { field: "first" }, limit: { signal: "datum.width - 14" }, fill: { value: "var(--muted)" }, fontSize: { value: 11 } } } },
+        { type: "text", interactive: false, from: { data: "outlines" }, encode: { enter: { x: { signal: "datum.x - datum.width / 2 + 8" }, y: { signal: "datum.y - datum.height / 2 + 8" }, baseline: { value: "middle" }, text: { field: "first" }, limit: { signal: "datum.width - 14" }, fill: { value: "var(--muted)" }, fontSize: { value: 11 } } } },
         {
           type: "group", from: { facet: { name: "one", data: "points", groupby: "number" } },
           marks: [{ type: "line", from: { data: "one" }, encode: { enter: { x: { field: "x" }, y: { field: "y" }, interpolate: { value: "basis" }, stroke, strokeWidth: [{ test: "datum.copies > 0", value: 2.5 }, { value: 1.2 }], strokeDash: { signal: "datum.copies > 0 ? [6, 4] : [1, 0]" }, tooltip: { field: "tip" } } } }],
@@ -132,13 +132,17 @@ const graph = (() => {
     const spec = specification(layout);
     if (view) view.finalize();
     view = undefined;
+    // The page must not jump while the old drawing is gone and the new one not there yet.
+    const holder = document.getElementById("graph-drawing");
+    holder.style.minHeight = `${holder.offsetHeight}px`;
     const result = await vegaEmbed("#graph-drawing", spec, { mode: "vega", renderer: "svg", logLevel: vega.Error, tooltip: { theme: "custom" }, actions: { export: true, source: false, compiled: false, editor: false }, downloadFileName: `${data.name}-graph` });
     view = result.view;
+    holder.style.minHeight = "";
     const copies = links.reduce((sum, link) => sum + link.copies, 0);
     const summary = `${nodes.length} boxes, ${links.length} connections, ${copies} copied tensors between them.`;
     const drawing = document.querySelector("#graph-drawing svg");
     reachable(layout, drawing.parentElement);
-    charts.named(document.getElementById("graph-drawing"), drawing, "Graph of modules", `${summary} The buttons that follow name each box; the table of operators and the tree of modules hold the same in words.`);
+    charts.named(holder, drawing, "Graph of modules", `${summary} The buttons that follow name each box; the table of operators and the tree of modules hold the same in words.`);
     status.textContent = summary;
     view.addEventListener("click", (_, item) => {
       const id = item && item.datum && item.datum.id;
@@ -161,8 +165,9 @@ const graph = (() => {
 
   // A button over each box and outline, for the keyboard and for who listens: the mouse goes through them to the drawing.
   function reachable(layout, wrapper) {
+    // An outline is where its name is: above what it holds.
     const places = layout.nodes().map((id) => layout.node(id)).filter((node) => node && node.width).map((node) => ({
-      id: node.id, x: node.x, y: node.outline ? node.y - node.height / 2 + 12 : node.y, width: node.width, height: node.outline ? 24 : node.height, node,
+      id: node.id, x: node.x, y: node.outline ? node.y - node.height / 2 + 12 : node.y, node,
     })).sort((a, b) => a.y - b.y || a.x - b.x);
     const layer = report.element("div", { className: "graph-keys" });
     layer.setAttribute("role", "group");
@@ -170,7 +175,8 @@ const graph = (() => {
     places.forEach((item) => {
       item.button = report.element("button", { type: "button", tabIndex: -1 });
       item.button.dataset.box = item.id;
-      Object.assign(item.button.style, { left: `${item.x - item.width / 2}px`, top: `${item.y - item.height / 2}px`, width: `${item.width}px`, height: `${item.height}px` });
+      const { x, y, width, height } = item.node;
+      Object.assign(item.button.style, { left: `${x - width / 2}px`, top: `${y - height / 2}px`, width: `${width}px`, height: `${height}px` });
       item.button.setAttribute("aria-label", called(item.node));
       if (item.id[0] === "o") item.button.setAttribute("aria-pressed", String(report.selected() === Number(item.id.slice(1))));
       else item.button.setAttribute("aria-expanded", String(item.id[0] === "g"));
