@@ -204,6 +204,45 @@ class OperatorResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BodyOperator:
+    """An operator in a subgraph that ONNX Runtime's CUDA session runs on the CPU; ``why`` as in ``GpuTime``."""
+
+    name: str
+    op_type: str
+    domain: str
+    module: str
+    source: Where | None
+    why: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyCopy:
+    """A copy that each pass through a subgraph makes; ``bytes`` is None where its size is not known."""
+
+    tensor: str
+    direction: str
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyResult:
+    """A subgraph of a control-flow operator, as ONNX Runtime's CUDA session places it.
+
+    ``operator`` is the index of the operator that holds it, ``name`` its attribute (with a path where it is
+    nested), ``operators`` how many run in it. ``passes`` is how often it runs at most, None where that is not
+    known. ``copies`` are those inside it; what crosses between two passes is not known and not among them.
+    """
+
+    operator: int
+    name: str
+    operators: int
+    passes: int | None
+    on_cpu: tuple[BodyOperator, ...] = ()
+    copies: tuple[BodyCopy, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupResult:
     """What a session really executes."""
 
@@ -299,6 +338,7 @@ class Analysis:
     findings: tuple[Finding, ...] = ()
     ignored: tuple[IgnoredFinding, ...] = ()
     session_fails: str = ""
+    bodies: tuple[BodyResult, ...] = ()
     training: TrainingResult | None = None
     environment: Environment = field(default_factory=Environment)
     kept: Kept | None = None

@@ -17,6 +17,7 @@ from analyzer.loading.load import Loaded, load
 from analyzer.loading.reference import parse_reference
 from analyzer.pipeline import assemble, environment
 from analyzer.pipeline.answering import answer
+from analyzer.pipeline.bodies import body_results
 from analyzer.pipeline.forecast import Forecaster, set_scene
 from analyzer.pipeline.keeping import keep
 from analyzer.pipeline.measuring import Measured, measure_batch
@@ -89,6 +90,7 @@ def _analyzed(model: Model, inputs: Any, asked: Options, tell: Progress) -> Anal
         costs=decision.costs,
         sweep=found.sweep.rows,
         session_fails=scene.placement.fails,
+        bodies=body_results(scene.graph, scene.placement) if gpu is not None else (),
         environment=environment.describe(
             measured=here, timings_s=timings, cached=loaded.cached, cpu_name=targets.cpu.name
         ),

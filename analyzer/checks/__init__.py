@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # Importing a family registers its rules.
-from analyzer.checks import budget, coverage, fusion, loading, memory, placement, timing  # noqa: F401
+from analyzer.checks import bodies, budget, coverage, fusion, loading, memory, placement, timing  # noqa: F401
 from analyzer.checks.judge import Judgement, fails, judge, run
 from analyzer.checks.rule import FAMILIES, Rule, find, rules
 

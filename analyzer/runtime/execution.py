@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from analyzer.graph import Graph
 
 Provider = Literal["cpu", "cuda"]
 Session = Literal["cpu", "cuda"]
@@ -49,6 +52,23 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """The placement inside of a control-flow operator: ONNX Runtime places each subgraph by itself.
+
+    Attributes:
+        operator: Index of the operator that runs it, in the graph around it.
+        name: The attribute that holds it (``body``, ``then_branch``, ``else_branch``).
+        graph: What it holds.
+        placement: Of its operators, with the copies of one pass through it.
+    """
+
+    operator: int
+    name: str
+    graph: Graph
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """The placement of a whole graph in a session with [CUDA, CPU].
 
@@ -57,11 +77,13 @@ class Placement:
         copies: Inside the graph, in execution order; transfers of graph inputs and outputs that every
             CUDA session makes are not among them.
         fails: Why the session cannot be created at all (bf16 on an operator without a kernel), else empty.
+        bodies: Of the operators that hold subgraphs, in execution order; what those hold is in their own.
     """
 
     nodes: tuple[NodePlacement, ...]
     copies: tuple[Copy, ...] = ()
     fails: str = ""
+    bodies: tuple[Body, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from analyzer.graph import Graph, Node, Tensor
 from analyzer.runtime.capability import failing, unsupported
-from analyzer.runtime.execution import Copy, Direction, NodePlacement, Placement, Provider
+from analyzer.runtime.execution import Body, Copy, Direction, NodePlacement, Placement, Provider
 from analyzer.runtime.functions import Expanded, expand
 from analyzer.runtime.kernels import refusal, registry, type_name
 from analyzer.runtime.simplify import Simplified, simplify
@@ -39,11 +39,25 @@ def place(graph: Graph) -> Placement:
     """
     left = simplify(graph)
     expanded, verdicts = partition(graph, left)
+    bodies = tuple(_bodies(graph, left))
     return Placement(
         nodes=tuple(_by_operator(graph, expanded, verdicts, left)),
         copies=tuple(_copies(expanded, verdicts, left)),
-        fails=_failure(expanded.graph, verdicts),
+        fails=_failure(expanded.graph, verdicts) or next(filter(None, (b.placement.fails for b in bodies)), ""),
+        bodies=bodies,
     )
+
+
+def _bodies(graph: Graph, left: Simplified) -> Iterable[Body]:
+    """Every subgraph, placed as a graph of its own: with its inputs, and the constants of the graphs around it.
+
+    What it reads from outside besides is where it happens to be, and is copied before the operator runs.
+    """
+    for node in graph.nodes:
+        if node.index in left.folded or node.index in left.removed:
+            continue
+        for name, body in node.graphs.items():
+            yield Body(operator=node.index, name=name, graph=body, placement=place(body))
 
 
 def partition(graph: Graph, left: Simplified) -> tuple[Expanded, dict[int, NodePlacement]]:
