@@ -105,7 +105,8 @@ def _options(analysis: Analysis, given: Mapping[str, Any]) -> Options:
         "utilisation": asked.utilisation,
         "objective": analysis.verdict.objective,
     }
-    return make_options(**{**known, **given}, threads=asked.threads, check=asked.fixed, run=False)
+    threads = None if "cpu" in given else asked.threads
+    return make_options(**{**known, **given}, threads=threads, check=asked.fixed, run=False)
 
 
 def _guessed(analysis: Analysis) -> Asked:

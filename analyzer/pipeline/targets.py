@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
+from analyzer.errors import UsageError
 from analyzer.graph import Graph
 from analyzer.pipeline.options import DEFAULT_GPU, Options
 
@@ -34,18 +35,33 @@ def find_targets(options: Options) -> Targets:
 
     Raises:
         DeviceError: A name that nobody knows; the hint names the nearest.
+        UsageError: More threads than the CPU runs at once.
     """
     local = None if options.fixed else _local_gpu()
     if options.cpu is not None:
         cpu = catalogue.device(options.cpu)
     else:
         cpu = catalogue.device(catalogue.DEFAULT_CPU) if options.fixed else _this_cpu()
+    check_threads(options.threads, cpu)
     if options.gpus is None:
         gpus: tuple[Device, ...] = (local or catalogue.device(DEFAULT_GPU),)
     else:
         gpus = tuple(catalogue.device(name) for name in options.gpus)
     same = bool(local and gpus and gpus[0].slug == local.slug)
     return Targets(cpu=cpu, gpus=gpus, local_gpu=same, local_cpu=options.cpu is None and not options.fixed)
+
+
+def check_threads(threads: int | None, cpu: Device) -> None:
+    """Refuses more intra-op threads than a CPU runs at once: they would only wait for each other.
+
+    Raises:
+        UsageError: There are more; the hint says how many there can be.
+    """
+    if threads is not None and threads > cpu.threads:
+        raise UsageError(
+            f"--threads {threads}: {cpu.name} runs {cpu.threads} at once.",
+            hint=f"At most --threads {cpu.threads}; left out, it is one for each core.",
+        )
 
 
 def _local_gpu() -> Device | None:

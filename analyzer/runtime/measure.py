@@ -156,7 +156,7 @@ def _run_child(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
-            env=_environment(extra),
+            env=_environment(spec.parent, extra),
             start_new_session=True,  # Ctrl-C reaches us alone, and we end the child
         )
         try:
@@ -171,10 +171,12 @@ def _command(spec: Path) -> list[str]:
     return [sys.executable, "-P", "-m", "analyzer.runtime.worker", str(spec)]
 
 
-def _environment(extra: Mapping[str, str] | None) -> dict[str, str]:
+def _environment(folder: Path, extra: Mapping[str, str] | None) -> dict[str, str]:
+    """The child's variables; temporary files go with its folder: ONNX Runtime leaves a ``.ses`` among them."""
     root = str(Path(__file__).resolve().parents[2])
     known = os.environ.get("PYTHONPATH", "")
-    return {**os.environ, "PYTHONPATH": f"{known}{os.pathsep}{root}" if known else root, **(extra or {})}
+    found = {"PYTHONPATH": f"{known}{os.pathsep}{root}" if known else root, "TMPDIR": str(folder)}
+    return {**os.environ, **found, **(extra or {})}
 
 
 def _follow(child: subprocess.Popen[bytes], timeout_s: float, progress: Progress | None) -> bool:

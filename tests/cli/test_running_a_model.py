@@ -165,6 +165,8 @@ def test_options_can_stand_in_pyproject(model, tmp_path):
         (["net.py:Missing"], "there is no Missing"),
         (["net.py", "--opset", "99"], "--opset 99"),
         (["net.py", "--slo", "soon"], "soon"),
+        (["net.py", "--threads", "5000"], "--threads 5000.*at once"),
+        (["net.py", "--threads", "49", "--cpu", "xeon-platinum-8260"], "runs 48 at once"),
         (["net.py", "--no-such-option"], "No such option"),
         (["render", "missing.json"], "No such file"),
         ([], "Usage|Missing"),

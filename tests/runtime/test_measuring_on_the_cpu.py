@@ -1,5 +1,7 @@
 """Measuring on the CPU provider, for real: no figure is asserted, only what must hold between them."""
 
+import tempfile
+
 import numpy as np
 import pytest
 from measuring_models import FLOAT, branching, model, perceptron, save
@@ -105,6 +107,15 @@ def test_no_file_stays_behind(measured, folder):
         "model.onnx.data",
         "outputs.npz",
     ]
+
+
+def test_what_onnx_runtime_leaves_among_the_temporary_files_goes_too(tmp_path, monkeypatch):
+    path, temporary = save(perceptron(layers=1), tmp_path), tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    measure(request(path, runs=3, profile=False))
+    assert list(temporary.iterdir()) == []
 
 
 def test_exactly_the_runs_asked_for_are_timed(tmp_path):
