@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from analyzer.costs.cost import ZERO, Cost
 from analyzer.costs.sizes import OpenSizeError
 from analyzer.costs.traffic import traffic
-from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor
+from analyzer.graph import DEFAULT_DOMAIN, NO_ATTRIBUTES, Graph, Node, Tensor
 
 Counts = Callable[[Node], Cost]
 RuleBasis = Literal["exact", "modelled", "depends"]
@@ -133,11 +133,11 @@ def is_constant(node: Node) -> bool:
     return all(tensor is None or tensor.constant for tensor in node.outputs) and bool(node.outputs)
 
 
-def count_node(node: Node) -> Cost:
+def count_node(node: Node, likely: Mapping[str, tuple[int, ...]] = NO_ATTRIBUTES) -> Cost:
     """The cost of one operator; ``unknown`` with its reason where it cannot be told.
 
-    Where the data decide a size that the rule needs, 1 is taken for it: the count is ``modelled`` and its note
-    names the tensor.
+    Where the data decide a size that the rule needs, the likely one is taken for it, else 1: the count is
+    ``modelled`` and its note names the tensor.
     """
     outputs = node.outputs
     if outputs and outputs[0] is not None and outputs[0].constant and (len(outputs) == 1 or is_constant(node)):
@@ -148,7 +148,7 @@ def count_node(node: Node) -> Cost:
     try:
         cost: object = found.count(node)
     except OpenSizeError as error:
-        return _assumed(node, found, error)
+        return _assumed(node, found, error, likely)
     except Exception as error:  # a rule that fails, a user's own included, must not end the analysis
         return unknown(
             node, f"the rule for {node.domain}::{node.op_type} failed: {type(error).__name__}: {error}"
@@ -162,28 +162,32 @@ def count_node(node: Node) -> Cost:
     return cost
 
 
-def _assumed(node: Node, found: Rule, error: OpenSizeError) -> Cost:
-    """The cost with 1 in place of every open size; unknown where that does not do."""
+def _assumed(node: Node, found: Rule, error: OpenSizeError, likely: Mapping[str, tuple[int, ...]]) -> Cost:
+    """The cost with the likely size, or 1, in place of every open one; unknown where that does not do."""
     try:
-        cost = found.count(closed(node))
+        cost = found.count(closed(node, likely))
     except Exception:  # the rank is open too, or a width: the first error says what is missing
         return unknown(node, str(error))
-    note = f"{error}: {OPEN_SIZE} is assumed"
+    whole = likely.get(error.tensor.name) if error.tensor is not None else None
+    taken = OPEN_SIZE if whole is None else f"{' x '.join(map(str, whole))}, the most to expect,"
+    note = f"{error}: {taken} is assumed"
     return cost if cost.basis == "unknown" else dataclasses.replace(cost, basis="modelled", note=note)
 
 
-def closed(node: Node) -> Node:
-    """The node with 1 in place of every size of its tensors that is open."""
+def closed(node: Node, likely: Mapping[str, tuple[int, ...]] = NO_ATTRIBUTES) -> Node:
+    """The node with the likely size, or 1, in place of every size of its tensors that is open."""
     return dataclasses.replace(
         node,
-        inputs=tuple(_closed(tensor) for tensor in node.inputs),
-        outputs=tuple(_closed(tensor) for tensor in node.outputs),
+        inputs=tuple(_closed(tensor, likely) for tensor in node.inputs),
+        outputs=tuple(_closed(tensor, likely) for tensor in node.outputs),
     )
 
 
-def _closed(tensor: Tensor | None) -> Tensor | None:
+def _closed(tensor: Tensor | None, likely: Mapping[str, tuple[int, ...]]) -> Tensor | None:
     if tensor is None or (tensor.shape is not None and None not in tensor.shape):
         return tensor
+    if tensor.name in likely:
+        return dataclasses.replace(tensor, shape=likely[tensor.name])
     rank_open = (OPEN_SIZE,) * 8  # any axis that a rule asks for is there
     shape = (
         rank_open

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor, names_read
 from analyzer.loading import shapes
 from analyzer.loading.common_shapes import OLDEST, is_common
+from analyzer.loading.likely import likely_sizes
 from analyzer.loading.make import renumbered
 from analyzer.loading.normalize import Normalized, normalized
 from analyzer.loading.scope import WITH_GRAPHS, OpenTypeError, Scope
@@ -73,6 +74,12 @@ def swiftly(ready: Normalized, opsets: Mapping[str, int]) -> Graph | None:
 
 def by_onnx(ready: Normalized, opsets: Mapping[str, int]) -> Graph:
     """The graph with the types that ONNX's inference of the whole model finds; node by node what is left."""
+    graph = _inferred(ready, opsets)
+    likely = likely_sizes(graph, ready.with_weights(), lambda model: _inferred(normalized(model), opsets))
+    return dataclasses.replace(graph, likely=likely) if likely else graph
+
+
+def _inferred(ready: Normalized, opsets: Mapping[str, int]) -> Graph:
     scope = Scope(opsets=opsets, ir_version=ready.model.ir_version)
     return scope.whole(ready, shapes.infer_model(ready.with_weights()).graph)
 
