@@ -18,7 +18,7 @@ from analyzer.pipeline.training import memory_of
 # some that are no likely width (where a size equals the batch, equal operators become one).
 _PROBES = (1, 11, 13, 17)
 # Operators up to which two or three more traces take a few seconds.
-_SMALL_STEP = 600
+_SMALL_STEP = 400
 
 Tell = Callable[[str, float | None], None]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -21,7 +22,12 @@ OPTIONS = make_options(cache=False)
 
 
 def scenes(loaded, wanted=(), options=OPTIONS):
-    return step_scenes(loaded, set_scene(loaded.graph()), options, wanted, lambda *_: None)
+    return step_scenes(loaded, scene_of(loaded), options, wanted, lambda *_: None)
+
+
+def scene_of(loaded):
+    scene = set_scene(loaded.graph())
+    return replace(scene, step_peak=memory_of(loaded, scene.graph).peak)
 
 
 def figures(scene):
@@ -41,11 +47,10 @@ def test_figures_are_those_of_tracing_at_that_batch(name, step_of):
     assert between is not None
     for batch in (2, 23, 64, 300):
         other = loaded_at(loaded, batch, OPTIONS)
-        traced = set_scene(other.graph())
-        expected = (*figures(traced)[0][:4], memory_of(other, traced.graph).peak)
+        expected, expected_times = figures(scene_of(other))
         found, times = figures(between(batch))
         assert found == expected
-        assert times == pytest.approx(figures(traced)[1], rel=1e-9)
+        assert times == pytest.approx(expected_times, rel=1e-9)
 
 
 def test_few_batches_are_traced_and_all_that_are_wanted_known(step_of):

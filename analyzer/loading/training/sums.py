@@ -8,12 +8,13 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-# Numbers that may be added one after another: rounding errors grow with them.
-_AT_ONCE = 2**16
+# Numbers of one example that may be added one after another: rounding errors grow with them. The batch does not
+# count, so that the step has the same operators at every batch.
+_AT_ONCE = 2**10
 
 
 def split_large_sums(model: Any) -> None:
-    """Puts a round over the last axes before every sum or mean of more than 65,536 numbers to one."""
+    """Puts a round over the last axes before every sum or mean of more than 1,024 numbers an example to one."""
     for node in list(model.graph):
         if node.domain or node.op_type not in ("ReduceMean", "ReduceSum") or not node.inputs:
             continue
@@ -22,14 +23,14 @@ def split_large_sums(model: Any) -> None:
         if any(shape is None or not all(isinstance(size, int) for size in shape) for shape in shapes):
             continue
         sizes = list(source.shape)
-        if len(sizes) > 1 and prod(sizes) > _AT_ONCE and prod(result.shape) == 1:
+        if len(sizes) > 1 and prod(sizes[1:]) > _AT_ONCE and prod(result.shape) == 1:
             _split(model, node, source, sizes)
 
 
 def _split(model: Any, node: Any, source: Any, sizes: list[int]) -> None:
     import onnx_ir
 
-    first = min(range(1, len(sizes)), key=lambda axis: max(prod(sizes[:axis]), prod(sizes[axis:])))
+    first = (len(sizes) + 1) // 2
     axes = _axes(model, range(first, len(sizes)))
     inner = onnx_ir.node(node.op_type, [source, axes], attributes={"keepdims": 1}, name=f"{node.name}/inner")
     inner.metadata_props.update(node.metadata_props)
