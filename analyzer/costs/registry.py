@@ -169,7 +169,7 @@ def _assumed(node: Node, found: Rule, error: OpenSizeError, likely: Mapping[str,
     except Exception:  # the rank is open too, or a width: the first error says what is missing
         return unknown(node, str(error))
     whole = likely.get(error.tensor.name) if error.tensor is not None else None
-    taken = OPEN_SIZE if whole is None else f"{' x '.join(map(str, whole))}, the most to expect,"
+    taken = OPEN_SIZE if whole is None else f"the likely {' x '.join(map(str, whole))}"
     note = f"{error}: {taken} is assumed"
     return cost if cost.basis == "unknown" else dataclasses.replace(cost, basis="modelled", note=note)
 

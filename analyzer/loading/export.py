@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from analyzer.loading.attention import with_products
 from analyzer.loading.autocast import has_autocast, with_casts
 from analyzer.loading.failures import explain_failure
+from analyzer.loading.grouped import mend_splits, translations
 from analyzer.loading.inputs import ExampleInputs, flatten
 from analyzer.loading.opaque import OPAQUE_DOMAIN, without_untranslatable
 from analyzer.loading.origin import built_at, line_text, shown_path, source_line
@@ -127,9 +128,16 @@ def to_onnx_ir(program: Any, opset: int, notes: list[str]) -> Any:
     def attempt(candidate: Any) -> Any:
         with torch.no_grad():  # or complex tensors that a gradient flows through cannot be translated
             exported = torch.onnx.export(
-                candidate, (), dynamo=True, opset_version=opset, optimize=False, verbose=False
+                candidate,
+                (),
+                dynamo=True,
+                opset_version=opset,
+                optimize=False,
+                verbose=False,
+                custom_translation_table=translations(candidate),
             )
         assert exported is not None  # always so with dynamo=True
+        mend_splits(exported.model)
         return exported.model
 
     return without_untranslatable(with_products(with_casts(program)), attempt, notes)

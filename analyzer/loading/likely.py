@@ -1,4 +1,4 @@
-"""Sizes that only the data decide (how many elements a mask keeps), as large as they can be expected.
+"""Sizes that only the data decide (how many elements a mask keeps), as large as they can be expected to be.
 
 Operators that make such sizes get the outputs that follow from what they are given; the sizes of all that is
 behind them follow by the usual inference. The graph itself keeps its open sizes: these are for counting alone.
@@ -24,7 +24,7 @@ _ROUNDS = 3
 _SAME_VALUES = frozenset(
     {"Cast", "Expand", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 )
-_DATA_DECIDE = frozenset({"NonZero", "Compress", "Unique", "NonMaxSuppression"})
+_DATA_DECIDE = frozenset({"NonZero", "Compress", "Unique", "NonMaxSuppression", "Split"})
 
 
 def likely_sizes(graph: Graph, model: onnx.ModelProto, remake: Callable[[onnx.ModelProto], Graph]) -> Shapes:
@@ -84,6 +84,12 @@ def _outputs(node: Node, share: int) -> list[tuple[int, ...]]:
     elements = given.elements or 0
     if node.op_type == "NonZero":
         return [(len(given.shape), -(-elements // share))]
+    if node.op_type == "Split":
+        axis, parts = node.attributes.get("axis", 0) % len(given.shape), len(node.outputs)
+        even = tuple(
+            -(-(size or 0) // parts) if i == axis else size or 0 for i, size in enumerate(given.shape)
+        )
+        return [even] * parts
     if node.op_type == "NonMaxSuppression":
         return [(_suppressed(node), 3)]
     axis = node.attributes.get("axis")
@@ -150,6 +156,6 @@ def _declare(model: onnx.ModelProto, told: Mapping[str, list[tuple[int, ...]]]) 
         for position, (name, shape) in enumerate(zip(node.output, told[node.name], strict=False)):
             value = declared.get(name) or graph.value_info.add(name=name)
             kind: int = TensorProto.INT64
-            if position == 0 and node.op_type in ("Compress", "Unique"):
+            if node.op_type == "Split" or (position == 0 and node.op_type in ("Compress", "Unique")):
                 kind = value.type.tensor_type.elem_type or TensorProto.FLOAT
             value.type.CopyFrom(helper.make_tensor_type_proto(kind, shape))

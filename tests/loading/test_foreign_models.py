@@ -4,6 +4,7 @@ import textwrap
 
 import pytest
 
+from analyzer.costs.table import count
 from analyzer.errors import ExportError, ModelError
 from analyzer.loading.load import load
 from analyzer.loading.reference import parse_reference
@@ -322,3 +323,43 @@ def test_a_model_of_another_name_is_told(loaded):
     with pytest.raises(ModelError) as caught:
         loaded("import math\nnet = nn.Linear(8, 4)")
     assert caught.value.hint.endswith("stranger.py:net.")
+
+
+def test_products_of_experts_are_counted_and_run(loaded, tmp_path):
+    import onnxruntime
+
+    found = loaded("""
+        @torch.library.custom_op("transformers::grouped_mm_fallback", mutates_args=())
+        def grouped(rows: torch.Tensor, matrices: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+            parts = rows.tensor_split(ends.tolist()[:-1])
+            return torch.cat([part @ matrix for part, matrix in zip(parts, matrices)])
+        @grouped.register_fake
+        def _(rows, matrices, ends):
+            return rows.new_empty(rows.shape[0], matrices.shape[2])
+        class Experts(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.up = nn.Parameter(torch.randn(4, 16, 32))
+            def forward(self, rows, ends):
+                return grouped(rows, self.up, ends)
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.experts = Experts()
+            def forward(self, rows, ends):
+                return self.experts(rows, ends)
+        def build_model():
+            return Net()
+        def example_inputs(batch):
+            return torch.randn(12, 16), torch.tensor([3, 3, 10, 12], dtype=torch.int32)
+    """)
+    graph = found.graph()
+    products = [node for node in graph.nodes if node.op_type == "MatMul"]
+    assert [node.module for node in products] == ["experts"] * 4
+    # Each row meets one matrix, whatever the ends are.
+    assert count(graph).total.macs == 12 * 16 * 32
+    folder = tmp_path / "run"
+    folder.mkdir()
+    runnable = materialise(found, found.batch, folder)
+    session = onnxruntime.InferenceSession(str(runnable.model_path), providers=["CPUExecutionProvider"])
+    assert session.run(None, runnable.feeds)[0] == pytest.approx(runnable.eager()[0], rel=1e-4, abs=1e-5)
