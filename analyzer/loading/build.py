@@ -7,6 +7,7 @@ import gc
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from analyzer.errors import GraphError
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor, names_read
 from analyzer.loading import shapes
 from analyzer.loading.common_shapes import OLDEST, is_common
@@ -50,7 +51,13 @@ def to_graph(model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = Non
 def shaped(ready: Normalized) -> Graph:
     """The Graph of a normalised model: shapes, small values, operators."""
     opsets = {(entry.domain or DEFAULT_DOMAIN): entry.version for entry in ready.model.opset_import}
-    return swiftly(ready, opsets) or by_onnx(ready, opsets)
+    try:
+        return swiftly(ready, opsets) or by_onnx(ready, opsets)
+    except GraphError as error:
+        if ready.open_dimensions:
+            names = ", ".join(ready.open_dimensions)
+            error.hint = f"Nothing says how large {names} is: give that input's shape, --input NAME=SHAPE."
+        raise
 
 
 def swiftly(ready: Normalized, opsets: Mapping[str, int]) -> Graph | None:

@@ -351,3 +351,14 @@ def test_outputs_of_onnx_runtimes_own_operators_have_shapes(make_onnx):
     ]
     graph = to_graph(make_onnx(nodes, {"x": [2, 5, 6], "w": [8, 6], "g": [8]}, ["y", "sum"]))
     assert all(tensor.shape == (2, 5, 8) for found in graph.nodes for tensor in found.present_outputs)
+
+
+def test_an_open_size_that_does_not_do_asks_for_the_inputs_shape(make_onnx):
+    weights = {"w": np.ones((2, 3, 3, 3), np.float32)}
+    model = make_onnx(
+        [helper.make_node("Conv", ["x", "w"], ["y"])], {"x": ["batch", 3, "height", "width"]}, ["y"], weights
+    )
+    with pytest.raises(GraphError) as caught:
+        to_graph(model, bindings={"batch": 2})
+    assert "height, width" in caught.value.hint
+    assert "--input" in caught.value.hint
