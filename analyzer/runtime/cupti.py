@@ -41,7 +41,10 @@ def record(
     recording.export_chrome_trace(str(path))
     text = path.read_text(encoding="utf-8", errors="replace")
     path.unlink(missing_ok=True)
-    return json.loads(text), ""
+    try:
+        return json.loads(text, strict=False), ""  # names of kernels may hold any character
+    except ValueError as error:
+        return None, f"the trace that torch.profiler wrote is damaged ({error})"
 
 
 def _trouble() -> str:
