@@ -173,8 +173,8 @@ def apart(family: Family, sample: Sample) -> list[Sample]:
 
 
 def is_sibling(one: Device, other: Device) -> bool:
-    """Another card of the same architecture, with another chip or memory."""
-    return one.architecture == other.architecture and one.name.split()[:2] != other.name.split()[:2]
+    """Another chip of the same architecture."""
+    return one.architecture == other.architecture and one.compute_capability != other.compute_capability
 
 
 def width_name(family: Family) -> str:
@@ -209,10 +209,10 @@ def need(card: Device, share: float) -> float:
 
 
 def misses(sample: Sample, start: GpuConstants) -> Array:
-    """Median errors of products over 1 ms by the share of the peak that is sustained."""
-    few, chip = thin(sample, 1e-3, 300), sample.card.compute_capability
+    """Mean absolute logarithms of errors of products over 1 ms, by the share of the peak that is sustained."""
+    few, chip = thin(sample, 1e-3, 500), sample.card.compute_capability
     tried = (replace(start, fp32_watts={chip: need(sample.card, share)}) for share in SHARES)
-    return np.array([np.median(np.abs(errors(few, made, "fp32", 0.0))) for made in tried])
+    return np.array([np.abs(errors(few, made, "fp32", 0.0)).mean() for made in tried])
 
 
 def sessions(samples: Sequence[Sample]) -> list[Sample]:

@@ -74,12 +74,19 @@ def together(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 def interval(verdicts: Sequence[Verdict]) -> float:
-    """The factor within which nine tenths of errors lie, each operator counting the same.
+    """The factor within which nine tenths of errors lie, beyond what a card itself varies by.
 
     A device is judged by the errors of the others when these were left out (a conformal interval): its own
-    say nothing about its width, but for the part by which the card itself varies.
+    say nothing about its width, but for the part by which the card varies. Each operator counts the same; where
+    a part is the device's, each device does.
     """
-    return float(np.exp(np.quantile(np.concatenate([verdict.beyond for verdict in verdicts]), 0.9)))
+    each = [verdict.beyond for verdict in verdicts]
+    by_device = any(verdict.unsteady > 1.0 for verdict in verdicts)
+    weights = np.concatenate([np.full(one.size, 1 / one.size if by_device else 1.0) for one in each])
+    beyond = np.concatenate(each)
+    order = np.argsort(beyond)
+    reached = np.cumsum(weights[order]) / weights.sum()
+    return float(np.exp(beyond[order][min(int(np.searchsorted(reached, 0.9)), beyond.size - 1)]))
 
 
 def line(verdict: Verdict, inside: Array, width: float = float("nan")) -> None:
