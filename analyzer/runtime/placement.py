@@ -49,15 +49,19 @@ def place(graph: Graph) -> Placement:
 
 
 def _bodies(graph: Graph, left: Simplified) -> Iterable[Body]:
-    """Every subgraph, placed as a graph of its own: with its inputs, and the constants of the graphs around it.
+    """Every subgraph, placed as a graph of its own, with the constants of the graphs around it.
 
-    What it reads from outside besides is where it happens to be, and is copied before the operator runs.
+    What else it reads from outside it is fed, as its own inputs.
     """
+    constants = tuple(_constants(graph, left).values())
     for node in graph.nodes:
         if node.index in left.folded or node.index in left.removed:
             continue
         for name, body in node.graphs.items():
-            yield Body(operator=node.index, name=name, graph=body, placement=place(body))
+            own = {tensor.name for tensor in (*body.inputs, *body.initializers)} | set(body.producer)
+            around = tuple(tensor for tensor in constants if tensor.name not in own)
+            whole = dataclasses.replace(body, initializers=(*body.initializers, *around))
+            yield Body(operator=node.index, name=name, graph=body, placement=place(whole))
 
 
 def partition(graph: Graph, left: Simplified) -> tuple[Expanded, dict[int, NodePlacement]]:
@@ -179,7 +183,9 @@ def _copies(expanded: Expanded, verdicts: Verdicts, left: Simplified) -> Iterabl
         host_outputs = known.host_outputs(node) if cuda else ()
         for position, tensor in enumerate(node.inputs):
             name = left.name(tensor) if tensor is not None else ""
-            if name and name not in constants:
+            if tensor is not None and name not in constants:
+                if name not in tensors:  # of the graph around a subgraph, which is fed it
+                    tensors[name], producer[name] = tensor, None
                 readers.setdefault((name, not cuda or position in host_inputs), []).append(owner)
         for position, tensor in enumerate(node.outputs):
             if tensor is not None:

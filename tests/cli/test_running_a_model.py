@@ -135,6 +135,18 @@ def test_a_saved_record_renders_to_the_page_that_was_written_at_once(model, tmp_
     assert (tmp_path / "again.html").read_text() == page
 
 
+def test_a_saved_record_is_decided_anew_as_the_model_is(model, tmp_path):
+    options = ["--gpu", "t4,a100", "--objective", "cost", "--slo", "1s"]
+    static(model, "--gpu", "l4")
+    again = ["render", "reports/net.json", *options, "--format", "json", "--output", "again.json", "--quiet"]
+    assert run_command_line(again) == 0
+    static(model, *options, "--output", "afresh.json", "--format", "json")
+    one, other = (json.loads((tmp_path / name).read_text()) for name in ("again.json", "afresh.json"))
+    for key in ("devices", "sweep", "verdict", "plans", "costs", "alternatives"):
+        assert one[key] == other[key]
+    assert len(one["sweep"]) > 10
+
+
 def test_options_can_stand_in_pyproject(model, tmp_path):
     (tmp_path / "pyproject.toml").write_text('[tool.analyzer]\ngpu = "t4"\nbatch = 32\n')
     static(model, "--output", "out.json", "--format", "json")
@@ -169,6 +181,7 @@ def test_options_can_stand_in_pyproject(model, tmp_path):
         (["net.py", "--threads", "49", "--cpu", "xeon-platinum-8260"], "runs 48 at once"),
         (["net.py", "--no-such-option"], "No such option"),
         (["render", "missing.json"], "No such file"),
+        (["render", "missing.json", "--batch", "3"], "No such option"),
         ([], "Usage|Missing"),
     ],
 )

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +23,7 @@ class Ruling:
         nodes: Name, type and provider (``cuda``, ``cpu``) of every node that it places, subgraphs included,
             before the provider's own fusions; parts of a composite operator have no name.
         copies: Type (``MemcpyFromHost``, ``MemcpyToHost``), input and output of every inserted copy.
+        inner_copies: The same inside of subgraphs.
         constants: Names of what is stored in the optimised graph.
         launches: Kernels that one run hands to the device; None where it was not run.
         error: Why no session can be made; empty where there is one.
@@ -29,6 +31,7 @@ class Ruling:
 
     nodes: tuple[tuple[str, str, str], ...] = ()
     copies: tuple[tuple[str, str, str], ...] = ()
+    inner_copies: tuple[tuple[str, str, str], ...] = ()
     constants: frozenset[str] = frozenset()
     launches: int | None = None
     error: str = ""
@@ -41,11 +44,19 @@ class Ruling:
     @property
     def tensors_copied(self) -> frozenset[tuple[str, str]]:
         """Direction and tensor of every copy, under the tensor's name in the original graph."""
-        found = set()
-        for op_type, source, target in self.copies:
-            tensor = min(source, target, key=len)
-            found.add(("to_gpu" if op_type == "MemcpyFromHost" else "to_cpu", tensor))
-        return frozenset(found)
+        return _directed(self.copies)
+
+    @property
+    def tensors_copied_inside(self) -> frozenset[tuple[str, str]]:
+        """The same of subgraphs."""
+        return _directed(self.inner_copies)
+
+
+def _directed(copies: Iterable[tuple[str, str, str]]) -> frozenset[tuple[str, str]]:
+    return frozenset(
+        ("to_gpu" if op_type == "MemcpyFromHost" else "to_cpu", min(source, target, key=len))
+        for op_type, source, target in copies
+    )
 
 
 class Judge:
@@ -97,6 +108,9 @@ class Judge:
         return Ruling(
             nodes=tuple((name, op_type, provider) for name, op_type, provider in answer.get("nodes", ())),
             copies=tuple((op_type, source, target) for op_type, source, target in answer.get("copies", ())),
+            inner_copies=tuple(
+                (op_type, source, target) for op_type, source, target in answer.get("inner_copies", ())
+            ),
             constants=frozenset(answer.get("constants", ())),
             launches=answer.get("launches"),
             error=answer.get("error", ""),

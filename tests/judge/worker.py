@@ -56,12 +56,23 @@ def _launches(session: Any, feeds: str) -> int:
 
 
 def _optimized(path: str) -> dict[str, Any]:
-    """Every copy in the optimised graph's own level, and the names of its constants."""
+    """Every copy in the optimised graph's own level and in its subgraphs, and the names of its constants."""
     import onnx
 
     graph = onnx.load(path, load_external_data=False).graph
-    copies = [[n.op_type, n.input[0], n.output[0]] for n in graph.node if n.op_type.startswith("Memcpy")]
-    return {"copies": copies, "constants": [tensor.name for tensor in graph.initializer]}
+    inner = [copy for body in _bodies(graph) for copy in _copies(body)]
+    constants = [tensor.name for tensor in graph.initializer]
+    return {"copies": _copies(graph), "inner_copies": inner, "constants": constants}
+
+
+def _copies(graph: Any) -> list[list[str]]:
+    return [[n.op_type, n.input[0], n.output[0]] for n in graph.node if n.op_type.startswith("Memcpy")]
+
+
+def _bodies(graph: Any) -> list[Any]:
+    """All subgraphs, however deep."""
+    own = [item.g for node in graph.node for item in node.attribute if item.HasField("g")]
+    return [*own, *(inner for body in own for inner in _bodies(body))]
 
 
 def main() -> None:
