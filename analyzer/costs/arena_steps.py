@@ -93,8 +93,33 @@ def steps_of(graph: Graph, groups: Sequence[Executed]) -> list[Step]:
         part = _Part(graph, group, constants, idle)
         outputs = tuple(part.outputs(results))
         if outputs:
-            steps.append(part.step(outputs))
+            steps += _turned_last(part.step(outputs))
     return steps
+
+
+def _turned_last(step: Step) -> list[Step]:
+    """A Transpose whose parts become a Split's is pushed behind it: each part is turned by itself."""
+    order = step.node.attributes.get("perm", ())
+    turned = bool(order) and (step.op_type, step.node.op_type) == ("Split", "Transpose")
+    if not turned or any(output.shows is not None for output in step.outputs):
+        return [step]
+    parts = [_unturned(output.value, order) for output in step.outputs]
+    split = replace(step, outputs=tuple(Output(value=part) for part in parts))
+    return [
+        split,
+        *(
+            replace(step, op_type="Transpose", reads=(part.name,), outputs=(output,))
+            for part, output in zip(parts, step.outputs, strict=True)
+        ),
+    ]
+
+
+def _unturned(value: Value, order: Sequence[int]) -> Value:
+    shape = list(value.shape or ())
+    if len(shape) == len(order):
+        for axis, size in zip(order, value.shape or (), strict=True):
+            shape[axis] = size
+    return replace(value, name=value.name + "\0part", shape=None if value.shape is None else tuple(shape))
 
 
 class _Part:
