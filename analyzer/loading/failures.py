@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import traceback
 
 from analyzer.errors import ExportError, InputError
 from analyzer.loading.inputs import ExampleInputs, flatten
@@ -10,6 +12,7 @@ from analyzer.loading.python_file import UserModel
 from analyzer.loading.python_module import user_failure
 from analyzer.loading.traceable import cuda_is_elsewhere
 
+_RECURRENT = os.path.join("torch", "nn", "modules", "rnn.py")
 _ASIDES = re.compile(r"\s*\((?:unhinted|Size-like symbols): (?:[^()]|\([^()]*\))*\)\.?")
 _HINTS = (
     (
@@ -57,4 +60,18 @@ def explain_failure(user: UserModel, inputs: ExampleInputs, error: Exception) ->
         (hint for said, hint in _HINTS if said.search(str(error))),
         "Rewrite that line with what torch.export supports, or analyse an .onnx file made elsewhere.",
     )
+    if _packs_sequences(error):
+        told.hint = (
+            "Packed sequences (pack_padded_sequence) cannot be exported: give the recurrent layer the padded "
+            "tensor, which is what ONNX Runtime would run."
+        )
     return told
+
+
+def _packs_sequences(error: Exception) -> bool:
+    """Whether a recurrent layer of PyTorch was given a packed sequence where the error was raised."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return any(
+        frame.f_code.co_filename.endswith(_RECURRENT) and frame.f_locals.get("batch_sizes") is not None
+        for frame in frames
+    )

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from analyzer.errors import InputError, UsageError
 from analyzer.graph import DTYPES
+from analyzer.loading.containers import open_up
 from analyzer.loading.python_file import DEFAULT_BATCH, UserModel, call_example_inputs
 from analyzer.loading.traceable import cuda_is_elsewhere
 
@@ -171,6 +172,7 @@ def _as_call(user: UserModel, offered: Any) -> tuple[tuple[Any, ...], dict[str, 
 
 def _from_file(user: UserModel, offered: Any, batch: int | None) -> ExampleInputs:
     arguments, keywords = _as_call(user, offered)
+    open_up(arguments, keywords)
     leaves = flatten(arguments, keywords)
     leading = next((leaf.shape[0] for leaf in leaves if _is_tensor(leaf) and leaf.dim()), None)
     if leading is None:

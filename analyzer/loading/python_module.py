@@ -18,6 +18,10 @@ from analyzer.loading.dependencies import is_library
 from analyzer.loading.origin import line_text, shown_path
 from analyzer.loading.reference import Reference
 
+_NO_NETWORK = re.compile(
+    r"URLError|HTTPError|ConnectionError|ConnectTimeout|internet connection|couldn't connect|Max retries|"
+    r"offline mode"
+)
 NO_CUDA = re.compile(
     r"not compiled with CUDA|not linked with support for cuda|NVIDIA driver|No CUDA GPUs|"
     r"deserialize object on a CUDA device"
@@ -146,6 +150,11 @@ def _what_to_do(error: BaseException) -> str | None:
         return (
             "The file is part of a package: go to the folder that holds the package and write "
             "package.module:Name in place of the path."
+        )
+    if _NO_NETWORK.search(f"{type(error).__name__}: {error}"):
+        return (
+            "Nothing could be downloaded. Trained weights are not needed here: build the model from its "
+            "configuration (transformers: AutoModel.from_config), or without pretrained weights."
         )
     if NO_CUDA.search(str(error)):
         return (

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from analyzer.loading.containers import laid_out
 from analyzer.loading.inputs import ExampleInputs
 from analyzer.loading.plain import UNKNOWN_OUTPUT, plain_outputs, returns_constants
 from analyzer.loading.python_module import NO_CUDA
@@ -38,7 +39,7 @@ def trace(model: Any, inputs: ExampleInputs, *, symbolic: bool, elsewhere: bool 
             else None
             for i, leaf in enumerate(leaves)
         ]
-        positional, named = _pytree.tree_unflatten(marked, spec)
+        positional, named = laid_out(spec, iter(marked))
         shapes = _by_parameter(model, positional, named) if named else _by_position(model, positional)
 
     def export() -> Any:

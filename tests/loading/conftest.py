@@ -1,11 +1,15 @@
 """Small models made on the spot."""
 
+import textwrap
 from collections.abc import Callable
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+
+from analyzer.loading.load import Loaded, load
+from analyzer.loading.reference import parse_reference
 
 
 def _info(name, shape):
@@ -30,3 +34,15 @@ def _model(nodes, inputs, outputs, constants=None, opset=21, value_info=(), func
 def make_onnx() -> Callable[..., onnx.ModelProto]:
     """Makes a model: nodes, inputs by shape, names of outputs, constants by value."""
     return _model
+
+
+@pytest.fixture
+def loaded(tmp_path) -> Callable[..., Loaded]:
+    """Loads a Python file with this code; torch and nn are imported for it."""
+
+    def build(code: str, **options: object) -> Loaded:
+        path = tmp_path / "stranger.py"
+        path.write_text("import torch\nfrom torch import nn\n" + textwrap.dedent(code))
+        return load(parse_reference(str(path)), use_cache=False, **options)
+
+    return build

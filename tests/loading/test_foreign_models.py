@@ -1,104 +1,10 @@
 """What the files of strangers do: small modules with what made whole families of models fail."""
 
-import textwrap
-
 import pytest
 
 from analyzer.costs.table import count
 from analyzer.errors import ExportError, ModelError
-from analyzer.loading.load import load
-from analyzer.loading.reference import parse_reference
 from analyzer.loading.weights import materialise
-
-HEAD = """
-import torch
-from torch import nn
-"""
-
-
-@pytest.fixture
-def loaded(tmp_path):
-    def build(code, **options):
-        path = tmp_path / "stranger.py"
-        path.write_text(HEAD + textwrap.dedent(code))
-        return load(parse_reference(str(path)), use_cache=False, **options)
-
-    return build
-
-
-def test_a_dict_that_is_the_only_argument_stays_whole(loaded):
-    found = loaded("""
-        class Net(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.a = nn.Linear(8, 4)
-            def forward(self, batch):
-                return self.a(batch["x"]) + batch["y"]
-        def example_inputs(batch):
-            return {"x": torch.randn(batch, 8), "y": torch.randn(batch, 4)}
-    """)
-    assert found.symbol == "batch"
-    assert [tensor.shape for tensor in found.graph(3).inputs] == [(3, 8), (3, 4)]
-
-
-def test_a_list_for_the_only_argument_stays_whole(loaded):
-    found = loaded("""
-        class Net(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.a = nn.Linear(8, 4)
-            def forward(self, images):
-                return [self.a(image) for image in images]
-        def example_inputs(batch):
-            return [torch.randn(batch, 8), torch.randn(batch, 8)]
-    """)
-    assert len(found.graph().inputs) == len(found.graph().outputs) == 2
-
-
-def test_a_mapping_that_is_no_dict_gives_keywords(loaded):
-    found = loaded("""
-        from collections import UserDict
-        class Net(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.a = nn.Linear(8, 4)
-            def forward(self, x, shift=None):
-                return self.a(x) + shift
-        example_inputs = UserDict(shift=torch.randn(2, 4), x=torch.randn(2, 8))
-    """)
-    assert {tensor.name: tensor.shape for tensor in found.graph(5).inputs} == {"x": (5, 8), "shift": (5, 4)}
-
-
-def test_torchscript_takes_keywords_and_gives_records(loaded, tmp_path):
-    found = loaded("""
-        from dataclasses import dataclass
-        @dataclass
-        class Out:
-            y: torch.Tensor
-            path: str
-        class Net(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.a = nn.Linear(8, 4)
-            def forward(self, x, mask=None, *, scale=1.0, extra=None):
-                if x.sum() > 0:
-                    return Out(self.a(x) * scale + extra["e"], "up")
-                return Out(x, "down")
-        def example_inputs(batch):
-            return {"x": torch.ones(batch, 8), "scale": 3.0, "extra": {"e": torch.full((batch, 4), 2.0)}}
-    """)
-    assert found.exporter == "torchscript"
-    assert found.notes[0].count("..") == 0
-    assert [node.op_type for node in found.graph().nodes] == ["Gemm", "Mul", "Add"]
-    folder = tmp_path / "run"
-    folder.mkdir()
-    runnable = materialise(found, found.batch, folder)
-    assert {name: array.shape for name, array in runnable.feeds.items()} == {"x": (1, 8), "extra_e": (1, 4)}
-    assert runnable.feeds["extra_e"].tolist() == [[2.0] * 4]
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(str(runnable.model_path), providers=["CPUExecutionProvider"])
-    assert session.run(None, runnable.feeds)[0] == pytest.approx(runnable.eager()[0], rel=1e-5)
 
 
 def test_operators_of_a_class_that_the_analysis_builds_show_its_forward(loaded):
@@ -119,59 +25,6 @@ def test_operators_of_a_class_that_the_analysis_builds_show_its_forward(loaded):
     assert product.source.code == "self.a = nn.Linear(8, 8)"
     assert shift.source is not None
     assert shift.source.code == "def forward(self, x):"
-
-
-@pytest.mark.parametrize(
-    ("code", "shape", "dtype"),
-    [
-        ("model = nn.Linear(8, 4).half()", (3, 8), "float16"),
-        ("model = nn.TransformerEncoderLayer(16, 2)", (128, 3, 16), "float32"),
-        ("model = nn.TransformerEncoderLayer(16, 2, batch_first=True)", (3, 128, 16), "float32"),
-        (
-            "class Net(nn.Module):\n"
-            "    def __init__(self):\n"
-            "        super().__init__()\n"
-            "        self.words = nn.Embedding(10, 4)\n"
-            "    def forward(self, ids=None, embedded=None):\n"
-            "        return (self.words(ids) if embedded is None else embedded).relu()",
-            (3, 128),
-            "int64",
-        ),
-    ],
-)
-def test_inferred_inputs_have_the_layers_type_and_layout(loaded, code, shape, dtype):
-    found = loaded(code, batch=3)
-    (only,) = found.graph().inputs
-    assert (only.shape, only.dtype.name) == (shape, dtype)
-    assert (found.inputs_origin, found.symbol) == ("inferred", "batch")
-
-
-def test_outputs_that_hold_settings_and_themselves_are_taken_apart(loaded):
-    found = loaded("""
-        class Cache:
-            def __init__(self, keys, owner):
-                self.keys, self.dtype, self.owner, self.me = keys, keys.dtype, owner, self
-        class Net(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.a = nn.Linear(8, 4)
-            def forward(self, x):
-                h = self.a(x)
-                return {"out": h.relu(), "cache": Cache(h, self)}
-    """)
-    assert (found.exporter, found.symbol) == ("torch.export", "batch")
-    assert len(found.proto.graph.output) == 2
-
-
-@pytest.mark.parametrize(("parameter", "batch"), [("batch", 1), ("batch=4", 4), ("", 20)])
-def test_the_batch_is_the_one_that_example_inputs_was_called_with(loaded, parameter, batch):
-    rows = {"batch": "batch * 5", "batch=4": "batch * 5", "": "20"}[parameter]
-    found = loaded(f"""
-        model = nn.EmbeddingBag(10, 4, mode="sum")
-        def example_inputs({parameter}):
-            return torch.zeros({rows}, dtype=torch.long), torch.arange(0, {rows}, 5)
-    """)
-    assert found.batch == batch
 
 
 def test_complex_products_that_cannot_be_translated_say_what_to_write(loaded):
@@ -225,31 +78,6 @@ def test_a_graph_that_the_folder_trips_over_is_kept_as_it_is(monkeypatch, loaded
     monkeypatch.setattr(_constant_folding.FoldConstantsPass, "process_node", trip)
     found = loaded("model = nn.Sequential(nn.Linear(8, 4), nn.ReLU())")
     assert [node.op_type for node in found.graph().nodes] == ["Gemm", "Relu"]
-
-
-@pytest.mark.parametrize(
-    ("forward", "inputs"),
-    [
-        ("self, **given", '{"x": torch.randn(batch, 8), "y": torch.randn(batch, 8)}'),
-        ("self, x, **given", '{"y": torch.randn(batch, 8), "x": torch.randn(batch, 8)}'),
-        ("self, *given", "(torch.randn(batch, 8), torch.randn(batch, 8))"),
-        ("self, x, *given", "(torch.randn(batch, 8), torch.randn(batch, 8))"),
-    ],
-)
-def test_the_batch_varies_among_inputs_without_a_parameter_of_their_own(loaded, forward, inputs):
-    body = "sum(given.values())" if "**" in forward else "sum(given)"
-    found = loaded(f"""
-        class Net(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.a = nn.Linear(8, 4)
-            def forward({forward}):
-                return self.a({body} {"+ x" if "x" in forward else ""})
-        def example_inputs(batch):
-            return {inputs}
-    """)
-    assert found.symbol == "batch"
-    assert [tensor.shape for tensor in found.graph(3).inputs] == [(3, 8), (3, 8)]
 
 
 @pytest.mark.parametrize("device", ['"cuda"', 'torch.device("cuda", 0)'])
@@ -363,3 +191,32 @@ def test_products_of_experts_are_counted_and_run(loaded, tmp_path):
     runnable = materialise(found, found.batch, folder)
     session = onnxruntime.InferenceSession(str(runnable.model_path), providers=["CPUExecutionProvider"])
     assert session.run(None, runnable.feeds)[0] == pytest.approx(runnable.eager()[0], rel=1e-4, abs=1e-5)
+
+
+def test_packed_sequences_say_what_to_give_instead(loaded):
+    with pytest.raises(ExportError) as caught:
+        loaded("""
+            class Net(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.lstm = nn.LSTM(8, 4, batch_first=True)
+                def forward(self, x, lengths):
+                    packed = nn.utils.rnn.pack_padded_sequence(x, lengths, True, enforce_sorted=False)
+                    return self.lstm(packed)[1][0]
+            def example_inputs(batch):
+                return torch.randn(batch, 6, 8), torch.full((batch,), 6)
+        """)
+    assert "pack_padded_sequence" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        "import urllib.error\n    raise urllib.error.URLError('no route')",
+        "raise OSError(\"We couldn't connect to 'https://example.com' to load the files\")",
+    ],
+)
+def test_weights_that_cannot_be_downloaded_are_said_not_to_be_needed(loaded, failure):
+    with pytest.raises(ModelError) as caught:
+        loaded(f"def build_model():\n    {failure}")
+    assert "not needed" in caught.value.hint
