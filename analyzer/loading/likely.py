@@ -86,9 +86,7 @@ def _outputs(node: Node, share: int) -> list[tuple[int, ...]]:
         return [(len(given.shape), -(-elements // share))]
     if node.op_type == "Split":
         axis, parts = node.attributes.get("axis", 0) % len(given.shape), len(node.outputs)
-        even = tuple(
-            -(-(size or 0) // parts) if i == axis else size or 0 for i, size in enumerate(given.shape)
-        )
+        even = tuple(-(-(size or 0) // parts) if i == axis else size or 0 for i, size in enumerate(given.shape))
         return [even] * parts
     if node.op_type == "NonMaxSuppression":
         return [(_suppressed(node), 3)]
