@@ -1,4 +1,4 @@
-"""Writes boosted_trees.onnx: a regressor of 100 boosted trees, as exporters of XGBoost or LightGBM write it.
+"""Writes boosted_trees.onnx: a regressor of 50 boosted trees, as exporters of XGBoost or LightGBM write it.
 
 Friedman, "Greedy Function Approximation: A Gradient Boosting Machine", 2001. What a tree ensemble costs
 depends on the number and depth of its trees, not on what it learnt, so splits are drawn at random (and always
@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-TREES, DEPTH, FEATURES = 100, 6, 32
+TREES, DEPTH, FEATURES = 50, 6, 32
 BRANCHES = 2**DEPTH - 1
 NODES = 2 * BRANCHES + 1
 PATH = Path(__file__).with_suffix("").with_name("boosted_trees.onnx")

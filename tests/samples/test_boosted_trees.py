@@ -58,7 +58,7 @@ def test_onnx_runtime_predicts_what_a_walk_through_the_trees_gives(path: Path) -
     np.testing.assert_allclose(predictions[:, 0], [total for total, _ in walked], rtol=1e-5, atol=1e-5)
     assert np.ptp(predictions) > 0.1
     assert {depth for _, depths in walked for depth in depths} == {6}
-    assert {len(depths) for _, depths in walked} == {100}
+    assert {len(depths) for _, depths in walked} == {50}
 
 
 def test_the_batch_of_the_trees_is_a_named_dimension(path: Path) -> None:
