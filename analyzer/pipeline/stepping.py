@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from analyzer.costs import count
 from analyzer.errors import AnalyzerError
@@ -57,7 +57,7 @@ def _traced(loaded: Loaded, batch: int, options: Options) -> Loaded:
 
 def step_scenes(
     loaded: Loaded, scene: Scene, options: Options, wanted: Sequence[int], tell: Tell
-) -> tuple[dict[int, Scene], Callable[[int], Scene] | None]:
+) -> tuple[dict[int, Scene], StepAt | None]:
     """The step at each batch that is wanted, and a way to any other; without one, at those traced alone."""
     assert loaded.batch is not None
     asked = [batch for batch in options.batches if batch != loaded.batch]
@@ -81,11 +81,39 @@ def step_scenes(
     if found is None:
         return {batch: scenes[batch] for batch in sorted(scenes)}, None
 
-    def between(batch: int) -> Scene:
-        return scenes[batch] if batch in scenes else _scene(loaded, scene, found.at(batch))
-
+    between = StepAt(loaded=loaded, base=scene, scenes=scenes, graph=found)
     reached = sorted(batch for batch in {*wanted, loaded.batch} if batch >= min(graphs))
     return {batch: between(batch) for batch in reached}, between
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepAt:
+    """A step at any batch.
+
+    Attributes:
+        loaded: At the report's batch.
+        base: Its scene.
+        scenes: What was traced, by batch.
+        graph: The step at every other batch.
+    """
+
+    loaded: Loaded
+    base: Scene
+    scenes: Mapping[int, Scene]
+    graph: AnyBatch
+
+    def __call__(self, batch: int) -> Scene:
+        """The step at a batch, counted."""
+        if batch in self.scenes:
+            return self.scenes[batch]
+        return _scene(self.loaded, self.base, self.graph.at(batch))
+
+    def peak(self, batch: int) -> int | None:
+        """The bytes alive at its peak, without counting the rest."""
+        if batch in self.scenes:
+            return self.scenes[batch].step_peak
+        memory = memory_of(self.loaded, self.graph.at(batch))
+        return memory.peak if memory is not None else None
 
 
 def any_batch(graphs: dict[int, Graph]) -> AnyBatch | None:

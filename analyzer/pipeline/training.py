@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from analyzer import prediction
 from analyzer.analysis import Analysis, PlanResult
@@ -31,6 +31,14 @@ PHASES = ("forward", "backward", "optimizer")
 _HALF = ("bf16", "fp16")
 
 
+@runtime_checkable
+class AnyStep(Protocol):
+    """What knows the step at any batch."""
+
+    def peak(self, batch: int) -> int | None:
+        """The bytes alive at its peak."""
+
+
 def memory_of(loaded: Loaded, graph: Graph) -> StepBytes | None:
     """The memory of a step; None for a model of inference."""
     step = loaded.step
@@ -47,14 +55,14 @@ def training_result(
     analysis: Analysis,
     between: Callable[[int], Scene] | None = None,
 ) -> TrainingResult | None:
-    """The step's part of the record; None for a model of inference. ``between`` gives the step at any batch."""
+    """The step's part of the record; None for a model of inference. ``between`` knows the step at any batch."""
     step, memory = loaded.step, memory_of(loaded, scene.graph)
     if step is None or memory is None:
         return None
     phases = _phases(question)
     gpu_plan = analysis.plan("gpu")
     largest = _largest(memory, question.gpu, loaded.batch)
-    exact = _largest_exactly(between, question.gpu, largest) if between is not None else None
+    exact = _largest_exactly(between.peak, question.gpu, largest) if isinstance(between, AnyStep) else None
     error, note = _gradients(analysis.environment.measurement, random=step.random)
     return TrainingResult(
         optimizer=step.optimizer,
@@ -161,14 +169,14 @@ def _largest(memory: StepBytes, gpu: Device | None, batch: int | None) -> int | 
     return max(0, int((gpu.memory_bytes - fixed) / each)) if each > 0 else None
 
 
-def _largest_exactly(at: Callable[[int], Scene], gpu: Device | None, guess: int | None) -> int | None:
+def _largest_exactly(peak_at: Callable[[int], int | None], gpu: Device | None, guess: int | None) -> int | None:
     """The largest batch whose own step fits: from a guess in growing strides, then between the last two."""
     if gpu is None or gpu.memory_bytes is None or guess is None:
         return None
     room = gpu.memory_bytes
 
     def fits(batch: int) -> bool:
-        peak = at(batch).step_peak
+        peak = peak_at(batch)
         return peak is not None and peak <= room
 
     try:

@@ -95,7 +95,7 @@ def test_the_largest_batch_fits_and_the_next_one_does_not(step_of):
     _, between = scenes(loaded)
     gpu = device("l4")
     for guess in (1, 1000, 10**7):
-        found = _largest_exactly(between, gpu, guess)
+        found = _largest_exactly(between.peak, gpu, guess)
         peaks = [
             memory_of(other, other.graph()).peak
             for batch in (found, found + 1)
