@@ -163,7 +163,9 @@ def _name_batch(model: Any, inputs: ExampleInputs) -> bool:
 def batch_bounds(program: Any) -> tuple[int, int | None]:
     """Bounds that the tracer found for its symbols; it never tries sizes 0 and 1, so 2 stands for no bound."""
     low, high = 1, None
-    for bounds in program.range_constraints.values():
+    for symbol, bounds in program.range_constraints.items():
+        if str(symbol).startswith("u"):  # a size or value that the data decide
+            continue
         lower, upper = int(bounds.lower), bounds.upper
         low = max(low, 1 if lower <= 2 else lower)
         try:

@@ -220,3 +220,17 @@ def test_weights_that_cannot_be_downloaded_are_said_not_to_be_needed(loaded, fai
     with pytest.raises(ModelError) as caught:
         loaded(f"def build_model():\n    {failure}")
     assert "not needed" in caught.value.hint
+
+
+def test_a_bound_on_what_the_data_decide_is_no_bound_of_the_batch(loaded):
+    found = loaded("""
+        class Net(nn.Module):
+            def forward(self, x, number):
+                rows = number.item()
+                torch._check(rows >= 3)
+                torch._check(rows <= 7)
+                return x.sum(), torch.zeros(rows)
+        def example_inputs(batch):
+            return torch.randn(batch, 8), torch.tensor(5)
+    """)
+    assert (found.exporter, found.symbol, found.batch_range) == ("torch.export", "batch", (1, None))
