@@ -144,6 +144,13 @@ def _what_to_do(error: BaseException) -> str | None:
             f"Relative paths start in the working folder ({os.getcwd()}). Trained weights are not needed here: "
             "build_model() may leave them out."
         )
+    if isinstance(error, SystemExit) and any(
+        frame.f_code.co_filename.endswith("argparse.py") for frame, _ in traceback.walk_tb(error.__traceback__)
+    ):
+        return (
+            "The script sees an empty command line: give its arguments defaults, or parse them under "
+            "`if __name__ == '__main__':`."
+        )
     if isinstance(error, SystemExit):
         return "Put what the script does under `if __name__ == '__main__':`; define the model outside of it."
     if isinstance(error, ImportError) and "relative import" in str(error):

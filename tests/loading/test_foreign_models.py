@@ -234,3 +234,14 @@ def test_a_bound_on_what_the_data_decide_is_no_bound_of_the_batch(loaded):
             return torch.randn(batch, 8), torch.tensor(5)
     """)
     assert (found.exporter, found.symbol, found.batch_range) == ("torch.export", "batch", (1, None))
+
+
+def test_a_script_with_required_arguments_is_told_that_it_gets_none(loaded):
+    with pytest.raises(ModelError, match="SystemExit") as caught:
+        loaded("""
+            import argparse
+            parser = argparse.ArgumentParser()
+            parser.add_argument("--data", required=True)
+            model = nn.Linear(len(parser.parse_args().data), 2)
+        """)
+    assert "empty command line" in caught.value.hint
