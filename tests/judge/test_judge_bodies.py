@@ -45,7 +45,7 @@ def loop(
     condition: str = "c",
 ) -> onnx.ModelProto:
     """A Loop whose body takes ``s`` to ``after``, with constants of its own and of the graph around it."""
-    nodes = [node("Identity", condition, "again"), *inside]
+    nodes = [*inside, node("Identity", condition, "again")]
     given = [info("i", [], TensorProto.INT64), info("c", [], TensorProto.BOOL), info("s")]
     body = helper.make_graph(nodes, "b", given, [info("again", [], TensorProto.BOOL), info("after")], own)
     constants = [numpy_helper.from_array(np.array(5), "trips"), numpy_helper.from_array(np.array(True), "go")]
