@@ -57,6 +57,17 @@ def build(folder: Path, *, providers: tuple[str, ...] = ("cuda",)) -> Path:
     return folder
 
 
+def build_driver(folder: Path) -> Path:
+    """Builds a stand-in for the library that tells of GPUs, beside the others."""
+    source = SOURCE.with_name("standins_nvml.c")
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", "-w", "-o", folder / "libnvidia-ml.so.1", source],
+        check=True,
+        capture_output=True,
+    )
+    return folder
+
+
 def _provider(name: str) -> Path:
     """A provider's library in the installed wheel; nothing is imported."""
     spec = importlib.util.find_spec("onnxruntime")

@@ -1,0 +1,91 @@
+"""The whole analysis on a machine with a GPU, as far as stand-ins for NVIDIA's libraries carry it.
+
+ONNX Runtime's real CUDA provider runs, and computes nothing: times mean nothing, outputs are wrong. What is
+tested is that a first run on a GPU goes through to the report, says what was done how, and notices that the
+answers differ.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from analyzer.runtime.ceilings_cuda import has_cuda
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(has_cuda(), reason="this machine has a GPU"),
+]
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory):
+    sys.path.insert(0, str(ROOT / "tests" / "judge"))
+    import standins
+
+    missing = standins.missing()
+    if missing:
+        pytest.skip(missing)
+    return standins.build_driver(standins.build(tmp_path_factory.mktemp("standins")))
+
+
+def analyze(libraries, folder, *arguments, **environment):
+    output = folder / "report.json"
+    command = [sys.executable, "-m", "analyzer", *arguments, "--format", "json", "--output", str(output)]
+    done = subprocess.run(
+        [*command, "--time-budget", "0.5", "--quiet"],
+        cwd=ROOT,
+        env={**os.environ, "LD_LIBRARY_PATH": str(libraries), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(output.read_text())
+
+
+@pytest.fixture(scope="module")
+def record(libraries, tmp_path_factory):
+    return analyze(libraries, tmp_path_factory.mktemp("gpu"), "samples/mlp.py")
+
+
+def test_the_gpu_of_the_machine_is_the_target_and_is_measured(record):
+    assert record["devices"]["gpu"]["name"] == "NVIDIA H100 80GB HBM3"
+    measured = record["environment"]["measurement"]["cuda"]
+    assert set(measured["ways"]) == {"copies", "resident", "graph"}
+    assert measured["providers"][0] == "CUDAExecutionProvider"
+    assert measured["cuda_options"]["use_tf32"] in ("0", "1")
+    assert measured["tf32"] is (measured["cuda_options"]["use_tf32"] == "1")
+    assert measured["first_run_s"] > 0
+    assert measured["device_peak_bytes"] == 0  # the stand-in's counter stands still
+    assert measured["arena_peak_bytes"] > 0
+
+
+def test_the_gpu_plan_is_measured_and_says_how(record):
+    plan = next(plan for plan in record["plans"] if plan["name"] == "gpu")
+    assert plan["origin"] == "measured"
+    assert plan["fits"] is True
+    assert all(row["gpu"]["origin"] == "measured" for row in record["operators"])
+    assert any("blocking launches" in text for text in record["environment"]["messages"])
+
+
+def test_wrong_answers_are_a_finding(record):
+    rows = record["environment"]["measurement"]["agreement"]
+    assert any(row["between"] == "CPU and CUDA" and row["agrees"] is False for row in rows)
+    assert any(finding["code"] == "A702" for finding in record["findings"])
+
+
+def test_memory_that_ends_leaves_a_report_that_names_a_batch(libraries, tmp_path):
+    """The card says it has 80 GB, the runtime has 1 MB: the estimate is no help, half the batch is named."""
+    record = analyze(libraries, tmp_path, "samples/mlp.py", "--batch", "64", STANDIN_MEMORY="1000000")
+    said = json.dumps(record["environment"])
+    assert "Not measured on CUDA, predicted instead: out of memory" in said
+    assert "use --batch 32" in said
+    plan = next(plan for plan in record["plans"] if plan["name"] == "gpu")
+    assert plan["origin"] == "predicted"
