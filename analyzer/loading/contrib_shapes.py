@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyzer.graph import DTYPES, DType, Shape, Tensor
+from analyzer.loading import nchwc_shapes
 from analyzer.loading.values import Type
 
 if TYPE_CHECKING:
@@ -19,13 +20,16 @@ Inputs = Sequence[Tensor | None]
 Attributes = Mapping[str, Any]
 Infer = Callable[[Inputs, Attributes], Sequence[Type | None]]
 
-_DOMAINS = frozenset({"com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc"})
+_DOMAINS = frozenset({"com.microsoft", "com.ms.internal.nhwc"})
 
 
 def infer_contrib(
     proto: onnx.NodeProto, domain: str, inputs: Inputs, attributes: Attributes
 ) -> Mapping[str, Type]:
     """The types of a contrib operator's outputs, by name; empty for an operator that is not known."""
+    if domain == nchwc_shapes.DOMAIN:
+        blocked = nchwc_shapes.nchwc_types(proto.op_type, inputs, attributes)
+        return dict(zip(proto.output, blocked, strict=False))
     function = _TABLE.get(proto.op_type) if domain in _DOMAINS else None
     if function is None:
         return {}
