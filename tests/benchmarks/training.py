@@ -92,14 +92,7 @@ def sweeps() -> None:
     """Time, batches and the largest batch of a static analysis at three batches; the L4 is the target."""
     from analyzer import analyze
 
-    options = {
-        "training": True,
-        "run": False,
-        "cache": False,
-        "batch": "1,8,64",
-        "gpu": "l4",
-        "cpu": "epyc-9654",
-    }
+    options = {"training": True, "run": False, "cache": False, "gpu": "l4", "cpu": "epyc-9654"}
     for name in ("mlp", "resnet50", "bert_base"):
         begin = time.perf_counter()
         found = analyze(SAMPLES / f"{name}.py", batch="1,8,64", **options)
