@@ -80,7 +80,7 @@ class GpuConstants:
     fp32_watts: Mapping[str, float] = field(default_factory=dict)
     tensor_watts: Mapping[str, float] = field(default_factory=dict)
     unsteady: Mapping[str, float] = field(default_factory=dict)
-    reach: float = 3.35e6
+    reach: float = 3.34e6
     walk_s: float = 2.48e-10
     stream_hbm: float = 0.904
     stream_gddr: float = 0.782
@@ -88,21 +88,21 @@ class GpuConstants:
     stream_gddr_large: float = 0.91
     stream_pascal: float = 0.762
     norm_rows: float = 18.1
-    norm_edge: float = 5.56
+    norm_edge: float = 5.57
     norm_row_s: float = 6.34e-7
     softmax_rows: float = 5.54
     softmax_edge: float = 1.7
     softmax_long: float = 1024.0
-    conv_efficiency: float = 0.99
-    conv_depth: float = 2.85
-    conv_power: float = 0.842
-    conv_tiles: tuple[float, ...] = (1.0, 0.9, 0.823, 0.785, 0.367)
-    conv_bandwidth: float = 0.125
+    conv_efficiency: float = 1.0
+    conv_depth: float = 2.22
+    conv_power: float = 0.799
+    conv_tiles: tuple[float, ...] = (1.0, 0.9, 0.366, 0.788, 0.589)
+    conv_bandwidth: float = 0.159
     conv_turn: float = 0.35
-    winograd_efficiency: float = 0.78
-    winograd_depth: float = 30.6
-    winograd_transform: float = 0.315
-    winograd_channel_s: float = 225e-9
+    winograd_efficiency: float = 0.757
+    winograd_depth: float = 28.4
+    winograd_transform: float = 0.28
+    winograd_channel_s: float = 218e-9
     winograd_s: float = 2e-6
     depthwise_bandwidth: float = 0.5
     kernel_gap_s: float = 3.9e-6
@@ -116,26 +116,26 @@ _TENSOR_TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 
 FITTED = GpuConstants(
     vector=Tiles(
         sizes=_VECTOR_TILES,
-        quality=(1.0, 0.795, 0.795, 0.821, 0.502, 0.502, 0.243),
-        efficiency=0.937,
-        depth=5.93,
+        quality=(1.0, 0.595, 0.595, 0.824, 0.503, 0.503, 0.221),
+        efficiency=0.938,
+        depth=6.28,
         bandwidth=0.508,
-        split_s=12.2e-6,
+        split_s=12.7e-6,
     ),
     tensor=Tiles(
         sizes=_TENSOR_TILES,
-        quality=(0.951, 0.951, 1.11, 0.853, 0.853, 0.984, 0.685, 0.685),
-        efficiency=0.859,
-        depth=66.5,
+        quality=(0.616, 0.616, 1.08, 0.699, 0.699, 0.963, 0.668, 0.668),
+        efficiency=0.885,
+        depth=81.1,
         bandwidth=0.754,
         split_s=1e-6,
     ),
     fp32_watts=MappingProxyType(
-        {"6.0": 30.4, "6.1": 19.7, "Volta": 17.9, "Turing": 17.6, "8.0": 14.1, "Ampere": 11.0,
-         "Ada Lovelace": 7.4, "Hopper": 12.7, "Blackwell": 12.7, "Blackwell 2.0": 7.4}
+        {"6.0": 30.2, "6.1": 19.7, "Volta": 17.9, "Turing": 17.5, "8.0": 14.1, "Ampere": 11.0,
+         "Ada Lovelace": 7.5, "Hopper": 12.7, "Blackwell": 12.7, "Blackwell 2.0": 7.5}
     ),
     unsteady=MappingProxyType(
-        {"6.0": 1.16, "6.1": 1.72, "Turing": 1.09, "8.0": 1.03, "Ada Lovelace": 1.09,
+        {"6.0": 1.16, "6.1": 1.73, "Turing": 1.08, "8.0": 1.03, "Ada Lovelace": 1.09,
          "Hopper": 1.01}
     ),
     tensor_watts=MappingProxyType(
@@ -146,12 +146,12 @@ FITTED = GpuConstants(
 
 # Half-widths of 90 % intervals as factors, by ``Kind``: the fitting script derives them from errors on devices
 # left out. Assumed are REDUCE, MOVE, POOL, DEPTHWISE, RECURRENT and TREE, of which it has no measurements.
-# MATMUL is of single products in fp32, times ``unsteady``. TENSOR_CONV was measured on one card (1.36), which
+# MATMUL is of single products in fp32, times ``unsteady``. TENSOR_CONV was measured on one card (1.47), which
 # says nothing of others: not less than CONV.
 WIDTHS: Mapping[str, float] = MappingProxyType(
     {
-        "VECTOR": 1.07, "REDUCE": 1.4, "NORM": 1.26, "SOFTMAX": 1.35, "MOVE": 1.4, "POOL": 1.6, "MATMUL": 1.23,
-        "BATCHED": 1.71, "TENSOR": 1.18, "CONV": 1.59, "TENSOR_CONV": 1.6,
+        "VECTOR": 1.07, "REDUCE": 1.4, "NORM": 1.26, "SOFTMAX": 1.35, "MOVE": 1.4, "POOL": 1.6, "MATMUL": 1.24,
+        "BATCHED": 1.69, "TENSOR": 1.18, "CONV": 1.57, "TENSOR_CONV": 1.6,
         "DEPTHWISE": 1.8, "RECURRENT": 2.0, "TREE": 3.0,
     }
 )  # fmt: skip

@@ -107,8 +107,8 @@ def fit(
             each.append(np.minimum(np.abs(error), 0.5).mean())
         return float(np.average(each, weights=[sample.weight for sample in thinned]) + outside)
 
-    for _ in range(rounds):
-        simplex = np.vstack([begin, *(begin + 0.25 * step for step in np.eye(len(begin)))])
+    for turn in range(rounds):  # to one side, then to the other: a single search may end in a hollow
+        simplex = np.vstack([begin, *(begin + 0.25 * (-1) ** turn * step for step in np.eye(len(begin)))])
         options: Any = {"initial_simplex": simplex, "maxfev": 60 * len(begin), "fatol": 1e-5, "xatol": 1e-3}
         begin = minimize(loss, begin, method="Nelder-Mead", options=options).x
     return family.apply(start, values(begin)), values(begin)
@@ -184,7 +184,7 @@ def width_name(family: Family) -> str:
     return "BATCHED" if family.name.startswith("batched") else family.kind.name
 
 
-SHARES = np.linspace(0.15, 1.1, 96)
+SHARES = np.linspace(0.15, 1.1, 191)
 
 
 def watts(kinds: Sequence[Sequence[Sample]], start: GpuConstants) -> None:
@@ -338,7 +338,7 @@ def main() -> None:
             continue
         if options.quick:
             family = replace(family, parameters=(), pascal=None)
-        for verdict in judge(family, FITTED, 1):
+        for verdict in judge(family, FITTED, 2):
             held_out.setdefault(verdict.width, []).append(verdict)
         for part in (family, family.pascal):
             if part and part.parameters:

@@ -54,7 +54,7 @@ def judged(verdicts: Sequence[Verdict]) -> None:
     whole, found = together(verdicts), np.concatenate(inside)
     line(whole, found, interval(verdicts))
     steady = np.concatenate([in_step(verdict) for verdict in verdicts])
-    if not steady.all():
+    if not steady.all() and by_device(verdicts):
         line(replace(whole, name="all but a session out of step", error=whole.error[steady]), found[steady])
 
 
@@ -81,12 +81,17 @@ def interval(verdicts: Sequence[Verdict]) -> float:
     a part is the device's, each device does.
     """
     each = [verdict.beyond for verdict in verdicts]
-    by_device = any(verdict.unsteady > 1.0 for verdict in verdicts)
-    weights = np.concatenate([np.full(one.size, 1 / one.size if by_device else 1.0) for one in each])
+    same = not by_device(verdicts)
+    weights = np.concatenate([np.full(one.size, 1.0 if same else 1 / one.size) for one in each])
     beyond = np.concatenate(each)
     order = np.argsort(beyond)
     reached = np.cumsum(weights[order]) / weights.sum()
     return float(np.exp(beyond[order][min(int(np.searchsorted(reached, 0.9)), beyond.size - 1)]))
+
+
+def by_device(verdicts: Sequence[Verdict]) -> bool:
+    """Whether a part of the interval is the device's own."""
+    return any(verdict.unsteady > 1.0 for verdict in verdicts)
 
 
 def line(verdict: Verdict, inside: Array, width: float = float("nan")) -> None:
