@@ -80,8 +80,8 @@ class GpuConstants:
     fp32_watts: Mapping[str, float] = field(default_factory=dict)
     tensor_watts: Mapping[str, float] = field(default_factory=dict)
     unsteady: Mapping[str, float] = field(default_factory=dict)
-    reach: float = 3.34e6
-    walk_s: float = 2.48e-10
+    reach: float = 3.25e6
+    walk_s: float = 2.43e-10
     stream_hbm: float = 0.904
     stream_gddr: float = 0.782
     stream_hbm3e: float = 0.698
@@ -93,16 +93,16 @@ class GpuConstants:
     softmax_rows: float = 5.54
     softmax_edge: float = 1.7
     softmax_long: float = 1024.0
-    conv_efficiency: float = 1.0
-    conv_depth: float = 2.22
-    conv_power: float = 0.799
-    conv_tiles: tuple[float, ...] = (1.0, 0.9, 0.366, 0.788, 0.589)
-    conv_bandwidth: float = 0.159
+    conv_efficiency: float = 0.99
+    conv_depth: float = 1.57
+    conv_power: float = 0.821
+    conv_tiles: tuple[float, ...] = (1.0, 0.9, 0.821, 0.779, 0.463)
+    conv_bandwidth: float = 0.16
     conv_turn: float = 0.35
-    winograd_efficiency: float = 0.757
-    winograd_depth: float = 28.4
-    winograd_transform: float = 0.28
-    winograd_channel_s: float = 218e-9
+    winograd_efficiency: float = 0.783
+    winograd_depth: float = 31.4
+    winograd_transform: float = 0.282
+    winograd_channel_s: float = 226e-9
     winograd_s: float = 2e-6
     depthwise_bandwidth: float = 0.5
     kernel_gap_s: float = 3.9e-6
@@ -151,7 +151,7 @@ FITTED = GpuConstants(
 WIDTHS: Mapping[str, float] = MappingProxyType(
     {
         "VECTOR": 1.07, "REDUCE": 1.4, "NORM": 1.26, "SOFTMAX": 1.35, "MOVE": 1.4, "POOL": 1.6, "MATMUL": 1.24,
-        "BATCHED": 1.69, "TENSOR": 1.18, "CONV": 1.57, "TENSOR_CONV": 1.6,
+        "BATCHED": 1.69, "TENSOR": 1.18, "CONV": 1.58, "TENSOR_CONV": 1.6,
         "DEPTHWISE": 1.8, "RECURRENT": 2.0, "TREE": 3.0,
     }
 )  # fmt: skip
