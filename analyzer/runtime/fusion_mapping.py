@@ -107,18 +107,23 @@ class _Labels:
                     self.found[mine] = theirs.name
 
     def _last(self, node: onnx.NodeProto, tensor: str) -> str:
-        """The last tensor that a convolution in blocked layout computes: a sum and an activation follow."""
-        producer = self.graph.nodes[self.graph.producer[tensor]]
-        if producer.op_type != node.op_type:
-            return tensor
-        if len(node.input) > 3 and node.input[3]:
+        """The last tensor that a convolution in blocked layout computes: a sum and an activation follow.
+
+        The node is named after what it wrote before they joined it: the convolution's own result, that of a
+        batch normalization behind it, or already the activation's.
+        """
+        if len(node.input) > 3 and node.input[3] and not self._joins_tensors(tensor):
             tensor = self._followed(tensor, ("Add", "Sum")) or tensor
         activation = next((a.s.decode() for a in node.attribute if a.name == "activation"), "")
-        if activation:
-            tensor = (
-                self._followed(tensor, (activation, "Clip" if activation == "Relu" else activation)) or tensor
-            )
+        kinds = (activation, "Clip" if activation == "Relu" else activation)
+        if activation and self.graph.nodes[self.graph.producer[tensor]].op_type not in kinds:
+            tensor = self._followed(tensor, kinds) or tensor
         return tensor
+
+    def _joins_tensors(self, tensor: str) -> bool:
+        """Whether it is the sum of two results, and not of one and a constant."""
+        producer = self.graph.nodes[self.graph.producer[tensor]]
+        return producer.op_type in ("Add", "Sum") and not any(one.constant for one in producer.present_inputs)
 
     def _followed(self, tensor: str, op_types: Sequence[str]) -> str | None:
         for index in self.graph.consumers.get(tensor, ()):

@@ -49,6 +49,22 @@ CONVOLUTIONS = model(
     w1=(32, 16, 3, 3), b1=(32,), w2=(32, 32, 3, 3), b2=(32,), w3=(32, 10), b3=(10,),
 )  # fmt: skip
 
+NORMALIZED = model(
+    """(float[1,16,8,8] x) => (float[1,16,8,8] y) {
+        a = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, w1)
+        b = BatchNormalization (a, s1, o1, m1, v1)
+        c = Relu (b)
+        d = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (c, w2)
+        e = BatchNormalization (d, s2, o2, m2, v2)
+        f = Add (e, c)
+        g = Relu (f)
+        h = Conv <kernel_shape = [1, 1]> (g, w3)
+        y = Relu (h)
+    }""",
+    w1=(16, 16, 3, 3), w2=(16, 16, 3, 3), w3=(16, 16, 1, 1),
+    **{f"{name}{number}": (16,) for name in "somv" for number in (1, 2)},
+)  # fmt: skip
+
 COMPOSITE = model(
     """(float[1,4,8] x) => (float[1,4,8] y) {
         a = HardSwish (x)
@@ -125,7 +141,17 @@ def test_blocked_layout_keeps_convolutions_apart(tmp_path: Path) -> None:
     assert (5,) in groups or (5, 6) in groups
 
 
-@pytest.mark.parametrize("made", [CONVOLUTIONS, TOKENS], ids=["convolutions", "tokens"])
+def test_a_sum_behind_a_normalization_belongs_to_the_convolution_that_adds_it(tmp_path: Path) -> None:
+    """The blocked convolution has the other summand as an input: the session has three convolutions, no Add."""
+    optimized, _ = executed(NORMALIZED, 3, tmp_path)
+    blocked = [node for node in optimized.graph.node if node.op_type == "Conv"]
+    assert len(blocked) == 3
+    assert not any(node.op_type == "Add" for node in optimized.graph.node)
+    groups = groups_from_optimized(to_graph(NORMALIZED), optimized, "cpu")
+    assert [group.members for group in groups] == [(0, 1, 2), (3, 4, 5, 6), (7, 8)]
+
+
+@pytest.mark.parametrize("made", [CONVOLUTIONS, NORMALIZED, TOKENS], ids=["convolutions", "norms", "tokens"])
 def test_the_table_of_fusions_foretells_what_the_session_executes(
     made: onnx.ModelProto, tmp_path: Path
 ) -> None:
