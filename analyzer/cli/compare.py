@@ -10,7 +10,7 @@ import click
 from analyzer.errors import UsageError
 
 if TYPE_CHECKING:
-    from analyzer.report.compare import Comparison
+    from analyzer.report.comparison import Comparison
 
 EXTENSIONS = {"text": ".txt", "markdown": ".md", "json": ".json", "html": ".html"}
 

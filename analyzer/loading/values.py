@@ -69,7 +69,8 @@ class Attributes(Mapping[str, Any]):
 
     def _all(self) -> dict[str, Any]:
         if self._values is None:
-            self._values = values = {}
+            values: dict[str, Any] = {}
+            self._values = values
             for proto in self._protos:
                 kind = proto.type
                 if kind == _INTS:
