@@ -271,7 +271,7 @@ def _profiled_runs(request: MeasureRequest, run_s: float, first_s: float, optimi
     # Profiling costs about 5 microseconds a node; the first run is slower still.
     each = max(run_s + nodes * 5e-6, min(first_s, run_s * 2))
     by_time = int(_PROFILED * request.time_budget_s / each)
-    return max(5, min(by_time, _MOST_EVENTS // nodes, 1000))
+    return max(5, min(by_time, _MOST_EVENTS // nodes, 4000))
 
 
 def scaled(
