@@ -12,7 +12,9 @@ own CPU kernels, on float32 unless the key says otherwise, called alone, the cos
 ``dispatch.t{T}``
     s: a node that does nothing, inside a graph.
 ``call.t{T}``
-    s: one call of a session, before its first node.
+    s: one call of a session with bound inputs and outputs, before its first node.
+``run.t{T}``
+    s: the same with arrays passed in and out, as a program calls it.
 ``gemm.{dtype}.t{T}.m{M}.n{N}.k{K}``
     FLOP/s (2MNK): MatMul with constant (packed) weights K x N; dtype ``float32``, ``float64``, ``int8``
     (MatMulInteger, uint8 by int8).
@@ -43,6 +45,8 @@ own CPU kernels, on float32 unless the key says otherwise, called alone, the cos
     ``TransposeHeads`` (0213), ``TransposeNHWC``, ``ResizeNearest``, ``ResizeLinear`` and others.
 ``rnn.{Op}.t{T}.h{H}.b{B}``
     s per time step of ``LSTM``, ``GRU`` or ``RNN``, one direction, the input as wide as the state.
+``tree.t{T}.{steps}``
+    s per step, a comparison or addition: a tree of depth d takes d + 1 of them for each row.
 ``attention.float32.t{T}.b{B}.h{heads}.s{S}.d{D}``
     FLOP/s (4 B heads S S D): com.microsoft MultiHeadAttention.
 ``cuda.node``, ``cuda.kernel``

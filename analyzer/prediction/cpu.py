@@ -36,6 +36,11 @@ _NO_OP = 1.5e-10
 _RUN_S, _SLICE_S, _KERNEL_S = 3e-9, 70e-9, 2e-7
 
 
+# Kernels that write what they then read again, in multiples of their result: Where selects from either side
+# into a tensor of its own and merges the two (onnxruntime/core/providers/cpu/tensor/where_op.cc).
+_TEMPORARIES = {"Where": 4.0}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceilings:
     """One CPU with a number of threads, in one precision.
@@ -102,7 +107,8 @@ def operator_times(work: Workload, at: Ceilings) -> tuple[Floats, npt.NDArray[np
     """Seconds of each piece, and whether computing (not memory) limits it."""
     product = np.isin(work.kind, [int(kind) for kind in PRODUCTS])
     each = np.where(product, at.numbers.product_bytes, at.numbers.other_bytes) / FLOAT_BYTES
-    moved = (work["read"] + work["written"]) * each + work["fixed"]
+    held = np.array([_TEMPORARIES.get(op, 0.0) for op in work.ops])[work.op]
+    moved = (work["read"] + work["written"] * (1.0 + held)) * each + work["fixed"]
     computing = np.zeros(len(work.kind))
     for kinds, rule in _RULES:
         chosen = np.flatnonzero(np.isin(work.kind, [int(kind) for kind in kinds]))
@@ -288,10 +294,26 @@ def _step_s(at: Ceilings, op: str, hidden: Floats, rows: Floats, gates: Floats) 
 
 
 def _tree(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floats:
-    alone = work["flops"][chosen] * _TREE_VISIT_S
-    found: Floats = np.where(
-        alone < _PARALLEL_S, alone, alone / np.minimum(at.threads, np.maximum(work["m"][chosen], 1))
-    )
+    steps = work["flops"][chosen]
+    one, many = _step_of_tree(at, 1, steps), _step_of_tree(at, at.table, steps)
+    alone: Floats = steps * (_TREE_VISIT_S if one is None else one)
+    if at.modelled:
+        return alone
+    if many is not None:
+        return steps * many / at.scale
+    useful = np.minimum(at.threads, np.maximum(work["m"][chosen], 1.0))
+    found: Floats = np.where(alone < _PARALLEL_S, alone, alone / useful)
+    return found
+
+
+def _step_of_tree(at: Ceilings, threads: int, steps: Floats) -> Floats | None:
+    """Seconds of a comparison by how many there are: the processor learns the branches of a few by heart."""
+    points = _cached(at.values).trees(threads)
+    if points is None:
+        return None
+    order = np.argsort(points[0][:, 0])
+    where, times = points[0][order, 0], points[1][order]
+    found: Floats = np.exp(np.interp(np.log2(np.maximum(steps, 1.0)), where, times))
     return found
 
 
@@ -336,6 +358,10 @@ class _Tables:
         gates = {"LSTM": 4, "GRU": 3}.get(op, 1)
         pattern = re.compile(rf"rnn\.{op}\.t{threads}\.h(\d+)\.b(\d+)$")
         return self._sorted((op, threads), pattern, gates)
+
+    def trees(self, threads: int) -> _Points:
+        """Logarithms of steps and of seconds of a step."""
+        return self._sorted(("tree", threads), re.compile(rf"tree\.t{threads}\.(\d+)$"), None)
 
     def curve(self, threads: int) -> tuple[Floats, Floats]:
         """Logarithms of bytes and of bytes per second."""

@@ -139,7 +139,8 @@ def session_overhead(work: Workload, device: Device) -> Estimate:
     On a GPU the host's work and the kernels run side by side: the session takes the longer of both.
     """
     if device.kind == "cpu":
-        time = device.calibration.get(f"call.t{int(device.calibration.get('threads', 1))}", cpu.CALL_S)
+        known, threads = device.calibration, int(device.calibration.get("threads", 1))
+        time = known.get(f"run.t{threads}", known.get(f"call.t{threads}", cpu.CALL_S))
     else:
         time = float((work.kernels > 0).sum()) * device.calibration.get("cuda.node", FITTED.node_host_s)
     return Estimate(

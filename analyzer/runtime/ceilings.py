@@ -28,6 +28,7 @@ _FAMILIES: tuple[tuple[str, Callable[[], Iterator[Probe]]], ...] = (
     ("pooling", probes.pools),
     ("data movement", probes_moving.movements),
     ("recurrences", probes_moving.recurrences),
+    ("trees", probes_moving.trees),
     ("attention", probes_moving.attentions),
 )
 _SHORT, _LONG = 8, 136
@@ -108,21 +109,32 @@ def measure_probe(probe: Probe, threads: int, seconds: float, call_s: float) -> 
 def _overheads(threads: int, chains: dict[tuple[int, int], float]) -> Mapping[str, float]:
     """Dispatch of a node and cost of a call, from two chains of operators that do nothing.
 
-    ``chains`` holds the best time so far by threads and length, and is brought up to date.
+    ``chains`` holds the best time so far by threads and length (0: the short one fed with arrays), and is
+    brought up to date.
     """
     import numpy as np
 
     feeds = {"t0": np.ones(1, np.float32)}
-    for length in (_SHORT, _LONG):
-        value = undisturbed(_bound_call(chain(length), feeds, threads), _CHAIN_S / _VISITS)
+    short, long = (bind(chain(length), feeds, _settings(threads)) for length in (_SHORT, _LONG))
+    calls = {_SHORT: short.call, _LONG: long.call, 0: lambda: short.session.run(None, feeds)}
+    for length, call in calls.items():
+        value = undisturbed(call, _CHAIN_S / _VISITS)
         chains[threads, length] = min(value, chains.get((threads, length), value))
-    short, long = chains[threads, _SHORT], chains[threads, _LONG]
-    dispatch = max(1e-9, (long - short) / (_LONG - _SHORT))
-    return {f"dispatch.t{threads}": dispatch, f"call.t{threads}": max(1e-9, short - _SHORT * dispatch)}
+    best = {length: chains[threads, length] for length in calls}
+    dispatch = max(1e-9, (best[_LONG] - best[_SHORT]) / (_LONG - _SHORT))
+    return {
+        f"dispatch.t{threads}": dispatch,
+        f"call.t{threads}": max(1e-9, best[_SHORT] - _SHORT * dispatch),
+        f"run.t{threads}": max(1e-9, best[0] - _SHORT * dispatch),
+    }
 
 
 def _bound_call(model: bytes, feeds: Mapping[str, Any], threads: int) -> Callable[[], object]:
-    return bind(model, feeds, SessionSettings(threads=threads, optimize=False)).call
+    return bind(model, feeds, _settings(threads)).call
+
+
+def _settings(threads: int) -> SessionSettings:
+    return SessionSettings(threads=threads, optimize=False)
 
 
 def measure_all(

@@ -1,4 +1,4 @@
-"""Probes of operators that move data, of recurrent ones and of attention; see ``probes``."""
+"""Probes of operators that move data, of recurrent ones, of trees and of attention; see ``probes``."""
 
 from __future__ import annotations
 
@@ -137,6 +137,47 @@ def _recurrence(op: str, hidden: int, batch: int) -> Probe:
         constants=frozenset({1, 2, 3}),
         attributes=attributes,
     )
+
+
+_TREES, _DEPTH, _FEATURES = 50, 6, 32
+
+
+def trees() -> Iterator[Probe]:
+    """Time per comparison and, once a tree, addition: complete trees, numbered as heaps.
+
+    The same rows come again and again, as in a measurement: of few rows the processor learns every branch.
+    """
+    import numpy as np
+
+    random = np.random.default_rng(3)
+    inner, size = 2**_DEPTH - 1, 2 ** (_DEPTH + 1) - 1
+    node = np.tile(np.arange(size), _TREES)
+    tree, leaf = np.repeat(np.arange(_TREES), size), node >= inner
+    attributes: dict[str, Any] = {
+        "n_targets": 1,
+        "nodes_treeids": tree.tolist(),
+        "nodes_nodeids": node.tolist(),
+        "nodes_featureids": np.where(leaf, 0, random.integers(0, _FEATURES, node.size)).tolist(),
+        "nodes_modes": np.where(leaf, "LEAF", "BRANCH_LEQ").tolist(),
+        "nodes_values": np.where(leaf, 0.0, random.normal(scale=0.7, size=node.size)).tolist(),
+        "nodes_truenodeids": np.where(leaf, 0, 2 * node + 1).tolist(),
+        "nodes_falsenodeids": np.where(leaf, 0, 2 * node + 2).tolist(),
+        "target_treeids": tree[leaf].tolist(),
+        "target_nodeids": node[leaf].tolist(),
+        "target_ids": [0] * int(leaf.sum()),
+        "target_weights": random.normal(size=int(leaf.sum())).tolist(),
+    }
+    for rows in (1, 16, 64, 256, 2048):
+        steps = rows * _TREES * (_DEPTH + 1)
+        yield Probe(
+            key=f"tree.t{{T}}.{steps}",
+            amount=float(steps),
+            per="time",
+            op_type="TreeEnsembleRegressor",
+            domain="ai.onnx.ml",
+            inputs=(random.normal(size=(rows, _FEATURES)).astype(np.float32),),
+            attributes=attributes,
+        )
 
 
 def attentions() -> Iterator[Probe]:

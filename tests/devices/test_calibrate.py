@@ -3,6 +3,7 @@
 import json
 import math
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -156,7 +157,7 @@ def test_ceilings_cover_one_thread_and_all(monkeypatch):
     found = measure_ceilings(seconds=0.05, threads=2, progress=lambda *told: seen.append(told))
     found.pop("busy", None)
     assert set(found) == {
-        *("threads", "cores", "dispatch.t1", "dispatch.t2", "call.t1", "call.t2"),
+        *("threads", "cores", "dispatch.t1", "dispatch.t2", "call.t1", "call.t2", "run.t1", "run.t2"),
         *("gemm.float32.t1.m16.n16.k16", "gemm.float32.t2.m16.n16.k16", "copy.t1.16384", "copy.t2.16384"),
     }
     assert all(value > 0 for value in found.values())
@@ -170,15 +171,17 @@ def test_a_visit_that_was_disturbed_does_not_count(monkeypatch):
     time = Probe(key="time.t{T}", amount=12.0, per="time", op_type="Neg", inputs=())
     monkeypatch.setattr(ceilings, "_FAMILIES", (("one", lambda: iter([rate, time])),))
     monkeypatch.setattr(ceilings, "_bound_call", lambda model, *_: model)
+    monkeypatch.setattr(ceilings, "bind", lambda *_: SimpleNamespace(call=None, session=None))
     monkeypatch.setattr(probes, "model_of", lambda probe: probe.key)
     monkeypatch.setattr(ceilings, "chain", lambda length: length)
-    nothing = 8e-6, 136e-6  # a microsecond a node and none for the call
+    nothing = 8e-6, 136e-6, 10e-6  # a microsecond a node, none for the call, two more with arrays
     disturbed = iter([*nothing, 4.0, 3.0, *nothing, 2.0, 6.0, *nothing, 3.0, 4.0])
     monkeypatch.setattr(ceilings, "undisturbed", lambda *_: next(disturbed))
     found = measure_ceilings(seconds=1.0, threads=1)
     assert found["rate.t1"] == pytest.approx(6.0)
     assert found["time.t1"] == pytest.approx(0.25)
     assert found["dispatch.t1"] == pytest.approx(1e-6)
+    assert found["run.t1"] == pytest.approx(2e-6)
 
 
 def test_the_command_measures_keeps_and_shows(tmp_path, monkeypatch):

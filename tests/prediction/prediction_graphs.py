@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from analyzer.costs import CostTable, count
@@ -76,6 +77,22 @@ def product(m: int, n: int, k: int, batch: int = 1, constant: bool = True) -> Gr
 def elementwise(op: str, elements: int, operands: int = 1) -> Graph:
     inputs = [tensor(f"x{position}", elements) for position in range(operands)]
     return graph(node(op, inputs, tensor("y", elements)))
+
+
+def trees(rows: int, trees: int, depth: int) -> Graph:
+    """Complete trees numbered as heaps: each row takes ``depth`` comparisons and an addition in each."""
+    inner, size = 2**depth - 1, 2 ** (depth + 1) - 1
+    nodes = [index for _ in range(trees) for index in range(size)]
+    attributes = {
+        "n_targets": 1,
+        "nodes_treeids": [tree for tree in range(trees) for _ in range(size)],
+        "nodes_nodeids": nodes,
+        "nodes_modes": ["LEAF" if index >= inner else "BRANCH_LEQ" for index in nodes],
+        "nodes_truenodeids": [0 if index >= inner else 2 * index + 1 for index in nodes],
+        "nodes_falsenodeids": [0 if index >= inner else 2 * index + 2 for index in nodes],
+    }
+    one = node("TreeEnsembleRegressor", [tensor("x", rows, 8)], tensor("y", rows, 1), **attributes)
+    return graph(replace(one, domain="ai.onnx.ml", version=3))
 
 
 def convolution(batch: int, channels: int, filters: int, size: int, kernel: int = 3, group: int = 1) -> Graph:

@@ -1,5 +1,6 @@
 """Operator times on CPUs: from a calibration, and from the catalogue's figures."""
 
+import math
 from dataclasses import replace
 
 import prediction_graphs as made
@@ -149,3 +150,24 @@ def test_a_calibration_narrows_it(machine: Device) -> None:
     measured = prediction.predict(work, machine)[0]
     assert measured.high_s / measured.time_s < 1.5
     assert "calibrated" in measured.method
+
+
+def test_a_choice_between_two_tensors_passes_memory_again(machine: Device) -> None:
+    """64 MB of results from as much, chosen by 16 MB: two tensors between are written and read as well."""
+    elements = 16 * 2**20
+    inputs = [made.tensor("c", elements, dtype="bool"), made.tensor("x", elements), made.tensor("y", elements)]
+    where = made.graph(made.node("Where", inputs, made.tensor("z", elements)))
+    nbytes = elements * (1 + 4 + 4 + 4 + 4 * 4)
+    assert seconds(where, machine, 2) == pytest.approx(nbytes / 4e10, rel=0.15)
+
+
+def test_trees_cost_what_a_comparison_was_measured_to_take(machine: Device) -> None:
+    """Steps of 1 and 16 ns: between 500 and 500,000 of them lies 4 ns in the middle of the logarithms."""
+    steps = {f"tree.t{t}.{many}": cost / t for t in (1, 2) for many, cost in ((500, 1e-9), (500_000, 1.6e-8))}
+    known = replace(machine, calibration={**MADE_UP, **steps})
+    one = made.trees(rows=1000, trees=100, depth=4)
+    assert seconds(one, known, 1) == pytest.approx(500_000 * 1.6e-8, rel=0.01)
+    assert seconds(one, known, 2) == pytest.approx(500_000 * 0.8e-8, rel=0.01)
+    few = made.trees(rows=1000, trees=3, depth=4)
+    middle = 1e-9 * 16 ** (math.log(15_000 / 500) / math.log(1000))
+    assert seconds(few, known, 1) == pytest.approx(15_000 * middle, rel=0.01)
