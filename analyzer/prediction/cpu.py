@@ -36,6 +36,8 @@ _NO_OP = 1.5e-10
 _RUN_S, _SLICE_S, _KERNEL_S = 3e-9, 70e-9, 2e-7
 
 
+# What passes the caches before a buffer is used again, in multiples of what an operator moves.
+_OTHERS = 2.0
 # Kernels that write what they then read again, in multiples of their result: Where selects from either side
 # into a tensor of its own and merges the two (onnxruntime/core/providers/cpu/tensor/where_op.cc).
 _TEMPORARIES = {"Where": 4.0}
@@ -120,7 +122,8 @@ def operator_times(work: Workload, at: Ceilings) -> tuple[Floats, npt.NDArray[np
     if at.modelled:
         computing = computing / gain(computing, at.threads)
     weights = work["weights"] * each * product
-    streaming = (moved - weights) / _copy(at, moved - weights)
+    # The probe of copies finds its two buffers where it left them. In a graph others were used meanwhile.
+    streaming = (moved - weights) / _copy(at, _OTHERS * (moved - weights))
     # A probe keeps its own weights in the nearest cache that holds them; a model's push each other out.
     together = _copy(at, np.full(1, max(1.0, float(weights.sum()))))[0]
     cold = np.maximum(0.0, weights / together - weights / _copy(at, weights)) / _READ_SHARE

@@ -186,14 +186,14 @@ def session_time(parts: Estimate, overhead: Estimate, device: Device) -> Estimat
 
 
 def dispatched(estimates: Sequence[Estimate], work: Workload, device: Device) -> tuple[Estimate, ...]:
-    """What each group adds to a GPU session's latency: the host's surplus shared by the groups that launch.
+    """What each group adds to a session's latency: a share of the call, on a GPU of the host's surplus.
 
-    The sum is then ``max(nodes x host time, sum of kernels and gaps)``, so that an additive plan keeps its
-    meaning where the host limits.
+    The sum is then ``session_time``, so that an additive plan keeps its meaning where the host limits.
     """
-    if device.kind == "cpu":
-        return tuple(estimates)
     host = session_overhead(work, device)
+    if device.kind == "cpu":
+        each = host.time_s / max(1, len(estimates))
+        return tuple(replace(_with_surplus(item, each), bound=item.bound) for item in estimates)
     surplus = host.time_s - sum(item.time_s for item in estimates)
     launching = max(1, int((work.kernels > 0).sum()))
     if surplus <= 0:

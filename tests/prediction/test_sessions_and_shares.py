@@ -35,10 +35,11 @@ def test_large_nodes_cost_their_kernels() -> None:
     assert prediction.predict_total(work, card).time_s == pytest.approx(sum(item.time_s for item in parts))
 
 
+@pytest.mark.parametrize(("slug", "session"), [("a100", "cuda"), ("xeon-platinum-8260", "cpu")])
 @pytest.mark.parametrize("elements", [1000, 20_000_000])
-def test_dispatched_parts_add_up_to_the_session(elements: int) -> None:
-    work, card = made.work(chain(20, elements)), catalogue.device("a100")
-    parts = prediction.dispatched(prediction.predict(work, card), work, card)
+def test_dispatched_parts_add_up_to_the_session(elements: int, slug: str, session: str) -> None:
+    work, card = made.work(chain(20, elements), session), catalogue.device(slug)
+    parts = prediction.predict(work, card)
     assert sum(item.time_s for item in parts) == pytest.approx(prediction.predict_total(work, card).time_s)
 
 
@@ -77,11 +78,13 @@ def test_a_session_s_interval_is_wider_than_its_operators() -> None:
 
 
 def test_a_cpu_session_costs_the_sum_of_its_nodes_and_one_call() -> None:
-    work, cpu = made.work(chain(10, 1_000_000), "cpu"), catalogue.device("epyc-9654")
-    parts = sum(item.time_s for item in prediction.predict(work, cpu))
-    overhead = prediction.session_overhead(work, cpu).time_s
-    assert prediction.predict_total(work, cpu).time_s == pytest.approx(parts + overhead)
-    assert 0 < overhead < 1e-5
+    """The call is the same for ten nodes and for twenty, which cost twice as much without it."""
+    cpu = catalogue.device("epyc-9654")
+    ten, twenty = (made.work(chain(length, 1_000_000), "cpu") for length in (10, 20))
+    overhead = prediction.session_overhead(ten, cpu).time_s
+    short, long = (prediction.predict_total(work, cpu).time_s for work in (ten, twenty))
+    assert overhead > 0
+    assert long - overhead == pytest.approx(2 * (short - overhead))
 
 
 def test_the_shares_of_a_group_s_operators_add_up_to_it() -> None:
