@@ -174,7 +174,8 @@ def _for_gpu(question: Question) -> str:
         if time is not None:
             limit = time.bound or "unknown"
             by_bound[limit] = by_bound.get(limit, 0.0) + time.time_s
-            by_type[group.op_type] = by_type.get(group.op_type, 0.0) + time.time_s
+            kind = group.op_type.removeprefix("Fused")
+            by_type[kind] = by_type.get(kind, 0.0) + time.time_s
     whole = sum(by_type.values())
     if not whole:
         return f"{capital(gpu_name(question))} is faster."
