@@ -102,6 +102,11 @@ def _cropped(b: Body, x: Tensor, ends: list[int]) -> tuple[Tensor, list[int]]:
     return cut, kept
 
 
+def _by_channel(shape: tuple[int, ...]) -> tuple[list[int], tuple[int, ...]]:
+    """The axes that a channel's statistics are taken over, and the shape that spreads them."""
+    return [axis for axis in range(len(shape)) if axis != 1], (1, shape[1], *(1 for _ in shape[2:]))
+
+
 @define("BatchNormGrad")
 def batch_norm_grad(b: Body, node: Node) -> None:
     """Inputs: gradient, x, scale (may be absent), mean, reciprocal deviation. Outputs: of x, scale, bias."""
@@ -111,8 +116,7 @@ def batch_norm_grad(b: Body, node: Node) -> None:
     assert mean is not None
     assert inverse is not None
     shape = sizes(x)
-    axes = [axis for axis in range(len(shape)) if axis != 1]
-    across = (1, shape[1], *(1 for _ in shape[2:]))
+    axes, across = _by_channel(shape)
     number = count(shape) // shape[1]
     inverse = b.reshape(inverse, across)
     normal = b.op("Mul", b.op("Sub", x, b.reshape(mean, across)), inverse)
@@ -138,9 +142,7 @@ def frozen_batch_norm_grad(b: Body, node: Node) -> None:
     assert x is not None
     assert mean is not None
     assert variance is not None
-    shape = sizes(x)
-    axes = [axis for axis in range(len(shape)) if axis != 1]
-    across = (1, shape[1], *(1 for _ in shape[2:]))
+    axes, across = _by_channel(sizes(x))
     deviation = b.op("Sqrt", b.op("Add", variance, b.like(node.attributes["eps"], variance)))
     inverse = b.op("Reciprocal", deviation)
     if node.output(0) is not None:

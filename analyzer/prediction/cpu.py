@@ -7,7 +7,6 @@ bytes, whichever is longer; weights that the caches cannot keep are read from me
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ from analyzer.prediction.loops import LIKE
 from analyzer.prediction.piece import FLOAT_BYTES, PRODUCTS, Kind
 from analyzer.prediction.precision import Numbers, numbers
 from analyzer.prediction.reference import gain, reference_ceilings
+from analyzer.prediction.tables import tables
 from analyzer.prediction.workload import Floats, Workload
 
 CALL_S = 1.8e-6
@@ -135,7 +135,7 @@ def operator_times(work: Workload, at: Ceilings) -> tuple[Floats, npt.NDArray[np
 
 def _copy(at: Ceilings, nbytes: Floats) -> Floats:
     """Bytes per second of a copy by the bytes it touches."""
-    sizes, rates = _curve(at.values, at.threads if at.modelled else at.table)
+    sizes, rates = tables(at.values).curve(at.threads if at.modelled else at.table)
     logarithms: Floats = np.interp(np.log(np.maximum(nbytes, 1.0)), sizes, rates)
     found: Floats = np.exp(logarithms) * at.scale
     return found
@@ -175,19 +175,19 @@ def _product(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Flo
     flops = work["flops"][chosen]
     m, n, k, batch = (work[name][chosen] for name in ("m", "n", "k", "batch"))
     family = "gemm"
-    if at.numbers.peak == "int8" and _points(at.values, at.table, "gemm.int8"):
+    if at.numbers.peak == "int8" and tables(at.values).points("gemm.int8", at.table):
         family = "gemm.int8"
     single = _rate(at, "gemm.float32" if family == "gemm" else family, m, n, k)
     many = _rate(at, "bmm.float32", m, n, k)
-    rate = np.where((batch > 1) & (n * k <= _PROBED_BATCHED), many if many is not None else single, single)
+    probed = (batch > 1) & (n * k <= _PROBED_BATCHED)
+    rate = np.where(probed, many, single)
     recurrent = np.array([op in _RECURRENT for op in work.ops], dtype=np.bool_)[work.op[chosen]]
     # The input's product is part of what a step of a recurrence was measured to take.
     if recurrent.any():
         rate = np.where(recurrent, np.inf, rate)
     # Weights were packed when the session was made; what is computed is packed in each run.
     packed = np.where((work["weights"][chosen] > 0) | recurrent, 0.0, np.maximum(batch, 1.0) * n * k)
-    small = (batch > 1) & (n * k <= _PROBED_BATCHED)
-    found: Floats = (flops / rate + np.where(small, 0.0, packed * _pack_s(at))) / at.scale
+    found: Floats = (flops / rate + np.where(probed, 0.0, packed * _pack_s(at))) / at.scale
     return found
 
 
@@ -207,9 +207,9 @@ def _pack_s(at: Ceilings) -> float:
 
 def _rate(at: Ceilings, family: str, m: Floats, n: Floats, k: Floats) -> Floats:
     """FLOP/s of products by shape: measured neighbours in the logarithms of m, n and k, the near ones most."""
-    points = _points(at.values, at.table, family)
+    points = tables(at.values).points(family, at.table)
     if points is None:
-        points = _points(at.values, at.table, "gemm.float32")
+        points = tables(at.values).points("gemm.float32", at.table)
     if points is None:
         return np.full(m.shape, 1e10)
     where, rates = points
@@ -284,7 +284,7 @@ def _recurrence(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> 
 
 
 def _step_s(at: Ceilings, op: str, hidden: Floats, rows: Floats, gates: Floats) -> Floats:
-    points = _steps(at.values, at.table, op)
+    points = tables(at.values).steps(op, at.table)
     flops = 4.0 * rows * gates * hidden
     if points is None:
         return flops / (at.of("gemm.float32.t{T}.m1.n1024.k1024") or 1e10)
@@ -311,7 +311,7 @@ def _tree(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floats
 
 def _step_of_tree(at: Ceilings, threads: int, steps: Floats) -> Floats | None:
     """Seconds of a comparison by how many there are: the processor learns the branches of a few by heart."""
-    points = _cached(at.values).trees(threads)
+    points = tables(at.values).trees(threads)
     if points is None:
         return None
     order = np.argsort(points[0][:, 0])
@@ -328,83 +328,3 @@ _RULES = (
     ((Kind.RECURRENT,), _recurrence),
     ((Kind.TREE,), _tree),
 )
-
-_Points = tuple[Floats, Floats] | None
-
-
-def _points(values: Mapping[str, float], threads: int, family: str) -> _Points:
-    return _cached(values).points(family, threads)
-
-
-def _steps(values: Mapping[str, float], threads: int, op: str) -> _Points:
-    return _cached(values).steps(op, threads)
-
-
-def _curve(values: Mapping[str, float], threads: int) -> tuple[Floats, Floats]:
-    return _cached(values).curve(threads)
-
-
-class _Tables:
-    """A calibration's keys sorted into arrays, once for each calibration."""
-
-    def __init__(self, values: Mapping[str, float]) -> None:
-        self._values = values
-        self._found: dict[tuple[str, int], _Points] = {}
-
-    def points(self, family: str, threads: int) -> _Points:
-        """Logarithms of (m, n, k) and of FLOP/s."""
-        pattern = re.compile(rf"{re.escape(family)}\.t{threads}\.(?:b\d+\.)?m(\d+)\.n(\d+)\.k(\d+)$")
-        return self._sorted((family, threads), pattern, None)
-
-    def steps(self, op: str, threads: int) -> _Points:
-        """Logarithms of (hidden, batch) and of FLOP/s of a step."""
-        gates = {"LSTM": 4, "GRU": 3}.get(op, 1)
-        pattern = re.compile(rf"rnn\.{op}\.t{threads}\.h(\d+)\.b(\d+)$")
-        return self._sorted((op, threads), pattern, gates)
-
-    def trees(self, threads: int) -> _Points:
-        """Logarithms of steps and of seconds of a step."""
-        return self._sorted(("tree", threads), re.compile(rf"tree\.t{threads}\.(\d+)$"), None)
-
-    def curve(self, threads: int) -> tuple[Floats, Floats]:
-        """Logarithms of bytes and of bytes per second."""
-        found = self._sorted(("copy", threads), re.compile(rf"copy\.t{threads}\.(\d+)$"), None)
-        if found is None:
-            return np.zeros(1), np.log(np.full(1, 1e10))
-        sizes, rates = np.log(np.exp2(found[0][:, 0])), found[1]
-        order = np.argsort(sizes)
-        # A copy never gets faster when it outgrows a cache by more: what says so is noise.
-        later = np.maximum.accumulate(rates[order][::-1])[::-1]
-        return sizes[order], np.where(np.exp(sizes[order]) > 2**20, later, rates[order])
-
-    def _sorted(self, key: tuple[str, int], pattern: re.Pattern[str], gates: int | None) -> _Points:
-        if key not in self._found:
-            rows = [
-                (*map(float, match.groups()), value)
-                for name, value in self._values.items()
-                if (match := pattern.match(name))
-            ]
-            if not rows:
-                self._found[key] = None
-            else:
-                table = np.array(rows)
-                rates = (
-                    table[:, -1]
-                    if gates is None
-                    else 4.0 * table[:, 1] * gates * table[:, 0] ** 2 / table[:, -1]
-                )
-                self._found[key] = (np.log2(table[:, :-1]), np.log(rates))
-        return self._found[key]
-
-
-_TABLES: dict[int, tuple[Mapping[str, float], _Tables]] = {}
-
-
-def _cached(values: Mapping[str, float]) -> _Tables:
-    known = _TABLES.get(id(values))
-    if known is None or known[0] is not values:
-        if len(_TABLES) > 256:
-            _TABLES.clear()
-        known = (values, _Tables(values))
-        _TABLES[id(values)] = known
-    return known[1]
