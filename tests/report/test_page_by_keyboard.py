@@ -162,4 +162,6 @@ def test_the_module_tree_unfolds_and_folds_with_the_arrow_keys(page):
     assert page.evaluate(f"[{FOCUSED}.textContent, {FOCUSED}.ariaExpanded]") == ["stage1", "false"]
     press(page, "Enter")
     page.wait_for_function("document.getElementById('found').textContent.startsWith('12 of 24')")
+    # The rows are made anew a moment after the table has answered, and the focus returns with them.
+    page.wait_for_function(f"{FOCUSED}.textContent === 'stage1'")
     assert page.evaluate(f"{FOCUSED}.textContent") == "stage1"
