@@ -28,7 +28,8 @@ own CPU kernels, on float32 unless the key says otherwise, called alone, the cos
     FLOP/s (2 per multiply-accumulate), in ONNX Runtime's blocked layout (NCHWc) where it has one; the classes
     and their shapes are ``runtime.probes.CONV_CLASSES``: ``stem7x7s2``, ``stem3x3s2``, ``3x3``, ``3x3small``,
     ``3x3s2``, ``1x1``, ``1x1small``, ``5x5``, ``group32``, ``depthwise3x3``, ``depthwise3x3s2``,
-    ``depthwise5x5``, ``conv1d``, ``conv3d``, ``transpose2x2s2``.
+    ``depthwise3x3far56`` and ``far14`` (from memory), ``depthwise5x5``, ``conv1d``, ``conv3d``,
+    ``transpose2x2s2``.
 ``copy.t{T}.{bytes}``
     B/s, read and written counted, by the bytes of both together: a streaming elementwise kernel (``Neg``).
 ``elementwise.{Op}.t{T}``

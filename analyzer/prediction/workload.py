@@ -124,7 +124,13 @@ def group_pieces(graph: Graph, costs: Sequence[Cost], group: Group) -> list[Piec
     if not products:
         return _merged(others, group)
     extra = sum(piece.read - piece.weights for piece in others)
-    products[-1] = replace(products[-1], read=products[-1].read + max(0.0, extra))
+    products[-1] = replace(
+        products[-1],
+        read=products[-1].read + max(0.0, extra),
+        # What leaves the group is the last member's, the product's own output an inner tensor.
+        written=products[-1].written + sum(piece.written for piece in others),
+        fixed=products[-1].fixed + sum(piece.fixed for piece in others),
+    )
     return [*_with_bias(products, group), *_swept(others, group)]
 
 

@@ -17,8 +17,8 @@ Call = Callable[[], object]
 
 # Worker threads of the session that ran before go on spinning for some milliseconds.
 SETTLE_S = 0.01
-# A run this long hardly notices them.
-_LONG_S = 0.1
+# A run this long hardly notices what the other session left (some 10 ms in its first operators).
+_LONG_S = 1.0
 # The speed of the machine is not known from fewer turns.
 _LEAST_TURNS = 4
 

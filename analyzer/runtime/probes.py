@@ -186,6 +186,7 @@ class ConvClass:
     stride: int = 1
     group: int = 1
     rank: int = 2
+    batch: int = 1
     op_type: str = "Conv"
     blocked: bool = True
 
@@ -203,6 +204,9 @@ CONV_CLASSES: Mapping[str, ConvClass] = MappingProxyType(
         "group32": ConvClass(channels=256, filters=256, size=28, kernel=3, group=32, blocked=False),
         "depthwise3x3": ConvClass(channels=192, filters=192, size=56, kernel=3, group=192),
         "depthwise3x3s2": ConvClass(channels=192, filters=192, size=56, kernel=3, stride=2, group=192),
+        # The same from memory, large and small planes: 154 and 116 MB.
+        "depthwise3x3far56": ConvClass(channels=192, filters=192, size=56, kernel=3, group=192, batch=32),
+        "depthwise3x3far14": ConvClass(channels=576, filters=576, size=14, kernel=3, group=576, batch=128),
         "depthwise5x5": ConvClass(channels=192, filters=192, size=28, kernel=5, group=192),
         "conv1d": ConvClass(channels=128, filters=128, size=1024, kernel=3, rank=1, blocked=False),
         "conv3d": ConvClass(channels=16, filters=32, size=24, kernel=3, rank=3, blocked=False),
@@ -231,11 +235,11 @@ def _convolution(name: str, kind: ConvClass, domain: str) -> Probe:
     weights = (kind.channels, kind.filters) if transposed else (kind.filters, kind.channels // kind.group)
     return Probe(
         key=f"conv.float32.t{{T}}.{name}",
-        amount=2.0 * kind.filters * positions * per_output,
+        amount=2.0 * kind.batch * kind.filters * positions * per_output,
         per="rate",
         op_type=kind.op_type,
         domain=domain,
-        inputs=(floats(1, kind.channels, *(kind.size,) * kind.rank), floats(*weights, *kernel)),
+        inputs=(floats(kind.batch, kind.channels, *(kind.size,) * kind.rank), floats(*weights, *kernel)),
         constants=frozenset({1}),
         attributes={
             "kernel_shape": kernel,

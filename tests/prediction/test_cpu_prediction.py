@@ -100,6 +100,24 @@ def test_grouped_convolutions_have_a_rate_of_their_own(machine: Device) -> None:
     assert seconds(thin, machine, 1) / made.flops(thin) > 4 * seconds(dense, machine, 1) / made.flops(dense)
 
 
+@pytest.mark.parametrize(("side", "times"), [(14, 4), (56, 2), (112, 2), (28, 3)])
+def test_small_planes_slow_depthwise_convolutions_from_memory(machine: Device, side: int, times: int) -> None:
+    """Probes say 4 and 2 times what a copy of their bytes takes, besides arithmetic; 28 lies half-way."""
+    near, copy = 4e10, 4e10
+    per_element = {
+        plane: 18 / near * (1 + 6 / plane) / (1 + 6 / 56) + beyond * 8 / copy
+        for plane, beyond in ((14, 4), (56, 2))
+    }
+    far = {f"conv.float32.t2.depthwise3x3far{plane}": 18 / cost for plane, cost in per_element.items()}
+    slower = replace(machine, calibration={**MADE_UP, **far, "copy.t2.67108864": copy})
+    batch = 2**17 // side**2
+    one = made.convolution(batch, 256, 256, side, group=256)
+    more = seconds(one, slower, 2) - seconds(
+        one, replace(machine, calibration={**MADE_UP, "copy.t2.67108864": copy}), 2
+    )
+    assert more == pytest.approx((times - 1) * 8 * 256 * batch * side**2 / copy, rel=0.01)
+
+
 @pytest.mark.parametrize(
     "slug", ["xeon-platinum-8260", "epyc-9654", "graviton3", "core-i7-13700k", "raspberry-pi-5"]
 )

@@ -122,6 +122,20 @@ def test_fusing_an_activation_saves_its_traffic() -> None:
     assert apart - together == pytest.approx(2 * 4 * 4096**2 / (0.87 * 2039e9) + FITTED.kernel_gap_s, rel=0.1)
 
 
+@pytest.mark.parametrize("session", ["cpu", "cuda"])
+def test_a_group_writes_its_last_members_result(session: str) -> None:
+    """64 x 256 floats in, 256 x 64 weights, 64 x 64 out; what the two members pass on stays inside."""
+    hidden = made.tensor("h", 64, 64)
+    one = made.graph(
+        made.node("MatMul", [made.tensor("x", 64, 256), made.tensor("w", 256, 64, constant=True)], hidden, 0),
+        made.node("Relu", [hidden], made.tensor("r", 64, 64), 1),
+    )
+    fused = Group(session=session, name="f", op_type="FusedMatMul", members=(0, 1), provider=session)  # type: ignore[arg-type]
+    work = made.work(one, groups=(fused,))
+    assert work["written"].sum() == 4 * 64 * 64
+    assert work["read"].sum() == 4 * (64 * 256 + 256 * 64)
+
+
 def test_an_operator_of_which_nothing_is_known_has_a_wide_interval() -> None:
     custom = made.graph(made.node("Mystery", [made.tensor("x", 100)], made.tensor("y", 100)))
     estimate = prediction.predict(made.work(custom), catalogue.device("l4"))[0]

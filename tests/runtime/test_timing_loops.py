@@ -38,9 +38,9 @@ def test_warm_up_stops_at_its_budget():
     assert 3 <= len(samples) < 8
 
 
-def test_one_run_warms_up_where_it_alone_exceeds_the_budget():
-    clock = Clock(50.0)
-    assert warm_up(clock.call, Budget(seconds=10), clock=clock) == [50.0]
+def test_two_runs_warm_up_where_one_alone_exceeds_the_budget():
+    clock = Clock(50.0, 52.0, 30.0)
+    assert warm_up(clock.call, Budget(seconds=10), clock=clock) == [50.0, 52.0]
 
 
 def test_the_number_of_runs_asked_for_is_kept():
