@@ -34,6 +34,8 @@ _CATALOGUE_WIDTH = 2.0
 _NO_OP = 1.5e-10
 # A run of elements of a Gather, a slice of a reduction over a middle axis, a small kernel (as measured).
 _RUN_S, _SLICE_S, _KERNEL_S = 3e-9, 70e-9, 2e-7
+# One more tensor of a Split or Concat: 0.1 us again and again, two to three times that among other operators.
+_TENSOR_S = 2e-7
 
 
 # What passes the caches before a buffer is used again, in multiples of what an operator moves.
@@ -181,7 +183,8 @@ def _vector(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floa
     amount = work["elements"][chosen] * np.where(work.kind[chosen] == Kind.POOL, work["taps"][chosen], 1.0)
     kind = work.kind[chosen]
     runs = np.where(kind == Kind.MOVE, _RUN_S * work["rows"][chosen], 0.0)
-    slices = np.where(kind == Kind.REDUCE, _SLICE_S * (work["batch"][chosen] - 1.0), 0.0)
+    more = work["batch"][chosen] - 1.0
+    slices = np.select([kind == Kind.REDUCE, kind == Kind.MOVE], [_SLICE_S * more, _TENSOR_S * more])
     alone = amount * one + runs + slices + _KERNEL_S
     together = amount * many / at.scale
     # What ran on one thread at the size of the probe uses more when it is much larger.

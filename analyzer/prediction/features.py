@@ -25,6 +25,8 @@ MOVES = frozenset(
         *("SplitToSequence", "ConcatFromSequence"),
     }
 )
+# Of these, what takes or makes many tensors in one kernel.
+MANY = frozenset({"Split", "Concat"})
 NORMS = frozenset(
     {
         "LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", "SkipLayerNormalization",
@@ -98,6 +100,10 @@ def _dims(tensor: Tensor | None) -> tuple[int, ...] | None:
 
 def _vector(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     if node.op_type in MOVES:
+        if node.op_type in MANY:
+            tensors = float(len(list(node.present_outputs if node.op_type == "Split" else node.present_inputs)))
+            whole = sum(tensor.elements or 0 for tensor in node.present_outputs)
+            return [replace(base, kind=Kind.MOVE, batch=tensors, elements=float(whole))]
         table = _dims(node.input(0))
         # A gather copies runs of the table's inner elements.
         run = math.prod(table[1:]) if node.op_type == "Gather" and table else 0

@@ -39,7 +39,7 @@ class Piece:
         read, written: Floating-point bytes at four bytes an element.
         fixed: Bytes of integers, indices and booleans, whatever the precision.
         weights: The part of ``read`` that is constant.
-        batch, m, n, k: A product's shape: ``batch`` products of [m, k] by [k, n].
+        batch, m, n, k: A product's shape: ``batch`` products of [m, k] by [k, n]. Of a move, the tensors.
         taps: Kernel positions of a convolution or pooling window.
         stride: Product of a convolution's strides.
         spatial: Output positions of a convolution along its spatial axes.

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from analyzer.costs.cost import ZERO, Cost
 from analyzer.graph import Graph, Tensor
-from analyzer.prediction.features import pieces_of
+from analyzer.prediction.features import MANY, pieces_of
 from analyzer.prediction.layout import turned
 from analyzer.prediction.piece import FLOAT_BYTES, PRODUCTS, Kind, Piece
 from analyzer.runtime.execution import Group
@@ -160,6 +160,7 @@ def _merged(pieces: list[Piece], group: Group) -> list[Piece]:
     if not pieces:
         return []
     main = min(pieces, key=lambda piece: (_STRENGTH.index(piece.kind), -piece.elements))
+    many = group.op_type in MANY  # as Gathers that became one Split
     return [
         replace(
             main,
@@ -168,7 +169,8 @@ def _merged(pieces: list[Piece], group: Group) -> list[Piece]:
             read=sum(piece.read for piece in pieces),
             written=sum(piece.written for piece in pieces),
             fixed=sum(piece.fixed for piece in pieces),
-            elements=max(piece.elements for piece in pieces),
+            elements=(sum if many else max)(piece.elements for piece in pieces),
+            batch=float(len(pieces)) if many else main.batch,
         )
     ]
 
