@@ -1,23 +1,27 @@
 """How good the measurements on this machine's CPU are.
 
-    python tests/benchmarks/measuring.py [--budget 4] [--rounds 2] [--samples mlp,lstm,...]
+    python tests/benchmarks/measuring.py [--budget 4] [--rounds 2] [--tries 1] [--samples mlp,lstm,...]
 
 For each sample: the latency, how far the rounds' medians are apart, whether their 90 % intervals overlap, the
 sum of operator times over the latency, and the scale factor that made it so. Then a chain of 200 operators that
 do nothing against its true dispatch cost, and a measurement beside processes that hog a core each. Weights and
-inputs are random; all samples of a round are measured before the next round begins.
+inputs are random; all samples of a round are measured before the next round begins. With more than one try, a
+measurement is repeated until the machine was quiet before and after it, as ``quiet.Sentinel`` has it.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+from quiet import Sentinel
 
 from analyzer.loading.load import load
 from analyzer.loading.reference import parse_reference
@@ -40,15 +44,24 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=4.0, help="seconds of runs for each measurement")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--threads", type=int, default=default_threads())
+    parser.add_argument("--tries", type=int, default=1, help="for each measurement, until the machine is quiet")
+    parser.add_argument("--patience", type=float, default=20.0, help="seconds to wait for that before each")
     asked = parser.parse_args()
+    sentinel = Sentinel(asked.threads) if asked.tries > 1 else None
     with tempfile.TemporaryDirectory(prefix="analyzer-bench-") as name:
         folder = Path(name)
         requests = {
             sample: request_for(sample, folder, asked.budget, asked.threads)
             for sample in asked.samples.split(",")
         }
+
+        def measured(request: MeasureRequest) -> tuple[Measurement, float]:
+            if sentinel is None:
+                return measure(request), math.nan
+            return sentinel.beside(lambda: measure(request), asked.tries, asked.patience)
+
         rounds = [
-            {sample: measure(request) for sample, request in requests.items()} for _ in range(asked.rounds)
+            {sample: measured(request) for sample, request in requests.items()} for _ in range(asked.rounds)
         ]
         report({sample: [found[sample] for found in rounds] for sample in requests})
         report_chain(folder, asked.threads)
@@ -71,12 +84,13 @@ def request_for(sample: str, folder: Path, budget: float, threads: int) -> Measu
     )
 
 
-def report(found: dict[str, list[Measurement]]) -> None:
+def report(rounds: dict[str, list[tuple[Measurement, float]]]) -> None:
     """One line a sample, then what was wanted."""
     print(
         f"{'sample':<14}{'latency':>10}{'nodes':>7}{'mean node':>11}{'factor':>8}{'sum/lat':>9}"
-        f"{'rounds apart':>14}{'overlap':>9}{'busy cores':>12}"
+        f"{'rounds apart':>14}{'overlap':>9}{'busy cores':>12}{'disturbed':>11}"
     )
+    found = {sample: [item for item, _ in mine] for sample, mine in rounds.items()}
     pairs, apart = [], []
     for sample, measured in found.items():
         first = measured[0]
@@ -91,7 +105,7 @@ def report(found: dict[str, list[Measurement]]) -> None:
             f"{sample:<14}{seconds(first.latency.median_s):>10}{len(first.nodes):>7}{seconds(mean):>11}"
             f"{first.factor or 0:>8.2f}{total / first.latency.median_s:>9.3f}{apart[-1]:>13.1%}"
             f"{sum(mine)}/{len(mine)}".rjust(9)
-            + f"{others:>12.2f}"
+            + f"{others:>12.2f}{max(disturbed for _, disturbed in rounds[sample]):>11.2f}"
         )
         for text in dict.fromkeys(text for item in measured for text in item.messages):
             print(f"    {text}")
