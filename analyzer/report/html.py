@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
+import hashlib
 import re
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 _SOURCE_MAP = re.compile(r"\n?(//|/\*)[#@] sourceMappingURL=[^\s*]*(\s*\*/)?\s*\Z")
+_NOTICE = re.compile(r"/\*[!\s](.*?)\*/", re.DOTALL)
 _FIGURE = re.compile(r"(?<=\d)( )(?=[kMGTPmµn]?(?:s|B|FLOP|J|/s|B/s|FLOP/s)\b|%)")
 
 
@@ -50,8 +53,8 @@ def environment() -> Environment:
         auto_reload=False,
     )
     env.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False, "ensure_ascii": False}
-    env.globals["asset"] = asset
-    env.filters["unbroken"] = unbroken
+    env.globals |= {"asset": asset, "packed": packed, "digest": digest, "notices": notices}
+    env.filters |= {"unbroken": unbroken, "pack": pack}
     return env
 
 
@@ -62,9 +65,9 @@ def unbroken(text: str) -> str:
 
 def _read(path: Path) -> str:
     """The text of a file, or of its gzip twin: libraries are kept packed."""
-    packed = path.with_name(f"{path.name}.gz")
-    if packed.exists():
-        return gzip.decompress(packed.read_bytes()).decode("utf-8")
+    twin = path.with_name(f"{path.name}.gz")
+    if twin.exists():
+        return gzip.decompress(twin.read_bytes()).decode("utf-8")
     return path.read_text(encoding="utf-8")
 
 
@@ -81,3 +84,36 @@ def asset(name: str) -> Any:
     if re.search(r"</(script|style)", text, re.IGNORECASE):
         raise ValueError(f"{name} holds an end tag and cannot be inlined")
     return Markup(text)
+
+
+def _bundle(names: tuple[str, ...]) -> str:
+    return "".join(asset(name) for name in names)
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
+
+
+def pack(text: str) -> str:
+    """The text's gzip as base64, which no markup can leave."""
+    return _base64(gzip.compress(text.encode(), 6, mtime=0))
+
+
+@lru_cache(maxsize=32)
+def packed(*names: str) -> str:
+    """Files in a row for the page's own script to unpack; a library alone comes as it is kept."""
+    kept = templates_dir() / f"{names[0]}.gz"
+    return _base64(kept.read_bytes()) if len(names) == 1 and kept.exists() else pack(_bundle(names))
+
+
+@lru_cache(maxsize=32)
+def digest(*names: str) -> str:
+    """The sum by which the page's policy lets these files run as one script."""
+    return _base64(hashlib.sha256(_bundle(names).encode()).digest())
+
+
+@lru_cache(maxsize=32)
+def notices(name: str) -> tuple[str, ...]:
+    """What a library's own comments say of its authors and licence, to be read without unpacking it."""
+    found = (re.sub(r"\n[ *]+", "\n", text).strip() for text in _NOTICE.findall(asset(name)))
+    return tuple(text for text in found if re.search(r"\(c\)|licen[cs]e", text, re.IGNORECASE))

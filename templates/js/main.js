@@ -1,8 +1,6 @@
-// Starts everything once the page is there.
+// Starts all but the table and its tree.
 "use strict";
 (() => {
-  table.begin();
-  report.tree.begin();
   charts.begin(graph.begin());
   document.querySelectorAll("[data-select]").forEach((link) => {
     link.addEventListener("click", () => {

@@ -38,13 +38,14 @@ def visit_text(browser, tmp_path):
     """Opens a page's text without network and collects what must not happen: errors and requests."""
     contexts = []
 
-    def go(text, *, viewport=None, **options):
+    def go(text, *, viewport=None, before="", **options):
         path = tmp_path / "page.html"
         path.write_text(text, encoding="utf-8")
         size = viewport or {"width": 1280, "height": 800}
         context = browser.new_context(viewport=size, offline=True, **options)
         contexts.append(context)
         page = context.new_page()
+        page.add_init_script(before)
         seen = SimpleNamespace(errors=[], requests=[])
         page.on("console", lambda message: message.type == "error" and seen.errors.append(message.text))
         page.on("pageerror", lambda error: seen.errors.append(str(error)))

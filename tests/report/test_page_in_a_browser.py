@@ -226,6 +226,42 @@ def test_names_of_a_model_are_shown_as_text(visit):
     assert seen.errors == []
 
 
+def test_only_the_pages_own_scripts_run_and_none_names_a_file(visit):
+    page, _ = visit(factory.analysis(4))
+    page.evaluate(
+        "document.body.append(Object.assign(document.createElement('script'), {text: 'foreign = 1'}))"
+    )
+    assert page.evaluate("typeof foreign") == "undefined"
+    named = "[...document.querySelectorAll('script, style')].map((part) => part.textContent.slice(-80))"
+    assert "sourceMappingURL" not in "".join(page.evaluate(named))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"java_script_enabled": False}, "they need JavaScript and a newer browser"),
+        ({"before": "delete window.DecompressionStream"}, "they need JavaScript and a newer browser"),
+        ({"cut": True}, "This copy of the file is damaged"),
+    ],
+    ids=["no scripts", "an old browser", "a damaged file"],
+)
+def test_without_its_scripts_the_page_says_so_and_shows_all_else(visit_text, options, said):
+    text = html.render(factory.analysis(24))
+    # A letter in the middle of the charts' library.
+    at = len(text) // 2
+    if options.pop("cut", False):
+        text = text[:at] + ("A" if text[at] != "A" else "B") + text[at + 1 :]
+    page, seen = visit_text(text, **options)
+    note = page.locator(".needs-scripts", has_text=said)
+    note.wait_for()
+    assert note.bounding_box()["y"] < WIDE["height"]
+    for shown in (".sentence", ".plans", ".top-operators tbody tr", "#findings", "#roofline figcaption"):
+        assert page.locator(shown).first.is_visible()
+    assert not [part for part in page.locator(".scripted").all() if part.is_visible()]
+    assert page.locator(".missing:visible").count() == 1
+    assert seen.errors == []
+
+
 def test_the_page_prints_light_and_without_controls(visit):
     page, _ = visit(factory.analysis(), color_scheme="dark")
     page.emulate_media(media="print", color_scheme="dark")

@@ -1,0 +1,3 @@
+// Draws the charts of a comparison.
+"use strict";
+charts.begin();

@@ -1,0 +1,4 @@
+// Starts the table and the tree beside it.
+"use strict";
+table.begin();
+report.tree.begin();
