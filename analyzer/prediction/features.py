@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 
 from analyzer.costs.cost import Cost
 from analyzer.costs.registry import count_node
-from analyzer.definitions import definition
+from analyzer.definitions import definition, is_defined
 from analyzer.graph import Node, Tensor
 from analyzer.prediction.piece import FLOAT_BYTES, Kind, Piece
 from analyzer.prediction.variants import variant
@@ -49,12 +49,43 @@ def pieces_of(node: Node, cost: Cost) -> list[Piece]:
     """The pieces of one operator on its own; empty for what runs no kernel."""
     if node.op_type in VIEWS or (cost.bytes_moved == 0 and not cost.flops):
         return []
-    parts = definition(node)
-    if parts is not None:  # it runs as its definition
-        return [piece for part in parts.nodes for piece in pieces_of(part, count_node(part))]
+    if is_defined(node):  # it runs as its definition
+        return list(_of_definition(node))
     base = _base(node, cost)
     rule = _RULES.get(node.op_type) or (_fallback_product if cost.macs else _vector)
     return rule(node, cost, base) or _vector(node, cost, base)
+
+
+# Pieces of definitions by all that they follow from: a step has the same ones again and again, at each batch.
+_KNOWN: dict[Hashable, tuple[Piece, ...]] = {}
+_MOST_KNOWN = 2**14
+
+
+def _of_definition(node: Node) -> tuple[Piece, ...]:
+    key = (node.identity, tuple(node.attributes.items()), _forms(node.inputs), _forms(node.outputs))
+    if key not in _KNOWN:
+        parts = definition(node)
+        assert parts is not None
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[key] = tuple(piece for part in parts.nodes for piece in pieces_of(part, count_node(part)))
+    return _KNOWN[key]
+
+
+def _forms(tensors: tuple[Tensor | None, ...]) -> tuple[Hashable, ...]:
+    """Sizes, types and small values of tensors, and which of them are one."""
+    return tuple(
+        None
+        if item is None
+        else (
+            item.shape,
+            item.dtype,
+            item.constant,
+            tensors.index(item),
+            item.value is not None and item.value.tobytes(),
+        )
+        for item in tensors
+    )
 
 
 def float_share(tensors: list[Tensor]) -> tuple[float, float]:

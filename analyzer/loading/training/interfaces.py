@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from analyzer.errors import ExportError
+from analyzer.loading.training.before import rewritten
+from analyzer.loading.training.chosen import choosing
 from analyzer.loading.training.decompositions import own_decompositions
+from analyzer.loading.training.functions import special_functions
 from analyzer.loading.training.promotion import promote
 
 
@@ -90,7 +93,12 @@ def plain_kernels() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False), _whole_resizing():
+        with (
+            sdpa_kernel(SDPBackend.MATH),
+            torch.backends.mkldnn.flags(enabled=False),
+            _whole_resizing(),
+            rewritten(),
+        ):
             yield
 
 
@@ -150,7 +158,8 @@ def _decompositions(own: Collection[str]) -> dict[Any, Any]:
         "new_empty zeros_like ones_like full_like"
     )
     packets = [getattr(aten, name) for name in names.split() if hasattr(aten, name)]
-    return {**_for_untranslatable(own), **get_decompositions(packets), **own_decompositions()}
+    ours = {**own_decompositions(), **special_functions(), **choosing()}
+    return {**_for_untranslatable(own), **get_decompositions(packets), **ours}
 
 
 def _for_untranslatable(own: Collection[str]) -> Mapping[Any, Callable[..., Any]]:
@@ -234,7 +243,9 @@ def translate(graph_module: Any, own: Mapping[str, Callable[..., Any]], opset: i
         if function is None and not registry.is_registered(target):
             function = own["opaque"](target, node)
         if function is not None:
-            registry.functions[_qualified(target)] = [_meta(_registration, target, function)]
+            name = _qualified(target)
+            of_complex = [known for known in registry.functions.get(name, ()) if known.is_complex]
+            registry.functions[name] = [_meta(_registration, target, function), *of_complex]
     model = onnx_ir.Model(
         onnx_ir.Graph([], [], nodes=[], name="training_step"), ir_version=10, producer_name="analyzer"
     )

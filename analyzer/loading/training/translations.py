@@ -222,6 +222,16 @@ def _hardtanh_backward(gradient: Any, x: Any, minimum: float, maximum: float) ->
     return emit(DOMAIN, "HardtanhGrad", [gradient, x], attributes, 1)
 
 
+@translates("linalg_inv_ex")
+def _inverse(x: Any, check_errors: bool = False) -> Any:
+    return emit("com.microsoft", "Inverse", [x], {}, 1), constant(0, "int32")
+
+
+@translates("_linalg_det")
+def _determinant(x: Any) -> Any:
+    return emit("", "Det", [x], {}, 1), x, constant(0, "int32")
+
+
 @translates("mv")
 def _matrix_by_vector(matrix: Any, vector: Any) -> Any:
     """As a product of matrices: ONNX Runtime 1.31 multiplies a transposed matrix by a vector wrongly."""
@@ -229,17 +239,13 @@ def _matrix_by_vector(matrix: Any, vector: Any) -> Any:
     return emit("", "Squeeze", [emit("", "MatMul", [matrix, column], {}, 1), numbers([1])], {}, 1)
 
 
-_BAG_SUM, _BAG_MEAN = 0, 1
-
-
+# Sums are mode 0 and means 1; the largest are taken apart.
 @translates("_embedding_bag", "_embedding_bag_forward_only")
 def _embedding_bag(
-    table: Any, indices: Any, offsets: Any, _scale: bool = False, mode: int = _BAG_SUM, _sparse: bool = False,
+    table: Any, indices: Any, offsets: Any, _scale: bool = False, mode: int = 0, _sparse: bool = False,
     weights: Any = None, include_last: bool = False, padding_idx: int = -1,
 ) -> Any:  # fmt: skip
-    if mode not in (_BAG_SUM, _BAG_MEAN) or padding_idx >= 0:
-        return opaque("_embedding_bag", 4, (table, indices, offsets, weights), {})
-    attributes = {"mean": int(mode == _BAG_MEAN), "include_last": int(include_last)}
+    attributes = {"mean": int(mode), "include_last": int(include_last), "padding": int(padding_idx)}
     found = emit(DOMAIN, "EmbeddingBag", [table, indices, offsets, weights], attributes, 3)
     return (*found, constant([], "int64"))
 
@@ -249,10 +255,9 @@ def _embedding_bag_backward(
     gradient: Any, indices: Any, _offsets: Any, bags: Any, sizes: Any, _maxima: Any, _rows: int, scale: bool,
     mode: int, _sparse: bool, weights: Any, padding_idx: int = -1,
 ) -> Any:  # fmt: skip
-    if mode not in (_BAG_SUM, _BAG_MEAN) or padding_idx >= 0 or scale:
-        return opaque("_embedding_bag_backward", 1, (gradient, indices, bags, sizes, weights), {})
     inputs = [gradient, indices, bags, sizes, weights]
-    return emit(DOMAIN, "EmbeddingBagGrad", inputs, {"mean": int(mode == _BAG_MEAN)}, 1)
+    attributes = {"mean": int(mode), "scale": int(scale), "padding": int(padding_idx)}
+    return emit(DOMAIN, "EmbeddingBagGrad", inputs, attributes, 1)
 
 
 @translates("copy")
@@ -261,3 +266,9 @@ def _copy(target: Any, source: Any, _non_blocking: bool = False) -> Any:
     if source.dtype != target.dtype:
         source = emit("", "Cast", [source], {"to": int(target.dtype)}, 1)
     return emit("", "Expand", [source, numbers([int(size) for size in target.shape])], {}, 1)
+
+
+@translates("view", "_unsafe_view")
+def _view(x: Any, sizes: Any) -> Any:
+    """Sizes of a traced step are known: one constant, where PyTorch's own translation puts them together."""
+    return emit("", "Reshape", [x, numbers(sizes)], {"allowzero": 1}, 1)
