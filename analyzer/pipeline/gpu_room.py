@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from analyzer.costs import peak_memory_bytes
+from analyzer.costs import planned_peak_bytes
 from analyzer.costs.step_memory import StepBytes, step_bytes
 from analyzer.errors import GraphError
 from analyzer.graph import Graph
 from analyzer.loading.load import Loaded
+from analyzer.runtime.fusion import predicted_groups
+from analyzer.runtime.placement import place
 from analyzer.units import byte_count
 
 # What a process holds of a GPU's memory before its first tensor: about 300 MB with CUDA 11.7 or newer, which
@@ -20,11 +22,11 @@ _ARENA_GROWTH = 2
 
 
 def needed_bytes(loaded: Loaded, graph: Graph) -> int | None:
-    """Weights, the activations alive at once and CUDA's own; None where a size is open."""
+    """Weights, the buffers that ONNX Runtime plans and CUDA's own; None where a size is open."""
     step = _step(loaded, graph)
     if step is not None:
         return None if step.peak is None else step.peak + _CONTEXT_BYTES
-    activations = peak_memory_bytes(graph)
+    activations = planned_peak_bytes(graph, predicted_groups(graph, "cuda", place(graph)), provider="cuda")
     return None if activations is None else graph.parameter_bytes + activations + _CONTEXT_BYTES
 
 

@@ -97,7 +97,7 @@ def alternate(
     taken: list[Taken] = []
     count = already
     for number, turn in enumerate(turns, 1):
-        count += settle(profiled, run_s)
+        count += settle(profiled, run_s) if plain is not None else 0
         for _ in range(turn.profiled_runs):
             profiled()
         counted = range(count, count + turn.profiled_runs)

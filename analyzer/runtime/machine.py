@@ -123,6 +123,13 @@ def load_average() -> float | None:
         return None
 
 
+def resident_bytes() -> int:
+    """Resident memory of this process now."""
+    import psutil
+
+    return int(psutil.Process().memory_info().rss)
+
+
 def peak_resident_bytes() -> int | None:
     """Largest resident memory of this process so far, None where the system does not tell."""
     try:

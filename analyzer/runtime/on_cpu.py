@@ -12,7 +12,7 @@ from typing import Any
 from analyzer.runtime import machine, profile, tensors
 from analyzer.runtime.alternating import Taken, alternate, quieter_half, turns_for
 from analyzer.runtime.bias import Bias, calibrate_bias
-from analyzer.runtime.machine import peak_resident_bytes
+from analyzer.runtime.machine import peak_resident_bytes, resident_bytes
 from analyzer.runtime.measurement import Latency, MeasureRequest, NodeTime
 from analyzer.runtime.replay import BELOW_CLOCK_S, replay
 from analyzer.runtime.reporting import OPTIMIZED_FULL, Reporter
@@ -26,6 +26,8 @@ _MOST_EVENTS = 20_000
 _TURNS = 8
 NOTHING: Mapping[str, float] = MappingProxyType({})
 _SKIPPED_RUNS = 3
+# Making a session takes more for a while than it holds.
+_SECOND = 1.3
 _UNPROFILED = "unprofiled runs of ONNX Runtime's CPU provider"
 _ALONE_TEXT = "timed alone (its time is below the profiler's clock), scaled with the others"
 _PROFILED_TEXT = "ONNX Runtime's profile, bias taken off, scaled to the unprofiled latency"
@@ -45,7 +47,7 @@ def measure_cpu(request: MeasureRequest, folder: Path, reporter: Reporter) -> No
     threads = request.threads or machine.default_threads()
     settings = settings_for(request, threads=threads)
     reporter.progress("loading", 0.0)
-    start = time.perf_counter()
+    start, empty = time.perf_counter(), resident_bytes()
     session = create(request.model_path, settings)
     reporter.update(load_s=time.perf_counter() - start)
     feeds = feeds_for(request, session, reporter)
@@ -54,18 +56,17 @@ def measure_cpu(request: MeasureRequest, folder: Path, reporter: Reporter) -> No
     report_latency([timed.samples], timed, before, threads, reporter)
     keep_outputs(request, session, feeds, reporter)
     if request.profile:
-        if _is_tight(request.model_path):
+        if _is_tight(resident_bytes() - empty):
             del session
             timed = replace(timed, call=None)
         _operators(request, settings, feeds, folder, reporter, before, timed)
 
 
-def _is_tight(model: Path) -> bool:
-    """Whether a second session beside the first might not fit."""
+def _is_tight(held: int) -> bool:
+    """Whether a second session beside the first, which holds so many bytes, might not fit."""
     import psutil
 
-    weights = sum(file.stat().st_size for file in model.parent.iterdir() if file.is_file())
-    return bool(weights * 4 > psutil.virtual_memory().available)
+    return bool(_SECOND * held > psutil.virtual_memory().available)
 
 
 def feeds_for(request: MeasureRequest, session: Any, reporter: Reporter) -> dict[str, Any]:

@@ -53,9 +53,9 @@ def test_both_kinds_run_in_turns_and_settling_runs_do_not_count():
 
 def test_a_long_run_is_not_spent_on_settling():
     log = []
-    turns = turns_for(0.2, 2, 0.4, runs=2, most=2)
+    turns = turns_for(2.0, 2, 4.0, runs=2, most=2)
     taken = alternate(
-        Session("plain", log), Session("profiled", log), turns, run_s=0.2, already=3, tick=lambda _: None
+        Session("plain", log), Session("profiled", log), turns, run_s=2.0, already=3, tick=lambda _: None
     )
     assert log == ["profiled", "plain", "profiled", "plain"]
     assert [turn.profiled for turn in taken] == [range(3, 4), range(4, 5)]
