@@ -226,6 +226,15 @@ def test_names_of_a_model_are_shown_as_text(visit):
     assert seen.errors == []
 
 
+def test_a_link_into_the_page_keeps_its_place_while_the_page_is_drawn(visit):
+    page, _ = visit(factory.analysis(24))
+    address = page.url
+    page.goto("about:blank")
+    page.goto(f"{address}#findings")
+    page.wait_for_function(f"{DRAWN} && document.documentElement.dataset.graph === 'drawn'")
+    assert 0 <= page.locator("#findings").bounding_box()["y"] < 100
+
+
 def test_only_the_pages_own_scripts_run_and_none_names_a_file(visit):
     page, _ = visit(factory.analysis(4))
     page.evaluate(
