@@ -37,11 +37,24 @@ def command(seconds: float, threads: int | None, no_gpu: bool, show: bool, quiet
             click.echo("this machine is not calibrated: run `analyze calibrate`")
             return
     else:
+        _check(threads)
         measure = partial(measure_all, seconds=seconds, threads=threads, gpu=not no_gpu)
         with _bar(quiet) as progress:
             calibration = calibrate(measure, progress=progress)
     if not quiet:
         click.echo(_summary(calibration))
+
+
+def _check(threads: int | None) -> None:
+    from analyzer.errors import UsageError
+    from analyzer.runtime.machine import available_cores
+
+    cores = available_cores()
+    if threads is not None and threads > cores:
+        raise UsageError(
+            f"{threads} threads would take turns on {cores} cores: their rates would be no ceilings.",
+            hint=f"Use --threads {cores} or less.",
+        )
 
 
 @contextmanager

@@ -4,7 +4,10 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+from analyzer.cli import calibrate
 from analyzer.cli.devices import command
+from analyzer.errors import UsageError
+from analyzer.runtime.machine import available_cores
 
 
 def shown(*arguments: str) -> str:
@@ -62,3 +65,9 @@ def test_part_of_a_name_lists_what_holds_it() -> None:
 
 def test_an_instance_is_shown_with_its_gpu_and_price() -> None:
     assert "1 x a10g" in shown("g5.xlarge")
+
+
+def test_ceilings_are_not_measured_with_more_threads_than_cores() -> None:
+    result = CliRunner().invoke(calibrate.command, ["--threads", str(available_cores() + 1)])
+    assert isinstance(result.exception, UsageError)
+    assert f"--threads {available_cores()}" in str(result.exception.hint)
