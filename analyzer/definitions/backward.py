@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import pi, sqrt
 
 from analyzer.definitions.body import Body, count, define, sizes
-from analyzer.definitions.forward import bag_divisor, label_weights
+from analyzer.definitions.forward import bag_divisor, label_weights, used
 from analyzer.graph import DTYPES, Node, Tensor
 
 
@@ -283,11 +283,10 @@ def embedding_grad(b: Body, node: Node) -> None:
         updates = b.op("Where", own, b.like(0.0, updates), updates, shape=(number, width), dtype=updates.dtype)
     if places.dtype.name != "int64":
         places = b.op("Cast", places, dtype=DTYPES["int64"], to=7)
-    if node.attributes.get("scale"):  # by how often each row was used
+    if node.attributes.get("scale"):
         ones = _filled(b, 1.0, (number, 1), gradient)
-        used = b.op("ScatterND", _filled(b, 0.0, (rows, 1), gradient), places, ones, reduction="add")
-        often = b.op("GatherND", used, places, shape=(number, 1))
-        updates = b.op("Div", updates, often)
+        times = b.op("ScatterND", _filled(b, 0.0, (rows, 1), gradient), places, ones, reduction="add")
+        updates = b.op("Div", updates, b.op("GatherND", times, places, shape=(number, 1)))
     b.op(
         "ScatterND",
         _filled(b, 0.0, (rows, width), gradient),
@@ -312,6 +311,8 @@ def embedding_bag_grad(b: Body, node: Node) -> None:
     rows = b.op("Gather", gradient, bags, shape=(number, width), axis=0)
     if weights is not None:
         rows = b.op("Mul", rows, b.reshape(weights, (number, 1)))
+    if node.attributes["padding"] >= 0:
+        rows = b.op("Mul", rows, used(b, indices, rows))
     places = b.op("Cast", b.reshape(indices, (number, 1)), dtype=DTYPES["int64"], to=7)
     zeros = _filled(b, 0.0, sizes(node.output(0)), gradient)
     b.op("ScatterND", zeros, places, rows, into=node.output(0), reduction="add")

@@ -133,14 +133,10 @@ class Body:
         kept = [
             1 if axis in dropped else size for axis, size in enumerate(shape) if keep or axis not in dropped
         ]
-        return self.op(
-            f"Reduce{kind}",
-            tensor,
-            self.const(tuple(sorted(dropped)), "int64"),
-            shape=kept,
-            into=into,
-            keepdims=int(keep),
-        )
+        if not dropped:  # to ONNX no axes are all
+            return self.op("Identity", tensor, into=into)
+        over = self.const(tuple(sorted(dropped)), "int64")
+        return self.op(f"Reduce{kind}", tensor, over, shape=kept, into=into, keepdims=int(keep))
 
 
 def sizes(tensor: Tensor | None) -> tuple[int, ...]:

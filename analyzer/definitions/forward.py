@@ -111,9 +111,11 @@ def embedding_bag(b: Body, node: Node) -> None:
     rows = b.op("Gather", table, indices, shape=(number, width), axis=0)
     if weights is not None:
         rows = b.op("Mul", rows, b.reshape(weights, (number, 1)))
+    units = b.op("Expand", b.const(1, "int64"), b.const((number,), "int64"), shape=(number,))
+    if node.attributes["padding"] >= 0:
+        rows, units = b.op("Mul", rows, used(b, indices, table)), b.reshape(used(b, indices, units), (number,))
     shape = (count_of_bags, width)
     empty = b.op("Expand", b.like(0.0, table), b.const(shape, "int64"), shape=shape)
-    units = b.op("Expand", b.const(1, "int64"), b.const((number,), "int64"), shape=(number,))
     none = b.op("Expand", b.const(0, "int64"), b.const((count_of_bags,), "int64"), shape=(count_of_bags,))
     filled = b.op("ScatterND", none, column, units, into=node.output(2), reduction="add")
     if not node.attributes["mean"]:
@@ -121,6 +123,15 @@ def embedding_bag(b: Body, node: Node) -> None:
         return
     total = b.op("ScatterND", empty, column, rows, shape=shape, reduction="add")
     b.op("Div", total, bag_divisor(b, filled, table), into=node.output(0))
+
+
+def used(b: Body, indices: Tensor, like: Tensor) -> Tensor:
+    """As a column, 0 for the index that stands for nothing and 1 for all others."""
+    own = b.op(
+        "Equal", indices, b.const(b.node.attributes["padding"], indices.dtype.name), dtype=DTYPES["bool"]
+    )
+    counted = b.op("Cast", b.op("Not", own), dtype=like.dtype, to=like.dtype.onnx)
+    return b.reshape(counted, (sizes(indices)[0], 1))
 
 
 def bag_divisor(b: Body, filled: Tensor, like: Tensor) -> Tensor:

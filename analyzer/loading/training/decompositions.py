@@ -17,8 +17,8 @@ def own_decompositions() -> Mapping[Any, Callable[..., Any]]:
         aten._weight_norm_interface_backward.default: _weight_norm_backward,
         aten.softshrink_backward.default: _shrink_backward,
         aten.hardshrink_backward.default: _shrink_backward,
-        aten._cdist_forward.default: _distances,
-        aten._cdist_backward.default: _distances_backward,
+        aten._cdist_forward.default: distances,
+        aten._cdist_backward.default: distances_backward,
         aten._trilinear.default: _trilinear,
         aten.squeeze.dims: _squeezed,
         aten.sort.stable: _sorted,
@@ -27,7 +27,6 @@ def own_decompositions() -> Mapping[Any, Callable[..., Any]]:
         aten.unfold_backward.default: _unfolded_backward,
         aten.grid_sampler_2d_backward.default: _sampled_backward,
         aten.diagonal_scatter.default: _diagonal_written,
-        aten.cumprod.default: _products,
         aten.kthvalue.default: _kth_value,
         aten.median.dim: _median,
         aten.exponential.default: _exponential,
@@ -74,7 +73,7 @@ def _replicated_backward(rank: int, gradient: Any, x: Any, padding: Sequence[int
     return gradient
 
 
-def _distances(x: Any, y: Any, p: float, _mode: int | None) -> Any:
+def distances(x: Any, y: Any, p: float, _mode: Any = None) -> Any:
     apart = (x.unsqueeze(-2) - y.unsqueeze(-3)).abs()
     if p == 0:
         return (apart != 0).to(x.dtype).sum(-1)
@@ -85,7 +84,7 @@ def _distances(x: Any, y: Any, p: float, _mode: int | None) -> Any:
     return (apart * apart).sum(-1).sqrt() if p == 2 else apart.pow(p).sum(-1).pow(1 / p)
 
 
-def _distances_backward(gradient: Any, x: Any, y: Any, p: float, distances: Any) -> Any:
+def distances_backward(gradient: Any, x: Any, y: Any, p: float, distances: Any) -> Any:
     """The gradient of ``x``; where two points coincide there is none."""
     import torch
 
@@ -167,8 +166,8 @@ def _diagonal_written(x: Any, diagonal: Any, offset: int = 0, first: int = 0, se
     return flat.reshape(moved.shape).movedim((-2, -1), (first, second))
 
 
-def _products(x: Any, axis: int, *, dtype: Any = None) -> Any:
-    """Running products, each round over twice as many."""
+def running_products(x: Any, axis: int, *, dtype: Any = None) -> Any:
+    """Each round over twice as many; PyTorch's own gradient takes the largest of truth values, which ONNX cannot."""
     import torch
 
     found = x if dtype is None else x.to(dtype)

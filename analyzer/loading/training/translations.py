@@ -256,7 +256,9 @@ def _embedding_bag_backward(
     mode: int, _sparse: bool, weights: Any, padding_idx: int = -1,
 ) -> Any:  # fmt: skip
     inputs = [gradient, indices, bags, sizes, weights]
-    attributes = {"mean": int(mode), "scale": int(scale), "padding": int(padding_idx)}
+    if scale:  # PyTorch's own scales by the use of another row
+        return opaque("_embedding_bag_backward", 1, inputs, {})
+    attributes = {"mean": int(mode), "padding": int(padding_idx)}
     return emit(DOMAIN, "EmbeddingBagGrad", inputs, attributes, 1)
 
 

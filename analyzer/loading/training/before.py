@@ -1,0 +1,147 @@
+"""What is written otherwise while a step is traced: where PyTorch reads values, or its gradients have no translation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from math import log, pi
+from typing import Any
+
+from analyzer.loading.training.decompositions import running_products
+
+
+@contextmanager
+def rewritten() -> Iterator[None]:
+    """Puts our own functions in the place of PyTorch's, and its own back after."""
+    import torch
+    from torch.distributions import Distribution
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    places: list[tuple[Any, str, Any]] = [
+        (_BatchNorm, "forward", _batch_norm(_BatchNorm.forward)),
+        (torch.nn.functional, "gaussian_nll_loss", _gaussian_loss),
+        (Distribution, "_validate_args", False),
+    ]
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in places]
+    with _kernels(_apart()):
+        try:
+            for owner, name, function in places:
+                setattr(owner, name, function)
+            yield
+        finally:
+            for owner, name, function in before:
+                setattr(owner, name, function)
+
+
+def _apart() -> Mapping[Any, Callable[..., Any]]:
+    """By operator, what the tracer sees in its place before it differentiates."""
+    import torch
+
+    aten = torch.ops.aten
+    return {
+        aten.cumprod.default: running_products,
+        aten._linalg_solve_ex.default: _solve,
+        aten._linalg_det.default: _determinant,
+        aten._linalg_slogdet.default: _logarithm_of_determinant,
+        aten._linalg_check_errors.default: lambda *_, **__: None,
+    }
+
+
+@contextmanager
+def _kernels(functions: Mapping[Any, Callable[..., Any]]) -> Iterator[None]:
+    import torch
+
+    key = torch._C.DispatchKey.Autograd
+    before = {op: op.py_kernels.get(key) for op in functions}
+    try:
+        for op, function in functions.items():
+            op.py_kernels[key] = function
+            op._dispatch_cache.clear()
+        yield
+    finally:
+        for op, function in before.items():
+            op.py_kernels.pop(key)
+            if function is not None:
+                op.py_kernels[key] = function
+            op._dispatch_cache.clear()
+
+
+def _batch_norm(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """Without momentum the running statistics are means over all batches so far, whose number is a tensor."""
+
+    def forward(self: Any, x: Any) -> Any:
+        import torch
+
+        tracks = self.training and self.track_running_stats and self.num_batches_tracked is not None
+        if self.momentum is not None or not tracks:
+            return plain(self, x)
+        self._check_input_dim(x)
+        self.num_batches_tracked.add_(1)
+        old = [self.running_mean, self.running_var]
+        new = [torch.zeros_like(statistic) for statistic in old]
+        y = torch.nn.functional.batch_norm(x, new[0], new[1], self.weight, self.bias, True, 1.0, self.eps)
+        with torch.no_grad():
+            for before, now in zip(old, new, strict=True):
+                before.add_((now - before) / self.num_batches_tracked)
+        return y
+
+    return forward
+
+
+def _gaussian_loss(
+    x: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Any:
+    """Without the check that no variance is negative, which needs the values."""
+    import torch
+
+    if not isinstance(var, torch.Tensor):
+        var = torch.full_like(x, var)
+    if var.dim() == x.dim() - 1:
+        var = var.unsqueeze(-1)
+    var = var + (var.clamp_min(eps) - var).detach()  # the gradient passes where the variance is raised
+    loss = 0.5 * (var.log() + (x - target).square() / var)
+    if full:
+        loss = loss + 0.5 * log(2 * pi)
+    return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
+
+
+def _solve(a: Any, b: Any, *, left: bool = True, check_errors: bool = False) -> Any:
+    """Through the inverse; what the factors would be is given to nobody."""
+    import torch
+
+    vector = b.dim() == 1 or (b.dim() + 1 == a.dim() and b.shape == a.shape[:-1])
+    columns = b.unsqueeze(-1) if vector else b
+    inverse = torch.linalg.inv_ex(a)[0]
+    found = inverse @ columns if left else columns @ inverse
+    pivots = torch.zeros(a.shape[:-1], dtype=torch.int32)
+    return found.squeeze(-1) if vector else found, a, pivots, pivots.sum(-1)
+
+
+def _determinant(a: Any) -> Any:
+    """Jacobi's formula: the value without a gradient, times one that is 1 and has it."""
+    import torch
+
+    return _fixed(a) * (1 + _first_order(a)), a, torch.zeros(a.shape[:-1], dtype=torch.int32)
+
+
+def _logarithm_of_determinant(a: Any) -> Any:
+    import torch
+
+    value = _fixed(a)
+    pivots = torch.zeros(a.shape[:-1], dtype=torch.int32)
+    return value.sign(), value.abs().log() + _first_order(a), a, pivots
+
+
+def _fixed(a: Any) -> Any:
+    import torch
+
+    with torch._C._AutoDispatchBelowAutograd():
+        return torch.ops.aten._linalg_det(a.detach())[0]
+
+
+def _first_order(a: Any) -> Any:
+    """Zero, whose gradient is that of the determinant's logarithm: the inverse, transposed."""
+    import torch
+
+    fixed = a.detach()
+    return (torch.linalg.inv_ex(fixed)[0].mT * (a - fixed)).sum((-2, -1))

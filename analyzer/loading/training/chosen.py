@@ -1,0 +1,234 @@
+"""Operators that choose among numbers and give their gradients to the chosen, taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from analyzer.loading.training.decompositions import distances, distances_backward
+
+_MAX = 2  # of embedding bags
+
+
+def choosing() -> Mapping[Any, Callable[..., Any]]:
+    """By operator, the function that stands for it."""
+    import torch
+
+    aten = torch.ops.aten
+    found: dict[Any, Callable[..., Any]] = {
+        aten.cummax.default: partial(_running, aten.gt),
+        aten.cummin.default: partial(_running, aten.lt),
+        aten.rrelu_with_noise_functional.default: _random_slopes,
+        aten._embedding_bag.default: _largest_of_bags,
+        aten._embedding_bag_backward.default: _largest_of_bags_backward,
+        aten._embedding_bag_per_sample_weights_backward.default: _bag_weights_backward,
+        aten._pdist_forward.default: _pairs,
+        aten._pdist_backward.default: _pairs_backward,
+        aten.masked_scatter.default: _filled_in,
+        aten.masked_scatter_backward.default: _filled_in_backward,
+        aten.index_put.default: _written,
+        aten.amax.default: partial(_extreme, aten.amax),
+        aten.amin.default: partial(_extreme, aten.amin),
+    }
+    for axes in (2, 3):
+        name = f"adaptive_max_pool{axes}d"
+        found[getattr(aten, name).default] = _adaptive_maximum
+        found[getattr(aten, f"{name}_backward").default] = partial(_adaptive_maximum_backward, axes)
+        found[getattr(aten, f"max_pool{axes}d_with_indices_backward").default] = partial(
+            _one_maximum_backward, axes
+        )
+        for name in (f"max_pool{axes}d_with_indices", f"avg_pool{axes}d", f"_adaptive_avg_pool{axes}d"):
+            for op in (getattr(aten, name).default, getattr(aten, f"{name}_backward").default):
+                found.setdefault(op, partial(_as_batch, op, axes))
+    return found
+
+
+def _as_batch(op: Any, axes: int, *arguments: Any, **keywords: Any) -> Any:
+    """One example without an axis for it, with one."""
+    import torch
+
+    if arguments[0].dim() != axes + 1:
+        return NotImplemented
+    found = op(
+        *(item.unsqueeze(0) if isinstance(item, torch.Tensor) else item for item in arguments), **keywords
+    )
+    return tuple(item.squeeze(0) for item in found) if isinstance(found, tuple) else found.squeeze(0)
+
+
+def _extreme(op: Any, x: Any, axes: Sequence[int] = (), keepdim: bool = False) -> Any:
+    """ONNX's translation wants to be told all axes."""
+    return x.clone() if not x.dim() else NotImplemented if axes else op(x, list(range(x.dim())), keepdim)
+
+
+def _running(beats: Any, x: Any, axis: int) -> Any:
+    """Each round over twice as many; of equal numbers the last counts."""
+    import torch
+
+    if not x.dim():
+        return x.clone(), torch.zeros_like(x, dtype=torch.int64)
+    length = x.shape[axis]
+    shape = [length if place == axis % x.dim() else 1 for place in range(x.dim())]
+    places = torch.arange(length).reshape(shape).expand(x.shape)
+    reach = 1
+    while reach < length:
+        first = [item.narrow(axis, 0, reach) for item in (x, places)]
+        both = [item.narrow(axis, 0, length - reach) for item in (x, places)]
+        past = [torch.cat(pair, axis) for pair in zip(first, both, strict=True)]
+        better = beats(past[0], x)
+        x, places = torch.where(better, past[0], x), torch.where(better, past[1], places)
+        reach *= 2
+    return x, places
+
+
+def _adaptive_maximum(x: Any, wanted: Sequence[int]) -> Any:
+    """Windows of several sizes, made equal by repeating their last place, along one axis after another."""
+    import torch
+
+    if _is_even(x, wanted):
+        return NotImplemented
+    space = len(wanted)
+    sizes = x.shape[-space:]
+    places = torch.arange(sizes.numel()).reshape(sizes).expand(x.shape)
+    for axis in range(x.dim() - 1, x.dim() - 1 - space, -1):
+        size, part = x.shape[axis], wanted[axis - x.dim()]
+        bounds = [(number * size // part, -(-(number + 1) * size // part)) for number in range(part)]
+        width = max(end - start for start, end in bounds)
+        number = torch.arange(part).unsqueeze(1)
+        last = (number * size + size + part - 1) // part - 1
+        taps = (number * size // part + torch.arange(width)).minimum(last).flatten()
+        shape = (*x.shape[:axis], part, width, *x.shape[axis + 1 :])
+        x, places = (item.index_select(axis, taps).reshape(shape) for item in (x, places))
+        x, best = x.max(axis + 1, keepdim=True)
+        x, places = x.squeeze(axis + 1), places.gather(axis + 1, best).squeeze(axis + 1)
+    return x, places
+
+
+def _adaptive_maximum_backward(space: int, gradient: Any, x: Any, places: Any) -> Any:
+    return NotImplemented if _is_even(x, gradient.shape[-space:]) else _given_back(space, gradient, x, places)
+
+
+def _one_maximum_backward(space: int, gradient: Any, x: Any, *rest: Any) -> Any:
+    return NotImplemented if x.dim() > space + 1 else _given_back(space, gradient, x, rest[-1])
+
+
+def _given_back(space: int, gradient: Any, x: Any, places: Any) -> Any:
+    flat = x.new_zeros((*x.shape[:-space], x.shape[-space:].numel()))
+    return flat.scatter_add(-1, places.flatten(-space), gradient.flatten(-space)).reshape(x.shape)
+
+
+def _is_even(x: Any, wanted: Sequence[int]) -> bool:
+    """Whether ONNX's pooling does it: windows of one size side by side, and an axis of examples."""
+    space = len(wanted)
+    return x.dim() == space + 2 and not any(a % b for a, b in zip(x.shape[-space:], wanted, strict=True))
+
+
+def _random_slopes(
+    x: Any,
+    noise: Any,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    generator: Any = None,
+) -> Any:
+    import torch
+
+    if training:
+        noise = torch.where(x <= 0, lower + (upper - lower) * torch.rand_like(x), 1.0)
+        return x * noise, noise
+    return torch.where(x <= 0, x * ((lower + upper) / 2), x), noise.clone()
+
+
+def _largest_of_bags(
+    table: Any, indices: Any, offsets: Any, _scale: bool = False, mode: int = 0, _sparse: bool = False,
+    _weights: Any = None, include_last: bool = False, padding: int = -1,
+) -> Any:  # fmt: skip
+    import torch
+
+    if mode != _MAX:
+        return NotImplemented
+    number, width, filled = indices.shape[0], table.shape[1], offsets.shape[0] - include_last
+    starts = indices.new_zeros(number + 1).scatter_add(0, offsets, torch.ones_like(offsets))
+    bags = starts.cumsum(0).narrow(0, 0, number) - 1
+    used = indices != padding
+    rows = torch.where(used.unsqueeze(1), table.index_select(0, indices), -torch.inf)
+    wide = bags.unsqueeze(1).expand(number, width)
+    best = table.new_full((filled, width), -torch.inf).scatter_reduce(0, wide, rows, "amax")
+    order = torch.arange(number).unsqueeze(1)
+    first = torch.where(rows == best.gather(0, wide), order, number)  # of equal rows the first counts
+    place = indices.new_full((filled, width), number - 1).scatter_reduce(0, wide, first, "amin")
+    empty = best == -torch.inf
+    chosen = torch.where(empty, -1, indices.index_select(0, place.flatten()).reshape(place.shape))
+    sizes = indices.new_zeros(filled).scatter_add(0, bags, used.to(indices.dtype))
+    return torch.where(empty, 0.0, best), bags, sizes, chosen
+
+
+def _largest_of_bags_backward(
+    gradient: Any, _indices: Any, _offsets: Any, _bags: Any, _sizes: Any, chosen: Any, rows: int, _scale: bool,
+    mode: int, *_rest: Any,
+) -> Any:  # fmt: skip
+    if mode != _MAX:
+        return NotImplemented
+    kept = gradient * (chosen >= 0).to(gradient.dtype)
+    return gradient.new_zeros((rows, gradient.shape[1])).scatter_add(0, chosen.clamp_min(0), kept)
+
+
+def _bag_weights_backward(
+    gradient: Any, table: Any, indices: Any, _offsets: Any, bags: Any, _mode: int, padding: int = -1
+) -> Any:
+    found = (gradient.index_select(0, bags) * table.index_select(0, indices)).sum(1)
+    return found * (indices != padding).to(found.dtype)
+
+
+def _pairs(x: Any, p: float = 2.0) -> Any:
+    first, second = _of_pairs(x)
+    return distances(x[first].unsqueeze(1), x[second].unsqueeze(1), p).flatten()
+
+
+def _pairs_backward(gradient: Any, x: Any, p: float, found: Any) -> Any:
+    first, second = _of_pairs(x)
+    gradient, found = (item.reshape(-1, 1, 1) for item in (gradient, found))
+    part = distances_backward(gradient, x[first].unsqueeze(1), x[second].unsqueeze(1), p, found).squeeze(1)
+    return x.new_zeros(x.shape).index_add(0, first, part).index_add(0, second, -part)
+
+
+def _of_pairs(x: Any) -> Any:
+    """The two rows of each pair, by its number."""
+    import torch
+
+    rows = x.shape[0]
+    number = torch.arange(rows * (rows - 1) // 2, dtype=torch.float64)
+    first = ((2 * rows - 1 - ((2 * rows - 1) ** 2 - 8 * number).sqrt()) / 2).floor()
+    second = number - first * (2 * rows - 3 - first) / 2 + 1
+    return first.long(), second.long()
+
+
+def _filled_in(x: Any, mask: Any, source: Any) -> Any:
+    import torch
+
+    taken = source.flatten().index_select(0, _numbered(mask.expand(x.shape), source.numel()))
+    return torch.where(mask, taken.reshape(x.shape), x)
+
+
+def _filled_in_backward(gradient: Any, mask: Any, sizes: Sequence[int]) -> Any:
+    import torch
+
+    mask = mask.expand(gradient.shape)
+    found = gradient.new_zeros(torch.Size(sizes).numel())
+    kept = torch.where(mask, gradient, 0.0).flatten()
+    return found.scatter_add(0, _numbered(mask, found.numel()), kept).reshape(list(sizes))
+
+
+def _numbered(mask: Any, most: int) -> Any:
+    """The number of each place among those that a mask takes."""
+    return (mask.flatten().long().cumsum(0) - 1).clamp(0, most - 1)
+
+
+def _written(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
+    """Where a mask chooses what gets one value, its places need not be known."""
+    import torch
+
+    mask = indices[0]
+    if accumulate or len(indices) > 1 or mask.dtype != torch.bool or values.dim() > x.dim() - mask.dim():
+        return NotImplemented
+    return torch.where(mask.reshape(*mask.shape, *[1] * (x.dim() - mask.dim())), values.to(x.dtype), x)

@@ -1,0 +1,83 @@
+"""Functions that ONNX lacks, from those it has: by their asymptotic series (DLMF, chapter 5) and by iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import log, pi
+from typing import Any
+
+_SHIFT = 6  # the series are for numbers of at least this and a half; recurrence leads there
+
+
+def special_functions() -> Mapping[Any, Callable[..., Any]]:
+    """By operator, the function that stands for it."""
+    import torch
+
+    aten = torch.ops.aten
+    return {
+        aten.lgamma.default: _log_gamma,
+        aten.digamma.default: _digamma,
+        aten.polygamma.default: _polygamma,
+        aten.erfinv.default: _inverse_error,
+    }
+
+
+def _reflected(x: Any) -> tuple[Any, Any, Any]:
+    """Whether a number is below one half, its mirror image there, and pi times how far it is from a whole one."""
+    below = x < 0.5
+    return below, below.to(x.dtype) + x * (1 - 2 * below.to(x.dtype)), pi * (x - x.round())
+
+
+def _log_gamma(x: Any) -> Any:
+    import torch
+
+    below, y, angle = _reflected(x)
+    product = y
+    for step in range(1, _SHIFT):
+        product = product * (y + step)
+    near = y < _SHIFT  # beyond, the product would overflow
+    w = torch.where(near, y + _SHIFT, y)
+    square = 1 / (w * w)
+    series = ((square / 1260 - 1 / 360) * square + 1 / 12) / w
+    found = (w - 0.5) * w.log() - w + 0.5 * log(2 * pi) + series
+    found = found - torch.where(near, product, 1.0).log()
+    return torch.where(below, log(pi) - angle.sin().abs().log() - found, found)
+
+
+def _digamma(x: Any) -> Any:
+    import torch
+
+    below, y, angle = _reflected(x)
+    w = y + _SHIFT
+    square = 1 / (w * w)
+    found = w.log() - 0.5 / w - square * (1 / 12 - square * (1 / 120 - square / 252))
+    for step in range(_SHIFT):
+        found = found - 1 / (y + step)
+    return torch.where(below, found - pi / angle.tan(), found)
+
+
+def _polygamma(order: int, x: Any) -> Any:
+    import torch
+
+    if order != 1:
+        return NotImplemented if order else _digamma(x)
+    below, y, angle = _reflected(x)
+    w = y + _SHIFT
+    square = 1 / (w * w)
+    found = (1 + square * (1 / 6 - square * (1 / 30 - square / 42))) / w + square / 2
+    for step in range(_SHIFT):
+        found = found + 1 / (y + step).square()
+    return torch.where(below, (pi / angle.sin()).square() - found, found)
+
+
+def _inverse_error(x: Any) -> Any:
+    """Winitzki's approximation, made exact by two of Halley's steps."""
+    import torch
+
+    logarithm = ((1 - x) * (1 + x)).log()
+    half = 2 / (pi * 0.147) + logarithm / 2
+    y = x.sign() * ((half * half - logarithm / 0.147).sqrt() - half).clamp_min(0).sqrt()
+    for _ in range(2):
+        step = (y.erf() - x) * (y * y).exp() * (pi**0.5 / 2)
+        y = y - step / (1 + y * step)
+    return torch.where(x.abs() < 1, y, x * float("inf"))
