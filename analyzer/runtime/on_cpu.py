@@ -272,7 +272,9 @@ def _profiled_runs(request: MeasureRequest, run_s: float, first_s: float, optimi
     # Profiling costs about 5 microseconds a node; the first run is slower still.
     each = max(run_s + nodes * 5e-6, min(first_s, run_s * 2))
     by_time = int(_PROFILED * request.time_budget_s / each)
-    return max(5, min(by_time, _MOST_EVENTS // nodes, 4000))
+    # Runs longer than the whole budget differ by less than they cost.
+    least = 5 if each < request.time_budget_s else 2
+    return max(least, min(by_time, _MOST_EVENTS // nodes, 4000))
 
 
 def scaled(
