@@ -5,7 +5,7 @@
   const root = document.documentElement;
   root.dataset.scripts = "run";
 
-  function unpacked(part) {
+  async function unpacked(part) {
     const letters = atob(part.textContent);
     const bytes = new Uint8Array(letters.length);
     for (let at = 0; at < letters.length; at += 1) bytes[at] = letters.charCodeAt(at);
