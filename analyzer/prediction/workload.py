@@ -159,14 +159,18 @@ def _with_bias(pieces: list[Piece], group: Group) -> list[Piece]:
 def _merged(pieces: list[Piece], group: Group) -> list[Piece]:
     if not pieces:
         return []
-    main = min(pieces, key=lambda piece: (_STRENGTH.index(piece.kind), -piece.elements))
     many = group.op_type in MANY  # as Gathers that became one Split
+    # A Transpose that was pushed through them is done to each part: its bytes pass memory once more.
+    pushed = [piece for piece in pieces if many and piece.op.startswith("Transpose")]
+    pieces = [piece for piece in pieces if piece not in pushed] or pieces
+    main = min(pieces, key=lambda piece: (_STRENGTH.index(piece.kind), -piece.elements))
     return [
+        *(replace(piece, written=piece.read) for piece in pushed),
         replace(
             main,
             op=group.op_type,
             flops=sum(piece.flops for piece in pieces),
-            read=sum(piece.read for piece in pieces),
+            read=sum(piece.read for piece in [*pieces, *pushed]),
             written=sum(piece.written for piece in pieces),
             fixed=sum(piece.fixed for piece in pieces),
             elements=(sum if many else max)(piece.elements for piece in pieces),

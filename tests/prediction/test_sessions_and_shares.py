@@ -136,6 +136,22 @@ def test_a_group_writes_its_last_members_result(session: str) -> None:
     assert work["read"].sum() == 4 * (64 * 256 + 256 * 64)
 
 
+def test_a_transpose_pushed_through_a_split_passes_memory_a_second_time() -> None:
+    """Three parts of 4 x 64 floats: the Split reads and writes all, and so do the Transposes of its parts."""
+    turned = made.tensor("t", 3, 4, 64)
+    parts = [
+        made.node("Gather", [turned, made.tensor("i", dtype="int64")], made.tensor(f"p{part}", 4, 64), part)
+        for part in (1, 2, 3)
+    ]
+    transpose = made.node("Transpose", [made.tensor("x", 4, 3, 64)], turned, 0, perm=(1, 0, 2))
+    one = replace(made.graph(transpose, *parts), outputs=tuple(part.outputs[0] for part in parts))
+    fused = Group(session="cpu", name="s", op_type="Split", members=(0, 1, 2, 3), provider="cpu")
+    work = made.work(one, groups=(fused,))
+    passes = 2 * 4 * 3 * 4 * 64
+    assert work["read"].sum() == pytest.approx(passes, rel=0.01)  # and the three indices
+    assert work["written"].sum() == pytest.approx(passes)
+
+
 def test_an_operator_of_which_nothing_is_known_has_a_wide_interval() -> None:
     custom = made.graph(made.node("Mystery", [made.tensor("x", 100)], made.tensor("y", 100)))
     estimate = prediction.predict(made.work(custom), catalogue.device("l4"))[0]
