@@ -9,6 +9,8 @@ from analyzer.runtime.measurement import Latency
 
 # Medians of a quiet machine come back within this share a few minutes later.
 LEAST_HALF_WIDTH = 0.02
+# One run tells nothing of the others: a tenth either way is assumed, shared by as many runs as there are.
+_SINGLE_HALF_WIDTH = 0.1
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -49,8 +51,9 @@ def summarize(
         undisturbed: Those of them whose median counts; the interval is that of all. None chosen: all.
     """
     middle = median(undisturbed or samples)
-    low = min(quantile(samples, 0.05), middle * (1 - LEAST_HALF_WIDTH))
-    high = max(quantile(samples, 0.95), middle * (1 + LEAST_HALF_WIDTH))
+    least = max(LEAST_HALF_WIDTH, _SINGLE_HALF_WIDTH / len(samples))
+    low = min(quantile(samples, 0.05), middle * (1 - least))
+    high = max(quantile(samples, 0.95), middle * (1 + least))
     return Latency(
         median_s=middle,
         p10_s=quantile(samples, 0.1),

@@ -98,3 +98,9 @@ def test_intervals_hold_their_median_and_widen_with_contention(samples, contenti
 def test_the_error_of_a_median_falls_with_the_root_of_the_runs():
     few, many = [1.0, 2.0] * 8, [1.0, 2.0] * 32
     assert relative_error(few) / relative_error(many) == pytest.approx(2, rel=0.01)
+
+
+def test_the_interval_of_few_runs_is_wider_than_their_spread():
+    one, two, many = (summarize([2.0] * runs, warmup_runs=0, origin="") for runs in (1, 2, 50))
+    assert one.high_s - one.low_s > 2 * (many.high_s - many.low_s)
+    assert one.high_s > two.high_s > many.high_s > 2.0
