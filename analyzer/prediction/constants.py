@@ -43,10 +43,10 @@ class GpuConstants:
         vector: Products on fp32 cores.
         tensor: Products on tensor cores.
         tensor_share: Share of the tensor peak that the best product sustains, where none was measured.
-        fp32_watts: Watts per sustained fp32 TFLOP/s by architecture or compute capability.
+        fp32_watts: Watts per sustained fp32 TFLOP/s in products by architecture or compute capability.
+        single: How much further a watt goes in single products (``x W^T``) alone, by the same; 1 elsewhere.
         tensor_watts: The same of tensor products.
-        unsteady: By what factor, either way, ``fp32_watts`` differs between a card's sessions and kinds of
-            product.
+        unsteady: By what factor, either way, single products' rates differ between a card's sessions.
         reach: Bytes per multiprocessor that Pascal's address translation covers.
         walk_s: Time that a 32-byte read beyond it adds, over the whole card.
         stream_hbm, stream_gddr, stream_pascal: Share of the memory bandwidth that elementwise operators reach;
@@ -78,10 +78,11 @@ class GpuConstants:
     tensor: Tiles
     tensor_share: float = 0.85
     fp32_watts: Mapping[str, float] = field(default_factory=dict)
+    single: Mapping[str, float] = field(default_factory=dict)
     tensor_watts: Mapping[str, float] = field(default_factory=dict)
     unsteady: Mapping[str, float] = field(default_factory=dict)
-    reach: float = 3.25e6
-    walk_s: float = 2.43e-10
+    reach: float = 2.12e6
+    walk_s: float = 2.59e-10
     stream_hbm: float = 0.904
     stream_gddr: float = 0.782
     stream_hbm3e: float = 0.698
@@ -93,16 +94,16 @@ class GpuConstants:
     softmax_rows: float = 5.54
     softmax_edge: float = 1.7
     softmax_long: float = 1024.0
-    conv_efficiency: float = 0.99
-    conv_depth: float = 1.57
-    conv_power: float = 0.821
-    conv_tiles: tuple[float, ...] = (1.0, 0.9, 0.821, 0.779, 0.463)
-    conv_bandwidth: float = 0.16
+    conv_efficiency: float = 1.0
+    conv_depth: float = 3.45
+    conv_power: float = 0.786
+    conv_tiles: tuple[float, ...] = (1.0, 0.9, 0.315, 0.784, 0.464)
+    conv_bandwidth: float = 0.118
     conv_turn: float = 0.35
-    winograd_efficiency: float = 0.783
-    winograd_depth: float = 31.4
-    winograd_transform: float = 0.282
-    winograd_channel_s: float = 226e-9
+    winograd_efficiency: float = 0.749
+    winograd_depth: float = 25.3
+    winograd_transform: float = 0.329
+    winograd_channel_s: float = 216e-9
     winograd_s: float = 2e-6
     depthwise_bandwidth: float = 0.5
     kernel_gap_s: float = 3.9e-6
@@ -131,13 +132,11 @@ FITTED = GpuConstants(
         split_s=1e-6,
     ),
     fp32_watts=MappingProxyType(
-        {"6.0": 30.2, "6.1": 19.7, "Volta": 17.9, "Turing": 17.5, "8.0": 14.1, "Ampere": 11.0,
+        {"6.0": 29.3, "6.1": 19.6, "Volta": 17.9, "Turing": 17.5, "8.0": 14.1, "Ampere": 11.0,
          "Ada Lovelace": 7.5, "Hopper": 12.7, "Blackwell": 12.7, "Blackwell 2.0": 7.5}
     ),
-    unsteady=MappingProxyType(
-        {"6.0": 1.16, "6.1": 1.73, "Turing": 1.08, "8.0": 1.03, "Ada Lovelace": 1.09,
-         "Hopper": 1.01}
-    ),
+    single=MappingProxyType({"6.0": 0.87, "6.1": 0.73}),
+    unsteady=MappingProxyType({"6.0": 1.06, "6.1": 1.71, "Turing": 1.08, "8.0": 1.01}),
     tensor_watts=MappingProxyType(
         {"Volta": 2.9, "Turing": 2.9, "8.0": 1.1, "Ampere": 2.1, "Ada Lovelace": 0.75, "Hopper": 0.7,
          "Blackwell 2.0": 0.75}
@@ -150,8 +149,8 @@ FITTED = GpuConstants(
 # says nothing of others: not less than CONV.
 WIDTHS: Mapping[str, float] = MappingProxyType(
     {
-        "VECTOR": 1.07, "REDUCE": 1.4, "NORM": 1.26, "SOFTMAX": 1.35, "MOVE": 1.4, "POOL": 1.6, "MATMUL": 1.24,
-        "BATCHED": 1.69, "TENSOR": 1.18, "CONV": 1.58, "TENSOR_CONV": 1.6,
+        "VECTOR": 1.07, "REDUCE": 1.4, "NORM": 1.26, "SOFTMAX": 1.35, "MOVE": 1.4, "POOL": 1.6, "MATMUL": 1.23,
+        "BATCHED": 1.7, "TENSOR": 1.18, "CONV": 1.59, "TENSOR_CONV": 1.6,
         "DEPTHWISE": 1.8, "RECURRENT": 2.0, "TREE": 3.0,
     }
 )  # fmt: skip

@@ -50,6 +50,7 @@ class Sheet:
 
     Attributes:
         rate: Operations per second that products sustain.
+        single: Share of it that single products do.
         plain_rate: The same on ordinary fp32 cores.
         power: Share of the peak that power allows to fp32 products.
         bandwidth: Memory's peak, bytes per second.
@@ -65,6 +66,7 @@ class Sheet:
     """
 
     rate: float
+    single: float
     plain_rate: float
     power: float
     bandwidth: float
@@ -82,12 +84,13 @@ def sheet(device: Device, precision: str, constants: GpuConstants = FITTED) -> S
     """The figures of a device in one precision, measured ones first."""
     what = numbers(device, precision)
     power, known = _power(device, constants)
-    plain = device.calibration.get(
-        "cuda.gemm.float32.m4096.n4096.k4096", device.peak_flops_per_s["fp32"] * power
-    )
+    single = _power(device, constants, _of_chip(device, constants.single) or 1.0)[0] / power
+    here = device.calibration.get("cuda.gemm.float32.m4096.n4096.k4096")
+    plain = device.peak_flops_per_s["fp32"] * power if here is None else here / single
     rate = plain * device.peak_flops_per_s[what.peak] / device.peak_flops_per_s["fp32"]
     if what.tensor:
         rate, known = _tensor_rate(device, what.peak, constants)
+        single = 1.0
     stream, measured = _stream(device, constants)
     usual = _LARGE_CACHE if device.bandwidth_bytes_per_s > _FAST_MEMORY else _USUAL_CACHE
     cache = float(device.cache_bytes or usual)
@@ -97,6 +100,7 @@ def sheet(device: Device, precision: str, constants: GpuConstants = FITTED) -> S
     units = float(max(1, device.units))
     return Sheet(
         rate=rate,
+        single=single,
         plain_rate=plain,
         power=power,
         bandwidth=device.bandwidth_bytes_per_s,
@@ -192,8 +196,9 @@ def _matmul(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
     out = rows.batch * rows.m * rows.n * FLOAT_BYTES * rows.scale
     few = np.minimum(rows.m, rows.n) <= _FEW_ROWS
     moved = rows.bytes / (at.bandwidth * np.where(few, constants.tensor.bandwidth, tiles.bandwidth))
+    rate = at.rate * np.where(rows.batch > 1, 1.0, at.single)
     computing = tiled(
-        rows.batch, rows.m, rows.n, rows.k, out / (at.bandwidth * tiles.bandwidth), at.rate, at.units, tiles
+        rows.batch, rows.m, rows.n, rows.k, out / (at.bandwidth * tiles.bandwidth), rate, at.units, tiles
     )
     # A few rows go to kernels that stream the matrix once, without tiles.
     streamed = 2.0 * rows.batch * rows.m * rows.n * rows.k / (_STREAMED * at.plain_rate)
@@ -290,14 +295,17 @@ def _of_chip(device: Device, table: Mapping[str, float]) -> float | None:
     return table.get(device.compute_capability) or table.get(device.architecture)
 
 
-def _power(device: Device, constants: GpuConstants) -> tuple[float, bool]:
-    """Share of the fp32 peak that the power limit allows; whether the architecture's constant was measured."""
+def _power(device: Device, constants: GpuConstants, more: float = 1.0) -> tuple[float, bool]:
+    """Share of the fp32 peak that the power limit allows; whether the architecture's constant was measured.
+
+    ``more`` is how much further each watt goes.
+    """
     watts = _of_chip(device, constants.fp32_watts)
     if watts is None:
         return 1.0, False
     if device.tdp_w is None:
         return _USUAL_POWER, False
-    share = device.tdp_w / (watts * device.peak_flops_per_s["fp32"] * 1e-12)
+    share = more * device.tdp_w / (watts * device.peak_flops_per_s["fp32"] * 1e-12)
     return min(1.0, share), device.architecture in _MEASURED_ARCHITECTURES or device.compute_capability == "8.0"
 
 

@@ -15,7 +15,14 @@ _RESIDENT, _SIDE, _SECTOR = 2.0, 128.0, 8.0
 
 
 def tiled(
-    batch: Floats, m: Floats, n: Floats, k: Floats, out_s: Floats, rate: float, units: float, tiles: Tiles
+    batch: Floats,
+    m: Floats,
+    n: Floats,
+    k: Floats,
+    out_s: Floats,
+    rate: Floats | float,
+    units: float,
+    tiles: Tiles,
 ) -> Floats:
     """Time of products by their best tile shape.
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from judging import Verdict, agreement, by_time, interval, judged, median_error
+from judging import Verdict, agreement, by_columns, interval, judged, median_error
 from measurements import (
     BINARY,
     FLOOR_S,
@@ -190,18 +190,23 @@ SHARES = np.linspace(0.15, 1.1, 191)
 def watts(kinds: Sequence[Sequence[Sample]], start: GpuConstants) -> None:
     """Watts per sustained fp32 TFLOP/s by device: its power over what products over 1 ms reach.
 
-    Both kinds of product count the same. How far the device's sessions and kinds are apart, each by itself,
-    is how unsteady it is: half of that either way.
+    Both kinds count the same; single products alone, by other kernels, reach another share. How far a device's
+    sessions of these are apart is how unsteady it is: half of that either way.
     """
-    for samples in zip(*kinds, strict=True):
-        card = samples[0].card
-        share = float(SHARES[int(np.argmin(sum(misses(sample, start) for sample in samples)))])
-        each = [float(SHARES[int(np.argmin(misses(part, start)))]) for part in sessions(samples)]
+    for single, batched in zip(*kinds, strict=True):
+        share, alone = sustained((single, batched), start), sustained((single,), start)
+        each = [sustained((part,), start) for part in sessions(single)]
         low, high = min(each), max(each)
         print(
-            f"  {samples[0].name:24} sustains {share:.2f} of the peak: {need(card, share):.1f} W per TFLOP/s,"
-            f" by session {low:.2f} to {high:.2f}, unsteady by {np.sqrt(high / low):.2f}"
+            f"  {single.name:24} sustains {share:.2f} of the peak: {need(single.card, share):.1f} W per"
+            f" TFLOP/s, in single products {alone / share:.2f} of that, by session {low:.2f} to {high:.2f},"
+            f" unsteady by {np.sqrt(high / low):.2f}"
         )
+
+
+def sustained(samples: Sequence[Sample], start: GpuConstants) -> float:
+    """The share of the peak with which the mean error of products over 1 ms is least."""
+    return float(SHARES[int(np.argmin(sum(misses(sample, start) for sample in samples)))])
 
 
 def need(card: Device, share: float) -> float:
@@ -211,17 +216,13 @@ def need(card: Device, share: float) -> float:
 def misses(sample: Sample, start: GpuConstants) -> Array:
     """Mean absolute logarithms of errors of products over 1 ms, by the share of the peak that is sustained."""
     few, chip = thin(sample, 1e-3, 500), sample.card.compute_capability
-    tried = (replace(start, fp32_watts={chip: need(sample.card, share)}) for share in SHARES)
+    tried = (replace(start, fp32_watts={chip: need(sample.card, share)}, single={}) for share in SHARES)
     return np.array([np.abs(errors(few, made, "fp32", 0.0)).mean() for made in tried])
 
 
-def sessions(samples: Sequence[Sample]) -> list[Sample]:
+def sessions(sample: Sample) -> list[Sample]:
     """Each session by itself that has twenty products over 1 ms."""
-    parts = [
-        some(sample, np.flatnonzero(sample.session == name))
-        for sample in samples
-        for name in np.unique(sample.session)
-    ]
+    parts = [some(sample, np.flatnonzero(sample.session == name)) for name in np.unique(sample.session)]
     return [part for part in parts if (part.seconds > 1e-3).sum() >= 20]
 
 
@@ -331,7 +332,7 @@ def main() -> None:
     agreement(both[0].samples, 1e-3)
     for sample in both[0].samples:
         if sample.name in STEADY:
-            by_time(sample, errors(sample, FITTED, "fp32", 0.0), (2e-4, 1e-3, 1e-2, 1e-1, 1e1))
+            by_columns(sample, errors(sample, FITTED, "fp32", 0.0), (1, 512, 1024, 2048, 4096, 10**9))
     held_out: dict[str, list[Verdict]] = {}
     for family in every:
         if options.only and not any(part in family.name for part in options.only.split(",")):

@@ -140,12 +140,13 @@ def pairs(sample: Sample, least_s: float) -> Array:
     return found
 
 
-def by_time(sample: Sample, error: Array, times: Sequence[float]) -> None:
-    """Predicted over measured by the time that one operator took, for each session of a card."""
+def by_columns(sample: Sample, error: Array, columns: Sequence[int]) -> None:
+    """Predicted over measured by the columns of what products over 1 ms write, for each session of a card."""
+    n = sample.work["n"]
     for name in np.unique(sample.session):
         found = []
-        for low, high in pairwise(times):
-            chosen = (sample.session == name) & (sample.seconds >= low) & (sample.seconds < high)
+        for low, high in pairwise(columns):
+            chosen = (sample.session == name) & (sample.seconds > 1e-3) & (n >= low) & (n < high)
             if chosen.sum() > 3:
-                found.append(f"{low * 1e3:g} ms {np.exp(np.median(error[chosen])):.2f}")
+                found.append(f"{low} {np.exp(np.median(error[chosen])):.2f}")
         print(f"  {sample.name:24} {name}: predicted over measured from", ", ".join(found))

@@ -34,9 +34,8 @@ BINARY = ("add", "div", "mul", "pow")
 FLOOR_S = 22e-6
 # NeuSight's two sets: random shapes, and those of models. A card's are sessions of their own.
 SESSIONS = {"neusight_train": "random shapes", "neusight_test": "shapes of models"}
-# The session to learn from where a card's two disagree by more than a factor of 2: the other's rate falls with
-# the time that a product takes, whatever its shape, which neither this card's batched products and convolutions
-# nor any other card show.
+# The session to learn from where a card's two disagree by more than a factor of 2: the other ran other kernels,
+# slow where the second factor has many rows.
 STEADY = {"Tesla P4": SESSIONS["neusight_test"]}
 Array = np.ndarray
 
