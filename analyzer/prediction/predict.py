@@ -14,6 +14,7 @@ from analyzer.graph import Graph
 from analyzer.prediction import cpu, gpu
 from analyzer.prediction.constants import FITTED, HOST_WIDTH, SESSION_WIDTH
 from analyzer.prediction.estimate import Bound, Estimate, total
+from analyzer.prediction.features import CONVS, MATMULS
 from analyzer.prediction.workload import Costs, Floats, Workload, workload
 from analyzer.runtime.execution import Group
 
@@ -215,6 +216,19 @@ def _with_surplus(item: Estimate, surplus_s: float) -> Estimate:
     )
 
 
+_TAKES_NORMS = CONVS | MATMULS | {"ConvTranspose", "Gemm"}
+
+
+def _folded(graph: Graph, groups: Sequence[Group]) -> list[bool]:
+    """Whether each member of each group is a norm that became part of its product's weights."""
+    return [
+        graph.nodes[member].op_type == "BatchNormalization"
+        and any(graph.nodes[other].op_type in _TAKES_NORMS for other in group.members)
+        for group in groups
+        for member in group.members
+    ]
+
+
 def operator_shares(
     graph: Graph,
     table: Costs,
@@ -226,6 +240,8 @@ def operator_shares(
     threads: int | None = None,
 ) -> tuple[Estimate | None, ...]:
     """Each operator's time: its share of its group's, split by what the members would take alone.
+
+    A BatchNormalization that a session folds into a product's weights takes nothing.
 
     Args:
         graph: The model.
@@ -247,6 +263,7 @@ def operator_shares(
         for member in group.members
     )  # fmt: skip
     weights = predict_arrays(workload(graph, table, alone), device, precision=precision, threads=threads).time_s
+    weights = np.where(_folded(graph, groups), 0.0, weights)
     found: list[Estimate | None] = [None] * len(graph.nodes)
     position = 0
     for group, estimate in zip(groups, estimates, strict=True):

@@ -175,7 +175,7 @@ def _merged(pieces: list[Piece], group: Group) -> list[Piece]:
             fixed=sum(piece.fixed for piece in pieces),
             elements=(sum if many else max)(piece.elements for piece in pieces),
             batch=float(len(pieces)) if many else main.batch,
-        )
+        ),
     ]
 
 

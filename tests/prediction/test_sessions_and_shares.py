@@ -108,6 +108,28 @@ def test_the_shares_of_a_group_s_operators_add_up_to_it() -> None:
     assert shares[2] is None
 
 
+@pytest.mark.parametrize("session", ["cpu", "cuda"])
+def test_a_norm_folded_into_a_convolution_takes_nothing(session: str) -> None:
+    inner = made.convolution(4, 32, 32, 28).nodes[0]
+    scales = [made.tensor(name, 32, constant=True) for name in ("s", "b", "m", "v")]
+    hidden = inner.outputs[0]
+    assert hidden is not None
+    one = made.graph(
+        inner, made.node("BatchNormalization", [hidden, *scales], made.tensor("z", 4, 32, 28, 28), 1)
+    )
+    fused = Group(session=session, name="f", op_type="Conv", members=(0, 1), provider=session)  # type: ignore[arg-type]
+    card = catalogue.device("l4" if session == "cuda" else "epyc-9654")
+    estimates = prediction.predict(made.work(one, groups=(fused,)), card)
+    conv, norm = prediction.operator_shares(one, count(one), (fused,), estimates, card)
+    assert conv is not None
+    assert norm is not None
+    assert (conv.time_s, norm.time_s) == (estimates[0].time_s, 0.0)
+    alone = made.alone(one, session)
+    apart = prediction.predict(made.work(one, groups=alone), card)
+    shares = prediction.operator_shares(one, count(one), alone, apart, card)
+    assert shares[1] == apart[1]
+
+
 def test_fusing_an_activation_saves_its_traffic() -> None:
     hidden = made.tensor("h", 4096, 4096)
     one = made.graph(
