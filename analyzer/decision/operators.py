@@ -119,7 +119,9 @@ class _Judge:
         if cpu is None or gpu is None:
             return self._one_sided(cpu, gpu)
         if cpu.time_s == gpu.time_s == 0:
-            return self._verdict("either", None, "free", "Takes no time on either: it moves no data.")
+            return self._verdict(
+                "either", None, "free", "Takes no time on either: it moves no data, or became part of another."
+            )
         side = self._sides[node.index]
         return self._timed(node, cost, cpu, gpu, side, speedup)
 
