@@ -87,6 +87,47 @@ CASES = {
         "",
         ["special_scaled_modified_bessel_k0", "has no gradient"],
     ),
+    "values chosen by a mask, in the model": (
+        """
+        class Chosen(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first = nn.Linear(4, 6)
+
+            def forward(self, x):
+                y = self.first(x)
+                return y[y > 0].sum().reshape(1, 1)
+
+        def example_inputs(batch=2):
+            return (torch.randn(batch, 4),)
+        """,
+        "",
+        ["nonzero gives shapes", "return y[y > 0].sum()", "torch.where"],
+    ),
+    "values chosen by a mask, in the loss": (
+        "mlp",
+        """
+        def loss(outputs):
+            return outputs[outputs > 0].mean()
+        """,
+        ["The loss cannot be traced", "nonzero gives shapes", "torch.where"],
+    ),
+    "complex numbers by their first operator and its line": (
+        """
+        class Filter(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first = nn.Linear(4, 8)
+
+            def forward(self, x):
+                return torch.fft.irfft(2 * torch.fft.rfft(self.first(x)))
+
+        def example_inputs(batch=2):
+            return (torch.randn(batch, 4),)
+        """,
+        "",
+        ["complex numbers", "fft_r2c", "return torch.fft.irfft"],
+    ),
     "a criterion that is no loss": ("mlp", "criterion = 3", ["criterion is a int"]),
     "an optimizer that is none": ("mlp", "optimizer = 'adam'", ["optimizer is a str"]),
     "an optimizer with arguments that it does not take": (

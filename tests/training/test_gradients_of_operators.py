@@ -66,10 +66,37 @@ def frozen_norm():
     return model, (torch.randn(2, 3, 9, 10),)
 
 
-def bag(mode):
+def bag(mode, **options):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.EmbeddingBag(11, 5, mode=mode), nn.Linear(5, 3))
+    model = nn.Sequential(nn.EmbeddingBag(11, 5, mode=mode, **options), nn.Linear(5, 3))
     return model, (torch.randint(0, 11, (4, 6)),)
+
+
+def averaging_norm():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4, momentum=None), nn.ReLU())
+    model[1].num_batches_tracked.fill_(3)
+    return model, (torch.randn(2, 3, 9, 10),)
+
+
+class Weighted(nn.Module):
+    """Bags whose words have weights that are trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.bags, self.weights = nn.EmbeddingBag(11, 5, mode="sum"), nn.Parameter(torch.rand(4, 6))
+
+    def forward(self, words):
+        return self.bags(words, per_sample_weights=self.weights)
+
+
+def square(function):
+    """A positive definite matrix of 4 x 4 from four rows, then a function of both."""
+
+    def whole(_, x):
+        return function(x @ x.mT + 0.5 * torch.eye(4).to(x), x)
+
+    return rows(whole)
 
 
 class Doubled(torch.autograd.Function):
@@ -159,6 +186,39 @@ CASES = {
     "writing a row into a tensor": lambda: rows(lambda _, x: _written(x)),
     "bags, sums": lambda: bag("sum"),
     "bags, means": lambda: bag("mean"),
+    "bags, sums without padding": lambda: bag("sum", padding_idx=3),
+    "bags, means without padding": lambda: bag("mean", padding_idx=3),
+    "bags, the largest": lambda: bag("max"),
+    "bags, the largest without padding": lambda: bag("max", padding_idx=3),
+    "bags with weights": lambda: (Weighted(), (torch.randint(0, 11, (4, 6)),)),
+    "batch norm over all batches so far": averaging_norm,
+    "adaptive maximum that does not divide": lambda: image(lambda x: functional.adaptive_max_pool2d(x, (4, 7))),
+    "adaptive maximum of more than there is": lambda: line(lambda x: functional.adaptive_max_pool1d(x, 13)),
+    "maximum of one image": lambda: rows(lambda _, x: functional.max_pool2d(x.reshape(1, 4, 6), 2)),
+    "average of one image": lambda: rows(lambda _, x: functional.avg_pool2d(x.reshape(1, 4, 6), 2)),
+    "layer norm over everything": lambda: rows(lambda own, x: own.norm(x) * x, norm=nn.LayerNorm((4, 6))),
+    "running products": lambda: rows(lambda _, x: (x * torch.tensor([1.0, 0, 1, 1, 0, 1]).to(x)).cumprod(-1)),
+    "running extremes": lambda: rows(lambda _, x: x.cummax(-1)[0] + x.cummin(0)[0]),
+    "the largest of all": lambda: rows(lambda _, x: x * torch.amax(x) + torch.amin(x)),
+    "slopes of a random kind, at rest": lambda: rows(lambda _, x: functional.rrelu(x)),
+    "gamma functions": lambda: rows(lambda _, x: torch.lgamma(3 * x) + torch.digamma(x.abs() + 0.1)),
+    "inverse error function": lambda: rows(lambda _, x: torch.erfinv(0.999 * torch.tanh(x))),
+    "distances of pairs": lambda: rows(lambda _, x: torch.pdist(x * x).reshape(2, 3)),
+    "inverse": lambda: square(lambda a, x: torch.linalg.inv(a) @ x),
+    "solutions": lambda: square(
+        lambda a, x: torch.linalg.solve(a, x) + torch.linalg.solve(a, x[:, 0])[:, None]
+    ),
+    "determinants": lambda: square(lambda a, x: torch.det(a) * x + torch.logdet(a) + torch.slogdet(a)[1]),
+    "a likelihood with its variance": lambda: rows(
+        lambda _, x: functional.gaussian_nll_loss(x, x * x, x.exp(), full=True, reduction="none")
+    ),
+    "a distribution that checks its arguments": lambda: rows(
+        lambda _, x: torch.distributions.Gamma(x.exp(), x.exp() + 1).log_prob(x.abs() + 0.1)
+    ),
+    "values put where a mask is": lambda: rows(
+        lambda _, x, m: x.masked_scatter(m, x * x) + x.index_put((m,), torch.tensor(2.0).to(x)),
+        torch.arange(24).reshape(4, 6) % 3 == 0,
+    ),
     "weight norm": lambda: (nn.utils.parametrizations.weight_norm(nn.Linear(8, 6)), (torch.randn(4, 8),)),
     "weight norm as it was": lambda: (nn.utils.weight_norm(nn.Linear(8, 6)), (torch.randn(4, 8),)),
     "spectral norm": lambda: (nn.utils.parametrizations.spectral_norm(nn.Linear(8, 6)), (torch.randn(4, 8),)),
@@ -199,7 +259,7 @@ def test_gradients_are_those_of_pytorch_in_float64(make, run_step, relative):
         model, inputs=inputs, batch=None, specs=(), opset=None, progress=lambda _: None, training=True
     )
     graph = loaded.graph()
-    assert {node.domain for node in graph.nodes} <= {"ai.onnx", "analyzer.training"}
+    assert {node.domain for node in graph.nodes} <= {"ai.onnx", "analyzer.training", "com.microsoft"}
     assert count(graph).total.basis != "unknown"
     _, given, reference = run_step(loaded)
     assert set(loaded.step.gradients.values()) <= set(reference)
@@ -246,26 +306,40 @@ def test_an_optimizer_that_nobody_knows_is_told_and_left_out_of_the_run(step_of,
     assert all(np.isfinite(given[name]).all() for name in reference)
 
 
-def test_values_that_decide_shapes_are_named_with_their_line(step_of):
-    from analyzer.errors import ExportError
+def test_statistics_over_all_batches_so_far_are_those_of_pytorch(run_step):
+    model, inputs = averaging_norm()
+    loaded = load_live(
+        model, inputs=inputs, batch=None, specs=(), opset=None, progress=lambda _: None, training=True
+    )
+    _, given, _ = run_step(loaded)
+    model.train()(*inputs)
+    for name in ("running_mean", "running_var", "num_batches_tracked"):
+        expected = getattr(model[1], name).numpy()
+        np.testing.assert_allclose(given[f"1.{name}.new"], expected, rtol=1e-5, atol=1e-6)
 
-    with pytest.raises(ExportError, match="nonzero gives shapes") as raised:
-        step_of(
-            """
-            class Chosen(nn.Module):
-                def __init__(self):
-                    super().__init__()
-                    self.first = nn.Linear(4, 6)
 
-                def forward(self, x):
-                    y = self.first(x)
-                    return y[y > 0].sum().reshape(1, 1)
+def test_a_loss_that_onnx_lacks_is_kept_with_its_shapes_and_without_a_cost(step_of):
+    loaded = step_of(
+        """
+        def build_model():
+            return nn.Sequential(nn.Linear(8, 5), nn.LogSoftmax(-1))
 
-            def example_inputs(batch=2):
-                return (torch.randn(batch, 4),)
-            """
-        )
-    assert "return y[y > 0].sum()" in raised.value.message
+        def example_inputs(batch=12):
+            return (torch.randn(batch, 3, 8),)
+
+        def loss(outputs, targets):
+            lengths = torch.full((3,), outputs.shape[0]), torch.full((3,), 4)
+            return nn.CTCLoss(zero_infinity=True)(outputs, targets, *lengths)
+
+        def example_targets(batch=12):
+            return torch.randint(1, 5, (3, 4))
+        """
+    )
+    graph = loaded.graph()
+    shapes = {node.op_type: node.outputs[0].shape for node in graph.nodes if node.domain == "pytorch.aten"}
+    assert shapes == {"ctc_loss": (3,), "ctc_loss_backward": (12, 3, 5)}
+    assert count(graph).total.basis == "unknown"
+    assert any("ctc_loss has no ONNX translation" in note for note in loaded.notes)
 
 
 def test_onnx_runtime_multiplies_a_transposed_matrix_by_a_vector_wrongly():

@@ -1,9 +1,10 @@
-"""What is written otherwise while a step is traced: where PyTorch reads values, or its gradients have no translation."""
+"""What is written otherwise while a step is traced: what reads values, or has gradients without translation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from math import log, pi
 from typing import Any
 
@@ -20,6 +21,7 @@ def rewritten() -> Iterator[None]:
     places: list[tuple[Any, str, Any]] = [
         (_BatchNorm, "forward", _batch_norm(_BatchNorm.forward)),
         (torch.nn.functional, "gaussian_nll_loss", _gaussian_loss),
+        (torch.nn.functional, "ctc_loss", _ctc_loss),
         (Distribution, "_validate_args", False),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in places]
@@ -105,7 +107,43 @@ def _gaussian_loss(
     return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
 
 
-def _solve(a: Any, b: Any, *, left: bool = True, check_errors: bool = False) -> Any:
+@cache
+def _ctc_operator() -> Any:
+    """An operator with a gradient and no more said: sizes inside PyTorch's own depend on values."""
+    import torch
+
+    library, rest = torch.library, "Tensor scores, Tensor targets, Tensor lengths, Tensor sizes, int blank"
+    library.define("analyzer::ctc_loss", f"({rest}) -> Tensor")
+    library.define("analyzer::ctc_loss_backward", f"(Tensor gradient, {rest}) -> Tensor")
+    library.register_fake("analyzer::ctc_loss", lambda scores, *_: scores.new_empty(scores.shape[1:-1]))
+    library.register_fake("analyzer::ctc_loss_backward", lambda _, scores, *__: torch.empty_like(scores))
+
+    def keep(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG001  # PyTorch's names
+        ctx.save_for_backward(*inputs[:4])
+        ctx.blank = inputs[4]
+
+    def back(ctx: Any, gradient: Any) -> Any:
+        found = torch.ops.analyzer.ctc_loss_backward(gradient, *ctx.saved_tensors, ctx.blank)
+        return found, None, None, None, None
+
+    library.register_autograd("analyzer::ctc_loss", back, setup_context=keep)
+    return torch.ops.analyzer.ctc_loss
+
+
+def _ctc_loss(
+    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0,
+    reduction: str = "mean", *_rest: Any, **_options: Any,
+) -> Any:  # fmt: skip
+    import torch
+
+    lengths, sizes = (torch.as_tensor(item) for item in (input_lengths, target_lengths))
+    losses = _ctc_operator()(log_probs, targets, lengths, sizes, blank)
+    if reduction == "mean":
+        return (losses / sizes.clamp_min(1)).mean()
+    return losses.sum() if reduction == "sum" else losses
+
+
+def _solve(a: Any, b: Any, *, left: bool = True, **_options: Any) -> Any:
     """Through the inverse; what the factors would be is given to nobody."""
     import torch
 

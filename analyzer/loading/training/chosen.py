@@ -129,7 +129,7 @@ def _random_slopes(
     lower: float = 1 / 8,
     upper: float = 1 / 3,
     training: bool = False,
-    generator: Any = None,
+    *_generator: Any,
 ) -> Any:
     import torch
 
@@ -148,8 +148,7 @@ def _largest_of_bags(
     if mode != _MAX:
         return NotImplemented
     number, width, filled = indices.shape[0], table.shape[1], offsets.shape[0] - include_last
-    starts = indices.new_zeros(number + 1).scatter_add(0, offsets, torch.ones_like(offsets))
-    bags = starts.cumsum(0).narrow(0, 0, number) - 1
+    bags = _bag_of_each(indices, offsets)
     used = indices != padding
     rows = torch.where(used.unsqueeze(1), table.index_select(0, indices), -torch.inf)
     wide = bags.unsqueeze(1).expand(number, width)
@@ -163,6 +162,14 @@ def _largest_of_bags(
     return torch.where(empty, 0.0, best), bags, sizes, chosen
 
 
+def _bag_of_each(indices: Any, offsets: Any) -> Any:
+    import torch
+
+    number = indices.shape[0]
+    starts = indices.new_zeros(number + 1).scatter_add(0, offsets, torch.ones_like(offsets))
+    return starts.cumsum(0).narrow(0, 0, number) - 1
+
+
 def _largest_of_bags_backward(
     gradient: Any, _indices: Any, _offsets: Any, _bags: Any, _sizes: Any, chosen: Any, rows: int, _scale: bool,
     mode: int, *_rest: Any,
@@ -174,8 +181,9 @@ def _largest_of_bags_backward(
 
 
 def _bag_weights_backward(
-    gradient: Any, table: Any, indices: Any, _offsets: Any, bags: Any, _mode: int, padding: int = -1
+    gradient: Any, table: Any, indices: Any, offsets: Any, _bags: Any, _mode: int, padding: int = -1
 ) -> Any:
+    bags = _bag_of_each(indices, offsets)
     found = (gradient.index_select(0, bags) * table.index_select(0, indices)).sum(1)
     return found * (indices != padding).to(found.dtype)
 

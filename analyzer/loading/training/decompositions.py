@@ -74,6 +74,7 @@ def _replicated_backward(rank: int, gradient: Any, x: Any, padding: Sequence[int
 
 
 def distances(x: Any, y: Any, p: float, _mode: Any = None) -> Any:
+    """Between each row of ``x`` and each of ``y``, in the norm ``p``."""
     apart = (x.unsqueeze(-2) - y.unsqueeze(-3)).abs()
     if p == 0:
         return (apart != 0).to(x.dtype).sum(-1)
@@ -167,7 +168,7 @@ def _diagonal_written(x: Any, diagonal: Any, offset: int = 0, first: int = 0, se
 
 
 def running_products(x: Any, axis: int, *, dtype: Any = None) -> Any:
-    """Each round over twice as many; PyTorch's own gradient takes the largest of truth values, which ONNX cannot."""
+    """Each round over twice as many; PyTorch's own gradient takes the largest of truth values."""
     import torch
 
     found = x if dtype is None else x.to(dtype)

@@ -16,23 +16,35 @@ _NO_DERIVATIVE = re.compile(r"derivative for '?(?:aten::)?(?P<op>\w+)'? is not i
 # What the tracer raises where a shape or a branch hangs on values, which a trace does not have.
 _NEEDS_VALUES = ("DynamicOutputShapeException", "DataDependentOutputException", "GuardOnDataDependentSymNode")
 
+_FIXED = "--training needs a graph of fixed shapes; analyse inference, or rewrite that line."
+# By operators, what to write instead.
+_INSTEAD = {
+    "nonzero masked_select": "Keep the shape: torch.where(mask, x, 0), a loss with reduction='none' times the "
+    "mask over mask.sum(), or the loss's ignore_index.",
+    "_local_scalar_dense equal is_nonzero": "Keep it a tensor: no item(), float(), int(), bool() or if.",
+    "_pack_padded_sequence": "Feed the padded batch to the layer, and leave padding out of the loss.",
+}
 
-def needs_values(user: UserModel, error: BaseException) -> AnalyzerError | None:
-    """The error for a step whose shapes or branches depend on values; None for any other."""
+
+def needs_values(what: str, error: BaseException) -> AnalyzerError | None:
+    """The error for what has shapes or branches that depend on values; None for any other."""
     if type(error).__name__ not in _NEEDS_VALUES:
         return None
     where = source_line("".join(traceback.format_tb(error.__traceback__)), "", {})
     line = f" ({shown_path(where[0])}:{where[1]}: {line_text(*where)})" if where else ""
-    op = str(error).strip().removeprefix("aten.").partition(".")[0].splitlines()
+    said = str(error).strip().removeprefix("aten.").partition(".")[0].splitlines()
+    op = said[0] if said else "an operator"
     return ExportError(
-        f"The training step of {user.name} cannot be traced: {op[0] if op else 'an operator'} gives shapes or "
-        f"branches that depend on values{line}.",
-        hint="--training needs a graph of fixed shapes; analyse inference, or rewrite that line.",
+        f"{what} cannot be traced: {op} gives shapes or branches that depend on values{line}.",
+        hint=next((advice for names, advice in _INSTEAD.items() if op in names.split()), _FIXED),
     )
 
 
 def told(user: UserModel, program: Any, error: Exception) -> AnalyzerError:
     """An error of the tracer: an operator without a gradient by its name and line, else as it is."""
+    values = needs_values(f"The training step of {user.name}", error)
+    if values is not None:
+        return values
     match = _NO_DERIVATIVE.search(str(error))
     if match is not None:
         where = _line_of(program, match["op"])
@@ -55,6 +67,30 @@ def without_gradient(user: UserModel, program: Any, call: tuple[Any, ...]) -> An
         f"The loss of {user.name} has no gradient: {what}.",
         hint="Every operator between a parameter and the loss needs a gradient.",
     )
+
+
+def untranslated(user: UserModel, graph: Any, error: Exception) -> AnalyzerError:
+    """What ONNX has no translation of: complex numbers by the first operator and its line, else as it is."""
+    while error.__cause__ is not None:
+        error = error.__cause__  # type: ignore[assignment]
+    first = next((node for node in graph.nodes if _is_complex(node)), None)
+    if first is not None and "complex" in str(error):
+        return ExportError(
+            f"The training step of {user.name} computes with complex numbers, whose gradients PyTorch cannot "
+            f"translate to ONNX: {_short(first).strip('_')}{_line(first)}.",
+            hint="Analyse it without --training, or compute with real tensors.",
+        )
+    said: list[Any] = str(error).strip().splitlines()
+    return ExportError(
+        f"The training step of {user.name} cannot be translated to ONNX: "
+        f"{said[0][:300] if said else type(error).__name__}",
+        hint="Try another --opset, or leave --training out.",
+    )
+
+
+def _is_complex(node: Any) -> bool:
+    value = node.meta.get("val")
+    return node.op == "call_function" and hasattr(value, "is_complex") and bool(value.is_complex())
 
 
 def _break(program: Any, call: tuple[Any, ...]) -> Any:

@@ -1,4 +1,4 @@
-"""Functions that ONNX lacks, from those it has: by their asymptotic series (DLMF, chapter 5) and by iteration."""
+"""Functions that ONNX lacks, from those it has: by asymptotic series (DLMF, chapter 5) and by iteration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def special_functions() -> Mapping[Any, Callable[..., Any]]:
 
 
 def _reflected(x: Any) -> tuple[Any, Any, Any]:
-    """Whether a number is below one half, its mirror image there, and pi times how far it is from a whole one."""
+    """Whether a number is below one half, its mirror image there, pi times how far it is from a whole one."""
     below = x < 0.5
     return below, below.to(x.dtype) + x * (1 - 2 * below.to(x.dtype)), pi * (x - x.round())
 

@@ -134,7 +134,10 @@ def joint_graph(module: Any, arguments: tuple[Any, ...], own: Collection[str]) -
 
     with ExitStack() as stack, fx.traceback.preserve_node_meta():
         joint = aot_export_joint_with_descriptors(stack, module, arguments, decompositions=_decompositions(own))
-        return joint.graph_module
+    graph = joint.graph_module.graph
+    for node in [node for node in graph.nodes if node.op == "placeholder" and "val" not in node.meta]:
+        graph.erase_node(node)  # no tensor: targets that the loss does not take
+    return joint.graph_module
 
 
 def _decompositions(own: Collection[str]) -> dict[Any, Any]:

@@ -129,7 +129,7 @@ def _traced(user: UserModel, inputs: ExampleInputs, mode: Any, arguments: Any, k
         try:
             outputs = user.model(*arguments, **keywords)
         except Exception as error:
-            raise needs_values(user, error) or explain_failure(user, inputs, error) from error
+            raise needs_values(user.name, error) or explain_failure(user, inputs, error) from error
         faked = ExampleInputs(
             arguments=arguments, keywords=keywords, batch=inputs.batch, batch_axes={}, origin=inputs.origin
         )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from analyzer.errors import AnalyzerError, ExportError
+from analyzer.errors import AnalyzerError
 from analyzer.loading.export import Exported
 from analyzer.loading.inputs import ExampleInputs, InputSpec, resolve_inputs
 from analyzer.loading.parameters import parameter_sizes
 from analyzer.loading.python_file import UserModel, load_user_model
 from analyzer.loading.reference import Reference
+from analyzer.loading.training.failures import untranslated
 from analyzer.loading.training.joint import trace_step
 from analyzer.loading.training.step import to_step
 
@@ -59,10 +59,7 @@ def step_of_user(user: UserModel, inputs: ExampleInputs, opset: int) -> Exported
     except AnalyzerError:
         raise
     except Exception as error:
-        raise ExportError(
-            f"The training step of {user.name} cannot be translated to ONNX: {_first_line(error)}",
-            hint="Try another --opset, or leave --training out.",
-        ) from error
+        raise untranslated(user, joint.module.graph, error) from error
     if joint.random:
         notes.append("The step draws random numbers (dropout): its numbers cannot be compared with PyTorch's.")
     parameters, parameter_bytes = parameter_sizes(user.model.parameters())
@@ -74,10 +71,3 @@ def step_of_user(user: UserModel, inputs: ExampleInputs, opset: int) -> Exported
         parameters=parameters,
         parameter_bytes=parameter_bytes,
     )
-
-
-def _first_line(error: BaseException) -> str:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    said: list[Any] = str(error).strip().splitlines()
-    return said[0][:300] if said else type(error).__name__

@@ -13,6 +13,7 @@ from typing import Any
 from analyzer.errors import InputError, ModelError
 from analyzer.loading.inputs import ExampleInputs
 from analyzer.loading.python_file import UserModel, user_failure
+from analyzer.loading.training.failures import needs_values
 
 # Losses of torch.nn whose targets are class numbers, and those whose targets look like the outputs.
 _CLASSES = ("CrossEntropyLoss", "NLLLoss")
@@ -225,6 +226,9 @@ def checked_loss(recipe: Recipe, outputs: Any, targets: Any) -> Any:
         try:
             value = recipe.loss(outputs, targets)
         except Exception as error:
+            values = needs_values("The loss", error)
+            if values is not None:
+                raise values from error
             told = user_failure(error, f"The loss does not fit: {shapes}", InputError)
             told.hint = hint
             raise told from error
@@ -318,9 +322,9 @@ _KNOWN_OPS = ("Sgd", "Adam", "AdamW", "Adamax", "Rmsprop", "Adagrad", "Adadelta"
 def _update(name: str, group: Mapping[str, Any]) -> Update:
     """What torch.optim's class does with the options of one group."""
     plain = {key: float(group[key]) for key in ("lr", "weight_decay", "eps", "momentum") if group.get(key)}
-    unusual = any(group.get(key) for key in ("amsgrad", "maximize", "centered", "lr_decay"))
+    unusual = [key for key in ("amsgrad", "maximize", "centered", "lr_decay") if group.get(key)]
     if unusual:
-        return Update(op_type=name)
+        return Update(op_type=f"{name}_{unusual[0]}")
     if name == "SGD":
         plain |= {"dampening": float(group["dampening"]), "nesterov": int(group["nesterov"])}
         return Update(op_type="Sgd", options=plain, states=("momentum",) if group["momentum"] else ())

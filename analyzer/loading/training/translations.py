@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any
 
 from analyzer.definitions import DOMAIN
@@ -19,9 +20,9 @@ def table(notes: list[str]) -> Mapping[str, Callable[..., Any]]:
     """
 
     def keep(target: Any, node: Any) -> Callable[..., Any]:
-        name = target.name().partition(".")[0].removeprefix("aten::")
+        name = target.name().partition(".")[0].rpartition("::")[2]
         told = (
-            f"aten.{name} has no ONNX translation: kept as an operator of unknown cost; ONNX Runtime cannot "
+            f"{name} has no ONNX translation: kept as an operator of unknown cost; ONNX Runtime cannot "
             "run the step."
         )
         if told not in notes:
@@ -223,7 +224,7 @@ def _hardtanh_backward(gradient: Any, x: Any, minimum: float, maximum: float) ->
 
 
 @translates("linalg_inv_ex")
-def _inverse(x: Any, check_errors: bool = False) -> Any:
+def _inverse(x: Any, **_options: Any) -> Any:
     return emit("com.microsoft", "Inverse", [x], {}, 1), constant(0, "int32")
 
 
@@ -272,5 +273,10 @@ def _copy(target: Any, source: Any, _non_blocking: bool = False) -> Any:
 
 @translates("view", "_unsafe_view")
 def _view(x: Any, sizes: Any) -> Any:
-    """Sizes of a traced step are known: one constant, where PyTorch's own translation puts them together."""
-    return emit("", "Reshape", [x, numbers(sizes)], {"allowzero": 1}, 1)
+    """Sizes of a traced step are known: one constant, where PyTorch's own translation puts them together.
+
+    What is left to be worked out (-1) is so at some batches alone.
+    """
+    rest = prod(size for size in sizes if size != -1)
+    known = [prod(x.shape) // rest if size == -1 and rest else size for size in sizes]
+    return emit("", "Reshape", [x, numbers(known)], {"allowzero": 1}, 1)
