@@ -1,4 +1,4 @@
-"""A training step at other batches: traced again at two, and from those exactly at every other."""
+"""A training step at other batches: traced again at one or two, and from those exactly at every other."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from analyzer.pipeline.forecast import Scene, at_batch
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.training import memory_of
 
-# Batches to trace at, beside the report's, until all others are known: 1, which may have fewer operators, and
-# some that are no likely width (where a size equals the batch, equal operators become one).
-_PROBES = (1, 11, 13, 17)
-# Operators up to which two or three more traces take a few seconds.
-_SMALL_STEP = 400
+# Batches to trace at, beside the report's, until all others are known: 1, which may have fewer operators, one
+# beyond the sweep, two that are no likely width (where a size equals the batch, equal operators become one).
+_PROBES = (1, 11, 4099, 13)
+# Operators up to which a third trace takes less than a second: it must confirm what two say.
+_CONFIRMED_UP_TO = 400
+# Operators up to which one batch alone is swept too.
+_SWEPT_UP_TO = 2000
+# Traces in short that may differ from the whole one, as at batch 1, before they are given up.
+_DOUBTS = 2
 
 Tell = Callable[[str, float | None], None]
 
@@ -61,21 +65,18 @@ def step_scenes(
     """The step at each batch that is wanted, and a way to any other; without one, at those traced alone."""
     assert loaded.batch is not None
     asked = [batch for batch in options.batches if batch != loaded.batch]
-    small = len(scene.graph.nodes) <= _SMALL_STEP
-    if not asked and not small:
+    nodes = len(scene.graph.nodes)
+    if not asked and nodes > _SWEPT_UP_TO:
         return {loaded.batch: scene}, None
     tell("tracing the step at other batches", None)
     graphs = {loaded.batch: scene.graph}
-    for batch in dict.fromkeys((*asked, *(_PROBES if small or len(asked) > 1 else ()))):
-        if batch in graphs:
-            continue
-        found = any_batch(graphs)
-        if found is not None and batch not in asked:
-            break
-        other = loaded_at(loaded, batch, options)
-        if other is not None:
-            graphs[batch] = other.graph()
-    found = any_batch(graphs)
+    graphs |= {batch: other.graph() for batch, other in loaded.retraced.items() if other is not None}
+    found = any_batch(graphs, confirmed=nodes <= _CONFIRMED_UP_TO) if 1 in graphs else None
+    if found is None and (nodes <= _SWEPT_UP_TO or len(asked) > 1):
+        found = _probed(loaded, graphs, options)
+    if found is None:
+        others = {batch: loaded_at(loaded, batch, options) for batch in asked if batch not in graphs}
+        graphs |= {batch: other.graph() for batch, other in others.items() if other is not None}
     own = {batch: _scene(loaded, scene, graph) for batch, graph in graphs.items() if batch != loaded.batch}
     scenes = {loaded.batch: scene, **own}
     if found is None:
@@ -84,6 +85,58 @@ def step_scenes(
     between = StepAt(loaded=loaded, base=scene, scenes=scenes, graph=found)
     reached = sorted(batch for batch in {*wanted, loaded.batch} if batch >= min(graphs))
     return {batch: between(batch) for batch in reached}, between
+
+
+def _probed(loaded: Loaded, graphs: dict[int, Graph], options: Options) -> AnyBatch | None:
+    """The step at every batch, from traces at some more, which ``graphs`` receives; None if nothing tells it.
+
+    Traces in short count once one of them is like the whole trace; else whole ones are made.
+    """
+    (base, like), *_ = graphs.items()
+    doubtful: dict[int, Graph] = {}
+    missing, trusted = 0, False
+    for batch in (batch for batch in _PROBES if batch not in graphs):
+        short = _in_short(loaded, batch, options)
+        if short is not None and (trusted or _binds(like, base, short, batch)):
+            trusted = True
+            graphs |= {batch: short, **doubtful}
+            doubtful = {}
+            if (found := any_batch(graphs, confirmed=len(like.nodes) <= _CONFIRMED_UP_TO)) is not None:
+                return found
+        elif short is not None:
+            doubtful[batch] = short
+        missing += short is None
+        if len(doubtful) + missing >= _DOUBTS:
+            break
+    for batch in _PROBES if not trusted else ():
+        other = loaded_at(loaded, batch, options)
+        graphs |= {} if other is None else {batch: other.graph()}
+        if (found := any_batch(graphs)) is not None:
+            return found
+    return None
+
+
+def _binds(first: Graph, one: int, second: Graph, other: int) -> bool:
+    try:
+        bound(first, one, second, other)
+    except DifferentError:
+        return False
+    return True
+
+
+def _in_short(loaded: Loaded, batch: int, options: Options) -> Graph | None:
+    """The step traced at a batch without learning which module each operator is of; None where that fails."""
+    from analyzer.loading.inputs import resolve_inputs
+    from analyzer.loading.python_file import load_user_model
+    from analyzer.loading.training.load import step_of_user
+
+    try:
+        user = loaded.live if loaded.reference is None else load_user_model(loaded.reference, meta=True)
+        inputs = resolve_inputs(user, loaded.specs, batch, meta=user.meta)
+        exported = step_of_user(user, inputs, options.opset or DEFAULT_OPSET, modules=False)
+        return replace(loaded, proto=exported.proto, batch=batch, static_batch=batch).graph()
+    except Exception:  # the shortcut is ours: a whole trace tells what is the model's
+        return None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -116,18 +169,24 @@ class StepAt:
         return memory.peak if memory is not None else None
 
 
-def any_batch(graphs: dict[int, Graph]) -> AnyBatch | None:
-    """The step at every batch from the first two that are alike, if a third one comes out as it was traced."""
-    batches = list(graphs)
-    for position, one in enumerate(batches):
-        for other in batches[position + 1 :]:
-            try:
-                found = bound(graphs[one], one, graphs[other], other)
-                rest = [batch for batch in batches if batch not in (one, other)]
-                if any(_proven(found.at(batch), graphs[batch]) for batch in rest):
-                    return found
-            except DifferentError:
-                continue
+def any_batch(graphs: dict[int, Graph], *, confirmed: bool = True) -> AnyBatch | None:
+    """The step at every batch from the first graph and one like it.
+
+    Args:
+        graphs: What was traced, by batch.
+        confirmed: Whether a third must come out as it was traced even where all numbers are multiples.
+    """
+    first, *others = graphs
+    for other in others:
+        try:
+            found = bound(graphs[first], first, graphs[other], other)
+            if found.proportional and not confirmed:
+                return found
+            rest = [batch for batch in others if batch != other]
+            if any(_proven(found.at(batch), graphs[batch]) for batch in rest):
+                return found
+        except DifferentError:
+            continue
     return None
 
 

@@ -1,7 +1,8 @@
 """A training step at every batch, from its graphs at two: each number grows by the same an example.
 
 PyTorch traces a step at one batch. Two traces of the same operators give every size, attribute and small
-constant a start and a growth; a third trace must come out as these say, else nothing is claimed.
+constant a start and a growth. They hold at every batch if all are multiples of the batch (what also grows with
+its square is no multiple of it at both), or if a third trace comes out as they say.
 """
 
 from __future__ import annotations
@@ -63,9 +64,14 @@ def without_constants(graph: Graph) -> Graph:
 
 
 class AnyBatch:
-    """A graph whose numbers are known at every batch; see ``bound``."""
+    """A graph whose numbers are known at every batch; see ``bound``.
+
+    Attributes:
+        proportional: Whether every whole number that grows is a multiple of the batch.
+    """
 
     def __init__(self, first: Graph, one: int, second: Graph, other: int) -> None:
+        self.proportional = True
         self._graph, self._one, self._other = first, one, other
         self._tensors: dict[str, Tensor] = {}
         self._lines: dict[str, tuple[Any, Any]] = {}
@@ -74,7 +80,9 @@ class AnyBatch:
         self._same(len(first.nodes) == len(second.nodes))
         for left, right in _pairs(first, second):
             self._tensor(left, right)
+        made, made_there = _origins(first), _origins(second)
         for a, b in zip(first.nodes, second.nodes, strict=True):
+            self._same(_signature(a, made) == _signature(b, made_there))
             self._node(a, b)
 
     @staticmethod
@@ -83,7 +91,6 @@ class AnyBatch:
             raise DifferentError
 
     def _node(self, a: Node, b: Node) -> None:
-        self._same(_signature(a) == _signature(b))
         grown = {
             name: line
             for name, value in a.attributes.items()
@@ -129,7 +136,9 @@ class AnyBatch:
         if isinstance(a, int) and isinstance(b, int):
             slope, rest = divmod(b - a, self._other - self._one)
             self._same(not rest)
-            return Line(start=a - slope * self._one, slope=slope)
+            start = a - slope * self._one
+            self.proportional &= not start
+            return Line(start=start, slope=slope)
         if abs(a * self._one - b * self._other) <= _CLOSE * abs(a * self._one):
             return Line(start=0.0, slope=0.0, inverse=a * self._one)
         growth = (b - a) / (self._other - self._one)
@@ -219,24 +228,33 @@ def _array_at(held: tuple[Any, Array | None], batch: int) -> Array | None:
     return np.asarray(values, array.dtype).reshape(array.shape)
 
 
-def _signature(node: Node) -> tuple[Any, ...]:
-    """What a node is at every batch. Constants are told apart by what they hold, not by their names."""
+def _signature(node: Node, made: Mapping[str, str]) -> tuple[Any, ...]:
+    """What a node is at every batch, whatever its module: ``made`` says where what it reads is made."""
     return (
         node.identity,
         node.version,
-        node.module,
         node.phase,
-        tuple(_role(item) for item in node.inputs),
-        tuple(_role(item) for item in node.outputs),
+        tuple(_role(item, made) for item in node.inputs),
+        tuple(_role(item, made) for item in node.outputs),
         tuple(node.attributes),
         bool(node.graphs),
     )
 
 
-def _role(tensor: Tensor | None) -> str:
+def _origins(graph: Graph) -> dict[str, str]:
+    """By tensor the output that it is: its name may change with the batch, unlike an input's or a weight's."""
+    return {
+        tensor.name: f"{node.index}.{position}"
+        for node in graph.nodes
+        for position, tensor in enumerate(node.outputs)
+        if tensor is not None
+    }
+
+
+def _role(tensor: Tensor | None, made: Mapping[str, str]) -> str:
     if tensor is None:
         return ""
-    return "constant" if tensor.constant else tensor.name
+    return "constant" if tensor.constant else made.get(tensor.name, tensor.name)
 
 
 def _pairs(first: Graph, second: Graph) -> Iterator[tuple[Tensor, Tensor]]:
@@ -266,8 +284,10 @@ def agree(found: Graph, traced: Graph) -> bool:
         tensors = all(_alike(a, b) for a, b in _pairs(found, traced))
     except DifferentError:
         return False
+    made, made_there = _origins(found), _origins(traced)
     return tensors and all(
-        _signature(a) == _signature(b) and all(_equal(v, b.attributes[k]) for k, v in a.attributes.items())
+        _signature(a, made) == _signature(b, made_there)
+        and all(_equal(v, b.attributes[k]) for k, v in a.attributes.items())
         for a, b in zip(found.nodes, traced.nodes, strict=True)
     )
 

@@ -81,8 +81,13 @@ def with_loss(model: Any, recipe: Recipe) -> Any:
     return WithLoss()
 
 
-def trace_step(user: UserModel, inputs: ExampleInputs) -> Joint:
+def trace_step(user: UserModel, inputs: ExampleInputs, *, modules: bool = True) -> Joint:
     """Traces loss and gradients without any data.
+
+    Args:
+        user: The model.
+        inputs: At the batch to trace.
+        modules: Whether to learn which module each operator is of, which takes a third longer.
 
     Raises:
         ModelError: Nothing can be trained, or an operator has no gradient.
@@ -104,7 +109,7 @@ def trace_step(user: UserModel, inputs: ExampleInputs) -> Joint:
         )
         user.model.train()
         try:
-            return _traced(user, inputs, mode, arguments, keywords)
+            return _traced(user, inputs, mode, arguments, keywords, modules)
         finally:
             user.model.train(was_training)
 
@@ -122,7 +127,9 @@ def _check_parameters(user: UserModel) -> None:
         )
 
 
-def _traced(user: UserModel, inputs: ExampleInputs, mode: Any, arguments: Any, keywords: Any) -> Joint:
+def _traced(
+    user: UserModel, inputs: ExampleInputs, mode: Any, arguments: Any, keywords: Any, modules: bool
+) -> Joint:
     from torch.utils import _pytree
 
     with mode, interfaces.own_functions() as functions:
@@ -136,7 +143,8 @@ def _traced(user: UserModel, inputs: ExampleInputs, mode: Any, arguments: Any, k
         recipe = find_recipe(user, faked, outputs)
         targets = _pytree.tree_map(lambda leaf: fake_like(leaf, mode), recipe.targets)
         value = checked_loss(recipe, outputs, targets)
-    program = _program(user, recipe, (arguments, keywords, targets))
+    wanted = modules or not value.requires_grad
+    program: Any = _program(user, recipe, (arguments, keywords, targets)) if wanted else None
     if not value.requires_grad:
         with mode:
             raise without_gradient(user, program, (arguments, keywords, targets))
@@ -144,7 +152,8 @@ def _traced(user: UserModel, inputs: ExampleInputs, mode: Any, arguments: Any, k
     updates, assumed = find_updates(user, trained)
     try:
         # An exported program keeps what a function of the user's computes and loses the gradient it defines.
-        traced = with_loss(user.model, recipe) if functions else program.module(check_guards=False)
+        followed = program is None or bool(functions)
+        traced = with_loss(user.model, recipe) if followed else program.module(check_guards=False)
         module = interfaces.joint_graph(traced, (arguments, keywords, targets), own_names())
     except AnalyzerError:
         raise
@@ -211,7 +220,7 @@ def _described(
     by_name = {node.name: _user_slot(slot, first) for node, slot in zip(placeholders, inputs, strict=True)}
     tangents = [node for node in placeholders if by_name[node.name].kind in _TANGENTS]
     _start_of_backward(graph, [(node, _TANGENTS[by_name[node.name].kind]) for node in tangents])
-    kept = _outputs(graph, [_user_slot(slot, first) for slot in outputs])
+    kept = _outputs(graph, [_user_slot(slot, first) for slot in outputs], list(updates))
     _merge_tied(graph, by_name)
     _drop_aliases(graph)
     graph.eliminate_dead_code()
@@ -296,14 +305,22 @@ def _start_of_backward(graph: Any, tangents: list[tuple[Any, float]]) -> None:
         first.prepend(node)
 
 
-def _outputs(graph: Any, slots: list[Slot]) -> tuple[Slot, ...]:
-    """Keeps the outputs that are there, and no parameter's unchanged value."""
+def _outputs(graph: Any, slots: list[Slot], parameters: list[str]) -> tuple[Slot, ...]:
+    """Keeps the outputs that are there, and no parameter's unchanged value; gradients last, in its order.
+
+    Of a tied parameter the tracer may give either gradient first.
+    """
     output = next(node for node in graph.nodes if node.op == "output")
     pairs = [
         (node, slot)
         for node, slot in zip(output.args[0], slots, strict=True)
         if node is not None and slot.kind != "none"
     ]
+    placed = {node: index for index, node in enumerate(graph.nodes)}
+    order = {name: index for index, name in enumerate(parameters)}
+    pairs.sort(
+        key=lambda pair: (order[pair[1].name], placed[pair[0]]) if pair[1].kind == "gradient" else (-1, 0)
+    )
     pairs = _summed(graph, output, pairs)
     output.args = (tuple(node for node, _ in pairs),)
     return tuple(slot for _, slot in pairs)

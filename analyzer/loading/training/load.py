@@ -46,13 +46,13 @@ def export_step(
     raise AssertionError("the second attempt returns or raises")
 
 
-def step_of_user(user: UserModel, inputs: ExampleInputs, opset: int) -> Exported:
-    """The step of a model that is built.
+def step_of_user(user: UserModel, inputs: ExampleInputs, opset: int, *, modules: bool = True) -> Exported:
+    """The step of a model that is built; without ``modules`` sooner, for its figures at another batch.
 
     Raises:
         AnalyzerError: As ``trace_step``; ExportError where an operator cannot be translated.
     """
-    joint = trace_step(user, inputs)
+    joint = trace_step(user, inputs, modules=modules)
     notes: list[str] = []
     try:
         proto, missing = to_step(user, joint, opset, notes)
