@@ -6,6 +6,7 @@ python tests/benchmarks/training.py [--only counts,gradients,static,sweeps]
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
@@ -75,7 +76,7 @@ def gradients() -> None:
 
 
 def static() -> None:
-    """Wall-clock time and peak memory of ``analyze --training --no-run``, each in a process of its own."""
+    """Time and peak memory of ``analyze --training --no-run`` with its sweep, in a process each."""
     with tempfile.TemporaryDirectory() as folder:
         large = Path(folder) / "gpt2_xl.py"
         large.write_text(f"import sys\nsys.path.insert(0, {str(SAMPLES)!r})\n{XL}")
@@ -85,7 +86,9 @@ def static() -> None:
             begin = time.perf_counter()
             done = subprocess.run([sys.executable, "-c", _WATCH, *command], capture_output=True, text=True)
             spent = time.perf_counter() - begin
-            print(f"{path.stem} batch {batch}: {spent:.1f} s, peak {done.stdout.strip().splitlines()[-1]} MB")
+            swept = len(json.loads((Path(folder) / f"{path.stem}.json").read_text())["sweep"])
+            memory = done.stdout.strip().splitlines()[-1]
+            print(f"{path.stem} batch {batch}: {spent:.1f} s, {swept} batches swept, peak {memory} MB")
 
 
 def sweeps() -> None:
