@@ -60,7 +60,7 @@ def axis_counts(node: Node) -> list[tuple[int, ...]]:
     return [window_counts(*row, include_pad=bool(values["include_pad"])) for row in rows]
 
 
-@define("AdaptiveAveragePool", "AdaptiveAveragePoolGrad", "ResizeGrad")
+@define("AdaptiveAveragePool", "AdaptiveAveragePoolGrad", "AntialiasedResize", "ResizeGrad")
 def through_matrices(b: Body, node: Node) -> None:
     """Inputs: x or gradient. One product for each axis whose size changes, or a sum over repeated positions."""
     (tensor,) = node.present_inputs
@@ -69,7 +69,7 @@ def through_matrices(b: Body, node: Node) -> None:
         axis = leading + position
         if node.op_type.endswith("Grad"):
             tensor = _to_inputs(b, tensor, axis, matrix)
-        else:
+        elif repeats(matrix) != 1:
             tensor = _multiplied(b, tensor, axis, matrix)
     b.reshape(tensor, sizes(node.output(0)), into=node.output(0))
 
@@ -80,7 +80,7 @@ def axis_matrices(node: Node) -> list[Matrix]:
     pairs = list(
         zip(last, first, strict=True) if node.op_type.endswith("Grad") else zip(first, last, strict=True)
     )
-    if node.op_type != "ResizeGrad":
+    if "Resize" not in node.op_type:
         return [averaged(before, after) for before, after in pairs]
     values = node.attributes
     return [

@@ -173,6 +173,11 @@ CASES = {
     "cubic": lambda: resize(size=(13, 7), mode="bicubic"),
     "cubic, corners": lambda: resize(scale_factor=2, mode="bicubic", align_corners=True),
     "cubic, antialiased": lambda: resize(size=(5, 13), mode="bicubic", antialias=True),
+    "linear, antialiased to half": lambda: resize(size=(9, 5), mode="bilinear", antialias=True),
+    "linear, antialiased, a factor": lambda: resize(
+        scale_factor=0.7, mode="bilinear", antialias=True, align_corners=True
+    ),
+    "linear, a factor that rounds down": lambda: resize(scale_factor=0.7, mode="bilinear"),
     "linear, a line": lambda: line(lambda x: functional.interpolate(x, scale_factor=2, mode="linear")),
     "linear, a volume": lambda: volume(lambda x: functional.interpolate(x, size=(5, 9, 3), mode="trilinear")),
     "reflected edges": lambda: image(lambda x: functional.pad(x, (2, 1, 3, 2), mode="reflect")),
@@ -203,6 +208,13 @@ CASES = {
     "slopes of a random kind, at rest": lambda: rows(lambda _, x: functional.rrelu(x)),
     "gamma functions": lambda: rows(lambda _, x: torch.lgamma(3 * x) + torch.digamma(x.abs() + 0.1)),
     "inverse error function": lambda: rows(lambda _, x: torch.erfinv(0.999 * torch.tanh(x))),
+    "scaled complement of the error function": lambda: rows(
+        lambda _, x: torch.special.erfcx(9 * x.abs()) + torch.special.log_ndtr(9 * x)
+    ),
+    "margins of several labels": lambda: rows(
+        lambda _, x, t: functional.multilabel_margin_loss(x * x, t, reduction="none").reshape(2, 2),
+        torch.tensor([[1, 0, -1, 2, 3, 4], [5, -1, 0, 0, 0, 0], [0, 1, 2, 3, 4, 5], [-1, 0, 0, 0, 0, 0]]),
+    ),
     "distances of pairs": lambda: rows(lambda _, x: torch.pdist(x * x).reshape(2, 3)),
     "inverse": lambda: square(lambda a, x: torch.linalg.inv(a) @ x),
     "solutions": lambda: square(

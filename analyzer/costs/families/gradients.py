@@ -50,7 +50,7 @@ def adaptive_average(node: Node) -> Cost:
     return cost(node, flops=_taps(node) + elements(smaller))
 
 
-@rule("ResizeGrad", domain=DOMAIN)
+@rule("AntialiasedResize", "ResizeGrad", domain=DOMAIN)
 def resize_grad(node: Node) -> Cost:
     """Taps of all outputs: a sum for each with nearest neighbours, a product and a sum for other filters."""
     each = 1 if str(node.attributes["mode"]).startswith("nearest") else 2

@@ -42,6 +42,7 @@ def _apart() -> Mapping[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     return {
         aten.cumprod.default: running_products,
+        aten.multilabel_margin_loss_forward.default: _margins_of_labels,
         aten._linalg_solve_ex.default: _solve,
         aten._linalg_det.default: _determinant,
         aten._linalg_slogdet.default: _logarithm_of_determinant,
@@ -141,6 +142,18 @@ def _ctc_loss(
     if reduction == "mean":
         return (losses / sizes.clamp_min(1)).mean()
     return losses.sum() if reduction == "sum" else losses
+
+
+def _margins_of_labels(x: Any, labels: Any, reduction: int) -> Any:
+    """Of every label, up to the first below 0, over every other class; PyTorch's own gradient is wrong."""
+    import torch
+
+    counted = ((labels < 0).long().cumsum(-1) == 0).unsqueeze(-1)
+    chosen = labels.clamp_min(0)
+    own = ((chosen.unsqueeze(-1) == torch.arange(x.shape[-1])) & counted).any(-2).to(x.dtype)
+    apart = (1 - x.gather(-1, chosen).unsqueeze(-1) + x.unsqueeze(-2)).clamp_min(0)
+    losses = (apart * counted.to(x.dtype) * (1 - own).unsqueeze(-2)).sum((-2, -1)) / x.shape[-1]
+    return (losses, losses.mean(), losses.sum())[reduction], own
 
 
 def _solve(a: Any, b: Any, *, left: bool = True, **_options: Any) -> Any:

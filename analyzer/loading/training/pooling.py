@@ -164,12 +164,20 @@ def _adaptive_pool_backward(space: int, name: str, gradient: Any, x: Any) -> Any
 
 
 def _resized(mode: str, gradient: Any, _outputs: Any, _inputs: Any, *rest: Any) -> Any:
+    return emit(DOMAIN, "ResizeGrad", [gradient], _placing(mode, gradient, rest), 1)
+
+
+def _smoothed(mode: str, x: Any, _outputs: Any, *rest: Any) -> Any:
+    """ONNX Runtime 1.31 weighs the samples otherwise."""
+    return emit(DOMAIN, "AntialiasedResize", [x], _placing(mode, x, rest), 1)
+
+
+def _placing(mode: str, x: Any, rest: Sequence[Any]) -> dict[str, Any]:
     """``rest`` is whether corners coincide (not for nearest neighbours), then a factor for each axis."""
     corners = bool(rest[0]) if "nearest" not in mode else False
     scales = [float(scale or 0.0) for scale in (rest if "nearest" in mode else rest[1:])]
-    space = len(gradient.shape) - 2
-    attributes = {"mode": mode, "align_corners": int(corners), "scales": scales or [0.0] * space}
-    return emit(DOMAIN, "ResizeGrad", [gradient], attributes, 1)
+    space = len(x.shape) - 2
+    return {"mode": mode, "align_corners": int(corners), "scales": scales or [0.0] * space}
 
 
 def _resize(mode: str, x: Any, outputs: Any, *rest: Any) -> Any:
@@ -187,12 +195,25 @@ def _resize(mode: str, x: Any, outputs: Any, *rest: Any) -> Any:
     elif mode == "cubic":
         attributes["cubic_coeff_a"] = -0.75
     if len(factors) == len(x.shape) - 2 and not corners:
-        return emit("", "Resize", [x, None, constant([1.0, 1.0, *factors], "float32")], attributes, 1)
+        scales = [_giving(*item) for item in zip(factors, list(x.shape)[2:], outputs, strict=True)]
+        return emit("", "Resize", [x, None, constant([1.0, 1.0, *scales], "float32")], attributes, 1)
     sizes = numbers([int(size) for size in (*list(x.shape)[:2], *outputs)])
     return emit("", "Resize", [x, None, None, sizes], attributes, 1)
 
 
+def _giving(factor: float, size: int, wanted: int) -> float:
+    """The factor in single precision, or the next one where rounding would lose the last of ``wanted``."""
+    import numpy as np
+
+    single = np.float32(factor)
+    exact = int(float(single) * int(size)) == int(wanted)
+    return float(single if exact else np.nextafter(single, np.float32(2**20)))
+
+
 OWN.update(
-    {f"aten::{name}": partial(_resize, mode) for name, mode in RESIZING.items() if "antialias" not in mode}
+    {
+        f"aten::{name}": partial(_smoothed if "anti" in mode else _resize, mode)
+        for name, mode in RESIZING.items()
+    }
 )
 OWN.update({f"aten::{name}_backward": partial(_resized, mode) for name, mode in RESIZING.items()})
