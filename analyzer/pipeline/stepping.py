@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from analyzer.costs import count
 from analyzer.errors import AnalyzerError
@@ -51,11 +52,15 @@ def _traced(loaded: Loaded, batch: int, options: Options) -> Loaded:
             use_cache=options.cache,
             training=True,
         )
+    return _of_user(loaded, loaded.live, batch, opset)
+
+
+def _of_user(loaded: Loaded, user: Any, batch: int, opset: int, *, modules: bool = True) -> Loaded:
     from analyzer.loading.inputs import resolve_inputs
     from analyzer.loading.training.load import step_of_user
 
-    inputs = resolve_inputs(loaded.live, loaded.specs, batch, meta=loaded.live.meta)
-    exported = step_of_user(loaded.live, inputs, opset)
+    inputs = resolve_inputs(user, loaded.specs, batch, meta=user.meta)
+    exported = step_of_user(user, inputs, opset, modules=modules)
     return replace(loaded, proto=exported.proto, batch=batch, static_batch=batch)
 
 
@@ -126,15 +131,11 @@ def _binds(first: Graph, one: int, second: Graph, other: int) -> bool:
 
 def _in_short(loaded: Loaded, batch: int, options: Options) -> Graph | None:
     """The step traced at a batch without learning which module each operator is of; None where that fails."""
-    from analyzer.loading.inputs import resolve_inputs
     from analyzer.loading.python_file import load_user_model
-    from analyzer.loading.training.load import step_of_user
 
     try:
         user = loaded.live if loaded.reference is None else load_user_model(loaded.reference, meta=True)
-        inputs = resolve_inputs(user, loaded.specs, batch, meta=user.meta)
-        exported = step_of_user(user, inputs, options.opset or DEFAULT_OPSET, modules=False)
-        return replace(loaded, proto=exported.proto, batch=batch, static_batch=batch).graph()
+        return _of_user(loaded, user, batch, options.opset or DEFAULT_OPSET, modules=False).graph()
     except Exception:  # the shortcut is ours: a whole trace tells what is the model's
         return None
 
