@@ -182,12 +182,15 @@ def _money(analysis: Analysis) -> list[Fact]:
         listed = [f"{provider} of {', '.join(sorted(found))}" for provider, found in sorted(dates.items())]
         facts.append(Fact(name="Prices", value=f"on-demand list prices: {'; '.join(listed)}"))
     if any(plan.usd_per_million is not None for plan in analysis.plans):
-        text = "the instance's price for the time that a million inferences take at its throughput"
+        text = (
+            "the instance's price for the time that a million inferences take at its throughput; its range "
+            "follows the latency's"
+        )
         facts.append(Fact(name="Dollars per million", value=text))
     if any(plan.energy_j is not None for plan in analysis.plans):
         text = (
             "power of the whole machine, idle and full by its devices' design power, over the time that each "
-            "device works, for one inference"
+            "device works, for one inference; its range follows the latency's"
         )
         facts.append(Fact(name="Joules", value=text))
     return facts

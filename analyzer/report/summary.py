@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from analyzer.analysis import Analysis, CpuTime, DeviceInfo, GpuTime, OperatorResult, PlanResult
@@ -66,8 +66,10 @@ class PlanCard:
     memory: str
     fits: bool
     dollars: str
+    dollars_interval: str
     instance: str
     energy: str
+    energy_interval: str
     origin: str
     copies: str
     operators: str
@@ -239,14 +241,23 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
         memory=byte_count(plan.memory_bytes),
         fits=plan.fits,
         dollars=dollars(plan.usd_per_million),
+        dollars_interval=_as_latency(plan, plan.usd_per_million, dollars),
         instance=plan.instance,
         energy=joules(plan.energy_j),
+        energy_interval=_as_latency(plan, plan.energy_j, joules),
         origin=plan.origin,
         copies=copies,
         operators=_split(plan),
         why=plan.why or (f"The same as the {PLAN_TITLES[same]} plan." if same else ""),
         twin=bool(same),
     )
+
+
+def _as_latency(plan: PlanResult, value: float | None, words: Callable[[float], str]) -> str:
+    """The interval of what is proportional to the latency: hours that are paid, time under power."""
+    if value is None or not plan.latency_s:
+        return ""
+    return span(words(value * plan.low_s / plan.latency_s), words(value * plan.high_s / plan.latency_s))
 
 
 def _runs_on(analysis: Analysis, plan: PlanResult) -> str:

@@ -85,6 +85,16 @@ def test_a_model_that_fits_nowhere_is_not_said_to_be_faster_anywhere():
     assert "Neither fits" in render(cramped, "html")
 
 
+def test_dollars_and_joules_are_as_wide_as_the_latency():
+    base = factory.analysis()
+    plan = replace(base.plans[0], latency_s=0.02, low_s=0.01, high_s=0.04, usd_per_million=1.0, energy_j=0.5)
+    card = summary.plan_cards(replace(base, plans=(plan,)))[0]
+    assert (card.dollars_interval, card.energy_interval) == ("$0.500 to $2.00", "250 mJ to 1.00 J")
+    unknown = replace(plan, usd_per_million=None, energy_j=None)
+    card = summary.plan_cards(replace(base, plans=(unknown,)))[0]
+    assert (card.dollars_interval, card.energy_interval) == ("", "")
+
+
 def test_few_inferences_a_second_are_shown_without_prefix():
     assert summary.per_second(0.0461) == "0.0461 /s"
     assert summary.per_second(4120.0) == "4.12 k/s"
