@@ -9,6 +9,7 @@ from analyzer.costs.step_memory import StepBytes, step_bytes
 from analyzer.errors import GraphError
 from analyzer.graph import Graph
 from analyzer.loading.load import Loaded
+from analyzer.runtime.execution import Session
 from analyzer.runtime.fusion import predicted_groups
 from analyzer.runtime.placement import place
 from analyzer.units import byte_count
@@ -26,8 +27,14 @@ def needed_bytes(loaded: Loaded, graph: Graph) -> int | None:
     step = _step(loaded, graph)
     if step is not None:
         return None if step.peak is None else step.peak + _CONTEXT_BYTES
-    activations = planned_peak_bytes(graph, predicted_groups(graph, "cuda", place(graph)), provider="cuda")
+    activations = planned_bytes(graph, "cuda")
     return None if activations is None else graph.parameter_bytes + activations + _CONTEXT_BYTES
+
+
+def planned_bytes(graph: Graph, session: Session) -> int | None:
+    """Bytes of activations that ONNX Runtime plans for a session of that kind, before one is made."""
+    groups = predicted_groups(graph, session, place(graph) if session == "cuda" else None)
+    return planned_peak_bytes(graph, groups, provider=session)
 
 
 def _step(loaded: Loaded, graph: Graph) -> StepBytes | None:

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from analyzer.costs import peak_memory_bytes, planned_peak_bytes
+from analyzer.costs import peak_memory_bytes
 from analyzer.errors import AnalyzerError, MemoryEndedError, MemoryForeseenError
 from analyzer.graph import Graph
 from analyzer.loading.load import Loaded
 from analyzer.loading.weights import Runnable, materialise
-from analyzer.pipeline.gpu_room import does_not_fit, smaller_batch
+from analyzer.pipeline.gpu_room import does_not_fit, planned_bytes, smaller_batch
 from analyzer.pipeline.options import Options
 from analyzer.prediction.estimate import Estimate
 from analyzer.runtime.agreement import agreement
 from analyzer.runtime.execution import Group, Session
-from analyzer.runtime.fusion import executed_names, groups_from_optimized, predicted_groups
+from analyzer.runtime.fusion import executed_names, groups_from_optimized
 from analyzer.runtime.gpu_memory import free_bytes
 from analyzer.runtime.measure import measure
 from analyzer.runtime.measurement import Measurement, MeasureRequest, NodeTime
@@ -111,7 +111,7 @@ def foresee_memory(graph: Graph) -> None:
     import psutil
 
     # A step's own plan is not modelled: what is alive at its peak instead, weights and states among it.
-    activations = (peak_memory_bytes(graph) if graph.carried else _planned(graph)) or 0
+    activations = (peak_memory_bytes(graph) if graph.carried else planned_bytes(graph, "cpu")) or 0
     needed = int(graph.parameter_bytes * _WEIGHT_COPIES + activations * _ARENA_SLACK)
     available = psutil.virtual_memory().available
     if needed > available:
@@ -122,10 +122,6 @@ def foresee_memory(graph: Graph) -> None:
             f"{byte_count(available)} are free.",
             hint="Use --no-run to count and predict without weights, or a smaller --batch.",
         )
-
-
-def _planned(graph: Graph) -> int | None:
-    return planned_peak_bytes(graph, predicted_groups(graph, "cpu", None), provider="cpu")
 
 
 def _on_cuda(

@@ -17,6 +17,7 @@ from analyzer.runtime.bound import bind
 from analyzer.runtime.probes import Probe, feeds_of, floats, model_of
 from analyzer.runtime.session import SessionSettings
 from analyzer.runtime.statistics import median
+from analyzer.runtime.timing import Budget, timed_runs
 
 QUIET = 1.1
 Found = TypeVar("Found")
@@ -88,10 +89,4 @@ def _random_reads() -> Callable[[], object]:
 
 
 def _median(call: Callable[[], object]) -> float:
-    samples: list[float] = []
-    begin = time.perf_counter()
-    while not samples or time.perf_counter() - begin < _READING_S:
-        start = time.perf_counter()
-        call()
-        samples.append(time.perf_counter() - start)
-    return median(samples)
+    return median(timed_runs(call, Budget(seconds=_READING_S, least_seconds=_READING_S)))
