@@ -15,6 +15,9 @@ own CPU kernels, on float32 unless the key says otherwise, called alone, the cos
     s: one call of a session with bound inputs and outputs, before its first node.
 ``run.t{T}``
     s: the same with arrays passed in and out, as a program calls it.
+``sharing.t{T}``
+    s: the chain of nodes of ``runtime.core_distance``, whose threads read what others wrote; only where the
+    default T is over 1.
 ``gemm.{dtype}.t{T}.m{M}.n{N}.k{K}``
     FLOP/s (2MNK): MatMul with constant (packed) weights K x N; dtype ``float32``, ``float64``, ``int8``
     (MatMulInteger, uint8 by int8).

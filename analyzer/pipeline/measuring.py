@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.costs import peak_memory_bytes
+from analyzer.devices.calibrate import load_calibration
 from analyzer.errors import AnalyzerError, MemoryEndedError, MemoryForeseenError
 from analyzer.graph import Graph
 from analyzer.loading.load import Loaded
@@ -20,6 +21,7 @@ from analyzer.runtime.agreement import agreement
 from analyzer.runtime.execution import Group, Session
 from analyzer.runtime.fusion import executed_names, groups_from_optimized
 from analyzer.runtime.gpu_memory import free_bytes
+from analyzer.runtime.machine import default_threads
 from analyzer.runtime.measure import measure
 from analyzer.runtime.measurement import Measurement, MeasureRequest, NodeTime
 from analyzer.runtime.tensors import load_tensors, save_tensors
@@ -167,6 +169,7 @@ def _one_side(
         threads=options.threads,
         timeout_s=max(300.0, 20 * options.time_budget_s),
         tf32=options.precision != "fp32",
+        sharing_s=_sharing(options.threads or default_threads()),
     )
     where = "the CPU" if session == "cpu" else "CUDA"
 
@@ -184,6 +187,13 @@ def _one_side(
         message = f"Not measured on {where}, predicted instead: {said(error)}"
         return replace(measured, messages=(*measured.messages, message))
     return _joined(measured, graph, found, session)
+
+
+def _sharing(threads: int) -> tuple[float, float] | None:
+    """What is known of this machine's cores from its calibration."""
+    known = load_calibration() or {}
+    shared, alone = known.get(f"sharing.t{threads}"), known.get("sharing.t1")
+    return None if shared is None or alone is None else (shared, alone)
 
 
 def _joined(measured: Measured, graph: Graph, found: Measurement, session: Session) -> Measured:

@@ -6,19 +6,15 @@ after it. Both kinds therefore take turns: the operators' times describe the sam
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from analyzer.runtime.core_distance import APART, CoreDistance, Reading
 from analyzer.runtime.statistics import median
-from analyzer.runtime.timing import Budget, is_enough, timed_runs
+from analyzer.runtime.timing import Budget, is_enough, settle, timed_runs
 
 Call = Callable[[], object]
 
-# Worker threads of the session that ran before go on spinning for some milliseconds.
-SETTLE_S = 0.01
-# A run this long hardly notices what the other session left (some 10 ms in its first operators).
-_LONG_S = 1.0
 # The speed of the machine is not known from fewer turns.
 _LEAST_TURNS = 4
 
@@ -38,10 +34,12 @@ class Taken:
     Attributes:
         samples: Seconds of the unprofiled runs.
         profiled: Numbers of the profiled calls that count, the first call of the session being 0.
+        readings: Of the distance between cores, before and after.
     """
 
     samples: tuple[float, ...]
     profiled: range = range(0)
+    readings: tuple[Reading, ...] = ()
 
 
 def turns_for(
@@ -83,6 +81,7 @@ def alternate(
     run_s: float,
     already: int,
     tick: Callable[[float], None],
+    distance: CoreDistance | None = None,
 ) -> tuple[Taken, ...]:
     """Run both in turns, until the latency is known well or the turns are over.
 
@@ -93,10 +92,13 @@ def alternate(
         run_s: About how long a run takes.
         already: Profiled calls made before.
         tick: Told after each turn how much is done.
+        distance: Between the cores, read before and after each turn.
     """
     taken: list[Taken] = []
     count = already
+    latest = distance.read() if distance is not None else None
     for number, turn in enumerate(turns, 1):
+        readings = [] if distance is None else [distance.awaited(latest)]
         count += settle(profiled, run_s) if plain is not None else 0
         for _ in range(turn.profiled_runs):
             profiled()
@@ -106,30 +108,32 @@ def alternate(
         if plain is not None:
             settle(plain, run_s)
             samples = timed_runs(plain, turn.plain)
-        taken.append(Taken(samples=tuple(samples), profiled=counted))
+        if distance is not None:
+            latest = distance.read()
+            readings.append(latest)
+        taken.append(Taken(samples=tuple(samples), profiled=counted, readings=tuple(readings)))
         tick(number / len(turns))
-        known = [sample for one in taken for sample in one.samples]
-        if number >= _LEAST_TURNS and turn.plain.runs is None and is_enough(known):
+        if turn.plain.runs is None and _is_known(taken, distance):
             break
     return tuple(taken)
 
 
-def quieter_half(turns: Sequence[Sequence[float]]) -> frozenset[int]:
+def _is_known(taken: Sequence[Taken], distance: CoreDistance | None) -> bool:
+    """Whether enough turns, taken while the cores were close, agree on the latency."""
+    counted = [one for one in taken if distance is None or distance.ratio(*one.readings) <= APART]
+    return len(counted) >= _LEAST_TURNS and is_enough([sample for one in counted for sample in one.samples])
+
+
+def quieter_half(turns: Sequence[Sequence[float]], among: Collection[int] | None = None) -> frozenset[int]:
     """Numbers of the turns whose medians are the lower half (of an odd number the middle one is in it).
 
     What disturbs a machine makes runs slower, never faster, and lasts longer than a run.
+
+    Args:
+        turns: Seconds of the runs of each.
+        among: Only these count; None counts all.
     """
-    order = sorted((median(one), number) for number, one in enumerate(turns) if one)
+    order = sorted(
+        (median(one), number) for number, one in enumerate(turns) if one and (among is None or number in among)
+    )
     return frozenset(number for _, number in order[: (len(order) + 1) // 2])
-
-
-def settle(call: Call, run_s: float, *, clock: Callable[[], float] = time.perf_counter) -> int:
-    """Wait until the session that ran before no longer disturbs; returns the calls that this took."""
-    if run_s > _LONG_S:
-        time.sleep(SETTLE_S)
-        return 0
-    begin, calls = clock(), 0
-    while calls == 0 or clock() - begin < SETTLE_S:
-        call()
-        calls += 1
-    return calls

@@ -33,16 +33,16 @@ class Bias:
     call_s: float
 
 
-def chain(length: int) -> bytes:
-    """A model of ``length`` one-element operators in a row."""
+def chain(length: int, elements: int = 1) -> bytes:
+    """A model of ``length`` operators in a row, each on so many elements."""
     from onnx import TensorProto, helper
 
     nodes = [helper.make_node("Neg", [f"t{i}"], [f"t{i + 1}"], name=f"neg{i}") for i in range(length)]
     graph = helper.make_graph(
         nodes,
         "chain",
-        [helper.make_tensor_value_info("t0", TensorProto.FLOAT, [1])],
-        [helper.make_tensor_value_info(f"t{length}", TensorProto.FLOAT, [1])],
+        [helper.make_tensor_value_info("t0", TensorProto.FLOAT, [elements])],
+        [helper.make_tensor_value_info(f"t{length}", TensorProto.FLOAT, [elements])],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     return bytes(model.SerializeToString())

@@ -13,6 +13,7 @@ from analyzer.errors import AnalyzerError
 from analyzer.runtime import machine, probes, probes_moving
 from analyzer.runtime.bias import chain
 from analyzer.runtime.bound import bind, undisturbed
+from analyzer.runtime.core_distance import core_distance
 from analyzer.runtime.probes import Probe
 from analyzer.runtime.session import SessionSettings
 
@@ -52,10 +53,15 @@ def measure_ceilings(
     plan = [(family, probe) for family, source in _FAMILIES for probe in source()]
     each = seconds / (len(plan) * len(counts) * _VISITS)
     chains: dict[tuple[int, int], float] = {}
+    distance = core_distance(_settings(most))
     measured_by: dict[str, Probe] = {}
     for visit in range(_VISITS):
         for count in counts:
             found.update(_overheads(count, chains))
+        if distance is not None:
+            distance.read()
+            found["sharing.t1"] = distance.best.alone_s
+            found[f"sharing.t{most}"] = distance.best.shared_s
         for number, (family, probe) in enumerate(plan):
             if progress is not None:
                 progress(family, (visit + number / len(plan)) / _VISITS)

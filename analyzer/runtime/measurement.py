@@ -30,6 +30,8 @@ class MeasureRequest:
         tf32: Whether CUDA may use TF32 for float32 products (ONNX Runtime's default).
         cuda_graph: Whether to try the CUDA graph as well.
         device_id: Which GPU.
+        sharing_s: The best times of ``core_distance`` on this machine: with as many threads, and with one; None
+            is not known.
         needed_bytes: Memory that the run is expected to need; it is not started where there is less.
     """
 
@@ -47,6 +49,7 @@ class MeasureRequest:
     tf32: bool = True
     cuda_graph: bool = True
     device_id: int = 0
+    sharing_s: tuple[float, float] | None = None
     needed_bytes: int | None = None
 
 

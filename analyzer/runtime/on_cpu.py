@@ -12,16 +12,19 @@ from typing import Any
 from analyzer.runtime import machine, profile, tensors
 from analyzer.runtime.alternating import Taken, alternate, quieter_half, turns_for
 from analyzer.runtime.bias import Bias, calibrate_bias
+from analyzer.runtime.core_distance import APART, CoreDistance, Reading, close, core_distance
 from analyzer.runtime.machine import peak_resident_bytes, resident_bytes
 from analyzer.runtime.measurement import Latency, MeasureRequest, NodeTime
 from analyzer.runtime.replay import BELOW_CLOCK_S, replay
 from analyzer.runtime.reporting import OPTIMIZED_FULL, Reporter
 from analyzer.runtime.session import SessionSettings, create, explained, settings_for
 from analyzer.runtime.statistics import median, summarize
-from analyzer.runtime.timing import Budget, timed_runs, warm_up
+from analyzer.runtime.timing import Budget, settle, timed_runs, warm_up
 
 # Shares of the time budget: what comes before the operators, and what takes turns with them.
 _WARM_UP, _TIMED, _PROFILED, _AGAIN, _REPLAYED = 0.1, 0.2, 0.2, 0.35, 0.15
+# And how long it may wait, on top, for cores that were moved apart to come together.
+_PATIENCE = 0.3
 _MOST_EVENTS = 20_000
 _TURNS = 8
 NOTHING: Mapping[str, float] = MappingProxyType({})
@@ -38,8 +41,9 @@ class Timed:
     """Unprofiled runs and what they needed; the call is None once its session was closed."""
 
     call: Callable[[], object] | None
-    samples: list[float]
+    first: Taken
     warmup: list[float]
+    distance: CoreDistance | None
 
 
 def measure_cpu(request: MeasureRequest, folder: Path, reporter: Reporter) -> None:
@@ -52,8 +56,13 @@ def measure_cpu(request: MeasureRequest, folder: Path, reporter: Reporter) -> No
     reporter.update(load_s=time.perf_counter() - start)
     feeds = feeds_for(request, session, reporter)
     before = machine.snapshot()
-    timed = _unprofiled(session, feeds, request, reporter)
-    report_latency([timed.samples], timed, before, threads, reporter)
+    distance = core_distance(
+        settings,
+        known=None if request.sharing_s is None else Reading(*request.sharing_s),
+        patience_s=_PATIENCE * request.time_budget_s,
+    )
+    timed = _unprofiled(session, feeds, request, reporter, distance)
+    report_latency([timed.first], timed, before, threads, reporter)
     keep_outputs(request, session, feeds, reporter)
     if request.profile:
         if _is_tight(resident_bytes() - empty):
@@ -101,19 +110,32 @@ def _numpy_can(kind: str) -> bool:
     return not any(word in kind for word in ("bfloat16", "float8", "int4", "float4", "int2"))
 
 
-def _unprofiled(session: Any, feeds: Mapping[str, Any], request: MeasureRequest, reporter: Reporter) -> Timed:
+def _unprofiled(
+    session: Any,
+    feeds: Mapping[str, Any],
+    request: MeasureRequest,
+    reporter: Reporter,
+    distance: CoreDistance | None,
+) -> Timed:
     call = caller(session, feeds)
     reporter.progress("warming up", 0.05)
     try:
         warmup = warm_up(call, Budget(seconds=_WARM_UP * request.time_budget_s))
         reporter.update(first_run_s=warmup[0])
         reporter.progress("measuring", 0.15)
+        readings = []
+        if distance is not None:
+            readings.append(distance.awaited())
+            settle(call, median(warmup))
         samples = timed_runs(
             call, _budget(request), tick=lambda used: reporter.progress("measuring", 0.15 + 0.2 * used)
         )
     except Exception as error:
         raise explained(error) from None
-    return Timed(call=call, samples=samples, warmup=warmup)
+    if distance is not None:
+        readings.append(distance.read())
+    first = Taken(samples=tuple(samples), readings=tuple(readings))
+    return Timed(call=call, first=first, warmup=warmup, distance=distance)
 
 
 def _budget(request: MeasureRequest) -> Budget:
@@ -130,7 +152,7 @@ def _runs_again(request: MeasureRequest) -> int:
 
 
 def report_latency(
-    turns: Sequence[Sequence[float]],
+    turns: Sequence[Taken],
     timed: Timed,
     before: machine.Snapshot,
     threads: int,
@@ -138,16 +160,31 @@ def report_latency(
 ) -> Latency:
     """Hand on the latency: the quieter half of the turns, in an interval of all that knows how busy it was."""
     load = machine.load_between(before, machine.snapshot())
-    quiet = quieter_half(turns)
+    quiet = quiet_turns(turns, [turn.samples for turn in turns], timed.distance)
+    # What a busy machine does to the readings is in its contention.
+    least = min(ratios_of(turns, timed.distance))
     latency = summarize(
-        [sample for turn in turns for sample in turn],
-        undisturbed=[sample for number in quiet for sample in turns[number]],
+        [sample for turn in turns for sample in turn.samples],
+        undisturbed=[sample for number in quiet for sample in turns[number].samples],
         warmup_runs=len(timed.warmup),
         origin=f"{_UNPROFILED}, the quieter half of {len(turns)} turns" if len(turns) > 1 else _UNPROFILED,
         contention=load.contention(threads),
+        excess=least if least > APART and not load.is_busy() else 1.0,
     )
     reporter.latency(latency, load, threads)
     return latency
+
+
+def ratios_of(turns: Sequence[Taken], distance: CoreDistance | None) -> list[float]:
+    """How many times worse than at best the threads shared work, by turn; 1 for a single thread."""
+    return [1.0 if distance is None else distance.ratio(*turn.readings) for turn in turns]
+
+
+def quiet_turns(
+    turns: Sequence[Taken], lengths: Sequence[Sequence[float]], distance: CoreDistance | None
+) -> frozenset[int]:
+    """Numbers of the turns that count: of those with the cores close, the half with the shorter lengths."""
+    return quieter_half(lengths, close(ratios_of(turns, distance))) or quieter_half(lengths)
 
 
 def keep_outputs(request: MeasureRequest, session: Any, feeds: Mapping[str, Any], reporter: Reporter) -> None:
@@ -175,13 +212,14 @@ def _operators(
     reporter.progress("profiling", 0.4)
     bias = calibrate_bias(settings, folder)
     events, taken = profiled_events(request, settings, feeds, folder, reporter, timed)
-    turns = [timed.samples, *(turn.samples for turn in taken if turn.samples)]
+    turns = [timed.first, *(turn for turn in taken if turn.samples)]
     latency = report_latency(turns, timed, before, settings.threads, reporter)
-    reporter.turns([median(turn) for turn in turns])
+    reporter.turns([median(turn.samples) for turn in turns])
+    reporter.cores_apart(ratios_of(turns, timed.distance))
     arena = profile.arena(events, "cpu")
     if arena is not None:
         reporter.update(arena_peak_bytes=arena.peak_bytes, arena_held_bytes=arena.held_bytes)
-    raw = profile.by_node(quiet_runs(events, taken))
+    raw = profile.by_node(quiet_runs(events, taken, timed.distance))
     alone = replayed(request, settings, folder, raw, bias, reporter) if request.replay else {}
     nodes, factor, residual = scaled(raw, bias, latency, alone)
     reporter.update(factor=factor, residual_s=residual, bias_s=bias.profiler_s)
@@ -189,11 +227,13 @@ def _operators(
     reporter.nodes(nodes)
 
 
-def quiet_runs(events: Sequence[profile.Event], turns: Sequence[Taken]) -> tuple[profile.Run, ...]:
+def quiet_runs(
+    events: Sequence[profile.Event], turns: Sequence[Taken], distance: CoreDistance | None
+) -> tuple[profile.Run, ...]:
     """The profiled runs of the quieter half of the turns."""
     runs = profile.runs(events)
     by_turn = [[runs[number] for number in turn.profiled if number < len(runs)] for turn in turns]
-    quiet = quieter_half([[profile.length_us(run) for run in part] for part in by_turn])
+    quiet = quiet_turns(turns, [[profile.length_us(run) for run in part] for part in by_turn], distance)
     return tuple(run for number in sorted(quiet) for run in by_turn[number])
 
 
@@ -239,7 +279,7 @@ def profiled_events(
     )
     reporter.optimized(optimized)
     call = caller(session, feeds)
-    run_s = median(timed.samples)
+    run_s = median(timed.first.samples)
     start = time.perf_counter()
     call()
     count = _profiled_runs(request, run_s, max(run_s, time.perf_counter() - start), optimized)
@@ -257,6 +297,7 @@ def profiled_events(
         ),
         run_s=run_s,
         already=_SKIPPED_RUNS,
+        distance=timed.distance,
         tick=lambda done: reporter.progress("profiling", 0.4 + 0.45 * done),
     )
     path = Path(session.end_profiling())

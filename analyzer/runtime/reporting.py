@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from analyzer.runtime.core_distance import APART
 from analyzer.runtime.machine import Load
 from analyzer.runtime.measurement import Latency, NodeTime
 
@@ -82,6 +83,22 @@ class Reporter:
                 f"the machine's speed changed while measuring: {len(medians)} turns of runs differ by a "
                 f"factor of {apart:.2f}; the quieter half of them counts, the interval holds all"
             )
+
+    def cores_apart(self, ratios: Sequence[float]) -> None:
+        """How many times worse than at best threads shared work, by turn; a word where cores were apart."""
+        apart = [ratio for ratio in ratios if ratio > APART]
+        self.environment(cores_apart=round(max(ratios), 3), turns_with_cores_apart=len(apart))
+        # Another process that takes a core shows in the same readings, and has its own sentence.
+        if not apart or self._busy:
+            return
+        what = (
+            f"threads shared their work {min(apart):.1f} to {max(apart):.1f} times worse than at best, as "
+            "where a hypervisor moves them to cores without a common cache,"
+        )
+        if len(apart) < len(ratios):
+            self.message(f"{what} in {len(apart)} of {len(ratios)} turns of runs; the others count")
+        else:
+            self.message(f"{what} all the time; the model may take less by this factor, as its interval says")
 
     def nodes(self, nodes: Sequence[NodeTime]) -> None:
         """The nodes' times."""

@@ -39,6 +39,7 @@ def summarize(
     warmup_runs: int,
     origin: str,
     contention: float = 0.0,
+    excess: float = 1.0,
     undisturbed: Sequence[float] = (),
 ) -> Latency:
     """A latency from timed runs.
@@ -48,6 +49,7 @@ def summarize(
         warmup_runs: Runs that came before.
         origin: How they were obtained.
         contention: Share of the needed cores that other processes took; widens the interval.
+        excess: How many times too long the runs may have been throughout; widens the interval downwards.
         undisturbed: Those of them whose median counts; the interval is that of all. None chosen: all.
     """
     middle = median(undisturbed or samples)
@@ -59,7 +61,7 @@ def summarize(
         p10_s=quantile(samples, 0.1),
         p90_s=quantile(samples, 0.9),
         min_s=min(samples),
-        low_s=low / (1 + contention),
+        low_s=low / (1 + contention) / excess,
         high_s=high * (1 + contention),
         runs=len(samples),
         warmup_runs=warmup_runs,

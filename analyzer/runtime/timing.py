@@ -19,6 +19,10 @@ MOST_RUNS = 20_000
 # Enough is enough once the median is known to half a percent, but not from one lucky moment.
 _ENOUGH_ERROR = 0.005
 _ENOUGH_RUNS = 50
+# Worker threads of the session that ran before go on spinning for some milliseconds.
+SETTLE_S = 0.01
+# A run this long hardly notices what the other session left (some 10 ms in its first operators).
+_LONG_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +63,18 @@ def warm_up(call: Call, budget: Budget, *, clock: Clock = time.perf_counter) -> 
             break
         samples.append(time_call(call, clock))
     return samples
+
+
+def settle(call: Call, run_s: float, *, clock: Clock = time.perf_counter) -> int:
+    """Wait until the session that ran before no longer disturbs; returns the calls that this took."""
+    if run_s > _LONG_S:
+        time.sleep(SETTLE_S)
+        return 0
+    begin, calls = clock(), 0
+    while calls == 0 or clock() - begin < SETTLE_S:
+        call()
+        calls += 1
+    return calls
 
 
 def timed_runs(

@@ -1,7 +1,7 @@
 """Whether this machine is quiet, told by work that has nothing to do with what is measured.
 
-A virtual machine's neighbours do not show in its own load: they take memory bandwidth, the clock, and above
-all the cache that all share. (A recommender whose 3.4 MB of rows come from it takes 1.3 or 4 ms.)
+A virtual machine's neighbours do not show in its own load: they take memory bandwidth and the clock, and the
+hypervisor moves its cores apart, to where they share no cache (``runtime.core_distance``).
 """
 
 from __future__ import annotations
@@ -14,36 +14,38 @@ from typing import TypeVar
 import numpy as np
 
 from analyzer.runtime.bound import bind
+from analyzer.runtime.core_distance import CoreDistance, core_distance
 from analyzer.runtime.probes import Probe, feeds_of, floats, model_of
 from analyzer.runtime.session import SessionSettings
 from analyzer.runtime.statistics import median
 from analyzer.runtime.timing import Budget, timed_runs
 
-QUIET = 1.1
+QUIET = 1.15
 Found = TypeVar("Found")
 _READING_S = 0.06
-_SHARED_BYTES, _LINE_BYTES = 16 << 20, 64
 
 
 @dataclass
 class Sentinel:
-    """Products on all threads, a stream from memory, and random reads in the shared cache.
+    """Products on all threads, a stream from memory, and how well the threads share work.
 
     Attributes:
         threads: Of the products and the stream.
         best: Least seconds so far by probe.
+        distance: Between the cores; None for a single thread.
     """
 
     threads: int
     best: dict[str, float] = field(default_factory=dict)
+    distance: CoreDistance | None = None
 
     def __post_init__(self) -> None:
         cube = floats(512, 512)
         self._calls: dict[str, Callable[[], object]] = {
             "products": self._bound("MatMul", cube, cube),
             "memory": self._bound("Neg", floats(16 << 20)),
-            "shared cache": _random_reads(),
         }
+        self.distance = core_distance(SessionSettings(threads=self.threads))
         for _ in range(20):
             self.reading()
 
@@ -56,7 +58,10 @@ class Sentinel:
         now = {name: _median(call) for name, call in self._calls.items()}
         for name, value in now.items():
             self.best[name] = min(value, self.best.get(name, value))
-        return max(value / self.best[name] for name, value in now.items())
+        slower = [value / self.best[name] for name, value in now.items()]
+        if self.distance is not None:
+            slower.append(self.distance.ratio(self.distance.read()))
+        return max(slower)
 
     def wait(self, seconds: float) -> None:
         """Until the machine is quiet, but no longer than this."""
@@ -80,12 +85,6 @@ class Sentinel:
                 break
         disturbed, made = min(found, key=lambda item: item[0])
         return made, disturbed
-
-
-def _random_reads() -> Callable[[], object]:
-    table = np.ones(_SHARED_BYTES // 8)
-    lines = np.random.default_rng(0).permutation(_SHARED_BYTES // _LINE_BYTES) * (_LINE_BYTES // 8)
-    return lambda: table[lines]
 
 
 def _median(call: Callable[[], object]) -> float:

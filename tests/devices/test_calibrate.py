@@ -158,6 +158,7 @@ def test_ceilings_cover_one_thread_and_all(monkeypatch):
     found.pop("busy", None)
     assert set(found) == {
         *("threads", "cores", "dispatch.t1", "dispatch.t2", "call.t1", "call.t2", "run.t1", "run.t2"),
+        *("sharing.t1", "sharing.t2"),
         *("gemm.float32.t1.m16.n16.k16", "gemm.float32.t2.m16.n16.k16", "copy.t1.16384", "copy.t2.16384"),
     }
     assert all(value > 0 for value in found.values())
