@@ -117,7 +117,8 @@ class Measurement:
             the GPU), ``graph`` (resident, as one CUDA graph).
         nodes: Times by executed node, in execution order; empty where there are none. They add up to the
             latency, on CUDA to the one without copies.
-        factor: Unprofiled latency over what the nodes' times before scaling and the cost of a call explain;
+        factor: What unprofiled runs took beside the profiled ones, over what the nodes' times before
+            scaling and the cost of a call explain;
             None without nodes.
         residual_s: The same as a difference.
         bias_s: What the profiler adds to each node, taken off.

@@ -219,9 +219,10 @@ def _operators(
     arena = profile.arena(events, "cpu")
     if arena is not None:
         reporter.update(arena_peak_bytes=arena.peak_bytes, arena_held_bytes=arena.held_bytes)
-    raw = profile.by_node(quiet_runs(events, taken, timed.distance))
+    chosen, beside = quiet_runs(events, taken, timed.distance)
+    raw = profile.by_node(chosen)
     alone = replayed(request, settings, folder, raw, bias, reporter) if request.replay else {}
-    nodes, factor, residual = scaled(raw, bias, latency, alone)
+    nodes, factor, residual = scaled(raw, bias, latency, alone, beside_s=median(beside) if beside else None)
     reporter.update(factor=factor, residual_s=residual, bias_s=bias.profiler_s)
     reporter.environment(dispatch_s=bias.dispatch_s, call_s=bias.call_s)
     reporter.nodes(nodes)
@@ -229,12 +230,15 @@ def _operators(
 
 def quiet_runs(
     events: Sequence[profile.Event], turns: Sequence[Taken], distance: CoreDistance | None
-) -> tuple[profile.Run, ...]:
-    """The profiled runs of the quieter half of the turns."""
+) -> tuple[tuple[profile.Run, ...], tuple[float, ...]]:
+    """The profiled runs of the quieter half of the turns, and seconds of the unprofiled ones beside them."""
     runs = profile.runs(events)
     by_turn = [[runs[number] for number in turn.profiled if number < len(runs)] for turn in turns]
     quiet = quiet_turns(turns, [[profile.length_us(run) for run in part] for part in by_turn], distance)
-    return tuple(run for number in sorted(quiet) for run in by_turn[number])
+    return (
+        tuple(run for number in sorted(quiet) for run in by_turn[number]),
+        tuple(sample for number in sorted(quiet) for sample in turns[number].samples),
+    )
 
 
 def replayed(
@@ -319,7 +323,12 @@ def _profiled_runs(request: MeasureRequest, run_s: float, first_s: float, optimi
 
 
 def scaled(
-    raw: Sequence[profile.RawTime], bias: Bias, latency: Latency, alone: Mapping[str, float] = NOTHING
+    raw: Sequence[profile.RawTime],
+    bias: Bias,
+    latency: Latency,
+    alone: Mapping[str, float] = NOTHING,
+    *,
+    beside_s: float | None = None,
 ) -> tuple[tuple[NodeTime, ...], float | None, float | None]:
     """Node times that add up to the latency.
 
@@ -327,9 +336,17 @@ def scaled(
     factor to the unprofiled median. A node that was timed alone has that time instead. The interval of a node
     is its own spread, and the latency's.
 
+    Args:
+        raw: By node, as profiled.
+        bias: Of the profiler.
+        latency: To which they add up.
+        alone: Seconds of the nodes timed alone.
+        beside_s: What a run without the profiler took in the very turns of the profiled runs, which is the
+            latency where the machine's speed did not change; None takes the latency.
+
     Returns:
-        The nodes; the latency over, and minus, what nodes and the call itself explain before scaling; None
-        where there are no nodes.
+        The nodes; what a run took beside the profiled ones over, and minus, what nodes and the call itself
+        explain before scaling; None where there are no nodes.
     """
     true = [
         alone.get(node.name, max(node.time_s - bias.profiler_s * node.calls, bias.dispatch_s * node.calls))
@@ -346,7 +363,8 @@ def scaled(
         else _profiled(node, time_s * factor, factor, bias, spread)
         for node, time_s in zip(raw, true, strict=True)
     )
-    return nodes, latency.median_s / explained_s, latency.median_s - explained_s
+    beside = latency.median_s if beside_s is None else beside_s
+    return nodes, beside / explained_s, beside - explained_s
 
 
 def _profiled(

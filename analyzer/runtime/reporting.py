@@ -91,14 +91,14 @@ class Reporter:
         # Another process that takes a core shows in the same readings, and has its own sentence.
         if not apart or self._busy:
             return
-        what = (
-            f"threads shared their work {min(apart):.1f} to {max(apart):.1f} times worse than at best, as "
-            "where a hypervisor moves them to cores without a common cache,"
+        how = (
+            f"threads shared their work up to {max(apart):.1f} times worse than at best, as where a hypervisor "
+            "moves them to cores without a common cache"
         )
         if len(apart) < len(ratios):
-            self.message(f"{what} in {len(apart)} of {len(ratios)} turns of runs; the others count")
+            self.message(f"in {len(apart)} of {len(ratios)} turns of runs {how}; the other turns count")
         else:
-            self.message(f"{what} all the time; the model may take less by this factor, as its interval says")
+            self.message(f"all the time {how}; the model may take less by this factor, as its interval says")
 
     def nodes(self, nodes: Sequence[NodeTime]) -> None:
         """The nodes' times."""
