@@ -32,6 +32,8 @@ _WEIGHT_COPIES = 3
 # ONNX Runtime keeps what its arena took for the first run, growing in powers of two, beside the block that it
 # plans for the others: 2.0 to 2.7 times the plan on a U-Net and ResNet-50 at batches 8 and 64.
 _ARENA_SLACK = 2.7
+# The whole process of a training step over what is alive at its peak, weights and states fed to it included.
+_STEP_SLACK = 2.0
 # A plain PyTorch call for comparison is made where ONNX Runtime needs less than this.
 _COMPARE_BELOW_S = 10.0
 
@@ -112,16 +114,20 @@ def foresee_memory(graph: Graph) -> None:
     """
     import psutil
 
-    # A step's own plan is not modelled: what is alive at its peak instead, weights and states among it.
-    activations = (peak_memory_bytes(graph) if graph.carried else planned_bytes(graph, "cpu")) or 0
-    needed = int(graph.parameter_bytes * _WEIGHT_COPIES + activations * _ARENA_SLACK)
-    available = psutil.virtual_memory().available
+    weights = int(graph.parameter_bytes * _WEIGHT_COPIES)
+    parts = f"{byte_count(graph.parameter_bytes)} of weights three times over, " if weights else ""
+    if graph.carried:
+        # A step's own plan is not modelled: what is alive at its peak instead.
+        alive, slack = peak_memory_bytes(graph) or 0, _STEP_SLACK
+        parts += f"{byte_count(alive)} of weights, states, gradients and activations"
+    else:
+        alive, slack = planned_bytes(graph, "cpu") or 0, _ARENA_SLACK
+        parts += f"{byte_count(alive)} of activations"
+    needed, available = weights + int(alive * slack), psutil.virtual_memory().available
     if needed > available:
         raise MemoryForeseenError(
-            f"Running the model would need about {byte_count(needed)} of memory "
-            f"({byte_count(graph.parameter_bytes)} of weights three times over, {byte_count(activations)} of "
-            f"activations, for which ONNX Runtime takes up to {_ARENA_SLACK} times as much); "
-            f"{byte_count(available)} are free.",
+            f"Running the model would need about {byte_count(needed)} of memory ({parts}, for which ONNX "
+            f"Runtime takes up to {slack} times as much); {byte_count(available)} are free.",
             hint="Use --no-run to count and predict without weights, or a smaller --batch.",
         )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from analyzer.runtime.statistics import median
 from analyzer.runtime.timing import Budget, timed_runs
 
 QUIET = 1.15
-Found = TypeVar("Found")
 _READING_S = 0.06
 
 
@@ -68,23 +66,6 @@ class Sentinel:
         begin = time.monotonic()
         while self.reading() > QUIET and time.monotonic() - begin < seconds:
             time.sleep(0.5)
-
-    def beside(self, work: Callable[[], Found], tries: int, patience_s: float) -> tuple[Found, float]:
-        """Do it until the machine was quiet before and after, or so many times.
-
-        Returns:
-            What the quietest try gave, and how disturbed that was.
-        """
-        found: list[tuple[float, Found]] = []
-        for _ in range(tries):
-            self.wait(patience_s)
-            before = self.reading()
-            made = work()
-            found.append((max(before, self.reading()), made))
-            if found[-1][0] <= QUIET:
-                break
-        disturbed, made = min(found, key=lambda item: item[0])
-        return made, disturbed
 
 
 def _median(call: Callable[[], object]) -> float:

@@ -66,7 +66,9 @@ def test_circumstances_are_told(measured):
     assert measured.load_s > 0
     assert measured.bias_s is not None
     assert measured.factor > 0
-    assert measured.residual_s == pytest.approx(measured.latency.median_s * (1 - 1 / measured.factor))
+    # Of the runs beside the profiled ones, which need not be those of the latency.
+    beside = measured.latency.median_s * (1 - 1 / measured.factor)
+    assert measured.residual_s == pytest.approx(beside, rel=0.5)
     assert {"threads", "spinning", "others_cores", "onnxruntime", "load_before", "load_after"} <= set(
         measured.environment
     )
