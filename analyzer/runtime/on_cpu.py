@@ -24,9 +24,9 @@ from analyzer.runtime.timing import Budget, settle, timed_runs, warm_up
 # Shares of the time budget: what comes before the operators, and what takes turns with them.
 _WARM_UP, _TIMED, _PROFILED, _AGAIN, _REPLAYED = 0.1, 0.2, 0.2, 0.35, 0.15
 # And how long it may wait, on top, for cores that were moved apart to come together.
-_PATIENCE = 0.3
+_PATIENCE = 0.5
 _MOST_EVENTS = 20_000
-_TURNS = 8
+_TURNS = 12
 NOTHING: Mapping[str, float] = MappingProxyType({})
 _SKIPPED_RUNS = 3
 # Making a session takes more for a while than it holds.

@@ -5,10 +5,10 @@
 For each sample: the latency, how far the rounds' medians are apart, whether their 90 % intervals overlap, the
 sum of operator times over the latency, and the scale factor that made it so. Then a chain of 200 operators that
 do nothing against its true dispatch cost, and a measurement beside processes that hog a core each. Weights and
-inputs are random; all samples of a round are measured before the next round begins. A measurement begins when
-the machine is quiet (``quiet.Sentinel``) or patience ends; with more than one try it is repeated until it had the
-cores close in most of its turns, and the best of the tries counts. How well the threads share work at best is
-handed to each, as it is on a machine that was calibrated.
+inputs are random; all samples of a round are measured before the next round begins. A measurement begins
+when the machine is quiet (``quiet.Sentinel``) or patience ends; with more than one try it is repeated until the
+cores were close in most of its turns, and the best of the tries counts. How well the threads share work at best
+is handed to each, as it is on a machine that was calibrated.
 """
 
 from __future__ import annotations
