@@ -81,8 +81,8 @@ class GpuConstants:
     single: Mapping[str, float] = field(default_factory=dict)
     tensor_watts: Mapping[str, float] = field(default_factory=dict)
     unsteady: Mapping[str, float] = field(default_factory=dict)
-    reach: float = 2.12e6
-    walk_s: float = 2.59e-10
+    reach: float = 2.15e6
+    walk_s: float = 2.52e-10
     stream_hbm: float = 0.904
     stream_gddr: float = 0.782
     stream_hbm3e: float = 0.698
@@ -117,11 +117,11 @@ _TENSOR_TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 
 FITTED = GpuConstants(
     vector=Tiles(
         sizes=_VECTOR_TILES,
-        quality=(1.0, 0.595, 0.595, 0.824, 0.503, 0.503, 0.221),
+        quality=(1.0, 0.71, 0.71, 0.824, 0.507, 0.507, 0.228),
         efficiency=0.938,
-        depth=6.28,
+        depth=6.06,
         bandwidth=0.508,
-        split_s=12.7e-6,
+        split_s=12.8e-6,
     ),
     tensor=Tiles(
         sizes=_TENSOR_TILES,
@@ -132,11 +132,11 @@ FITTED = GpuConstants(
         split_s=1e-6,
     ),
     fp32_watts=MappingProxyType(
-        {"6.0": 29.3, "6.1": 19.6, "Volta": 17.9, "Turing": 17.5, "8.0": 14.1, "Ampere": 11.0,
+        {"6.0": 29.3, "6.1": 19.6, "Volta": 17.9, "Turing": 17.6, "8.0": 14.1, "Ampere": 11.0,
          "Ada Lovelace": 7.5, "Hopper": 12.7, "Blackwell": 12.7, "Blackwell 2.0": 7.5}
     ),
-    single=MappingProxyType({"6.0": 0.87, "6.1": 0.73}),
-    unsteady=MappingProxyType({"6.0": 1.06, "6.1": 1.71, "Turing": 1.08, "8.0": 1.01}),
+    single=MappingProxyType({"6.0": 0.87, "6.1": 0.74}),
+    unsteady=MappingProxyType({"6.0": 1.06, "6.1": 1.7, "Turing": 1.08, "8.0": 1.01}),
     tensor_watts=MappingProxyType(
         {"Volta": 2.9, "Turing": 2.9, "8.0": 1.1, "Ampere": 2.1, "Ada Lovelace": 0.75, "Hopper": 0.7,
          "Blackwell 2.0": 0.75}
@@ -149,8 +149,8 @@ FITTED = GpuConstants(
 # says nothing of others: not less than CONV.
 WIDTHS: Mapping[str, float] = MappingProxyType(
     {
-        "VECTOR": 1.07, "REDUCE": 1.4, "NORM": 1.26, "SOFTMAX": 1.35, "MOVE": 1.4, "POOL": 1.6, "MATMUL": 1.23,
-        "BATCHED": 1.7, "TENSOR": 1.18, "CONV": 1.59, "TENSOR_CONV": 1.6,
+        "VECTOR": 1.07, "REDUCE": 1.4, "NORM": 1.26, "SOFTMAX": 1.35, "MOVE": 1.4, "POOL": 1.6, "MATMUL": 1.24,
+        "BATCHED": 1.72, "TENSOR": 1.18, "CONV": 1.59, "TENSOR_CONV": 1.6,
         "DEPTHWISE": 1.8, "RECURRENT": 2.0, "TREE": 3.0,
     }
 )  # fmt: skip

@@ -194,7 +194,7 @@ def _again(rows: _Rows, at: Sheet, in_flight: float, edge: float) -> Floats:
 def _matmul(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
     tiles = constants.tensor if at.numbers.tensor else constants.vector
     out = rows.batch * rows.m * rows.n * FLOAT_BYTES * rows.scale
-    few = np.minimum(rows.m, rows.n) <= _FEW_ROWS
+    few = rows.m <= _FEW_ROWS
     moved = rows.bytes / (at.bandwidth * np.where(few, constants.tensor.bandwidth, tiles.bandwidth))
     rate = at.rate * np.where(rows.batch > 1, 1.0, at.single)
     computing = tiled(

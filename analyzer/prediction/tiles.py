@@ -76,7 +76,8 @@ def untranslated(batch: Floats, m: Floats, n: Floats, k: Floats, reach: float, u
     across = _SIDE * np.ceil(resident / np.ceil(m / _SIDE))
     spanned = (np.minimum(m, _SIDE * resident) + np.minimum(n, across)) * k * FLOAT_BYTES
     missed = np.maximum(0.0, 1.0 - reach / np.maximum(spanned, 1.0))
-    reads: Floats = batch * m * n * k * 2.0 / (_SIDE * _SECTOR)
+    # A tile reads its rows whole, however narrow the product is across them.
+    reads: Floats = batch * k / _SECTOR * (m * np.ceil(n / _SIDE) + n * np.ceil(m / _SIDE))
     return reads * missed
 
 
