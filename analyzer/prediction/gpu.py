@@ -194,7 +194,8 @@ def _again(rows: _Rows, at: Sheet, in_flight: float, edge: float) -> Floats:
 def _matmul(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
     tiles = constants.tensor if at.numbers.tensor else constants.vector
     out = rows.batch * rows.m * rows.n * FLOAT_BYTES * rows.scale
-    few = rows.m <= _FEW_ROWS
+    # Two columns already go to tiles, as measured; a single one is a matrix-vector product by itself.
+    few = (rows.m <= _FEW_ROWS) | (rows.n <= 1.0)
     moved = rows.bytes / (at.bandwidth * np.where(few, constants.tensor.bandwidth, tiles.bandwidth))
     rate = at.rate * np.where(rows.batch > 1, 1.0, at.single)
     computing = tiled(

@@ -144,7 +144,7 @@ def test_a_tile_reads_whole_rows_however_few_columns_there_are(m: int, n: int, k
     ],
 )
 def test_few_columns_are_no_matrix_vector_product(slug: str, m: int, n: int, k: int, ms: float) -> None:
-    """NeuSight's linear layers, rounded; taken for matrix-vector products they came out 2 to 5 times too fast."""
+    """NeuSight's linear layers, rounded; as matrix-vector products they came out 2 to 5 times too fast."""
     time_s = kernel(made.work(made.product(m, n, k)), catalogue.device(slug))
     assert ms * 1e-3 / 1.5 < time_s < ms * 1e-3 * 1.5
 
