@@ -32,8 +32,9 @@ _WEIGHT_COPIES = 3
 # ONNX Runtime keeps what its arena took for the first run, growing in powers of two, beside the block that it
 # plans for the others: 2.0 to 2.7 times the plan on a U-Net and ResNet-50 at batches 8 and 64.
 _ARENA_SLACK = 2.7
-# The whole process of a training step over what is alive at its peak, weights and states fed to it included.
-_STEP_SLACK = 2.0
+# The same for what is alive at the peak of a training step, weights and states fed to it among it: 1.8 to 2.4
+# times on BERT, ViT-B/16, a small convolutional net and ResNet-50 at batches 8 and 16.
+_STEP_SLACK = 2.4
 # A plain PyTorch call for comparison is made where ONNX Runtime needs less than this.
 _COMPARE_BELOW_S = 10.0
 

@@ -1,15 +1,18 @@
-"""The batch that is named where the GPU's memory does not suffice.
+"""What a run needs on the CPU and on the GPU, and the batch that is named where the GPU has less.
 
 The model is one product of [batch, 1000] with 4 MB of weights: at batch b it holds 4 MB of weights and, at its
 peak, 4000 b bytes of input and as many of output; the context of CUDA (300 MB, ``pipeline.gpu_room``) is added.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
+import psutil
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from analyzer.errors import MemoryEndedError
+from analyzer.errors import MemoryEndedError, MemoryForeseenError
 from analyzer.loading.load import load
 from analyzer.loading.reference import parse_reference
 from analyzer.pipeline import measuring
@@ -115,3 +118,25 @@ def test_a_run_foreseen_not_to_fit_is_not_started(at, tmp_path, monkeypatch):
         measuring.Measured(), loaded, graph, 256, Options(), tmp_path, lambda *_: None
     )
     assert "use --batch 7" in measured.messages[0]
+
+
+@pytest.mark.parametrize(
+    ("carried", "slack", "said"),
+    [({}, 2.7, "2.05 MB of activations"), ({"x": "y"}, 2.4, "of weights, states, gradients and activations")],
+)
+def test_a_run_on_the_cpu_needs_weights_and_what_the_arena_takes(at, monkeypatch, carried, slack, said):
+    """Weights three times over, and input and output as often as ONNX Runtime was seen to hold them."""
+    graph = replace(at(256)[1], carried=carried)
+    needed = 3 * 4_000_000 + int(256 * EACH * slack)
+
+    def free(amount):
+        memory = psutil.virtual_memory()._replace(available=amount)
+        monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+
+    free(needed)
+    measuring.foresee_memory(graph)
+    free(needed - 1)
+    with pytest.raises(MemoryForeseenError, match=said) as caught:
+        measuring.foresee_memory(graph)
+    assert "4.00 MB of weights three times over" in caught.value.message
+    assert "--no-run" in caught.value.hint
