@@ -135,10 +135,10 @@ def test_cores_that_were_apart_all_the_time_widen_the_interval_and_are_named(tmp
     apart = found.environment["cores_apart"]
     assert apart > 100
     assert found.environment["turns_with_cores_apart"] == found.environment["turns"]
-    if found.busy:
-        pytest.skip("another process takes a core, which has its own sentence")
-    assert found.latency.low_s < found.latency.median_s / 100
-    assert any(text.startswith("all the time threads shared their work") for text in found.messages)
+    # Another process that takes a core shows in the same readings, and has its own sentence.
+    told = any(text.startswith("all the time threads shared their work") for text in found.messages)
+    assert told is not found.busy
+    assert (found.latency.low_s < found.latency.median_s / 100) is not found.busy
 
 
 def test_a_single_thread_has_nobody_to_share_with(tmp_path):
