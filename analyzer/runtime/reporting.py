@@ -85,11 +85,12 @@ class Reporter:
             )
 
     def cores_apart(self, ratios: Sequence[float]) -> None:
-        """How many times worse than at best threads shared work, by turn; a word where cores were apart."""
+        """How many times worse than at best threads shared work, by turn; a word where most were apart."""
         apart = [ratio for ratio in ratios if ratio > APART]
         self.environment(cores_apart=round(max(ratios), 3), turns_with_cores_apart=len(apart))
-        # Another process that takes a core shows in the same readings, and has its own sentence.
-        if not apart or self._busy:
+        # A few turns less change nothing; another process that takes a core shows in the same readings, and
+        # has its own sentence.
+        if 2 * len(apart) <= len(ratios) or self._busy:
             return
         how = (
             f"threads shared their work up to {max(apart):.1f} times worse than at best, as where a hypervisor "

@@ -1,6 +1,7 @@
 """Turns of runs while the machine's cores were apart: told, waited for, left out."""
 
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from analyzer.runtime.measure import MeasureRequest, measure
 from analyzer.runtime.measurement import Latency
 from analyzer.runtime.on_cpu import quiet_turns, scaled
 from analyzer.runtime.profile import RawTime
+from analyzer.runtime.reporting import RESULT, Reporter
 from analyzer.runtime.session import SessionSettings
 
 CLOSE, APART = Reading(1.0, 2.0), Reading(1.8, 2.0)
@@ -139,6 +141,21 @@ def test_cores_that_were_apart_all_the_time_widen_the_interval_and_are_named(tmp
     told = any(text.startswith("all the time threads shared their work") for text in found.messages)
     assert told is not found.busy
     assert (found.latency.low_s < found.latency.median_s / 100) is not found.busy
+
+
+@pytest.mark.parametrize(
+    ("ratios", "said"),
+    [
+        ([1.0, 1.1, 1.9, 1.9], None),
+        ([1.0, 1.5, 1.9], "in 2 of 3 turns of runs threads shared their work up to 1.9 times worse"),
+        ([1.6, 1.5], "all the time threads shared their work up to 1.6 times worse"),
+    ],
+)
+def test_cores_apart_are_worth_a_sentence_where_most_turns_had_them_so(tmp_path, ratios, said):
+    Reporter(tmp_path).cores_apart(ratios)
+    told = json.loads((tmp_path / RESULT).read_text())
+    assert told["environment"]["turns_with_cores_apart"] == sum(ratio > 1.3 for ratio in ratios)
+    assert [text.startswith(said) for text in told["messages"]] == ([True] if said else [])
 
 
 def test_a_single_thread_has_nobody_to_share_with(tmp_path):
