@@ -145,7 +145,7 @@ FITTED = GpuConstants(
 
 # Half-widths of 90 % intervals as factors, by ``Kind``: the fitting script derives them from errors on devices
 # left out. Assumed are REDUCE, MOVE, POOL, DEPTHWISE, RECURRENT and TREE, of which it has no measurements.
-# MATMUL is of single products in fp32, times ``unsteady``. TENSOR_CONV was measured on one card (1.47), which
+# MATMUL is of single products in fp32, times ``unsteady``. TENSOR_CONV was measured on one card (1.44), which
 # says nothing of others: not less than CONV.
 WIDTHS: Mapping[str, float] = MappingProxyType(
     {
