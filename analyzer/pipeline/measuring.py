@@ -115,7 +115,7 @@ def foresee_memory(graph: Graph) -> None:
     """
     import psutil
 
-    weights = int(graph.parameter_bytes * _WEIGHT_COPIES)
+    weights = graph.parameter_bytes * _WEIGHT_COPIES
     parts = f"{byte_count(graph.parameter_bytes)} of weights three times over, " if weights else ""
     if graph.carried:
         # A step's own plan is not modelled: what is alive at its peak instead.

@@ -34,8 +34,8 @@ class Sentinel:
     """
 
     threads: int
-    best: dict[str, float] = field(default_factory=dict)
-    distance: CoreDistance | None = None
+    best: dict[str, float] = field(default_factory=dict, init=False)
+    distance: CoreDistance | None = field(init=False)
 
     def __post_init__(self) -> None:
         cube = floats(512, 512)

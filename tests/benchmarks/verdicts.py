@@ -19,18 +19,15 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
+
+from predicting import SAMPLES, calibrated
 
 from analyzer import analyze
 from analyzer.analysis import Analysis
 from analyzer.api import analyze_record
-from analyzer.devices.calibrate import calibrate
 from analyzer.outcome import SweepPlan
-from analyzer.runtime.ceilings import measure_all
 from analyzer.units import seconds
 
-SAMPLES = Path(__file__).parents[2] / "samples"
 DEFAULT = "mlp,lstm,boosted_trees,preprocessing,recommender,linear,attention,mobilenet_v2,resnet50"
 GPUS = "t4,l4,a10g,a100-80gb-sxm,h100-sxm"
 BATCHES = (1, 8, 64)
@@ -68,7 +65,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="analyzer-bench-") as home:
         os.environ["XDG_DATA_HOME"] = home
         for name in asked.samples.split(","):
-            calibrate(partial(measure_all, seconds=8.0, gpu=False))
+            calibrated()
             path = next(SAMPLES.glob(f"{name}.*"))
             seen = analyze(str(path), batch=BATCHES, gpu=asked.gpus.split(",")[0], time_budget=asked.budget)
             thought = analyze(str(path), batch=BATCHES, gpu=asked.gpus.split(",")[0], run=False)
