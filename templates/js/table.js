@@ -98,6 +98,7 @@ const table = (() => {
       columns: COLUMNS,
       height: narrow ? "70vh" : HEIGHT,
       rowHeight: 46,
+      autoResize: false,
       layout: "fitDataFill",
       columnDefaults: { formatter: (cell) => element("span", { textContent: cell.getValue() || "–", title: cell.getValue() || "" }), headerTooltip: false, resizable: "header" },
       selectableRows: 1,
@@ -106,7 +107,7 @@ const table = (() => {
       groupStartOpen: true,
       groupHeader: groupHead,
     });
-    grid.on("tableBuilt", () => { named(); tally(); report.table = grid; document.documentElement.dataset.table = "ready"; });
+    grid.on("tableBuilt", () => { named(); resizes(grid, byId("table")); tally(); report.table = grid; document.documentElement.dataset.table = "ready"; });
     grid.on("dataFiltered", (_, kept) => tally(kept.length));
     grid.on("rowClick", (_, row) => report.select(row.getIndex(), "table"));
     offerTypes();
@@ -137,6 +138,18 @@ const table = (() => {
         head.click();
       });
     });
+  }
+
+  // The library's own watch also makes all rows anew whenever they come into view: a click, the focus and the place
+  // that was scrolled to were lost. Rows are made anew where the size has changed.
+  function resizes(built, root) {
+    const size = () => `${root.clientWidth} ${root.clientHeight}`;
+    let last = size();
+    new ResizeObserver(() => {
+      if (size() === last) return;
+      last = size();
+      built.redraw();
+    }).observe(root);
   }
 
   function groupHead(value, count) {
@@ -212,5 +225,5 @@ const table = (() => {
     );
   }
 
-  return { begin, only, accessible, HEIGHT };
+  return { begin, only, accessible, resizes, HEIGHT };
 })();

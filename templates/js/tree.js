@@ -62,6 +62,7 @@ report.tree = (() => {
       data: [branch(0)],
       index: "number",
       height: matchMedia("(max-width: 700px)").matches ? 320 : table.HEIGHT,
+      autoResize: false,
       layout: "fitColumns",
       dataTree: true,
       dataTreeStartExpanded: [true, false],
@@ -76,6 +77,7 @@ report.tree = (() => {
     });
     grid.on("tableBuilt", () => {
       table.accessible(document.getElementById("tree"), "Modules");
+      table.resizes(grid, document.getElementById("tree"));
     });
     grid.on("rowClick", (_, row) => {
       const number = row.getData().number;

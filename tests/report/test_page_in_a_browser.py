@@ -13,6 +13,8 @@ OUTPUT = Path(__file__).parent.parent / "output" / "pages"
 DRAWN = (
     "document.documentElement.dataset.charts === 'drawn' && document.documentElement.dataset.table === 'ready'"
 )
+# What is watched for coming into view is told between two frames.
+TWO_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done))))"
 WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 PAGES = {
     "usual": factory.analysis,
@@ -116,6 +118,42 @@ def test_a_selected_row_marks_its_point_its_module_and_its_detail(visit):
     assert page.locator("#tree .chosen-module").inner_text().startswith("conv")
     assert "2,000,000,000" in page.locator("#detail").inner_text()
     picture(page, "selected")
+
+
+@pytest.mark.parametrize("part", ["#table", "#tree"])
+def test_rows_that_come_into_view_are_not_made_anew(visit, part):
+    page, _ = visit(factory.analysis(24))
+    page.evaluate("window.scrollTo(0, 0)")
+    page.evaluate(
+        "(part) => { window.changes = 0; new MutationObserver((seen) => { window.changes += seen.length; })"
+        ".observe(document.querySelector(`${part} .tabulator-table`), { childList: true }); }",
+        part,
+    )
+    page.locator(part).scroll_into_view_if_needed()
+    page.evaluate(TWO_FRAMES)
+    assert page.evaluate("changes") == 0
+
+
+def test_an_operator_selected_from_afar_is_there_when_the_table_comes_into_view(visit):
+    page, _ = visit(factory.analysis(200))
+    page.evaluate("window.scrollTo(0, 0)")
+    page.evaluate("report.select(150, 'link')")
+    row = page.locator("#table .tabulator-selected")
+    row.wait_for()
+    page.locator("#table").scroll_into_view_if_needed()
+    page.evaluate(TWO_FRAMES)
+    table, place = page.locator("#table").bounding_box(), row.bounding_box()
+    assert table["y"] < place["y"] < table["y"] + table["height"]
+
+
+def test_the_tree_fills_its_place_when_the_window_changes(visit):
+    page, _ = visit(factory.analysis(24), viewport={"width": 800, "height": 800})
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.wait_for_function("document.getElementById('tree').clientWidth < 400")
+    page.wait_for_function(
+        "[...document.querySelectorAll('#tree .tabulator-row:first-child .tabulator-cell')]"
+        ".reduce((sum, cell) => sum + cell.offsetWidth, 0) <= document.getElementById('tree').clientWidth"
+    )
 
 
 def test_a_clicked_point_selects_its_row(visit):
