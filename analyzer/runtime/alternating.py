@@ -81,7 +81,7 @@ def alternate(
     run_s: float,
     already: int,
     tick: Callable[[float], None],
-    distance: CoreDistance | None = None,
+    distance: CoreDistance,
 ) -> tuple[Taken, ...]:
     """Run both in turns, until the latency is known well or the turns are over.
 
@@ -96,9 +96,9 @@ def alternate(
     """
     taken: list[Taken] = []
     count = already
-    latest = distance.read() if distance is not None else None
+    latest = distance.read()
     for number, turn in enumerate(turns, 1):
-        readings = [] if distance is None else [distance.awaited(latest)]
+        before = distance.awaited(latest)
         count += settle(profiled, run_s) if plain is not None else 0
         for _ in range(turn.profiled_runs):
             profiled()
@@ -108,19 +108,17 @@ def alternate(
         if plain is not None:
             settle(plain, run_s)
             samples = timed_runs(plain, turn.plain)
-        if distance is not None:
-            latest = distance.read()
-            readings.append(latest)
-        taken.append(Taken(samples=tuple(samples), profiled=counted, readings=tuple(readings)))
+        latest = distance.read()
+        taken.append(Taken(samples=tuple(samples), profiled=counted, readings=(before, latest)))
         tick(number / len(turns))
         if turn.plain.runs is None and _is_known(taken, distance):
             break
     return tuple(taken)
 
 
-def _is_known(taken: Sequence[Taken], distance: CoreDistance | None) -> bool:
+def _is_known(taken: Sequence[Taken], distance: CoreDistance) -> bool:
     """Whether enough turns, taken while the cores were close, agree on the latency."""
-    counted = [one for one in taken if distance is None or distance.ratio(*one.readings) <= APART]
+    counted = [one for one in taken if distance.ratio(*one.readings) <= APART]
     return len(counted) >= _LEAST_TURNS and is_enough([sample for one in counted for sample in one.samples])
 
 

@@ -1,7 +1,8 @@
 """Measuring this machine's ceilings: one small model by key, the lower quartile of its runs.
 
 All probes are visited several times, and the best visit counts: another process that takes a core for half a
-second would otherwise halve whatever was being measured just then.
+second would otherwise halve whatever was being measured just then. A family of probes begins when the cores are
+close to each other (``runtime.core_distance``), or patience ends.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ _FAMILIES: tuple[tuple[str, Callable[[], Iterator[Probe]]], ...] = (
 )
 _SHORT, _LONG = 8, 136
 _VISITS, _CHAIN_S = 3, 0.1
+# Of the time, on top of it.
+_PATIENCE = 0.2
 
 
 def measure_ceilings(
@@ -53,16 +56,16 @@ def measure_ceilings(
     plan = [(family, probe) for family, source in _FAMILIES for probe in source()]
     each = seconds / (len(plan) * len(counts) * _VISITS)
     chains: dict[tuple[int, int], float] = {}
-    distance = core_distance(_settings(most))
+    distance = core_distance(_settings(most), patience_s=_PATIENCE * seconds)
     measured_by: dict[str, Probe] = {}
     for visit in range(_VISITS):
         for count in counts:
             found.update(_overheads(count, chains))
-        if distance is not None:
-            distance.read()
-            found["sharing.t1"] = distance.best.alone_s
-            found[f"sharing.t{most}"] = distance.best.shared_s
+        latest = ""
         for number, (family, probe) in enumerate(plan):
+            if family != latest:
+                distance.awaited()
+                latest = family
             if progress is not None:
                 progress(family, (visit + number / len(plan)) / _VISITS)
             for count in _thread_counts(probe, counts):
@@ -75,6 +78,9 @@ def measure_ceilings(
                     del measured_by[key]
                 else:
                     found[key] = better(probe, value, found.get(key))
+    if most > 1:
+        found["sharing.t1"] = distance.best.alone_s
+        found[f"sharing.t{most}"] = distance.best.shared_s
     load = machine.load_between(begin, machine.snapshot())
     if load.is_busy():
         found["busy"] = load.others_cores

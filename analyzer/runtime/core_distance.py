@@ -87,6 +87,17 @@ class CoreDistance:
         )
 
 
+class SingleThread(CoreDistance):
+    """What a single thread reads, which has nobody to hand over to: always close, in no time."""
+
+    def __init__(self) -> None:
+        super().__init__(_nothing, _nothing, known=Reading(1.0, 1.0))
+
+    def read(self) -> Reading:
+        """The same each time; takes no time."""
+        return self.best
+
+
 def close(ratios: Sequence[float]) -> frozenset[int]:
     """Numbers of the ratios that were taken while the cores were close; all where none was."""
     mine = frozenset(number for number, ratio in enumerate(ratios) if ratio <= APART)
@@ -95,10 +106,10 @@ def close(ratios: Sequence[float]) -> frozenset[int]:
 
 def core_distance(
     settings: SessionSettings, *, known: Reading | None = None, patience_s: float = 0.0
-) -> CoreDistance | None:
-    """For a session on the CPU with these threads; None where a single thread has nobody to hand over to."""
+) -> CoreDistance:
+    """For a session on the CPU with these threads."""
     if settings.threads == 1:
-        return None
+        return SingleThread()
     return CoreDistance(
         _chain(settings, settings.threads), _chain(settings, 1), known=known, patience_s=patience_s
     )
@@ -113,6 +124,10 @@ def _chain(settings: SessionSettings, threads: int) -> Call:
 
     plain = SessionSettings(threads=threads, spinning=settings.spinning, optimize=False)
     return bind(chain(_NODES, _ELEMENTS), {"t0": np.ones(_ELEMENTS, np.float32)}, plain).call
+
+
+def _nothing() -> None:
+    """The work that a single thread shares."""
 
 
 def _seconds(call: Call) -> float:

@@ -43,7 +43,7 @@ class Timed:
     call: Callable[[], object] | None
     first: Taken
     warmup: list[float]
-    distance: CoreDistance | None
+    distance: CoreDistance
 
 
 def measure_cpu(request: MeasureRequest, folder: Path, reporter: Reporter) -> None:
@@ -115,7 +115,7 @@ def _unprofiled(
     feeds: Mapping[str, Any],
     request: MeasureRequest,
     reporter: Reporter,
-    distance: CoreDistance | None,
+    distance: CoreDistance,
 ) -> Timed:
     call = caller(session, feeds)
     reporter.progress("warming up", 0.05)
@@ -123,18 +123,14 @@ def _unprofiled(
         warmup = warm_up(call, Budget(seconds=_WARM_UP * request.time_budget_s))
         reporter.update(first_run_s=warmup[0])
         reporter.progress("measuring", 0.15)
-        readings = []
-        if distance is not None:
-            readings.append(distance.awaited())
-            settle(call, median(warmup))
+        reading = distance.awaited()
+        settle(call, median(warmup))
         samples = timed_runs(
             call, _budget(request), tick=lambda used: reporter.progress("measuring", 0.15 + 0.2 * used)
         )
     except Exception as error:
         raise explained(error) from None
-    if distance is not None:
-        readings.append(distance.read())
-    first = Taken(samples=tuple(samples), readings=tuple(readings))
+    first = Taken(samples=tuple(samples), readings=(reading, distance.read()))
     return Timed(call=call, first=first, warmup=warmup, distance=distance)
 
 
@@ -175,13 +171,13 @@ def report_latency(
     return latency
 
 
-def ratios_of(turns: Sequence[Taken], distance: CoreDistance | None) -> list[float]:
-    """How many times worse than at best the threads shared work, by turn; 1 for a single thread."""
-    return [1.0 if distance is None else distance.ratio(*turn.readings) for turn in turns]
+def ratios_of(turns: Sequence[Taken], distance: CoreDistance) -> list[float]:
+    """How many times worse than at best the threads shared work, by turn."""
+    return [distance.ratio(*turn.readings) for turn in turns]
 
 
 def quiet_turns(
-    turns: Sequence[Taken], lengths: Sequence[Sequence[float]], distance: CoreDistance | None
+    turns: Sequence[Taken], lengths: Sequence[Sequence[float]], distance: CoreDistance
 ) -> frozenset[int]:
     """Numbers of the turns that count: of those with the cores close, the half with the shorter lengths."""
     return quieter_half(lengths, close(ratios_of(turns, distance))) or quieter_half(lengths)
@@ -229,7 +225,7 @@ def _operators(
 
 
 def quiet_runs(
-    events: Sequence[profile.Event], turns: Sequence[Taken], distance: CoreDistance | None
+    events: Sequence[profile.Event], turns: Sequence[Taken], distance: CoreDistance
 ) -> tuple[tuple[profile.Run, ...], tuple[float, ...]]:
     """The profiled runs of the quieter half of the turns, and seconds of the unprofiled ones beside them."""
     runs = profile.runs(events)

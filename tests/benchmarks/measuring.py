@@ -61,10 +61,8 @@ def main() -> None:
             found = []
             for _ in range(asked.tries):
                 sentinel.wait(asked.patience)
-                if sentinel.distance is not None:
-                    best = sentinel.distance.best
-                    request = replace(request, sharing_s=(best.shared_s, best.alone_s))
-                made = measure(request)
+                best = sentinel.distance.best
+                made = measure(replace(request, sharing_s=(best.shared_s, best.alone_s)))
                 found.append((made, apart(made)))
                 print(f"{sample} {seconds(made.latency.median_s)} apart {found[-1][1]:.0%}", file=sys.stderr)
                 if found[-1][1] < 0.5:

@@ -30,12 +30,12 @@ class Sentinel:
     Attributes:
         threads: Of the products and the stream.
         best: Least seconds so far by probe.
-        distance: Between the cores; None for a single thread.
+        distance: Between the cores.
     """
 
     threads: int
     best: dict[str, float] = field(default_factory=dict, init=False)
-    distance: CoreDistance | None = field(init=False)
+    distance: CoreDistance = field(init=False)
 
     def __post_init__(self) -> None:
         cube = floats(512, 512)
@@ -57,9 +57,7 @@ class Sentinel:
         for name, value in now.items():
             self.best[name] = min(value, self.best.get(name, value))
         slower = [value / self.best[name] for name, value in now.items()]
-        if self.distance is not None:
-            slower.append(self.distance.ratio(self.distance.read()))
-        return max(slower)
+        return max(*slower, self.distance.ratio(self.distance.read()))
 
     def wait(self, seconds: float) -> None:
         """Until the machine is quiet, but no longer than this."""

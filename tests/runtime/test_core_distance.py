@@ -10,7 +10,7 @@ from measuring_models import perceptron, save
 from analyzer.pipeline import measuring
 from analyzer.runtime.alternating import Taken, alternate, turns_for
 from analyzer.runtime.bias import Bias
-from analyzer.runtime.core_distance import CoreDistance, Reading, close, core_distance
+from analyzer.runtime.core_distance import CoreDistance, Reading, SingleThread, close, core_distance
 from analyzer.runtime.measure import MeasureRequest, measure
 from analyzer.runtime.measurement import Latency
 from analyzer.runtime.on_cpu import quiet_turns, scaled
@@ -51,7 +51,12 @@ def test_the_best_is_the_least_of_what_is_known_and_read():
     assert 0 < first.shared_s < 1
     assert 0 < first.alone_s < 1
     assert distance.best == Reading(1e-9, first.alone_s)
-    assert core_distance(SessionSettings(threads=1)) is None
+
+
+def test_a_single_thread_has_its_cores_close_without_a_run():
+    alone = core_distance(SessionSettings(threads=1), known=APART)
+    assert isinstance(alone, SingleThread)
+    assert alone.ratio(alone.read(), alone.awaited()) == 1
 
 
 def test_close_cores_are_awaited_but_not_for_ever():
@@ -75,7 +80,7 @@ def test_turns_with_the_cores_apart_do_not_count_where_there_are_others():
     lengths = [[1.0], [3.0], [2.0], [1.0]]
     distance = Scripted(CLOSE)
     assert quiet_turns(turns, lengths, distance) == {2}
-    assert quiet_turns(turns, lengths, None) == {0, 3}
+    assert quiet_turns(turns, lengths, SingleThread()) == {0, 3}
     # Where none of them has a length, the others must do.
     assert quiet_turns(turns, [[5.0], [], [], [4.0]], distance) == {3}
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.runtime.alternating import alternate, quieter_half, turns_for
+from analyzer.runtime.core_distance import SingleThread
 from analyzer.runtime.statistics import summarize
 
 
@@ -41,7 +42,9 @@ def test_both_kinds_run_in_turns_and_settling_runs_do_not_count():
     log = []
     plain, profiled = Session("plain", log, 0.002), Session("profiled", log, 0.002)
     turns = turns_for(0.002, 9, 1.0, runs=12, most=3)
-    taken = alternate(plain, profiled, turns, run_s=0.002, already=4, tick=lambda _: None)
+    taken = alternate(
+        plain, profiled, turns, run_s=0.002, already=4, tick=lambda _: None, distance=SingleThread()
+    )
     assert [len(turn.samples) for turn in taken] == [4, 4, 4]
     counted = [number for turn in taken for number in turn.profiled]
     assert len(set(counted)) == 9
@@ -55,7 +58,13 @@ def test_a_long_run_is_not_spent_on_settling():
     log = []
     turns = turns_for(2.0, 2, 4.0, runs=2, most=2)
     taken = alternate(
-        Session("plain", log), Session("profiled", log), turns, run_s=2.0, already=3, tick=lambda _: None
+        Session("plain", log),
+        Session("profiled", log),
+        turns,
+        run_s=2.0,
+        already=3,
+        tick=lambda _: None,
+        distance=SingleThread(),
     )
     assert log == ["profiled", "plain", "profiled", "plain"]
     assert [turn.profiled for turn in taken] == [range(3, 4), range(4, 5)]
@@ -64,7 +73,15 @@ def test_a_long_run_is_not_spent_on_settling():
 def test_without_the_unprofiled_session_the_profiled_runs_are_made_all_the_same():
     log = []
     turns = turns_for(0.2, 5, 1.0, runs=None, most=4)
-    taken = alternate(None, Session("profiled", log), turns, run_s=0.2, already=0, tick=lambda _: None)
+    taken = alternate(
+        None,
+        Session("profiled", log),
+        turns,
+        run_s=0.2,
+        already=0,
+        tick=lambda _: None,
+        distance=SingleThread(),
+    )
     assert log == ["profiled"] * 5
     assert not any(turn.samples for turn in taken)
 
