@@ -170,19 +170,23 @@ def _for_gpu(question: Question) -> str:
     """What makes the GPU plan fast: what limits most of the CPU's time."""
     by_bound: dict[str, float] = {}
     by_type: dict[str, float] = {}
+    fused = set()
     for group, time in zip(question.cpu_groups, question.cpu_times, strict=True):
         if time is not None:
             limit = time.bound or "unknown"
             by_bound[limit] = by_bound.get(limit, 0.0) + time.time_s
             kind = group.op_type.removeprefix("Fused")
             by_type[kind] = by_type.get(kind, 0.0) + time.time_s
+            if len(group.members) > 1:
+                fused.add(kind)
     whole = sum(by_type.values())
     if not whole:
         return f"{capital(gpu_name(question))} is faster."
     op_type, spent = max(by_type.items(), key=lambda item: item[1])
     bound, bounded = max(by_bound.items(), key=lambda item: item[1])
     ceiling = {"compute": "arithmetic", "memory": "memory bandwidth"}.get(bound)
-    text = f"{op_type} takes {share(spent / whole)} of {cpu_name(question)}'s time"
+    more = ", with what ONNX Runtime fuses into it," if op_type in fused else ""
+    text = f"{op_type}{more} takes {share(spent / whole)} of {cpu_name(question)}'s time"
     if ceiling and bounded > whole / 2:
         text += f"; {share(bounded / whole)} of that time is limited by {ceiling}"
         text += f", of which {gpu_name(question)} has more"
