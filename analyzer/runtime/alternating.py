@@ -16,7 +16,7 @@ from analyzer.runtime.timing import Budget, is_enough, settle, timed_runs
 Call = Callable[[], object]
 
 # The speed of the machine is not known from fewer turns.
-_LEAST_TURNS = 4
+LEAST_TURNS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ def alternate(
 def _is_known(taken: Sequence[Taken], distance: CoreDistance) -> bool:
     """Whether enough turns, taken while the cores were close, agree on the latency."""
     counted = [one for one in taken if distance.ratio(*one.readings) <= APART]
-    return len(counted) >= _LEAST_TURNS and is_enough([sample for one in counted for sample in one.samples])
+    return len(counted) >= LEAST_TURNS and is_enough([sample for one in counted for sample in one.samples])
 
 
 def quieter_half(turns: Sequence[Sequence[float]], among: Collection[int] | None = None) -> frozenset[int]:

@@ -17,6 +17,7 @@ from analyzer.runtime.bound import bind, undisturbed
 from analyzer.runtime.core_distance import core_distance
 from analyzer.runtime.probes import Probe
 from analyzer.runtime.session import SessionSettings
+from analyzer.runtime.timing import rest
 
 Progress = Callable[[str, float], None]
 
@@ -65,6 +66,7 @@ def measure_ceilings(
         for number, (family, probe) in enumerate(plan):
             if family != latest:
                 distance.awaited()
+                rest()
                 latest = family
             if progress is not None:
                 progress(family, (visit + number / len(plan)) / _VISITS)

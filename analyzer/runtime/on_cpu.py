@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from analyzer.runtime import machine, profile, tensors
-from analyzer.runtime.alternating import Taken, alternate, quieter_half, turns_for
+from analyzer.runtime.alternating import LEAST_TURNS, Taken, alternate, quieter_half, turns_for
 from analyzer.runtime.bias import Bias, calibrate_bias
 from analyzer.runtime.core_distance import APART, CoreDistance, Reading, close, core_distance
 from analyzer.runtime.machine import peak_resident_bytes, resident_bytes
@@ -26,7 +26,8 @@ _WARM_UP, _TIMED, _PROFILED, _AGAIN, _REPLAYED = 0.1, 0.2, 0.2, 0.35, 0.15
 # And how long it may wait, on top, for cores that were moved apart to come together.
 _PATIENCE = 0.5
 _MOST_EVENTS = 20_000
-_TURNS = 12
+# Beginning a turn takes some 0.15 s on top.
+_MOST_TURNS, _TURNS_PER_S = 12, 2
 NOTHING: Mapping[str, float] = MappingProxyType({})
 _SKIPPED_RUNS = 3
 # Making a session takes more for a while than it holds.
@@ -293,7 +294,7 @@ def profiled_events(
             count,
             _AGAIN * request.time_budget_s,
             runs=None if request.runs is None else _runs_again(request),
-            most=_TURNS,
+            most=min(_MOST_TURNS, max(LEAST_TURNS, round(_TURNS_PER_S * request.time_budget_s))),
         ),
         run_s=run_s,
         already=_SKIPPED_RUNS,

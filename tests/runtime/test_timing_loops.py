@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analyzer.runtime import timing
 from analyzer.runtime.statistics import is_steady, median, quantile, summarize
-from analyzer.runtime.timing import Budget, relative_error, timed_runs, warm_up
+from analyzer.runtime.timing import Budget, relative_error, rest, timed_runs, warm_up
 
 
 class Clock:
@@ -41,6 +42,20 @@ def test_warm_up_stops_at_its_budget():
 def test_two_runs_warm_up_where_one_alone_exceeds_the_budget():
     clock = Clock(50.0, 52.0, 30.0)
     assert warm_up(clock.call, Budget(seconds=10), clock=clock) == [50.0, 52.0]
+
+
+@pytest.mark.parametrize(
+    ("spins_s", "least_s", "most_s"), [(0.0, 0.0, 0.03), (0.04, 0.04, 0.08), (9e9, 0.2, 0.3)]
+)
+def test_runs_begin_when_no_thread_of_the_last_session_spins_or_never_will_stop(
+    monkeypatch, spins_s, least_s, most_s
+):
+    """A thread that spins for so long after the last run takes processor time for as long."""
+    clock = Clock(0.0)
+    monkeypatch.setattr(timing.time, "process_time", lambda: min(clock.now, spins_s))
+    monkeypatch.setattr(timing.time, "sleep", lambda seconds: setattr(clock, "now", clock.now + seconds))
+    rest()
+    assert least_s <= clock.now <= most_s
 
 
 def test_the_number_of_runs_asked_for_is_kept():
