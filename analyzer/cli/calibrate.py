@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option(
-    "--seconds", type=click.FloatRange(min=1), default=12.0, show_default=True, help="About how long."
+    "--seconds", type=click.FloatRange(min=1), default=25.0, show_default=True, help="About how long."
 )
 @click.option("--threads", type=click.IntRange(min=1), help="Intra-op threads; default: one per core.")
 @click.option("--no-gpu", is_flag=True, help="Leave the GPU out.")

@@ -7,6 +7,7 @@ close to each other (``runtime.core_distance``), or patience ends.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -36,17 +37,20 @@ _FAMILIES: tuple[tuple[str, Callable[[], Iterator[Probe]]], ...] = (
 )
 _SHORT, _LONG = 8, 136
 _VISITS, _CHAIN_S = 3, 0.1
-# Of the time, on top of it.
-_PATIENCE = 0.2
+_LEAST_S = 0.002
+# Of the time, for cores that were moved apart to come together.
+_PATIENCE = 0.1
+# What the GPU's ceilings take.
+_GPU_S = 8.0
 
 
 def measure_ceilings(
-    *, seconds: float = 12.0, threads: int | None = None, progress: Progress | None = None
+    *, seconds: float = 25.0, threads: int | None = None, progress: Progress | None = None
 ) -> dict[str, float]:
     """The CPU's ceilings by key of ``devices.calibrate``.
 
     Args:
-        seconds: About how long it may take; long calls get few runs, none is left out.
+        seconds: About how long it may take, preparation included; long calls get few runs, none is left out.
         threads: The default number of threads; None is ONNX Runtime's own choice.
         progress: Told the family being measured and how much is done.
     """
@@ -55,7 +59,7 @@ def measure_ceilings(
     counts = sorted({1, most})
     found: dict[str, float] = {"threads": float(most), "cores": float(machine.available_cores())}
     plan = [(family, probe) for family, source in _FAMILIES for probe in source()]
-    each = seconds / (len(plan) * len(counts) * _VISITS)
+    pace = Pace(seconds, _VISITS * sum(len(_thread_counts(probe, counts)) for _, probe in plan))
     chains: dict[tuple[int, int], float] = {}
     distance = core_distance(_settings(most), patience_s=_PATIENCE * seconds)
     measured_by: dict[str, Probe] = {}
@@ -71,6 +75,7 @@ def measure_ceilings(
             if progress is not None:
                 progress(family, (visit + number / len(plan)) / _VISITS)
             for count in _thread_counts(probe, counts):
+                each = pace.next()
                 key = probe.key.format(T=count)
                 # Of two layouts of a convolution, the first that this build has.
                 if measured_by.setdefault(key, probe) is not probe:
@@ -87,6 +92,24 @@ def measure_ceilings(
     if load.is_busy():
         found["busy"] = load.others_cores
     return found
+
+
+class Pace:
+    """Shares a time among measurements that each need some preparation, which the earlier ones tell."""
+
+    def __init__(self, seconds: float, parts: int, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock, self._begin = clock, clock()
+        self._seconds, self._left = seconds, parts
+        self._given, self._done = 0.0, 0
+
+    def next(self) -> float:
+        """Seconds for the next one."""
+        spent = self._clock() - self._begin
+        preparation = max(0.0, spent - self._given) / max(1, self._done)
+        each = max(_LEAST_S, (self._seconds - spent) / max(1, self._left) - preparation)
+        self._given += each
+        self._left, self._done = self._left - 1, self._done + 1
+        return each
 
 
 def better(probe: Probe, value: float, known: float | None) -> float:
@@ -152,13 +175,13 @@ def _settings(threads: int) -> SessionSettings:
 
 
 def measure_all(
-    progress: Progress | None = None, *, seconds: float = 12.0, threads: int | None = None, gpu: bool = True
+    progress: Progress | None = None, *, seconds: float = 25.0, threads: int | None = None, gpu: bool = True
 ) -> dict[str, float]:
     """The ceilings of the CPU, and of the GPU where ONNX Runtime can use one.
 
     Args:
         progress: Told the family being measured and how much is done.
-        seconds: About how long the CPU may take; a GPU takes some 8 s more.
+        seconds: About how long it may take.
         threads: The default number of threads; None is ONNX Runtime's own choice.
         gpu: Whether to look for a GPU at all.
     """
@@ -170,7 +193,8 @@ def measure_all(
     def part(begin: float, width: float) -> Progress | None:
         return None if progress is None else lambda stage, done: progress(stage, begin + width * done)
 
-    found = measure_ceilings(seconds=seconds, threads=threads, progress=part(0.0, share))
+    for_cpu = max(seconds - _GPU_S, seconds / 2) if with_gpu else seconds
+    found = measure_ceilings(seconds=for_cpu, threads=threads, progress=part(0.0, share))
     if with_gpu:
         found.update(measure_cuda_ceilings(progress=part(share, 1 - share)))
     return found

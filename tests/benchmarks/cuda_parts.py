@@ -134,7 +134,7 @@ def cpu_ceilings(record: Record, budget: float) -> None:
     """The CPU's ceilings."""
     from analyzer.runtime.ceilings import measure_ceilings
 
-    record.put("cpu_ceilings", measure_ceilings(seconds=2 * budget))
+    record.put("cpu_ceilings", measure_ceilings(seconds=6 * budget))
 
 
 def trace(record: Record, _budget: float) -> None:

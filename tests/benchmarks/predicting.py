@@ -111,7 +111,7 @@ def line(name: str, batch: int, seen: Analysis, thought: Analysis, moved: float)
 
 def calibrated() -> Mapping[str, float]:
     """This machine's ceilings now; the predictions that follow use them."""
-    return calibrate(partial(measure_all, seconds=8.0, gpu=False)).values
+    return calibrate(partial(measure_all, gpu=False)).values
 
 
 def drift(before: Mapping[str, float], after: Mapping[str, float]) -> float:

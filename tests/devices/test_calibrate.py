@@ -166,6 +166,20 @@ def test_ceilings_cover_one_thread_and_all(monkeypatch):
     assert [share for _, share in seen] == sorted(share for _, share in seen)
 
 
+@pytest.mark.parametrize(("preparation", "total"), [(0.0, 10.0), (0.02, 10.0), (0.1, 10.2)])
+def test_measurements_share_a_time_with_their_own_preparation(preparation, total):
+    """100 in 10 s, however long they take to prepare; the least of 2 ms each is not taken from them."""
+    now = 0.0
+    pace = ceilings.Pace(10.0, 100, lambda: now)
+    shares = []
+    for _ in range(100):
+        shares.append(pace.next())
+        now += preparation + shares[-1]
+    assert now == pytest.approx(total, rel=0.02)
+    # The first does not know yet what preparation takes.
+    assert max(shares[1:]) <= 1.25 * max(0.002, 0.1 - preparation)
+
+
 def test_a_visit_that_was_disturbed_does_not_count(monkeypatch):
     """Each of three visits sees another machine: the fastest is what the machine can do."""
     rate = Probe(key="rate.t{T}", amount=12.0, per="rate", op_type="Neg", inputs=())
