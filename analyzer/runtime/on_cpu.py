@@ -166,7 +166,7 @@ def report_latency(
         warmup_runs=len(timed.warmup),
         origin=f"{_UNPROFILED}, the quieter half of {len(turns)} turns" if len(turns) > 1 else _UNPROFILED,
         contention=load.contention(threads),
-        excess=least if least > APART and not load.is_busy() else 1.0,
+        sharing=least if least > APART and not load.is_busy() else 1.0,
     )
     reporter.latency(latency, load, threads)
     return latency

@@ -99,7 +99,9 @@ class Reporter:
         if len(apart) < len(ratios):
             self.message(f"in {len(apart)} of {len(ratios)} turns of runs {how}; the other turns count")
         else:
-            self.message(f"all the time {how}; the model may take less by this factor, as its interval says")
+            self.message(
+                f"all the time {how}; the interval covers what the model may take on cores that have one"
+            )
 
     def nodes(self, nodes: Sequence[NodeTime]) -> None:
         """The nodes' times."""

@@ -42,20 +42,23 @@ TOO_LARGE_TO_RUN = ("llama_7b.py", "gpt3_175b.py")
 def main() -> int:
     """Analyses each sample in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("samples", nargs="*", default=list(BATCHES))
+    by_stem = {Path(name).stem: name for name in BATCHES}
+    parser.add_argument("samples", nargs="*", metavar="SAMPLE", help=", ".join(by_stem))
     parser.add_argument("--into", type=Path, default=ROOT / "reports")
     parser.add_argument("--static", action="store_true", help="execute nothing")
     options = parser.parse_args()
+    unknown = [stem for stem in options.samples if stem not in by_stem]
+    if unknown:
+        parser.error(f"no sample {', '.join(unknown)}")
     failed = 0
     print(f"{'sample':<20} {'batch':>6} {'seconds':>8} {'peak MB':>8}  status")
-    for sample in options.samples:
-        failed += not analysed(sample, options.into, static=options.static)
+    for stem in options.samples or by_stem:
+        failed += not analysed(by_stem[stem], options.into, static=options.static)
     return int(failed > 0)
 
 
-def analysed(sample: str, into: Path, *, static: bool) -> bool:
+def analysed(name: str, into: Path, *, static: bool) -> bool:
     """Runs the command line on one sample and prints how it went."""
-    name = sample if sample in BATCHES else f"{sample}.py"
     command = [sys.executable, "-m", "analyzer", str(ROOT / "samples" / name), "--batch", str(BATCHES[name])]
     command += ["--quiet", "--output", f"{into}/"]
     if static or name in TOO_LARGE_TO_RUN:
