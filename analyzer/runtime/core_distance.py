@@ -5,8 +5,8 @@ cache of their own. Seen on two virtual cores of an AMD EPYC: a cache line goes 
 for 2 to 40 s in 380; meanwhile MobileNetV2 takes 1.6 times as long, ResNet-50 1.05 to 1.08 times, a convolution
 that writes 100 MB 0.78 times, while load, steal and large products show nothing of it. A chain of small
 elementwise nodes whose threads read each other's results does: 1.00 to 1.09 of its best while the cores are
-close, 1.56 to 1.86 while they are apart (10th to 90th percentile of 172 and 144 readings, told apart by the time
-of the cache line).
+close, 1.56 to 1.86 while they are apart (10th to 90th percentile of 172 and 144 readings, told apart by the
+time of the cache line).
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from analyzer.runtime.measurement import Latency
 LEAST_HALF_WIDTH = 0.02
 # One run tells nothing of the others: a tenth either way is assumed, shared by as many runs as there are.
 _SINGLE_HALF_WIDTH = 0.1
-# Where the cores shared no cache, nine models took 0.78 (a convolution that writes 100 MB) to 1.5 times as long,
-# nine turns of ten within 4 % of that: 1 / 0.78 at most on cores that do.
+# Where the cores shared no cache, nine models took 0.78 (a convolution that writes 100 MB) to 1.5 times as
+# long, nine turns of ten within 4 % of that: 1 / 0.78 at most on cores that do.
 _MOST_GAIN = 1.3
 
 
