@@ -20,7 +20,7 @@ MOST_RUNS = 20_000
 _ENOUGH_ERROR = 0.005
 _ENOUGH_RUNS = 50
 # Runs that bring a session's memory back into the caches.
-SETTLE_S = 0.01
+_SETTLE_S = 0.01
 # A run this long hardly notices what the other session left (some 10 ms in its first operators).
 _LONG_S = 1.0
 # A system counts processor time in ticks of up to 15.6 ms.
@@ -73,7 +73,7 @@ def settle(call: Call, run_s: float, *, clock: Clock = time.perf_counter) -> int
     if run_s > _LONG_S:
         return 0
     begin, calls = clock(), 0
-    while calls == 0 or clock() - begin < SETTLE_S:
+    while calls == 0 or clock() - begin < _SETTLE_S:
         call()
         calls += 1
     return calls

@@ -22,6 +22,11 @@ class Session:
         time.sleep(self.seconds)
 
 
+def in_turns(plain, profiled, turns, **given):
+    """With a single thread, whose cores are always close."""
+    return alternate(plain, profiled, turns, tick=lambda _: None, distance=SingleThread(), **given)
+
+
 @given(
     st.floats(1e-6, 10),
     st.integers(1, 1000),
@@ -42,9 +47,7 @@ def test_both_kinds_run_in_turns_and_settling_runs_do_not_count():
     log = []
     plain, profiled = Session("plain", log, 0.002), Session("profiled", log, 0.002)
     turns = turns_for(0.002, 9, 1.0, runs=12, most=3)
-    taken = alternate(
-        plain, profiled, turns, run_s=0.002, already=4, tick=lambda _: None, distance=SingleThread()
-    )
+    taken = in_turns(plain, profiled, turns, run_s=0.002, already=4)
     assert [len(turn.samples) for turn in taken] == [4, 4, 4]
     counted = [number for turn in taken for number in turn.profiled]
     assert len(set(counted)) == 9
@@ -57,15 +60,7 @@ def test_both_kinds_run_in_turns_and_settling_runs_do_not_count():
 def test_a_long_run_is_not_spent_on_settling():
     log = []
     turns = turns_for(2.0, 2, 4.0, runs=2, most=2)
-    taken = alternate(
-        Session("plain", log),
-        Session("profiled", log),
-        turns,
-        run_s=2.0,
-        already=3,
-        tick=lambda _: None,
-        distance=SingleThread(),
-    )
+    taken = in_turns(Session("plain", log), Session("profiled", log), turns, run_s=2.0, already=3)
     assert log == ["profiled", "plain", "profiled", "plain"]
     assert [turn.profiled for turn in taken] == [range(3, 4), range(4, 5)]
 
@@ -73,15 +68,7 @@ def test_a_long_run_is_not_spent_on_settling():
 def test_without_the_unprofiled_session_the_profiled_runs_are_made_all_the_same():
     log = []
     turns = turns_for(0.2, 5, 1.0, runs=None, most=4)
-    taken = alternate(
-        None,
-        Session("profiled", log),
-        turns,
-        run_s=0.2,
-        already=0,
-        tick=lambda _: None,
-        distance=SingleThread(),
-    )
+    taken = in_turns(None, Session("profiled", log), turns, run_s=0.2, already=0)
     assert log == ["profiled"] * 5
     assert not any(turn.samples for turn in taken)
 
