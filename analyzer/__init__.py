@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from analyzer.analysis import Analysis
     from analyzer.api import analyze
     from analyzer.costs.registry import rule
     from analyzer.errors import AnalyzerError
     from analyzer.record import load_report
+    from analyzer.record.analysis import Analysis
 
 __all__ = ["Analysis", "AnalyzerError", "__version__", "analyze", "load_report", "rule"]
 
 _HOMES = {
-    "Analysis": "analyzer.analysis",
+    "Analysis": "analyzer.record.analysis",
     "AnalyzerError": "analyzer.errors",
     "analyze": "analyzer.api",
     "load_report": "analyzer.record",

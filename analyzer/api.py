@@ -10,22 +10,22 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from analyzer.analysis import Analysis, Devices
 from analyzer.checks import run as find_findings
 from analyzer.errors import UsageError
 from analyzer.loading.load import Loaded, load
-from analyzer.loading.reference import parse_reference
-from analyzer.pipeline import assemble, environment
-from analyzer.pipeline.answering import answer
-from analyzer.pipeline.bodies import body_results
-from analyzer.pipeline.forecast import Forecaster, set_scene
-from analyzer.pipeline.keeping import keep
-from analyzer.pipeline.measuring import Measured, measure_batch
+from analyzer.loading.model_reference import parse_reference
+from analyzer.pipeline import build_record, environment
+from analyzer.pipeline.batches import correction_of, swept
+from analyzer.pipeline.device_decisions import answer
+from analyzer.pipeline.measure import Measured, measure_batch
 from analyzer.pipeline.options import Options, make_options
-from analyzer.pipeline.stepping import loaded_at
-from analyzer.pipeline.sweeping import correction_of, swept
-from analyzer.pipeline.targets import Targets, find_targets
-from analyzer.pipeline.training import memory_of, training_result
+from analyzer.pipeline.prepared import Predictor, prepare
+from analyzer.pipeline.replay.write import keep
+from analyzer.pipeline.subgraph_results import body_results
+from analyzer.pipeline.target_devices import Targets, find_targets
+from analyzer.pipeline.training_batches import loaded_at
+from analyzer.pipeline.training_summary import memory_of, training_result
+from analyzer.record.analysis import Analysis, Devices
 
 if TYPE_CHECKING:
     import onnx
@@ -62,7 +62,7 @@ def _analyzed(model: Model, inputs: Any, asked: Options, tell: Progress) -> Anal
     with _timed(timings, "load"):
         loaded = _loaded(model, inputs, asked, tell)
     with _timed(timings, "count and place"):
-        scene = set_scene(loaded.graph())
+        scene = prepare(loaded.graph())
         memory = memory_of(loaded, scene.graph)
         scene = scene if memory is None else replace(scene, step_peak=memory.peak)
     with _timed(timings, "measure"):
@@ -70,20 +70,21 @@ def _analyzed(model: Model, inputs: Any, asked: Options, tell: Progress) -> Anal
     with _timed(timings, "predict and decide"):
         here = measured.get(loaded.batch or 0)
         gpu = targets.gpus[0] if targets.gpus else None
-        forecaster = Forecaster(asked, targets.cpu, correction_of(asked, targets.cpu, scene, here))
+        forecaster = Predictor(asked, targets.cpu, correction_of(asked, targets.cpu, scene, here))
         batches = swept(loaded, scene, asked, tell)
         found = answer(forecaster, scene, batches, targets.gpus, loaded.batch, measured)
         question, decision = found.question, found.decision
     analysis = Analysis(
-        tool=assemble.TOOL,
-        model=assemble.model_info(loaded, scene.graph, question.precision),
-        conventions=assemble.CONVENTIONS,
+        tool=build_record.TOOL,
+        model=build_record.model_info(loaded, scene.graph, question.precision),
+        conventions=build_record.CONVENTIONS,
         devices=Devices(
-            cpu=assemble.device_info(targets.cpu), gpu=assemble.device_info(gpu) if gpu is not None else None
+            cpu=build_record.device_info(targets.cpu),
+            gpu=build_record.device_info(gpu) if gpu is not None else None,
         ),
-        totals=assemble.totals(scene, question),
-        operators=assemble.operators(question, decision),
-        groups=assemble.groups(question),
+        totals=build_record.totals(scene, question),
+        operators=build_record.operators(question, decision),
+        groups=build_record.groups(question),
         plans=decision.plans,
         verdict=decision.verdict,
         alternatives=found.others,
@@ -114,7 +115,7 @@ def analyze_record(analysis: Analysis, **options: Any) -> Analysis:
         AnalyzerError: An unknown device, or a record without what is needed.
         TypeError: No such option.
     """
-    from analyzer.pipeline.from_record import decide_again
+    from analyzer.pipeline.replay.decide import decide_again
 
     found = decide_again(analysis, options)
     return replace(found, findings=find_findings(found))
@@ -159,7 +160,7 @@ def _loaded(model: Model, inputs: Any, asked: Options, tell: Progress) -> Loaded
             progress=stage,
             training=asked.training,
         )
-    from analyzer.loading.live import load_live
+    from analyzer.loading.from_object import load_live
 
     return load_live(
         model,

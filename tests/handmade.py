@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from analyzer.analysis import (
+from analyzer.record.analysis import (
     Analysis,
     Coverage,
     CpuTime,

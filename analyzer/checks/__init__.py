@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 # Importing a family registers its rules.
-from analyzer.checks import bodies, budget, coverage, fusion, loading, memory, placement, timing  # noqa: F401
-from analyzer.checks.judge import Judgement, fails, judge, run
-from analyzer.checks.rule import FAMILIES, Rule, find, rules
+from analyzer.checks import (
+    budget,
+    control_flow,  # noqa: F401
+    coverage,
+    fusion,
+    loading,
+    memory,
+    placement,
+    timing,
+)
+from analyzer.checks.evaluation import Judgement, fails, judge, run
+from analyzer.checks.registry import FAMILIES, Rule, find, rules
 
 __all__ = ["FAMILIES", "Judgement", "Rule", "fails", "find", "judge", "rules", "run"]

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from analyzer.analysis import Analysis, OperatorResult, PlanResult
-from analyzer.checks.match import match
+from analyzer.checks.operator_matching import match
+from analyzer.checks.phrases import (
+    called,
+    forced_operators,
+    listed,
+    moved,
+    operators,
+    plural,
+    target_plan,
+    total,
+)
 from analyzer.checks.placement import COPIES, inside
-from analyzer.checks.rule import Found, Subject, rule
-from analyzer.checks.words import called, forced_operators, listed, moved, operators, plural, target_plan, total
+from analyzer.checks.registry import Found, Subject, rule
 from analyzer.errors import UsageError
+from analyzer.record.analysis import Analysis, OperatorResult, PlanResult
 from analyzer.units import byte_count, flop_count, seconds
 
 _NAMES = {"cpu": "CPU plan", "gpu": "CUDA session", "hybrid": "best plan"}

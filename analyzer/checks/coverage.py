@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzer.analysis import OperatorResult
-from analyzer.checks.rule import Found, Subject, rule
-from analyzer.checks.words import listed, operators
+from analyzer.checks.phrases import listed, operators
+from analyzer.checks.registry import Found, Subject, rule
+from analyzer.record.analysis import OperatorResult
 
 
 @rule("A301", "unknown-cost", "warning")

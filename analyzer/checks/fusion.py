@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from analyzer.analysis import Analysis, GroupResult, OperatorResult, TensorInfo
-from analyzer.checks.rule import Found, Subject, rule
-from analyzer.checks.words import by_place, called, listed, moved, plural, runs, tensor_bytes, total, whole
+from analyzer.checks.phrases import by_place, called, listed, moved, plural, runs, tensor_bytes, total, whole
+from analyzer.checks.registry import Found, Subject, rule
+from analyzer.record.analysis import Analysis, GroupResult, OperatorResult, TensorInfo
 from analyzer.units import factor, seconds
 
 _CHAIN = frozenset({"Mul", "Div", "Add", "Pow", "Cast"})

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from analyzer.checks.rule import Found, Subject, rule
-from analyzer.runtime.kernels import registry
+from analyzer.checks.registry import Found, Subject, rule
+from analyzer.ort.kernels import registry
 from analyzer.units import digits
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzer.checks.rule import Found, Subject, rule
+from analyzer.checks.registry import Found, Subject, rule
 from analyzer.units import byte_count, share
 
 # Above this share of the GPU's memory the CUDA context and the libraries' workspaces may tip the balance.

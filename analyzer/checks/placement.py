@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from analyzer.analysis import Analysis, OperatorResult, TransferItem
-from analyzer.checks.rule import Found, Subject, rule
-from analyzer.checks.words import called, forced_operators, forced_to_cpu, listed, moved, plural, total, whole
+from analyzer.checks.phrases import called, forced_operators, forced_to_cpu, listed, moved, plural, total, whole
+from analyzer.checks.registry import Found, Subject, rule
+from analyzer.record.analysis import Analysis, OperatorResult, TransferItem
 from analyzer.units import byte_count, seconds
 
 _WHY = {

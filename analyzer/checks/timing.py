@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from analyzer.analysis import OperatorResult
-from analyzer.checks.rule import Found, Subject, rule
-from analyzer.checks.words import by_place, called, listed, moved, operators, total
+from analyzer.checks.phrases import by_place, called, listed, moved, operators, total
+from analyzer.checks.registry import Found, Subject, rule
+from analyzer.record.analysis import OperatorResult
 from analyzer.units import factor, seconds, share
 
 # Operators of one place are worth a line from this share of the CUDA session's latency on.

@@ -161,7 +161,7 @@ def _usage_hint(error: click.UsageError) -> str:
 
 def settings_defaults(ctx: click.Context, start: Any, *, check: bool = False) -> None:
     """Takes options from ``[tool.analyzer]`` of the nearest pyproject.toml where the command line is silent."""
-    from analyzer.settings import read_settings
+    from analyzer.checks.settings import read_settings
 
     defaults = read_settings(start).default_map(check=check)
     silent = (click.core.ParameterSource.DEFAULT, click.core.ParameterSource.DEFAULT_MAP)

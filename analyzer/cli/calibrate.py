@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from analyzer.devices.calibrate import Calibration, Progress
+    from analyzer.devices.calibration import Calibration, Progress
 
 
 @click.command()
@@ -28,8 +28,8 @@ def command(seconds: float, threads: int | None, no_gpu: bool, show: bool, quiet
     with all. Measured ceilings replace the catalogue's in every later analysis for this machine, until its
     processor, its GPU or ONNX Runtime changes.
     """
-    from analyzer.devices.calibrate import calibrate, load
-    from analyzer.runtime.ceilings import measure_all
+    from analyzer.devices.calibration import calibrate, load
+    from analyzer.measurement.ceilings.on_cpu import measure_all
 
     if show:
         calibration = load()
@@ -47,7 +47,7 @@ def command(seconds: float, threads: int | None, no_gpu: bool, show: bool, quiet
 
 def _check(threads: int | None) -> None:
     from analyzer.errors import UsageError
-    from analyzer.runtime.machine import available_cores
+    from analyzer.measurement.noise.machine_load import available_cores
 
     cores = available_cores()
     if threads is not None and threads > cores:
@@ -73,7 +73,7 @@ def _bar(quiet: bool) -> Iterator[Progress | None]:
 
 
 def _summary(calibration: Calibration) -> str:
-    from analyzer.devices.calibrate import headlines
+    from analyzer.devices.calibration import headlines
 
     width = max(len(name) for name, _ in headlines(calibration))
     lines = [f"{name:<{width}}  {figure}" for name, figure in headlines(calibration)]

@@ -13,9 +13,9 @@ from analyzer.cli import EXIT_FAILED, settings_defaults
 from analyzer.errors import OutputError, RecordError, UsageError
 
 if TYPE_CHECKING:
-    from analyzer.analysis import Analysis
-    from analyzer.output import Target
-    from analyzer.settings import CheckSettings
+    from analyzer.checks.settings import CheckSettings
+    from analyzer.record.analysis import Analysis
+    from analyzer.report.output import Target
 
 DEFAULT_BASELINE = "analyzer-baseline.json"
 # Options that decide how a model is analysed; a saved report is analysed already.
@@ -93,7 +93,7 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     [tool.analyzer.check] of pyproject.toml.
     """
     from analyzer.checks import fails, judge
-    from analyzer.checks.judge import require_codes
+    from analyzer.checks.evaluation import require_codes
 
     model = ctx.params["model"]
     start, stem = place_of(model)
@@ -118,7 +118,7 @@ def command(ctx: click.Context, /, **_: Any) -> None:
 
 def place_of(model: str) -> tuple[Path, str]:
     """The file or folder from which settings are looked for, and the stem of the result's file names."""
-    from analyzer.loading.reference import parse_reference
+    from analyzer.loading.model_reference import parse_reference
 
     if model.endswith(".json"):
         return Path(model), Path(model).stem
@@ -128,8 +128,8 @@ def place_of(model: str) -> tuple[Path, str]:
 
 def gate_settings(params: dict[str, Any], start: Path) -> CheckSettings:
     """The settings of pyproject.toml with the command line's on top."""
+    from analyzer.checks.settings import Ignore, levels, read_settings
     from analyzer.parsing import duration, share
-    from analyzer.settings import Ignore, levels, read_settings
 
     settings = read_settings(start).check
     changes: dict[str, Any] = {
@@ -194,9 +194,9 @@ def load_baseline(path: Path | None) -> Analysis | None:
 
 def save_baseline(analysis: Analysis, path: Path) -> None:
     """Write the record that later checks compare with: nothing in it depends on the machine or the time."""
-    from analyzer.analysis import Environment
-    from analyzer.output import write_all
     from analyzer.record import to_json
+    from analyzer.record.analysis import Environment
+    from analyzer.report.output import write_all
 
     lean = replace(
         analysis, environment=Environment(), findings=(), ignored=(), alternatives=(), costs=(), sweep=()
@@ -207,7 +207,7 @@ def save_baseline(analysis: Analysis, path: Path) -> None:
 def chosen_targets(formats: str, output: str | None, stem: str) -> tuple[Target, ...]:
     """Which format goes where; one alone goes to standard output. What cannot be written is said at once."""
     from analyzer.cli.run import report_targets
-    from analyzer.output import STANDARD_OUTPUT, check_writable
+    from analyzer.report.output import STANDARD_OUTPUT, check_writable
 
     single = len([name for name in formats.split(",") if name.strip()]) == 1
     where = report_targets(formats, output or (STANDARD_OUTPUT if single else None), stem)
@@ -220,7 +220,7 @@ def publish(analysis: Analysis, where: tuple[Target, ...], fail_on: str) -> None
 
     Workflow commands are printed even where they go to a file as well: GitHub reads them from the log alone.
     """
-    from analyzer.output import write_all
+    from analyzer.report.output import write_all
 
     texts = {target: render(analysis, target.format, fail_on) for target in where}
     write_all({target.path: text for target, text in texts.items() if target.path is not None})
@@ -234,12 +234,12 @@ def publish(analysis: Analysis, where: tuple[Target, ...], fail_on: str) -> None
 def render(analysis: Analysis, name: str, fail_on: str) -> str:
     """The findings in this format; formats that are about the whole analysis come from the registry."""
     from analyzer import report
-    from analyzer.report import findings, junit
+    from analyzer.report import findings_text, junit
 
     if name == "text":
-        return findings.render_text(analysis, fail_on=fail_on)
+        return findings_text.render_text(analysis, fail_on=fail_on)
     if name == "markdown":
-        return findings.render_markdown(analysis, fail_on=fail_on)
+        return findings_text.render_markdown(analysis, fail_on=fail_on)
     if name == "junit":
         return junit.render(analysis, fail_on=fail_on)
     return report.render(analysis, name)

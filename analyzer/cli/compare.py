@@ -10,7 +10,7 @@ import click
 from analyzer.errors import UsageError
 
 if TYPE_CHECKING:
-    from analyzer.report.comparison import Comparison
+    from analyzer.report.compare.comparison import Comparison
 
 EXTENSIONS = {"text": ".txt", "markdown": ".md", "json": ".json", "html": ".html"}
 
@@ -49,7 +49,7 @@ def command(
     """
     from analyzer.parsing import share
     from analyzer.record import load_report
-    from analyzer.report.compare import compare, failures
+    from analyzer.report.compare.build import compare, failures
 
     conditions = [item.strip() for item in fail_on.split(",") if item.strip()]
     allowed = share(tolerance, where="--tolerance")
@@ -72,7 +72,7 @@ def labels(paths: tuple[Path, ...]) -> list[str]:
 
 
 def _write(comparison: Comparison, formats: list[str], output: str | None, stem: str) -> None:
-    from analyzer.output import check_writable, targets, write_all
+    from analyzer.report.output import check_writable, targets, write_all
 
     texts = {name: _render(comparison, name) for name in formats}
     if output is None and len(texts) == 1:
@@ -91,13 +91,13 @@ def _write(comparison: Comparison, formats: list[str], output: str | None, stem:
 
 def _render(comparison: Comparison, name: str) -> str:
     from analyzer.parsing import nearest
-    from analyzer.report import compare, compare_page, compare_text
+    from analyzer.report.compare import build, html_page, plain_text
 
     known = {
-        "text": compare_text.render_text,
-        "markdown": compare_text.render_markdown,
-        "json": compare.to_json,
-        "html": compare_page.render,
+        "text": plain_text.render_text,
+        "markdown": plain_text.render_markdown,
+        "json": build.to_json,
+        "html": html_page.render,
     }
     if name not in known:
         meant = nearest(name, EXTENSIONS)

@@ -8,7 +8,7 @@ import click
 
 if TYPE_CHECKING:
     from analyzer.devices.device import Device
-    from analyzer.devices.instance import Instance
+    from analyzer.devices.instances import Instance
 
 
 @click.command(name="devices", short_help="The hardware catalogue, each figure with its source.")
@@ -129,7 +129,7 @@ _UNITS = {
 
 
 def _figure(key: str, value: object) -> str:
-    from analyzer.devices.entries import PEAK_TYPES
+    from analyzer.devices.toml_entries import PEAK_TYPES
     from analyzer.units import byte_count, rate, with_prefix
 
     if not isinstance(value, int | float) or isinstance(value, bool):

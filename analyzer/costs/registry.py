@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from analyzer.costs.cost import ZERO, Cost
-from analyzer.costs.sizes import OpenSizeError
+from analyzer.costs.dimensions import OpenSizeError
 from analyzer.costs.traffic import traffic
 from analyzer.graph import DEFAULT_DOMAIN, NO_ATTRIBUTES, Graph, Node, Tensor
 

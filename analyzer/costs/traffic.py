@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from analyzer.costs.cost import Basis, Cost
-from analyzer.costs.sizes import OpenSizeError, nbytes
+from analyzer.costs.dimensions import OpenSizeError, nbytes
 from analyzer.graph import DEFAULT_DOMAIN, Node, Tensor
 
 Reads = Callable[[Node], Mapping[int, int]]

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from analyzer.analysis import CostRow
+from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.energy import watts
-from analyzer.decision.parts import EVEN, RESOURCES, Resource, ratio
+from analyzer.decision.error_components import EVEN, RESOURCES, Resource, ratio
 from analyzer.decision.plans import Name, Plan, Plans, busy_weights
-from analyzer.decision.question import Question
+from analyzer.record.analysis import CostRow
 
 Device = Literal["cpu", "gpu", "hybrid", "either"]
 Ratio = tuple[float, float, float]
@@ -45,7 +45,7 @@ class Choice:
     objective: str = "latency"
 
 
-def choose(question: Question, plans: Plans, prices: Prices) -> Choice:
+def choose(question: DecisionInput, plans: Plans, prices: Prices) -> Choice:
     """The plan of choice.
 
     CPU and GPU tie where the interval of their ratio holds 1. The mixed plan is chosen where it beats both by
@@ -78,12 +78,12 @@ def used(plan: Plan) -> Literal["cpu", "gpu", "hybrid"]:
     return "gpu" if plan.name == "gpu" else "hybrid"
 
 
-def nothing_on_gpu(question: Question) -> bool:
+def nothing_on_gpu(question: DecisionInput) -> bool:
     """Whether a CUDA session would run every operator on the CPU."""
     return bool(question.cuda_groups) and all(group.provider == "cpu" for group in question.cuda_groups)
 
 
-def _barred(question: Question, plans: Plans) -> Iterator[tuple[Name, str]]:
+def _barred(question: DecisionInput, plans: Plans) -> Iterator[tuple[Name, str]]:
     for plan in plans:
         if "gpu" in plan.sides and question.gpu is not None and not question.gpu.runs_release_wheel:
             yield plan.name, "wheel"
@@ -96,7 +96,7 @@ def _barred(question: Question, plans: Plans) -> Iterator[tuple[Name, str]]:
 
 
 def _weights(
-    question: Question, plans: Plans, prices: Prices
+    question: DecisionInput, plans: Plans, prices: Prices
 ) -> tuple[Mapping[Name, Mapping[Resource, float]], str]:
     """What a second of each resource counts in each plan."""
     if question.objective == "energy":

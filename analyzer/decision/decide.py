@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from analyzer.analysis import CostRow, PlanResult, Transfers
 from analyzer.decision.choice import choose
+from analyzer.decision.decision_input import Decision, DecisionInput, Sweep
 from analyzer.decision.energy import watts
+from analyzer.decision.error_components import summed
 from analyzer.decision.money import cheapest, offers, rank
-from analyzer.decision.operators import operator_verdicts
-from analyzer.decision.parts import summed
+from analyzer.decision.operator_verdicts import operator_verdicts
 from analyzer.decision.plans import Plan, plan_all
-from analyzer.decision.question import Decision, Question, Sweep
 from analyzer.decision.sweep import throughput
 from analyzer.decision.verdict import verdict
+from analyzer.record.analysis import CostRow, PlanResult, Transfers
 
 
-def decide(question: Question, swept: Sweep | None = None) -> Decision:
+def decide(question: DecisionInput, swept: Sweep | None = None) -> Decision:
     """Plans, verdicts and prices.
 
     Args:
@@ -39,7 +39,7 @@ def decide(question: Question, swept: Sweep | None = None) -> Decision:
     )
 
 
-def result(question: Question, plan: Plan, price: CostRow | None) -> PlanResult:
+def result(question: DecisionInput, plan: Plan, price: CostRow | None) -> PlanResult:
     """A plan as the record shows it; energy is for one inference."""
     latency = plan.latency
     items = tuple(transfer.item for transfer in plan.transfers)
@@ -67,7 +67,7 @@ def result(question: Question, plan: Plan, price: CostRow | None) -> PlanResult:
     )
 
 
-def energy(question: Question, plan: Plan) -> float | None:
+def energy(question: DecisionInput, plan: Plan) -> float | None:
     """Joules for one inference; None where a device's power is not known, or where the plan does not fit."""
     weights = watts(question.cpu, question.gpu if "gpu" in plan.sides else None)
     return (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from analyzer.decision.parts import Resource
+from analyzer.decision.error_components import Resource
 from analyzer.devices.device import Device
 
 # Share of TDP, idle and at full use: ratios of Teads as used by Cloud Carbon Footprint (T4 8 and 71 W of 70,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from analyzer.analysis import CostRow
+from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.plans import Plan
-from analyzer.decision.question import Question
-from analyzer.devices.instance import Instance
+from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
 from analyzer.prediction.estimate import Estimate
+from analyzer.record.analysis import CostRow
 from analyzer.units import SECONDS_PER_HOUR
 
 _MILLION = 1e6
@@ -24,7 +24,7 @@ def usd_per_million(usd_per_hour: float, throughput_per_s: float, utilisation: f
     return usd_per_hour / SECONDS_PER_HOUR / (throughput_per_s * utilisation) * _MILLION
 
 
-def rank(question: Question, rows: Iterable[CostRow]) -> tuple[CostRow, ...]:
+def rank(question: DecisionInput, rows: Iterable[CostRow]) -> tuple[CostRow, ...]:
     """Instances, best first.
 
     Those that meet the SLO lead, by the price of an inference; where none meets it, the fastest leads.
@@ -44,7 +44,7 @@ def _price_key(row: CostRow) -> tuple[float, float, str, str]:
     return (row.usd_per_million, row.usd_per_hour, row.provider, row.instance)
 
 
-def offers(question: Question, plan: Plan) -> Iterator[CostRow]:
+def offers(question: DecisionInput, plan: Plan) -> Iterator[CostRow]:
     """All instances that have the plan's device.
 
     An instance with several GPUs runs as many replicas, one with more hardware threads than the CPU plan uses
@@ -74,14 +74,14 @@ def offers(question: Question, plan: Plan) -> Iterator[CostRow]:
         )
 
 
-def _on_gpu(question: Question, plan: Plan, instance: Instance) -> tuple[Estimate, int] | None:
+def _on_gpu(question: DecisionInput, plan: Plan, instance: Instance) -> tuple[Estimate, int] | None:
     """Slices of a GPU do not have the device."""
     if question.gpu is None or not plan.fits or instance.gpu != question.gpu.slug or instance.gpu_count < 1:
         return None
     return plan.latency, instance.replicas
 
 
-def _on_cpu(question: Question, plan: Plan, instance: Instance) -> tuple[Estimate, int] | None:
+def _on_cpu(question: DecisionInput, plan: Plan, instance: Instance) -> tuple[Estimate, int] | None:
     """An instance of the question's own CPU, else what can be predicted for its CPU."""
     if instance.gpu is not None or instance.accelerator or not instance.vcpus:
         return None

@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-from analyzer.decision.question import Pin
-from analyzer.decision.wiring import HOST, Wiring
+from analyzer.decision.decision_input import Pin
+from analyzer.decision.placement_problem import HOST, Wiring
 from analyzer.errors import UsageError
 from analyzer.graph import Graph, Node
 

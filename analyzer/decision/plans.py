@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from analyzer.analysis import TransferItem
+from analyzer.decision.decision_input import DecisionInput, Side
 from analyzer.decision.energy import watts
-from analyzer.decision.memory import fits, needed, room_for_weights, weight_bytes
-from analyzer.decision.partition import Cut, Problem, crossings, partition, room
-from analyzer.decision.parts import EVEN, Part, Parts, Resource, part, rescaled, summed
+from analyzer.decision.error_components import EVEN, Part, Parts, Resource, part, rescaled, summed
+from analyzer.decision.min_cut import Cut, Problem, crossings, partition, room
 from analyzer.decision.pins import bound_units
-from analyzer.decision.question import Question, Side
-from analyzer.decision.wiring import HOST, Wire, Wiring, wire
+from analyzer.decision.placement_problem import HOST, Wire, Wiring, wire
+from analyzer.decision.plan_memory import fits, needed, room_for_weights, weight_bytes
 from analyzer.devices.device import Link
 from analyzer.errors import DeviceError
 from analyzer.graph import Graph
+from analyzer.ort.execution import Direction, Group
 from analyzer.prediction.estimate import Estimate
 from analyzer.prediction.transfer import transfer
-from analyzer.runtime.execution import Direction, Group
+from analyzer.record.analysis import TransferItem
 from analyzer.units import count, share
 
 Name = Literal["cpu", "gpu", "hybrid"]
@@ -82,7 +82,7 @@ class Plans:
         return (plan for plan in (self.cpu, self.gpu, self.hybrid) if plan is not None)
 
 
-def plan_all(question: Question) -> Plans:
+def plan_all(question: DecisionInput) -> Plans:
     """All plans of a question."""
     cpu = _cpu_plan(question)
     silent = bool(question.cpu_groups) and not question.cuda_groups
@@ -95,7 +95,7 @@ def plan_all(question: Question) -> Plans:
     return Plans(cpu=cpu, gpu=gpu, hybrid=hybrid, wiring=wiring, cut=cut)
 
 
-def copy_time(question: Question, nbytes: int | None, *, pinned: bool = True) -> Estimate:
+def copy_time(question: DecisionInput, nbytes: int | None, *, pinned: bool = True) -> Estimate:
     """Time of one copy over the GPU's link; of an unknown size, its fixed time alone.
 
     What the caller feeds and gets lies in ordinary memory, what a session copies inside the graph in pinned.
@@ -103,7 +103,7 @@ def copy_time(question: Question, nbytes: int | None, *, pinned: bool = True) ->
     return transfer(link_of(question), 1 if nbytes is None else nbytes, pinned=pinned)
 
 
-def link_of(question: Question) -> Link:
+def link_of(question: DecisionInput) -> Link:
     """The link of the question's GPU.
 
     Raises:
@@ -123,12 +123,12 @@ def known(times: Iterable[Estimate | None]) -> Iterator[Estimate]:
     return (time for time in times if time is not None)
 
 
-def cpu_scale(question: Question) -> float:
+def cpu_scale(question: DecisionInput) -> float:
     """What brings the CPU groups' times to the whole run as measured."""
     return _scale(question.cpu_latency, question.cpu_times)
 
 
-def cuda_scale(question: Question, wiring: Wiring) -> float:
+def cuda_scale(question: DecisionInput, wiring: Wiring) -> float:
     """What brings the CUDA session's groups' times and copies to the whole run as measured."""
     if question.cuda_latency is None:
         return 1.0
@@ -142,7 +142,7 @@ def _scale(whole: Estimate | None, times: Iterable[Estimate | None]) -> float:
     return whole.time_s / spent if whole is not None and spent else 1.0
 
 
-def _cpu_plan(question: Question) -> Plan:
+def _cpu_plan(question: DecisionInput) -> Plan:
     parts: Parts = (part("cpu", known(question.cpu_times)),)
     if question.cpu_latency is not None:
         parts = (Part(resource="cpu", source="cpu", time=question.cpu_latency),)
@@ -157,7 +157,7 @@ def _cpu_plan(question: Question) -> Plan:
     )
 
 
-def _gpu_plan(question: Question, wiring: Wiring) -> Plan:
+def _gpu_plan(question: DecisionInput, wiring: Wiring) -> Plan:
     transfers = _session_transfers(question, wiring)
     parts = _session_parts(question, transfers)
     if question.cuda_latency is not None:
@@ -176,7 +176,7 @@ def _gpu_plan(question: Question, wiring: Wiring) -> Plan:
     )
 
 
-def _hybrid_plan(question: Question, wiring: Wiring, cut: Cut, cpu: Plan, gpu: Plan) -> Plan:
+def _hybrid_plan(question: DecisionInput, wiring: Wiring, cut: Cut, cpu: Plan, gpu: Plan) -> Plan:
     """The best plan: the cut, or a plan of one session where that is as fast or the same."""
     sides = _sides(question.graph, wiring, cut.on_gpu)
     whole = cpu if "gpu" not in sides else gpu if sides == gpu.sides else None
@@ -197,19 +197,19 @@ def _hybrid_plan(question: Question, wiring: Wiring, cut: Cut, cpu: Plan, gpu: P
     )
 
 
-def objective_value(question: Question, plan: Plan) -> float:
+def objective_value(question: DecisionInput, plan: Plan) -> float:
     """What the best plan makes least: joules for that objective, else seconds."""
     return summed(plan.parts, busy_weights(question, with_gpu="gpu" in plan.sides)).time_s
 
 
-def busy_weights(question: Question, *, with_gpu: bool) -> Mapping[Resource, float]:
+def busy_weights(question: DecisionInput, *, with_gpu: bool) -> Mapping[Resource, float]:
     """Weight of each resource's time under the objective, in a machine with the GPU or without."""
     if question.objective != "energy":
         return EVEN
     return watts(question.cpu, question.gpu if with_gpu else None) or EVEN
 
 
-def _mixed_plan(question: Question, wiring: Wiring, cut: Cut, sides: tuple[Side, ...]) -> Plan:
+def _mixed_plan(question: DecisionInput, wiring: Wiring, cut: Cut, sides: tuple[Side, ...]) -> Plan:
     scale = cpu_scale(question)
     on_cpu = [
         time.scaled(scale)
@@ -263,12 +263,12 @@ def _resource(group: Group, time: Estimate) -> Resource:
     return "launch" if time.bound == "overhead" else "gpu"
 
 
-def _session_parts(question: Question, transfers: Iterable[Transfer]) -> Parts:
+def _session_parts(question: DecisionInput, transfers: Iterable[Transfer]) -> Parts:
     pairs = zip(question.cuda_groups, question.cuda_times, strict=True)
     return _parts((), ((group, time) for group, time in pairs if time is not None), transfers)
 
 
-def _session_transfers(question: Question, wiring: Wiring) -> tuple[Transfer, ...]:
+def _session_transfers(question: DecisionInput, wiring: Wiring) -> tuple[Transfer, ...]:
     """Inputs and outputs as the wiring has them, and inside the graph what the session really copies."""
     found = {
         (transfer.item.tensor, transfer.item.direction): transfer
@@ -284,7 +284,9 @@ def _session_transfers(question: Question, wiring: Wiring) -> tuple[Transfer, ..
     return tuple(found.values())
 
 
-def _crossing_transfers(question: Question, wiring: Wiring, on_gpu: Sequence[bool]) -> tuple[Transfer, ...]:
+def _crossing_transfers(
+    question: DecisionInput, wiring: Wiring, on_gpu: Sequence[bool]
+) -> tuple[Transfer, ...]:
     found = ((wire, crossings(wire, on_gpu)) for wire in wiring.wires)
     return tuple(
         _transfer(question, wire.tensor, direction, wire.nbytes, _where(wire, direction))
@@ -300,7 +302,7 @@ def _where(wire: Wire, direction: Direction) -> Literal["input", "output", "insi
 
 
 def _transfer(
-    question: Question,
+    question: DecisionInput,
     tensor: str,
     direction: Direction,
     nbytes: int | None,
@@ -336,7 +338,7 @@ def _by_unit(
             yield wiring.unit[group.members[0]], time
 
 
-def _problem(question: Question, wiring: Wiring) -> Problem:
+def _problem(question: DecisionInput, wiring: Wiring) -> Problem:
     """Costs of each unit under the objective.
 
     A unit of which a time is known on one side alone is bound to that side, unless a pin says otherwise.
@@ -368,7 +370,7 @@ def _problem(question: Question, wiring: Wiring) -> Problem:
     )
 
 
-def _one_sided(question: Question, wiring: Wiring) -> Iterator[tuple[int, bool]]:
+def _one_sided(question: DecisionInput, wiring: Wiring) -> Iterator[tuple[int, bool]]:
     unknown_cpu = _without_time(wiring, question.cpu_groups, question.cpu_times)
     unknown_gpu = _without_time(wiring, question.cuda_groups, question.cuda_times)
     yield from ((unit, True) for unit in unknown_cpu - unknown_gpu)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 
-from analyzer.analysis import SweepPlan, SweepRow
+from analyzer.decision.decision_input import DecisionInput, Sweep
+from analyzer.decision.phrases import capital, gpu_name
 from analyzer.decision.plans import Plan, plan_all
-from analyzer.decision.question import Question, Sweep
-from analyzer.decision.wording import capital, gpu_name
+from analyzer.record.analysis import SweepPlan, SweepRow
 
 BATCHES = tuple(2**power for power in range(13))  # 1 to 4096
 SATURATED = 0.9  # of the best throughput
 
 
-def sweep(questions: Mapping[int, Question], *, at: Callable[[int], Question] | None = None) -> Sweep:
+def sweep(questions: Mapping[int, DecisionInput], *, at: Callable[[int], DecisionInput] | None = None) -> Sweep:
     """Every plan at every batch, and what follows.
 
     Args:
@@ -40,18 +40,18 @@ def sweep(questions: Mapping[int, Question], *, at: Callable[[int], Question] | 
     )
 
 
-def throughput(question: Question, plan: Plan) -> float:
+def throughput(question: DecisionInput, plan: Plan) -> float:
     """Inferences per second, one run after the other; 0 where a run takes no time at all."""
     spent = plan.latency.time_s
     return question.inferences / spent if spent > 0 else 0.0
 
 
-def _row(batch: int, question: Question) -> SweepRow:
+def _row(batch: int, question: DecisionInput) -> SweepRow:
     plans: dict[str, SweepPlan] = {plan.name: _point(question, plan) for plan in plan_all(question)}
     return SweepRow(batch=batch, plans=plans)
 
 
-def _point(question: Question, plan: Plan) -> SweepPlan:
+def _point(question: DecisionInput, plan: Plan) -> SweepPlan:
     return SweepPlan(
         latency_s=plan.latency.time_s,
         low_s=plan.latency.low_s,
@@ -73,7 +73,7 @@ def _looked_at(rows: Sequence[SweepRow]) -> list[SweepRow]:
     return [row for row in rows if row.plans["gpu"].fits]
 
 
-def _changes(rows: Sequence[SweepRow], at: Callable[[int], Question] | None) -> list[int]:
+def _changes(rows: Sequence[SweepRow], at: Callable[[int], DecisionInput] | None) -> list[int]:
     """Every batch from which the other device is the faster one."""
     fitting = _looked_at(rows)
     found = []
@@ -83,7 +83,7 @@ def _changes(rows: Sequence[SweepRow], at: Callable[[int], Question] | None) -> 
     return found
 
 
-def _exact(before: SweepRow, after: SweepRow, at: Callable[[int], Question]) -> int:
+def _exact(before: SweepRow, after: SweepRow, at: Callable[[int], DecisionInput]) -> int:
     """Bisection between two batches at which different devices win."""
     low, high = before.batch, after.batch
     while high - low > 1:
@@ -95,7 +95,9 @@ def _exact(before: SweepRow, after: SweepRow, at: Callable[[int], Question]) -> 
     return high
 
 
-def _largest(rows: Sequence[SweepRow], fitting: int | None, at: Callable[[int], Question] | None) -> int | None:
+def _largest(
+    rows: Sequence[SweepRow], fitting: int | None, at: Callable[[int], DecisionInput] | None
+) -> int | None:
     """The largest batch that fits: exact where one that does not was looked at and others can be asked."""
     above = next((row.batch for row in rows if fitting is not None and row.batch > fitting), None)
     if fitting is None or above is None or at is None:

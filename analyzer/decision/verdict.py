@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzer.analysis import VerdictResult
-from analyzer.decision.causes import because, cause, first, sentence
 from analyzer.decision.choice import Choice, Prices, choose
+from analyzer.decision.decision_input import DecisionInput, Sweep
+from analyzer.decision.error_components import Part, Parts, ratio
 from analyzer.decision.money import cheapest, offers
-from analyzer.decision.operators import REASONS
-from analyzer.decision.parts import Part, Parts, ratio
+from analyzer.decision.operator_verdicts import REASONS
+from analyzer.decision.phrases import capital, cpu_name, gpu_name
 from analyzer.decision.plans import Plan, Plans, plan_all
-from analyzer.decision.question import Question, Sweep
+from analyzer.decision.reasons import because, cause, first, sentence
 from analyzer.decision.sweep import gpu_wins
-from analyzer.decision.wording import capital, cpu_name, gpu_name
+from analyzer.record.analysis import VerdictResult
 from analyzer.units import factor, seconds
 
 __all__ = ["REASONS", "verdict"]
@@ -21,7 +21,7 @@ __all__ = ["REASONS", "verdict"]
 _SENTENCES = 3
 
 
-def verdict(question: Question, plans: Plans, choice: Choice, swept: Sweep | None) -> VerdictResult:
+def verdict(question: DecisionInput, plans: Plans, choice: Choice, swept: Sweep | None) -> VerdictResult:
     """The choice in words.
 
     Args:
@@ -50,14 +50,14 @@ def verdict(question: Question, plans: Plans, choice: Choice, swept: Sweep | Non
     )
 
 
-def _only_here(question: Question) -> str:
+def _only_here(question: DecisionInput) -> str:
     if question.gpu is None:
         return ""
     batch = f"batch {question.batch}" if question.batch else "one batch"
     return f"The crossover batch is not known: only {batch} was looked at."
 
 
-def _would_change(question: Question, plans: Plans, choice: Choice, swept: Sweep | None) -> Iterator[str]:
+def _would_change(question: DecisionInput, plans: Plans, choice: Choice, swept: Sweep | None) -> Iterator[str]:
     """Sentences that name what would turn the verdict."""
     if plans.gpu is None or question.gpu is None:
         return
@@ -73,7 +73,7 @@ def _would_change(question: Question, plans: Plans, choice: Choice, swept: Sweep
     yield from _opset(question, choice)
 
 
-def _batch(question: Question, choice: Choice, swept: Sweep | None) -> Iterator[str]:
+def _batch(question: DecisionInput, choice: Choice, swept: Sweep | None) -> Iterator[str]:
     """The nearest batch on either side at which the other device is faster."""
     judged_by_time = choice.objective in ("latency", "throughput") and choice.over is not None
     if swept is None or question.batch is None or choice.device not in ("cpu", "gpu") or not judged_by_time:
@@ -91,7 +91,7 @@ def _batch(question: Question, choice: Choice, swept: Sweep | None) -> Iterator[
         yield f"{'At' if exact == 1 else 'Up to'} batch {exact} {other} is faster."
 
 
-def _what_if(question: Question, choice: Choice) -> Iterator[str]:
+def _what_if(question: DecisionInput, choice: Choice) -> Iterator[str]:
     for item in question.what_if:
         plans = plan_all(item.question)
         prices: Prices = {}
@@ -110,7 +110,7 @@ def _what_if(question: Question, choice: Choice) -> Iterator[str]:
         yield f"{capital(item.change)} {words[other.device]}{gain}."
 
 
-def _resident(question: Question, plans: Plans, choice: Choice) -> Iterator[str]:
+def _resident(question: DecisionInput, plans: Plans, choice: Choice) -> Iterator[str]:
     """Inputs and outputs that stay on the GPU, where a stage before or after runs there too."""
     if plans.gpu is None or choice.device not in ("cpu", "either") or choice.barred.get("gpu"):
         return
@@ -138,7 +138,7 @@ def _without_ends(plan: Plan) -> Parts:
     )
 
 
-def _opset(question: Question, choice: Choice) -> Iterator[str]:
+def _opset(question: DecisionInput, choice: Choice) -> Iterator[str]:
     """Operators that have a CUDA kernel at another opset."""
     if choice.device == "gpu" or question.placement is None:
         return

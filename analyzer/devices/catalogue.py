@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.devices.device import Device, Kind
-from analyzer.devices.entries import entries, read_toml, to_device, to_instance
-from analyzer.devices.instance import Instance
+from analyzer.devices.instances import Instance
+from analyzer.devices.toml_entries import entries, read_toml, to_device, to_instance
 from analyzer.errors import DeviceError
 
 FOLDER = Path(__file__).parent

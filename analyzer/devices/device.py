@@ -54,7 +54,7 @@ class Device:
         origin: ``catalogue`` or ``calibrated`` (measured on this machine).
         source: Where the figures come from.
         notes: What to know about them.
-        calibration: Measured ceilings of this machine, by key of ``devices.calibrate``; empty if none.
+        calibration: Measured ceilings of this machine, by key of ``devices.calibration``; empty if none.
         assumed: Figures that no source gives and that were taken from a sibling: predictions widen.
         memory_type: ``HBM2e``, ``GDDR6``, ``DDR5``; empty where not known.
         sustained: What was measured on this model elsewhere: ``fp16`` (best matrix product, operations per

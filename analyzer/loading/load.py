@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 from analyzer.errors import AnalyzerError, ExportError, InputError, ModelError, UsageError
 from analyzer.graph import Graph
 from analyzer.loading import cache as export_cache
-from analyzer.loading.inputs import ExampleInputs, InputSpec, resolve_inputs
-from analyzer.loading.parameters import parameter_sizes
-from analyzer.loading.reference import Reference
+from analyzer.loading.model_reference import Reference
+from analyzer.loading.python.example_inputs import ExampleInputs, InputSpec, resolve_inputs
+from analyzer.loading.python.parameter_sizes import parameter_sizes
 
 if TYPE_CHECKING:
     import onnx
 
-    from analyzer.loading.export import Exported
-    from analyzer.loading.python_file import UserModel
-    from analyzer.loading.training.step import Step
+    from analyzer.loading.python.user_model import UserModel
+    from analyzer.loading.torch_export.export import Exported
+    from analyzer.loading.training.step_model import Step
 
 DEFAULT_OPSET = 20
 # More than the memory of any GPU of the catalogue (a test compares them).
@@ -93,7 +93,7 @@ class Loaded:
 
     def graph(self, batch: int | None = None) -> Graph:
         """The graph at this batch, the loaded one by default."""
-        from analyzer.loading.build import prune, to_graph
+        from analyzer.loading.onnx_graph.build import prune, to_graph
 
         graph = to_graph(self.proto, bindings=self.bound_to(batch or self.batch))
         graph = graph if self.exporter == "onnx" else prune(graph)
@@ -103,7 +103,7 @@ class Loaded:
     @cached_property
     def step(self) -> Step | None:
         """What the inputs and outputs of a training step are; None for a model of inference."""
-        from analyzer.loading.training.step import step_of
+        from analyzer.loading.training.step_model import step_of
 
         return step_of(self.proto)
 
@@ -138,7 +138,7 @@ def load(
             hint="Give the .py file that defines the model.",
         )
     if reference.kind == "onnx":
-        from analyzer.loading.onnx_model import load_onnx
+        from analyzer.loading.onnx_graph.load_onnx import load_onnx
 
         return load_onnx(reference, batch=batch, specs=specs, opset=opset)
     if reference.kind == "record":
@@ -148,7 +148,7 @@ def load(
         )
     check_opset(opset or DEFAULT_OPSET)
     if reference.kind == "pt2":
-        from analyzer.loading.pt2 import load_pt2
+        from analyzer.loading.torch_export.saved_program import load_pt2
 
         return load_pt2(reference, batch=batch, specs=specs, opset=opset or DEFAULT_OPSET, progress=progress)
     return _load_python(reference, batch, tuple(specs), opset or DEFAULT_OPSET, use_cache, progress, training)
@@ -254,9 +254,9 @@ def _export_python(
     training: bool = False,
 ) -> tuple[Loaded, Any]:
     from analyzer.loading.dependencies import recording
-    from analyzer.loading.origin import shown_path
-    from analyzer.loading.python_file import path_of
-    from analyzer.loading.python_module import home_folder
+    from analyzer.loading.python.source_lines import shown_path
+    from analyzer.loading.python.user_model import path_of
+    from analyzer.loading.python.user_module import home_folder
 
     progress("importing torch")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its C++ parts warn on standard error
@@ -265,7 +265,7 @@ def _export_python(
     with recording(home_folder(reference)) as recorded:
         progress("building the model")
         if training:
-            from analyzer.loading.training.load import export_step
+            from analyzer.loading.training.load_step import export_step
 
             user, inputs, exported = export_step(reference, batch, specs, opset, progress)
             batch = inputs.batch
@@ -295,7 +295,7 @@ def _first_that_works(
     reference: Reference, batch: int | None, specs: tuple[InputSpec, ...], opset: int, progress: Progress
 ) -> tuple[UserModel, ExampleInputs, Exported, int]:
     """Meta build, then a real build, then the TorchScript exporter; the first error is the one to tell."""
-    from analyzer.loading.python_file import load_user_model
+    from analyzer.loading.python.user_model import load_user_model
 
     first: AnalyzerError | None = None
     for meta in (True, False):
@@ -328,7 +328,7 @@ def export_any_batch(
     A model whose weights no GPU can hold has no batch to look for: it is exported at the one asked for, in half
     the time.
     """
-    from analyzer.loading.export import export_model
+    from analyzer.loading.torch_export.export import export_model
 
     if not inputs.batch_axes:
         return export_model(user, inputs, opset)
@@ -357,8 +357,8 @@ def _torchscript(
     first: AnalyzerError,
     progress: Progress,
 ) -> tuple[UserModel, ExampleInputs, Exported, int]:
-    from analyzer.loading.python_file import load_user_model
-    from analyzer.loading.torchscript import export_torchscript
+    from analyzer.loading.python.user_model import load_user_model
+    from analyzer.loading.torch_export.torchscript import export_torchscript
 
     progress("exporting to ONNX with TorchScript")
     user = load_user_model(reference, meta=False)

@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import InputError, MeasurementError
-from analyzer.loading.inputs import flatten, resolve_inputs, tensor_names
 from analyzer.loading.load import Loaded
-from analyzer.loading.onnx_model import bound_proto, convert, fed_inputs, name_nodes
-from analyzer.loading.plain import plain
-from analyzer.loading.traceable import cuda_is_elsewhere, plain_transformers
+from analyzer.loading.onnx_graph.load_onnx import bound_proto, convert, fed_inputs, name_nodes
+from analyzer.loading.python.example_inputs import flatten, resolve_inputs, tensor_names
+from analyzer.loading.python.output_containers import plain
+from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_transformers
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx
 
     from analyzer.graph import Graph
-    from analyzer.loading.inputs import ExampleInputs
-    from analyzer.loading.python_file import UserModel
-    from analyzer.loading.training.step import Step
+    from analyzer.loading.python.example_inputs import ExampleInputs
+    from analyzer.loading.python.user_model import UserModel
+    from analyzer.loading.training.step_model import Step
 
     Array = np.ndarray[Any, Any]
 
@@ -76,7 +76,7 @@ def materialise(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
 def _from_python(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
     from contextlib import redirect_stdout
 
-    from analyzer.loading.python_file import load_user_model
+    from analyzer.loading.python.user_model import load_user_model
 
     if loaded.live is not None:
         user = loaded.live
@@ -114,7 +114,7 @@ def _from_python(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
 def _training_step(
     loaded: Loaded, step: Step, user: UserModel, inputs: ExampleInputs, folder: Path
 ) -> Runnable:
-    from analyzer.loading.training.run import eager_gradients, feeds_of, runnable_proto, write_step
+    from analyzer.loading.training.runnable_step import eager_gradients, feeds_of, runnable_proto, write_step
 
     graph = loaded.graph()
     tensors = feeds_of(user, inputs, step, graph)
@@ -129,7 +129,7 @@ def _training_step(
 
 
 def _from_program(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
-    from analyzer.loading.pt2 import read_program
+    from analyzer.loading.torch_export.saved_program import read_program
 
     assert loaded.reference is not None
     program = read_program(loaded.reference)

@@ -9,8 +9,8 @@ from importlib import metadata
 from typing import Any
 
 from analyzer import __version__
-from analyzer.analysis import Environment
-from analyzer.pipeline.measuring import Measured
+from analyzer.pipeline.measure import Measured
+from analyzer.record.analysis import Environment
 
 _PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir", "onnxruntime-gpu", "onnxruntime", "numpy")
 

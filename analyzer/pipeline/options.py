@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analyzer.decision.question import OBJECTIVES, Objective
+from analyzer.decision.decision_input import OBJECTIVES, Objective
 from analyzer.errors import UsageError
-from analyzer.loading.inputs import InputSpec, parse_input
+from analyzer.loading.python.example_inputs import InputSpec, parse_input
 from analyzer.parsing import duration, nearest
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")

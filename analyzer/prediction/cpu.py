@@ -1,6 +1,6 @@
 """Operator times on a CPU: from what was measured on it, or from a reference core scaled by its figures.
 
-Both give the same thing, a mapping by the keys of ``devices.calibrate``, so that there is one model. Products
+Both give the same thing, a mapping by the keys of ``devices.calibration``, so that there is one model. Products
 and convolutions are looked up by shape, elementwise operators cost their time per element or the copy of their
 bytes, whichever is longer; weights that the caches cannot keep are read from memory at each run.
 """
@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.devices.device import Device
-from analyzer.prediction.constants import SUBSTITUTE_WIDTH
-from analyzer.prediction.loops import LIKE
-from analyzer.prediction.piece import FLOAT_BYTES, PRODUCTS, Kind
+from analyzer.prediction.calibration_tables import tables
+from analyzer.prediction.equivalent_loops import LIKE
+from analyzer.prediction.gpu_constants import SUBSTITUTE_WIDTH
 from analyzer.prediction.precision import Numbers, numbers
-from analyzer.prediction.reference import gain, reference_ceilings
-from analyzer.prediction.tables import tables
+from analyzer.prediction.reference_core import gain, reference_ceilings
+from analyzer.prediction.work_item import FLOAT_BYTES, PRODUCTS, Kind
 from analyzer.prediction.workload import Floats, Workload
 
 CALL_S = 1.8e-6
@@ -50,7 +50,7 @@ class Ceilings:
     """One CPU with a number of threads, in one precision.
 
     Attributes:
-        values: By key of ``devices.calibrate``.
+        values: By key of ``devices.calibration``.
         threads: Intra-op threads.
         table: The number of threads in the keys of operators.
         scale: What fewer threads than ``table`` keep of its rates; 1 where there are as many.

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from analyzer.costs.cost import Cost
 from analyzer.costs.registry import count_node
-from analyzer.definitions import definition, is_defined
 from analyzer.graph import Node, Tensor
-from analyzer.prediction.piece import FLOAT_BYTES, Kind, Piece
-from analyzer.prediction.variants import variant
+from analyzer.prediction.loop_variants import variant
+from analyzer.prediction.work_item import FLOAT_BYTES, Kind, Piece
+from analyzer.training_operators import definition, is_defined
 
 VIEWS = frozenset(
     {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout", "Shape", "Size", "Constant"}

@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.devices.device import Device
-from analyzer.prediction.constants import FITTED, SUBSTITUTE_WIDTH, WIDTHS, GpuConstants
-from analyzer.prediction.piece import FLOAT_BYTES, Kind
+from analyzer.prediction.gpu_constants import FITTED, SUBSTITUTE_WIDTH, WIDTHS, GpuConstants
 from analyzer.prediction.precision import Numbers, numbers
 from analyzer.prediction.tiles import conv_tiles, tiled, untranslated, winograd_tiles
+from analyzer.prediction.work_item import FLOAT_BYTES, Kind
 from analyzer.prediction.workload import Floats, Workload
 
 _WINOGRAD_TILE, _WINOGRAD_PRODUCTS = 4.0, 36.0

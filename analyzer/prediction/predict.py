@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 from analyzer.devices.device import Device
 from analyzer.graph import Graph
+from analyzer.ort.execution import Group
 from analyzer.prediction import cpu, gpu
-from analyzer.prediction.constants import FITTED, HOST_WIDTH, SESSION_WIDTH
 from analyzer.prediction.estimate import Bound, Estimate, total
 from analyzer.prediction.features import CONVS, MATMULS
+from analyzer.prediction.gpu_constants import FITTED, HOST_WIDTH, SESSION_WIDTH
 from analyzer.prediction.workload import Costs, Floats, Workload, workload
-from analyzer.runtime.execution import Group
 
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "overhead")
 # An operator of which nothing is known: its launch alone, with a wide interval.

@@ -6,8 +6,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from analyzer.prediction.constants import GpuConstants, Tiles
-from analyzer.prediction.piece import FLOAT_BYTES
+from analyzer.prediction.gpu_constants import GpuConstants, Tiles
+from analyzer.prediction.work_item import FLOAT_BYTES
 from analyzer.prediction.workload import Floats
 
 # fp32 products: tiles resident on a multiprocessor, their side, and the floats of one read of a row.

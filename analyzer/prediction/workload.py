@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from analyzer.costs.cost import ZERO, Cost
 from analyzer.graph import Graph, Tensor
+from analyzer.ort.execution import Group
 from analyzer.prediction.features import MANY, pieces_of
-from analyzer.prediction.layout import turned
-from analyzer.prediction.piece import FLOAT_BYTES, PRODUCTS, Kind, Piece
-from analyzer.runtime.execution import Group
+from analyzer.prediction.layout_changes import turned
+from analyzer.prediction.work_item import FLOAT_BYTES, PRODUCTS, Kind, Piece
 
 # Activations that ONNX Runtime's CPU kernels apply after a product, not while they write its output.
 SWEPT = frozenset({"Clip", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "Gelu"})

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from types import MappingProxyType
 
-from analyzer.analysis import Analysis
 from analyzer.errors import UsageError
+from analyzer.record.analysis import Analysis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

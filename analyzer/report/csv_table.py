@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from analyzer.analysis import Analysis, OperatorResult, TensorInfo
+from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from analyzer.analysis import Analysis, Finding
 from analyzer.checks import find
-from analyzer.report.findings import by_severity, cost_of, place_of, render_markdown, subject_line, tally
+from analyzer.record.analysis import Analysis, Finding
+from analyzer.report.findings_text import by_severity, cost_of, place_of, render_markdown, subject_line, tally
 
 _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 # GitHub shows ten annotations of each kind for a step and drops the rest without a word.

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analyzer.analysis import Analysis
+from analyzer.record.analysis import Analysis
 from analyzer.report import page
 
 if TYPE_CHECKING:

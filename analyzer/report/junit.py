@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
-from analyzer.analysis import Analysis, Finding
 from analyzer.checks import Rule, fails, rules
-from analyzer.report.findings import cost_of, operator_of, place_of, subject_line
-from analyzer.settings import CheckSettings
+from analyzer.checks.settings import CheckSettings
+from analyzer.record.analysis import Analysis, Finding
+from analyzer.report.findings_text import cost_of, operator_of, place_of, subject_line
 
 
 def render(analysis: Analysis, *, fail_on: str = "error") -> str:

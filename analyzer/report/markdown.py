@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from analyzer.analysis import Analysis
-from analyzer.report import summary, training
+from analyzer.record.analysis import Analysis
+from analyzer.report import summary, training_tables
 from analyzer.report.summary import MARKS
 from analyzer.units import byte_count, count, flop_count
 
@@ -53,13 +53,13 @@ def _heading(analysis: Analysis) -> str:
 
 def _training(analysis: Analysis) -> str:
     blocks = []
-    for sheet in training.sheets(analysis):
+    for sheet in training_tables.sheets(analysis):
         rows = [[escape(cell) for cell in row] for row in sheet.rows]
         head = [escape(name) for name in sheet.head]
-        blocks.append(f"### {sheet.title}\n\n{table(head, rows, right=training.columns(sheet))}")
+        blocks.append(f"### {sheet.title}\n\n{table(head, rows, right=training_tables.columns(sheet))}")
         if sheet.lead:
             blocks.append(escape(sheet.lead))
-    blocks += [escape(text) for text in training.statements(analysis)]
+    blocks += [escape(text) for text in training_tables.statements(analysis)]
     return "\n\n".join(blocks)
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from analyzer.analysis import Analysis, DeviceInfo, TensorInfo
-from analyzer.report import operators
+from analyzer.record.analysis import Analysis, DeviceInfo, TensorInfo
+from analyzer.report import operator_columns
 from analyzer.units import byte_count, digits, rate, seconds, share
 
 _FILES = (".py", ".onnx", ".pt2")
@@ -138,8 +138,8 @@ def _model(analysis: Analysis) -> list[Fact]:
         Fact(name="Precision decided for", value=model.precision),
         Fact(name="Inputs come from", value=model.inputs_origin),
     ]
-    facts += [Fact(name=f"Input {item.name}", value=operators.shape(item)) for item in model.inputs]
-    facts += [Fact(name=f"Output {item.name}", value=operators.shape(item)) for item in model.outputs]
+    facts += [Fact(name=f"Input {item.name}", value=operator_columns.shape(item)) for item in model.inputs]
+    facts += [Fact(name=f"Output {item.name}", value=operator_columns.shape(item)) for item in model.outputs]
     facts += [Fact(name="Note", value=note) for note in model.notes]
     return [fact for fact in facts if fact.value]
 

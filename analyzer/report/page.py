@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from analyzer.analysis import Alternative, Analysis, OperatorResult
-from analyzer.report import method, operators, summary, training
-from analyzer.report.charts import batches, money, roofline, timeline, where
+from analyzer.record.analysis import Alternative, Analysis, OperatorResult
+from analyzer.report import method, operator_columns, summary, training_tables
+from analyzer.report.charts import batches, instance_prices, roofline, time_share, timeline
 from analyzer.report.charts.chart import Chart, coded, compact
 from analyzer.report.charts.families import SHAPES
 from analyzer.report.method import Fact
-from analyzer.report.modules import Module, tree
+from analyzer.report.module_tree import Module, tree
 from analyzer.units import byte_count, count, digits, factor, flop_count, seconds
 
 _SEVERITIES = ("error", "warning", "note")
@@ -60,8 +60,8 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "alternatives": tuple(_alternative(item) for item in analysis.alternatives),
         "charts": {item.name: item for item in drawn},
         "findings": _findings(analysis),
-        "training": training.sheets(analysis),
-        "training_statements": training.statements(analysis),
+        "training": training_tables.sheets(analysis),
+        "training_statements": training_tables.statements(analysis),
         "has_operators": bool(analysis.operators),
         "groups_known": bool(analysis.groups),
         "method": method.sections(analysis),
@@ -72,12 +72,12 @@ def build(analysis: Analysis) -> dict[str, Any]:
 def _charts(analysis: Analysis, modules: tuple[Module, ...]) -> tuple[Chart, ...]:
     best = analysis.plan("hybrid") or analysis.plan("gpu") or analysis.plan("cpu")
     drawn = (
-        where.by_type(analysis),
-        where.by_module(modules, best.origin if best else ""),
+        time_share.by_type(analysis),
+        time_share.by_module(modules, best.origin if best else ""),
         roofline.chart(analysis),
         *batches.charts(analysis),
         timeline.chart(analysis),
-        money.chart(analysis),
+        instance_prices.chart(analysis),
     )
     return tuple(item for item in drawn if item is not None)
 
@@ -90,9 +90,9 @@ def _data(
         "name": analysis.model.name,
         "shapes": SHAPES,
         "charts": {item.name: item.payload() for item in drawn},
-        "operators": operators.columns(analysis, home),
-        "groups": operators.groups(analysis),
-        "edges": operators.edges(analysis),
+        "operators": operator_columns.columns(analysis, home),
+        "groups": operator_columns.groups(analysis),
+        "edges": operator_columns.edges(analysis),
         "modules": {
             "name": coded(item.name for item in modules),
             "path": [item.path for item in modules],

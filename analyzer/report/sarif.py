@@ -8,9 +8,9 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 from urllib.parse import quote
 
-from analyzer.analysis import Analysis, Finding
 from analyzer.checks import FAMILIES, Rule, rules
-from analyzer.report.findings import operator_of, place_of
+from analyzer.record.analysis import Analysis, Finding
+from analyzer.report.findings_text import operator_of, place_of
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _ROOT = "%SRCROOT%"

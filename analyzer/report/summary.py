@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from analyzer.analysis import Analysis, CpuTime, DeviceInfo, GpuTime, OperatorResult, PlanResult
+from analyzer.record.analysis import Analysis, CpuTime, DeviceInfo, GpuTime, OperatorResult, PlanResult
 from analyzer.units import (
     UNKNOWN,
     byte_count,

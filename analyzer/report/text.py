@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from analyzer.analysis import Analysis
-from analyzer.report import summary, training
+from analyzer.record.analysis import Analysis
+from analyzer.report import summary, training_tables
 from analyzer.report.summary import MARKS, PlanCard, TopOperator
 from analyzer.units import byte_count, count, flop_count
 
@@ -90,10 +90,10 @@ def _plans(cards: Sequence[PlanCard]) -> str:
 
 def _training(analysis: Analysis) -> str:
     lines: list[str] = []
-    for sheet in training.sheets(analysis):
-        lines += [sheet.title, *table(sheet.head, sheet.rows, right=training.columns(sheet))]
+    for sheet in training_tables.sheets(analysis):
+        lines += [sheet.title, *table(sheet.head, sheet.rows, right=training_tables.columns(sheet))]
         lines += [*_wrapped(sheet.lead), ""]
-    for text in training.statements(analysis):
+    for text in training_tables.statements(analysis):
         lines += _wrapped(text)
     return "\n".join(lines).strip()
 
@@ -196,9 +196,9 @@ def print_summary(analysis: Analysis, console: Console) -> None:
     cards, items = summary.plan_cards(analysis), summary.top_operators(analysis)
     if cards:
         console.print(_rich_plans(cards, console.width))
-    phases = next(iter(training.sheets(analysis)), None)
+    phases = next(iter(training_tables.sheets(analysis)), None)
     if phases is not None:
-        console.print("\n" + "\n".join(table(phases.head, phases.rows, right=training.columns(phases))))
+        console.print("\n" + "\n".join(table(phases.head, phases.rows, right=training_tables.columns(phases))))
     if items:
         console.print(_rich_top(items, console.width))
     for gap in summary.missing(analysis):

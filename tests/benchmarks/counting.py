@@ -37,9 +37,9 @@ import onnx
 from onnx import TensorProto, helper
 
 from analyzer.costs import count
-from analyzer.loading.build import shaped, to_graph
-from analyzer.loading.normalize import normalized
-from analyzer.loading.onnx_file import read_model
+from analyzer.loading.onnx_graph.build import shaped, to_graph
+from analyzer.loading.onnx_graph.normalize import normalized
+from analyzer.loading.onnx_graph.onnx_file import read_model
 
 # GFLOP of all products, 2 for a multiply-accumulate, worked out apart from either tool.
 LIGHT = {

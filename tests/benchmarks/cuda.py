@@ -31,7 +31,7 @@ from cuda_parts import apart
 from cuda_record import Record, adds_up, shares, summary
 
 if TYPE_CHECKING:
-    from analyzer.runtime.measure import Measurement, MeasureRequest
+    from analyzer.measurement.child_process import Measurement, MeasureRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "samples"
@@ -105,10 +105,10 @@ def one_sample(record: Record, sample: str, home: Path, budget: float, gpu: bool
 def request_for(sample: str, home: Path, budget: float) -> MeasureRequest:
     """A runnable file of a sample with its inputs."""
     from analyzer.loading.load import load
-    from analyzer.loading.reference import parse_reference
+    from analyzer.loading.model_reference import parse_reference
     from analyzer.loading.weights import materialise
-    from analyzer.runtime.measure import MeasureRequest
-    from analyzer.runtime.tensors import save_tensors
+    from analyzer.measurement.child_process import MeasureRequest
+    from analyzer.measurement.tensor_files import save_tensors
 
     home.mkdir(parents=True)
     loaded = load(parse_reference(str(SAMPLES / f"{sample}.py")), use_cache=False)
@@ -119,7 +119,7 @@ def request_for(sample: str, home: Path, budget: float) -> MeasureRequest:
 
 def run(record: Record, request: MeasureRequest, **changes: Any) -> Measurement:
     """One measurement; it is ended where the time limit ends."""
-    from analyzer.runtime.measure import measure
+    from analyzer.measurement.child_process import measure
 
     return measure(replace(request, timeout_s=max(5.0, min(90.0, record.left_s())), **changes))
 
@@ -175,8 +175,8 @@ def exactly(record: Record, entry: dict[str, Any], sample: str, request: Measure
 
 def compare(record: Record, entry: dict[str, Any], sample: str, home: Path) -> None:
     """Outputs of CPU and CUDA, TF32 off and on."""
-    from analyzer.runtime.agreement import agreement
-    from analyzer.runtime.tensors import load_tensors
+    from analyzer.measurement.output_agreement import agreement
+    from analyzer.measurement.tensor_files import load_tensors
 
     right = load_tensors(home / "cpu.npz")
     for name, precision in (("exact", None), ("cuda", "tf32")):
@@ -191,7 +191,7 @@ def blocking(
     record: Record, entry: dict[str, Any], sample: str, request: MeasureRequest, recorded: Measurement
 ) -> None:
     """Blocking launches against CUPTI: how wrong the fall-back is, for long and for short nodes."""
-    from analyzer.runtime.measure import measure_with_blocking_launches
+    from analyzer.measurement.child_process import measure_with_blocking_launches
 
     asked = replace(request, provider="cuda", timeout_s=max(5.0, min(90.0, record.left_s())))
     coarse = measure_with_blocking_launches(asked, recorded)

@@ -58,7 +58,7 @@ def machine(record: Record, _budget: float) -> None:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             found[name] = None
-    from analyzer.devices.calibrate import fingerprint
+    from analyzer.devices.calibration import fingerprint
 
     found.update(fingerprint())
     import onnxruntime
@@ -76,8 +76,8 @@ def machine(record: Record, _budget: float) -> None:
 def usable(record: Record, _budget: float) -> None:
     """Whether ONNX Runtime runs on the GPU; a GPU that it cannot use is a check that does not hold."""
     from analyzer.errors import AnalyzerError
-    from analyzer.runtime.bias import chain
-    from analyzer.runtime.session import SessionSettings, create
+    from analyzer.measurement.noise.profiler_overhead import chain
+    from analyzer.measurement.session import SessionSettings, create
 
     card = driver_says()
     record.put("card", card)
@@ -98,7 +98,7 @@ def driver_says() -> dict[str, Any] | None:
     """The GPU by its driver, None without one."""
     import pynvml
 
-    from analyzer.nvml import driver, handle
+    from analyzer.devices.nvml import driver, handle
 
     try:
         with driver() as nvml:
@@ -116,7 +116,7 @@ def driver_says() -> dict[str, Any] | None:
 
 def gpu_ceilings(record: Record, _budget: float) -> None:
     """The GPU's ceilings, and that they are in order."""
-    from analyzer.runtime.ceilings_cuda import measure_cuda_ceilings
+    from analyzer.measurement.ceilings.on_cuda import measure_cuda_ceilings
 
     found = measure_cuda_ceilings()
     record.put("gpu_ceilings", found)
@@ -132,7 +132,7 @@ def gpu_ceilings(record: Record, _budget: float) -> None:
 
 def cpu_ceilings(record: Record, budget: float) -> None:
     """The CPU's ceilings."""
-    from analyzer.runtime.ceilings import measure_ceilings
+    from analyzer.measurement.ceilings.on_cpu import measure_ceilings
 
     record.put("cpu_ceilings", measure_ceilings(seconds=6 * budget))
 
@@ -141,12 +141,12 @@ def trace(record: Record, _budget: float) -> None:
     """Three runs of a small chain: the GPU's records and the profile, kept beside the record, and joined."""
     import numpy as np
 
-    from analyzer.runtime import profile
-    from analyzer.runtime.bias import chain
-    from analyzer.runtime.bound import bind_session
-    from analyzer.runtime.cupti import record as recorded
-    from analyzer.runtime.session import SessionSettings, create
-    from analyzer.runtime.trace import join
+    from analyzer.measurement import profile
+    from analyzer.measurement.gpu_trace.cupti import record as recorded
+    from analyzer.measurement.gpu_trace.node_times import join
+    from analyzer.measurement.io_binding import bind_session
+    from analyzer.measurement.noise.profiler_overhead import chain
+    from analyzer.measurement.session import SessionSettings, create
 
     folder = record.path.resolve().parent
     settings = SessionSettings(provider="cuda", optimize=False, profile_prefix=folder / "cuda-profile")
@@ -178,7 +178,7 @@ def memory_ends(record: Record, _budget: float) -> None:
     from onnx import helper, numpy_helper
 
     from analyzer.errors import MeasurementError, MemoryEndedError
-    from analyzer.runtime.measure import MeasureRequest, measure
+    from analyzer.measurement.child_process import MeasureRequest, measure
 
     shape = numpy_helper.from_array(np.array([1 << 20, 1 << 20], np.int64), "shape")  # 4 TiB of float32
     graph = helper.make_graph(
@@ -207,8 +207,8 @@ def memory_ends(record: Record, _budget: float) -> None:
 def no_fallback(record: Record, _budget: float) -> None:
     """CUDA asked for where it cannot be: an error, never the CPU."""
     from analyzer.errors import MeasurementError
-    from analyzer.runtime.bias import chain
-    from analyzer.runtime.measure import MeasureRequest, measure
+    from analyzer.measurement.child_process import MeasureRequest, measure
+    from analyzer.measurement.noise.profiler_overhead import chain
 
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "chain.onnx"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analyzer.runtime.measure import Measurement
+    from analyzer.measurement.child_process import Measurement
 
 
 class Record:

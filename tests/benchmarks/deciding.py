@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from analyzer.costs.cost import Cost
-from analyzer.decision import BATCHES, Question, decide, sweep
+from analyzer.decision import BATCHES, DecisionInput, decide, sweep
 from analyzer.decision.plans import plan_all
 from analyzer.devices.device import Device, Link
 from analyzer.graph import DTYPES, Graph, Node, Tensor
+from analyzer.ort.execution import Copy, Direction, Group, NodePlacement, Placement, Session
 from analyzer.prediction.estimate import Estimate
-from analyzer.runtime.execution import Copy, Direction, Group, NodePlacement, Placement, Session
 
 LINK = Link(name="PCIe 4.0 x16", bandwidth_bytes_per_s=26.1e9, pageable_bytes_per_s=26.1e9, latency_s=10e-6)
 CPU = Device(slug="cpu", name="CPU", kind="cpu", bandwidth_bytes_per_s=100e9, threads=8, tdp_w=100.0)
@@ -62,7 +62,7 @@ def exactly(seconds: float) -> Estimate:
     return Estimate(time_s=seconds, low_s=seconds, high_s=seconds, origin="predicted")
 
 
-def draw(shape: Shape, size: int, rng: random.Random) -> Question:
+def draw(shape: Shape, size: int, rng: random.Random) -> DecisionInput:
     """A question about a random graph."""
     source = Tensor(name="in", shape=(rng.randint(1, 10**6),), dtype=DTYPES["float32"])
     written = [
@@ -89,7 +89,7 @@ def draw(shape: Shape, size: int, rng: random.Random) -> Question:
     able = [rng.random() >= shape.kept for _ in range(size)]
     cpu = [rng.expovariate(1 / 50e-6) for _ in range(size)]
     gpu = [rng.expovariate(1 / (50e-6 if shape.even else 10e-6)) if able[n] else cpu[n] for n in range(size)]
-    return Question(
+    return DecisionInput(
         graph=graph,
         table=Table(costs=tuple(Cost(flops=1, bytes_read=4, bytes_written=4) for _ in nodes)),
         cpu=CPU,
@@ -148,7 +148,7 @@ def _placement(graph: Graph, able: Sequence[bool]) -> Placement:
     )
 
 
-def least(question: Question) -> float:
+def least(question: DecisionInput) -> float:
     """The best of all placements, by trying each of them."""
     size = len(question.graph.nodes)
     able = [group.provider == "cuda" for group in question.cuda_groups]
@@ -162,7 +162,7 @@ def least(question: Question) -> float:
     return best
 
 
-def _cost(question: Question, side: Sequence[bool]) -> float:
+def _cost(question: DecisionInput, side: Sequence[bool]) -> float:
     times = zip(side, question.cpu_times, question.cuda_times, strict=True)
     spent = sum((gpu if there else cpu).time_s for there, cpu, gpu in times if cpu and gpu)
     graph = question.graph

@@ -6,7 +6,7 @@ FOLDER holds the measurements as CSV: ``neusight_perop_{matmul,conv2d,vector}.cs
 events), ``vidur_llm_layer_ops.csv`` (fp16 layer products), ``deepbench_conv.csv`` (cuDNN). They are not part of
 this repository. Each family is fitted on all devices but one and judged on that one; beside the model stand a
 naive roofline (data-sheet peaks) and one with a fitted constant. Then come the constants fitted on all devices,
-to be copied into ``analyzer/prediction/constants.py``.
+to be copied into ``analyzer/prediction/gpu_constants.py``.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from scipy.optimize import minimize
 
 from analyzer.devices.device import Device
 from analyzer.prediction import gpu
-from analyzer.prediction.constants import FITTED, GpuConstants, Tiles
-from analyzer.prediction.piece import Kind
+from analyzer.prediction.gpu_constants import FITTED, GpuConstants, Tiles
+from analyzer.prediction.work_item import Kind
 
 
 def unchanged(constants: GpuConstants, _values: Mapping[str, float]) -> GpuConstants:

@@ -29,12 +29,12 @@ import standins
 
 from analyzer.errors import AnalyzerError
 from analyzer.graph import Graph
-from analyzer.loading.build import to_graph
 from analyzer.loading.load import Loaded, load
-from analyzer.loading.reference import parse_reference
-from analyzer.runtime.fusion import groups_from_optimized, predicted_groups
-from analyzer.runtime.simplify import simplify
-from analyzer.runtime.symbolic import opened
+from analyzer.loading.model_reference import parse_reference
+from analyzer.loading.onnx_graph.build import to_graph
+from analyzer.ort.fusion import groups_from_optimized, predicted_groups
+from analyzer.ort.simplify import simplify
+from analyzer.ort.symbolic_sizes import opened
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGEST_BYTES = 1_500_000_000  # of weights: ONNX Runtime holds them twice

@@ -11,7 +11,7 @@ import numpy as np
 
 from analyzer.devices.catalogue import device
 from analyzer.devices.device import Device
-from analyzer.prediction.piece import Kind
+from analyzer.prediction.work_item import Kind
 from analyzer.prediction.workload import COLUMNS, Workload
 
 DEVICES = {

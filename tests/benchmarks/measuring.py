@@ -26,13 +26,13 @@ from pathlib import Path
 from quiet import Sentinel
 
 from analyzer.loading.load import load
-from analyzer.loading.reference import parse_reference
+from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.weights import materialise
-from analyzer.runtime.bias import calibrate_bias, chain
-from analyzer.runtime.machine import available_cores, default_threads
-from analyzer.runtime.measure import Measurement, MeasureRequest, measure
-from analyzer.runtime.session import SessionSettings
-from analyzer.runtime.tensors import save_tensors
+from analyzer.measurement.child_process import Measurement, MeasureRequest, measure
+from analyzer.measurement.noise.machine_load import available_cores, default_threads
+from analyzer.measurement.noise.profiler_overhead import calibrate_bias, chain
+from analyzer.measurement.session import SessionSettings
+from analyzer.measurement.tensor_files import save_tensors
 from analyzer.units import factor, seconds, share
 
 SAMPLES = Path(__file__).parents[2] / "samples"

@@ -42,12 +42,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analyzer.costs import peak_memory_bytes, planned_peak_bytes
 from analyzer.loading.load import load
-from analyzer.loading.reference import parse_reference
+from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.weights import materialise
-from analyzer.runtime import profile
-from analyzer.runtime.fusion import predicted_groups
+from analyzer.measurement import profile
+from analyzer.memory.liveness import peak_memory_bytes
+from analyzer.memory.session_plan import planned_peak_bytes
+from analyzer.ort.fusion import predicted_groups
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 BATCHES = {"mlp": 64, "lstm": 4, "resnet50": 1, "mobilenet_v2": 1, "bert_base": 1, "gpt2": 1, "unet": 1}

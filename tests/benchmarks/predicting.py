@@ -4,7 +4,7 @@
 
 Without ``--measure`` only the speed: ResNet-50's groups on every GPU of the catalogue at 13 batch sizes. With
 it, every sample is run on this machine's CPU, calibrated before each; let it rest. A measurement that had the
-cores apart all the time (``runtime.core_distance``) is made again, up to twice: the calibration describes the
+cores apart all the time (``measurement.noise.core_migration``) is made again, up to twice: the calibration describes the
 machine with its cores close. With ``--cards``, the samples' milliseconds on all GPUs, to be looked through for
 what cannot be.
 """
@@ -21,15 +21,15 @@ from functools import partial
 from pathlib import Path
 
 from analyzer import analyze
-from analyzer.analysis import Analysis
-from analyzer.devices.calibrate import calibrate
+from analyzer.devices.calibration import calibrate
 from analyzer.devices.catalogue import gpus
 from analyzer.loading.load import load
-from analyzer.loading.reference import parse_reference
-from analyzer.pipeline.forecast import set_scene
+from analyzer.loading.model_reference import parse_reference
+from analyzer.measurement.ceilings.on_cpu import measure_all
+from analyzer.pipeline.prepared import prepare
 from analyzer.prediction import predict_total
 from analyzer.record import to_json
-from analyzer.runtime.ceilings import measure_all
+from analyzer.record.analysis import Analysis
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 BATCHES = tuple(1 << power for power in range(13))
@@ -41,7 +41,7 @@ UNRUN = ("llama_7b", "gpt3_175b", "make_boosted_trees")
 def speed() -> None:
     loaded = load(parse_reference(str(SAMPLES / "resnet50.py")))
     begin = time.perf_counter()
-    work = [set_scene(loaded.graph(batch)).cuda_work for batch in BATCHES]
+    work = [prepare(loaded.graph(batch)).cuda_work for batch in BATCHES]
     counted = time.perf_counter()
     every = gpus()
     totals = [predict_total(one, card, precision="fp16") for card in every for one in work]
@@ -52,9 +52,7 @@ def speed() -> None:
 
 def cards(names: list[str], batches: list[int]) -> None:
     loaded = {name: load(parse_reference(str(SAMPLES / f"{name}.py"))) for name in names}
-    work = {
-        (name, batch): set_scene(loaded[name].graph(batch)).cuda_work for name in names for batch in batches
-    }
+    work = {(name, batch): prepare(loaded[name].graph(batch)).cuda_work for name in names for batch in batches}
     for precision in ("fp32", "fp16"):
         print(f"{precision:24}" + "".join(f"{name[:9]:>10}@{batch:<3}" for name, batch in work))
         for card in gpus():

@@ -35,7 +35,7 @@ def counts() -> None:
     """Twice the multiply-accumulates against PyTorch's count."""
     from analyzer.costs import count
     from analyzer.loading.load import load
-    from analyzer.loading.reference import parse_reference
+    from analyzer.loading.model_reference import parse_reference
 
     for name, batch, expected in COUNTED:
         loaded = load(parse_reference(str(SAMPLES / f"{name}.py")), batch=batch, training=True, use_cache=False)
@@ -49,8 +49,8 @@ def gradients() -> None:
 
     from analyzer.errors import AnalyzerError
     from analyzer.loading.load import load
-    from analyzer.loading.reference import parse_reference
-    from analyzer.loading.training.run import relative_errors
+    from analyzer.loading.model_reference import parse_reference
+    from analyzer.loading.training.runnable_step import relative_errors
     from analyzer.loading.weights import materialise
 
     for name, batch in COMPARED:

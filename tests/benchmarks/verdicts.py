@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from predicting import SAMPLES, calibrated
 
 from analyzer import analyze
-from analyzer.analysis import Analysis
 from analyzer.api import analyze_record
-from analyzer.outcome import SweepPlan
+from analyzer.record.analysis import Analysis
+from analyzer.record.outcome import SweepPlan
 from analyzer.units import seconds
 
 DEFAULT = "mlp,lstm,boosted_trees,preprocessing,recommender,linear,attention,mobilenet_v2,resnet50"

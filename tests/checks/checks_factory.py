@@ -13,7 +13,15 @@ from typing import Any
 import handmade
 from handmade import copy
 
-from analyzer.analysis import Analysis, GroupResult, OperatorResult, PlanResult, TensorInfo, TransferItem, Where
+from analyzer.record.analysis import (
+    Analysis,
+    GroupResult,
+    OperatorResult,
+    PlanResult,
+    TensorInfo,
+    TransferItem,
+    Where,
+)
 
 __all__ = ["analysis", "copy", "groups", "operator", "plan", "stem", "tensor"]
 SHAPE = (1, 8, 16)

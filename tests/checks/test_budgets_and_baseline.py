@@ -3,10 +3,10 @@ from dataclasses import replace
 import pytest
 from checks_factory import analysis, operator, plan, stem
 
-from analyzer.analysis import Environment
 from analyzer.checks import fails, judge, run
+from analyzer.checks.settings import CheckSettings
 from analyzer.errors import UsageError
-from analyzer.settings import CheckSettings
+from analyzer.record.analysis import Environment
 
 
 def found(code, toy, baseline=None, **settings):

@@ -6,8 +6,8 @@ from checks_factory import analysis, operator, stem
 
 from analyzer.checks import run
 from analyzer.errors import UsageError
-from analyzer.report.compare import CONDITIONS, compare, failures, to_json
-from analyzer.report.compare_text import render_markdown, render_text
+from analyzer.report.compare.build import CONDITIONS, compare, failures, to_json
+from analyzer.report.compare.plain_text import render_markdown, render_text
 
 
 def judged(toy):

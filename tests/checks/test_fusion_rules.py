@@ -3,8 +3,8 @@
 import pytest
 from checks_factory import analysis, operator, tensor
 
-from analyzer.analysis import Where
 from analyzer.checks import run
+from analyzer.record.analysis import Where
 
 LINE = Where(file="m.py", line=8, code="return F.gelu(x)")
 

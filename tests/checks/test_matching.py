@@ -2,8 +2,8 @@ from dataclasses import replace
 
 from checks_factory import analysis, operator, stem, tensor
 
-from analyzer.analysis import Where
-from analyzer.checks.match import match
+from analyzer.checks.operator_matching import match
+from analyzer.record.analysis import Where
 
 
 def indices(matched):

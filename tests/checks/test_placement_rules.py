@@ -3,7 +3,7 @@ from dataclasses import replace
 from checks_factory import BYTES_AFTER, BYTES_BEFORE, analysis, copy, groups, operator, stem, tensor
 
 from analyzer.checks import run
-from analyzer.settings import CheckSettings
+from analyzer.checks.settings import CheckSettings
 
 
 def codes(found):

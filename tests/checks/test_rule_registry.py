@@ -4,9 +4,9 @@ import pytest
 from checks_factory import stem
 
 from analyzer.checks import FAMILIES, find, judge, rules, run
-from analyzer.checks.rule import rule
+from analyzer.checks.registry import rule
+from analyzer.checks.settings import CheckSettings, Ignore
 from analyzer.errors import UsageError
-from analyzer.settings import CheckSettings, Ignore
 
 
 def test_every_rule_is_documented_in_four_parts():

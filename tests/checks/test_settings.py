@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analyzer.checks.settings import RUN_OPTIONS, CheckSettings, Ignore, Settings, levels, read_settings
 from analyzer.errors import UsageError
 from analyzer.parsing import duration, share
-from analyzer.settings import RUN_OPTIONS, CheckSettings, Ignore, Settings, levels, read_settings
 
 
 def written(tmp_path, text, name="pyproject.toml"):

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 from checks_factory import analysis, operator, plan, stem, tensor
 
-from analyzer.analysis import Where
 from analyzer.checks import run
+from analyzer.record.analysis import Where
 
 
 def found(code, toy):

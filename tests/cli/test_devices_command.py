@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from analyzer.cli import calibrate
 from analyzer.cli.devices import command
 from analyzer.errors import UsageError
-from analyzer.runtime.machine import available_cores
+from analyzer.measurement.noise.machine_load import available_cores
 
 
 def shown(*arguments: str) -> str:

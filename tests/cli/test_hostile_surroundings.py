@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from analyzer.output import check_writable, write_all
+from analyzer.report.output import check_writable, write_all
 
 
 @pytest.fixture
@@ -104,6 +104,6 @@ def children_that_read(folder):
             line = " ".join(process.cmdline())
         except psutil.Error:
             continue
-        if str(folder) in line and "analyzer.runtime.worker" in line:
+        if str(folder) in line and "analyzer.measurement.worker" in line:
             found.append(line)
     return found

@@ -2,9 +2,9 @@
 
 import pytest
 
+from analyzer.checks.settings import RUN_OPTIONS
 from analyzer.cli import COMMANDS, command_line, long_option
 from analyzer.cli.run import command as run
-from analyzer.settings import RUN_OPTIONS
 
 
 def test_every_long_option_can_stand_in_pyproject():

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from analyzer.costs import Cost, count
 from analyzer.graph import Graph
-from analyzer.loading.build import to_graph
+from analyzer.loading.onnx_graph.build import to_graph
 
 FLOAT = TensorProto.FLOAT
 

@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from analyzer.costs import count
-from analyzer.loading.build import to_graph
+from analyzer.loading.onnx_graph.build import to_graph
 
 
 class Attention(nn.Module):

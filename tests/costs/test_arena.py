@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from analyzer.costs import peak_memory_bytes, planned_peak_bytes
-from analyzer.loading.build import to_graph
-from analyzer.pipeline.forecast import set_scene
-from analyzer.runtime.fusion import predicted_groups
+from analyzer.loading.onnx_graph.build import to_graph
+from analyzer.memory.liveness import peak_memory_bytes
+from analyzer.memory.session_plan import planned_peak_bytes
+from analyzer.ort.fusion import predicted_groups
+from analyzer.pipeline.prepared import prepare
 
 node = helper.make_node
 
@@ -135,7 +136,7 @@ def test_a_scene_tells_what_each_session_holds(make_graph):
         node("Softmax", ["a"], ["b"]),
         node("ReduceSum", ["b"], ["y"], keepdims=0),
     ]
-    scene = set_scene(make_graph(nodes, {"x": [10]}, ["y"], opset=17))
+    scene = prepare(make_graph(nodes, {"x": [10]}, ["y"], opset=17))
     assert scene.cpu_peak == 40 + 40 + 4
     assert scene.cuda_peak == 40 + 40 + 40
 

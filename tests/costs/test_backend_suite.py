@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 from analyzer.costs import count, find
-from analyzer.loading.build import to_graph
-from analyzer.loading.onnx_file import read_model
+from analyzer.loading.onnx_graph.build import to_graph
+from analyzer.loading.onnx_graph.onnx_file import read_model
 
 # GFLOP of all products, 2 for a multiply-accumulate, worked out apart from this project from the shapes that
 # ONNX's own inference gives.

@@ -124,7 +124,7 @@ def test_an_unknown_operator_in_a_body_makes_the_loop_unknown(make_graph):
 
 
 def test_a_model_local_function_is_counted_by_what_is_in_it(make_model):
-    from analyzer.loading.build import to_graph
+    from analyzer.loading.onnx_graph.build import to_graph
 
     function = helper.make_function(
         "local",

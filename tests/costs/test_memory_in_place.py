@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from analyzer.costs import peak_memory_bytes
-from analyzer.costs.memory import IN_PLACE
-from analyzer.loading.build import to_graph
+from analyzer.loading.onnx_graph.build import to_graph
+from analyzer.memory.liveness import IN_PLACE, peak_memory_bytes
 
 _ONE_INPUT = """
 Abs Ceil Celu Clip Cos Elu Erf Exp Floor HardSigmoid LeakyRelu Log LogSoftmax Neg Reciprocal Relu Round Selu

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from analyzer.costs import count, fused, peak_memory_bytes
+from analyzer.costs import count, fused
+from analyzer.memory.liveness import peak_memory_bytes
 
 
 @dataclass(frozen=True)

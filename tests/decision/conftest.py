@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from analyzer.costs.cost import Cost
-from analyzer.decision import Question
+from analyzer.decision import DecisionInput
 from analyzer.devices.device import Device, Link
 from analyzer.graph import DTYPES, Graph, Node, Tensor
+from analyzer.ort.execution import Copy, Group, NodePlacement, Placement
 from analyzer.prediction.estimate import Estimate
-from analyzer.runtime.execution import Copy, Group, NodePlacement, Placement
 
 LINK = Link(
     name="PCIe", bandwidth_bytes_per_s=10e9, pageable_bytes_per_s=10e9, latency_s=10e-6, source="made up"
@@ -152,7 +152,7 @@ def groups_of(session: str, members: Sequence[tuple[int, ...]], ops: Sequence[Op
     )
 
 
-Build = Callable[..., Question]
+Build = Callable[..., DecisionInput]
 
 
 def _make(
@@ -163,7 +163,7 @@ def _make(
     origins: Mapping[str, str] | None = None,
     input_elements: int = 250_000,
     **given: Any,
-) -> Question:
+) -> DecisionInput:
     """A question about some operators, one group each unless told otherwise."""
     graph = graph_of(ops, input_elements)
     kinds = {"cpu": "predicted", "gpu": "predicted"} | dict(origins or {})
@@ -185,7 +185,7 @@ def _make(
         "placement": placement_of(graph, ops),
         "batch": 1,
     }
-    return Question(**(question | given))
+    return DecisionInput(**(question | given))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from analyzer.decision import decide
 from analyzer.decision.energy import power
 from analyzer.decision.money import usd_per_million
 from analyzer.devices.catalogue import gpus, instances
-from analyzer.devices.instance import Instance
+from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
 from analyzer.prediction.estimate import Estimate
 

@@ -6,8 +6,8 @@ import pytest
 
 from analyzer.decision import decide
 from analyzer.graph import DTYPES, Graph, Node, Tensor
+from analyzer.ort.execution import Copy, Group, NodePlacement, Placement
 from analyzer.prediction.estimate import Estimate
-from analyzer.runtime.execution import Copy, Group, NodePlacement, Placement
 
 COPY_S = 10e-6 + 1e6 / 10e9  # a megabyte at 10 GB/s and the fixed 10 us: 110 us
 

@@ -7,7 +7,7 @@ import pytest
 
 from analyzer.decision import WhatIf, decide
 from analyzer.decision.verdict import REASONS
-from analyzer.runtime.execution import NodePlacement
+from analyzer.ort.execution import NodePlacement
 
 COPY_S = 10e-6 + 1e6 / 10e9  # 110 us; two of them for the input and the output
 

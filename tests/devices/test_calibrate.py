@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from analyzer.cli.calibrate import command
-from analyzer.devices import calibrate as kept
+from analyzer.devices import calibration as kept
 from analyzer.errors import OutputError
-from analyzer.runtime import ceilings, probes, probes_moving
-from analyzer.runtime.ceilings import measure_ceilings, measure_probe
-from analyzer.runtime.probes import Probe
+from analyzer.measurement.ceilings import movement_probes, on_cpu, probes
+from analyzer.measurement.ceilings.on_cpu import measure_ceilings, measure_probe
+from analyzer.measurement.ceilings.probes import Probe
 
 
 def values(progress):
@@ -86,7 +86,7 @@ def test_the_fingerprint_names_processor_cores_and_runtime():
 
 SOURCES = (
     *(probes.gemms, probes.elementwise, probes.convolutions, probes.reductions, probes.pools),
-    *(probes_moving.movements, probes_moving.recurrences, probes_moving.attentions),
+    *(movement_probes.movements, movement_probes.recurrences, movement_probes.attentions),
 )
 
 
@@ -137,7 +137,7 @@ def test_an_operator_without_a_kernel_has_no_ceiling():
 
 def test_rates_and_times_are_reciprocal_views_of_the_same_run(monkeypatch):
     """A run of 3 s of which the call is 1: 2 s for 8 units of work."""
-    monkeypatch.setattr(ceilings, "undisturbed", lambda *_: 3.0)
+    monkeypatch.setattr(on_cpu, "undisturbed", lambda *_: 3.0)
     rate, time = (
         probes.Probe(key="x", amount=8.0, per=per, op_type="Neg", inputs=(probes.floats(4),))
         for per in ("rate", "time")
@@ -152,7 +152,7 @@ def test_ceilings_cover_one_thread_and_all(monkeypatch):
         ("products", lambda: iter([next(probes.gemms())])),
         ("bandwidth", lambda: iter([next(probes.copies())])),
     )
-    monkeypatch.setattr(ceilings, "_FAMILIES", few)
+    monkeypatch.setattr(on_cpu, "_FAMILIES", few)
     seen = []
     found = measure_ceilings(seconds=0.05, threads=2, progress=lambda *told: seen.append(told))
     found.pop("busy", None)
@@ -170,7 +170,7 @@ def test_ceilings_cover_one_thread_and_all(monkeypatch):
 def test_measurements_share_a_time_with_their_own_preparation(preparation, total):
     """100 in 10 s, however long they take to prepare; the least of 2 ms each is not taken from them."""
     now = 0.0
-    pace = ceilings.Pace(10.0, 100, lambda: now)
+    pace = on_cpu.Pace(10.0, 100, lambda: now)
     shares = []
     for _ in range(100):
         shares.append(pace.next())
@@ -184,14 +184,14 @@ def test_a_visit_that_was_disturbed_does_not_count(monkeypatch):
     """Each of three visits sees another machine: the fastest is what the machine can do."""
     rate = Probe(key="rate.t{T}", amount=12.0, per="rate", op_type="Neg", inputs=())
     time = Probe(key="time.t{T}", amount=12.0, per="time", op_type="Neg", inputs=())
-    monkeypatch.setattr(ceilings, "_FAMILIES", (("one", lambda: iter([rate, time])),))
-    monkeypatch.setattr(ceilings, "_bound_call", lambda model, *_: model)
-    monkeypatch.setattr(ceilings, "bind", lambda *_: SimpleNamespace(call=None, session=None))
+    monkeypatch.setattr(on_cpu, "_FAMILIES", (("one", lambda: iter([rate, time])),))
+    monkeypatch.setattr(on_cpu, "_bound_call", lambda model, *_: model)
+    monkeypatch.setattr(on_cpu, "bind", lambda *_: SimpleNamespace(call=None, session=None))
     monkeypatch.setattr(probes, "model_of", lambda probe: probe.key)
-    monkeypatch.setattr(ceilings, "chain", lambda length: length)
+    monkeypatch.setattr(on_cpu, "chain", lambda length: length)
     nothing = 8e-6, 136e-6, 10e-6  # a microsecond a node, none for the call, two more with arrays
     disturbed = iter([*nothing, 4.0, 3.0, *nothing, 2.0, 6.0, *nothing, 3.0, 4.0])
-    monkeypatch.setattr(ceilings, "undisturbed", lambda *_: next(disturbed))
+    monkeypatch.setattr(on_cpu, "undisturbed", lambda *_: next(disturbed))
     found = measure_ceilings(seconds=1.0, threads=1)
     assert found["rate.t1"] == pytest.approx(6.0)
     assert found["time.t1"] == pytest.approx(0.25)
@@ -201,7 +201,7 @@ def test_a_visit_that_was_disturbed_does_not_count(monkeypatch):
 
 def test_the_command_measures_keeps_and_shows(tmp_path, monkeypatch):
     monkeypatch.setattr(kept, "folder_of_calibrations", lambda: tmp_path)
-    monkeypatch.setattr(ceilings, "measure_all", lambda progress, **_: values(progress or (lambda *_: None)))
+    monkeypatch.setattr(on_cpu, "measure_all", lambda progress, **_: values(progress or (lambda *_: None)))
     missing = CliRunner().invoke(command, ["--show"])
     assert missing.exit_code == 0
     assert "not calibrated" in missing.output

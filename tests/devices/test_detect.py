@@ -2,7 +2,7 @@
 
 import pytest
 
-from analyzer.devices import catalogue, detect
+from analyzer.devices import catalogue, detection
 
 
 @pytest.mark.parametrize(
@@ -21,23 +21,23 @@ from analyzer.devices import catalogue, detect
     ],
 )
 def test_a_driver_s_name_finds_the_card(name: str, gigabytes: int, capability: str, slug: str) -> None:
-    found = detect.gpu_by_name(name, gigabytes * 10**9, capability, {})
+    found = detection.gpu_by_name(name, gigabytes * 10**9, capability, {})
     assert found is not None
     assert found.slug == slug
     assert found.assumed == catalogue.device(slug).assumed
 
 
 def test_a_card_that_nobody_knows_borrows_figures_and_says_so() -> None:
-    found = detect.gpu_by_name("NVIDIA GeForce GTX 1650", 4 * 10**9, "7.5", {})
+    found = detection.gpu_by_name("NVIDIA GeForce GTX 1650", 4 * 10**9, "7.5", {})
     assert found is not None
     assert "model" in found.assumed
     assert "Not in the catalogue" in found.notes
-    assert detect.gpu_by_name("NVIDIA Future", 10**9, "99.0", {}) is None
+    assert detection.gpu_by_name("NVIDIA Future", 10**9, "99.0", {}) is None
 
 
 def test_a_card_of_a_newer_capability_borrows_from_its_generation() -> None:
     """A B300 says 10.3, the catalogue's Blackwell cards for data centers say 10.0."""
-    found = detect.gpu_by_name("NVIDIA B300 SXM6 AC", 288 * 10**9, "10.3", {})
+    found = detection.gpu_by_name("NVIDIA B300 SXM6 AC", 288 * 10**9, "10.3", {})
     assert found is not None
     assert found.compute_capability == "10.0"
     assert found.memory_bytes == 288 * 10**9
@@ -52,7 +52,7 @@ def test_what_was_measured_replaces_what_the_cpu_suggests() -> None:
         "gemm.float32.t2.m16.n16.k16": 3e10,
         "copy.t2.268435456": 3.2e10,
     }
-    cpu = detect.this_cpu(measured)
+    cpu = detection.this_cpu(measured)
     assert cpu.origin == "calibrated"
     assert cpu.peak_flops_per_s["fp32"] == 5e11
     assert cpu.bandwidth_bytes_per_s == 3.2e10
@@ -60,7 +60,7 @@ def test_what_was_measured_replaces_what_the_cpu_suggests() -> None:
 
 
 def test_without_a_calibration_the_cpu_says_what_it_assumes() -> None:
-    cpu = detect.this_cpu({})
+    cpu = detection.this_cpu({})
     assert cpu.origin == "catalogue"
     assert cpu.units >= 1
     assert cpu.peak_flops_per_s["fp32"] > 1e10

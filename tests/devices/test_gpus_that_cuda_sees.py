@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from analyzer import nvml
+from analyzer.devices import nvml
 
 UUIDS = ("GPU-11111111-aaaa", "GPU-22222222-bbbb", "GPU-33333333-cccc")
 DRIVER = SimpleNamespace(

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from court import Ruling
 
 from analyzer.graph import Graph
-from analyzer.runtime.placement import partition, place
-from analyzer.runtime.simplify import simplify
+from analyzer.ort.placement import partition, place
+from analyzer.ort.simplify import simplify
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

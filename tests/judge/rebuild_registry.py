@@ -26,7 +26,7 @@ import court
 import standins
 
 READER = Path(__file__).with_name("registry_reader.py")
-DATA = Path(__file__).parents[2] / "analyzer" / "runtime" / "data"
+DATA = Path(__file__).parents[2] / "analyzer" / "ort" / "data"
 DOMAINS = {"": "ai.onnx"}
 OPTION = {"Single": "", "Optional": "?", "Variadic": "*"}
 # A case is probed at each: a kernel may stop at an older one; the CPU-only operator takes tensors from 18 on.

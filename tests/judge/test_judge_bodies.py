@@ -10,9 +10,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from analyzer.loading.build import to_graph
-from analyzer.runtime.execution import Body, Placement
-from analyzer.runtime.placement import place
+from analyzer.loading.onnx_graph.build import to_graph
+from analyzer.ort.execution import Body, Placement
+from analyzer.ort.placement import place
 
 if TYPE_CHECKING:
     from court import Judge

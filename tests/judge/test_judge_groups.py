@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 import pytest
 
-from analyzer.loading.build import to_graph
-from analyzer.runtime.fusion import groups_from_optimized, predicted_groups
-from analyzer.runtime.simplify import simplify
+from analyzer.loading.onnx_graph.build import to_graph
+from analyzer.ort.fusion import groups_from_optimized, predicted_groups
+from analyzer.ort.simplify import simplify
 
 if TYPE_CHECKING:
     from court import Judge

@@ -13,9 +13,9 @@ import pytest
 import standins
 from onnx import TensorProto, helper, numpy_helper, save
 
-from analyzer.costs.memory import IN_PLACE_ON_CUDA
-from analyzer.loading.build import to_graph
-from analyzer.pipeline.forecast import set_scene
+from analyzer.loading.onnx_graph.build import to_graph
+from analyzer.memory.liveness import IN_PLACE_ON_CUDA
+from analyzer.pipeline.prepared import prepare
 
 node = helper.make_node
 BYTES = 64 * 64 * 4
@@ -114,6 +114,6 @@ def test_the_plan_of_attention_on_cuda_holds_what_the_arena_holds(folder, tmp_pa
     proto = model(nodes, [1, 48, 32], [1, 32], weights)
     (states,) = asked(folder, tmp_path, [proto])
     start = states[0][2] - states[0][1]
-    scene = set_scene(to_graph(proto))
+    scene = prepare(to_graph(proto))
     given = 48 * 32 * 4
     assert scene.cuda_peak == max(held for _, _, held in states) - start + given

@@ -11,8 +11,8 @@ import pytest
 from agreement import Agreement
 
 from analyzer.errors import GraphError
-from analyzer.loading.build import to_graph
-from analyzer.runtime.symbolic import opened
+from analyzer.loading.onnx_graph.build import to_graph
+from analyzer.ort.symbolic_sizes import opened
 
 if TYPE_CHECKING:
     from court import Judge

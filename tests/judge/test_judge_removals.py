@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from analyzer.loading.build import to_graph
-from analyzer.runtime.simplify import simplify
+from analyzer.loading.onnx_graph.build import to_graph
+from analyzer.ort.simplify import simplify
 
 if TYPE_CHECKING:
     from court import Judge

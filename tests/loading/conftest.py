@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from analyzer.loading.load import Loaded, load
-from analyzer.loading.reference import parse_reference
+from analyzer.loading.model_reference import parse_reference
 
 
 def _info(name, shape):

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from analyzer.graph import DEFAULT_DOMAIN, DTYPES, Tensor
-from analyzer.loading import build
-from analyzer.loading.common_shapes import told
-from analyzer.loading.normalize import normalized
+from analyzer.loading.onnx_graph import build
+from analyzer.loading.onnx_graph.normalize import normalized
+from analyzer.loading.shape_inference.common_operators import told
 
 node = helper.make_node
 FLOAT, INT64 = DTYPES["float32"], DTYPES["int64"]

@@ -5,7 +5,7 @@ import textwrap
 import pytest
 
 from analyzer.loading.load import load
-from analyzer.loading.reference import parse_reference
+from analyzer.loading.model_reference import parse_reference
 
 MODEL = """
     import os, pathlib, json
@@ -131,7 +131,7 @@ def test_a_cached_export_imports_no_torch(model, tmp_path):
     code = (
         "import sys\n"
         "from analyzer.loading.load import load\n"
-        "from analyzer.loading.reference import parse_reference\n"
+        "from analyzer.loading.model_reference import parse_reference\n"
         f"found = load(parse_reference({str(model)!r}))\n"
         "found.graph()\n"
         "print(found.cached, 'torch' in sys.modules)\n"

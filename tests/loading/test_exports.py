@@ -7,7 +7,7 @@ import pytest
 
 from analyzer.errors import ExportError, InputError, ModelError, UsageError
 from analyzer.loading.load import load
-from analyzer.loading.reference import parse_reference
+from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.weights import materialise
 
 HEAD = """

@@ -7,9 +7,9 @@ from onnx import TensorProto, helper
 
 from analyzer.errors import GraphError, ModelError, UsageError
 from analyzer.graph import DEFAULT_DOMAIN
-from analyzer.loading.build import prune, to_graph
-from analyzer.loading.expressions import evaluate
-from analyzer.loading.normalize import normalize, symbolic_dimensions
+from analyzer.loading.onnx_graph.build import prune, to_graph
+from analyzer.loading.onnx_graph.dimension_expressions import evaluate
+from analyzer.loading.onnx_graph.normalize import normalize, symbolic_dimensions
 
 node = helper.make_node
 

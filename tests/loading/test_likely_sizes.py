@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from analyzer.costs.table import count
-from analyzer.loading.build import to_graph
+from analyzer.loading.onnx_graph.build import to_graph
 
 TOKENS, WIDTH, CHOICES = 12, 8, 2
 

@@ -11,7 +11,7 @@ import pytest
 from analyzer.costs.cost import Cost
 from analyzer.costs.traffic import cost
 from analyzer.graph import DTYPES, Node, Source, Tensor
-from analyzer.loading.make import make_node, make_tensor, renumbered
+from analyzer.loading.onnx_graph.construction import make_node, make_tensor, renumbered
 
 X = Tensor(name="x", shape=(2, 3), dtype=DTYPES["float32"])
 SOURCE = Source(file="model.py", line=3)

@@ -6,7 +6,7 @@ import onnxruntime
 from onnx import helper
 
 from analyzer.costs.table import count
-from analyzer.loading.build import to_graph
+from analyzer.loading.onnx_graph.build import to_graph
 
 
 def test_a_convolution_in_blocks_of_channels_is_counted_with_its_padded_channels(make_onnx, tmp_path):

@@ -6,8 +6,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from analyzer.errors import ModelError
-from analyzer.loading.build import to_graph
-from analyzer.loading.onnx_file import read_model
+from analyzer.loading.onnx_graph.build import to_graph
+from analyzer.loading.onnx_graph.onnx_file import read_model
 
 
 @pytest.fixture

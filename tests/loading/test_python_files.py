@@ -5,9 +5,9 @@ import textwrap
 import pytest
 
 from analyzer.errors import InputError, ModelError
-from analyzer.loading.inputs import parse_input, resolve_inputs
-from analyzer.loading.python_file import load_user_model
-from analyzer.loading.reference import parse_reference
+from analyzer.loading.model_reference import parse_reference
+from analyzer.loading.python.example_inputs import parse_input, resolve_inputs
+from analyzer.loading.python.user_model import load_user_model
 
 HEAD = """
 import torch

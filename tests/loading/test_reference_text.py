@@ -3,7 +3,7 @@
 import pytest
 
 from analyzer.errors import ModelError
-from analyzer.loading.reference import parse_reference
+from analyzer.loading.model_reference import parse_reference
 
 
 def test_a_python_file_is_read_with_and_without_a_name(tmp_path):

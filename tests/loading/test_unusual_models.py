@@ -8,12 +8,12 @@ import pytest
 from onnx import TensorProto, helper
 
 from analyzer.errors import ExportError, InputError, MeasurementError, ModelError
-from analyzer.loading.live import load_live
+from analyzer.loading.from_object import load_live
 from analyzer.loading.load import load
-from analyzer.loading.onnx_model import batch_dimension, from_proto
-from analyzer.loading.origin import source_line
-from analyzer.loading.python_file import load_user_model
-from analyzer.loading.reference import parse_reference
+from analyzer.loading.model_reference import parse_reference
+from analyzer.loading.onnx_graph.load_onnx import batch_dimension, from_proto
+from analyzer.loading.python.source_lines import source_line
+from analyzer.loading.python.user_model import load_user_model
 from analyzer.loading.weights import materialise
 
 HEAD = """

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from analyzer import analyze
-from analyzer.analysis import SCHEMA_VERSION
+from analyzer.record.analysis import SCHEMA_VERSION
 
 TOP = (
     "schema_version tool model conventions devices totals operators groups plans verdict alternatives costs "

@@ -1,7 +1,7 @@
 """What a run needs on the CPU and on the GPU, and the batch that is named where the GPU has less.
 
 The model is one product of [batch, 1000] with 4 MB of weights: at batch b it holds 4 MB of weights and, at its
-peak, 4000 b bytes of input and as many of output; the context of CUDA (300 MB, ``pipeline.gpu_room``) is added.
+peak, 4000 b bytes of input and as many of output; the context of CUDA (300 MB, ``pipeline.measurement_memory``) is added.
 """
 
 from dataclasses import replace
@@ -14,9 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from analyzer.errors import MemoryEndedError, MemoryForeseenError
 from analyzer.loading.load import load
-from analyzer.loading.reference import parse_reference
-from analyzer.pipeline import measuring
-from analyzer.pipeline.gpu_room import does_not_fit, needed_bytes, smaller_batch
+from analyzer.loading.model_reference import parse_reference
+from analyzer.pipeline import measure
+from analyzer.pipeline.measurement_memory import does_not_fit, needed_bytes, smaller_batch
 from analyzer.pipeline.options import Options
 
 FIXED = 4_000_000 + 300_000_000
@@ -96,11 +96,9 @@ def test_the_message_of_a_failed_run_names_the_batch(at, tmp_path, monkeypatch):
     def ended(*_, **__):
         raise MemoryEndedError("the GPU ran out of memory", hint="use a smaller --batch")
 
-    monkeypatch.setattr(measuring, "measure", ended)
-    monkeypatch.setattr(measuring, "free_bytes", lambda: free)
-    measured = measuring._on_cuda(
-        measuring.Measured(), loaded, graph, 256, Options(), tmp_path, lambda *_: None
-    )
+    monkeypatch.setattr(measure, "measure", ended)
+    monkeypatch.setattr(measure, "free_bytes", lambda: free)
+    measured = measure._on_cuda(measure.Measured(), loaded, graph, 256, Options(), tmp_path, lambda *_: None)
     (message,) = measured.messages
     assert message.startswith("Not measured on CUDA, predicted instead: the GPU ran out of memory.")
     assert "use --batch 100" in message
@@ -112,11 +110,9 @@ def test_a_run_foreseen_not_to_fit_is_not_started(at, tmp_path, monkeypatch):
     def started(*_, **__):
         raise AssertionError("it was started")
 
-    monkeypatch.setattr(measuring, "measure", started)
-    monkeypatch.setattr(measuring, "free_bytes", lambda: FIXED + 7 * EACH)
-    measured = measuring._on_cuda(
-        measuring.Measured(), loaded, graph, 256, Options(), tmp_path, lambda *_: None
-    )
+    monkeypatch.setattr(measure, "measure", started)
+    monkeypatch.setattr(measure, "free_bytes", lambda: FIXED + 7 * EACH)
+    measured = measure._on_cuda(measure.Measured(), loaded, graph, 256, Options(), tmp_path, lambda *_: None)
     assert "use --batch 7" in measured.messages[0]
 
 
@@ -134,9 +130,9 @@ def test_a_run_on_the_cpu_needs_weights_and_what_the_arena_takes(at, monkeypatch
         monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
 
     free(needed)
-    measuring.foresee_memory(graph)
+    measure.foresee_memory(graph)
     free(needed - 1)
     with pytest.raises(MemoryForeseenError, match=said) as caught:
-        measuring.foresee_memory(graph)
+        measure.foresee_memory(graph)
     assert "4.00 MB of weights three times over" in caught.value.message
     assert "--no-run" in caught.value.hint

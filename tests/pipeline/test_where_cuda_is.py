@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from analyzer.runtime.ceilings_cuda import has_cuda
+from analyzer.measurement.ceilings.on_cuda import has_cuda
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from analyzer.costs import CostTable, count
 from analyzer.graph import DTYPES, Graph, Node, Tensor
+from analyzer.ort.execution import Group
 from analyzer.prediction import Workload, workload
-from analyzer.runtime.execution import Group
 
 
 def tensor(name: str, *shape: int, dtype: str = "float32", constant: bool = False) -> Tensor:

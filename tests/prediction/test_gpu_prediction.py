@@ -14,7 +14,7 @@ from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.errors import UsageError
 from analyzer.graph import Graph
-from analyzer.prediction.constants import FITTED
+from analyzer.prediction.gpu_constants import FITTED
 from analyzer.prediction.tiles import untranslated
 
 GAP = FITTED.kernel_gap_s

@@ -9,8 +9,8 @@ from analyzer import prediction
 from analyzer.costs import count
 from analyzer.devices import catalogue
 from analyzer.graph import Graph
-from analyzer.prediction.constants import FITTED
-from analyzer.runtime.execution import Group
+from analyzer.ort.execution import Group
+from analyzer.prediction.gpu_constants import FITTED
 
 
 def chain(length: int, elements: int) -> Graph:

@@ -13,7 +13,7 @@ from typing import Any
 
 import handmade
 
-from analyzer.analysis import (
+from analyzer.record.analysis import (
     Alternative,
     Analysis,
     CostRow,

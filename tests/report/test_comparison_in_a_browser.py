@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import report_factory as factory
 
-from analyzer.report import compare_page
-from analyzer.report.compare import compare
+from analyzer.report.compare import html_page
+from analyzer.report.compare.build import compare
 
 pytestmark = pytest.mark.browser
 OUTPUT = Path(__file__).parent.parent / "output" / "pages"
@@ -33,7 +33,7 @@ def visit(visit_text):
     """Opens the page of a comparison and waits until all of it is drawn."""
 
     def go(comparison, **options):
-        page, seen = visit_text(compare_page.render(comparison), **options)
+        page, seen = visit_text(html_page.render(comparison), **options)
         page.wait_for_function("document.documentElement.dataset.charts === 'drawn'")
         return page, seen
 

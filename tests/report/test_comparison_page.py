@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 import report_factory as factory
 
-from analyzer.report import compare_page, compare_text, compare_words
-from analyzer.report.charts import record_curves, records
-from analyzer.report.compare import compare, to_json
+from analyzer.report.compare import curve_charts, html_page, plain_text, plan_charts, sentences
+from analyzer.report.compare.build import compare, to_json
 
 
 def pair():
@@ -41,7 +40,7 @@ def dicts(chart):
 
 
 def lines(comparison):
-    return {line.label: line for line in compare_page.build(comparison)["lines"]}
+    return {line.label: line for line in html_page.build(comparison)["lines"]}
 
 
 def test_a_slower_plan_is_marked_worse_with_its_share_beyond_the_intervals():
@@ -54,7 +53,7 @@ def test_a_slower_plan_is_marked_worse_with_its_share_beyond_the_intervals():
 
 
 def test_what_one_record_lacks_is_a_dash_and_no_change():
-    assert lines(pair())["latency of the best plan"].cells[1] == compare_page.Cell(text="–")
+    assert lines(pair())["latency of the best plan"].cells[1] == html_page.Cell(text="–")
 
 
 def test_the_best_of_a_row_is_marked_and_whether_the_intervals_allow_it():
@@ -72,9 +71,9 @@ def test_a_best_plan_that_is_the_gpus_is_shown_once():
     base = factory.analysis(4)
     twin = replace(base.plans[1], name="hybrid")
     same = replace(base, plans=(*base.plans[:2], twin))
-    titles = [title for title, _ in compare_page.build(compare([("a", same), ("b", same)]))["groups"]]
+    titles = [title for title, _ in html_page.build(compare([("a", same), ("b", same)]))["groups"]]
     assert titles == ["GPU, which is the best plan", "CPU", "Verdict", "Work and findings"]
-    titles = [title for title, _ in compare_page.build(compare([("a", base), ("b", same)]))["groups"]]
+    titles = [title for title, _ in html_page.build(compare([("a", base), ("b", same)]))["groups"]]
     assert titles == ["Best plan", "GPU", "CPU", "Verdict", "Work and findings"]
 
 
@@ -95,30 +94,30 @@ def test_a_throughputs_interval_is_that_of_the_latency_turned_over():
     ],
 )
 def test_changes_are_said_in_words(base, value, said):
-    assert compare_page.change(base, value) == said
+    assert html_page.change(base, value) == said
 
 
 def test_the_answer_names_the_fastest_the_factor_and_how_sure_it_is():
-    assert compare_words.headline(of_latency(0.060, 0.020, 0.021)) == (
+    assert sentences.headline(of_latency(0.060, 0.020, 0.021)) == (
         "b is fastest: 20.0 ms (measured) against 60.0 ms (measured) of a, the slowest, a factor of 3.0.",
         "That is not certain: its 90 % interval and that of c, the next, overlap.",
     )
     base = factory.analysis(4)
     twins = [replace(base, plans=(factory.plan("gpu", at, origin="predicted"),)) for at in (0.020, 0.021)]
-    _, sure = compare_words.headline(compare([("a", twins[0]), ("b", twins[1])]))
+    _, sure = sentences.headline(compare([("a", twins[0]), ("b", twins[1])]))
     assert sure.endswith(
         "that of b overlap. Yet both are predictions for the same devices and share their errors, "
         "so it can be surer than that."
     )
-    _, sure = compare_words.headline(of_latency(0.020, 0.060))
+    _, sure = sentences.headline(of_latency(0.020, 0.060))
     assert sure == "That is certain: its 90 % interval and that of b do not overlap."
-    assert compare_words.headline(of_latency(0.020, 0.020)) == ("All take the same: 20.0 ms (measured).", "")
+    assert sentences.headline(of_latency(0.020, 0.020)) == ("All take the same: 20.0 ms (measured).", "")
 
 
 def test_the_cheapest_and_the_most_frugal_record_are_named_with_their_plans():
     base = factory.analysis(4)
     dear = tuple(replace(plan, usd_per_million=50.0, energy_j=9.0) for plan in base.plans)
-    said = compare_words.statements(compare([("dear", replace(base, plans=dear)), ("cheap", base)]))
+    said = sentences.statements(compare([("dear", replace(base, plans=dear)), ("cheap", base)]))
     assert said == (
         "The verdict is the same in all: GPU.",
         "cheap costs least: $0.400 per million (Best plan), against $50.0 per million in dear (CPU).",
@@ -137,13 +136,13 @@ def test_of_different_batches_throughputs_and_single_inferences_are_compared():
     change = next(item for item in difference.faster if item.new == 0)
     assert (change.base_s, change.new_s) == (pytest.approx(1.25e-5), pytest.approx(6.25e-6))
     assert difference.per_inference
-    assert compare_words.headline(comparison)[0].startswith("sixteen has the highest throughput: 889 /s")
-    points = dicts(records.plans(comparison))
+    assert sentences.headline(comparison)[0].startswith("sixteen has the highest throughput: 889 /s")
+    points = dicts(plan_charts.plans(comparison))
     assert [row["latency"] for row in points if row["plan"] == "CPU"] == pytest.approx([0.01, 0.005])
 
 
 def test_what_changed_most_comes_first_then_findings_and_what_moved():
-    (view,) = compare_page.build(pair())["differences"]
+    (view,) = html_page.build(pair())["differences"]
     assert view.label == "after"
     titles = [section.title for section in view.sections]
     assert titles == ["Findings that disappeared (2)", "On another device (1)"]
@@ -151,7 +150,7 @@ def test_what_changed_most_comes_first_then_findings_and_what_moved():
     assert (moved.before, moved.after) == ("GPU", "CPU")
     assert "24 operators are in both; of these 1 on another device" in view.lead
     assert "0 appeared and 2 disappeared" in view.lead
-    changed = compare_page.build(batches())["differences"][0].sections[0]
+    changed = html_page.build(batches())["differences"][0].sections[0]
     # Operator 19, a MaxPool, takes 5 ms on the CPU: a sixteenth of it is 312.5 us less than an eighth.
     assert changed.lines[0].note.startswith("50 % less (−312 µs)")
     falls = [item.rise_s for item in batches().differences[0].changed]
@@ -159,7 +158,7 @@ def test_what_changed_most_comes_first_then_findings_and_what_moved():
 
 
 def test_all_records_over_the_batch_are_in_one_chart_with_their_own_batch_marked():
-    latency, throughput = record_curves.batches(batches())
+    latency, throughput = curve_charts.batches(batches())
     rows = dicts(latency)
     # Seven batches, two plans, two records.
     assert len(rows) == len(dicts(throughput)) == 28
@@ -170,7 +169,7 @@ def test_all_records_over_the_batch_are_in_one_chart_with_their_own_batch_marked
 
 
 def test_times_by_type_stand_side_by_side_for_one_inference():
-    rows = {(row["part"], row["record"]): row for row in dicts(records.by_type(batches()))}
+    rows = {(row["part"], row["record"]): row for row in dicts(plan_charts.by_type(batches()))}
     # The six MaxPools stay on the CPU: operators 3, 7, 11, 15, 19, 23 take 4, 3, 2, 1, 5 and 4 ms.
     assert rows["MaxPool", "eight"]["time"] == pytest.approx(19e-3 / 8)
     assert rows["MaxPool", "sixteen"]["time"] == pytest.approx(19e-3 / 16)
@@ -180,21 +179,21 @@ def test_times_by_type_stand_side_by_side_for_one_inference():
 
 
 def test_times_by_module_go_as_far_inside_as_it_takes_to_tell_them_apart():
-    chart = records.by_module(pair())
+    chart = plan_charts.by_module(pair())
     assert {row["part"] for row in dicts(chart)} == {"stage0", "stage1"}
     # In stage0, operators 0 to 11: nine on the GPU at a tenth of 1, 2, 3, 5, 1, 2, 4, 5, 1 ms, and three
     # MaxPools on the CPU with 4, 3 and 2 ms.
     first = next(row for row in dicts(chart) if (row["part"], row["record"]) == ("stage0", "before"))
     assert first["time"] == pytest.approx(2.4e-3 + 9e-3)
     base = factory.analysis(12)
-    deeper = records.by_module(compare([("a", base), ("b", base)]))
+    deeper = plan_charts.by_module(compare([("a", base), ("b", base)]))
     assert {row["part"] for row in dicts(deeper)} == {"stage0.block0", "stage0.block1", "stage0.block2"}
     bare = replace(base, operators=tuple(replace(item, module="") for item in base.operators))
-    assert records.by_module(compare([("a", bare), ("b", bare)])) is None
+    assert plan_charts.by_module(compare([("a", bare), ("b", bare)])) is None
 
 
 def test_every_record_has_its_points_on_one_roofline_and_a_device_one_roof():
-    chart = record_curves.roofline(pair())
+    chart = curve_charts.roofline(pair())
     # MaxPool has no FLOPs: 18 of 24 operators are left in each record.
     assert len(chart.rows) == 36
     # Operator 4 of the second record runs on the CPU.
@@ -206,7 +205,7 @@ def test_every_record_has_its_points_on_one_roofline_and_a_device_one_roof():
 def test_the_environment_tells_what_differs():
     base = factory.analysis(4)
     other = replace(base, environment=replace(base.environment, threads=8, versions={"onnxruntime": "1.0.0"}))
-    context = compare_page.build(compare([("a", base), ("b", other)]))
+    context = html_page.build(compare([("a", base), ("b", other)]))
     told = {line.label: [cell.text for cell in line.cells] for line in context["environment"]}
     assert told == {"threads": ["2", "8"], "onnxruntime": ["0.0.0", "1.0.0"], "torch": ["0.0.0", "–"]}
     assert ("warm-up runs", "3") in context["environment_shared"]
@@ -220,31 +219,31 @@ def test_the_json_holds_the_figures_and_not_the_records():
 
 
 def test_text_names_dollars_and_joules_with_their_units():
-    text = compare_text.render_text(pair())
+    text = plain_text.render_text(pair())
     assert "dollars per million on the GPU" in text
     assert "$0.444" in text
     assert "400 mJ" in text
 
 
 def test_text_and_markdown_begin_with_the_answer_and_show_a_best_plan_only_where_it_is_one():
-    text, markdown = compare_text.render_text(pair()), compare_text.render_markdown(pair())
+    text, markdown = plain_text.render_text(pair()), plain_text.render_markdown(pair())
     answer = "before is fastest: 18.0 ms (mixed) against 30.0 ms (mixed) of after, a factor of 1.7."
     assert text.startswith(answer)
     assert f"\n{answer}" in markdown.replace("\\", "")
     assert "latency of the best plan" in text
     base = factory.analysis(4)
     same = replace(base, plans=(*base.plans[:2], replace(base.plans[1], name="hybrid")))
-    assert "best plan" not in compare_text.render_text(compare([("a", same), ("b", same)])).split("findings")[0]
+    assert "best plan" not in plain_text.render_text(compare([("a", same), ("b", same)])).split("findings")[0]
 
 
 @pytest.mark.parametrize("make", [factory.empty, factory.without_times, factory.without_gpu])
 def test_records_that_lack_something_still_make_a_page(make):
-    text = compare_page.render(compare([("whole", factory.analysis(8)), ("poor", make())]))
+    text = html_page.render(compare([("whole", factory.analysis(8)), ("poor", make())]))
     assert "poor" in text
 
 
 def test_the_page_is_the_same_each_time_and_escapes_labels():
     hostile = compare([(factory.HOSTILE, factory.hostile()), ("b", factory.hostile())])
-    text = compare_page.render(hostile)
-    assert text == compare_page.render(hostile)
+    text = html_page.render(hostile)
+    assert text == html_page.render(hostile)
     assert "<img src=x" not in text

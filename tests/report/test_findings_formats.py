@@ -9,9 +9,9 @@ import pytest
 from report_factory import analysis
 from sarif_structure import SARIF
 
-from analyzer.analysis import Finding, IgnoredFinding, Where
 from analyzer.checks import rules
-from analyzer.report import findings, github, junit, sarif
+from analyzer.record.analysis import Finding, IgnoredFinding, Where
+from analyzer.report import findings_text, github, junit, sarif
 
 POOL = Finding(
     code="A101",
@@ -229,7 +229,7 @@ def test_more_annotations_than_github_shows_are_said_to_be_in_the_log():
 
 
 def test_text_puts_place_severity_code_cost_and_fix_where_a_compiler_puts_them():
-    text = findings.render_text(checked(NOTE, POOL, ignored=(KNOWN,)))
+    text = findings_text.render_text(checked(NOTE, POOL, ignored=(KNOWN,)))
     lines = text.splitlines()
     assert lines[0] == "samples/imaginary.py:13: error A101 MaxPool runs on the CPU"
     assert lines[1] == "    x = self.maxpool(x)"
@@ -241,20 +241,22 @@ def test_text_puts_place_severity_code_cost_and_fix_where_a_compiler_puts_them()
 
 
 def test_text_says_passed_when_only_lesser_findings_are_there():
-    assert findings.render_text(checked(NOTE, SLOW)).splitlines()[-1].startswith("passed: 1 warning, 1 note")
-    assert findings.render_text(checked()).startswith("passed: no findings")
-    assert findings.render_text(checked(SLOW), fail_on="warning").splitlines()[-1].startswith("failed")
+    assert (
+        findings_text.render_text(checked(NOTE, SLOW)).splitlines()[-1].startswith("passed: 1 warning, 1 note")
+    )
+    assert findings_text.render_text(checked()).startswith("passed: no findings")
+    assert findings_text.render_text(checked(SLOW), fail_on="warning").splitlines()[-1].startswith("failed")
 
 
 def test_nothing_in_text_can_steer_a_terminal_or_begin_a_line():
-    text = findings.render_text(nasty())
+    text = findings_text.render_text(nasty())
     assert "\x1b" not in text
     assert "\r" not in text
     assert not any(line.startswith("::") for line in text.splitlines())
 
 
 def test_markdown_keeps_its_table_whatever_the_model_is_called():
-    lines = findings.render_markdown(nasty()).splitlines()
+    lines = findings_text.render_markdown(nasty()).splitlines()
     rows = [line for line in lines if line.startswith("| error")]
     assert len(rows) == 1
     unescaped_bars = rows[0].replace("\\|", "").count("|")
@@ -262,6 +264,6 @@ def test_markdown_keeps_its_table_whatever_the_model_is_called():
     assert "<img" not in "\n".join(lines)
 
 
-@pytest.mark.parametrize("render", [sarif.render, junit.render, github.render, findings.render_text])
+@pytest.mark.parametrize("render", [sarif.render, junit.render, github.render, findings_text.render_text])
 def test_the_same_analysis_gives_the_same_text(render):
     assert render(checked(POOL, SLOW)) == render(checked(POOL, SLOW))

@@ -11,10 +11,11 @@ import handmade
 import pytest
 import report_factory as factory
 
-from analyzer.report import compare_page, html, method, modules, operators, page, summary
-from analyzer.report.charts import batches, money, roofline, timeline, where
+from analyzer.report import html, method, module_tree, operator_columns, page, summary
+from analyzer.report.charts import batches, instance_prices, roofline, time_share, timeline
 from analyzer.report.charts.chart import Column, coded, decades, packed
-from analyzer.report.compare import compare
+from analyzer.report.compare import html_page
+from analyzer.report.compare.build import compare
 
 PACKED = re.compile(r'<script type="text/plain" data-gzip="([^"]+)"(?: id="(\w+)")?>(.*?)</script>')
 
@@ -97,7 +98,7 @@ def test_what_went_wrong_while_measuring_is_on_the_first_screen():
 
 
 def test_shares_by_type_add_up_to_one_on_each_device():
-    rows = dicts(where.by_type(factory.analysis(24)))
+    rows = dicts(time_share.by_type(factory.analysis(24)))
     for side in ("CPU", "GPU"):
         assert sum(row["share"] for row in rows if row["device"] == side) == pytest.approx(1)
 
@@ -105,13 +106,13 @@ def test_shares_by_type_add_up_to_one_on_each_device():
 def test_many_types_are_cut_to_the_largest_and_the_rest_together():
     base = factory.analysis(60)
     many = tuple(replace(item, op_type=f"Type{item.index}") for item in base.operators)
-    rows = dicts(where.by_type(replace(base, operators=many)))
-    assert f"{60 - where.LARGEST} other types" in {row["type"] for row in rows}
+    rows = dicts(time_share.by_type(replace(base, operators=many)))
+    assert f"{60 - time_share.LARGEST} other types" in {row["type"] for row in rows}
     assert sum(row["share"] for row in rows if row["device"] == "CPU") == pytest.approx(1)
 
 
 def test_a_module_holds_the_sum_of_what_is_below_it():
-    tree, home = modules.tree(factory.analysis(24))
+    tree, home = module_tree.tree(factory.analysis(24))
     by_path = {item.path: item for item in tree}
     # stage0 holds operators 0 to 11: CPU times 1+2+3+4+5 twice, then 1 and 2 ms.
     assert by_path["stage0"].total["cpu"] == pytest.approx(0.033)
@@ -129,13 +130,13 @@ def test_an_operator_without_a_module_goes_with_its_neighbours():
     # Operator 1 stands between stage0.block0.conv and stage0.block0.relu; operator 11 between two stages.
     base = factory.analysis(24)
     stray = tuple(replace(item, module="") if item.index in (1, 11) else item for item in base.operators)
-    tree, home = modules.tree(replace(base, operators=stray))
+    tree, home = module_tree.tree(replace(base, operators=stray))
     assert tree[home[1]].path == "stage0.block0"
     assert tree[home[11]].path == ""
 
 
 def test_a_sum_of_nothing_known_is_unknown():
-    tree, _ = modules.tree(factory.without_times())
+    tree, _ = module_tree.tree(factory.without_times())
     assert tree[0].total["cpu"] is None
     assert tree[0].unknown == 1
 
@@ -169,7 +170,7 @@ def test_one_batch_makes_no_chart_of_batches():
 
 
 def test_instances_are_ranked_by_cost():
-    chart = money.chart(factory.analysis())
+    chart = instance_prices.chart(factory.analysis())
     assert [row["label"] for row in dicts(chart)] == ["imaginary i.gpu.large", "imaginary i.cpu.large"]
     assert "Pale bars" in chart.lead
 
@@ -179,11 +180,11 @@ def test_charts_of_times_are_left_out_where_no_time_is_known(build):
     analysis = build()
     assert roofline.chart(analysis) is None
     assert timeline.chart(analysis) is None
-    assert where.by_type(analysis) is None
+    assert time_share.by_type(analysis) is None
 
 
 def test_an_edge_joins_producer_and_consumer_and_knows_its_copy():
-    edges = operators.edges(factory.analysis(8))
+    edges = operator_columns.edges(factory.analysis(8))
     assert [0, 1, 0] in edges
     assert [2, 3, 1] in edges
     assert [3, 4, 1] in edges
@@ -311,7 +312,7 @@ def test_a_page_carries_the_libraries_that_it_needs_as_they_are_kept():
     table = {"dagre.min.js.gz", "tabulator.min.js.gz", "tabulator.min.css.gz"}
     base = factory.analysis(4)
     assert libraries(html.render(base)) == charts | table
-    assert libraries(compare_page.render(compare([("a", base), ("b", base)]))) == charts
+    assert libraries(html_page.render(compare([("a", base), ("b", base)]))) == charts
     assert carried(html.render(factory.empty())) == []
 
 

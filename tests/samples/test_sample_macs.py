@@ -53,7 +53,7 @@ def test_twice_our_multiply_accumulates_equal_pytorch_s_own_counter(
     import torch
 
     from analyzer.loading.load import load
-    from analyzer.loading.reference import parse_reference
+    from analyzer.loading.model_reference import parse_reference
 
     loaded = load(parse_reference(str(samples_folder / f"{name}.py")), use_cache=False)
     module = sample(name)

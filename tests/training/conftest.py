@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from analyzer.loading.load import Loaded, load
-from analyzer.loading.reference import parse_reference
+from analyzer.loading.model_reference import parse_reference
 
 HEAD = "import torch\nfrom torch import nn\n"
 
@@ -71,7 +71,7 @@ SOURCES = {
             return (torch.randint(0, 19, (batch, 5)),)
         """,
     "lstm": """
-        class Forecaster(nn.Module):
+        class Predictor(nn.Module):
             def __init__(self):
                 super().__init__()
                 self.lstm = nn.LSTM(5, 6, num_layers=2, batch_first=True)

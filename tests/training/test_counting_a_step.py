@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from analyzer.costs import count
-from analyzer.costs.step_memory import step_bytes
 from analyzer.loading.load import load
-from analyzer.loading.reference import parse_reference
+from analyzer.loading.model_reference import parse_reference
+from analyzer.memory.training_step import step_bytes
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 
@@ -32,9 +32,9 @@ def counted_by_pytorch(path):
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 
-    from analyzer.loading.inputs import resolve_inputs
-    from analyzer.loading.python_file import load_user_model
-    from analyzer.loading.training.joint import with_loss
+    from analyzer.loading.python.example_inputs import resolve_inputs
+    from analyzer.loading.python.user_model import load_user_model
+    from analyzer.loading.training.joint_graph import with_loss
     from analyzer.loading.training.recipe import find_recipe
 
     user = load_user_model(parse_reference(str(path)), meta=False)

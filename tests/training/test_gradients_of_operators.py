@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from analyzer.costs import count
-from analyzer.loading.live import load_live
+from analyzer.loading.from_object import load_live
 
 LIMIT = 1e-5
 

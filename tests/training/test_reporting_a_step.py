@@ -9,9 +9,9 @@ import pytest
 from analyzer import analyze
 from analyzer.cli import run_command_line
 from analyzer.devices.catalogue import device
-from analyzer.devices.peers import NETWORK, Peer, peer_link
+from analyzer.devices.peer_links import NETWORK, Peer, peer_link
+from analyzer.prediction.data_parallel import dominates_from, ring_time, scaled
 from analyzer.prediction.estimate import Estimate
-from analyzer.prediction.scaling import dominates_from, ring_time, scaled
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from analyzer import prediction
 from analyzer.cli import run_command_line
 from analyzer.costs import count
 from analyzer.devices.catalogue import device
-from analyzer.loading.training.anybatch import DifferentError, bound
-from analyzer.pipeline.forecast import set_scene
+from analyzer.loading.training.batch_interpolation import DifferentError, bound
 from analyzer.pipeline.options import make_options
-from analyzer.pipeline.stepping import loaded_at, step_scenes
-from analyzer.pipeline.training import memory_of
+from analyzer.pipeline.prepared import prepare
+from analyzer.pipeline.training_batches import loaded_at, step_scenes
+from analyzer.pipeline.training_summary import memory_of
 from analyzer.prediction.estimate import total
 
 OPTIONS = make_options(cache=False)
@@ -26,7 +26,7 @@ def scenes(loaded, wanted=(), options=OPTIONS):
 
 
 def scene_of(loaded):
-    scene = set_scene(loaded.graph())
+    scene = prepare(loaded.graph())
     return replace(scene, step_peak=memory_of(loaded, scene.graph).peak)
 
 
@@ -44,7 +44,7 @@ def figures(scene):
 @pytest.mark.parametrize("large", [False, True])
 def test_figures_are_those_of_tracing_at_that_batch(name, large, step_of, monkeypatch):
     if large:  # where a third trace would take long
-        monkeypatch.setattr("analyzer.pipeline.stepping._CONFIRMED_UP_TO", 0)
+        monkeypatch.setattr("analyzer.pipeline.training_batches._CONFIRMED_UP_TO", 0)
     loaded = step_of(name)
     _, between = scenes(loaded)
     assert between is not None
@@ -80,7 +80,7 @@ SIMILAR = """
 
 @pytest.mark.parametrize("confirmed_up_to", [0, 400])
 def test_a_size_that_grows_with_the_square_of_the_batch_is_not_made_up(confirmed_up_to, step_of, monkeypatch):
-    monkeypatch.setattr("analyzer.pipeline.stepping._CONFIRMED_UP_TO", confirmed_up_to)
+    monkeypatch.setattr("analyzer.pipeline.training_batches._CONFIRMED_UP_TO", confirmed_up_to)
     found, between = scenes(step_of(SIMILAR), wanted=(2, 64))
     assert between is None
     assert 64 not in found  # nobody asked for it, and it cannot be known without tracing
@@ -94,7 +94,7 @@ def test_a_size_that_would_be_a_fraction_is_refused(step_of):
 
 
 def test_the_largest_batch_fits_and_the_next_one_does_not(step_of):
-    from analyzer.pipeline.training import _largest_exactly
+    from analyzer.pipeline.training_summary import _largest_exactly
 
     loaded = step_of("convnet")
     _, between = scenes(loaded)

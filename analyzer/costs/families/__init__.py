@@ -2,15 +2,15 @@
 
 from analyzer.costs.families import (
     attention,
-    contrib,
+    classical_ml,
     contrib_attention,
-    control,
+    control_flow,
     convolution,
     elementwise,
     generation,
-    gradients,
     linear_attention,
-    ml,
+    losses,
+    mixture_of_experts,
     movement,
     normalization,
     pooling,
@@ -20,7 +20,7 @@ from analyzer.costs.families import (
     reduction,
     sequences,
     signals,
-    training,
+    training_operators,
     vision,
 )
 

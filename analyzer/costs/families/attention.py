@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from analyzer.costs.cost import Basis, Cost
+from analyzer.costs.dimensions import dims, elements
 from analyzer.costs.families.normalization import SOFTMAX
 from analyzer.costs.registry import count_graph, rule
-from analyzer.costs.sizes import dims, elements
 from analyzer.costs.traffic import cost
 from analyzer.graph import Node
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from math import prod
 
 from analyzer.costs.cost import Cost
+from analyzer.costs.dimensions import OpenSizeError, dims, elements, out, value
 from analyzer.costs.families.attention import ROTARY, Heads, attend
+from analyzer.costs.families.per_element import CONTRIB, moves
 from analyzer.costs.families.products import product
-from analyzer.costs.families.tables import CONTRIB, moves
 from analyzer.costs.registry import rule
-from analyzer.costs.sizes import OpenSizeError, dims, elements, out, value
 from analyzer.costs.traffic import cost, reads
 from analyzer.graph import Node, Tensor
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from math import prod
 
 from analyzer.costs.cost import Cost
+from analyzer.costs.dimensions import dims, elements, out
 from analyzer.costs.families.elementwise import activation
+from analyzer.costs.families.per_element import CONTRIB, NCHWC, NHWC
 from analyzer.costs.families.products import product
-from analyzer.costs.families.tables import CONTRIB, NCHWC, NHWC
 from analyzer.costs.registry import rule
-from analyzer.costs.sizes import dims, elements, out
 from analyzer.costs.traffic import cost
 from analyzer.graph import Node
 

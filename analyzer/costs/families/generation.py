@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from analyzer.costs.cost import ZERO, Cost
-from analyzer.costs.families.control import times
-from analyzer.costs.families.tables import CONTRIB, per_output
+from analyzer.costs.dimensions import dims, value
+from analyzer.costs.families.control_flow import times
+from analyzer.costs.families.per_element import CONTRIB, per_output
 from analyzer.costs.registry import count_graph, rule
-from analyzer.costs.sizes import dims, value
 from analyzer.graph import Node
 
 _STEPS = (
@@ -64,7 +64,7 @@ def murmur_hash(node: Node) -> Cost:
 @rule("NGramHashMapping", "VarlenNGramHashMapping", domain=CONTRIB)
 def ngram_hash(node: Node) -> Cost:
     """Outputs * (2 * max_ngram_size + 1): a product and an exclusive-or a shift, one remainder."""
-    from analyzer.costs.sizes import out
+    from analyzer.costs.dimensions import out
     from analyzer.costs.traffic import cost
 
     return cost(node, flops=out(node) * (2 * node.attributes.get("max_ngram_size", 2) + 1))

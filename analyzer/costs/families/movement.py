@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from math import prod
 
 from analyzer.costs.cost import ZERO, Cost
-from analyzer.costs.families.tables import CONTRIB, NCHWC, NHWC, moves
+from analyzer.costs.dimensions import dims, elements, nbytes, out
+from analyzer.costs.families.per_element import CONTRIB, NCHWC, NHWC, moves
 from analyzer.costs.registry import rule
-from analyzer.costs.sizes import dims, elements, nbytes, out
 from analyzer.costs.traffic import cost, reads, trains, views
 from analyzer.graph import Node, Tensor
 

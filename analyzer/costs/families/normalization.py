@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from analyzer.costs.cost import Cost
-from analyzer.costs.families.tables import CONTRIB, NHWC, per_input, per_output
+from analyzer.costs.dimensions import elements, out
+from analyzer.costs.families.per_element import CONTRIB, NHWC, per_input, per_output
 from analyzer.costs.registry import rule
-from analyzer.costs.sizes import elements, out
 from analyzer.costs.traffic import cost, trains
 from analyzer.graph import Node
 

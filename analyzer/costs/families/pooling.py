@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import prod
 
 from analyzer.costs.cost import Cost
-from analyzer.costs.families.tables import CONTRIB, NCHWC, NHWC, per_input, per_output
+from analyzer.costs.dimensions import out
+from analyzer.costs.families.per_element import CONTRIB, NCHWC, NHWC, per_input, per_output
 from analyzer.costs.registry import rule
-from analyzer.costs.sizes import out
 from analyzer.costs.traffic import cost
 from analyzer.graph import Node
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from analyzer.costs.cost import Cost
+from analyzer.costs.dimensions import dims, elements, out
 from analyzer.costs.families.einsum import contraction
 from analyzer.costs.families.elementwise import GELU_TANH, activation
-from analyzer.costs.families.tables import CONTRIB
+from analyzer.costs.families.per_element import CONTRIB
 from analyzer.costs.registry import rule
-from analyzer.costs.sizes import dims, elements, out
 from analyzer.costs.traffic import cost
 from analyzer.graph import Node
 

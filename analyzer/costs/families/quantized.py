@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from math import prod
 
 from analyzer.costs.cost import Cost
+from analyzer.costs.dimensions import dims, elements, out
 from analyzer.costs.families.convolution import taps
 from analyzer.costs.families.normalization import LAYER_NORM, SOFTMAX
+from analyzer.costs.families.per_element import CONTRIB, per_output
 from analyzer.costs.families.pooling import window
 from analyzer.costs.families.products import depth, product
-from analyzer.costs.families.tables import CONTRIB, per_output
 from analyzer.costs.registry import rule
-from analyzer.costs.sizes import dims, elements, out
 from analyzer.costs.traffic import cost, reads
 from analyzer.graph import Node
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analyzer.costs.families.tables import CONTRIB, moves
+from analyzer.costs.families.per_element import CONTRIB, moves
 
 moves(
     {

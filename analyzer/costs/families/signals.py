@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import ceil, log2, prod
 
 from analyzer.costs.cost import Cost
-from analyzer.costs.families.tables import CONTRIB, per_output
+from analyzer.costs.dimensions import dims, elements, out, value
+from analyzer.costs.families.per_element import CONTRIB, per_output
 from analyzer.costs.registry import rule
-from analyzer.costs.sizes import dims, elements, out, value
 from analyzer.costs.traffic import cost
 from analyzer.graph import Node
 

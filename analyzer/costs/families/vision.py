@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from math import ceil, log2, prod
 
 from analyzer.costs.cost import Cost
+from analyzer.costs.dimensions import dims, elements, out, value
+from analyzer.costs.families.per_element import CONTRIB, NCHWC, NHWC
 from analyzer.costs.families.products import product
-from analyzer.costs.families.tables import CONTRIB, NCHWC, NHWC
 from analyzer.costs.registry import rule
-from analyzer.costs.sizes import dims, elements, out, value
 from analyzer.costs.traffic import cost, reads
 from analyzer.graph import Node
 

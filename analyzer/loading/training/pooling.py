@@ -7,9 +7,9 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from analyzer.definitions import DOMAIN
-from analyzer.loading.training.interfaces import emit
-from analyzer.loading.training.own import OWN, constant, numbers, opaque, spread
+from analyzer.loading.training.torch_interfaces import emit
+from analyzer.loading.training.translation_registry import OWN, constant, numbers, opaque, spread
+from analyzer.training_operators import DOMAIN
 
 __all__ = ["OWN"]
 

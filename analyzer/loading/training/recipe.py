@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 from analyzer.errors import InputError, ModelError
-from analyzer.loading.inputs import ExampleInputs
-from analyzer.loading.python_file import UserModel, user_failure
-from analyzer.loading.training.failures import needs_values
+from analyzer.loading.python.example_inputs import ExampleInputs
+from analyzer.loading.python.user_model import UserModel, user_failure
+from analyzer.loading.training.gradient_failures import needs_values
 
 # Losses of torch.nn whose targets are class numbers, and those whose targets look like the outputs.
 _CLASSES = ("CrossEntropyLoss", "NLLLoss")

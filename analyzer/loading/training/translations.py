@@ -6,10 +6,18 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
-from analyzer.definitions import DOMAIN
 from analyzer.loading.training import pooling  # registers its translations
-from analyzer.loading.training.interfaces import emit
-from analyzer.loading.training.own import OWN, constant, numbers, opaque, shaped, spread, translates
+from analyzer.loading.training.torch_interfaces import emit
+from analyzer.loading.training.translation_registry import (
+    OWN,
+    constant,
+    numbers,
+    opaque,
+    shaped,
+    spread,
+    translates,
+)
+from analyzer.training_operators import DOMAIN
 
 
 def table(notes: list[str]) -> Mapping[str, Callable[..., Any]]:

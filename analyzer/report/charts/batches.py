@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from analyzer.analysis import Analysis
+from analyzer.record.analysis import Analysis
 from analyzer.report.charts.chart import (
     BEST,
     PLAN_SERIES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from analyzer.analysis import Analysis, DeviceInfo, OperatorResult
+from analyzer.record.analysis import Analysis, DeviceInfo, OperatorResult
 from analyzer.report.charts.chart import (
     CPU,
     GPU,

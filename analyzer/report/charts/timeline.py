@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from analyzer.analysis import Analysis, PlanResult, TransferItem
+from analyzer.record.analysis import Analysis, PlanResult, TransferItem
 from analyzer.report.charts.chart import CPU, GPU, Chart, Column, Row, axis, origin_words, tooltip
 from analyzer.report.summary import operators
 from analyzer.units import byte_count, seconds

@@ -1,0 +1,158 @@
+"""Run all rules over an analysis; settings decide on severities and on what is set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from analyzer.checks.registry import Found, Rule, Subject, require_known, rules
+from analyzer.checks.settings import SEVERITIES, CheckSettings, Ignore, Severity
+from analyzer.errors import UsageError
+from analyzer.record.analysis import SCHEMA_VERSION, Analysis, Finding, IgnoredFinding, OperatorResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What the rules found, and what of it the settings set aside."""
+
+    findings: tuple[Finding, ...]
+    ignored: tuple[IgnoredFinding, ...] = ()
+
+
+def run(
+    analysis: Analysis, settings: CheckSettings | None = None, *, baseline: Analysis | None = None
+) -> tuple[Finding, ...]:
+    """The findings of an analysis that the settings do not set aside, by code and operator."""
+    return judge(analysis, settings, baseline=baseline).findings
+
+
+def judge(
+    analysis: Analysis, settings: CheckSettings | None = None, *, baseline: Analysis | None = None
+) -> Judgement:
+    """Run every rule.
+
+    Args:
+        analysis: What to judge.
+        settings: Budgets and selection; none by default.
+        baseline: The record that figures may not rise above.
+
+    Returns:
+        Findings by code, then by operator.
+
+    Raises:
+        UsageError: The settings name a rule that does not exist, or the baseline is of another model.
+    """
+    chosen = settings or CheckSettings()
+    require_codes(chosen)
+    if baseline is not None:
+        require_comparable(baseline, analysis)
+    subject = Subject(analysis=analysis, settings=chosen, baseline=baseline)
+    live: list[Finding] = []
+    ignored: list[IgnoredFinding] = []
+    for each in rules():
+        for found in each.check(subject):
+            finding = _finding(each, found, chosen)
+            entry = _ignored_by(each.code, found.operator, chosen.ignore)
+            if entry is None:
+                live.append(finding)
+            else:
+                ignored.append(IgnoredFinding(finding=finding, reason=entry.reason))
+    return Judgement(findings=tuple(live), ignored=tuple(ignored))
+
+
+def fails(findings: Iterable[Finding], settings: CheckSettings) -> tuple[Finding, ...]:
+    """The findings that make the check fail: those of ``fail-on``'s severity or a graver one."""
+    if settings.fail_on == "never":
+        return ()
+    grave = SEVERITIES[: SEVERITIES.index(settings.fail_on) + 1]
+    return tuple(finding for finding in findings if finding.severity in grave)
+
+
+def require_codes(settings: CheckSettings) -> None:
+    """Refuse settings that name a rule that does not exist.
+
+    Raises:
+        UsageError: With the nearest code as a hint.
+    """
+    for key, codes in (("fail-on", settings.raise_to_error), ("warn-on", settings.raise_to_warning)):
+        for code in codes:
+            require_known(code, key)
+    for entry in settings.ignore:
+        require_known(entry.code, "ignore")
+
+
+def require_comparable(baseline: Analysis, analysis: Analysis) -> None:
+    """Refuse a baseline whose figures are no measure for this analysis.
+
+    The same model name, batch, mode and devices are required; opset and precision may differ, since a change of
+    them is what a baseline is there to notice.
+
+    Raises:
+        UsageError: They are not the same.
+    """
+    if baseline.schema_version != SCHEMA_VERSION:
+        raise UsageError(
+            f"the baseline has schema version {baseline.schema_version}, this program writes {SCHEMA_VERSION}",
+            hint="write it anew with --update-baseline",
+        )
+    for what, before, after in (
+        ("model", baseline.model.name, analysis.model.name),
+        ("batch", baseline.model.batch, analysis.model.batch),
+        ("mode", _mode(baseline), _mode(analysis)),
+        ("CPU", baseline.devices.cpu.slug, analysis.devices.cpu.slug),
+        ("GPU", _gpu(baseline), _gpu(analysis)),
+    ):
+        if before != after:
+            raise UsageError(
+                f"the baseline is of another {what}: {before}, and this check is of {after}",
+                hint="choose the right baseline, or write it anew with --update-baseline",
+            )
+
+
+def _mode(analysis: Analysis) -> str:
+    return "training" if analysis.model.training else "inference"
+
+
+def _gpu(analysis: Analysis) -> str:
+    return analysis.devices.gpu.slug if analysis.devices.gpu is not None else "none"
+
+
+def _finding(rule: Rule, found: Found, settings: CheckSettings) -> Finding:
+    return Finding(
+        code=rule.code,
+        severity=_severity(rule, found, settings),
+        operator=None if found.operator is None else found.operator.index,
+        message=found.message,
+        fix=found.fix,
+        seconds=found.seconds,
+        bytes=found.bytes,
+        certain=found.certain,
+    )
+
+
+def _severity(rule: Rule, found: Found, settings: CheckSettings) -> Severity:
+    """The rule's severity, raised by the settings; what is not certain stops at a warning."""
+    severity = found.severity or rule.severity
+    if rule.code.startswith(settings.raise_to_warning or ("?",)) and severity == "note":
+        severity = "warning"
+    if rule.code.startswith(settings.raise_to_error or ("?",)):
+        severity = "error"
+    if severity == "error" and not found.certain and not settings.fail_on_uncertain:
+        return "warning"
+    return severity
+
+
+def _ignored_by(code: str, operator: OperatorResult | None, entries: Iterable[Ignore]) -> Ignore | None:
+    for entry in entries:
+        if code.startswith(entry.code) and (entry.operator == "*" or _is_named(operator, entry.operator)):
+            return entry
+    return None
+
+
+def _is_named(operator: OperatorResult | None, pattern: str) -> bool:
+    if operator is None:
+        return False
+    return any(
+        fnmatchcase(name, pattern) for name in (operator.module, operator.name, operator.op_type) if name
+    )

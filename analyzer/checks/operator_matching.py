@@ -1,0 +1,92 @@
+"""Which operator of one analysis is which of another, when names and positions have changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+
+from analyzer.record.analysis import Analysis, OperatorResult
+
+Key = Callable[[OperatorResult], Hashable]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Operators of a base and a new analysis, paired.
+
+    Attributes:
+        pairs: The same operator in both, in the new one's order.
+        gone: Only in the base, in its order.
+        new: Only in the new one, in its order.
+    """
+
+    pairs: tuple[tuple[OperatorResult, OperatorResult], ...]
+    gone: tuple[OperatorResult, ...]
+    new: tuple[OperatorResult, ...]
+
+
+def match(base: Analysis, new: Analysis) -> Match:
+    """Pair operators by ever weaker keys; what is left pairs with nothing.
+
+    Module path and type always agree. Within them first the name and shapes decide, then the source line's
+    text, then shapes, then the order. Where a model has no module paths (an ``.onnx`` file), the name has to
+    agree, or else type and output shapes, in order.
+    """
+    left, right = list(base.operators), list(new.operators)
+    pairs: list[tuple[OperatorResult, OperatorResult]] = []
+    for key in (_exact, _named, _lined, _shaped, _placed):
+        found = _pair(left, right, key)
+        taken_left = {old.index for old, _ in found}
+        taken_right = {now.index for _, now in found}
+        left = [op for op in left if op.index not in taken_left]
+        right = [op for op in right if op.index not in taken_right]
+        pairs.extend(found)
+    pairs.sort(key=lambda pair: pair[1].index)
+    return Match(pairs=tuple(pairs), gone=tuple(left), new=tuple(right))
+
+
+def _pair(
+    left: Iterable[OperatorResult], right: Iterable[OperatorResult], key: Key
+) -> list[tuple[OperatorResult, OperatorResult]]:
+    """The k-th of each key on one side with the k-th on the other."""
+    waiting: dict[Hashable, list[OperatorResult]] = {}
+    for operator in left:
+        if key(operator) is not None:
+            waiting.setdefault(key(operator), []).append(operator)
+    for queue in waiting.values():
+        queue.reverse()
+    found = []
+    for operator in right:
+        queue = waiting.get(key(operator), [])
+        if queue:
+            found.append((queue.pop(), operator))
+    return found
+
+
+def _place(operator: OperatorResult) -> tuple[str, ...]:
+    return (operator.phase or "", operator.module, operator.domain, operator.op_type)
+
+
+def _shapes(operator: OperatorResult) -> tuple[Hashable, ...]:
+    return tuple(tensor.shape for tensor in operator.outputs)
+
+
+def _exact(operator: OperatorResult) -> Hashable:
+    return (*_place(operator), operator.name, _shapes(operator))
+
+
+def _named(operator: OperatorResult) -> Hashable:
+    return None if operator.module else (*_place(operator), operator.name)
+
+
+def _lined(operator: OperatorResult) -> Hashable:
+    code = operator.source.code if operator.source is not None else ""
+    return (*_place(operator), code, _shapes(operator)) if operator.module and code else None
+
+
+def _shaped(operator: OperatorResult) -> Hashable:
+    return (*_place(operator), _shapes(operator))
+
+
+def _placed(operator: OperatorResult) -> Hashable:
+    return _place(operator) if operator.module else None

@@ -1,0 +1,107 @@
+"""How the rules speak of operators and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+from analyzer.graph import DTYPES
+from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
+
+# Operators that only look differently at the same bytes launch nothing and count as no work.
+VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Shape", "Size"})
+
+
+def called(operator: OperatorResult) -> str:
+    """An operator's type and where it sits: ``MaxPool of maxpool``; its own name where no module is known."""
+    place = f" of {operator.module}" if operator.module else f" {operator.name!r}"
+    return f"{operator.op_type}{place}"
+
+
+def line_of(operator: OperatorResult | None) -> str:
+    """``file:line`` of the user's own source, empty where unknown."""
+    if operator is None or operator.source is None:
+        return ""
+    return f"{operator.source.file}:{operator.source.line}"
+
+
+def moved(operators: Iterable[OperatorResult]) -> int | None:
+    """Bytes that operators read and write together; None where none is known."""
+    known = [
+        operator.bytes_read + operator.bytes_written
+        for operator in operators
+        if operator.bytes_read is not None and operator.bytes_written is not None
+    ]
+    return sum(known) if known else None
+
+
+def tensor_bytes(tensor: TensorInfo) -> int | None:
+    """A tensor's bytes, None while its shape or width is open."""
+    dtype = DTYPES.get(tensor.dtype)
+    if tensor.shape is None or None in tensor.shape or dtype is None or dtype.bits is None:
+        return None
+    return (prod(size for size in tensor.shape if size is not None) * dtype.bits + 7) // 8
+
+
+def total(values: Iterable[float | None]) -> float | None:
+    """The sum of what is known, None where nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def whole(value: float | None) -> int | None:
+    """A sum of byte counts as the integer it is."""
+    return None if value is None else int(value)
+
+
+def plural(count: int, word: str) -> str:
+    """``1 copy``, ``2 copies``, ``3 operators``."""
+    if count == 1:
+        return f"1 {word}"
+    return f"{count} {word[:-1]}ies" if word.endswith("y") else f"{count} {word}s"
+
+
+def listed(words: Sequence[str], most: int = 3) -> str:
+    """``a, b, c and 4 more``."""
+    shown = ", ".join(words[:most])
+    return f"{shown} and {len(words) - most} more" if len(words) > most else shown
+
+
+def by_place(
+    operators: Iterable[OperatorResult],
+) -> tuple[tuple[OperatorResult, ...], ...]:
+    """Operators of one type from one source line (else one module class) together, in execution order."""
+    groups: dict[tuple[str, str, str], list[OperatorResult]] = {}
+    for operator in operators:
+        place = line_of(operator) or operator.module_class or operator.module
+        groups.setdefault((operator.domain, operator.op_type, place), []).append(operator)
+    return tuple(tuple(group) for group in groups.values())
+
+
+def runs(operator: OperatorResult) -> bool:
+    """Whether an operator is executed at all on the GPU's side (folded constants are not)."""
+    return operator.gpu is not None and operator.gpu.why != "folded"
+
+
+def forced_to_cpu(operator: OperatorResult) -> bool:
+    """Whether ONNX Runtime's CUDA session has to run it on the CPU, shape arithmetic apart."""
+    gpu = operator.gpu
+    return gpu is not None and gpu.placed_on == "cpu" and gpu.why not in ("shape-arithmetic", "folded")
+
+
+def forced_operators(analysis: Analysis) -> tuple[OperatorResult, ...]:
+    """The operators that are forced to the CPU and really run: ONNX Runtime removes some before it begins."""
+    executed = {index for group in analysis.groups if group.session == "cuda" for index in group.members}
+    return tuple(
+        op for op in analysis.operators if forced_to_cpu(op) and (not executed or op.index in executed)
+    )
+
+
+def target_plan(analysis: Analysis) -> str:
+    """The plan that the target device runs: ONNX Runtime's CUDA session, or the CPU where there is no GPU."""
+    return "gpu" if analysis.plan("gpu") is not None else "cpu"
+
+
+def operators(count: int, kind: str) -> str:
+    """``1 Conv operator``, ``53 Conv operators``."""
+    return plural(count, f"{kind} operator")

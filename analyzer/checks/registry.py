@@ -1,0 +1,166 @@
+"""The registry of rules: a code, a severity, a documented pure function that yields what it found.
+
+A rule's docstring is its documentation (``analyze rules A101`` prints it): a title, then the sections
+``What``, ``Why``, ``Fix`` and ``Example``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from analyzer.checks.settings import CheckSettings, Severity
+from analyzer.errors import UsageError
+from analyzer.parsing import nearest
+from analyzer.record.analysis import Analysis, OperatorResult
+
+SECTIONS = ("What", "Why", "Fix", "Example")
+_CODE = re.compile(r"A[1-9]\d\d")
+_SECTION = re.compile(rf"^({'|'.join(SECTIONS)}):[ \t]*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What a rule looks at: an analysis, what the user allows, and the baseline if there is one."""
+
+    analysis: Analysis
+    settings: CheckSettings
+    baseline: Analysis | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a rule yields.
+
+    Attributes:
+        message: What is wrong, in one sentence with its figures.
+        fix: What to do about it.
+        operator: The operator it is about, None for the model.
+        seconds, bytes: What it costs per inference; None where not known.
+        severity: Where it differs from the rule's.
+        certain: False where the threshold lies inside the figure's interval.
+    """
+
+    message: str
+    fix: str
+    operator: OperatorResult | None = None
+    seconds: float | None = None
+    bytes: int | None = None
+    severity: Severity | None = None
+    certain: bool = True
+
+
+Check = Callable[[Subject], Iterator[Found]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A rule of the gate.
+
+    Attributes:
+        code: ``A101``; the first digit is its family.
+        name: A few words with hyphens (``no-cuda-kernel``).
+        severity: Unless a finding says otherwise.
+        title: One sentence.
+        what, why, fix, example: The documentation.
+        check: The function.
+    """
+
+    code: str
+    name: str
+    severity: Severity
+    title: str
+    what: str
+    why: str
+    fix: str
+    example: str
+    check: Check
+
+
+_RULES: dict[str, Rule] = {}
+
+FAMILIES = {
+    "A1": "placement",
+    "A2": "time",
+    "A3": "coverage",
+    "A4": "memory",
+    "A5": "fusion and precision",
+    "A6": "budgets and baseline",
+    "A7": "loading and correctness",
+}
+
+
+def rule(code: str, name: str, severity: Severity) -> Callable[[Check], Check]:
+    """Register a function as the rule of this code.
+
+    Raises:
+        ValueError: The code is malformed or taken, or the docstring lacks a section.
+    """
+
+    def register(check: Check) -> Check:
+        if not _CODE.fullmatch(code) or code[:2] not in FAMILIES:
+            raise ValueError(f"{code} is no code of a rule")
+        if code in _RULES or any(name == other.name for other in _RULES.values()):
+            raise ValueError(f"the code {code} or the name {name} is taken")
+        title, parts = _documentation(check)
+        _RULES[code] = Rule(code=code, name=name, severity=severity, title=title, check=check, **parts)
+        return check
+
+    return register
+
+
+def rules() -> tuple[Rule, ...]:
+    """All rules, by code."""
+    return tuple(_RULES[code] for code in sorted(_RULES))
+
+
+def find(code: str) -> Rule:
+    """The rule of this code or name, in any case.
+
+    Raises:
+        UsageError: There is none; the hint names the nearest.
+    """
+    wanted = code.strip()
+    for known in _RULES.values():
+        if wanted.upper() == known.code or wanted.lower() == known.name:
+            return known
+    names = [known.name for known in rules()]
+    parts = [name for name in names if len(wanted) > 3 and wanted.lower() in name]
+    meant = _nearest_code(wanted.upper()) or nearest(wanted.lower(), names) or next(iter(parts), None)
+    hint = f"did you mean `{meant}`?" if meant else "`analyze rules` lists them"
+    raise UsageError(f"there is no rule {code!r}", hint=hint)
+
+
+def require_known(prefix: str, where: str) -> None:
+    """Refuse a code, or the beginning of one, that belongs to no rule.
+
+    Raises:
+        UsageError: No rule's code begins like this.
+    """
+    if not prefix or not any(code.startswith(prefix) for code in _RULES):
+        meant = _nearest_code(prefix)
+        hint = f"did you mean `{meant}`?" if meant else "`analyze rules` lists them"
+        raise UsageError(f"{where}: there is no rule {prefix!r}", hint=hint)
+
+
+def _nearest_code(wanted: str) -> str | None:
+    """The code with the most equal characters at the same places, the first of them; None where few are."""
+    equal = {code: sum(a == b for a, b in zip(code, wanted, strict=False)) for code in sorted(_RULES)}
+    best = max(equal, key=equal.__getitem__)
+    return best if equal[best] >= 3 or (equal[best] == 2 and len(wanted) <= 3) else None
+
+
+def _documentation(check: Check) -> tuple[str, dict[str, str]]:
+    lines = (check.__doc__ or "").strip().splitlines()
+    body = "\n".join(line.removeprefix("    ") for line in lines[1:])
+    pieces = _SECTION.split(body)
+    found = dict(zip(pieces[1::2], pieces[2::2], strict=True))
+    missing = [name for name in SECTIONS if not found.get(name, "").strip()]
+    if not lines or missing:
+        raise ValueError(f"the docstring of {check.__name__} lacks {', '.join(missing) or 'a title'}")
+    return lines[0], {name.lower(): _unindented(found[name]) for name in SECTIONS}
+
+
+def _unindented(text: str) -> str:
+    return "\n".join(line.removeprefix("    ").rstrip() for line in text.strip("\n").splitlines()).strip()

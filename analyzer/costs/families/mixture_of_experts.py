@@ -1,0 +1,66 @@
+"""Counting what is left of ONNX Runtime's own operators: mixtures of experts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from analyzer.costs.cost import Cost
+from analyzer.costs.dimensions import dims, elements, nbytes
+from analyzer.costs.families.per_element import CONTRIB
+from analyzer.costs.families.products import product
+from analyzer.costs.registry import rule
+from analyzer.costs.traffic import reads
+from analyzer.graph import Node, Tensor
+
+_SPREAD = "tokens spread over the experts: as many are read as there are choices, at most all"
+
+
+@rule("MoE", domain=CONTRIB, assumes=_SPREAD)
+def mixture(node: Node) -> Cost:
+    """2 * tokens * k * (weights of one expert), biases, 5 an inner element for the activation.
+
+    The gate's softmax.
+
+    Every token runs through k experts; only the weights of experts that are chosen are read.
+    """
+    return _mixture(node, weights=(2, 4, 6), biases=(3, 5, 7), packed=1)
+
+
+@rule("QMoE", domain=CONTRIB, assumes=_SPREAD)
+def quantized_mixture(node: Node) -> Cost:
+    """As MoE, and 2 a weight of the experts that are chosen, to dequantise it.
+
+    Weights are packed, 8 / bits a byte.
+    """
+    bits = node.attributes.get("expert_weight_bits", 4)
+    return _mixture(node, weights=(2, 5, 8), biases=(4, 7, 10), packed=8 // bits, dequantize=2)
+
+
+def _mixture(
+    node: Node, *, weights: tuple[int, ...], biases: tuple[int, ...], packed: int, dequantize: int = 0
+) -> Cost:
+    tokens, experts = dims(node.inputs[1])
+    chosen = tokens * node.attributes.get("k", 1)
+    expert = sum(_each(node.input(position)) for position in weights) * packed
+    bias = sum(_each(node.input(position)) for position in biases)
+    first = dims(node.input(weights[0]))
+    extra = chosen * (bias + 5 * first[1]) + 5 * elements(node.inputs[1]) + 2 * elements(node.inputs[0])
+    extra += dequantize * min(chosen, experts) * expert
+    return product(node, chosen * expert, extra)
+
+
+def _each(tensor: Tensor | None) -> int:
+    """Elements for one expert of a tensor whose first axis are experts; 0 where it is absent."""
+    return elements(tensor) // max(dims(tensor)[0], 1) if tensor is not None else 0
+
+
+@reads("MoE", "QMoE", domain=CONTRIB)
+def _chosen_experts(node: Node) -> Mapping[int, int]:
+    tokens, experts = dims(node.inputs[1])
+    chosen = min(tokens * node.attributes.get("k", 1), experts)
+    found = {}
+    for position in range(2, len(node.inputs)):
+        tensor = node.input(position)
+        if tensor is not None and tensor.shape and tensor.shape[0] == experts:
+            found[position] = nbytes(tensor) * chosen // max(experts, 1)
+    return found

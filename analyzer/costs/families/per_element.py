@@ -1,0 +1,60 @@
+"""Counting: rules that are one number an element, registered from tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from analyzer.costs.cost import Cost
+from analyzer.costs.dimensions import elements, out
+from analyzer.costs.registry import Counts, Rule, register
+from analyzer.costs.traffic import cost
+from analyzer.graph import DEFAULT_DOMAIN, Node
+
+CONTRIB = "com.microsoft"
+NCHWC = "com.microsoft.nchwc"
+NHWC = "com.ms.internal.nhwc"
+
+Table = Mapping[str, tuple[int, str]]
+
+
+def per_output(table: Table, *, family: str, domain: str = DEFAULT_DOMAIN) -> None:
+    """Registers operators that cost a number of FLOPs an element of their first output."""
+    for op_type, (each, why) in table.items():
+        _add(op_type, domain, _of_output(each), f"{each} * outputs: {why}", family)
+
+
+def per_input(table: Table, *, family: str, domain: str = DEFAULT_DOMAIN) -> None:
+    """Registers operators that cost a number of FLOPs an element of their first input."""
+    for op_type, (each, why) in table.items():
+        _add(op_type, domain, _of_input(each), f"{each} * inputs: {why}", family)
+
+
+def moves(table: Mapping[str, str], *, family: str, domain: str = DEFAULT_DOMAIN) -> None:
+    """Registers operators that compute nothing and have the bytes that the text tells."""
+    for op_type, what in table.items():
+        _add(op_type, domain, moved, f"0 FLOPs; {what}", family)
+
+
+def moved(node: Node) -> Cost:
+    """No FLOPs; the compulsory traffic."""
+    return cost(node, flops=0)
+
+
+def _add(op_type: str, domain: str, count: Counts, formula: str, family: str) -> None:
+    register(
+        Rule(domain=domain, op_type=op_type, count=count, formula=formula, family=family.rpartition(".")[2])
+    )
+
+
+def _of_output(each: int) -> Counts:
+    def count(node: Node) -> Cost:
+        return cost(node, flops=each * out(node))
+
+    return count
+
+
+def _of_input(each: int) -> Counts:
+    def count(node: Node) -> Cost:
+        return cost(node, flops=each * elements(node.inputs[0]))
+
+    return count

@@ -1,0 +1,145 @@
+"""What the decision is asked and what it answers: plain values, nothing is measured or predicted here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from analyzer.costs.cost import Cost
+from analyzer.devices.device import Device
+from analyzer.devices.instances import Instance
+from analyzer.graph import Graph
+from analyzer.ort.execution import Group, Placement
+from analyzer.prediction.estimate import Estimate
+from analyzer.record.analysis import CostRow, OperatorVerdict, PlanResult, SweepRow, VerdictResult
+
+Objective = Literal["latency", "throughput", "cost", "energy"]
+Side = Literal["cpu", "gpu"]
+Times = tuple[Estimate | None, ...]
+
+OBJECTIVES: tuple[Objective, ...] = ("latency", "throughput", "cost", "energy")
+
+
+class Costs(Protocol):
+    """The part of a ``CostTable`` that the decision reads: one cost per operator, in the graph's order."""
+
+    @property
+    def costs(self) -> Sequence[Cost]:
+        """One per node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """A user's wish: operators whose name, module or type fits ``pattern`` run on ``device``."""
+
+    pattern: str
+    device: Side
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """The same question after one change (``in fp16``, ``exported at opset 18``), already predicted."""
+
+    change: str
+    question: DecisionInput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionInput:
+    """Everything that is known before deciding.
+
+    Attributes:
+        graph: The model at one batch.
+        table: Costs of its operators.
+        cpu: The processor of the CPU plan, and of what falls back to it.
+        cpu_groups, cpu_times: What a CPU session executes, and how long each takes; None is not known.
+        gpu: The graphics processor; None to look at the CPU alone, then all that follows about it is unused.
+        cuda_groups, cuda_times: What a [CUDA, CPU] session executes, each timed where that session runs it.
+        placement: Where that session puts each operator, and the copies it inserts inside the graph.
+        batch: Inferences per run; None counts as 1.
+        precision: Of the weights and activations on either device.
+        objective: What to make least (or most).
+        slo_s: The longest latency that is acceptable, None for no limit.
+        pins: Operators bound to a device in the best plan; the last that fits an operator wins.
+        instances: What can be rented.
+        utilisation: Share of the rented time in which inferences run, over 0 and up to 1.
+        cpu_latency, cuda_latency: A whole run as measured, host to host; the groups' times are scaled to it.
+        cpu_shares, gpu_shares: Time of each operator (a group's time, split); None for a folded one. Left
+            empty, a group's time is split by the bytes its members move.
+        peak_memory_bytes: Activations alive at once, None where not known.
+        cpu_on: Latency of the CPU plan on an instance's own CPU, None where it cannot be predicted. Without it
+            only instances with the CPU of the question are ranked for the CPU plan.
+        here: Whether ``cpu`` is this machine's ("this CPU"); None tells by its being calibrated or measured.
+        what_if: Changes to try; those that change the verdict are told.
+    """
+
+    graph: Graph
+    table: Costs
+    cpu: Device
+    cpu_groups: tuple[Group, ...]
+    cpu_times: Times
+    gpu: Device | None = None
+    cuda_groups: tuple[Group, ...] = ()
+    cuda_times: Times = ()
+    placement: Placement | None = None
+    batch: int | None = None
+    precision: str = "fp32"
+    objective: Objective = "latency"
+    slo_s: float | None = None
+    pins: tuple[Pin, ...] = ()
+    instances: tuple[Instance, ...] = ()
+    utilisation: float = 1.0
+    cpu_latency: Estimate | None = None
+    cuda_latency: Estimate | None = None
+    cpu_shares: Times = ()
+    gpu_shares: Times = ()
+    peak_memory_bytes: int | None = None
+    cpu_on: Callable[[Instance], Estimate | None] | None = None
+    here: bool | None = None
+    what_if: tuple[WhatIf, ...] = ()
+
+    @property
+    def inferences(self) -> int:
+        """Inferences per run."""
+        return self.batch or 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """What changes with the batch.
+
+    Attributes:
+        rows: Every plan at every batch.
+        crossover_batch: Smallest batch from which the GPU wins up to the largest looked at; None if none.
+        crossovers: Every batch at which the faster device changes.
+        saturation_batch: Smallest batch at which the GPU gives 90 % of its best throughput.
+        largest_batch: Largest batch looked at that fits the GPU's memory; None if none does or it is not known.
+        note: The crossover in a sentence.
+    """
+
+    rows: tuple[SweepRow, ...] = ()
+    crossover_batch: int | None = None
+    crossovers: tuple[int, ...] = ()
+    saturation_batch: int | None = None
+    largest_batch: int | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The answer.
+
+    Attributes:
+        plans: ``cpu``, ``gpu``, ``hybrid``; ``cpu`` alone where there is no GPU or none can run it.
+        verdict: For the model.
+        operators: A verdict for each operator.
+        placement: Each operator's device in the best plan.
+        costs: Instances that carry the verdict's device, best first.
+    """
+
+    plans: tuple[PlanResult, ...]
+    verdict: VerdictResult
+    operators: tuple[OperatorVerdict, ...]
+    placement: tuple[Side, ...]
+    costs: tuple[CostRow, ...] = ()

@@ -1,0 +1,244 @@
+"""A verdict for each operator, explained from its own numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from analyzer.costs.cost import Cost
+from analyzer.decision.decision_input import Costs, DecisionInput, Side, Times
+from analyzer.decision.error_components import part as part_of
+from analyzer.decision.error_components import ratio
+from analyzer.decision.phrases import capital, cpu_name, gpu_name, timed
+from analyzer.decision.pins import wishes
+from analyzer.decision.placement_problem import HOST
+from analyzer.decision.plans import Plans, copy_time, cpu_scale, cuda_scale, known
+from analyzer.graph import Node
+from analyzer.ort.execution import Group, NodePlacement
+from analyzer.prediction.estimate import Estimate, total
+from analyzer.record.analysis import OperatorVerdict, Verdict3
+from analyzer.units import byte_count, digits, flop_count, seconds
+
+# Why an operator is better off where it is. The slugs after `unknown` are ONNX Runtime's own reasons, see
+# `ort.execution.NodePlacement.why`.
+REASONS = (
+    "compute-bound",  # arithmetic decides
+    "memory-bound",  # memory bandwidth decides
+    "launch-bound",  # starting the kernel on the GPU decides
+    "faster",  # one side is, and what limits either is not known
+    "transfer-bound",  # the copies would cost more than the GPU saves
+    "data-on-gpu",  # slower than on the CPU, yet cheaper than copying
+    "within-error",  # the interval of the ratio holds 1
+    "free",  # takes no time on either side
+    "pinned",  # the user said so
+    "gpu-memory",  # no room for its weights
+    "energy",  # slower there, with fewer joules
+    "fused",  # runs as one with an operator that is bound to the CPU
+    "no-gpu",  # only the CPU was looked at
+    "no-session",  # ONNX Runtime cannot run this model on this GPU
+    "unknown",  # no time is known
+    "folded",
+    "shape-arithmetic",
+    "no-cuda-kernel",
+    "no-kernel-for-opset",
+    "no-kernel-for-type",
+    "capability",
+)
+
+
+def operator_verdicts(
+    question: DecisionInput, plans: Plans, sides: Sequence[Side]
+) -> tuple[OperatorVerdict, ...]:
+    """One verdict per operator, in the graph's order.
+
+    Args:
+        question: What was asked.
+        plans: What could be done.
+        sides: Device of each operator in the best plan.
+    """
+    if question.gpu is None:
+        only = OperatorVerdict(
+            device="cpu", speedup=None, reason="no-gpu", explanation="Only the CPU was looked at."
+        )
+        return (only,) * len(question.graph.nodes)
+    cpu = question.cpu_shares or shares(
+        question.table, question.cpu_groups, question.cpu_times, cpu_scale(question)
+    )
+    scale = cuda_scale(question, plans.wiring) if plans.wiring is not None else 1.0
+    gpu = question.gpu_shares or shares(question.table, question.cuda_groups, question.cuda_times, scale)
+    judge = _Judge(question, plans, sides)
+    return tuple(
+        judge(node, cost, cpu_time, gpu_time)
+        for node, cost, cpu_time, gpu_time in zip(
+            question.graph.nodes, question.table.costs, cpu, _padded(gpu, len(cpu)), strict=True
+        )
+    )
+
+
+def shares(table: Costs, groups: Sequence[Group], times: Sequence[Estimate | None], scale: float) -> Times:
+    """Each operator's time: its groups' times, split by the bytes their members move (evenly where unknown)."""
+    found: list[list[Estimate]] = [[] for _ in table.costs]
+    for group, time in zip(groups, times, strict=True):
+        if time is None or not group.members:
+            continue
+        moved = [table.costs[member].bytes_moved or 0 for member in group.members]
+        whole = sum(moved)
+        for member, mine in zip(group.members, moved, strict=True):
+            share = mine / whole if whole else 1 / len(group.members)
+            found[member].append(time.scaled(share * scale))
+    return tuple(_merged(parts) for parts in found)
+
+
+def _merged(parts: Sequence[Estimate]) -> Estimate | None:
+    return parts[0] if len(parts) == 1 else total(parts) if parts else None
+
+
+def _padded(times: Times, size: int) -> Times:
+    return times or (None,) * size
+
+
+class _Judge:
+    """The verdict on one operator in the light of the plans."""
+
+    def __init__(self, question: DecisionInput, plans: Plans, sides: Sequence[Side]) -> None:
+        self._question = question
+        self._sides = sides
+        self._plans = plans
+        self._cpu = cpu_name(question)
+        self._gpu = gpu_name(question)
+        self._pinned = wishes(question.graph, question.pins)
+
+    def __call__(self, node: Node, cost: Cost, cpu: Estimate | None, gpu: Estimate | None) -> OperatorVerdict:
+        placed = self._question.placement.nodes[node.index] if self._question.placement else None
+        if self._plans.wiring is None:
+            fails = self._question.placement.fails if self._question.placement else ""
+            return self._verdict("cpu", None, "no-session", fails or "Its time on the GPU is not known.")
+        if self._plans.wiring.unit[node.index] == HOST:
+            return self._verdict("either", None, "folded", "Does not run: ONNX Runtime folds it away.")
+        speedup = ratio((part_of("cpu", known([cpu])),), (part_of("gpu", known([gpu])),))
+        middle = speedup[0] if speedup else None
+        if not self._plans.wiring.able[node.index]:
+            return self._verdict("cpu", middle, *self._kept(placed, cpu))
+        if cpu is None or gpu is None:
+            return self._one_sided(cpu, gpu)
+        if cpu.time_s == gpu.time_s == 0:
+            return self._verdict(
+                "either", None, "free", "Takes no time on either: it moves no data, or became part of another."
+            )
+        side = self._sides[node.index]
+        return self._timed(node, cost, cpu, gpu, side, speedup)
+
+    def _timed(
+        self,
+        node: Node,
+        cost: Cost,
+        cpu: Estimate,
+        gpu: Estimate,
+        side: Side,
+        speedup: tuple[float, float, float] | None,
+    ) -> OperatorVerdict:
+        work = self._work(cost, cpu, gpu)
+        if node.index in self._pinned:
+            device = self._pinned[node.index].device
+            middle = speedup[0] if speedup else None
+            return self._verdict(device, middle, "pinned", f"Pinned to the {device.upper()}. {work}.")
+        if speedup is None:
+            return self._verdict("gpu" if gpu.time_s == 0 else "cpu", None, _bound(cpu, gpu), f"{work}.")
+        middle, low, high = speedup
+        if low <= 1 <= high:
+            tie = f"{work}; the difference is within the error"
+            return self._verdict("either", middle, "within-error", f"{tie}.")
+        better: Side = "gpu" if middle > 1 else "cpu"
+        if better == side:
+            return self._verdict(better, middle, _bound(cpu, gpu), f"{work}.")
+        return self._overruled(node, better, middle, work)
+
+    def _overruled(self, node: Node, better: Side, middle: float, work: str) -> OperatorVerdict:
+        """Faster on one side, and yet on the other in the best plan."""
+        copies = seconds(self._copies(node))
+        if better == "cpu":
+            return self._verdict(
+                "gpu", middle, "data-on-gpu", f"{work}; the copies to the CPU would add {copies}."
+            )
+        if self._question.gpu is not None and not self._question.gpu.runs_release_wheel:
+            why = f"{work}; ONNX Runtime's release wheel does not run on {self._gpu}"
+            return self._verdict("cpu", middle, "no-session", f"{why}.")
+        if self._plans.gpu is not None and not self._plans.gpu.fits:
+            return self._verdict("cpu", middle, "gpu-memory", f"{work}; {self._gpu} has no room for it.")
+        if self._question.objective == "energy":
+            return self._verdict("cpu", middle, "energy", f"{work}; with its copies the GPU needs more joules.")
+        return self._verdict("cpu", middle, "transfer-bound", f"{work}; the copies would add {copies}.")
+
+    def _kept(self, placed: NodePlacement | None, cpu: Estimate | None) -> tuple[str, str]:
+        """ONNX Runtime runs it on the CPU even in a CUDA session."""
+        spent = f" It takes {timed(cpu)} on the CPU." if cpu is not None else ""
+        why = placed.why if placed is not None else "no-cuda-kernel"
+        if why not in REASONS or why == "folded":
+            return "fused", f"Runs as one with an operator that stays on the CPU.{spent}"
+        if placed is not None and placed.detail:
+            return why, f"{capital(placed.detail.rstrip('.'))}.{spent}"
+        return why, f"{_KEPT[why]}{spent}"
+
+    def _one_sided(self, cpu: Estimate | None, gpu: Estimate | None) -> OperatorVerdict:
+        if cpu is None and gpu is None:
+            return self._verdict("either", None, "unknown", "Its time is not known on either.")
+        known_time = timed(cpu) if cpu is not None else timed(gpu) if gpu is not None else ""
+        name, other = (self._cpu, self._gpu) if cpu is not None else (self._gpu, self._cpu)
+        text = f"{capital(name)} takes {known_time}; the time on {other} is not known."
+        return self._verdict("either", None, "unknown", text)
+
+    def _copies(self, node: Node) -> float:
+        """Time to bring what it reads and writes across, were it alone on the other side."""
+        tensors = {t.name: t for t in (*node.present_inputs, *node.present_outputs) if not t.constant}
+        return sum(copy_time(self._question, tensor.nbytes).time_s for tensor in tensors.values())
+
+    def _work(self, cost: Cost, cpu: Estimate, gpu: Estimate) -> str:
+        """What it does and how long either takes: the sentence without its stop."""
+        there, here = timed(gpu), timed(cpu)
+        if _bound(cpu, gpu) == "memory-bound" and gpu.bound == "memory":
+            memory = f"{self._gpu}'s memory takes {there}, "
+            memory += f"{self._cpu}'s {here}" if cpu.bound == "memory" else f"{self._cpu} takes {here}"
+            return f"{_moved(cost)}: {memory}"
+        if gpu.bound == "overhead":
+            return f"{_computed(cost)}: starting it on {self._gpu} takes {there}, {self._cpu} needs {here}"
+        return f"{_computed(cost)}: {self._gpu} takes {there}, {self._cpu} {here}"
+
+    @staticmethod
+    def _verdict(device: Verdict3, speedup: float | None, reason: str, explanation: str) -> OperatorVerdict:
+        return OperatorVerdict(device=device, speedup=speedup, reason=reason, explanation=explanation)
+
+
+_KEPT = {
+    "shape-arithmetic": "Computes shapes: ONNX Runtime keeps it on the CPU on purpose.",
+    "no-cuda-kernel": "ONNX Runtime has no CUDA kernel for it.",
+    "no-kernel-for-opset": "ONNX Runtime has a CUDA kernel for it only at another opset.",
+    "no-kernel-for-type": "ONNX Runtime has a CUDA kernel for it only for other types.",
+    "capability": "ONNX Runtime's CUDA kernel refuses these attributes.",
+}
+
+
+def _bound(cpu: Estimate, gpu: Estimate) -> str:
+    """What decides: the launch where the CPU wins against one, else what limits the side that loses."""
+    if gpu.bound == "overhead" and cpu.time_s < gpu.time_s:
+        return "launch-bound"
+    for estimate in (gpu, cpu):
+        if estimate.bound in ("compute", "memory"):
+            return f"{estimate.bound}-bound"
+    return "launch-bound" if gpu.bound == "overhead" else "faster"
+
+
+def _moved(cost: Cost) -> str:
+    if cost.bytes_moved is None:
+        return "Moves an unknown amount of data"
+    verb = "Reads" if (cost.bytes_read or 0) >= (cost.bytes_written or 0) else "Writes"
+    size = cost.bytes_read if verb == "Reads" else cost.bytes_written
+    if not cost.intensity:
+        return f"{verb} {byte_count(size)} and computes nothing"
+    return f"{verb} {byte_count(size)} and computes {digits(cost.intensity, 2)} FLOP per byte"
+
+
+def _computed(cost: Cost) -> str:
+    if not cost.flops:
+        return _moved(cost) if cost.flops is not None else "Computes an unknown amount"
+    if cost.intensity is None:
+        return f"Computes {flop_count(cost.flops)}"
+    return f"Computes {flop_count(cost.flops)} at {digits(cost.intensity, 2)} FLOP per byte"

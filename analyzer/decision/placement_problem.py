@@ -1,0 +1,248 @@
+"""What the partition works on: units that move as one, and the tensors between them.
+
+A unit is a connected union of overlapping CPU and CUDA groups: a device runs all of it or nothing, since a
+fused kernel cannot be cut. Operators in no group (folded, eliminated) cost nothing and hand on what they read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from analyzer.decision.decision_input import DecisionInput
+from analyzer.graph import Graph, Tensor, names_read
+from analyzer.ort.execution import Group, Placement
+
+HOST = -1  # where inputs come from, outputs go to, and operators without a CUDA kernel run
+
+_SHARE_OF_FP32 = {"fp16": 2, "bf16": 2, "int8": 1}  # bytes of one element
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wire:
+    """A tensor that may have to be copied.
+
+    Attributes:
+        tensor: Its name.
+        nbytes: Its size at the question's precision; None where not known.
+        producer: Unit that writes it on the GPU when that unit is there; ``HOST`` if it is on the host anyway.
+        readers: Other units that need it where they are.
+        host: Whether it is needed on the host anyway.
+        is_input, is_output: Whether the caller feeds it, whether the caller gets it.
+    """
+
+    tensor: str
+    nbytes: int | None
+    producer: int
+    readers: tuple[int, ...]
+    host: bool
+    is_input: bool = False
+    is_output: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wiring:
+    """Units and wires of a graph.
+
+    Attributes:
+        unit: Unit of each operator, ``HOST`` for one in no group.
+        units: How many units there are.
+        able: For each operator, whether it runs on the GPU when its unit is there.
+        wires: Tensors between units, or between a unit and the host.
+        weights: Bytes of initializers that each unit reads on the GPU, each initializer once.
+        roots: For a tensor that an eliminated operator hands on, the tensor it really is; None for a constant.
+    """
+
+    unit: tuple[int, ...]
+    units: int
+    able: tuple[bool, ...]
+    wires: tuple[Wire, ...]
+    weights: tuple[int, ...]
+    roots: Mapping[str, str | None]
+
+    def able_units(self) -> tuple[bool, ...]:
+        """Units of which at least a part runs on the GPU."""
+        found = [False] * self.units
+        for node, unit in enumerate(self.unit):
+            if unit != HOST and self.able[node]:
+                found[unit] = True
+        return tuple(found)
+
+
+def wire(question: DecisionInput) -> Wiring:
+    """The wiring of a question that has a GPU."""
+    graph = question.graph
+    unit, units = _units(len(graph.nodes), (*question.cpu_groups, *question.cuda_groups))
+    able = _able(question, unit)
+    roots = _roots(graph, unit)
+    return Wiring(
+        unit=unit,
+        units=units,
+        able=able,
+        wires=tuple(_wires(question, unit, able, roots)),
+        weights=_weights(question, unit, units, able),
+        roots=roots,
+    )
+
+
+def bytes_at(tensor: Tensor, precision: str) -> int | None:
+    """Size of a tensor when its 32-bit floats are kept in this precision."""
+    nbytes = tensor.nbytes
+    if nbytes is None or tensor.dtype.name != "float32":
+        return nbytes
+    return nbytes * _SHARE_OF_FP32.get(precision, 4) // 4
+
+
+def _units(nodes: int, groups: Iterable[Group]) -> tuple[tuple[int, ...], int]:
+    """The unit of each operator and the number of units: union-find over the groups' members."""
+    parent = list(range(nodes))
+    grouped = [False] * nodes
+
+    def root(item: int) -> int:
+        while parent[item] != item:
+            parent[item] = parent[parent[item]]
+            item = parent[item]
+        return item
+
+    for group in groups:
+        for member in group.members:
+            grouped[member] = True
+            parent[root(member)] = root(group.members[0])
+    numbers: dict[int, int] = {}
+    unit = tuple(numbers.setdefault(root(i), len(numbers)) if grouped[i] else HOST for i in range(nodes))
+    return unit, len(numbers)
+
+
+def _able(question: DecisionInput, unit: tuple[int, ...]) -> tuple[bool, ...]:
+    """Operators that the CUDA session runs on the GPU, or that it eliminates and a CPU session does not."""
+    providers: dict[int, set[str]] = {}
+    for group in question.cuda_groups:
+        for member in group.members:
+            providers.setdefault(member, set()).add(group.provider)
+    placed = question.placement.nodes if question.placement else ()
+
+    def eliminated(node: int) -> bool:
+        return not placed or placed[node].provider == "cuda" or placed[node].why == "folded"
+
+    return tuple(
+        number != HOST and ("cuda" in providers[node] if node in providers else eliminated(node))
+        for node, number in enumerate(unit)
+    )
+
+
+def _roots(graph: Graph, unit: tuple[int, ...]) -> dict[str, str | None]:
+    roots: dict[str, str | None] = {tensor.name: None for tensor in graph.initializers}
+    for node in graph.nodes:
+        for tensor in node.present_outputs:
+            if tensor.constant:
+                roots[tensor.name] = None
+            elif unit[node.index] == HOST:
+                read = (roots.get(name, name) for name in names_read(node))
+                roots[tensor.name] = next((name for name in read if name is not None), None)
+    return roots
+
+
+class _HostMemory:
+    """Which operands CUDA kernels keep on the host (shapes), as the session's copies give away.
+
+    Between an operator on the CPU and one on the GPU, no copy means that the tensor lies on the host: either
+    the CUDA kernel reads that operand there, or (the other way round) it writes it there.
+    """
+
+    def __init__(self, graph: Graph, placement: Placement | None, roots: Mapping[str, str | None]) -> None:
+        self._cuda = tuple(node.provider == "cuda" for node in placement.nodes) if placement else ()
+        self._producer = graph.producer
+        self._to_gpu: dict[str, set[int]] = {}
+        self._to_cpu: set[str] = set()
+        for copy in placement.copies if placement else ():
+            name = roots.get(copy.tensor, copy.tensor) or copy.tensor
+            if copy.direction == "to_gpu":
+                self._to_gpu.setdefault(name, set()).update(copy.consumers)
+            else:
+                self._to_cpu.add(name)
+
+    def written(self, name: str, readers: Iterable[int]) -> bool:
+        """Whether a CUDA kernel leaves this tensor on the host."""
+        producer = self._producer.get(name)
+        if producer is None or not self._cuda or not self._cuda[producer] or name in self._to_cpu:
+            return False
+        return any(not self._cuda[reader] for reader in readers)
+
+    def reads(self, name: str, reader: int, *, written: bool) -> bool:
+        """Whether a CUDA kernel reads this tensor on the host."""
+        producer = self._producer.get(name)
+        if producer is None or not self._cuda or not self._cuda[reader]:
+            return False
+        if self._cuda[producer] and not written:
+            return False
+        return reader not in self._to_gpu.get(name, ())
+
+
+def _readers(
+    graph: Graph, unit: tuple[int, ...], roots: Mapping[str, str | None]
+) -> tuple[dict[str, list[int]], set[str]]:
+    """Operators that really read each tensor, and the tensors that the caller gets."""
+    readers: dict[str, list[int]] = {}
+    for node in graph.nodes:
+        if unit[node.index] == HOST:
+            continue
+        names = (roots.get(name, name) for name in names_read(node))
+        for name in dict.fromkeys(name for name in names if name is not None):
+            readers.setdefault(name, []).append(node.index)
+    outputs = (roots.get(tensor.name, tensor.name) for tensor in graph.outputs)
+    return readers, {name for name in outputs if name is not None}
+
+
+def _wires(
+    question: DecisionInput, unit: tuple[int, ...], able: tuple[bool, ...], roots: Mapping[str, str | None]
+) -> Iterable[Wire]:
+    graph = question.graph
+    memory = _HostMemory(graph, question.placement, roots)
+    readers, outputs = _readers(graph, unit, roots)
+    inputs = {tensor.name: tensor for tensor in graph.inputs}
+    carried = {name: roots.get(new, new) or new for name, new in graph.carried.items()}
+    outputs -= {new for name, new in carried.items() if name != new}
+    tensors = inputs | {tensor.name: tensor for node in graph.nodes for tensor in node.present_outputs}
+    for name, tensor in tensors.items():
+        if roots.get(name, name) != name:
+            continue
+        if name in carried and name == carried[name]:
+            continue  # a weight that never changes lies where it is used
+        read = readers.get(name, [])
+        # What is carried to the next run lies where its new value was written.
+        producer = graph.producer.get(carried.get(name, name))
+        written = memory.written(name, read)
+        home = HOST if producer is None or written or not able[producer] else unit[producer]
+        on_host = [r for r in read if not able[r] or memory.reads(name, r, written=written)]
+        moving = dict.fromkeys(unit[r] for r in read if r not in set(on_host) and unit[r] != home)
+        is_output = name in outputs
+        host = bool(on_host) or is_output
+        if moving or (host and home != HOST):
+            kept = name in inputs or is_output  # the caller's own type
+            yield Wire(
+                tensor=name,
+                nbytes=tensor.nbytes if kept else bytes_at(tensor, question.precision),
+                producer=home,
+                readers=tuple(moving),
+                host=host,
+                is_input=name in inputs and name not in carried,
+                is_output=is_output,
+            )
+
+
+def _weights(
+    question: DecisionInput, unit: tuple[int, ...], units: int, able: tuple[bool, ...]
+) -> tuple[int, ...]:
+    """A folded operator's result (a transposed weight) stands in for the initializer it was made from."""
+    weights = [0] * units
+    stored = {tensor.name: tensor for tensor in question.graph.initializers}
+    for node in question.graph.nodes:
+        stored.update((tensor.name, tensor) for tensor in node.present_outputs if tensor.constant)
+    for node in question.graph.nodes:
+        if not able[node.index]:
+            continue
+        for name in names_read(node):
+            tensor = stored.pop(name, None)
+            if tensor is not None:
+                weights[unit[node.index]] += bytes_at(tensor, question.precision) or 0
+    return tuple(weights)

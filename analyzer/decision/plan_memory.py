@@ -1,0 +1,42 @@
+"""Bytes: what a plan needs on a device and what there is."""
+
+from __future__ import annotations
+
+from analyzer.decision.decision_input import DecisionInput
+from analyzer.decision.placement_problem import bytes_at
+from analyzer.devices.device import Device
+
+
+def weight_bytes(question: DecisionInput) -> int:
+    """All weights, at the question's precision."""
+    return sum(bytes_at(tensor, question.precision) or 0 for tensor in question.graph.initializers)
+
+
+def _activations(question: DecisionInput) -> int | None:
+    """Activations alive at once, at the question's precision."""
+    peak = question.peak_memory_bytes
+    if peak is None or question.precision in ("fp32", "tf32"):
+        return peak
+    tensors = [tensor for node in question.graph.nodes for tensor in node.present_outputs]
+    before = sum(tensor.nbytes or 0 for tensor in tensors)
+    after = sum(bytes_at(tensor, question.precision) or 0 for tensor in tensors)
+    return int(peak * after / before) if before else peak
+
+
+def needed(question: DecisionInput, weights: int) -> int | None:
+    """Weights and the activations alive at once; None where those are not known."""
+    activations = _activations(question)
+    return None if activations is None else weights + activations
+
+
+def fits(question: DecisionInput, weights: int, device: Device | None) -> bool:
+    """Whether a device has room for these weights and the activations; true as well where it is not known."""
+    if device is None or device.memory_bytes is None:
+        return True
+    return weights + (_activations(question) or 0) <= device.memory_bytes
+
+
+def room_for_weights(question: DecisionInput) -> float | None:
+    """What the activations leave on the GPU for weights; None for no limit."""
+    limit = question.gpu.memory_bytes if question.gpu is not None else None
+    return None if limit is None else max(0, limit - (_activations(question) or 0))

@@ -1,0 +1,257 @@
+"""Why a plan wins, in sentences made of the plans' own numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from analyzer.decision.choice import WORTHWHILE, Choice, used
+from analyzer.decision.decision_input import DecisionInput
+from analyzer.decision.error_components import Resource
+from analyzer.decision.phrases import capital, cpu_name, gpu_name, interval, listed, plural, timed
+from analyzer.decision.plans import Plan, Plans
+from analyzer.units import byte_count, factor, seconds, share
+
+_FEWER = {"cost": "fewer dollars", "energy": "fewer joules"}
+_BURDENS: Mapping[str, tuple[Resource, ...]] = {
+    "copies": ("link",),
+    "launch": ("launch",),
+    "fallback": ("cpu",),
+}
+_LARGE = 0.25  # of a plan's time, from where a part is named as the cause
+
+
+def sentence(question: DecisionInput, plans: Plans, choice: Choice) -> str:
+    """The answer in one sentence."""
+    cpu, gpu = cpu_name(question), gpu_name(question)
+    if plans.gpu is None:
+        return _cpu_alone(question, plans)
+    if not question.cpu_groups and not question.cuda_groups:
+        return "Either: there is nothing to run."
+    if all(not plan.fits for plan in plans):
+        return (
+            f"Neither has room: the model needs {byte_count(plans.gpu.memory_bytes)}, {cpu} has "
+            f"{byte_count(question.cpu.memory_bytes)} and {gpu} {byte_count(_memory_of(question))}."
+        )
+    if choice.device == "either":
+        return _tie(question, choice)
+    place = {"gpu": f"on {gpu}", "cpu": f"on {cpu}"}.get(choice.device, f"on both, {gpu} and {cpu}")
+    return f"Run it {place}: {_how(question, choice)}."
+
+
+def _tie(question: DecisionInput, choice: Choice) -> str:
+    cpu, gpu = cpu_name(question), gpu_name(question)
+    if choice.objective in _FEWER and choice.advantage is not None:
+        better = {"cpu": cpu, "gpu": gpu}.get(choice.plan.name, "the best split")
+        gain = interval(*choice.advantage)
+        return f"Either: {better} needs {gain} {_FEWER[choice.objective]}, which is within the error."
+    if choice.speedup is None:
+        return f"Either: neither {cpu} nor {gpu} takes any time."
+    middle, low, high = choice.speedup
+    if middle < 1:
+        gain = interval(1 / middle, 1 / high, 1 / low)
+        return f"Either: {cpu} is {gain} as fast as {gpu}, which is within the error."
+    return f"Either: {gpu} is {interval(middle, low, high)} as fast as {cpu}, which is within the error."
+
+
+def _memory_of(question: DecisionInput) -> int | None:
+    return question.gpu.memory_bytes if question.gpu is not None else None
+
+
+def _cpu_alone(question: DecisionInput, plans: Plans) -> str:
+    took = timed(plans.cpu.latency)
+    if question.gpu is None:
+        return f"Only the CPU was looked at: {cpu_name(question)} takes {took}."
+    fails = question.placement.fails.rstrip(".") if question.placement else ""
+    if fails:
+        return f"Run it on {cpu_name(question)}: ONNX Runtime cannot run this model on a GPU, {fails}."
+    return f"Run it on {cpu_name(question)}, which takes {took}: the time on {gpu_name(question)} is not known."
+
+
+def _how(question: DecisionInput, choice: Choice) -> str:
+    """By how much, and against what; or why nothing else could be chosen."""
+    names = {"cpu": cpu_name(question), "gpu": gpu_name(question), "hybrid": "the best split"}
+    took = timed(choice.plan.latency)
+    if choice.late and question.slo_s is not None:
+        return f"{took} misses the limit of {seconds(question.slo_s)}, and nothing comes nearer"
+    if choice.over is None or choice.advantage is None:
+        return f"it takes {took}, and {_no_rival(question, choice)}"
+    other = names[choice.over.name]
+    against = timed(choice.over.latency)
+    gain = interval(*choice.advantage)
+    if choice.objective in _FEWER:
+        return (
+            f"it needs {gain} {_FEWER[choice.objective]} than {other} alone and takes {took} against {against}"
+        )
+    alone = " alone" if choice.device == "hybrid" else ""
+    return f"{gain} faster than {other}{alone}, {took} against {against}"
+
+
+def _no_rival(question: DecisionInput, choice: Choice) -> str:
+    barred = {name: why for name, why in choice.barred.items() if name != choice.plan.name}
+    if barred.get("gpu") == barred.get("cpu") == "memory":
+        return "neither alone has room for the model"
+    if "wheel" in barred.values():
+        return f"ONNX Runtime's release wheel does not run on {gpu_name(question)}, predicted for reference"
+    if barred.get("gpu") == "memory":
+        return f"the model does not fit the memory of {gpu_name(question)}"
+    if barred.get("cpu") == "memory":
+        return f"the model does not fit the memory of {cpu_name(question)}"
+    if barred.get("gpu") == "kernels":
+        return f"ONNX Runtime would run every operator on the CPU beside {gpu_name(question)} as well"
+    if "pins" in barred.values():
+        return "the pins leave no other choice"
+    return f"nothing else keeps the limit of {seconds(question.slo_s)}"
+
+
+def cause(question: DecisionInput, plans: Plans, choice: Choice) -> str:
+    """The main reason for the device, in one sentence."""
+    if plans.gpu is None:
+        return "No GPU was asked about." if question.gpu is None else "There is no plan for the GPU to compare."
+    for name, why in choice.barred.items():
+        if name == "gpu" and why == "kernels":
+            types = {group.op_type for group in question.cuda_groups}
+            return f"ONNX Runtime has no CUDA kernel for {listed(sorted(types))}."
+        if name == "gpu" and why in ("memory", "wheel"):
+            return _barred_cause(question, plans.gpu, why)
+    if choice.device == "hybrid":
+        return _mixed_cause(question, plans.gpu, choice.plan)
+    if used(choice.plan) == "cpu" or choice.device == "either":
+        return _against_gpu(question, plans.gpu)
+    return _for_gpu(question)
+
+
+def _barred_cause(question: DecisionInput, gpu: Plan, why: str) -> str:
+    if why == "wheel":
+        return f"ONNX Runtime's release wheel has no machine code for {gpu_name(question)}."
+    room, need = byte_count(_memory_of(question)), byte_count(gpu.memory_bytes)
+    return f"{capital(gpu_name(question))} has {room} of memory, weights and activations need {need}."
+
+
+def _mixed_cause(question: DecisionInput, gpu: Plan, mixed: Plan) -> str:
+    text = (
+        f"{plural(mixed.on_gpu, 'operator')} on {gpu_name(question)} and {mixed.on_cpu:,} on "
+        f"{cpu_name(question)} take "
+        f"{seconds(mixed.latency.time_s)}, {seconds(_busy(mixed, 'link'))} of it copies"
+    )
+    return f"{text}; all on the GPU would take {seconds(gpu.latency.time_s)}." if gpu.fits else f"{text}."
+
+
+def _busy(plan: Plan, *resources: Resource) -> float:
+    return sum(item.time.time_s for item in plan.parts if item.resource in resources)
+
+
+def _against_gpu(question: DecisionInput, gpu: Plan) -> str:
+    """What makes the GPU plan slow."""
+    whole = gpu.latency.time_s
+    if not whole:
+        return "There is nothing to run."
+    largest = _largest_burden(gpu)
+    spent = _busy(gpu, *_BURDENS[largest]) if largest else 0.0
+    took = f"{seconds(spent)} of the GPU plan's {seconds(whole)}"
+    if not largest:
+        return f"{capital(gpu_name(question))}'s kernels gain too little over {cpu_name(question)}."
+    if largest == "copies":
+        moved = sum(transfer.item.bytes for transfer in gpu.transfers)
+        return f"Copying {byte_count(moved)} to and from {gpu_name(question)} takes {took}."
+    if largest == "launch":
+        return f"The operators are small: starting them on {gpu_name(question)} takes {took}."
+    return f"Operators that ONNX Runtime keeps on the CPU take {took}."
+
+
+def _largest_burden(gpu: Plan) -> str:
+    """What the GPU plan spends most on besides kernels, if it is a large part; else empty."""
+    spent = {name: _busy(gpu, *resources) for name, resources in _BURDENS.items()}
+    largest = max(spent, key=lambda name: spent[name])
+    return largest if spent[largest] >= _LARGE * gpu.latency.time_s else ""
+
+
+def _for_gpu(question: DecisionInput) -> str:
+    """What makes the GPU plan fast: what limits most of the CPU's time."""
+    by_bound: dict[str, float] = {}
+    by_type: dict[str, float] = {}
+    fused = set()
+    for group, time in zip(question.cpu_groups, question.cpu_times, strict=True):
+        if time is not None:
+            limit = time.bound or "unknown"
+            by_bound[limit] = by_bound.get(limit, 0.0) + time.time_s
+            kind = group.op_type.removeprefix("Fused")
+            by_type[kind] = by_type.get(kind, 0.0) + time.time_s
+            if len(group.members) > 1:
+                fused.add(kind)
+    whole = sum(by_type.values())
+    if not whole:
+        return f"{capital(gpu_name(question))} is faster."
+    op_type, spent = max(by_type.items(), key=lambda item: item[1])
+    bound, bounded = max(by_bound.items(), key=lambda item: item[1])
+    ceiling = {"compute": "arithmetic", "memory": "memory bandwidth"}.get(bound)
+    more = ", with what ONNX Runtime fuses into it," if op_type in fused else ""
+    text = f"{op_type}{more} takes {share(spent / whole)} of {cpu_name(question)}'s time"
+    if ceiling and bounded > whole / 2:
+        text += f"; {share(bounded / whole)} of that time is limited by {ceiling}"
+        text += f", of which {gpu_name(question)} has more"
+    return f"{text}."
+
+
+def because(question: DecisionInput, plans: Plans, choice: Choice) -> Iterator[str]:
+    """Further facts, the most important first."""
+    if plans.gpu is None or plans.hybrid is None:
+        return
+    if choice.objective != question.objective:
+        missing = {"cost": "price", "energy": "power"}[question.objective]
+        yield f"Latency decided: the {missing} is not known for every plan."
+    if choice.device == "hybrid" and not plans.gpu.fits:
+        yield _mixed_cause(question, plans.gpu, choice.plan)
+    told = choice.device in ("cpu", "either") and _largest_burden(plans.gpu) == "copies"
+    if not told:
+        yield _copies(plans.gpu)
+    if choice.barred.get("gpu") != "kernels":
+        yield _stuck(question, plans.gpu)
+    if choice.objective in ("latency", "throughput") and not choice.barred:
+        yield _margin(plans, choice)
+
+
+def _copies(gpu: Plan) -> str:
+    spent, whole = _busy(gpu, "link"), gpu.latency.time_s
+    if not whole or not gpu.transfers:
+        return ""
+    copies = plural(len(gpu.transfers), "copy takes", "copies take")
+    return f"{copies} {seconds(spent)}, {share(spent / whole)} of the GPU plan."
+
+
+def _stuck(question: DecisionInput, gpu: Plan) -> str:
+    placed = question.placement.nodes if question.placement else ()
+    types = Counter(
+        node.op_type
+        for node, place in zip(question.graph.nodes, placed, strict=False)
+        if place.provider == "cpu" and not place.supported
+    )
+    if not types:
+        return ""
+    named = listed(name for name, _ in types.most_common(3))
+    spent = _busy(gpu, "cpu")
+    return f"ONNX Runtime runs {named} on the CPU for want of a CUDA kernel, {seconds(spent)} of the GPU plan."
+
+
+def _margin(plans: Plans, choice: Choice) -> str:
+    """How much the best plan gains over the better of the two sessions."""
+    if plans.gpu is None or plans.hybrid is None:
+        return ""
+    better = min((plans.cpu, plans.gpu), key=lambda plan: plan.latency.time_s)
+    best = plans.hybrid.latency.time_s
+    name = {"cpu": "the CPU", "gpu": "the GPU"}[better.name]
+    if not best or plans.hybrid.sides == better.sides:
+        return f"Splitting the operators between both gains nothing over {name} alone."
+    if 1 < better.latency.time_s / best < WORTHWHILE:
+        return (
+            f"Splitting the operators between both gains less than {share(WORTHWHILE - 1)} over {name} alone."
+        )
+    gain = factor(better.latency.time_s / best)
+    if choice.device == "hybrid":
+        return f"The best split is {gain} as fast as {name} alone."
+    return f"The best split is {gain} as fast as {name} alone: too little, or too uncertain, to recommend."
+
+
+def first(sentences: Iterable[str], number: int) -> tuple[str, ...]:
+    """The first few that say something."""
+    return tuple(text for text in sentences if text)[:number]

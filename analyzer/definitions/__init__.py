@@ -1,9 +1,0 @@
-"""Compact operators of a training step, and what each means in ONNX's own operators.
-
-A backward or an optimizer step is one operator in the graph, so that it can be read, counted and shown as one;
-no runtime has kernels for it. What runs, and what is placed and timed, is its definition.
-"""
-
-from analyzer.definitions.body import DOMAIN, OPSET, Body, Parts, define, definition, is_defined
-
-__all__ = ["DOMAIN", "OPSET", "Body", "Parts", "define", "definition", "is_defined"]

@@ -1,0 +1,279 @@
+"""This machine's measured ceilings: what they are called, whose they are, where they are kept.
+
+``measurement.ceilings.on_cpu`` measures them; here they get a fingerprint and a home. A calibration is a mapping of keys
+to floats in SI base units. ``{T}`` is a number of intra-op threads: every key exists for 1 thread and for the
+default number (``threads``), the largest GEMM also for the powers of two between. All of it is ONNX Runtime's
+own CPU kernels, on float32 unless the key says otherwise, called alone, the cost of the call taken off.
+
+``threads``, ``cores``
+    Default intra-op threads; logical processors available.
+``busy``
+    Cores that other processes took meanwhile; only there where it was enough to spoil the figures.
+``dispatch.t{T}``
+    s: a node that does nothing, inside a graph.
+``call.t{T}``
+    s: one call of a session with bound inputs and outputs, before its first node.
+``run.t{T}``
+    s: the same with arrays passed in and out, as a program calls it.
+``sharing.t{T}``
+    s: the chain of nodes of ``measurement.noise.core_migration``, whose threads read what others wrote; only where the
+    default T is over 1.
+``gemm.{dtype}.t{T}.m{M}.n{N}.k{K}``
+    FLOP/s (2MNK): MatMul with constant (packed) weights K x N; dtype ``float32``, ``float64``, ``int8``
+    (MatMulInteger, uint8 by int8).
+``gemm_dynamic.float32.t{T}.m{M}.n{N}.k{K}``
+    FLOP/s: both operands computed at run time.
+``gemm_trans.float32.t{T}.m{M}.n{N}.k{K}``
+    FLOP/s: Gemm with bias and transB=1, constant weights.
+``bmm.float32.t{T}.b{B}.m{M}.n{N}.k{K}``
+    FLOP/s (2BMNK): batched, both operands computed at run time.
+``conv.float32.t{T}.{class}``
+    FLOP/s (2 per multiply-accumulate), in ONNX Runtime's blocked layout (NCHWc) where it has one; the classes
+    and their shapes are ``measurement.ceilings.probes.CONV_CLASSES``: ``stem7x7s2``, ``stem3x3s2``, ``3x3``, ``3x3small``,
+    ``3x3s2``, ``1x1``, ``1x1small``, ``5x5``, ``group32``, ``depthwise3x3``, ``depthwise3x3s2``,
+    ``depthwise3x3far56`` and ``far14`` (from memory), ``depthwise5x5``, ``conv1d``, ``conv3d``,
+    ``transpose2x2s2``.
+``copy.t{T}.{bytes}``
+    B/s, read and written counted, by the bytes of both together: a streaming elementwise kernel (``Neg``).
+``elementwise.{Op}.t{T}``
+    s per output element, 256 x 1024 elements: arithmetic, activations, comparisons, casts, quantization,
+    norms, softmax. Variants: ``AddBias`` (a row is broadcast), ``AddScalar``, ``MulScalar``, ``Pow``
+    (exponent 2), ``PowTensor``, ``GeluTanh``, ``CastHalf`` (float32 to float16), ``CastFloat`` (back),
+    ``CastInt`` (float32 to int64), ``AddInt64``, ``MulInt64``, ``EqualInt64``.
+``reduce.{Op}.t{T}.{axis}``
+    s per *input* element; axis ``inner`` (last) or ``outer`` (first).
+``pool.{Op}.t{T}``
+    s per window element (output elements times window): ``MaxPool``, ``AveragePool``, both 3x3 stride 2.
+``move.{Op}.t{T}``
+    s per output element: ``Concat``, ``Split``, ``Slice``, ``Gather`` (rows), ``TransposeMatrix``,
+    ``TransposeHeads`` (0213), ``TransposeNHWC``, ``ResizeNearest``, ``ResizeLinear`` and others.
+``rnn.{Op}.t{T}.h{H}.b{B}``
+    s per time step of ``LSTM``, ``GRU`` or ``RNN``, one direction, the input as wide as the state.
+``tree.t{T}.{steps}``
+    s per step, a comparison or addition: a tree of depth d takes d + 1 of them for each row.
+``attention.float32.t{T}.b{B}.h{heads}.s{S}.d{D}``
+    FLOP/s (4 B heads S S D): com.microsoft MultiHeadAttention.
+``cuda.node``, ``cuda.kernel``
+    s: host time of one node that launches one small kernel; the same inside a CUDA graph.
+``cuda.gemm.{dtype}.m{M}.n{N}.k{K}``
+    FLOP/s: ``float32`` (TF32 off), ``tf32``, ``float16``, ``bfloat16``.
+``cuda.copy.{bytes}``
+    B/s inside the GPU's memory, read and written counted, by the bytes of both together.
+``cuda.{h2d,d2h}.{pinned,pageable}.{bytes}``
+    B/s between host and GPU (``cuda.h2d.pinned.1048576``).
+``cuda.h2d.latency``, ``cuda.d2h.latency``
+    s: a copy of 4 bytes.
+
+A kernel that this build of ONNX Runtime lacks has no key. A figure is the lower quartile of its runs: what the
+machine does when nobody disturbs it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+
+from analyzer.errors import OutputError
+from analyzer.units import with_prefix
+
+Progress = Callable[[str, float], None]
+Measure = Callable[[Progress], Mapping[str, float]]
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """Measured ceilings of one machine.
+
+    Attributes:
+        values: By key, see the module's docstring.
+        fingerprint: What they hold for: processor, cores, ONNX Runtime, GPU.
+        date: When they were measured, ISO 8601.
+        path: Where they are kept.
+    """
+
+    values: Mapping[str, float]
+    fingerprint: Mapping[str, str]
+    date: str
+    path: Path
+
+
+def calibrate(
+    measure: Measure,
+    *,
+    progress: Progress | None = None,
+    folder: Path | None = None,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> Calibration:
+    """Measure this machine's ceilings and keep them.
+
+    Args:
+        measure: What measures, called with ``progress``; ``measurement.ceilings.on_cpu.measure_ceilings``.
+        progress: Told the family being measured and how much is done, 0 to 1.
+        folder: Where calibrations are kept; None is the user's data folder.
+        now: The clock.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    values = measure(progress or (lambda _stage, _fraction: None))
+    mark = fingerprint()
+    path = path_of(mark, folder)
+    date = now().isoformat(timespec="seconds")
+    text = json.dumps(
+        {"version": _VERSION, "fingerprint": mark, "date": date, "values": dict(values)}, indent=1
+    )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(text + "\n", encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        message = f"the calibration cannot be written to {path}: {error.strerror}"
+        raise OutputError(message, hint="make the folder writable, or set XDG_DATA_HOME") from None
+    return Calibration(values=MappingProxyType(dict(values)), fingerprint=mark, date=date, path=path)
+
+
+def load(folder: Path | None = None) -> Calibration | None:
+    """What was measured on this very machine with this ONNX Runtime; None where there is nothing readable."""
+    mark = fingerprint()
+    path = path_of(mark, folder)
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        values = {str(key): float(value) for key, value in stored["values"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    if stored.get("version") != _VERSION or stored.get("fingerprint") != mark:
+        return None
+    if not values or not all(math.isfinite(value) and value > 0 for value in values.values()):
+        return None
+    date = str(stored.get("date", ""))
+    return Calibration(values=MappingProxyType(values), fingerprint=mark, date=date, path=path)
+
+
+def load_calibration(folder: Path | None = None) -> Mapping[str, float] | None:
+    """The ceilings alone, None where this machine is not calibrated."""
+    calibration = load(folder)
+    return None if calibration is None else calibration.values
+
+
+def folder_of_calibrations() -> Path:
+    """Where calibrations are kept: the user's data folder of this program."""
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("analyzer", appauthor=False)) / "calibration"
+
+
+def path_of(mark: Mapping[str, str], folder: Path | None = None) -> Path:
+    """The file for a fingerprint."""
+    digest = hashlib.sha256(json.dumps(mark, sort_keys=True).encode()).hexdigest()[:16]
+    return (folder or folder_of_calibrations()) / f"{digest}.json"
+
+
+def fingerprint() -> dict[str, str]:
+    """What a calibration holds for; a change of any of these makes it void."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": str(_cores()),
+        "onnxruntime": _onnxruntime_version(),
+        "gpu": _gpus(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return _cpu_model_elsewhere()
+    wanted = ("vendor_id", "cpu family", "model", "model name", "stepping", "CPU implementer", "CPU part")
+    first: dict[str, str] = {}
+    for line in text.split("\n\n", maxsplit=1)[0].splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in wanted:
+            first[key.strip()] = value.strip()
+    return " ".join(first[key] for key in wanted if key in first) or platform.machine()
+
+
+def _cpu_model_elsewhere() -> str:
+    import cpuinfo
+
+    return str(cpuinfo.get_cpu_info().get("brand_raw", platform.processor()))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _onnxruntime_version() -> str:
+    from importlib import metadata
+
+    for name in ("onnxruntime-gpu", "onnxruntime"):
+        try:
+            return f"{name} {metadata.version(name)}"
+        except metadata.PackageNotFoundError:
+            continue
+    return "none"
+
+
+def _gpus() -> str:
+    """Names of the GPUs and the driver's version; empty without a driver."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ""
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        names = [_text(pynvml.nvmlDeviceGetName(handle)) for handle in handles]
+        return ", ".join([*names, f"driver {_text(pynvml.nvmlSystemGetDriverVersion())}"]) if names else ""
+    except pynvml.NVMLError:
+        return ""
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+# What the summary shows: key, words, unit.
+_HEADLINES = (
+    ("gemm.float32.t{T}.m1024.n1024.k1024", "float32 product, {T} threads", "FLOP/s"),
+    ("gemm.float32.t1.m1024.n1024.k1024", "float32 product, 1 thread", "FLOP/s"),
+    ("gemm.int8.t{T}.m512.n512.k512", "int8 product, {T} threads", "OP/s"),
+    ("conv.float32.t{T}.3x3", "3x3 convolution, {T} threads", "FLOP/s"),
+    ("copy.t1.262144", "first caches, 1 thread", "B/s"),
+    ("copy.t{T}.268435456", "memory, {T} threads", "B/s"),
+    ("elementwise.Add.t1", "Add, 1 thread", "s per element"),
+    ("dispatch.t{T}", "one more node", "s"),
+    ("call.t{T}", "one call", "s"),
+    ("busy", "TAKEN BY OTHER PROCESSES (calibrate again on a quiet machine)", "cores"),
+    ("cuda.gemm.float32.m4096.n4096.k4096", "GPU float32 product", "FLOP/s"),
+    ("cuda.gemm.tf32.m4096.n4096.k4096", "GPU TF32 product", "FLOP/s"),
+    ("cuda.gemm.float16.m4096.n4096.k4096", "GPU float16 product", "FLOP/s"),
+    ("cuda.copy.1073741824", "GPU memory", "B/s"),
+    ("cuda.node", "one more node on the GPU", "s"),
+    ("cuda.h2d.pinned.67108864", "host to GPU, pinned", "B/s"),
+)
+
+
+def headlines(calibration: Calibration) -> tuple[tuple[str, str], ...]:
+    """The main figures in words and with units, those that are there."""
+    threads = f"{calibration.values.get('threads', 1):.0f}"
+    found = []
+    for key, words, unit in _HEADLINES:
+        value = calibration.values.get(key.format(T=threads))
+        if value is not None:
+            found.append((words.format(T=threads), with_prefix(value, unit)))
+    return tuple(dict.fromkeys(found))

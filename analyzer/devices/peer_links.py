@@ -1,0 +1,74 @@
+"""The link between GPUs of one machine, and the one between machines."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from analyzer.devices.device import Device
+
+GPUS_A_MACHINE = 8
+# 100 Gbit/s of Ethernet or InfiniBand for each machine: what clouds rent beside 8 GPUs at the least.
+NETWORK_BYTES_PER_S = 12.5e9
+NETWORK_LATENCY_S = 10e-6
+_LATENCY_S = 5e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """A link in one direction.
+
+    Attributes:
+        name: As reports show it.
+        bandwidth_bytes_per_s: In one direction.
+        latency_s: Of one message.
+        source: Where the figure comes from.
+    """
+
+    name: str
+    bandwidth_bytes_per_s: float
+    latency_s: float
+    source: str
+
+
+@cache
+def _table() -> tuple[tuple[re.Pattern[str], Peer], ...]:
+    text = (files("analyzer.devices") / "peer_links.toml").read_text(encoding="utf-8")
+    return tuple(
+        (
+            re.compile(row["slug"]),
+            Peer(
+                name=row["link"],
+                bandwidth_bytes_per_s=row["bandwidth_bytes_per_s"],
+                latency_s=_LATENCY_S,
+                source=row["source"],
+            ),
+        )
+        for row in tomllib.loads(text)["peers"]
+    )
+
+
+def peer_link(gpu: Device) -> Peer | None:
+    """NVLink where the catalogue's device has it, else its PCIe link to the host; None without a link."""
+    for pattern, peer in _table():
+        if pattern.fullmatch(gpu.slug):
+            return peer
+    if gpu.link is None:
+        return None
+    return Peer(
+        name=gpu.link.name,
+        bandwidth_bytes_per_s=gpu.link.bandwidth_bytes_per_s,
+        latency_s=gpu.link.latency_s,
+        source=gpu.link.source,
+    )
+
+
+NETWORK = Peer(
+    name="100 Gbit/s network",
+    bandwidth_bytes_per_s=NETWORK_BYTES_PER_S,
+    latency_s=NETWORK_LATENCY_S,
+    source="assumed",
+)

@@ -1,0 +1,159 @@
+"""Entries of a device file (TOML) to values, every hole named: the catalogue's files and the user's."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from analyzer.devices.device import Device, Kind, Link
+from analyzer.devices.instances import Instance
+from analyzer.errors import DeviceError
+
+Entry = Mapping[str, Any]
+PEAK_TYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "int8")
+TABLES = ("sources", "links")
+# Fields that `Instance` takes as they stand in the file.
+_INSTANCE_FIELDS = ("region", "price_date", "vcpus", "memory_bytes", "cpu_type", "cpu", "cpu_nearest")
+_INSTANCE_MORE = ("threads_per_core", "gpu", "gpu_count", "accelerator", "notes")
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The parsed file.
+
+    Raises:
+        DeviceError: It is not there or is not TOML.
+    """
+    try:
+        with path.open("rb") as stream:
+            return tomllib.load(stream)
+    except OSError as error:
+        reason = error.strerror or "it cannot be read"
+        raise DeviceError(f"{path}: {reason}.", hint="Give the path of a TOML file.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DeviceError(f"{path} is not valid TOML: {error}.", hint="Mend the line it names.") from error
+
+
+def entries(tables: Mapping[str, Any]) -> Iterator[tuple[str, Entry]]:
+    """The devices of a parsed file: ``(slug, entry)``."""
+    return ((slug, entry) for slug, entry in tables.items() if slug not in TABLES and isinstance(entry, dict))
+
+
+def to_device(slug: str, entry: Entry, kind: Kind, tables: Mapping[str, Any], origin: str) -> Device:
+    """One entry as a Device.
+
+    Args:
+        slug: Its key in the file.
+        entry: Its table.
+        kind: ``cpu`` or ``gpu``.
+        tables: The parsed file, for its ``sources`` and ``links``.
+        origin: Name of the file for messages.
+
+    Raises:
+        DeviceError: A figure is missing or is no number; the message names it.
+    """
+    peaks = _peaks(slug, entry, origin)
+    return Device(
+        slug=slug,
+        name=str(entry.get("name", slug)),
+        kind=kind,
+        vendor=str(entry.get("vendor", "")),
+        architecture=str(entry.get("architecture", "")),
+        peak_flops_per_s=peaks,
+        bandwidth_bytes_per_s=_number(slug, entry, "bandwidth_bytes_per_s", origin),
+        memory_bytes=_optional_int(slug, entry, "memory_bytes", origin) if kind == "gpu" else None,
+        units=int(_number(slug, entry, "units", origin)),
+        threads=int(entry.get("threads", entry.get("units", 1))),
+        clock_hz=_optional(slug, entry, "clock_hz", origin),
+        cache_bytes=_optional_int(slug, entry, "cache_bytes", origin),
+        tdp_w=_optional(slug, entry, "tdp_w", origin),
+        compute_capability=str(entry.get("compute_capability", "")),
+        link=_link(slug, entry, tables, origin) if kind == "gpu" else None,
+        runs_release_wheel=bool(entry.get("runs_release_wheel", True)),
+        year=entry.get("year"),
+        source=_sources(entry, tables) or origin,
+        notes=str(entry.get("notes", "")),
+        assumed=tuple(entry.get("assumed", ())),
+        memory_type=str(entry.get("memory_type", "")),
+        sustained={key: _number(slug, entry["sustained"], key, origin) for key in entry.get("sustained", {})},
+    )
+
+
+def to_instance(entry: Entry, tables: Mapping[str, Any], origin: str) -> Instance:
+    """One ``[[instances]]`` entry as an Instance; a missing price, name or provider is an error."""
+    for key in ("provider", "name"):
+        if not isinstance(entry.get(key), str):
+            raise DeviceError(f"{origin}: an instance has no {key}.", hint=f'Add {key} = "...".')
+    label = f"{entry['provider']} {entry['name']}"
+    price = _number(label, entry, "usd_per_hour", origin)
+    fields = {key: entry[key] for key in (*_INSTANCE_FIELDS, *_INSTANCE_MORE) if key in entry}
+    fields.setdefault("region", "")
+    if fields.get("gpu") and "gpu_count" not in fields:
+        fields["gpu_count"] = 1.0
+    return Instance(
+        provider=entry["provider"],
+        name=entry["name"],
+        usd_per_hour=price,
+        source=str(tables.get("sources", {}).get(entry.get("source", ""), entry.get("source", origin))),
+        **fields,
+    )
+
+
+def _peaks(slug: str, entry: Entry, origin: str) -> dict[str, float]:
+    table = entry.get("peak_flops_per_s")
+    if not isinstance(table, dict) or "fp32" not in table:
+        hint = "Write peak_flops_per_s = { fp32 = 30.3e12, fp16 = 121e12 } (operations per second)."
+        raise DeviceError(f"{origin}: {slug} has no peak_flops_per_s.fp32.", hint=hint)
+    unknown = sorted(set(table) - set(PEAK_TYPES))
+    if unknown:
+        raise DeviceError(
+            f"{origin}: {slug} has a peak for {unknown[0]!r}, which is no type.",
+            hint="Types are " + ", ".join(PEAK_TYPES) + ".",
+        )
+    return {key: _number(slug, table, key, origin) for key in PEAK_TYPES if key in table}
+
+
+def _number(slug: str, entry: Entry, key: str, origin: str) -> float:
+    value = entry.get(key)
+    if value is None:
+        raise DeviceError(f"{origin}: {slug} has no {key}.", hint=f"Add {key} = NUMBER, in SI units.")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise DeviceError(f"{origin}: {key} of {slug} is {value!r}.", hint="It must be a number above 0.")
+    return float(value)
+
+
+def _optional(slug: str, entry: Entry, key: str, origin: str) -> float | None:
+    return _number(slug, entry, key, origin) if key in entry else None
+
+
+def _optional_int(slug: str, entry: Entry, key: str, origin: str) -> int | None:
+    value = _optional(slug, entry, key, origin)
+    return None if value is None else int(value)
+
+
+def _link(slug: str, entry: Entry, tables: Mapping[str, Any], origin: str) -> Link | None:
+    name = entry.get("link")
+    if name is None:
+        raise DeviceError(f"{origin}: {slug} has no link.", hint='Add link = "PCIe 4.0 x16".')
+    if name == "shared memory":
+        half = _number(slug, entry, "bandwidth_bytes_per_s", origin) / 2
+        source = "derived: a copy reads and writes the one memory"
+        return Link(name=name, bandwidth_bytes_per_s=half, pageable_bytes_per_s=half, source=source)
+    table = tables.get("links", {}).get(name)
+    if table is None:
+        known = ", ".join(tables.get("links", {})) or "none"
+        raise DeviceError(f"{origin}: {slug} has the unknown link {name!r}.", hint=f"Known links: {known}.")
+    bandwidth = _number(name, table, "bandwidth_bytes_per_s", origin)
+    return Link(
+        name=name,
+        bandwidth_bytes_per_s=bandwidth,
+        pageable_bytes_per_s=float(table.get("pageable_bytes_per_s", bandwidth)),
+        latency_s=float(table.get("latency_s", 10e-6)),
+        source=str(table.get("source", origin)),
+    )
+
+
+def _sources(entry: Entry, tables: Mapping[str, Any]) -> str:
+    known = tables.get("sources", {})
+    return "; ".join(str(known.get(key, key)) for key in entry.get("sources", ()))

@@ -1,0 +1,128 @@
+"""A model object of the Python interface -> Loaded; never cached: nothing says what it depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+from analyzer.errors import ModelError, UsageError
+from analyzer.loading.load import DEFAULT_OPSET, Loaded, Progress, check_opset, export_any_batch
+from analyzer.loading.python.example_inputs import InputSpec, resolve_inputs
+
+
+def load_live(
+    model: Any,
+    *,
+    inputs: Any,
+    batch: int | None,
+    specs: Sequence[InputSpec],
+    opset: int | None,
+    progress: Progress,
+    training: bool = False,
+) -> Loaded:
+    """Loads an ``nn.Module``, an ``onnx.ModelProto`` or an ``onnx_ir.Model``.
+
+    Raises:
+        ModelError: It is none of these.
+        UsageError: ``inputs`` does not go with an ONNX model.
+        AnalyzerError: As ``load``.
+    """
+    kind = type(model)
+    home = kind.__module__.partition(".")[0]
+    if home in ("onnx", "onnx_ir"):
+        if inputs is not None:
+            raise UsageError("inputs= goes with a module; an ONNX model declares its own.")
+        if training:
+            raise UsageError("training= needs an nn.Module: an ONNX model holds no loss and no gradients.")
+        return _from_onnx(model, batch, specs, opset)
+    if any(base.__module__.startswith("torch.nn") and base.__name__ == "Module" for base in kind.__mro__):
+        return _from_module(model, inputs, batch, specs, opset or DEFAULT_OPSET, progress, training)
+    if isinstance(model, type):
+        raise ModelError(
+            f"{model.__name__} is a class, not a model.", hint=f"Give an instance: {model.__name__}(...)."
+        )
+    raise ModelError(
+        f"A {kind.__name__} is no model that can be analysed.",
+        hint="Give a path, an nn.Module with inputs=, an onnx.ModelProto or an onnx_ir.Model.",
+    )
+
+
+def _from_onnx(model: Any, batch: int | None, specs: Sequence[InputSpec], opset: int | None) -> Loaded:
+    import onnx
+
+    from analyzer.loading.onnx_graph.load_onnx import from_proto
+    from analyzer.loading.onnx_graph.onnx_file import check_versions
+
+    if not isinstance(model, onnx.ModelProto):
+        import onnx_ir
+
+        model = onnx_ir.to_proto(model)
+    if not model.HasField("graph"):
+        raise ModelError("The onnx.ModelProto holds no graph.", hint="Give one that was loaded or built.")
+    check_versions(model, "the model")
+    name = model.graph.name or "model"
+    # The copy is named and bound; the caller's model stays as it is.
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    loaded = from_proto(copy, name=name, source="onnx.ModelProto", batch=batch, specs=specs, opset=opset)
+    return replace(loaded, live=model)
+
+
+def _on_meta(inputs: Any) -> Any:
+    """Inputs without data, for a model without weights."""
+    import torch
+    from torch.utils import _pytree
+
+    return _pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), inputs)
+
+
+def _from_module(
+    model: Any,
+    inputs: Any,
+    batch: int | None,
+    specs: Sequence[InputSpec],
+    opset: int,
+    progress: Progress,
+    train: bool,
+) -> Loaded:
+    from analyzer.loading.python.user_model import UserModel
+
+    check_opset(opset)
+    module = ModuleType("live")
+    if inputs is not None:
+        module.example_inputs = inputs  # type: ignore[attr-defined]  # what a user's file would define
+    training = model.training
+    meta = any(parameter.is_meta for parameter in model.parameters())
+    if meta and inputs is not None and not callable(inputs):
+        module.example_inputs = _on_meta(inputs)  # type: ignore[attr-defined]  # as above
+    user = UserModel(model=model.eval(), name=type(model).__name__, module=module, meta=meta)
+    try:
+        chosen = resolve_inputs(user, specs, batch, meta=meta)
+        progress("exporting to ONNX")
+        if train:
+            from analyzer.loading.training.load_step import step_of_user
+
+            exported = step_of_user(user, chosen, opset)
+        else:
+            exported = export_any_batch(user, specs, chosen, opset)
+    finally:
+        model.train(training)
+    return Loaded(
+        reference=None,
+        name=type(model).__name__,
+        source=f"{type(model).__module__}.{type(model).__qualname__}",
+        proto=exported.proto,
+        symbol="" if exported.static_batch is not None else "batch",
+        batch=chosen.batch,
+        static_batch=exported.static_batch,
+        batch_range=exported.batch_range,
+        inputs_origin=chosen.origin,
+        exporter=exported.exporter,
+        notes=exported.notes,
+        specs=tuple(specs),
+        live=user,
+        parameters=exported.parameters,
+        parameter_bytes=exported.parameter_bytes,
+    )

@@ -1,0 +1,119 @@
+"""Loading, last step: a normalised ModelProto -> Graph, every shape that can be known, small values folded."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from analyzer.errors import GraphError
+from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor, names_read
+from analyzer.loading.onnx_graph.construction import renumbered
+from analyzer.loading.onnx_graph.data_dependent_sizes import likely_sizes
+from analyzer.loading.onnx_graph.normalize import Normalized, normalized
+from analyzer.loading.onnx_graph.scope import WITH_GRAPHS, OpenTypeError, Scope
+from analyzer.loading.shape_inference import onnx_inference
+from analyzer.loading.shape_inference.common_operators import OLDEST, is_common
+
+if TYPE_CHECKING:
+    import onnx
+
+_COMMON = 16  # one in so many operators may be without a rule of its own: each is a call into ONNX
+
+
+def to_graph(model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = None) -> Graph:
+    """Makes the Graph of an ONNX model; the model is not changed.
+
+    Symbolic sizes of the inputs are bound by name (unnamed ones are called ``input[axis]``); what nothing
+    binds is 1, which ``open_dimensions`` and ``notes`` tell. Model-local functions are inlined. ``Constant``
+    nodes become initializers. A node all of whose outputs are known before the run stays, with outputs that
+    say ``constant``.
+
+    Args:
+        model: Any ONNX model, with or without its weights' data.
+        bindings: Sizes by the name of the symbolic dimension.
+
+    Raises:
+        GraphError: The graph has a cycle, reads what nothing writes, or has a shape that cannot be.
+        ModelError: The model is newer than the installed onnx.
+        UsageError: A binding is no positive whole number.
+    """
+    enabled = gc.isenabled()
+    gc.disable()  # it would walk all the new nodes again and again, and free none
+    try:
+        return shaped(normalized(model, bindings=bindings))
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def shaped(ready: Normalized) -> Graph:
+    """The Graph of a normalised model: shapes, small values, operators."""
+    opsets = {(entry.domain or DEFAULT_DOMAIN): entry.version for entry in ready.model.opset_import}
+    try:
+        return swiftly(ready, opsets) or by_onnx(ready, opsets)
+    except GraphError as error:
+        if ready.open_dimensions:
+            names = ", ".join(ready.open_dimensions)
+            error.hint = f"Nothing says how large {names} is: give that input's shape, --input NAME=SHAPE."
+        raise
+
+
+def swiftly(ready: Normalized, opsets: Mapping[str, int]) -> Graph | None:
+    """The graph with each node's types from its inputs; None where any stays open, or it would take longer."""
+    if opsets.get(DEFAULT_DOMAIN, 0) < OLDEST:
+        return None
+    uncommon = 0
+    for _, _, op_type, domain, *_ in ready.rows:
+        if not is_common(op_type):
+            uncommon += op_type != "Constant"
+            if op_type in WITH_GRAPHS or uncommon * _COMMON > len(ready.rows):
+                return None
+        if domain != DEFAULT_DOMAIN:
+            return None
+    scope = Scope(opsets=opsets, ir_version=ready.model.ir_version, swift=True)
+    try:
+        return scope.whole(ready, ready.model.graph)
+    except OpenTypeError:
+        return None
+
+
+def by_onnx(ready: Normalized, opsets: Mapping[str, int]) -> Graph:
+    """The graph with the types that ONNX's inference of the whole model finds; node by node what is left."""
+    graph = _inferred(ready, opsets)
+    likely = likely_sizes(graph, ready.with_weights(), lambda model: _inferred(normalized(model), opsets))
+    return dataclasses.replace(graph, likely=likely) if likely else graph
+
+
+def _inferred(ready: Normalized, opsets: Mapping[str, int]) -> Graph:
+    scope = Scope(opsets=opsets, ir_version=ready.model.ir_version)
+    return scope.whole(ready, onnx_inference.infer_model(ready.with_weights()).graph)
+
+
+def prune(graph: Graph) -> Graph:
+    """The graph without nodes whose outputs are all known values, and without nodes that nothing uses.
+
+    Values that went away with their node and are still read become initializers; indices are renumbered.
+    """
+    kept: list[Node] = []
+    wanted = {tensor.name for tensor in graph.outputs}
+    literals: dict[str, Tensor] = {}
+    for node in reversed(graph.nodes):
+        outputs = [tensor for tensor in node.outputs if tensor is not None]
+        if wanted.isdisjoint([tensor.name for tensor in outputs]):
+            continue
+        if all(tensor.constant and tensor.value is not None for tensor in outputs):
+            literals.update((tensor.name, tensor) for tensor in outputs)
+            continue
+        kept.append(node)
+        wanted.update(names_read(node))
+    used = tuple(tensor for tensor in literals.values() if tensor.name in wanted)
+    return dataclasses.replace(
+        graph,
+        nodes=tuple(
+            node if node.index == index else renumbered(node, index)
+            for index, node in enumerate(reversed(kept))
+        ),
+        initializers=(*(tensor for tensor in graph.initializers if tensor.name in wanted), *reversed(used)),
+    )

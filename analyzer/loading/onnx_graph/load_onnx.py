@@ -1,0 +1,197 @@
+"""A user's .onnx file (or a ModelProto in memory) -> Loaded, without torch and without its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from analyzer.errors import InputError, UsageError
+from analyzer.loading.load import Loaded
+from analyzer.loading.model_reference import Reference
+from analyzer.loading.onnx_graph.onnx_file import read_model
+from analyzer.loading.python.example_inputs import InputSpec
+from analyzer.loading.python.source_lines import shown_path
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def load_onnx(
+    reference: Reference, *, batch: int | None, specs: Sequence[InputSpec] = (), opset: int | None = None
+) -> Loaded:
+    """Loads an .onnx file.
+
+    Raises:
+        ModelError: It cannot be read.
+        InputError: A fixed leading dimension differs from the batch, or ``--input`` does not fit.
+        UsageError: The opset cannot be converted to.
+    """
+    assert reference.path is not None
+    proto = read_model(reference.path)
+    return from_proto(
+        proto,
+        name=reference.stem,
+        source=shown_path(reference.path),
+        batch=batch,
+        specs=specs,
+        opset=opset,
+        reference=reference,
+    )
+
+
+def from_proto(
+    proto: onnx.ModelProto,
+    *,
+    name: str,
+    source: str,
+    batch: int | None,
+    specs: Sequence[InputSpec] = (),
+    opset: int | None = None,
+    reference: Reference | None = None,
+) -> Loaded:
+    """Loads a ModelProto; see ``load_onnx``."""
+    notes: tuple[str, ...] = ()
+    if opset is not None and opset != _default_opset(proto):
+        proto = convert(proto, opset)
+        notes = (f"Converted from the file's opset to opset {opset} with onnx's version converter.",)
+    name_nodes(proto)
+    open_negative_sizes(proto)
+    bindings = _bindings(proto, specs)
+    symbol, fixed = batch_dimension(proto)
+    if batch is not None and not symbol and fixed is not None and batch != fixed:
+        raise InputError(
+            f"{source} is fixed to batch {fixed}, not {batch}.",
+            hint="Export it with a symbolic batch dimension, or leave --batch out.",
+        )
+    if symbol in bindings:
+        batch = batch or bindings[symbol]
+    return Loaded(
+        reference=reference,
+        name=name,
+        source=source,
+        proto=proto,
+        symbol=symbol,
+        batch=batch or (1 if symbol else fixed),
+        static_batch=None if symbol else fixed,
+        inputs_origin="given" if specs else "model",
+        exporter="onnx",
+        notes=notes,
+        specs=tuple(specs),
+        bindings=bindings,
+    )
+
+
+def _default_opset(proto: onnx.ModelProto) -> int:
+    return next((item.version for item in proto.opset_import if item.domain in ("", "ai.onnx")), 0)
+
+
+def convert(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """The model at another opset.
+
+    Raises:
+        UsageError: onnx has no conversion for one of its operators.
+    """
+    from onnx import version_converter
+
+    try:
+        return version_converter.convert_version(proto, opset)
+    except Exception as error:  # the converter raises bare RuntimeErrors from C++
+        said = str(error).strip().splitlines()
+        raise UsageError(
+            f"--opset {opset}: onnx cannot convert the model: {said[-1] if said else type(error).__name__}",
+            hint="Leave --opset out, or export the model anew at that opset.",
+        ) from error
+
+
+def name_nodes(proto: onnx.ModelProto) -> None:
+    """Gives every node a unique name, so that what ONNX Runtime reports can be joined to it."""
+    seen: set[str] = set()
+    for index, node in enumerate(proto.graph.node):
+        name = node.name or f"{node.op_type}_{index}"
+        while name in seen:
+            name = f"{name}_{index}"
+        if name != node.name:
+            node.name = name
+        seen.add(name)
+
+
+def open_negative_sizes(proto: onnx.ModelProto) -> None:
+    """Turns sizes of -1, by which some exporters mean an open dimension, into open dimensions."""
+    for value in proto.graph.input:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if dim.dim_value < 0:
+                dim.dim_param = f"{value.name}[{axis}]"
+    for value in (*proto.graph.output, *proto.graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_value < 0:
+                dim.ClearField("value")
+
+
+def fed_inputs(proto: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    """The inputs that the caller feeds: those that are no initializers."""
+    stored = {item.name for item in proto.graph.initializer}
+    return [value for value in proto.graph.input if value.name not in stored]
+
+
+def batch_dimension(proto: onnx.ModelProto) -> tuple[str, int | None]:
+    """The name of the first symbolic leading dimension (empty: none) and the first fixed one."""
+    fixed = None
+    for value in fed_inputs(proto):
+        dims = value.type.tensor_type.shape.dim
+        if not dims:
+            continue
+        first = dims[0]
+        if first.HasField("dim_value") and first.dim_value >= 0:
+            fixed = (first.dim_value or None) if fixed is None else fixed
+        else:
+            return first.dim_param or f"{value.name}[0]", None
+    return "", fixed
+
+
+def _bindings(proto: onnx.ModelProto, specs: Sequence[InputSpec]) -> dict[str, int]:
+    """Sizes of symbolic dimensions that ``--input`` gives."""
+    inputs = {value.name: value for value in fed_inputs(proto)}
+    found: dict[str, int] = {}
+    for spec in specs:
+        if spec.name not in inputs:
+            raise InputError(
+                f"--input {spec.text}: the model takes no input {spec.name}.",
+                hint=f"It takes {', '.join(inputs)}.",
+            )
+        _bind(inputs[spec.name], spec, found)
+    return found
+
+
+def _bind(value: onnx.ValueInfoProto, spec: InputSpec, found: dict[str, int]) -> None:
+    dims = value.type.tensor_type.shape.dim
+    shown = [dim.dim_param or dim.dim_value or "?" for dim in dims]
+    if len(dims) != len(spec.shape):
+        raise InputError(f"--input {spec.text}: the model declares {spec.name} as {shown}.")
+    for axis, (dim, size) in enumerate(zip(dims, spec.shape, strict=True)):
+        if size is None:
+            continue
+        if dim.HasField("dim_value") and dim.dim_value > 0:
+            if dim.dim_value != size:
+                raise InputError(f"--input {spec.text}: the model declares {spec.name} as {shown}.")
+            continue
+        symbol = dim.dim_param or f"{value.name}[{axis}]"
+        if found.setdefault(symbol, size) != size:
+            raise InputError(f"--input {spec.text}: dimension {symbol} is {found[symbol]} elsewhere.")
+
+
+def bound_proto(proto: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:
+    """A copy with the inputs' symbolic dimensions replaced, the rest 1, and no inner shapes."""
+    import onnx
+
+    bound = onnx.ModelProto()
+    bound.CopyFrom(proto)
+    for value in bound.graph.input:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if not dim.HasField("dim_value") or dim.dim_value < 0:
+                dim.dim_value = sizes.get(dim.dim_param or f"{value.name}[{axis}]", 1)
+    for value in bound.graph.output:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if dim.dim_param:
+                dim.dim_param = f"{value.name}_{axis}"
+    del bound.graph.value_info[:]
+    return bound

@@ -1,0 +1,91 @@
+"""Loading: what a node calls, on what, and whether its outputs are known before the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from analyzer.graph import DEFAULT_DOMAIN, Graph, Tensor
+from analyzer.loading.onnx_graph import constant_folding
+from analyzer.loading.shape_inference.protobuf_values import SMALL, Type
+
+if TYPE_CHECKING:
+    import onnx
+
+MEASURES = ("Shape", "Size")
+"""Operators that need the shape of what they read alone."""
+
+_GRAPH_KINDS = (5, 10)  # AttributeProto.GRAPH, GRAPHS
+_FOLDABLE = frozenset({DEFAULT_DOMAIN, "ai.onnx.ml", "com.microsoft"})
+_FEW_FLOATS = 8
+_UNTOLD = frozenset({"SequenceEmpty", "Optional"})
+
+
+class Call(NamedTuple):
+    """A node while it is read: what it calls, on what."""
+
+    proto: onnx.NodeProto
+    op_type: str
+    domain: str
+    inputs: tuple[Tensor | None, ...]
+    attributes: Mapping[str, Any]
+    graphs: Mapping[str, Graph]
+
+
+def all_constant(inputs: Sequence[Tensor | None]) -> bool:
+    """Whether all that is read is known before the run."""
+    for tensor in inputs:  # noqa: SIM110  # a generator takes three times as long, for every node
+        if tensor is not None and not tensor.constant:
+            return False
+    return True
+
+
+def has_graphs(attributes: Sequence[onnx.AttributeProto]) -> bool:
+    """Whether any of a node's attributes is a subgraph."""
+    return any(entry.type in _GRAPH_KINDS for entry in attributes)
+
+
+def is_constant(call: Call) -> bool:
+    """Whether a node's outputs follow from initializers and shapes alone."""
+    inputs, op_type = call.inputs, call.op_type
+    if op_type in MEASURES and call.domain == DEFAULT_DOMAIN:
+        return inputs[0] is not None and inputs[0].elements is not None
+    if op_type == "CastLike":  # of its second input it needs the type alone
+        return inputs[0] is not None and inputs[0].constant
+    if not all_constant(inputs):
+        return False
+    if call.domain not in _FOLDABLE or op_type in constant_folding.RANDOM:
+        return False
+    if call.graphs:
+        branch = call.graphs.get(taken(inputs)) if op_type == "If" else None
+        return branch is not None and all(tensor.constant for tensor in branch.outputs)
+    return bool(inputs) or op_type in _UNTOLD
+
+
+def taken(inputs: Sequence[Tensor | None]) -> str:
+    """The branch that an If with a known condition takes; empty where the condition is not known."""
+    condition = inputs[0].value if inputs and inputs[0] is not None else None
+    if condition is None:
+        return ""
+    return "then_branch" if condition.reshape(-1)[0] else "else_branch"
+
+
+def measured(call: Call) -> Sequence[Any]:
+    """What Shape or Size gives."""
+    import numpy as np
+
+    tensor = call.inputs[0]
+    shape = () if tensor is None or tensor.shape is None else tensor.shape
+    if call.op_type == "Size":
+        return [np.asarray(tensor.elements if tensor is not None else 0, np.int64)]
+    return [np.asarray(shape[call.attributes.get("start", 0) : call.attributes.get("end")], np.int64)]
+
+
+def is_large(kind: Type | None) -> bool:
+    """Whether a result is not worth folding: shapes and axes are few, and so are the floats that make them."""
+    if kind is None or kind[1] is None or None in kind[1]:
+        return False
+    size = 1
+    for length in kind[1]:
+        size *= length or 0
+    return size > (_FEW_FLOATS if kind[0].is_float else SMALL)

@@ -1,0 +1,399 @@
+"""Loading, second step: any ModelProto -> one that names every node, calls no function and leaves no size open.
+
+The graph that is analysed and the file that is run are both made from what ``normalize`` gives, so their
+nodes carry the same names in the same order.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from analyzer.errors import GraphError, ModelError, UsageError
+from analyzer.graph import DEFAULT_DOMAIN, DTYPES_BY_NUMBER
+from analyzer.loading.onnx_graph.dimension_expressions import evaluate, is_symbol, symbols
+from analyzer.loading.onnx_graph.node_metadata import NOWHERE, Origin, origin
+from analyzer.loading.onnx_graph.onnx_file import KEEP_BYTES, check_versions
+
+if TYPE_CHECKING:
+    import onnx
+
+    Row = tuple[onnx.NodeProto, str, str, str, list[str], list[str]]
+    """A node with its fields read once: name, operator, domain, names of what it reads and writes."""
+
+DEFAULT_SIZE = 1
+"""What stands in for a symbolic dimension that nothing binds."""
+
+_EXTERNAL = 1  # TensorProto.EXTERNAL
+_GRAPH_KINDS = (5, 10)  # AttributeProto.GRAPH, GRAPHS
+_COPIED_WHOLE = 512 * 1024  # bytes of weights; with fewer a copy at once is faster than field by field
+_NOT_NEEDED = ("doc_string", "metadata_props")
+
+
+@dataclass(slots=True, kw_only=True)
+class Normalized:
+    """A model ready to be read.
+
+    Attributes:
+        model: Nodes in execution order with unique names; no functions, no symbolic sizes on inputs. Without
+            its initializers until ``with_weights`` puts them there.
+        initializers: Its initializers.
+        rows: The model's nodes, read.
+        origins: Where each node comes from; its metadata are dropped from the model.
+        open_dimensions: The size assumed for each symbolic dimension that nothing bound.
+        notes: What was assumed or mended, in sentences.
+    """
+
+    model: onnx.ModelProto
+    initializers: Sequence[onnx.TensorProto] = ()
+    rows: list[Row] = field(default_factory=list)
+    origins: list[Origin] = field(default_factory=list)
+    open_dimensions: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def with_weights(self) -> onnx.ModelProto:
+        """The model with its initializers, large ones without their data."""
+        graph = self.model.graph
+        if not graph.initializer:
+            for tensor in self.initializers:
+                _add_weight(graph, tensor)
+        return self.model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SymbolicDimension:
+    """A size of a graph input that the file leaves open; unnamed ones are called ``input[axis]``."""
+
+    input: str
+    axis: int
+    name: str
+
+
+def symbolic_dimensions(model: onnx.ModelProto) -> tuple[SymbolicDimension, ...]:
+    """The sizes of graph inputs that the file leaves open, in the order of the inputs and their axes."""
+    return tuple(
+        SymbolicDimension(input=value.name, axis=axis, name=name)
+        for value, axis, _, name in _open(
+            model.graph.input, {tensor.name for tensor in model.graph.initializer}
+        )
+    )
+
+
+def normalize(model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = None) -> onnx.ModelProto:
+    """A copy, weights included, whose nodes have the names, order and number that ``to_graph`` gives them.
+
+    ``Constant`` nodes stay in it; they are no nodes of the Graph.
+    """
+    result = normalized(model, bindings=bindings)
+    stored = {tensor.name: tensor for tensor in model.graph.initializer}
+    graph = result.with_weights().graph
+    for tensor in graph.initializer:
+        original = stored.get(tensor.name)
+        if original is not None:
+            tensor.CopyFrom(original)
+    return result.model
+
+
+def normalized(model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = None) -> Normalized:
+    """As ``normalize``, without the data of large weights, and with what was assumed.
+
+    Raises:
+        GraphError: The graph has a cycle or reads what nothing writes.
+        ModelError: The model is newer than the installed onnx, or a function of it cannot be inlined.
+        UsageError: A binding is no positive whole number.
+    """
+    check_versions(model, model.graph.name or "the model")
+    copy = _inlined(_skeleton(model))
+    result = Normalized(model=copy, initializers=copy.graph.initializer or model.graph.initializer)
+    result.rows = named_rows(result.model.graph)
+    stored = {tensor.name for tensor in result.initializers}
+    _order(result, stored)
+    _take_origins(result)
+    _bind(result, bindings or {}, stored)
+    return result
+
+
+def _take_origins(result: Normalized) -> None:
+    """Reads where nodes come from and drops the text: stack traces are longer than all the rest."""
+    append = result.origins.append
+    for node, name, *_ in result.rows:
+        entries = node.metadata_props
+        if entries:
+            append(origin(name, entries))
+            node.ClearField("metadata_props")
+        else:
+            append(origin(name, ()) if name[:1] == "/" else NOWHERE)
+
+
+def rows_of(graph: onnx.GraphProto) -> list[Row]:
+    """A graph's nodes, read."""
+    return [
+        (node, node.name, node.op_type, node.domain or DEFAULT_DOMAIN, node.input[:], node.output[:])
+        for node in graph.node
+    ]
+
+
+def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy without texts and training; it has no initializers, or all of them, large ones without data."""
+    import onnx
+
+    copy = onnx.ModelProto()
+    if sum([_data_bytes(tensor) for tensor in model.graph.initializer]) <= _COPIED_WHOLE:
+        copy.CopyFrom(model)
+        for name in (*_NOT_NEEDED, "producer_version", "domain", "model_version", "training_info"):
+            copy.ClearField(name)
+        for name in (*_NOT_NEEDED, "quantization_annotation"):
+            copy.graph.ClearField(name)
+    else:
+        copy.ir_version, copy.producer_name = model.ir_version, model.producer_name
+        copy.opset_import.extend(model.opset_import)
+        copy.functions.extend(model.functions)
+        _copy_graph(copy.graph, model.graph)
+        if copy.functions:  # the inliner must not give their names to anything else
+            for tensor in model.graph.initializer:
+                _add_weight(copy.graph, tensor)
+    if not copy.opset_import:
+        copy.opset_import.add(domain="", version=1)
+    return copy
+
+
+def _copy_graph(graph: onnx.GraphProto, source: onnx.GraphProto) -> None:
+    graph.name = source.name
+    graph.node.extend(source.node)
+    graph.input.extend(source.input)
+    graph.output.extend(source.output)
+    graph.value_info.extend(source.value_info)
+    graph.sparse_initializer.extend(source.sparse_initializer)
+
+
+def _add_weight(graph: onnx.GraphProto, tensor: onnx.TensorProto) -> None:
+    new = graph.initializer.add()
+    if tensor.data_location == tensor.EXTERNAL or _data_bytes(tensor) > KEEP_BYTES:
+        new.name, new.data_type, new.data_location = tensor.name, tensor.data_type, tensor.EXTERNAL
+        new.dims.extend(tensor.dims)
+    else:
+        new.CopyFrom(tensor)
+
+
+def _data_bytes(tensor: onnx.TensorProto) -> int:
+    """How much data a tensor holds, by its shape: ``ByteSize`` would write it all out."""
+    if tensor.data_location == _EXTERNAL:
+        return 0
+    dtype = DTYPES_BY_NUMBER.get(tensor.data_type)
+    if dtype is None or dtype.bits is None:
+        return tensor.ByteSize()
+    return math.prod(tensor.dims[:]) * dtype.bits // 8
+
+
+def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    if not model.functions:
+        return model
+    from onnx import inliner
+
+    try:
+        return inliner.inline_local_functions(model, convert_version=False)
+    except Exception as error:  # the inliner raises what C++ throws, of any type
+        raise ModelError(
+            f"the model's own functions cannot be inlined: {error}",
+            hint="check that no function calls itself and that each imports the operator sets it uses",
+        ) from error
+
+
+def named_rows(graph: onnx.GraphProto) -> list[Row]:
+    """A graph's nodes, read, each with a name of its own, which is written to the graph too."""
+    rows = rows_of(graph)
+    names = {row[1] for row in rows}
+    if len(names) < len(rows) or "" in names:
+        _name(rows)
+    return rows
+
+
+def _name(rows: list[Row]) -> None:
+    taken: set[str] = set()
+    unnamed = []
+    for index, (_, name, *_) in enumerate(rows):
+        if not name or name in taken:
+            unnamed.append(index)
+        else:
+            taken.add(name)
+    for index in unnamed:
+        node, name, op_type, domain, reads, writes = rows[index]
+        name = f"{name or op_type}_{index}"
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        node.name = name
+        rows[index] = (node, name, op_type, domain, reads, writes)
+
+
+def _order(result: Normalized, stored: set[str]) -> None:
+    graph = result.model.graph
+    known = {value.name for value in graph.input}
+    known.update(stored)
+    known.update(sparse.values.name for sparse in graph.sparse_initializer)
+    known.add("")
+    outside = len(known)
+    written = 0
+    is_sorted = True
+    for _, _, _, _, reads, writes in result.rows:
+        if is_sorted and not known.issuperset(reads):
+            is_sorted = False
+        known.update(writes)
+        written += len(writes)
+    if len(known) - outside != written:
+        _raise_written_twice(graph, stored)
+    for output in graph.output:
+        if output.name not in known:
+            raise GraphError(f"nothing writes the graph output '{output.name}'", hint="export the model again")
+    if not is_sorted:
+        _sort(graph, known)
+        result.rows = rows_of(graph)
+        result.notes.append("The file lists operators before what they read; they were sorted.")
+
+
+def _raise_written_twice(graph: onnx.GraphProto, stored: set[str]) -> None:
+    seen = {value.name for value in graph.input} | stored
+    for node in graph.node:
+        for name in node.output:
+            if name in seen and name:
+                raise GraphError(
+                    f"node '{node.name}' ({node.op_type}) writes '{name}', which is written already",
+                    hint="every tensor has one origin; export the model again",
+                )
+            seen.add(name)
+
+
+def _sort(graph: onnx.GraphProto, known: set[str]) -> None:
+    """Orders nodes by what they read, otherwise as they are; raises on a cycle or a dangling input."""
+    import heapq
+
+    nodes = list(graph.node)
+    writer = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    readers: list[list[int]] = [[] for _ in nodes]
+    waiting = [0] * len(nodes)
+    for index, node in enumerate(nodes):
+        for name in set(_reads(node)):
+            if name in writer:
+                readers[writer[name]].append(index)
+                waiting[index] += 1
+            elif name not in known and name in node.input:
+                raise dangling(node, name)
+    ready = [index for index, count in enumerate(waiting) if not count]
+    order: list[int] = []
+    while ready:
+        index = heapq.heappop(ready)
+        order.append(index)
+        for reader in readers[index]:
+            waiting[reader] -= 1
+            if not waiting[reader]:
+                heapq.heappush(ready, reader)
+    if len(order) < len(nodes):
+        stuck = nodes[min(set(range(len(nodes))).difference(order))]
+        raise GraphError(
+            f"the graph has a cycle through node '{stuck.name}' ({stuck.op_type})",
+            hint="export the model again",
+        )
+    copies = [_copy(nodes[index]) for index in order]
+    del graph.node[:]
+    graph.node.extend(copies)
+
+
+def _copy(node: onnx.NodeProto) -> onnx.NodeProto:
+    copy = type(node)()
+    copy.CopyFrom(node)
+    return copy
+
+
+def dangling(node: onnx.NodeProto, name: str) -> GraphError:
+    """The error for a node that reads what nothing writes."""
+    return GraphError(
+        f"node '{node.name}' ({node.op_type}) reads '{name}', which nothing writes",
+        hint="export the model again",
+    )
+
+
+def _reads(node: onnx.NodeProto) -> Iterator[str]:
+    yield from (name for name in node.input if name)
+    for attribute in node.attribute:
+        if attribute.type in _GRAPH_KINDS:
+            for graph in (attribute.g, *attribute.graphs):
+                inner = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+                for child in graph.node:
+                    yield from (name for name in _reads(child) if name not in inner)
+                    inner.update(child.output)
+                yield from (value.name for value in graph.output if value.name not in inner)
+
+
+def _open(
+    inputs: Iterable[onnx.ValueInfoProto], stored: set[str]
+) -> Iterator[tuple[onnx.ValueInfoProto, int, onnx.TensorShapeProto.Dimension, str]]:
+    for value in inputs:
+        if value.name in stored:
+            continue
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if not dim.HasField("dim_value"):
+                yield value, axis, dim, dim.dim_param or f"{value.name}[{axis}]"
+
+
+def _size(name: str, size: Any) -> int:
+    """A binding as a number."""
+    if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
+        raise UsageError(f"dimension '{name}' cannot be {size!r}", hint="give a whole number from 1")
+    return operator.index(size)
+
+
+def _bind(result: Normalized, bindings: Mapping[str, Any], stored: set[str]) -> None:
+    sizes = {name: _size(name, size) for name, size in bindings.items()}
+    found = list(_open(result.model.graph.input, stored))
+    for _, _, _, name in found:
+        if name not in sizes and evaluate(name, sizes) is None and is_symbol(name):
+            sizes[name] = result.open_dimensions[name] = DEFAULT_SIZE
+    for _, _, dim, name in found:
+        size = sizes[name] if name in sizes else evaluate(name, sizes)
+        if size is None:
+            result.open_dimensions[name] = size = DEFAULT_SIZE
+        dim.dim_value = size
+    _tell(result, bindings, {name for _, _, _, name in found})
+    if found or bindings:
+        graph = result.model.graph
+        _resolve((*graph.value_info, *graph.output), sizes)
+
+
+def _tell(result: Normalized, bindings: Mapping[str, int], present: set[str]) -> None:
+    if result.open_dimensions:
+        names = ", ".join(f"'{name}'" for name in result.open_dimensions)
+        result.notes.append(f"Nothing binds the dimension(s) {names}: {DEFAULT_SIZE} is assumed for each.")
+    used = {symbol for name in present for symbol in symbols(name)}
+    for name in sorted(set(bindings) - used - present):
+        result.notes.append(f"No input has a dimension '{name}': the size given for it was not used.")
+
+
+def _resolve(values: Iterable[onnx.ValueInfoProto], sizes: Mapping[str, int]) -> None:
+    """Puts sizes for symbols; what is an expression or unknown is left for inference to find again."""
+    resolved: dict[bytes, bytes | None] = {}
+    for value in values:
+        kind = value.type
+        before = kind.SerializeToString()
+        if before not in resolved:
+            resolved[before] = kind.SerializeToString() if _resolve_dims(kind, sizes) else None
+            continue
+        after = resolved[before]
+        if after is not None:
+            kind.ParseFromString(after)
+
+
+def _resolve_dims(kind: onnx.TypeProto, sizes: Mapping[str, int]) -> bool:
+    """Whether any size was put or cleared."""
+    changed = False
+    for dim in kind.tensor_type.shape.dim:
+        if not dim.HasField("dim_value"):
+            size = sizes.get(dim.dim_param)
+            if size is None:
+                dim.Clear()
+            else:
+                dim.dim_value = size
+            changed = True
+    return changed

@@ -1,0 +1,371 @@
+"""Loading: one graph, or subgraph, of a normalised model: its tensors, its nodes, what they read and give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from analyzer.graph import (
+    DEFAULT_DOMAIN,
+    DTYPES,
+    DTYPES_BY_NUMBER,
+    NO_ATTRIBUTES,
+    UNDEFINED,
+    Graph,
+    Node,
+    Tensor,
+)
+from analyzer.loading.onnx_graph import constant_folding
+from analyzer.loading.onnx_graph.construction import make_node, make_tensor
+from analyzer.loading.onnx_graph.node_evaluation import (
+    MEASURES,
+    Call,
+    all_constant,
+    has_graphs,
+    is_constant,
+    is_large,
+    measured,
+    taken,
+)
+from analyzer.loading.onnx_graph.node_metadata import Origin, origin
+from analyzer.loading.onnx_graph.normalize import dangling, rows_of
+from analyzer.loading.shape_inference import onnx_inference
+from analyzer.loading.shape_inference.common_operators import told
+from analyzer.loading.shape_inference.contrib_operators import infer_contrib
+from analyzer.loading.shape_inference.protobuf_values import (
+    UNKNOWN_TYPE,
+    Attributes,
+    Type,
+    attribute_value,
+    checked,
+    declared_type,
+    tensor_value,
+)
+from analyzer.loading.shape_inference.subgraphs import body_inputs, control_flow_types
+
+if TYPE_CHECKING:
+    import onnx
+
+    from analyzer.loading.onnx_graph.normalize import Normalized, Row
+
+_GRAPH = 5  # AttributeProto.GRAPH
+_GRAPHS = 10  # AttributeProto.GRAPHS
+_ASKED = frozenset({*MEASURES, "CastLike", "SequenceEmpty", "Optional"})
+WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+
+
+class OpenTypeError(Exception):
+    """A scope that is to do without ONNX's inference of the whole model met a type that stays open."""
+
+
+class Scope:
+    """The tensors that a graph's nodes can see, and the making of nodes from what they see.
+
+    Args:
+        opsets: Opset version by domain.
+        ir_version: Of the model.
+        outer: The scope around it.
+        swift: The types that inference of the whole model finds are not at hand: each node's follow from its
+            inputs, and one that stays open raises OpenTypeError.
+    """
+
+    def __init__(
+        self, *, opsets: Mapping[str, int], ir_version: int, outer: Scope | None = None, swift: bool = False
+    ) -> None:
+        self.opsets = opsets
+        self.ir_version = ir_version
+        self.outer = outer
+        self.swift = swift
+        self.tensors: dict[str, Tensor] = {}
+        self.initializers: list[Tensor] = []
+        self.types: onnx_inference.Types = {}
+        self.memo: onnx_inference.Memo = {} if outer is None else outer.memo
+
+    def whole(self, ready: Normalized, inferred: onnx.GraphProto) -> Graph:
+        """Makes the Graph of a model; ``inferred`` is its graph with the types that C++ found."""
+        proto = ready.model.graph
+        fed = self._fed(proto, ready.initializers)
+        self.types = onnx_inference.graph_types(inferred)
+        return Graph(
+            name=proto.name,
+            nodes=tuple(self._nodes(ready.rows, ready.origins, inferred)),
+            inputs=fed,
+            outputs=self._given(proto),
+            initializers=tuple(self.initializers),
+            opsets=self.opsets,
+            ir_version=self.ir_version,
+            open_dimensions=ready.open_dimensions,
+            notes=tuple(ready.notes),
+        )
+
+    def subgraph(self, proto: onnx.GraphProto, inferred: onnx.GraphProto, fed_types: Sequence[Type]) -> Graph:
+        """Makes the Graph of a body from the types of what is fed to it; ``inferred`` as for ``whole``."""
+        fed = self._fed(proto, proto.initializer, fed_types)
+        self.types = onnx_inference.graph_types(inferred, lenient=True)
+        rows = rows_of(proto)
+        origins = [origin(row[1], row[0].metadata_props) for row in rows]
+        return Graph(
+            name=proto.name,
+            nodes=tuple(self._nodes(rows, origins, inferred)),
+            inputs=fed,
+            outputs=self._given(proto),
+            initializers=tuple(self.initializers),
+        )
+
+    def _fed(
+        self,
+        proto: onnx.GraphProto,
+        initializers: Sequence[onnx.TensorProto],
+        types: Sequence[Type] | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Reads the initializers and gives the inputs that are not among them."""
+        for stored in initializers:
+            self._initializer(stored.name, stored, stored.dims, stored.data_type)
+        for sparse in proto.sparse_initializer:
+            self._initializer(sparse.values.name, None, sparse.dims, sparse.values.data_type)
+        fed = []
+        for position, value in enumerate(proto.input):
+            name = value.name
+            if name not in self.tensors:
+                dtype, shape = types[position] if types else declared_type(value.type, name)
+                fed.append(Tensor(name=name, shape=shape, dtype=dtype))
+                self.tensors[name] = fed[-1]
+                self._check_told(fed[-1])
+        return tuple(fed)
+
+    def _given(self, proto: onnx.GraphProto) -> tuple[Tensor, ...]:
+        return tuple([self.find(value.name) or self._undeclared(value.name) for value in proto.output])
+
+    def _nodes(self, rows: Sequence[Row], origins: Sequence[Origin], inferred: onnx.GraphProto) -> list[Node]:
+        """The hot loop of loading: what most nodes do not need is not done for them."""
+        nodes: list[Node] = []
+        tensors, outside, opsets = self.tensors, self._outside, self.opsets
+        for index, (node, name, op_type, domain, reads, writes) in enumerate(rows):
+            if op_type == "Constant" and domain == DEFAULT_DOMAIN:
+                self._constant(node)
+                continue
+            inputs = tuple([tensors.get(read) or outside(read, node) for read in reads])
+            stored = node.attribute
+            attributes = Attributes(stored) if stored else NO_ATTRIBUTES
+            graphs: Mapping[str, Graph] = NO_ATTRIBUTES
+            if (op_type in WITH_GRAPHS or domain != DEFAULT_DOMAIN) and has_graphs(stored):
+                graphs = self._graphs(node, inferred.node[index], inputs, attributes)
+            outputs = None if graphs else self._plain(op_type, domain, inputs, writes, attributes)
+            if outputs is None:
+                outputs = self._outputs(Call(node, op_type, domain, inputs, attributes, graphs), writes)
+            operator = (op_type, domain, opsets.get(domain, 1))
+            number = len(nodes)
+            name = name or f"{op_type}_{number}"
+            nodes.append(make_node(number, name, operator, inputs, outputs, attributes, graphs, origins[index]))
+        return nodes
+
+    def _plain(
+        self,
+        op_type: str,
+        domain: str,
+        inputs: Sequence[Tensor | None],
+        writes: Sequence[str],
+        attributes: Mapping[str, Any],
+    ) -> tuple[Tensor | None, ...] | None:
+        """The one output of a node whose type is known and whose value cannot be; None for any other node."""
+        if len(writes) != 1 or op_type in _ASKED:
+            return None
+        name = writes[0]
+        kind = self.types.get(name)
+        if kind is None or kind[1] is None or None in kind[1]:
+            if not self.swift:
+                return None
+            kinds = told(op_type, inputs, attributes, 1)
+            if kinds is None or kind is not None:
+                return None
+            kind = self.types[name] = kinds[0]
+        constant = False
+        if all_constant(inputs):
+            if (
+                domain != DEFAULT_DOMAIN
+                or op_type in constant_folding.RANDOM
+                or not inputs
+                or not is_large(kind)
+            ):
+                return None
+            constant = True
+        tensor = self.tensors[name] = make_tensor(name, kind[1], kind[0], constant)
+        return (tensor,)
+
+    def find(self, name: str) -> Tensor | None:
+        """The tensor of this name in this graph or one around it."""
+        scope: Scope | None = self
+        while scope is not None:
+            tensor = scope.tensors.get(name)
+            if tensor is not None:
+                return tensor
+            scope = scope.outer
+        return None
+
+    def _undeclared(self, name: str) -> Tensor:
+        dtype, shape = self.types.get(name, UNKNOWN_TYPE)
+        return Tensor(name=name, shape=shape, dtype=dtype)
+
+    def _initializer(self, name: str, stored: onnx.TensorProto | None, dims: Sequence[int], dtype: int) -> None:
+        shape = tuple(dims[:])
+        tensor = make_tensor(
+            name,
+            checked(shape, name),
+            DTYPES_BY_NUMBER.get(dtype, UNDEFINED),
+            True,
+            True,
+            None if stored is None else tensor_value(stored, shape=shape),
+        )
+        self.tensors[name] = tensor
+        self.initializers.append(tensor)
+
+    def _constant(self, node: onnx.NodeProto) -> None:
+        name, attribute = node.output[0], node.attribute[0]
+        if attribute.name == "value":
+            self._initializer(name, attribute.t, attribute.t.dims, attribute.t.data_type)
+        elif attribute.name == "sparse_value":
+            sparse = attribute.sparse_tensor
+            self._initializer(name, None, sparse.dims, sparse.values.data_type)
+        else:
+            self._literal(name, attribute)
+
+    def _literal(self, name: str, attribute: onnx.AttributeProto) -> None:
+        import numpy as np
+
+        value = attribute_value(attribute)
+        kind = {"f": "float32", "i": "int64", "s": "string"}[attribute.name.removeprefix("value_")[0]]
+        array = np.asarray(value, object if kind == "string" else kind)
+        tensor = Tensor(
+            name=name, shape=array.shape, dtype=DTYPES[kind], constant=True, initializer=True, value=array
+        )
+        self.tensors[name] = tensor
+        self.initializers.append(tensor)
+
+    def _outside(self, name: str, proto: onnx.NodeProto) -> Tensor | None:
+        if not name:
+            return None
+        found = self.outer.find(name) if self.outer else None
+        if found is None:
+            raise dangling(proto, name)
+        return found
+
+    def _outputs(self, call: Call, names: Sequence[str]) -> tuple[Tensor | None, ...]:
+        types = self.types
+        if self.swift and any(name and onnx_inference.is_open(types.get(name)) for name in names):
+            self._infer(call)
+        constant = is_constant(call)
+        values = self._values(call) if constant else None
+        if values is None and not self.swift:
+            for name in names:
+                kind = types.get(name)
+                if (
+                    (kind is None or kind[1] is None or None in kind[1])
+                    and name
+                    and onnx_inference.is_open(kind)
+                ):
+                    self._infer(call)
+                    break
+        outputs: list[Tensor | None] = []
+        for position, name in enumerate(names):
+            if not name:
+                outputs.append(None)
+                continue
+            kind = types.get(name) or UNKNOWN_TYPE
+            value = values[position] if values is not None and position < len(values) else None
+            if value is not None:
+                kind = (kind[0] if kind[0].onnx else constant_folding.dtype_of(value), value.shape)
+            outputs.append(self._tensor(name, kind, constant, value))
+        return tuple(outputs)
+
+    def _tensor(self, name: str, kind: Type, constant: bool, value: Any = None) -> Tensor:
+        tensor = self.tensors[name] = make_tensor(name, kind[1], kind[0], constant, False, value)
+        self._check_told(tensor)
+        return tensor
+
+    def _check_told(self, tensor: Tensor) -> None:
+        if self.swift and onnx_inference.is_open((tensor.dtype, tensor.shape)):
+            raise OpenTypeError(tensor.name)
+
+    def _values(self, call: Call) -> Sequence[Any] | None:
+        """What a constant node gives where all it reads is known and small."""
+        op_type, inputs = call.op_type, call.inputs
+        if call.domain != DEFAULT_DOMAIN:
+            return None
+        if op_type in MEASURES:
+            return measured(call)
+        if op_type == "CastLike":
+            return constant_folding.cast_like(inputs)
+        if call.graphs:
+            branch = call.graphs.get(taken(inputs))
+            return None if branch is None else [tensor.value for tensor in branch.outputs]
+        for name in call.proto.output:
+            if is_large(self.types.get(name)):
+                return None
+        arrays = [None if tensor is None else tensor.value for tensor in inputs]
+        for array, tensor in zip(arrays, inputs, strict=True):
+            if array is None and tensor is not None:
+                return None
+        return constant_folding.fold(
+            op_type, call.attributes, arrays, call.proto, self.opsets.get(DEFAULT_DOMAIN, 1)
+        )
+
+    def _infer(self, call: Call) -> None:
+        found: Mapping[str, Type]
+        proto, inputs = call.proto, call.inputs
+        if call.domain == DEFAULT_DOMAIN and call.graphs:
+            found = control_flow_types(proto, inputs, call.attributes, call.graphs)
+        elif (
+            call.domain == DEFAULT_DOMAIN and call.op_type == "Dropout" and not self.swift
+        ):  # older schemas tell no mask
+            shape = None if inputs[0] is None else inputs[0].shape
+            found = dict.fromkeys(proto.output[1:], (DTYPES["bool"], shape))
+        elif call.domain.startswith(DEFAULT_DOMAIN):
+            found = self._inferred(call)
+        else:
+            found = infer_contrib(proto, call.domain, inputs, call.attributes)
+        for name, kind in found.items():
+            self.types[name] = onnx_inference.merged(self.types.get(name), (kind[0], checked(kind[1], name)))
+
+    def _inferred(self, call: Call) -> Mapping[str, Type]:
+        """By the rules for common operators where these will do, else by ONNX's own inference."""
+        names = call.proto.output[:]
+        kinds = told(call.op_type, call.inputs, call.attributes, len(names)) if self.swift else None
+        if kinds is not None:
+            return {name: kind for name, kind in zip(names, kinds, strict=False) if name}
+        lenient = self.outer is not None
+        return onnx_inference.infer_node(
+            call.proto, call.inputs, self.opsets, self.ir_version, memo=self.memo, lenient=lenient
+        )
+
+    def _graphs(
+        self,
+        proto: onnx.NodeProto,
+        inferred: onnx.NodeProto,
+        inputs: tuple[Tensor | None, ...],
+        attributes: Mapping[str, Any],
+    ) -> Mapping[str, Graph]:
+        graphs = {}
+        for entry, known in zip(proto.attribute, inferred.attribute, strict=True):
+            if entry.type == _GRAPH:
+                graphs[entry.name] = self._subgraph(proto, entry.g, known.g, inputs, attributes)
+            elif entry.type == _GRAPHS:
+                for number, (graph, types) in enumerate(zip(entry.graphs, known.graphs, strict=True)):
+                    graphs[f"{entry.name}[{number}]"] = self._subgraph(proto, graph, types, inputs, attributes)
+        return graphs
+
+    def _subgraph(
+        self,
+        proto: onnx.NodeProto,
+        body: onnx.GraphProto,
+        inferred: onnx.GraphProto,
+        inputs: tuple[Tensor | None, ...],
+        attributes: Mapping[str, Any],
+    ) -> Graph:
+        """A body with the types of what is fed to it; a loop's state whose shape changes is left open."""
+        first = body_inputs(proto, body, inputs, attributes)
+        graph = self._inner().subgraph(body, inferred, first)
+        second = body_inputs(proto, body, inputs, attributes, carried=graph)
+        return graph if second == first else self._inner().subgraph(body, inferred, second)
+
+    def _inner(self) -> Scope:
+        return Scope(opsets=self.opsets, ir_version=self.ir_version, outer=self)

@@ -1,0 +1,1 @@
+"""Loading, step one: the user's Python file or module becomes a model object with example inputs."""

@@ -1,0 +1,410 @@
+"""Example inputs: given with ``--input``, offered by the file, or inferred from the first layers."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from analyzer.errors import InputError, UsageError
+from analyzer.graph import DTYPES
+from analyzer.loading.python.input_containers import open_up
+from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
+from analyzer.loading.python.user_model import DEFAULT_BATCH, UserModel, call_example_inputs
+
+Origin = Literal["given", "file", "inferred"]
+
+_SPEC = re.compile(r"(?P<name>[^=]+)=(?P<shape>[^:]*)(?::(?P<dtype>\w+))?")
+# Image sizes and sequence lengths to try where the layers leave them open, most usual first.
+_IMAGE_SIZES = (224, 32, 28, 64, 96, 128, 256, 299, 16, 8)
+_SEQUENCE_LENGTHS = (128, 32, 16000)
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_POSITIONAL_ONLY = (inspect.Parameter.POSITIONAL_ONLY, *_VARIADIC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputSpec:
+    """One ``--input NAME=SHAPE[:DTYPE]``; None in ``shape`` stands for the batch (``B``)."""
+
+    name: str
+    shape: tuple[int | None, ...]
+    dtype: str = "float32"
+
+    def sizes(self, batch: int) -> tuple[int, ...]:
+        """The shape at this batch."""
+        return tuple(batch if size is None else size for size in self.shape)
+
+    @property
+    def text(self) -> str:
+        """As the user would write it."""
+        return f"{self.name}={','.join('B' if size is None else str(size) for size in self.shape)}:{self.dtype}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExampleInputs:
+    """What the model is called with.
+
+    Attributes:
+        arguments, keywords: As in ``model(*arguments, **keywords)``.
+        batch: The batch size they have.
+        batch_axes: By position in the flattened inputs, the axes that follow the batch.
+        origin: Who chose them.
+    """
+
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+    batch: int
+    batch_axes: Mapping[int, tuple[int, ...]]
+    origin: Origin
+
+
+def parse_input(text: str) -> InputSpec:
+    """Reads one ``--input``.
+
+    Raises:
+        UsageError: It is not NAME=SHAPE[:DTYPE], or the type is no ONNX tensor type.
+    """
+    match = _SPEC.fullmatch(text.strip())
+    hint = "Write NAME=SHAPE[:DTYPE], for example --input x=B,3,224,224:float32, with B for the batch."
+    if match is None:
+        raise UsageError(f"--input {text}: not NAME=SHAPE[:DTYPE].", hint=hint)
+    dtype = match["dtype"] or "float32"
+    if dtype not in DTYPES or dtype in ("undefined", "string"):
+        known = ", ".join(name for name in DTYPES if name not in ("undefined", "string"))
+        raise UsageError(f"--input {text}: no such type as {dtype}.", hint=f"One of {known}.")
+    sizes: list[int | None] = []
+    for part in filter(None, (item.strip() for item in re.split(r"[,x]", match["shape"]))):
+        if part in ("B", "b"):
+            sizes.append(None)
+        elif part.isdigit() and int(part) > 0:
+            sizes.append(int(part))
+        else:
+            raise UsageError(f"--input {text}: {part!r} is not a size.", hint=hint)
+    return InputSpec(name=match["name"].strip(), shape=tuple(sizes), dtype=dtype)
+
+
+def resolve_inputs(
+    user: UserModel, specs: Sequence[InputSpec], batch: int | None, *, meta: bool
+) -> ExampleInputs:
+    """The example inputs of a Python model, in the contract's order: ``--input``, the file, inferred.
+
+    Args:
+        user: The model and its file.
+        specs: The ``--input`` options.
+        batch: The batch wanted, None for the inputs' own.
+        meta: Whether to make meta tensors.
+
+    Raises:
+        InputError: None of the three works.
+    """
+    with cuda_is_elsewhere("meta" if meta else "cpu"):
+        found = _resolved(user, specs, batch, meta=meta)
+        _complete_lazy_layers(user, found)
+    return found
+
+
+def _resolved(user: UserModel, specs: Sequence[InputSpec], batch: int | None, *, meta: bool) -> ExampleInputs:
+    if specs:
+        return _from_specs(user, specs, batch or 1, meta=meta)
+    offered = call_example_inputs(user, batch, meta=meta)
+    if offered is not None:
+        return _from_file(user, offered, batch)
+    return _inferred(user, batch or 1, meta=meta)
+
+
+def _complete_lazy_layers(user: UserModel, inputs: ExampleInputs) -> None:
+    """Calls a model with lazy layers once, which gives them their sizes."""
+    import torch
+    from torch.nn.parameter import is_lazy
+
+    if any(is_lazy(parameter) for parameter in user.model.parameters()):
+        # A call that fails is explained where the model is traced.
+        with suppress(Exception), torch.no_grad():
+            user.model(*inputs.arguments, **inputs.keywords)
+
+
+def flatten(arguments: Any, keywords: Any) -> list[Any]:
+    """All leaves of the inputs in the order in which the exported graph takes them."""
+    from torch.utils import _pytree
+
+    return list(_pytree.tree_leaves((arguments, dict(keywords))))
+
+
+def tensor_names(user: UserModel, inputs: ExampleInputs) -> list[str]:
+    """A name for each tensor of the inputs, in the order of ``flatten``: its parameter and the way into it."""
+    from torch.utils import _pytree
+
+    parameters = [item.name for item in forward_parameters(user) if item.kind not in _VARIADIC]
+    positional = [*parameters, *(f"input_{i}" for i in range(len(parameters), len(inputs.arguments)))]
+    names: list[str] = []
+    for path, leaf in _pytree.tree_flatten_with_path((inputs.arguments, dict(inputs.keywords)))[0]:
+        if not _is_tensor(leaf):
+            continue
+        steps: list[Any] = [getattr(key, "idx", getattr(key, "key", getattr(key, "name", ""))) for key in path]
+        first = steps[1] if steps[0] else positional[steps[1]]
+        name = "_".join(str(step) for step in (first, *steps[2:]))
+        names.append(name if name not in names else f"{name}_{len(names)}")
+    return names
+
+
+def _is_tensor(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor)
+
+
+def _as_call(user: UserModel, offered: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What is offered as arguments and keywords; a dict or list that can only be one argument stays whole."""
+    parameters = forward_parameters(user)
+    if isinstance(offered, Mapping):
+        keywords = {item.name for item in parameters if item.kind not in _POSITIONAL_ONLY}
+        one = not any(item.kind is item.VAR_KEYWORD for item in parameters) and keywords.isdisjoint(offered)
+        return ((offered,), {}) if one and parameters else ((), dict(offered))
+    if isinstance(offered, list) and len(parameters) == 1 and parameters[0].kind not in _VARIADIC:
+        return ((offered,), {}) if len(offered) > 1 else (tuple(offered), {})
+    if isinstance(offered, (tuple, list)):
+        return tuple(offered), {}
+    return (offered,), {}
+
+
+def _from_file(user: UserModel, offered: Any, batch: int | None) -> ExampleInputs:
+    arguments, keywords = _as_call(user, offered)
+    open_up(arguments, keywords)
+    leaves = flatten(arguments, keywords)
+    leading = next((leaf.shape[0] for leaf in leaves if _is_tensor(leaf) and leaf.dim()), None)
+    if leading is None:
+        kinds = ", ".join(dict.fromkeys(type(leaf).__name__ for leaf in leaves)) or "nothing"
+        raise InputError(
+            f"example_inputs holds no tensor with a leading dimension: it gives {kinds}.",
+            hint="Give torch tensors: one, a tuple of them, or a dict by name.",
+        )
+    if callable(user.module.example_inputs):
+        called = batch or _own_batch(user.module.example_inputs) or leading
+        axes = _axes_that_follow(user, leaves, called)
+        batch = batch or (called if axes or _grows(user, leaves, called) else leading)
+        return ExampleInputs(
+            arguments=arguments, keywords=keywords, batch=batch, batch_axes=axes, origin="file"
+        )
+    axes = {
+        position: (0,)
+        for position, leaf in enumerate(leaves)
+        if _is_tensor(leaf) and leaf.dim() and leaf.shape[0] == leading
+    }
+    if batch is not None and batch != leading:
+        arguments, keywords = _rebatched(arguments, keywords, leading, batch)
+    return ExampleInputs(
+        arguments=arguments, keywords=keywords, batch=batch or leading, batch_axes=axes, origin="file"
+    )
+
+
+def _grows(user: UserModel, leaves: list[Any], batch: int) -> bool:
+    """Whether the file gives other inputs for one row more: five rows for each, say."""
+    try:
+        other = flatten(*_as_call(user, call_example_inputs(user, batch + 1, meta=True)))
+    except InputError:
+        return False
+    return [getattr(leaf, "shape", leaf) for leaf in leaves] != [getattr(leaf, "shape", leaf) for leaf in other]
+
+
+def _own_batch(function: Any) -> int | None:
+    """The batch at which ``example_inputs`` was called where none was asked for; None where it takes none."""
+    taken = next(iter(inspect.signature(function).parameters.values()), None)
+    if taken is None or taken.kind in _VARIADIC:
+        return None
+    return DEFAULT_BATCH if taken.default is taken.empty else _whole(taken.default)
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _axes_that_follow(user: UserModel, leaves: list[Any], batch: int) -> dict[int, tuple[int, ...]]:
+    """Axes whose size is the batch: found by asking the file for one more row, without allocating anything.
+
+    Empty where something follows the batch in another way (five rows for each, a tensor for each, a number):
+    such inputs are right for this batch alone.
+    """
+    if not inspect.signature(user.module.example_inputs).parameters:
+        return {}
+    try:
+        other = flatten(*_as_call(user, call_example_inputs(user, batch + 1, meta=True)))
+    except InputError:  # the function is not safe on the meta device: the leading axis has to do
+        return {
+            i: (0,)
+            for i, leaf in enumerate(leaves)
+            if _is_tensor(leaf) and leaf.dim() and leaf.shape[0] == batch
+        }
+    if len(leaves) != len(other):
+        return {}
+    found = {}
+    for position, (leaf, more) in enumerate(zip(leaves, other, strict=True)):
+        if not (_is_tensor(leaf) and _is_tensor(more)):
+            if type(leaf) is not type(more) or (isinstance(leaf, (bool, int, float, str)) and leaf != more):
+                return {}
+            continue
+        if leaf.dim() != more.dim():
+            return {}
+        pairs = list(enumerate(zip(leaf.shape, more.shape, strict=True)))
+        axes = tuple(axis for axis, (size, grown) in pairs if size == batch and grown == batch + 1)
+        if any(size != grown for axis, (size, grown) in pairs if axis not in axes):
+            return {}
+        if axes:
+            found[position] = axes
+    return found
+
+
+def _rebatched(
+    arguments: Any, keywords: Any, leading: int, batch: int
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    import torch
+    from torch.utils import _pytree
+
+    def repeat(leaf: Any) -> Any:
+        if not _is_tensor(leaf) or not leaf.dim() or leaf.shape[0] != leading:
+            return leaf
+        if leaf.is_meta:
+            return torch.empty((batch, *leaf.shape[1:]), dtype=leaf.dtype, device="meta")
+        return leaf[torch.arange(batch) % leading]
+
+    repeated = _pytree.tree_map(repeat, (arguments, dict(keywords)))
+    return tuple(repeated[0]), dict(repeated[1])
+
+
+def forward_parameters(user: UserModel) -> list[inspect.Parameter]:
+    """The parameters of the model's ``forward``; of a compiled one, what its schema says."""
+    schema = getattr(user.model.forward, "schema", None)
+    if schema is None:
+        return list(inspect.signature(user.model.forward).parameters.values())
+    return [
+        inspect.Parameter(
+            item.name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=item.default_value if item.has_default_value() else inspect.Parameter.empty,
+        )
+        for item in schema.arguments[1:]
+    ]
+
+
+def _from_specs(user: UserModel, specs: Sequence[InputSpec], batch: int, *, meta: bool) -> ExampleInputs:
+    parameters = forward_parameters(user)
+    known = [item.name for item in parameters]
+    variadic = any(item.kind in _VARIADIC for item in parameters)
+    for spec in specs:
+        if spec.name not in known and not variadic:
+            raise InputError(
+                f"--input {spec.text}: {user.name} takes no input {spec.name}.",
+                hint=f"It takes {', '.join(known)}.",
+            )
+    missing = [
+        item.name
+        for item in parameters
+        if item.default is item.empty
+        and item.kind not in _VARIADIC
+        and item.name not in {spec.name for spec in specs}
+    ]
+    if missing:
+        raise InputError(
+            f"{user.name} also needs {', '.join(missing)}.", hint=f"Add --input {missing[0]}=B,...:float32."
+        )
+    ordered = sorted(specs, key=lambda spec: known.index(spec.name) if spec.name in known else len(known))
+    tensors = {spec.name: make_tensor(spec.sizes(batch), spec.dtype, meta=meta) for spec in ordered}
+    axes = {
+        position: tuple(axis for axis, size in enumerate(spec.shape) if size is None)
+        for position, spec in enumerate(ordered)
+        if None in spec.shape
+    }
+    prefix = known[: len(ordered)] == [spec.name for spec in ordered]
+    return ExampleInputs(
+        arguments=tuple(tensors.values()) if prefix else (),
+        keywords={} if prefix else tensors,
+        batch=batch,
+        batch_axes=axes,
+        origin="given",
+    )
+
+
+def make_tensor(sizes: tuple[int, ...], dtype: str, *, meta: bool) -> Any:
+    """Random values: standard normal floats, true booleans, integers 0 or 1 (valid in any table)."""
+    import torch
+
+    torch_dtype = getattr(torch, dtype)
+    with torch.device("meta") if meta else nullcontext():
+        if torch_dtype.is_floating_point or torch_dtype.is_complex:
+            return torch.randn(sizes).to(torch_dtype)
+        if torch_dtype is torch.bool:
+            return torch.ones(sizes, dtype=torch.bool)
+        return torch.randint(0, 2, sizes, dtype=torch_dtype)
+
+
+def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
+    taken = [item for item in forward_parameters(user) if item.kind not in _VARIADIC]
+    # A model that can do with none of its inputs (text or embeddings, one of both) usually means the first.
+    parameters = [item for item in taken if item.default is item.empty] or taken[:1]
+    candidates = _candidates(user.model)
+    dtype = candidates[0].dtype if candidates else "float32"
+    line = " ".join(f"--input {item.name}=B,...:{dtype}" for item in parameters) or "--input x=B,...:float32"
+    if len(parameters) != 1 or not candidates:
+        raise InputError(
+            f"The inputs of {user.name} cannot be told from its layers.",
+            hint=f"Add example_inputs(batch) to the file, or give {line}.",
+        )
+    specs = [replace(spec, name=parameters[0].name) for spec in candidates]
+    problems = []
+    for spec in specs:
+        tensor = make_tensor(spec.sizes(batch), spec.dtype, meta=meta)
+        problems.append(_does_not_fit(user, tensor))
+        if not problems[-1]:
+            axes = {0: tuple(axis for axis, size in enumerate(spec.shape) if size is None)}
+            return ExampleInputs(arguments=(tensor,), batch=batch, batch_axes=axes, origin="inferred")
+    raise InputError(
+        f"Inputs inferred from the first layers of {user.name} do not fit: {problems[0]}",
+        hint=f"Give the right shape, for example --input {specs[0].text}.",
+    )
+
+
+def _does_not_fit(user: UserModel, tensor: Any) -> str:
+    """Why a forward call fails, empty if it does not."""
+    import torch
+
+    try:
+        with torch.no_grad():
+            user.model(tensor)
+    except Exception as error:
+        return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return ""
+
+
+def _candidates(model: Any) -> list[InputSpec]:
+    """Shapes (None is the batch) and types that the first layer with a say would take; without a name."""
+    for layer in model.modules():
+        shapes, dtype = _taken_by(layer)
+        if shapes:
+            return [InputSpec(name="", shape=shape, dtype=dtype) for shape in shapes]
+    return []
+
+
+def _taken_by(layer: Any) -> tuple[list[tuple[int | None, ...]], str]:
+    from torch import nn
+
+    weight = getattr(layer, "weight", getattr(layer, "weight_ih_l0", getattr(layer, "in_proj_weight", None)))
+    dtype = str(getattr(weight, "dtype", "torch.float32")).removeprefix("torch.")
+    if isinstance(layer, nn.MultiheadAttention):
+        return [(None, 128, layer.embed_dim) if layer.batch_first else (128, None, layer.embed_dim)], dtype
+    if isinstance(layer, nn.Linear):
+        return [(None, layer.in_features), (None, 128, layer.in_features)], dtype
+    if isinstance(layer, nn.Conv2d):
+        return [(None, layer.in_channels, size, size) for size in _IMAGE_SIZES], dtype
+    if isinstance(layer, nn.Conv1d):
+        return [(None, layer.in_channels, size) for size in _SEQUENCE_LENGTHS], dtype
+    if isinstance(layer, nn.Conv3d):
+        return [(None, layer.in_channels, 16, size, size) for size in (112, 64, 32)], dtype
+    if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)):
+        return [(None, size) for size in (128, 32, 1)], "int64"
+    if isinstance(layer, (nn.LSTM, nn.GRU, nn.RNN)):
+        return [(None, 32, layer.input_size) if layer.batch_first else (32, None, layer.input_size)], dtype
+    if isinstance(layer, nn.BatchNorm2d):
+        return [(None, layer.num_features, size, size) for size in _IMAGE_SIZES], dtype
+    return [], dtype

@@ -1,0 +1,96 @@
+"""Inputs of a class of one's own (a batch, a cache of keys and values): the tensors in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from analyzer.loading.python.output_containers import plain
+
+
+def open_up(arguments: Any, keywords: Any) -> None:
+    """Has PyTorch look into every object among the inputs that holds tensors among its attributes.
+
+    The classes stay known to ``torch.utils._pytree`` until the program ends.
+    """
+    from torch.utils import _pytree
+
+    found = True
+    while found:
+        leaves = _pytree.tree_leaves((arguments, keywords))
+        classes = {type(leaf) for leaf in leaves if _holds_tensors(leaf)} - set(_pytree.SUPPORTED_NODES)
+        for kind in classes:
+            _pytree.register_pytree_node(
+                kind, _taken_apart, _put_together, flatten_with_keys_fn=_taken_apart_with_keys
+            )
+        found = bool(classes)
+
+
+def laid_out(spec: Any, marks: Iterator[Any]) -> Any:
+    """Marks for the leaves in the form in which ``torch.export`` takes them: an object's as a list.
+
+    Args:
+        spec: How the inputs are built.
+        marks: One for each leaf.
+    """
+    from torch.utils import _pytree
+
+    if spec.is_leaf():
+        return next(marks)
+    children = [laid_out(child, marks) for child in spec.children()]
+    if spec.type not in _pytree.BUILTIN_TYPES:
+        return children
+    return _pytree.SUPPORTED_NODES[spec.type].unflatten_fn(children, spec.context)
+
+
+class _Kept:
+    """What an object holds beside its tensors; the same for two objects whose tensors have the same names."""
+
+    def __init__(self, kind: type, names: tuple[str, ...], others: dict[str, Any]) -> None:
+        self.kind, self.names, self.others = kind, names, others
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Kept) and (self.kind, self.names) == (other.kind, other.names)
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.names))
+
+
+def _holds_tensors(value: Any) -> bool:
+    import torch
+    from torch.utils import _pytree
+
+    if isinstance(value, (torch.Tensor, torch.nn.Module, type)):
+        return False
+    return any(isinstance(leaf, torch.Tensor) for leaf in _pytree.tree_leaves(plain(value)))
+
+
+def _taken_apart(value: Any) -> tuple[list[Any], _Kept]:
+    import torch
+
+    held = attributes(value)
+    names = tuple(name for name, item in held.items() if isinstance(item, torch.Tensor) or _holds_tensors(item))
+    others = {name: item for name, item in held.items() if name not in names}
+    return [held[name] for name in names], _Kept(type(value), names, others)
+
+
+def _taken_apart_with_keys(value: Any) -> tuple[list[tuple[Any, Any]], _Kept]:
+    from torch.utils import _pytree
+
+    items, kept = _taken_apart(value)
+    return [(_pytree.GetAttrKey(name), item) for name, item in zip(kept.names, items, strict=True)], kept
+
+
+def _put_together(items: Any, kept: _Kept) -> Any:
+    made: Any = object.__new__(kept.kind)
+    for name, item in (*kept.others.items(), *zip(kept.names, items, strict=True)):
+        object.__setattr__(made, name, item)  # frozen ones too
+    return made
+
+
+def attributes(value: Any) -> dict[str, Any]:
+    """The attributes of an object, with a dictionary or with slots."""
+    if hasattr(value, "__dict__"):
+        return dict(vars(value))
+    names = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+    return {name: getattr(value, name) for name in names if hasattr(value, name)}

@@ -1,0 +1,294 @@
+"""A Python file or module -> the user's model object and example inputs.
+
+The file runs as Python would run it, with its own folder importable. Where possible it runs with PyTorch's meta
+device as the default, so that no weight is ever allocated.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from analyzer.errors import InputError, ModelError
+from analyzer.loading.model_reference import Reference
+from analyzer.loading.python.source_lines import construction_lines
+from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, unscripted
+from analyzer.loading.python.user_module import executed, home_folder, importable
+from analyzer.loading.python.user_module import (
+    user_failure as user_failure,  # also for whoever runs a UserModel
+)
+
+# Functions that the file offers to us or to Python, never the model itself.
+_HELPERS = frozenset(
+    {"build_model", "example_inputs", "example_targets", "loss", "main", "criterion", "optimizer"}
+)
+
+# What example_inputs(batch) is called with where no batch is asked for.
+DEFAULT_BATCH = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserModel:
+    """What a Python file holds.
+
+    Attributes:
+        model: The ``nn.Module`` in evaluation mode (a plain function of tensors comes wrapped).
+        name: The class or function's name.
+        module: The executed Python module.
+        meta: Whether it was built on the meta device, without weights.
+        is_function: Whether the user gave a plain function of tensors.
+    """
+
+    model: Any
+    name: str
+    module: ModuleType
+    meta: bool
+    is_function: bool = False
+
+
+def load_user_model(reference: Reference, *, meta: bool) -> UserModel:
+    """Executes the file and builds its model.
+
+    Args:
+        reference: Which file or module, and which name in it.
+        meta: Whether to build on the meta device.
+
+    Raises:
+        ModelError: No model, several, one that needs arguments, or code that raises.
+    """
+    import torch
+
+    # What the user's code prints is no result of ours: standard output may be a report.
+    with (
+        importable(home_folder(reference)),
+        construction_lines(),
+        redirect_stdout(sys.stderr),
+        _arguments_of(reference),
+        unscripted(),
+    ):
+        with (
+            torch.device("meta") if meta else nullcontext(),
+            cuda_is_elsewhere(),
+            warnings.catch_warnings(),
+        ):
+            if meta:  # copying a checkpoint into a meta tensor warns once for each
+                warnings.simplefilter("ignore")
+            else:
+                torch.manual_seed(0)  # random weights are the same in every run
+            module = executed(reference)
+            name, candidate = _choose(reference, module)
+            model, is_function = _build(reference, name, candidate)
+        model = unwrapped(model)
+        model.eval()
+    return UserModel(model=model, name=name, module=module, meta=meta, is_function=is_function)
+
+
+@contextmanager
+def _arguments_of(reference: Reference) -> Iterator[None]:
+    """Lets a script that parses its command line see an empty one, not that of this program."""
+    before = sys.argv
+    sys.argv = [str(reference.path or reference.module)]
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
+def unwrapped(model: Any) -> Any:
+    """The module inside ``torch.compile``, ``DataParallel`` and ``DistributedDataParallel``."""
+    import torch
+    from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+    while True:
+        if isinstance(model, (DataParallel, DistributedDataParallel)):
+            model = model.module
+        elif isinstance(getattr(model, "_orig_mod", None), torch.nn.Module):
+            model = model._orig_mod
+        else:
+            return model
+
+
+def _choose(reference: Reference, module: ModuleType) -> tuple[str, Any]:
+    if reference.name is not None:
+        return reference.name, _named(reference, module)
+    if callable(getattr(module, "build_model", None)):
+        return "build_model", module.build_model
+    if getattr(module, "model", None) is not None:
+        return "model", module.model
+    return _only_candidate(reference, module)
+
+
+def _named(reference: Reference, module: ModuleType) -> Any:
+    found: Any = module
+    assert reference.name is not None
+    for part in reference.name.split("."):
+        if not hasattr(found, part):
+            raise ModelError(f"{reference.text}: there is no {reference.name}.", hint=_what_there_is(module))
+        found = getattr(found, part)
+    return found
+
+
+def _classes(module: ModuleType) -> list[Any]:
+    import torch
+
+    return [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, torch.nn.Module)
+        and value.__module__ == module.__name__
+    ]
+
+
+def _instances(module: ModuleType) -> list[str]:
+    """The names of variables that hold a model."""
+    import torch
+
+    return [name for name, value in vars(module).items() if isinstance(value, torch.nn.Module)]
+
+
+def _functions(module: ModuleType) -> list[Callable[..., Any]]:
+    return [
+        value
+        for name, value in vars(module).items()
+        if inspect.isfunction(value)
+        and value.__module__ == module.__name__
+        and not name.startswith("_")
+        and name not in _HELPERS
+    ]
+
+
+def _what_there_is(module: ModuleType) -> str | None:
+    names = [item.__name__ for item in (*_classes(module), *_functions(module))] + _instances(module)
+    return f"It defines {', '.join(names)}." if names else None
+
+
+def _required(callable_: Callable[..., Any]) -> list[str]:
+    try:
+        parameters = inspect.signature(callable_).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [item.name for item in parameters if item.default is item.empty and item.kind not in kinds]
+
+
+def _only_candidate(reference: Reference, module: ModuleType) -> tuple[str, Any]:
+    classes = _classes(module)
+    ready = [item for item in classes if not _required(item)]
+    if len(ready) > 1:
+        names = ", ".join(item.__name__ for item in ready)
+        raise ModelError(
+            f"{reference.text} defines {len(ready)} models: {names}.",
+            hint=f"Name one: {reference.text}:{ready[-1].__name__}, or define build_model().",
+        )
+    if ready:
+        return ready[0].__name__, ready[0]
+    if classes:
+        item = classes[-1]
+        raise ModelError(
+            f"{reference.text}: {item.__name__} needs arguments ({', '.join(_required(item))}).",
+            hint="Add a function build_model() that returns the model.",
+        )
+    functions = _functions(module)
+    if len(functions) == 1:
+        return functions[0].__name__, functions[0]
+    if functions:
+        names = ", ".join(item.__name__ for item in functions)
+        raise ModelError(
+            f"{reference.text} defines no model but {len(functions)} functions: {names}.",
+            hint=f"Name one: {reference.text}:{functions[0].__name__}.",
+        )
+    named = _instances(module)
+    raise ModelError(
+        f"{reference.text} holds no model.",
+        hint=f"Name one: {reference.text}:{named[0]}."
+        if named
+        else "Define build_model(), a variable model, or one nn.Module subclass.",
+    )
+
+
+def _build(reference: Reference, name: str, candidate: Any) -> tuple[Any, bool]:
+    """The model as an ``nn.Module``, and whether the user gave a plain function of tensors."""
+    import torch
+
+    if isinstance(candidate, torch.nn.Module):
+        return candidate, False
+    if not callable(candidate):
+        raise ModelError(
+            f"{reference.text}: {name} is a {type(candidate).__name__}, not a model.",
+            hint="A model is an nn.Module, a class, a function that builds one, or a function of tensors.",
+        )
+    required = _required(candidate)
+    if inspect.isclass(candidate):
+        if not issubclass(candidate, torch.nn.Module):
+            raise ModelError(f"{reference.text}: the class {name} is not an nn.Module.")
+        if required:
+            raise ModelError(
+                f"{reference.text}: {name} needs arguments ({', '.join(required)}).",
+                hint="Add a function build_model() that returns the model.",
+            )
+    elif required and name != "build_model":
+        return function_module(candidate), True
+    return _built(reference, name, candidate), False
+
+
+def _built(reference: Reference, name: str, builder: Callable[[], Any]) -> Any:
+    import torch
+
+    try:
+        model = builder()
+    except (Exception, SystemExit) as error:
+        raise user_failure(error, f"{reference.text}: {name}() raises") from error
+    if not isinstance(model, torch.nn.Module):
+        raise ModelError(
+            f"{reference.text}: {name}() returns a {type(model).__name__}, not an nn.Module.",
+            hint="For a plain function of tensors, name it after a colon and give it parameters.",
+        )
+    return model
+
+
+def function_module(function: Callable[..., Any]) -> Any:
+    """Wraps a plain function of tensors as an ``nn.Module`` with the same parameters."""
+    import torch
+
+    class Function(torch.nn.Module):
+        forward = staticmethod(function)
+
+    Function.__name__ = Function.__qualname__ = function.__name__
+    return Function()
+
+
+def call_example_inputs(user: UserModel, batch: int | None, *, meta: bool) -> Any:
+    """What the file offers as inputs: ``example_inputs(batch)`` called, or the variable; None where neither is.
+
+    Raises:
+        InputError: The function raises.
+    """
+    import torch
+
+    offered = getattr(user.module, "example_inputs", None)
+    if offered is None or not callable(offered):
+        return offered
+    with torch.device("meta") if meta else nullcontext():
+        if not meta:
+            torch.manual_seed(1)
+        try:
+            required = _required(offered)
+            if batch is None:
+                return offered(DEFAULT_BATCH) if required else offered()
+            return offered(batch) if inspect.signature(offered).parameters else offered()
+        except Exception as error:
+            raise user_failure(error, "example_inputs raises", InputError) from error
+
+
+def path_of(user: UserModel) -> Path | None:
+    """The file that holds the model."""
+    file = getattr(user.module, "__file__", None)
+    return Path(file) if file else None

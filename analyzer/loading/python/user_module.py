@@ -1,0 +1,171 @@
+"""A user's Python file or module, executed: on the import path, with its errors told by its own lines."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from analyzer.errors import AnalyzerError, ModelError
+from analyzer.loading.dependencies import is_library
+from analyzer.loading.model_reference import Reference
+from analyzer.loading.python.source_lines import line_text, shown_path
+
+_NO_NETWORK = re.compile(
+    r"URLError|HTTPError|ConnectionError|ConnectTimeout|internet connection|couldn't connect|Max retries|"
+    r"offline mode"
+)
+NO_CUDA = re.compile(
+    r"not compiled with CUDA|not linked with support for cuda|NVIDIA driver|No CUDA GPUs|"
+    r"deserialize object on a CUDA device"
+)
+
+
+def home_folder(reference: Reference) -> str:
+    """The folder that comes first on the import path: the file's own, or the working folder for a module."""
+    return str(reference.path.resolve().parent) if reference.path else os.getcwd()
+
+
+@contextmanager
+def importable(folder: str) -> Iterator[None]:
+    """Puts a folder first on the import path, and forgets its modules before, so that edits are seen."""
+    for name, module in tuple(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if getattr(module, "_analyzer_loaded", False) and isinstance(file, str):
+            del sys.modules[name]
+    before = set(sys.modules)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+        for name in set(sys.modules) - before:
+            module = sys.modules[name]
+            file = getattr(module, "__file__", None)
+            if isinstance(file, str) and not is_library(os.path.abspath(file)):
+                module._analyzer_loaded = True  # type: ignore[attr-defined]  # a mark of ours on the user's module
+
+
+def executed(reference: Reference) -> ModuleType:
+    """The file or module of a reference, run as Python would run it.
+
+    Raises:
+        ModelError: It cannot be found or read, or raises.
+    """
+    if reference.module is not None:
+        return _import_module(reference)
+    assert reference.path is not None
+    path = reference.path.resolve()
+    # A file called torch.py or json.py must not stand in for the library of that name.
+    name = path.stem if path.stem not in sys.modules and path.stem.isidentifier() else f"model_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ModelError(f"Python cannot import {path.name}.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        del sys.modules[name]
+        raise ModelError(
+            f"{shown_path(error.filename or path)} is not valid Python: line {error.lineno}: {error.msg}."
+        ) from error
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        if isinstance(error, ImportError) and "no known parent package" in str(error):
+            return _in_its_package(reference, path, error)
+        raise user_failure(error, f"{reference.text} raises while it is imported") from error
+    return module
+
+
+def _in_its_package(reference: Reference, path: Path, error: ImportError) -> ModuleType:
+    """The file as a module of the package that it lies in, as its relative imports ask for."""
+    root = path.parent.parent
+    while (root / "__init__.py").exists():
+        root = root.parent
+    parts = path.relative_to(root).with_suffix("").parts
+    if not all(part.isidentifier() for part in parts) or _is_another(parts[0], root):
+        raise user_failure(error, f"{reference.text} raises while it is imported") from error
+    sys.path.insert(0, str(root))
+    try:
+        return importlib.import_module(".".join(parts))
+    except (Exception, SystemExit) as failure:
+        raise user_failure(failure, f"{reference.text} raises while it is imported") from failure
+    finally:
+        sys.path.remove(str(root))
+
+
+def _is_another(name: str, root: Path) -> bool:
+    """Whether a package of this name, in another folder, is imported already."""
+    package = sys.modules.get(name)
+    return package is not None and str(root / name) not in list(getattr(package, "__path__", ()))
+
+
+def _import_module(reference: Reference) -> ModuleType:
+    assert reference.module is not None
+    try:
+        return importlib.import_module(reference.module)
+    except ModuleNotFoundError as error:
+        if error.name and reference.module.startswith(error.name):
+            raise ModelError(
+                f"No module named {reference.module}.",
+                hint="Run from the folder that holds the package, or install the package.",
+            ) from error
+        raise user_failure(error, f"{reference.module} raises while it is imported") from error
+    except (Exception, SystemExit) as error:
+        raise user_failure(error, f"{reference.module} raises while it is imported") from error
+
+
+def user_failure(error: BaseException, what: str, kind: type[AnalyzerError] = ModelError) -> AnalyzerError:
+    """An error of the user's code with the user's own line in it."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_library(frame.filename)]
+    where = ""
+    if frames:
+        frame = frames[-1]
+        text = line_text(frame.filename, frame.lineno or 0)
+        where = f" ({shown_path(frame.filename)}:{frame.lineno}: {text})"
+    said = str(error).strip().splitlines()
+    message = f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
+    return kind(f"{what}{where}: {message}", hint=_what_to_do(error))
+
+
+def _what_to_do(error: BaseException) -> str | None:
+    if isinstance(error, ModuleNotFoundError):
+        return f"Install what provides {error.name!r} into the environment that runs analyze."
+    if isinstance(error, FileNotFoundError):
+        return (
+            f"Relative paths start in the working folder ({os.getcwd()}). Trained weights are not needed here: "
+            "build_model() may leave them out."
+        )
+    if isinstance(error, SystemExit) and any(
+        frame.f_code.co_filename.endswith("argparse.py") for frame, _ in traceback.walk_tb(error.__traceback__)
+    ):
+        return (
+            "The script sees an empty command line: give its arguments defaults, or parse them under "
+            "`if __name__ == '__main__':`."
+        )
+    if isinstance(error, SystemExit):
+        return "Put what the script does under `if __name__ == '__main__':`; define the model outside of it."
+    if isinstance(error, ImportError) and "relative import" in str(error):
+        return (
+            "The file is part of a package: go to the folder that holds the package and write "
+            "package.module:Name in place of the path."
+        )
+    if _NO_NETWORK.search(f"{type(error).__name__}: {error}"):
+        return (
+            "Nothing could be downloaded. Trained weights are not needed here: build the model from its "
+            "configuration (transformers: AutoModel.from_config), or without pretrained weights."
+        )
+    if NO_CUDA.search(str(error)):
+        return (
+            "There is no CUDA device here: let the model be built on the CPU "
+            "(map_location='cpu' for a checkpoint). The GPU is predicted."
+        )
+    return None

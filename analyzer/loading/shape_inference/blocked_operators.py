@@ -1,0 +1,39 @@
+"""Loading: types of the operators in blocks of channels that ONNX Runtime saves optimised models with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from analyzer.loading.shape_inference.common_operators import told
+
+if TYPE_CHECKING:
+    from analyzer.graph import Tensor
+    from analyzer.loading.shape_inference.protobuf_values import Type
+
+DOMAIN = "com.microsoft.nchwc"
+_AS_STANDARD = frozenset({"Conv", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"})
+
+
+def nchwc_types(op_type: str, inputs: Sequence[Tensor | None], attributes: Mapping[str, Any]) -> Sequence[Type]:
+    """The type of the only output; empty where it is not known.
+
+    Blocks change the order of the elements, not the sizes that a shape tells; channels may have been padded to
+    whole blocks, which the weights' shapes show.
+    """
+    first = inputs[0] if inputs else None
+    if first is None or first.shape is None or None in first.shape:
+        return ()
+    if op_type in _AS_STANDARD:
+        # A fourth input of a convolution is added to what it gives.
+        return told(op_type, inputs, attributes, 1) or ()
+    shape = tuple(first.shape)
+    if op_type == "ReorderInput":
+        last = bool(attributes.get("channels_last", 0))
+        return ((first.dtype, (shape[0], shape[-1], *shape[1:-1]) if last else shape),)
+    if op_type == "ReorderOutput":
+        batch, _, *sizes = shape
+        channels = attributes["channels"]
+        last = bool(attributes.get("channels_last", 0))
+        return ((first.dtype, (batch, *sizes, channels) if last else (batch, channels, *sizes)),)
+    return ()

@@ -1,0 +1,379 @@
+"""Loading: output types of ONNX Runtime's own operators, which ONNX's inference does not know.
+
+Only the tensors that later operators need are told; what depends on data stays open. Shapes follow the schemas
+of onnxruntime 1.31 (``onnxruntime/core/graph/contrib_ops``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from analyzer.graph import DTYPES, DType, Shape, Tensor
+from analyzer.loading.shape_inference import blocked_operators
+from analyzer.loading.shape_inference.protobuf_values import Type
+
+if TYPE_CHECKING:
+    import onnx
+
+Inputs = Sequence[Tensor | None]
+Attributes = Mapping[str, Any]
+Infer = Callable[[Inputs, Attributes], Sequence[Type | None]]
+
+_DOMAINS = frozenset({"com.microsoft", "com.ms.internal.nhwc"})
+
+
+def infer_contrib(
+    proto: onnx.NodeProto, domain: str, inputs: Inputs, attributes: Attributes
+) -> Mapping[str, Type]:
+    """The types of a contrib operator's outputs, by name; empty for an operator that is not known."""
+    if domain == blocked_operators.DOMAIN:
+        blocked = blocked_operators.nchwc_types(proto.op_type, inputs, attributes)
+        return dict(zip(proto.output, blocked, strict=False))
+    function = _TABLE.get(proto.op_type) if domain in _DOMAINS else None
+    if function is None:
+        return {}
+    try:
+        types = function(inputs, attributes)
+    except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError):  # an input's shape is open or odd
+        return {}
+    return {name: kind for name, kind in zip(proto.output, types, strict=False) if name and kind is not None}
+
+
+def _tensor(inputs: Inputs, position: int) -> Tensor:
+    tensor = inputs[position]
+    if tensor is None:
+        raise ValueError(f"input {position} is absent")
+    return tensor
+
+
+def _shape(inputs: Inputs, position: int) -> tuple[int | None, ...]:
+    shape = _tensor(inputs, position).shape
+    if shape is None:
+        raise ValueError(f"the rank of input {position} is open")
+    return shape
+
+
+def _has(inputs: Inputs, position: int) -> bool:
+    return len(inputs) > position and inputs[position] is not None
+
+
+def _like(*positions: int) -> Infer:
+    """Each output has the type of an input."""
+
+    def infer(inputs: Inputs, _: Attributes) -> list[Type | None]:
+        return [(_tensor(inputs, position).dtype, _tensor(inputs, position).shape) for position in positions]
+
+    return infer
+
+
+def _broadcast(*positions: int) -> Infer:
+    def infer(inputs: Inputs, _: Attributes) -> list[Type | None]:
+        shape: tuple[int | None, ...] = ()
+        for position in positions:
+            shape = broadcast(shape, _shape(inputs, position))
+        return [(_tensor(inputs, positions[-1]).dtype, shape)]
+
+    return infer
+
+
+def broadcast(one: Sequence[int | None], two: Sequence[int | None]) -> tuple[int | None, ...]:
+    """The shape of two operands together.
+
+    A size stays open where one of them is open and the other 1 or open.
+    """
+    size = max(len(one), len(two))
+    left, right = (1,) * (size - len(one)) + tuple(one), (1,) * (size - len(two)) + tuple(two)
+    return tuple(b if a == 1 else a if b == 1 or a is not None else b for a, b in zip(left, right, strict=True))
+
+
+def _product(left: Sequence[int | None], right: Sequence[int | None]) -> tuple[int | None, ...]:
+    if len(left) == 1:
+        return (*right[:-2], right[-1])
+    if len(right) == 1:
+        return tuple(left[:-1])
+    return (*broadcast(left[:-2], right[:-2]), left[-2], right[-1])
+
+
+def _matmul(left: int, right: int, dtype: str = "") -> Infer:
+    def infer(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
+        one = _turned(_shape(inputs, left), attributes, "A")
+        two = _turned(_shape(inputs, right), attributes, "B")
+        kind = DTYPES[dtype] if dtype else _tensor(inputs, left).dtype
+        return [(kind, _product(one, two))]
+
+    return infer
+
+
+def _turned(shape: tuple[int | None, ...], attributes: Attributes, side: str) -> tuple[int | None, ...]:
+    if attributes.get(f"transBatch{side}"):
+        shape = (*shape[1:-1], shape[0], shape[-1])
+    if attributes.get(f"trans{side}") and len(shape) > 1:
+        shape = (*shape[:-2], shape[-1], shape[-2])
+    return shape
+
+
+def _packed_matmul(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
+    """Y of a product with weights of N by K given as attributes."""
+    width = attributes["N"] if attributes.get("transB", 1) else attributes["K"]
+    return [(_tensor(inputs, 0).dtype, (*_shape(inputs, 0)[:-1], width))]
+
+
+def _weight_rows(inputs: Inputs, _: Attributes) -> list[Type | None]:
+    """Y of a product with a packed weight whose first axis is N."""
+    return [(_tensor(inputs, 0).dtype, (*_shape(inputs, 0)[:-1], _shape(inputs, 1)[0]))]
+
+
+def _gemm(left: int, right: int) -> Infer:
+    def infer(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
+        rows = _shape(inputs, left)[1 if attributes.get("transA") else 0]
+        columns = _shape(inputs, right)[0 if attributes.get("transB") else 1]
+        return [(_tensor(inputs, left).dtype, (rows, columns))]
+
+    return infer
+
+
+def _qgemm(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
+    (_, shape) = _gemm(0, 3)(inputs, attributes)[0] or (None, None)
+    kind = _tensor(inputs, 8).dtype if _has(inputs, 8) else DTYPES["float32"]
+    return [(kind, shape)]
+
+
+def _quantized(inputs: Inputs, _: Attributes) -> list[Type | None]:
+    kind = _tensor(inputs, 2).dtype if _has(inputs, 2) else DTYPES["uint8"]
+    return [(kind, _tensor(inputs, 0).shape)]
+
+
+def _dequantized(inputs: Inputs, _: Attributes) -> list[Type | None]:
+    return [(_tensor(inputs, 1).dtype, _tensor(inputs, 0).shape)]
+
+
+def _conv(*, weight: int, last: bool) -> Infer:
+    """Y of a convolution whose weight has the output channels first and the kernel behind the input channels.
+
+    of a convolution whose weight has the output channels first and the kernel behind the input channels.
+    """
+
+    def infer(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
+        data, filters = _shape(inputs, 0), _shape(inputs, weight)
+        channels_last = last or bool(attributes.get("channels_last", 0))
+        space = data[1:-1] if channels_last else data[2:]
+        kernel = attributes.get("kernel_shape") or (filters[1:-1] if last else filters[2:])
+        sizes = window_sizes(space, kernel, attributes)
+        shape = (data[0], *sizes, filters[0]) if channels_last else (data[0], filters[0], *sizes)
+        return [(_tensor(inputs, 0).dtype, shape)]
+
+    return infer
+
+
+def _pool(*, last: bool) -> Infer:
+    def infer(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
+        data = _shape(inputs, 0)
+        channels_last = last or bool(attributes.get("channels_last", 0))
+        space = data[1:-1] if channels_last else data[2:]
+        sizes = window_sizes(space, attributes["kernel_shape"], attributes)
+        shape = (data[0], *sizes, data[-1]) if channels_last else (*data[:2], *sizes)
+        return [(_tensor(inputs, 0).dtype, shape)]
+
+    return infer
+
+
+def _global_pool(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
+    data = _shape(inputs, 0)
+    ones = (1,) * (len(data) - 2)
+    shape = (data[0], *ones, data[-1]) if attributes.get("channels_last") else (*data[:2], *ones)
+    return [(_tensor(inputs, 0).dtype, shape)]
+
+
+def window_sizes(
+    space: Sequence[int | None], kernel: Sequence[int | None], attributes: Attributes
+) -> tuple[int | None, ...]:
+    """How many positions a sliding window has along each axis."""
+    rank = len(space)
+    strides = attributes.get("strides") or (1,) * rank
+    dilations = attributes.get("dilations") or (1,) * rank
+    pads = attributes.get("pads") or (0,) * (2 * rank)
+    auto = attributes.get("auto_pad", "NOTSET")
+    sizes: list[int | None] = []
+    for axis, (size, taps) in enumerate(zip(space, kernel, strict=True)):
+        if size is None or taps is None:
+            sizes.append(None)
+            continue
+        reach = dilations[axis] * (taps - 1) + 1
+        if auto.startswith("SAME"):
+            sizes.append(-(-size // strides[axis]))
+            continue
+        padded = size + (0 if auto == "VALID" else pads[axis] + pads[axis + rank]) - reach
+        if attributes.get("ceil_mode"):
+            padded += strides[axis] - 1
+        sizes.append(padded // strides[axis] + 1)
+    return tuple(sizes)
+
+
+def _attention(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
+    batch, sequence, _ = _shape(inputs, 0)
+    hidden = attributes.get("qkv_hidden_sizes")
+    width = hidden[2] if hidden else (_shape(inputs, 1)[1] or 0) // 3
+    result: list[Type | None] = [(_tensor(inputs, 0).dtype, (batch, sequence, width))]
+    if _has(inputs, 4):
+        past = _shape(inputs, 4)
+        total = None if past[3] is None or sequence is None else past[3] + sequence
+        result.append((_tensor(inputs, 0).dtype, (*past[:3], total, past[4])))
+    return result
+
+
+def _multi_head(past: int, kv_heads: str = "num_heads") -> Infer:
+    """Output, present key and present value of attention on projected inputs."""
+
+    def infer(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
+        query, heads = _shape(inputs, 0), attributes["num_heads"]
+        shared = attributes.get(kv_heads, heads)
+        dtype = _tensor(inputs, 0).dtype
+        size, value_size = _head_sizes(inputs, query, heads, shared)
+        out: Type = (dtype, (query[0], query[1], heads * value_size))
+        keys = _keys(inputs, query[1])
+        if _has(inputs, past):
+            before = _shape(inputs, past)[2]
+            keys = None if keys is None or before is None else keys + before
+        if kv_heads != "num_heads" and attributes.get("past_present_share_buffer", 0):
+            keys = _shape(inputs, past)[2]
+        return [out, (dtype, (query[0], shared, keys, size)), (dtype, (query[0], shared, keys, value_size))]
+
+    return infer
+
+
+def _head_sizes(inputs: Inputs, query: tuple[int | None, ...], heads: int, shared: int) -> tuple[int, int]:
+    if len(query) == 5:
+        return query[-1] or 0, query[-1] or 0
+    width = query[-1] or 0
+    if not _has(inputs, 1):
+        return width // (heads + 2 * shared), width // (heads + 2 * shared)
+    size = width // heads
+    if not _has(inputs, 2):
+        return size, size
+    values = _shape(inputs, 2)
+    return size, (values[-1] or 0) if len(values) == 4 else (values[-1] or 0) // shared
+
+
+def _keys(inputs: Inputs, sequence: int | None) -> int | None:
+    if not _has(inputs, 1):
+        return sequence
+    key = _shape(inputs, 1)
+    return key[2] if len(key) == 4 else key[1]
+
+
+def _grouped(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
+    """GroupQueryAttention: the cache grows to total_sequence_length, or stays as long as its buffer."""
+    types = list(_multi_head(3, "kv_num_heads")(inputs, attributes))
+    total = _tensor(inputs, 6).value if _has(inputs, 6) else None
+    before = _shape(inputs, 3)[2] if _has(inputs, 3) else 0
+    keys: int | None = None
+    if total is not None and before is not None:
+        keys = max(int(total.reshape(-1)[0]), before)
+    if keys is not None:
+        types[1:] = [None if kind is None else (kind[0], _with_axis(kind[1], 2, keys)) for kind in types[1:]]
+    return types
+
+
+def _with_axis(shape: Shape, axis: int, size: int) -> Shape:
+    return None if shape is None else (*shape[:axis], size, *shape[axis + 1 :])
+
+
+def _embed(inputs: Inputs, _: Attributes) -> list[Type | None]:
+    batch, sequence = _shape(inputs, 0)
+    whole: Type = (_floating(inputs, (5, 11)), (batch, sequence, _shape(inputs, 2)[1]))
+    mask: Type = (DTYPES["int32"], (batch,))
+    return [whole, mask, whole]
+
+
+def _floating(inputs: Inputs, positions: Sequence[int]) -> DType:
+    kinds = [_tensor(inputs, position).dtype for position in positions if _has(inputs, position)]
+    return next((kind for kind in kinds if kind.is_float), DTYPES["float32"])
+
+
+def _skip(inputs: Inputs, _: Attributes) -> list[Type | None]:
+    """Output, mean, inverse deviation and the sum of input and skip."""
+    whole: Type = (_tensor(inputs, 0).dtype, _tensor(inputs, 0).shape)
+    row: Type = (DTYPES["float32"], (*_shape(inputs, 0)[:-1], 1))
+    return [whole, row, row, whole]
+
+
+def _skip_group(inputs: Inputs, _: Attributes) -> list[Type | None]:
+    whole: Type = (_tensor(inputs, 0).dtype, _tensor(inputs, 0).shape)
+    return [whole, whole]
+
+
+def _gather_blocks(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
+    data, indices, axis = _shape(inputs, 0), _shape(inputs, 1), attributes.get("gather_axis", 0)
+    packed = 8 // attributes.get("bits", 4) if _tensor(inputs, 0).dtype.name == "uint8" else 1
+    last = data[-1]
+    data = (*data[:-1], None if last is None else last * packed)
+    return [(_tensor(inputs, 2).dtype, (*data[:axis], *indices, *data[axis + 1 :]))]
+
+
+def _split_gelu(inputs: Inputs, _: Attributes) -> list[Type | None]:
+    *lead, width = _shape(inputs, 0)
+    return [(_tensor(inputs, 0).dtype, (*lead, None if width is None else width // 2))]
+
+
+def _bias_add(inputs: Inputs, _: Attributes) -> list[Type | None]:
+    return [(_tensor(inputs, 0).dtype, _tensor(inputs, 2).shape)]
+
+
+_SAME = _like(0)
+_UNCHANGED = """
+BiasGelu BiasSoftmax BranchwiseRMSNorm ComplexMul ComplexMulConj DequantizeWithOrder FastGelu GatedAdd
+GatedRMSNorm Gelu GroupNorm Inverse LongformerAttention MRotaryEmbedding QLinearLeakyRelu QLinearSigmoid
+QLinearSoftmax QOrderedGelu QOrderedLayerNormalization QuickGelu RotaryEmbedding SampleOp ScaledSiLU Trilu
+MoE QMoE BiasDropout
+"""
+_TABLE: dict[str, Infer] = {
+    **dict.fromkeys(
+        _UNCHANGED.split(),
+        _SAME,
+    ),
+    "Attention": _attention,
+    "BiasAdd": _bias_add,
+    "BiasSplitGelu": _split_gelu,
+    "CDist": lambda inputs, _: [(_tensor(inputs, 0).dtype, (_shape(inputs, 0)[0], _shape(inputs, 1)[0]))],
+    "DecoderMaskedMultiHeadAttention": _multi_head(5),
+    "DequantizeLinear": _dequantized,
+    "DynamicQuantizeMatMul": _matmul(0, 1, "float32"),
+    "EmbedLayerNormalization": _embed,
+    "FusedConv": _conv(weight=1, last=False),
+    "FusedGemm": _gemm(0, 1),
+    "FusedMatMul": _matmul(0, 1),
+    "FusedMatMulActivation": _matmul(0, 1),
+    "GatherBlockQuantized": _gather_blocks,
+    "GemmFastGelu": _matmul(0, 1),
+    "GemmFloat8": _gemm(0, 1),
+    "GroupQueryAttention": _grouped,
+    "MatMulBlockQuantizedFp4Weight": _weight_rows,
+    "MatMulBlockQuantizedFp8Weight": _weight_rows,
+    "MatMulBnb4": _packed_matmul,
+    "MatMulInteger16": _matmul(0, 1, "int32"),
+    "MatMulIntegerToFloat": _matmul(0, 1, "float32"),
+    "MatMulNBits": _packed_matmul,
+    "MultiHeadAttention": _multi_head(6),
+    "NGramRepeatBlock": _like(1),
+    "NhwcConv": _conv(weight=1, last=True),
+    "NhwcFusedConv": _conv(weight=1, last=False),
+    "NhwcMaxPool": _pool(last=True),
+    "QAttention": lambda inputs, _: [
+        (DTYPES["float32"], (*_shape(inputs, 0)[:2], (_shape(inputs, 1)[1] or 0) // 3))
+    ],
+    "QEmbedLayerNormalization": _embed,
+    "QGemm": _qgemm,
+    "QLinearAdd": _broadcast(3, 0),
+    "QLinearAveragePool": _pool(last=False),
+    "QLinearConv": _conv(weight=3, last=False),
+    "QLinearGlobalAveragePool": _global_pool,
+    "QLinearMul": _broadcast(3, 0),
+    "QLinearWhere": _broadcast(0, 4, 1),
+    "QOrderedMatMul": _matmul(0, 2),
+    "QuantizeLinear": _quantized,
+    "SkipGroupNorm": _skip_group,
+    "SkipLayerNormalization": _skip,
+    "SkipSimplifiedLayerNormalization": _skip,
+    "TransposeMatMul": _matmul(0, 1),
+}

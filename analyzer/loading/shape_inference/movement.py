@@ -1,0 +1,165 @@
+"""Loading: the types of what operators give that move elements, and of shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from analyzer.graph import DTYPES, DTYPES_BY_NUMBER
+from analyzer.loading.shape_inference.protobuf_values import Attributes
+from analyzer.loading.shape_inference.rules import Told, axes_of, axis_of, broadcast, numbers, rule
+
+_INT64 = DTYPES["int64"]
+
+
+@rule("Flatten")
+def _flatten(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+    shape, axis = inputs[0].shape, attributes.get("axis", 1)
+    if not -len(shape) <= axis <= len(shape):
+        return None
+    return ((inputs[0].dtype, (prod(shape[:axis]), prod(shape[axis:]))),)
+
+
+@rule("Concat")
+def _concat(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+    first = inputs[0].shape
+    axis = axis_of(attributes["axis"], len(first))
+    along = 0
+    for tensor in inputs:
+        shape = tensor.shape
+        if shape[:axis] != first[:axis] or shape[axis + 1 :] != first[axis + 1 :]:
+            return None
+        along += shape[axis]
+    return ((inputs[0].dtype, (*first[:axis], along, *first[axis + 1 :])),)
+
+
+@rule("Transpose")
+def _transpose(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+    shape = inputs[0].shape
+    order = attributes.get("perm") or range(len(shape) - 1, -1, -1)
+    if sorted(order) != list(range(len(shape))):
+        return None
+    return ((inputs[0].dtype, tuple([shape[axis] for axis in order])),)
+
+
+@rule("Reshape")
+def _reshape(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+    shape, asked = inputs[0].shape, numbers(inputs[1])
+    if asked is None:
+        return None
+    if 0 in asked:
+        if attributes.get("allowzero", 0):
+            return None
+        asked = [size or shape[axis] for axis, size in enumerate(asked)]
+    size = prod(shape)
+    if -1 in asked:
+        rest = -prod(asked)
+        if asked.count(-1) > 1 or not rest or size % rest:
+            return None
+        asked[asked.index(-1)] = size // rest
+    return ((inputs[0].dtype, tuple(asked)),) if prod(asked) == size and min(asked, default=0) >= 0 else None
+
+
+@rule("Unsqueeze")
+def _unsqueeze(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+    shape, axes = inputs[0].shape, axes_of(inputs, attributes)
+    if axes is None:
+        return None
+    rank = len(shape) + len(axes)
+    new = {axis_of(axis, rank) for axis in axes}
+    old = iter(shape)
+    return (
+        ((inputs[0].dtype, tuple([1 if axis in new else next(old) for axis in range(rank)])),)
+        if len(new) == len(axes)
+        else None
+    )
+
+
+@rule("Squeeze")
+def _squeeze(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+    shape, axes = inputs[0].shape, axes_of(inputs, attributes)
+    if axes is None:
+        return None
+    gone = {axis_of(axis, len(shape)) for axis in axes}
+    if any(shape[axis] != 1 for axis in gone):
+        return None
+    return ((inputs[0].dtype, tuple([size for axis, size in enumerate(shape) if axis not in gone])),)
+
+
+@rule("Gather")
+def _gather(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+    shape = inputs[0].shape
+    axis = axis_of(attributes.get("axis", 0), len(shape))
+    return ((inputs[0].dtype, (*shape[:axis], *inputs[1].shape, *shape[axis + 1 :])),)
+
+
+@rule("GatherElements")
+def _gather_elements(inputs: Sequence[Any], _attributes: Mapping[str, Any], _outputs: int) -> Told:
+    return ((inputs[0].dtype, inputs[1].shape),)
+
+
+@rule("Slice")
+def _slice(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+    if "starts" in attributes:
+        parts: list[Any] = [attributes["starts"], attributes["ends"], attributes.get("axes"), None]
+    else:
+        parts = [numbers(tensor) for tensor in inputs[1:]]
+        if any(part is None and tensor is not None for part, tensor in zip(parts, inputs[1:], strict=True)):
+            return None
+        parts += [None] * (4 - len(parts))
+    starts, ends, axes, steps = parts
+    sizes = list(inputs[0].shape)
+    axes = [axis_of(axis, len(sizes)) for axis in axes or range(len(starts))]
+    if len(set(axes)) < len(axes):
+        return None
+    for start, end, axis, step in zip(starts, ends, axes, steps or (1,) * len(axes), strict=True):
+        sizes[axis] = len(range(*slice(start, end, step).indices(sizes[axis])))
+    return ((inputs[0].dtype, tuple(sizes)),)
+
+
+@rule("Split")
+def _split(inputs: Sequence[Any], attributes: Mapping[str, Any], outputs: int) -> Told:
+    shape = inputs[0].shape
+    axis = axis_of(attributes.get("axis", 0), len(shape))
+    parts: Sequence[int] | None
+    if "split" in attributes:
+        parts = attributes["split"]
+    elif len(inputs) > 1 and inputs[1] is not None:
+        parts = numbers(inputs[1])
+    else:
+        parts = [shape[axis] // outputs] * outputs
+    if parts is None or sum(parts) != shape[axis] or len(parts) != outputs or min(parts) < 0:
+        return None
+    return [(inputs[0].dtype, (*shape[:axis], part, *shape[axis + 1 :])) for part in parts]
+
+
+@rule("Expand")
+def _expand(inputs: Sequence[Any], _attributes: Mapping[str, Any], _outputs: int) -> Told:
+    asked = numbers(inputs[1])
+    if asked is None or min(asked, default=1) < 1:
+        return None
+    return ((inputs[0].dtype, broadcast([inputs[0].shape, tuple(asked)])),)
+
+
+@rule("Tile")
+def _tile(inputs: Sequence[Any], _attributes: Mapping[str, Any], _outputs: int) -> Told:
+    shape, repeats = inputs[0].shape, numbers(inputs[1])
+    if repeats is None or min(repeats, default=0) < 0:
+        return None
+    return ((inputs[0].dtype, tuple([size * times for size, times in zip(shape, repeats, strict=True)])),)
+
+
+@rule("Shape")
+def _shape(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+    axes = inputs[0].shape[attributes.get("start", 0) : attributes.get("end")]
+    return ((_INT64, (len(axes),)),)
+
+
+@rule("ConstantOfShape")
+def _constant_of_shape(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+    asked = numbers(inputs[0])
+    number = attributes.data_type("value") if isinstance(attributes, Attributes) else 1  # float32
+    if asked is None or min(asked, default=0) < 0:
+        return None
+    return ((DTYPES_BY_NUMBER[number], tuple(asked)),)

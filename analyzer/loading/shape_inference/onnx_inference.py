@@ -1,0 +1,194 @@
+"""Loading, third step: the types of all tensors, by ONNX's own C++ inference.
+
+One pass over the whole model tells nearly everything. What it leaves open is inferred again, node by node,
+once the values that decide it have been folded.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from analyzer.graph import DEFAULT_DOMAIN, Shape, Tensor
+from analyzer.loading.shape_inference.protobuf_values import UNKNOWN_TYPE, Type, declared_type
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+Types = dict[str, Type]
+
+
+def infer_model(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the types of its tensors as value_info; itself where inference cannot be had at all."""
+    import onnx
+    from onnx import shape_inference
+
+    try:
+        inferred = shape_inference.C.infer_shapes(  # type: ignore[attr-defined]  # as infer_shapes does it
+            model.SerializeToString(), False, False, True
+        )
+        return onnx.ModelProto.FromString(inferred)
+    except AttributeError:  # an onnx that names its extension otherwise
+        return shape_inference.infer_shapes(model, data_prop=True)
+    except Exception:  # what C++ throws on a graph it cannot read: nodes are then inferred one by one
+        return model
+
+
+def graph_types(graph: onnx.GraphProto, *, lenient: bool = False) -> Types:
+    """The types that a graph's value_info and outputs tell, by tensor name.
+
+    Args:
+        graph: A graph after inference.
+        lenient: Leave a size that cannot be open instead of refusing it: inference gives such ones in branches
+            that are never taken.
+    """
+    read = _open_where_impossible if lenient else declared_type
+    types: Types = {}
+    seen: dict[bytes, Type] = {}  # most of a graph's tensors share few types
+    for value in itertools.chain(graph.value_info, graph.output):
+        name, proto = value.name, value.type
+        key = proto.SerializeToString()
+        kind = seen.get(key)
+        if kind is None:
+            kind = seen[key] = read(proto, name)
+        types[name] = kind
+    return types
+
+
+def _open_where_impossible(proto: onnx.TypeProto, name: str) -> Type:
+    for dim in proto.tensor_type.shape.dim:
+        if dim.dim_value < 0:
+            dim.Clear()
+    return declared_type(proto, name)
+
+
+Memo = dict[tuple[object, ...], list[Type | None]]
+"""What was inferred, by all that decides it: a model's layers are alike."""
+
+
+def infer_node(
+    proto: onnx.NodeProto,
+    inputs: Sequence[Tensor | None],
+    opsets: Mapping[str, int],
+    ir_version: int,
+    *,
+    memo: Memo,
+    lenient: bool = False,
+) -> Types:
+    """The types of a node's outputs from those of its inputs, small values known; empty where nothing tells."""
+    outputs = proto.output[:]
+    key = (
+        lenient,
+        proto.op_type,
+        proto.domain,
+        *[attribute.SerializeToString() for attribute in proto.attribute],
+        *[tensor and (tensor.dtype.name, tensor.shape, _bytes(tensor.value)) for tensor in inputs],
+        *[bool(name) for name in outputs],
+    )
+    found = memo.get(key)
+    if found is None:
+        types = _inferred(proto, inputs, opsets, ir_version, lenient)
+        found = memo[key] = [types.get(name) for name in outputs]
+    return {name: kind for name, kind in zip(outputs, found, strict=True) if kind is not None}
+
+
+def _bytes(value: np.ndarray[Any, Any] | None) -> object:
+    if value is None:
+        return None
+    return value.tobytes() if value.dtype != object else repr(value.tolist())
+
+
+def _inferred(
+    proto: onnx.NodeProto,
+    inputs: Iterable[Tensor | None],
+    opsets: Mapping[str, int],
+    ir_version: int,
+    lenient: bool,
+) -> Types:
+    import onnx
+    from onnx import numpy_helper, shape_inference
+
+    domain = "" if proto.domain == DEFAULT_DOMAIN else proto.domain
+    try:
+        schema = onnx.defs.get_schema(proto.op_type, opsets.get(domain or DEFAULT_DOMAIN, 1), domain)
+        types, data = {}, {}
+        for name, tensor in zip(proto.input, inputs, strict=False):
+            if tensor is not None:
+                types[name] = type_proto(tensor)
+                if tensor.value is not None:
+                    data[name] = numpy_helper.from_array(tensor.value, name)
+        imports = [
+            onnx.helper.make_opsetid("" if key == DEFAULT_DOMAIN else key, opsets[key]) for key in opsets
+        ]
+        inferred = shape_inference.infer_node_outputs(schema, proto, types, data, None, imports, ir_version)
+    except Exception:  # C++ throws several types at nodes it cannot infer: their outputs stay open
+        return {}
+    read = _open_where_impossible if lenient else declared_type
+    return {name: read(value, name) for name, value in inferred.items()}
+
+
+def merged(first: Type | None, second: Type | None) -> Type:
+    """What two sources know of one tensor; the first wins where they differ."""
+    if first is None or second is None:
+        return first or second or UNKNOWN_TYPE
+    dtype = first[0] if first[0].name != "undefined" else second[0]
+    return dtype, _merged_shape(first[1], second[1])
+
+
+def _merged_shape(first: Shape, second: Shape) -> Shape:
+    if first is None or second is None or len(first) != len(second):
+        return second if first is None else first
+    return tuple(two if one is None else one for one, two in zip(first, second, strict=True))
+
+
+def is_open(kind: Type | None) -> bool:
+    """Whether a tensor's type leaves anything to find out."""
+    if kind is None:
+        return True
+    dtype, shape = kind
+    if shape is None:
+        return "(" not in dtype.name
+    return None in shape or not dtype.onnx
+
+
+def type_proto(tensor: Tensor) -> onnx.TypeProto:
+    """A tensor's type in ONNX's form."""
+    import onnx
+
+    if "(" in tensor.dtype.name:
+        return _parsed(tensor.dtype.name)
+    return onnx.helper.make_tensor_type_proto(tensor.dtype.onnx, tensor.shape)
+
+
+def element_type(dtype_name: str) -> Any:
+    """The element type, in ONNX's form, of a sequence or optional; None for anything else."""
+    kind, _, rest = dtype_name.partition("(")
+    return _parsed(rest[:-1]) if kind in ("seq", "optional") else None
+
+
+def _parsed(text: str) -> onnx.TypeProto:
+    import onnx
+
+    helper = onnx.helper
+    match = re.fullmatch(r"(\w+)\((.*)\)", text)
+    if match is None:
+        return onnx.TypeProto()
+    kind, inner = match.groups()
+    if kind == "seq":
+        return helper.make_sequence_type_proto(_parsed(inner))
+    if kind == "optional":
+        return helper.make_optional_type_proto(_parsed(inner))
+    if kind == "map":
+        key, _, value = inner.partition(",")
+        return helper.make_map_type_proto(_number(key), _parsed(value))
+    make = helper.make_sparse_tensor_type_proto if kind == "sparse_tensor" else helper.make_tensor_type_proto
+    return make(_number(inner), None)
+
+
+def _number(name: str) -> int:
+    import onnx
+
+    return int(onnx.TensorProto.DataType.Value(name.upper()))

@@ -1,0 +1,81 @@
+"""Loading: what the rules for common operators are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from analyzer.graph import Tensor
+from analyzer.loading.shape_inference.protobuf_values import Attributes, Type
+
+Sizes = tuple[int, ...]
+Told = Sequence[Type] | None
+Rule = Callable[[Sequence[Any], Mapping[str, Any], int], Told]
+"""A rule reads inputs, attributes and the number of outputs; it may raise on a node that cannot be."""
+
+RULES: dict[str, Rule] = {}
+
+
+def rule(op_types: str) -> Callable[[Rule], Rule]:
+    """Registers the rule of these operators, whose names stand apart by spaces."""
+
+    def decorate(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(op_types.split(), function))
+        return function
+
+    return decorate
+
+
+def broadcast(shapes: Sequence[Sizes]) -> Sizes:
+    """The common shape, aligned at the last axis.
+
+    Raises:
+        ValueError: There is none.
+    """
+    result = shapes[0]
+    for shape in shapes[1:]:
+        if shape == result or not shape:
+            continue
+        if len(shape) > len(result):
+            result, shape = shape, result
+        ahead = len(result) - len(shape)
+        common = list(result)
+        for axis, size in enumerate(shape, ahead):
+            if common[axis] == 1:
+                common[axis] = size
+            elif size not in (1, common[axis]):
+                raise ValueError(f"{result} and {shape} do not broadcast")
+        result = tuple(common)
+    return result
+
+
+def plain(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same, faster to ask several times."""
+    return attributes.plain() if isinstance(attributes, Attributes) else attributes
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """The axis counted from the front.
+
+    Raises:
+        ValueError: There is no such axis.
+    """
+    if not -rank <= axis < rank:
+        raise ValueError(f"no axis {axis} among {rank}")
+    return axis % rank
+
+
+def axes_of(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Sequence[int] | None:
+    """Axes as attribute (older opsets) or as second input; None where there are none, or not known."""
+    if len(inputs) > 1:
+        return numbers(inputs[1])
+    return attributes.get("axes")
+
+
+def numbers(tensor: Tensor | None) -> list[int] | None:
+    """The elements of a known tensor of whole numbers."""
+    if tensor is None or tensor.value is None:
+        return None
+    array = tensor.value
+    numbers: list[int] = array.tolist() if array.ndim == 1 else array.ravel().tolist()
+    return numbers

@@ -1,0 +1,370 @@
+"""A user's PyTorch model -> a weight-free ONNX graph with a symbolic batch, each operator with its origin.
+
+``torch.onnx.export`` (torch.export) does the translation without its optimiser, which would rename BatchNorm
+into Conv; a light pass of our own then folds the shape arithmetic that the translation leaves behind. The
+TorchScript exporter is the fallback and is named in the report.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from analyzer.loading.python.example_inputs import ExampleInputs, flatten
+from analyzer.loading.python.parameter_sizes import parameter_sizes
+from analyzer.loading.python.source_lines import built_at, line_text, shown_path, source_line
+from analyzer.loading.python.user_model import UserModel
+from analyzer.loading.torch_export.attention import with_products
+from analyzer.loading.torch_export.autocast import has_autocast, with_casts
+from analyzer.loading.torch_export.failures import explain_failure
+from analyzer.loading.torch_export.grouped_products import mend_splits, translations
+from analyzer.loading.torch_export.silence import quiet_exporter
+from analyzer.loading.torch_export.tracing import trace
+from analyzer.loading.torch_export.untranslatable import OPAQUE_DOMAIN, without_untranslatable
+
+if TYPE_CHECKING:
+    import onnx
+
+BATCH_SYMBOL = "batch"
+# Initializers up to this many elements keep their values: shapes, axes, scalars, small tables.
+SMALL_ELEMENTS = 64
+# Nodes with larger results stay operators instead of being evaluated at export.
+_FOLD_ELEMENTS = 4096
+
+_SCOPES = "pkg.torch.onnx.name_scopes"
+_CLASSES = "pkg.torch.onnx.class_hierarchy"
+_TRACE = "pkg.torch.onnx.stack_trace"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """A graph without weights.
+
+    Attributes:
+        proto: The model; initializers over 64 elements have no data, the batch is the dimension ``batch``.
+        static_batch: The batch that the graph is fixed to; None where it is symbolic.
+        batch_range: Smallest and largest batch (None: no limit) for which the symbolic graph is right.
+        exporter: ``torch.export`` or ``torchscript``.
+        notes: What the report should say about the export.
+        needs_values: Names of large constants that are no parameter or buffer of the model.
+        needs_real: Whether the export is right only for a model that is not on the meta device.
+        parameters, parameter_bytes: Of the module, tied ones once; None where there is no module.
+    """
+
+    proto: onnx.ModelProto
+    static_batch: int | None
+    batch_range: tuple[int, int | None] = (1, None)
+    exporter: str = "torch.export"
+    notes: tuple[str, ...] = ()
+    needs_values: tuple[str, ...] = ()
+    needs_real: bool = False
+    parameters: int | None = None
+    parameter_bytes: int | None = None
+
+
+def export_model(user: UserModel, inputs: ExampleInputs, opset: int) -> Exported:
+    """Exports through torch.export, with the batch symbolic where the model's code lets it.
+
+    Raises:
+        InputError: The model cannot be called with these inputs.
+        ExportError: torch.export or the translation fails; the message names operator and line.
+    """
+    with quiet_exporter():
+        try:
+            program = trace(user.model, inputs, symbolic=bool(inputs.batch_axes))
+        except Exception as error:
+            raise explain_failure(user, inputs, error) from error
+        return translate(user, program, inputs, opset)
+
+
+def translate(user: UserModel, program: Any, inputs: ExampleInputs, opset: int) -> Exported:
+    """An exported program -> a weight-free ModelProto with origins."""
+    notes: list[str] = []
+    model = to_onnx_ir(program, opset, notes)
+    static = _name_batch(model, inputs)
+    lighten(model)
+    attach_origins(model, built_at(user.model))
+    stored = set(dict(user.model.named_parameters(remove_duplicate=False)))
+    stored |= set(dict(user.model.named_buffers(remove_duplicate=False)))
+    finished = finish(model, stored, keep=lambda name: name not in stored and not user.meta)
+    parameters, parameter_bytes = parameter_sizes(user.model.parameters())
+    return replace(
+        finished,
+        static_batch=inputs.batch if static else None,
+        needs_real=has_autocast(program),
+        batch_range=batch_bounds(program),
+        notes=tuple(notes),
+        parameters=parameters,
+        parameter_bytes=parameter_bytes,
+    )
+
+
+def finish(model: Any, stored: set[str], keep: Callable[[str], bool]) -> Exported:
+    """The last steps for an onnx_ir model: weights out, symbolic inner shapes out, unique names.
+
+    Args:
+        model: An onnx_ir model after ``lighten``.
+        stored: Names of parameters and buffers, whose data the model can give later.
+        keep: Whether a large constant keeps its data.
+    """
+    import onnx_ir
+
+    needs_values = strip_weights(model, keep=keep, stored=stored)
+    _drop_symbolic_shapes(model)
+    _unique_names(model)
+    return Exported(proto=onnx_ir.to_proto(model), static_batch=None, needs_values=needs_values)
+
+
+def to_onnx_ir(program: Any, opset: int, notes: list[str]) -> Any:
+    """Translates to onnx_ir; operators without a translation are kept as opaque ones and noted.
+
+    Raises:
+        ExportError: The translation fails for another reason.
+    """
+    import torch
+
+    def attempt(candidate: Any) -> Any:
+        with torch.no_grad():  # or complex tensors that a gradient flows through cannot be translated
+            exported = torch.onnx.export(
+                candidate,
+                (),
+                dynamo=True,
+                opset_version=opset,
+                optimize=False,
+                verbose=False,
+                custom_translation_table=translations(candidate),
+            )
+        assert exported is not None  # always so with dynamo=True
+        mend_splits(exported.model)
+        return exported.model
+
+    return without_untranslatable(with_products(with_casts(program)), attempt, notes)
+
+
+def _name_batch(model: Any, inputs: ExampleInputs) -> bool:
+    """Names the batch's symbol on the graph's inputs; True where some batch axis came out fixed or derived."""
+    leaves = flatten(inputs.arguments, inputs.keywords)
+    tensors = [i for i, leaf in enumerate(leaves) if hasattr(leaf, "shape")]
+    axes = [
+        (value.shape, axis, leaves[position].shape[axis])
+        for position, value in zip(tensors, model.graph.inputs, strict=False)
+        for axis in inputs.batch_axes.get(position, ())
+    ]
+    symbols = [getattr(shape[axis], "value", None) for shape, axis, _ in axes]
+    fixed = not axes or not all(isinstance(symbol, str) and symbol.isidentifier() for symbol in symbols)
+    for shape, axis, size in axes:
+        # A fixed size can come as a symbol too: one that is called "4", or "4*s1".
+        shape[axis] = int(size) if fixed else BATCH_SYMBOL
+    return fixed
+
+
+def batch_bounds(program: Any) -> tuple[int, int | None]:
+    """Bounds that the tracer found for its symbols; it never tries sizes 0 and 1, so 2 stands for no bound."""
+    low, high = 1, None
+    for symbol, bounds in program.range_constraints.items():
+        if str(symbol).startswith("u"):  # a size or value that the data decide
+            continue
+        lower, upper = int(bounds.lower), bounds.upper
+        low = max(low, 1 if lower <= 2 else lower)
+        try:
+            limit = int(upper)
+        except (TypeError, ValueError, OverflowError, AttributeError):
+            continue
+        if limit < 2**31:
+            high = limit if high is None else min(high, limit)
+    return low, high
+
+
+def lighten(model: Any) -> None:
+    """Inlines functions and folds shape arithmetic, without touching what computes on data."""
+    import onnx_ir.passes.common as common
+    from onnx_ir.passes import PassManager, Sequential
+    from onnxscript.optimizer import _constant_folding
+
+    for value in model.graph.initializers.values():
+        constant = value.const_value
+        if constant is not None and (constant.size > SMALL_ELEMENTS or _on_meta(constant)):
+            _ORIGINALS[id(value)] = constant
+            value.const_value = None  # shape-only: the folder must neither read nor copy a weight
+    origins = {
+        output.name: dict(node.metadata_props)
+        for node in model.graph
+        for output in node.outputs
+        if output.name and _SCOPES in node.metadata_props
+    }
+
+    class Folding(_constant_folding.FoldConstantsPass):
+        def process_node(self, node: Any, is_function: bool) -> Any:
+            try:
+                return super().process_node(node, is_function)
+            except RuntimeError:  # what it trips over stays as it is
+                return None
+
+    folding = Folding(
+        shape_inference=True,
+        input_size_limit=1024,
+        output_size_limit=_FOLD_ELEMENTS,
+        should_fold=_small_results_only,
+    )
+    Sequential(
+        common.InlinePass(),
+        PassManager(
+            [folding, common.RemoveUnusedNodesPass(), common.RemoveUnusedFunctionsPass()],  # type: ignore[no-untyped-call]  # onnx_ir's own gap
+            steps=2,
+            early_stop=True,
+        ),
+        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        common.CommonSubexpressionEliminationPass(),
+    )(model)
+    _drop_made_up_biases(model)
+    _restore_origins(model, origins)
+
+
+def _restore_origins(model: Any, origins: Mapping[str, Mapping[str, str]]) -> None:
+    """Gives nodes that the folder made (Split in place of a sequence) the metadata of what they stand for.
+
+    Their outputs are named after the original output: ``split_split_0`` comes from ``split``.
+    """
+    for node in model.graph:
+        if _SCOPES in node.metadata_props:
+            continue
+        for name in (output.name or "" for output in node.outputs):
+            while name and name not in origins:
+                name = name.rpartition("_")[0]
+            if name:
+                node.metadata_props.update(origins[name])
+                break
+
+
+def _drop_made_up_biases(model: Any) -> None:
+    """Takes out the zeros that the translation gives a convolution for the bias it does not have."""
+    for node in model.graph.all_nodes():
+        if node.op_type not in ("Conv", "ConvTranspose") or len(node.inputs) < 3 or node.inputs[2] is None:
+            continue
+        constant = node.inputs[2].const_value
+        if constant is not None and not constant.numpy().any():
+            bias = node.inputs[2]
+            node.resize_inputs(2)
+            if not bias.uses() and bias.name in model.graph.initializers:
+                del model.graph.initializers[bias.name]
+
+
+# Constants set aside while the folder runs, by identity of their value.
+_ORIGINALS: dict[int, Any] = {}
+
+
+def _on_meta(constant: Any) -> bool:
+    raw = getattr(constant, "raw", None)
+    return bool(getattr(raw, "is_meta", False)) or "Fake" in type(raw).__name__
+
+
+def _small_results_only(node: Any) -> bool | None:
+    for output in node.outputs:
+        shape = output.shape
+        if shape is None or any(not isinstance(size, int) for size in shape):
+            continue
+        elements = 1
+        for size in shape:
+            elements *= size
+        if elements > _FOLD_ELEMENTS:
+            return False
+    return None
+
+
+def attach_origins(model: Any, built: Mapping[str, tuple[str, int]]) -> None:
+    """Replaces the exporter's metadata by module path, class, file, line and code."""
+    for node in model.graph.all_nodes():
+        properties = node.metadata_props
+        scopes = _literal(properties.get(_SCOPES, "[]"))
+        classes = _literal(properties.get(_CLASSES, "[]"))
+        module = next((scope for scope in reversed(scopes[:-1]) if scope), "")
+        kind = classes[-2].rsplit(".", 1)[-1] if len(classes) > 1 else ""
+        line = source_line(properties.get(_TRACE, ""), module, built)
+        properties.clear()
+        properties.update(origin_properties(module, kind, line))
+
+
+def origin_properties(module: str, kind: str, line: tuple[str, int] | None) -> dict[str, str]:
+    """The metadata that ``build.to_graph`` reads."""
+    found = {"analyzer.module": module, "analyzer.class": kind}
+    if line is not None:
+        file, number = line
+        found |= {
+            "analyzer.file": shown_path(file),
+            "analyzer.line": str(number),
+            "analyzer.code": line_text(file, number),
+        }
+    return {key: value for key, value in found.items() if value}
+
+
+def _literal(text: str) -> list[str]:
+    try:
+        return list(ast.literal_eval(text))
+    except (ValueError, SyntaxError):
+        return []
+
+
+def strip_weights(model: Any, keep: Callable[[str], bool], stored: set[str]) -> tuple[str, ...]:
+    """Gives large initializers a shape without data; returns the constants that the model does not store.
+
+    Args:
+        model: An onnx_ir model.
+        keep: Whether a large constant keeps its data.
+        stored: Names of parameters and buffers, whose data the model can give later.
+    """
+    import onnx_ir
+
+    missing = []
+    for name, value in model.graph.initializers.items():
+        constant = _ORIGINALS.pop(id(value), None)
+        if constant is None:
+            if value.const_value is not None:
+                continue
+        elif keep(name) and not _on_meta(constant):
+            value.const_value = constant
+            continue
+        if name not in stored:
+            missing.append(name)
+        value.const_value = onnx_ir.ExternalTensor(
+            "weights", 0, 0, value.dtype or onnx_ir.DataType.FLOAT, shape=value.shape, name=name
+        )
+    _ORIGINALS.clear()
+    return tuple(missing)
+
+
+def _drop_symbolic_shapes(model: Any) -> None:
+    """Forgets inner shapes with symbols in them; they are inferred again once the batch is bound.
+
+    Nothing can infer what an opaque operator gives: there a plain batch stays, under its own name.
+    """
+    for node in model.graph.all_nodes():
+        for value in node.outputs:
+            shape = value.shape
+            if shape is None or all(isinstance(size, int) for size in shape):
+                continue
+            symbols = {str(size.value) for size in shape if not isinstance(size, int)}
+            if node.domain == OPAQUE_DOMAIN and len(symbols) == 1 and symbols.pop().isidentifier():
+                value.shape = onnx_ir_shape(
+                    BATCH_SYMBOL if not isinstance(size, int) else size for size in shape
+                )
+            else:
+                value.shape = None
+
+
+def onnx_ir_shape(sizes: Iterable[int | str]) -> Any:
+    """A shape of onnx_ir."""
+    import onnx_ir
+
+    return onnx_ir.Shape(list(sizes))
+
+
+def _unique_names(model: Any) -> None:
+    seen: set[str] = set()
+    for number, node in enumerate(model.graph):
+        name = node.name or f"{node.op_type}_{number}"
+        while name in seen:
+            name = f"{name}_{number}"
+        node.name = name
+        seen.add(name)

@@ -1,0 +1,77 @@
+"""What an export that failed says, and what to do about it."""
+
+from __future__ import annotations
+
+import os
+import re
+import traceback
+
+from analyzer.errors import ExportError, InputError
+from analyzer.loading.python.example_inputs import ExampleInputs, flatten
+from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
+from analyzer.loading.python.user_model import UserModel
+from analyzer.loading.python.user_module import user_failure
+
+_RECURRENT = os.path.join("torch", "nn", "modules", "rnn.py")
+_ASIDES = re.compile(r"\s*\((?:unhinted|Size-like symbols): (?:[^()]|\([^()]*\))*\)\.?")
+_HINTS = (
+    (
+        re.compile(r"PackedParams|quantized::"),
+        "Modules that PyTorch quantised eagerly hold packed weights, which cannot be exported: analyse the "
+        "float model with --precision int8, or an .onnx file quantised with ONNX Runtime.",
+    ),
+    (re.compile(r"not a known type"), "Return tensors, or tuples, lists and dicts of them."),
+    (
+        re.compile(r"ata-dependent|Dynamic control flow|torch\.cond"),
+        "Control flow that depends on tensor values cannot be traced: use torch.where or torch.cond, "
+        "or analyse an .onnx file made elsewhere.",
+    ),
+)
+
+
+def call_shapes(inputs: ExampleInputs) -> str:
+    """The shapes of the inputs, for messages: ``[4, 3, 224, 224] float32``."""
+    parts = [
+        f"{list(leaf.shape)} {str(leaf.dtype).removeprefix('torch.')}"
+        for leaf in flatten(inputs.arguments, inputs.keywords)
+        if hasattr(leaf, "shape")
+    ]
+    return ", ".join(parts) or "nothing"
+
+
+def explain_failure(user: UserModel, inputs: ExampleInputs, error: Exception) -> Exception:
+    """Whether the inputs do not fit (a plain call fails as well) or the export itself fails."""
+    import torch
+
+    try:
+        with torch.no_grad(), cuda_is_elsewhere("meta" if user.meta else "cpu"):
+            user.model(*inputs.arguments, **inputs.keywords)
+    except Exception as failure:
+        told = user_failure(
+            failure, f"{user.name} cannot be called with inputs of {call_shapes(inputs)}", InputError
+        )
+        told.hint = (
+            "Give inputs that fit with example_inputs(batch) in the file, or --input NAME=SHAPE[:DTYPE]."
+        )
+        return told
+    told = user_failure(error, f"torch.export cannot trace {user.name}", ExportError)
+    told.message = _ASIDES.sub("", told.message)
+    told.hint = next(
+        (hint for said, hint in _HINTS if said.search(str(error))),
+        "Rewrite that line with what torch.export supports, or analyse an .onnx file made elsewhere.",
+    )
+    if _packs_sequences(error):
+        told.hint = (
+            "Packed sequences (pack_padded_sequence) cannot be exported: give the recurrent layer the padded "
+            "tensor, which is what ONNX Runtime would run."
+        )
+    return told
+
+
+def _packs_sequences(error: Exception) -> bool:
+    """Whether a recurrent layer of PyTorch was given a packed sequence where the error was raised."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return any(
+        frame.f_code.co_filename.endswith(_RECURRENT) and frame.f_locals.get("batch_sizes") is not None
+        for frame in frames
+    )

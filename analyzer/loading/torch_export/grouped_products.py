@@ -1,0 +1,54 @@
+"""Products of groups of rows with a matrix for each group, as experts compute them, in operators of ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from analyzer.loading.torch_export.autocast import nodes_of
+
+_GROUPED = frozenset({"aten::_grouped_mm", "transformers::grouped_mm_fallback"})
+# Each expert is an operator of its own: more of them than this stay one operator of unknown cost.
+_MOST_EXPERTS = 64
+
+
+def translations(program: Any) -> dict[Any, Callable[..., Any]]:
+    """What PyTorch's translation to ONNX lacks for the grouped products of a program."""
+    found: dict[Any, Callable[..., Any]] = {}
+    for node in nodes_of(program):
+        schema = getattr(node.target, "_schema", None)
+        if schema is None or schema.name not in _GROUPED or len(node.args) < 3:
+            continue
+        rows, matrices = (item.meta["val"] for item in node.args[:2])
+        if (rows.dim(), matrices.dim()) != (2, 3) or matrices.shape[0] > _MOST_EXPERTS:
+            return {}
+        found[node.target] = _grouped
+    return found
+
+
+def _grouped(rows: Any, matrices: Any, ends: Any, *_rest: Any, **_more: Any) -> Any:
+    """Rows up to each end, times that group's matrix, one after another."""
+    from onnx import TensorProto
+    from onnxscript import opset18
+
+    op: Any = opset18  # its own types want to know those of the tensors
+    experts = int(matrices.shape[0])
+    ends = op.Cast(ends, to=TensorProto.INT64)
+    starts = op.Concat(
+        op.Constant(value_ints=[0]),
+        op.Slice(ends, op.Constant(value_ints=[0]), op.Constant(value_ints=[-1])),
+        axis=0,
+    )
+    parts = op.Split(rows, op.Sub(ends, starts), axis=0, num_outputs=experts)
+    products = []
+    for expert in range(experts):
+        matrix = op.Gather(matrices, op.Constant(value_int=expert), axis=0)
+        products.append(op.MatMul(parts[expert], matrix))
+    return op.Concat(*products, axis=0)
+
+
+def mend_splits(model: Any) -> None:
+    """A Split by given sizes must not say their number as well, which the recording of one needs."""
+    for node in model.graph.all_nodes():
+        if node.op_type == "Split" and len(node.inputs) > 1 and node.inputs[1] is not None:
+            node.attributes.pop("num_outputs", None)

@@ -1,0 +1,167 @@
+"""The older TorchScript exporter: the fallback where torch.export cannot trace the model.
+
+It records the one path that the example inputs take, needs real weights, and knows no source lines: operators
+get the line that constructed their module. The report says so.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analyzer.errors import AnalyzerError, ExportError
+from analyzer.loading.onnx_graph.load_onnx import fed_inputs
+from analyzer.loading.python.example_inputs import ExampleInputs, flatten, tensor_names
+from analyzer.loading.python.output_containers import plain
+from analyzer.loading.python.parameter_sizes import parameter_sizes
+from analyzer.loading.python.source_lines import built_at
+from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_transformers
+from analyzer.loading.python.user_model import UserModel
+from analyzer.loading.torch_export.export import Exported, origin_properties
+from analyzer.loading.torch_export.silence import quiet_exporter
+
+if TYPE_CHECKING:
+    import onnx
+
+# The newest opset that the TorchScript exporter writes.
+NEWEST_OPSET = 20
+_STEP = re.compile(r"[^/]+")
+
+
+def export_torchscript(user: UserModel, inputs: ExampleInputs, opset: int, first: AnalyzerError) -> Exported:
+    """Exports with fixed shapes through TorchScript.
+
+    Args:
+        user: A model with real weights.
+        inputs: Real inputs.
+        opset: The opset asked for; lowered to what this exporter writes.
+        first: What torch.export said; raised again where this exporter fails too.
+    """
+    import onnx
+    import torch
+
+    names = tensor_names(user, inputs)
+    try:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            quiet_exporter(),
+            redirect_stdout(io.StringIO()),
+            plain_transformers(),
+            cuda_is_elsewhere("cpu"),
+            _called_with_tensors(user.model, inputs) as tensors,
+        ):
+            path = Path(folder) / "model.onnx"
+            torch.onnx.export(
+                user.model,
+                tensors,
+                path,
+                dynamo=False,
+                opset_version=min(opset, NEWEST_OPSET),
+                export_params=True,
+                do_constant_folding=False,
+                input_names=names,
+            )
+            proto = onnx.load(path)
+    except Exception:  # the first exporter's words are the better ones
+        raise first from None
+    if not fed_inputs(proto):  # computed outside of PyTorch: the recorded graph is one constant
+        raise first
+    _attach_origins(proto, user)
+    missing = _strip(proto, user)
+    told = first.message if isinstance(first, ExportError) else str(first)
+    told += "" if told.endswith((".", "!", "?")) else "."
+    parameters, parameter_bytes = parameter_sizes(user.model.parameters())
+    return Exported(
+        proto=proto,
+        static_batch=inputs.batch,
+        exporter="torchscript",
+        notes=(
+            f"Exported with TorchScript, because {told} "
+            "The graph holds only the path that the example inputs take.",
+        ),
+        needs_values=missing,
+        parameters=parameters,
+        parameter_bytes=parameter_bytes,
+    )
+
+
+@contextmanager
+def _called_with_tensors(model: Any, inputs: ExampleInputs) -> Iterator[tuple[Any, ...]]:
+    """Inside the block the model takes and returns tensors alone, no keywords, dicts or records."""
+    import torch
+    from torch.utils import _pytree
+
+    if isinstance(model, torch.jit.ScriptModule):
+        schema: Any = getattr(model.forward, "schema")  # noqa: B009 - a compiled method, which typing takes for any
+        order = [item.name for item in schema.arguments[1:]]
+        named = sorted(inputs.keywords.items(), key=lambda item: order.index(item[0]))
+        yield (*inputs.arguments, *(value for _, value in named))
+        return
+    leaves, spec = _pytree.tree_flatten((inputs.arguments, dict(inputs.keywords)))
+    forward = model.forward
+
+    def called(*tensors: Any) -> tuple[Any, ...]:
+        given = iter(tensors)
+        filled = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        arguments, keywords = _pytree.tree_unflatten(filled, spec)
+        outputs = flatten(plain(forward(*arguments, **keywords)), {})
+        return tuple(leaf for leaf in outputs if isinstance(leaf, torch.Tensor))
+
+    own = vars(model).get("forward")
+    model.forward = called
+    try:
+        yield tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+    finally:
+        if own is None:
+            del model.forward
+        else:
+            model.forward = own
+
+
+def _attach_origins(proto: onnx.ModelProto, user: UserModel) -> None:
+    """Reads module paths from node names like ``/layer1/layer1.0/conv1/Conv``."""
+    modules = dict(user.model.named_modules())
+    built = built_at(user.model)
+    for node in proto.graph.node:
+        steps = _STEP.findall(node.name)[:-1]
+        path = next((step for step in _paths(steps) if step in modules), "")
+        line = next((built[part] for part in _upwards(path) if part in built), None)
+        kind = type(modules[path]).__name__ if path else user.name
+        for key, value in origin_properties(path, kind, line).items():
+            node.metadata_props.add(key=key, value=value)
+
+
+def _paths(steps: list[str]) -> list[str]:
+    """Candidates for the module's dotted path, the longest first: names nest whole or by their last part."""
+    joined = [".".join(steps[start:]) for start in range(len(steps))]
+    whole = ""
+    for step in steps:
+        whole = step if step.startswith(f"{whole}.") else f"{whole}.{step}".strip(".")
+    return [whole, *joined]
+
+
+def _upwards(path: str) -> list[str]:
+    parts = path.split(".") if path else []
+    return [".".join(parts[:end]) for end in range(len(parts), -1, -1)]
+
+
+def _strip(proto: onnx.ModelProto, user: UserModel) -> tuple[str, ...]:
+    """Takes the data of parameters and buffers out again; the model can give them later."""
+    import onnx
+
+    stored = set(user.model.state_dict())
+    for item in proto.graph.initializer:
+        if item.name in stored and item.ByteSize() > 1024:
+            item.ClearField("raw_data")
+            item.data_location = onnx.TensorProto.EXTERNAL
+            item.external_data.add(key="location", value="weights")
+    return tuple(
+        item.name
+        for item in proto.graph.initializer
+        if item.data_location == onnx.TensorProto.EXTERNAL and item.name not in stored
+    )

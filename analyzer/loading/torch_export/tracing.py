@@ -1,0 +1,111 @@
+"""A module called with inputs -> a program of torch.export."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from analyzer.loading.python.example_inputs import ExampleInputs
+from analyzer.loading.python.input_containers import laid_out
+from analyzer.loading.python.output_containers import UNKNOWN_OUTPUT, plain_outputs, returns_constants
+from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_transformers
+from analyzer.loading.python.user_module import NO_CUDA
+
+# The tracer may go on with tensors that claim to be on a GPU, until they meet others.
+_FOR_CUDA = re.compile(rf"{NO_CUDA.pattern}|different from other tensors|at least two devices, .*cuda")
+
+
+def trace(model: Any, inputs: ExampleInputs, *, symbolic: bool, elsewhere: bool = False) -> Any:
+    """``torch.export.export`` with every batch axis left to the tracer (``Dim.AUTO``).
+
+    Args:
+        model: An ``nn.Module``.
+        inputs: What it is called with.
+        symbolic: Whether the batch may vary.
+        elsewhere: Whether this runs where asking for CUDA gives another device.
+    """
+    import torch
+    from torch.utils import _pytree
+
+    shapes = None
+    if symbolic:
+        leaves, spec = _pytree.tree_flatten((inputs.arguments, dict(inputs.keywords)))
+        marked = [
+            dict.fromkeys(inputs.batch_axes.get(i, ()), torch.export.Dim.AUTO)
+            if isinstance(leaf, torch.Tensor)
+            else None
+            for i, leaf in enumerate(leaves)
+        ]
+        positional, named = laid_out(spec, iter(marked))
+        shapes = _by_parameter(model, positional, named) if named else _by_position(model, positional)
+
+    def export() -> Any:
+        return torch.export.export(
+            model, inputs.arguments, dict(inputs.keywords), dynamic_shapes=shapes, strict=False
+        )
+
+    with torch.no_grad(), plain_transformers(), _named_keywords(model, inputs.keywords):
+        try:
+            program = export()
+            if not returns_constants(program):
+                return program
+        except Exception as error:
+            if _FOR_CUDA.search(str(error)) and not elsewhere:
+                with cuda_is_elsewhere(_device_of(model)):
+                    return trace(model, inputs, symbolic=symbolic, elsewhere=True)
+            if not UNKNOWN_OUTPUT.search(str(error)):
+                raise
+        with plain_outputs(model):
+            return export()
+
+
+def _device_of(model: Any) -> str:
+    first = next(iter((*model.parameters(), *model.buffers())), None)
+    return first.device.type if first is not None else "cpu"
+
+
+def _by_parameter(model: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+    names = list(inspect.signature(model.forward).parameters)
+    return {**dict(zip(names, positional, strict=False)), **named}
+
+
+def _by_position(model: Any, positional: tuple[Any, ...]) -> tuple[Any, ...]:
+    """As ``forward`` takes them: those of ``*arguments`` together."""
+    kinds = [item.kind for item in inspect.signature(model.forward).parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL not in kinds:
+        return positional
+    first = kinds.index(inspect.Parameter.VAR_POSITIONAL)
+    return (*positional[:first], positional[first:])
+
+
+@contextmanager
+def _named_keywords(model: Any, keywords: Mapping[str, Any]) -> Iterator[None]:
+    """Gives ``forward(**keywords)`` a signature that names them: the tracer looks there for what may vary."""
+    import torch
+
+    if isinstance(model, torch.jit.ScriptModule):
+        raise TypeError("a saved TorchScript model holds no Python code")
+    taken = inspect.signature(model.forward).parameters.values()
+    if not any(item.kind is item.VAR_KEYWORD for item in taken):
+        yield
+        return
+    forward, own = model.forward, vars(model).get("forward")
+
+    def called(*arguments: Any, **given: Any) -> Any:
+        return forward(*arguments, **given)
+
+    named = [item for item in taken if item.kind is not item.VAR_KEYWORD]
+    known = {item.name for item in named}
+    more = [inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY) for key in keywords if key not in known]
+    vars(called)["__signature__"] = inspect.Signature([*named, *more])
+    model.forward = called
+    try:
+        yield
+    finally:
+        if own is None:
+            del model.forward
+        else:
+            model.forward = own

@@ -1,0 +1,135 @@
+"""Why a training step cannot be traced: the operator without a gradient by its name and line."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from typing import Any
+
+from analyzer.errors import AnalyzerError, ExportError, ModelError
+from analyzer.loading.python.source_lines import line_text, shown_path, source_line
+from analyzer.loading.python.user_model import UserModel
+
+_NO_DERIVATIVE = re.compile(r"derivative for '?(?:aten::)?(?P<op>\w+)'? is not implemented")
+
+
+# What the tracer raises where a shape or a branch hangs on values, which a trace does not have.
+_NEEDS_VALUES = ("DynamicOutputShapeException", "DataDependentOutputException", "GuardOnDataDependentSymNode")
+
+_FIXED = "--training needs a graph of fixed shapes; analyse inference, or rewrite that line."
+# By operators, what to write instead.
+_INSTEAD = {
+    "nonzero masked_select": "Keep the shape: torch.where(mask, x, 0), a loss with reduction='none' times the "
+    "mask over mask.sum(), or the loss's ignore_index.",
+    "_local_scalar_dense equal is_nonzero": "Keep it a tensor: no item(), float(), int(), bool() or if.",
+    "_pack_padded_sequence": "Feed the padded batch to the layer, and leave padding out of the loss.",
+}
+
+
+def needs_values(what: str, error: BaseException) -> AnalyzerError | None:
+    """The error for what has shapes or branches that depend on values; None for any other."""
+    if type(error).__name__ not in _NEEDS_VALUES:
+        return None
+    where = source_line("".join(traceback.format_tb(error.__traceback__)), "", {})
+    line = f" ({shown_path(where[0])}:{where[1]}: {line_text(*where)})" if where else ""
+    said = str(error).strip().removeprefix("aten.").partition(".")[0].splitlines()
+    op = said[0] if said else "an operator"
+    return ExportError(
+        f"{what} cannot be traced: {op} gives shapes or branches that depend on values{line}.",
+        hint=next((advice for names, advice in _INSTEAD.items() if op in names.split()), _FIXED),
+    )
+
+
+def told(user: UserModel, program: Any, error: Exception) -> AnalyzerError:
+    """An error of the tracer: an operator without a gradient by its name and line, else as it is."""
+    values = needs_values(f"The training step of {user.name}", error)
+    if values is not None:
+        return values
+    match = _NO_DERIVATIVE.search(str(error))
+    if match is not None:
+        where = _line_of(program, match["op"])
+        return ModelError(
+            f"{match['op']} has no gradient in PyTorch{where}: {user.name} cannot be trained through it.",
+            hint="Use an operation that has one, or detach what needs none.",
+        )
+    said = str(error).strip().splitlines()
+    return ExportError(
+        f"PyTorch cannot trace the training step of {user.name}: {said[0] if said else type(error).__name__}",
+        hint="Control flow that depends on tensor values cannot be traced; --training needs a graph.",
+    )
+
+
+def without_gradient(user: UserModel, program: Any, call: tuple[Any, ...]) -> AnalyzerError:
+    """The loss depends on no parameter through operators with gradients: the last that breaks the chain."""
+    found = _break(program, call)
+    what = f"{_short(found)} has no gradient{_line(found)}" if found is not None else "no parameter leads to it"
+    return ModelError(
+        f"The loss of {user.name} has no gradient: {what}.",
+        hint="Every operator between a parameter and the loss needs a gradient.",
+    )
+
+
+def untranslated(user: UserModel, graph: Any, error: Exception) -> AnalyzerError:
+    """What ONNX has no translation of: complex numbers by the first operator and its line, else as it is."""
+    while error.__cause__ is not None:
+        error = error.__cause__  # type: ignore[assignment]
+    first = next((node for node in graph.nodes if _is_complex(node)), None)
+    if first is not None and "complex" in str(error):
+        return ExportError(
+            f"The training step of {user.name} computes with complex numbers, whose gradients PyTorch cannot "
+            f"translate to ONNX: {_short(first).strip('_')}{_line(first)}.",
+            hint="Analyse it without --training, or compute with real tensors.",
+        )
+    said: list[Any] = str(error).strip().splitlines()
+    return ExportError(
+        f"The training step of {user.name} cannot be translated to ONNX: "
+        f"{said[0][:300] if said else type(error).__name__}",
+        hint="Try another --opset, or leave --training out.",
+    )
+
+
+def _is_complex(node: Any) -> bool:
+    value = node.meta.get("val")
+    return node.op == "call_function" and hasattr(value, "is_complex") and bool(value.is_complex())
+
+
+def _break(program: Any, call: tuple[Any, ...]) -> Any:
+    """The last operator that reads what has a gradient and gives what has none."""
+    import torch
+    from torch import fx
+    from torch.utils import _pytree
+
+    broken: list[Any] = []
+
+    class Watch(fx.Interpreter):
+        def run_node(self, n: Any) -> Any:
+            result = super().run_node(n)
+            given = [self.env[source] for source in n.all_input_nodes if source in self.env]
+            reads = any(isinstance(item, torch.Tensor) and item.requires_grad for item in given)
+            gives = any(
+                isinstance(item, torch.Tensor) and item.requires_grad for item in _pytree.tree_leaves(result)
+            )
+            if n.op == "call_function" and reads and not gives and isinstance(result, torch.Tensor):
+                broken.append(n)
+            return result
+
+    try:
+        Watch(program.module(check_guards=False), garbage_collect_values=False).run(*_pytree.tree_leaves(call))
+    except Exception:  # only to name the operator; the error stands without it
+        return broken[-1] if broken else None
+    return broken[-1] if broken else None
+
+
+def _short(node: Any) -> str:
+    return str(getattr(node.target, "_opname", node.target))
+
+
+def _line_of(program: Any, op: str) -> str:
+    nodes = program.graph.nodes if program is not None else ()
+    found = next((node for node in nodes if _short(node).strip("_") == op.strip("_")), None)
+    return _line(found) if found is not None else ""
+
+
+def _line(node: Any) -> str:
+    place = source_line(node.meta.get("stack_trace") or "", "", {})
+    return f" ({shown_path(place[0])}:{place[1]}: {line_text(*place)})" if place else ""

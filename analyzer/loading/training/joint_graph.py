@@ -1,0 +1,368 @@
+"""A model, its loss and example inputs -> one graph of forward and backward, with phases and origins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from analyzer.errors import AnalyzerError, ModelError
+from analyzer.loading.python.example_inputs import ExampleInputs, flatten
+from analyzer.loading.python.user_model import UserModel
+from analyzer.loading.torch_export.failures import explain_failure
+from analyzer.loading.torch_export.silence import quiet_exporter
+from analyzer.loading.training import torch_interfaces
+from analyzer.loading.training.gradient_failures import needs_values, told, without_gradient
+from analyzer.loading.training.recipe import Recipe, Update, checked_loss, find_recipe, find_updates
+from analyzer.loading.training.torch_interfaces import Slot
+from analyzer.loading.training.translations import own_names
+from analyzer.loading.training.weightless import fake_like, without_data
+
+_PREFIX = "model."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a node of the graph comes from.
+
+    Attributes:
+        phase: ``forward`` or ``backward``.
+        module: Dotted path in the user's model.
+        kind: Class of that module.
+        trace: Stack trace of the forward call.
+    """
+
+    phase: str
+    module: str
+    kind: str
+    trace: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joint:
+    """Forward and backward in one fx graph.
+
+    Attributes:
+        module: The graph module.
+        inputs: By placeholder name, what it is.
+        outputs: What each output is, in order.
+        places: By node name.
+        updates: How each trained parameter is updated.
+        trained: The trained parameters' names; tied ones once.
+        names: Names of the step's own inputs, by position.
+        notes: What was assumed.
+        random: Whether the step draws random numbers (dropout).
+    """
+
+    module: Any
+    inputs: Mapping[str, Slot]
+    outputs: tuple[Slot, ...]
+    places: Mapping[str, Place]
+    updates: Mapping[str, Update]
+    trained: tuple[str, ...]
+    names: tuple[str, ...]
+    notes: tuple[str, ...]
+    random: bool
+
+
+def with_loss(model: Any, recipe: Recipe) -> Any:
+    """A module that takes inputs and targets and gives the loss."""
+    from torch import nn
+
+    class WithLoss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, arguments: Any, keywords: Any, targets: Any) -> Any:
+            return recipe.loss(self.model(*arguments, **keywords), targets).reshape(())
+
+    return WithLoss()
+
+
+def trace_step(user: UserModel, inputs: ExampleInputs, *, modules: bool = True) -> Joint:
+    """Traces loss and gradients without any data.
+
+    Args:
+        user: The model.
+        inputs: At the batch to trace.
+        modules: Whether to learn which module each operator is of, which takes a third longer.
+
+    Raises:
+        ModelError: Nothing can be trained, or an operator has no gradient.
+        InputError: The inputs or the targets do not fit.
+        ExportError: PyTorch cannot trace the step.
+    """
+    from torch.utils import _pytree
+
+    _check_parameters(user)
+    was_training = user.model.training
+    with (
+        quiet_exporter(),
+        torch_interfaces.fake_tensors() as mode,
+        torch_interfaces.plain_kernels(),
+        without_data(user.model, mode),
+    ):
+        arguments, keywords = _pytree.tree_map(
+            lambda leaf: fake_like(leaf, mode), (inputs.arguments, dict(inputs.keywords))
+        )
+        user.model.train()
+        try:
+            return _traced(user, inputs, mode, arguments, keywords, modules)
+        finally:
+            user.model.train(was_training)
+
+
+def _check_parameters(user: UserModel) -> None:
+    parameters = list(user.model.parameters())
+    if not parameters:
+        raise ModelError(
+            f"{user.name} has no parameters: there is nothing to train.", hint="Leave --training out."
+        )
+    if not any(parameter.requires_grad for parameter in parameters):
+        raise ModelError(
+            f"No parameter of {user.name} requires a gradient: there is nothing to train.",
+            hint="Leave --training out, or set requires_grad.",
+        )
+
+
+def _traced(
+    user: UserModel, inputs: ExampleInputs, mode: Any, arguments: Any, keywords: Any, modules: bool
+) -> Joint:
+    from torch.utils import _pytree
+
+    with mode, torch_interfaces.own_functions() as functions:
+        try:
+            outputs = user.model(*arguments, **keywords)
+        except Exception as error:
+            raise needs_values(user.name, error) or explain_failure(user, inputs, error) from error
+        faked = ExampleInputs(
+            arguments=arguments, keywords=keywords, batch=inputs.batch, batch_axes={}, origin=inputs.origin
+        )
+        recipe = find_recipe(user, faked, outputs)
+        targets = _pytree.tree_map(lambda leaf: fake_like(leaf, mode), recipe.targets)
+        value = checked_loss(recipe, outputs, targets)
+    wanted = modules or not value.requires_grad
+    program: Any = _program(user, recipe, (arguments, keywords, targets)) if wanted else None
+    if not value.requires_grad:
+        with mode:
+            raise without_gradient(user, program, (arguments, keywords, targets))
+    trained = [(name, item) for name, item in user.model.named_parameters() if item.requires_grad]
+    updates, assumed = find_updates(user, trained)
+    try:
+        # An exported program keeps what a function of the user's computes and loses the gradient it defines.
+        followed = program is None or bool(functions)
+        traced = with_loss(user.model, recipe) if followed else program.module(check_guards=False)
+        module = torch_interfaces.joint_graph(traced, (arguments, keywords, targets), own_names())
+    except AnalyzerError:
+        raise
+    except Exception as error:
+        raise told(user, program, error) from error
+    return _described(
+        module,
+        first=_first_names(user.model),
+        updates=updates,
+        names=_input_names(user, arguments, keywords, targets),
+        notes=(*recipe.assumed, *assumed, *_without_modules(functions)),
+    )
+
+
+def _without_modules(functions: Sequence[str]) -> tuple[str, ...]:
+    if not functions:
+        return ()
+    return (f"{functions[0]} defines its own gradient: it is followed, and operators are not told by module.",)
+
+
+def _program(user: UserModel, recipe: Recipe, call: tuple[Any, ...]) -> Any:
+    import torch
+
+    try:
+        return torch.export.export(with_loss(user.model, recipe), call, strict=False)
+    except Exception as error:
+        raise told(user, None, error) from error
+
+
+def _input_names(user: UserModel, arguments: Any, keywords: Any, targets: Any) -> tuple[str, ...]:
+    import inspect
+
+    from torch.utils import _pytree
+
+    parameters = list(inspect.signature(user.model.forward).parameters)
+    single = len(flatten(arguments, {})) == len(arguments)
+    count = len(flatten(arguments, {}))
+    first = parameters[:count] if single and len(parameters) >= count else [f"input_{i}" for i in range(count)]
+    named = list(keywords) if len(flatten((), keywords)) == len(keywords) else []
+    named = named or [f"keyword_{i}" for i in range(len(flatten((), keywords)))]
+    wanted = len(_pytree.tree_leaves(targets))
+    last = ["targets"] if wanted == 1 else [f"targets_{i}" for i in range(wanted)]
+    return (*first, *named, *last)
+
+
+def _first_names(model: Any) -> dict[str, str]:
+    """By each name of a parameter or buffer, the first name of the same tensor: tied ones have several."""
+    names: dict[int, str] = {}
+    held = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    return {name: names.setdefault(id(tensor), name) for name, tensor in held}
+
+
+def _described(
+    module: Any,
+    *,
+    first: Mapping[str, str],
+    updates: Mapping[str, Update],
+    names: tuple[str, ...],
+    notes: tuple[str, ...],
+) -> Joint:
+    graph = module.graph
+    inputs, outputs = torch_interfaces.slots(graph)
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    by_name = {node.name: _user_slot(slot, first) for node, slot in zip(placeholders, inputs, strict=True)}
+    tangents = [node for node in placeholders if by_name[node.name].kind in _TANGENTS]
+    _start_of_backward(graph, [(node, _TANGENTS[by_name[node.name].kind]) for node in tangents])
+    kept = _outputs(graph, [_user_slot(slot, first) for slot in outputs], list(updates))
+    _merge_tied(graph, by_name)
+    _drop_aliases(graph)
+    graph.eliminate_dead_code()
+    return Joint(
+        module=module,
+        inputs={name: slot for name, slot in by_name.items() if slot.kind not in _TANGENTS},
+        outputs=kept,
+        places=_places(graph),
+        updates=updates,
+        trained=tuple(slot.name for slot in kept if slot.kind == "gradient"),
+        names=names,
+        notes=notes,
+        random=any(_draws(node) for node in graph.nodes),
+    )
+
+
+def _merge_tied(graph: Any, by_name: dict[str, Slot]) -> None:
+    """One input for a parameter that several modules hold."""
+    seen: dict[str, Any] = {}
+    for node in [node for node in graph.nodes if node.op == "placeholder"]:
+        slot = by_name[node.name]
+        if slot.kind != "state":
+            continue
+        if slot.name in seen:
+            node.replace_all_uses_with(seen[slot.name])
+            graph.erase_node(node)
+            del by_name[node.name]
+        else:
+            seen[slot.name] = node
+
+
+def _summed(graph: Any, output: Any, pairs: list[tuple[Any, Slot]]) -> list[tuple[Any, Slot]]:
+    """One gradient for each parameter: the sum over all places that hold it."""
+    import torch
+
+    found: list[tuple[Any, Slot]] = []
+    places: dict[str, int] = {}
+    for node, slot in pairs:
+        if slot.kind != "gradient" or slot.name not in places:
+            if slot.kind == "gradient":
+                places[slot.name] = len(found)
+            found.append((node, slot))
+            continue
+        before, _ = found[places[slot.name]]
+        with graph.inserting_before(output):
+            both = graph.call_function(torch.ops.aten.add.Tensor, (before, node))
+        both.meta = {"val": before.meta["val"], "partitioner_tag": "is_backward"}
+        found[places[slot.name]] = (both, slot)
+    return found
+
+
+def _draws(node: Any) -> bool:
+    return node.op == "call_function" and bool(
+        re.search(r"dropout|bernoulli|rand|multinomial", str(node.target))
+    )
+
+
+def _user_slot(slot: Slot, first: Mapping[str, str]) -> Slot:
+    name = slot.name.removeprefix(_PREFIX)
+    return Slot(kind=slot.kind, name=first.get(name, name), position=slot.position)
+
+
+# The gradient of the loss by itself is 1; by a parameter that the forward pass changes it is counted elsewhere.
+_TANGENTS = {"tangent": 1.0, "no tangent": 0.0}
+
+
+def _start_of_backward(graph: Any, tangents: list[tuple[Any, float]]) -> None:
+    """Constants in the place of the gradients that the backward pass starts from."""
+    import torch
+
+    for node, start in tangents:
+        value = node.meta["val"]
+        with graph.inserting_after(node):
+            one = graph.call_function(
+                torch.ops.aten.full.default, (list(value.shape), start), {"dtype": value.dtype}
+            )
+        one.meta = {"val": value, "partitioner_tag": "is_backward"}
+        node.replace_all_uses_with(one)
+        graph.erase_node(node)
+    first = next(node for node in graph.nodes if node.op == "call_function")
+    for node in [node for node in graph.nodes if node.op == "placeholder"]:
+        first.prepend(node)
+
+
+def _outputs(graph: Any, slots: list[Slot], parameters: list[str]) -> tuple[Slot, ...]:
+    """Keeps the outputs that are there, and no parameter's unchanged value; gradients last, in its order.
+
+    Of a tied parameter the tracer may give either gradient first.
+    """
+    output = next(node for node in graph.nodes if node.op == "output")
+    pairs = [
+        (node, slot)
+        for node, slot in zip(output.args[0], slots, strict=True)
+        if node is not None and slot.kind != "none"
+    ]
+    placed = {node: index for index, node in enumerate(graph.nodes)}
+    order = {name: index for index, name in enumerate(parameters)}
+    pairs.sort(
+        key=lambda pair: (order[pair[1].name], placed[pair[0]]) if pair[1].kind == "gradient" else (-1, 0)
+    )
+    pairs = _summed(graph, output, pairs)
+    output.args = (tuple(node for node, _ in pairs),)
+    return tuple(slot for _, slot in pairs)
+
+
+def _drop_aliases(graph: Any) -> None:
+    import torch
+
+    aten = torch.ops.aten
+    aliases = {aten.detach.default, aten.alias.default, aten.lift_fresh_copy.default}
+    for node in list(graph.nodes):
+        if node.op == "call_function" and node.target in aliases:
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+
+
+def _places(graph: Any) -> dict[str, Place]:
+    """The place of every node; a backward one without its own has that of the forward one it belongs to."""
+    calls = [node for node in graph.nodes if node.op == "call_function"]
+    places = {node.name: _place(node) for node in calls}
+    forward = {
+        node.meta["seq_nr"]: places[node.name]
+        for node in calls
+        if "seq_nr" in node.meta and places[node.name].phase == "forward" and places[node.name].module
+    }
+    for node in calls:
+        own, number = places[node.name], node.meta.get("seq_nr", -2)
+        twin = forward.get(number) or forward.get(number + 1)  # one more where the forward one was in place
+        if own.phase == "backward" and not own.module and twin is not None:
+            places[node.name] = replace(own, module=twin.module, kind=twin.kind, trace=own.trace or twin.trace)
+    return places
+
+
+def _place(node: Any) -> Place:
+    meta = node.meta
+    backward = meta.get("partitioner_tag") == "is_backward"
+    stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") or {}
+    scopes = [(str(path), kind) for path, kind in stack.values() if str(path).startswith(_PREFIX.rstrip("."))]
+    path, kind = scopes[-1] if scopes else ("", "")
+    return Place(
+        phase="backward" if backward else "forward",
+        module=path.removeprefix(_PREFIX.rstrip(".")).removeprefix("."),
+        kind=getattr(kind, "__name__", str(kind).rpartition(".")[2]),
+        trace=meta.get("stack_trace") or meta.get("fwd_stack_trace") or "",
+    )

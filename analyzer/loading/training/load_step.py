@@ -1,0 +1,73 @@
+"""MODEL -> one training step as an exported graph: without weights where the user's code lets it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from analyzer.errors import AnalyzerError
+from analyzer.loading.model_reference import Reference
+from analyzer.loading.python.example_inputs import ExampleInputs, InputSpec, resolve_inputs
+from analyzer.loading.python.parameter_sizes import parameter_sizes
+from analyzer.loading.python.user_model import UserModel, load_user_model
+from analyzer.loading.torch_export.export import Exported
+from analyzer.loading.training.gradient_failures import untranslated
+from analyzer.loading.training.joint_graph import trace_step
+from analyzer.loading.training.step_model import to_step
+
+
+def export_step(
+    reference: Reference,
+    batch: int | None,
+    specs: Sequence[InputSpec],
+    opset: int,
+    progress: Callable[[str], None],
+) -> tuple[UserModel, ExampleInputs, Exported]:
+    """Builds the model on the meta device, else with its weights, and exports its step.
+
+    Raises:
+        AnalyzerError: A child of it, by what the user must do.
+    """
+    for meta in (True, False):
+        try:
+            user = load_user_model(reference, meta=meta)
+            inputs = resolve_inputs(user, specs, batch, meta=meta)
+            progress("tracing the training step")
+            exported = step_of_user(user, inputs, opset)
+        except Exception as error:
+            # What fails on real tensors is the user's to mend; a failure on meta tensors may be ours alone.
+            if not meta and not isinstance(error, AnalyzerError):
+                raise
+            if not meta:
+                raise
+        else:
+            if exported.needs_values and meta:
+                continue
+            return user, inputs, exported
+    raise AssertionError("the second attempt returns or raises")
+
+
+def step_of_user(user: UserModel, inputs: ExampleInputs, opset: int, *, modules: bool = True) -> Exported:
+    """The step of a model that is built; without ``modules`` sooner, for its figures at another batch.
+
+    Raises:
+        AnalyzerError: As ``trace_step``; ExportError where an operator cannot be translated.
+    """
+    joint = trace_step(user, inputs, modules=modules)
+    notes: list[str] = []
+    try:
+        proto, missing = to_step(user, joint, opset, notes)
+    except AnalyzerError:
+        raise
+    except Exception as error:
+        raise untranslated(user, joint.module.graph, error) from error
+    if joint.random:
+        notes.append("The step draws random numbers (dropout): its numbers cannot be compared with PyTorch's.")
+    parameters, parameter_bytes = parameter_sizes(user.model.parameters())
+    return Exported(
+        proto=proto,
+        static_batch=inputs.batch,
+        notes=(*joint.notes, *notes),
+        needs_values=missing,
+        parameters=parameters,
+        parameter_bytes=parameter_bytes,
+    )

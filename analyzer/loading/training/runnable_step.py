@@ -1,0 +1,235 @@
+"""A training step -> files that ONNX Runtime can run, and the same gradients from PyTorch in float64."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analyzer.errors import MeasurementError
+from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, names_read
+from analyzer.loading.python.example_inputs import ExampleInputs, flatten
+from analyzer.loading.python.user_model import UserModel
+from analyzer.loading.training.joint_graph import with_loss
+from analyzer.loading.training.recipe import find_recipe
+from analyzer.loading.training.step_model import Step
+from analyzer.training_operators import DOMAIN, OPSET, definition, is_defined
+from analyzer.units import byte_count
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+    Array = np.ndarray[Any, Any]
+
+# Of the largest gradient: what is smaller is compared with this.
+_NEGLIGIBLE = 1e-3
+
+
+def runnable_proto(proto: onnx.ModelProto, graph: Graph, step: Step) -> onnx.ModelProto:
+    """A copy in which every compact operator is its definition, and the gradients are results as well.
+
+    An optimizer that nobody defines is left out.
+
+    Raises:
+        MeasurementError: An operator has neither a kernel nor a definition.
+    """
+    import onnx
+    from onnx import helper
+
+    copied = onnx.ModelProto()
+    copied.CopyFrom(proto)
+    by_name = {node.name: node for node in graph.nodes}
+    opset = graph.opsets.get(DEFAULT_DOMAIN, OPSET)
+    nodes: list[onnx.NodeProto] = []
+    left_out: set[str] = set()
+    for item in copied.graph.node:
+        node = by_name.get(item.name)
+        if item.domain != DOMAIN:
+            nodes.append(item)
+        elif node is not None and node.phase == "optimizer" and not is_defined(node):
+            left_out.update(item.output)
+        elif node is not None:  # one that is gone from the graph is used by nothing
+            nodes += _expanded(node, opset, copied.graph)
+    kept = [_copy(item) for item in nodes]
+    del copied.graph.node[:]
+    copied.graph.node.extend(kept)
+    del copied.graph.value_info[:]
+    for value in [value for value in copied.graph.output if value.name in left_out]:
+        copied.graph.output.remove(value)
+    known = {value.name for value in copied.graph.output}
+    for name in step.gradients.values():
+        if name not in known:
+            copied.graph.output.append(helper.make_empty_tensor_value_info(name))
+    return copied
+
+
+def _copy(item: onnx.NodeProto) -> onnx.NodeProto:
+    made = type(item)()
+    made.CopyFrom(item)
+    return made
+
+
+def _expanded(node: Node, opset: int, graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    from onnx import helper, numpy_helper
+
+    parts = definition(node, opset)
+    if parts is None:
+        raise MeasurementError(
+            f"{node.op_type} has no definition in ONNX's operators: the step can be counted and not run."
+        )
+    for literal in parts.literals:
+        assert literal.value is not None
+        graph.initializer.append(numpy_helper.from_array(literal.value, literal.name))
+    return [
+        helper.make_node(
+            part.op_type,
+            [tensor.name if tensor is not None else "" for tensor in part.inputs],
+            [tensor.name if tensor is not None else "" for tensor in part.outputs],
+            name=part.name,
+            **_attributes(part),
+        )
+        for part in parts.nodes
+    ]
+
+
+def _attributes(node: Node) -> dict[str, Any]:
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in node.attributes.items()}
+
+
+def feeds_of(user: UserModel, inputs: ExampleInputs, step: Step, graph: Graph) -> dict[str, Any]:
+    """Tensors for every input of the step: weights as they are, states zero, inputs and targets as examples.
+
+    Raises:
+        MeasurementError: The step takes something that the model does not have.
+    """
+    import torch
+    from torch.utils import _pytree
+
+    held = dict(user.model.named_parameters(remove_duplicate=False))
+    held |= dict(user.model.named_buffers(remove_duplicate=False))
+    given = [leaf for leaf in flatten(inputs.arguments, inputs.keywords) if hasattr(leaf, "shape")]
+    given += [leaf for leaf in _pytree.tree_leaves(_targets(user, inputs)) if hasattr(leaf, "shape")]
+    fed = dict(zip(step.fed, given, strict=False))
+    states = set(step.states)
+    feeds: dict[str, Any] = {}
+    for tensor in graph.inputs:
+        if tensor.name in states:
+            feeds[tensor.name] = torch.zeros([size or 0 for size in tensor.shape or ()])
+        elif tensor.name in held:
+            feeds[tensor.name] = held[tensor.name]
+        elif tensor.name in fed:
+            feeds[tensor.name] = fed[tensor.name]
+        else:
+            raise MeasurementError(f"Nothing gives a value for the step's input {tensor.name}.")
+    return feeds
+
+
+def _targets(user: UserModel, inputs: ExampleInputs) -> Any:
+    return _recipe(user, inputs).targets
+
+
+def _recipe(user: UserModel, inputs: ExampleInputs) -> Any:
+    """The loss and targets for real tensors; the outputs are those of a call without gradients."""
+    import torch
+
+    with torch.no_grad():
+        model = _copied(user.model)  # a call in training mode changes running statistics
+        outputs = model.train()(*inputs.arguments, **inputs.keywords)
+    return find_recipe(user, inputs, outputs)
+
+
+def _copied(model: Any) -> Any:
+    """A copy with its own parameters and buffers; tensors that a hook computes anew stay behind."""
+    import torch
+
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if isinstance(value, torch.Tensor) and not value.is_leaf:
+                setattr(module, name, value.detach())
+    return copy.deepcopy(model)
+
+
+def eager_gradients(
+    user: UserModel, inputs: ExampleInputs, step: Step, graph: Graph
+) -> Callable[[], Mapping[str, Array]] | None:
+    """Loss and gradients by PyTorch in float64, by the names of the step's tensors; None with dropout.
+
+    The function that is returned raises a MeasurementError where memory would not do.
+    """
+    if step.random:
+        return None
+
+    def run() -> Mapping[str, Array]:
+        from torch.utils import _pytree
+
+        _foresee_double(graph)
+        recipe = _recipe(user, inputs)
+        model = _copied(user.model).double().train()
+        call = _pytree.tree_map(_double, (inputs.arguments, dict(inputs.keywords), recipe.targets))
+        loss = with_loss(model, recipe)(*call)
+        loss.backward()
+        found = {"loss": loss.detach().numpy()}
+        for name, parameter in model.named_parameters():
+            if parameter.grad is not None and name in step.gradients:
+                found[step.gradients[name]] = parameter.grad.numpy()
+        return found
+
+    return run
+
+
+def _foresee_double(graph: Graph) -> None:
+    """Refuses a reference in float64 that would not fit: weights, gradients, what the backward pass reads."""
+    import psutil
+
+    read = {name for node in graph.nodes if node.phase == "backward" for name in names_read(node)}
+    forward = (tensor for node in graph.nodes if node.phase == "forward" for tensor in node.present_outputs)
+    kept = sum(tensor.nbytes or 0 for tensor in forward if tensor.name in read)
+    held = sum(tensor.nbytes or 0 for tensor in graph.inputs)
+    needed, available = 2 * (kept + 2 * held), psutil.virtual_memory().available
+    if needed > available:
+        raise MeasurementError(
+            f"it would need about {byte_count(needed)} of memory, {byte_count(available)} are free"
+        )
+
+
+def _double(leaf: Any) -> Any:
+    return leaf.double() if hasattr(leaf, "is_floating_point") and leaf.is_floating_point() else leaf
+
+
+def relative_errors(
+    expected: Mapping[str, Array], found: Mapping[str, Array]
+) -> list[tuple[str, float, float]]:
+    """By tensor: the largest difference, and the same over the largest magnitude of the reference.
+
+    A gradient that is zero but for rounding (of a bias before batch norm) has no magnitude to compare with: it
+    is taken as at least a thousandth of the largest gradient of all.
+    """
+    import numpy as np
+
+    sizes = {name: _largest(expected[name]) for name in _common(expected, found)}
+    least = _NEGLIGIBLE * max((size for name, size in sizes.items() if name != "loss"), default=0.0)
+    rows = []
+    for name, size in sizes.items():
+        difference = _largest(np.asarray(expected[name], np.float64) - np.asarray(found[name], np.float64))
+        over = size if name == "loss" else max(size, least)
+        rows.append((name, difference, difference / over if over else difference))
+    return rows
+
+
+def _largest(values: Any) -> float:
+    import numpy as np
+
+    return float(np.max(np.abs(np.asarray(values, np.float64)), initial=0.0))
+
+
+def _common(expected: Mapping[str, Array], found: Mapping[str, Array]) -> Iterable[str]:
+    return (name for name in expected if name in found)
+
+
+def write_step(proto: onnx.ModelProto, folder: Path) -> Path:
+    """Writes the model; everything large is an input."""
+    path = folder / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return path

@@ -1,0 +1,286 @@
+"""The joint graph -> a weight-free ONNX model of the whole step, with the optimizer appended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from analyzer.loading.python.source_lines import built_at, source_line
+from analyzer.loading.python.user_model import UserModel
+from analyzer.loading.torch_export.export import _literal, finish, lighten, origin_properties
+from analyzer.loading.torch_export.silence import quiet_exporter
+from analyzer.loading.training import torch_interfaces
+from analyzer.loading.training.joint_graph import Joint, Place
+from analyzer.loading.training.large_sums import split_large_sums
+from analyzer.loading.training.recipe import Update
+from analyzer.loading.training.translations import table
+from analyzer.loading.training.transposed_operands import merge_transposes
+from analyzer.training_operators import DOMAIN
+
+if TYPE_CHECKING:
+    import onnx
+
+_KEY = "analyzer.record.training_step"
+_SCOPES = "pkg.torch.onnx.name_scopes"
+STEP_INPUT = "optimizer.step"
+NEW = ".new"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What the inputs and outputs of a step are.
+
+    Attributes:
+        carried: By input that lives from step to step, the output that is its next value; a frozen parameter
+            is its own.
+        weights: Inputs that are parameters or buffers.
+        states: Inputs that are the optimizer's.
+        gradients: By trained parameter, its gradient's tensor.
+        fed: What each step is given anew, inputs then targets.
+        random: Whether the step draws random numbers.
+        optimizer: Its name.
+    """
+
+    carried: Mapping[str, str]
+    weights: tuple[str, ...]
+    states: tuple[str, ...]
+    gradients: Mapping[str, str]
+    fed: tuple[str, ...]
+    random: bool
+    optimizer: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def step_of(proto: onnx.ModelProto) -> Step | None:
+    """What a model of a training step says of itself; None for any other model."""
+    text = next((entry.value for entry in proto.metadata_props if entry.key == _KEY), None)
+    if text is None:
+        return None
+    values = json.loads(text)
+    fields: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+    }
+    return Step(**fields)
+
+
+def to_step(user: UserModel, joint: Joint, opset: int, notes: list[str]) -> tuple[Any, tuple[str, ...]]:
+    """The ModelProto of the step, and the names of large constants that the model does not hold.
+
+    Args:
+        user: The model, for the lines that built its modules.
+        joint: Forward and backward.
+        opset: Opset of the graph.
+        notes: Receives sentences for the report.
+    """
+    with quiet_exporter():
+        model = torch_interfaces.translate(joint.module, table(notes), opset)
+        lighten(model)
+        merge_transposes(model)
+        split_large_sums(model)
+    _attach(model, joint, built_at(user.model))
+    step = _Appended(model, joint).finished()
+    _clear_unused_outputs(model)
+    finished = finish(model, set(), keep=lambda _: not user.meta)
+    proto = finished.proto
+    if not any(entry.domain == DOMAIN for entry in proto.opset_import):
+        proto.opset_import.add(domain=DOMAIN, version=1)
+    proto.metadata_props.add(key=_KEY, value=json.dumps(asdict(step), sort_keys=True))
+    return proto, finished.needs_values
+
+
+def _attach(model: Any, joint: Joint, built: Mapping[str, tuple[str, int]]) -> None:
+    """Phase, module and source line of every operator, by the name of the traced node that it came from."""
+    nowhere = Place(phase="forward", module="", kind="", trace="")
+    phases: dict[str, str] = {}
+    for node in model.graph.all_nodes():
+        scopes = _literal(node.metadata_props.get(_SCOPES, "[]"))
+        place = joint.places.get(scopes[-1], nowhere) if scopes else nowhere
+        phase = place.phase
+        if any(value is not None and phases.get(value.name or "") == "backward" for value in node.inputs):
+            phase = "backward"  # what reads a gradient, whatever the tracer called it
+        phases.update((value.name or "", phase) for value in node.outputs)
+        # What belongs to no module is the loss: the line that built the whole model is not its line.
+        line = source_line(place.trace, place.module, built if place.module else {})
+        node.metadata_props.clear()
+        node.metadata_props.update(origin_properties(place.module, place.kind, line))
+        node.metadata_props["analyzer.phase"] = phase
+
+
+class _Appended:
+    """Renames what the graph takes and gives, and appends one operator per trained parameter."""
+
+    def __init__(self, model: Any, joint: Joint) -> None:
+        self.graph = model.graph
+        self.joint = joint
+        self.carried: dict[str, str] = {}
+        self.weights: list[str] = []
+        self.states: list[str] = []
+        self.gradients: dict[str, str] = {}
+        self.fed: list[str] = []
+        self.values: dict[str, Any] = {}
+
+    def finished(self) -> Step:
+        """Does it, in the order: inputs, outputs, optimizer."""
+        outputs = list(self.graph.outputs)
+        self._name_inputs()
+        self.graph.outputs.clear()
+        gradients: dict[str, Any] = {}
+        for value, slot in zip(outputs, self.joint.outputs, strict=True):
+            if slot.kind == "gradient":
+                gradients[slot.name] = self._named(value, f"{slot.name}.grad")
+                self.gradients[slot.name] = gradients[slot.name].name
+            elif slot.kind == "update" and slot.name in self.joint.updates:
+                self.values[slot.name] = value  # the optimizer updates what the forward pass has changed
+            elif slot.kind == "update":
+                self.graph.outputs.append(self._named(value, slot.name + NEW))
+                self.carried[slot.name] = slot.name + NEW
+            else:
+                self.graph.outputs.append(self._named(value, "loss"))
+        corrections = self._corrections()
+        for name, gradient in gradients.items():
+            self._update(name, gradient, corrections)
+        for name in self.weights:
+            self.carried.setdefault(name, name)
+        kinds = {update.op_type for update in self.joint.updates.values()}
+        first = next(iter(self.joint.updates.values()), Update(op_type=""))
+        return Step(
+            carried=self.carried,
+            weights=tuple(self.weights),
+            states=tuple(self.states),
+            gradients=self.gradients,
+            fed=tuple(self.fed),
+            random=self.joint.random,
+            optimizer=", ".join(sorted(kinds)),
+            options=dict(first.options),
+        )
+
+    def _name_inputs(self) -> None:
+        taken = {slot.name for slot in self.joint.inputs.values() if slot.kind == "state"}
+        for value in self.graph.inputs:
+            slot = self.joint.inputs[value.name]
+            if slot.kind == "state":
+                value.name = slot.name
+                self.weights.append(slot.name)
+                self.values[slot.name] = value
+                continue
+            known = 0 <= slot.position < len(self.joint.names)
+            name = self.joint.names[slot.position] if known else value.name
+            value.name = f"{name}_input" if name in taken else name
+            self.fed.append(value.name)
+
+    def _named(self, value: Any, name: str) -> Any:
+        """The value under this name; a copy of one that is an input or has been named already."""
+        import onnx_ir
+
+        if value.producer() is None or value.name in {*self.gradients.values(), *self.carried.values(), "loss"}:
+            node = onnx_ir.node("Identity", [value])
+            node.metadata_props["analyzer.phase"] = "backward"
+            self.graph.append(node)
+            node.outputs[0].shape, node.outputs[0].dtype = value.shape, value.dtype
+            value = node.outputs[0]
+        value.name = name
+        return value
+
+    def _input(self, name: str, like: Any = None) -> Any:
+        import onnx_ir
+
+        value = onnx_ir.Value(name=name)
+        value.shape = onnx_ir.Shape(like.shape) if like is not None else onnx_ir.Shape([])
+        value.dtype = like.dtype if like is not None else onnx_ir.DataType.FLOAT
+        self.graph.inputs.append(value)
+        self.states.append(name)
+        self.carried[name] = name + NEW
+        return value
+
+    def _operator(
+        self, op_type: str, inputs: Sequence[Any], outputs: Sequence[tuple[str, Any]], *, domain: str = "",
+        attributes: Mapping[str, Any] | None = None, module: str = "",
+    ) -> list[Any]:  # fmt: skip
+        import onnx_ir
+
+        node = onnx_ir.node(
+            op_type, inputs, attributes=dict(attributes or {}), domain=domain, num_outputs=len(outputs),
+            name=f"optimizer/{op_type}/{outputs[0][0].removesuffix(NEW)}",
+        )  # fmt: skip
+        if domain:
+            node.version = 1
+        node.metadata_props["analyzer.phase"] = "optimizer"
+        if module:
+            node.metadata_props["analyzer.module"] = module
+        for value, (name, like) in zip(node.outputs, outputs, strict=True):
+            value.name = name
+            value.shape = onnx_ir.Shape(like.shape) if like is not None else onnx_ir.Shape([])
+            value.dtype = like.dtype if like is not None else onnx_ir.DataType.FLOAT
+        self.graph.append(node)
+        return list(node.outputs)
+
+    def _scalar(self, value: float) -> Any:
+        import numpy as np
+        import onnx_ir
+
+        name = f"optimizer/{value!r}"
+        if name not in self.graph.initializers:
+            found = onnx_ir.Value(
+                name=name, const_value=onnx_ir.tensor(np.asarray(value, "float32"), name=name)
+            )
+            found.shape, found.dtype = onnx_ir.Shape([]), onnx_ir.DataType.FLOAT
+            self.graph.initializers[name] = found
+        return self.graph.initializers[name]
+
+    def _corrections(self) -> dict[tuple[float, ...], tuple[Any, Any]]:
+        """Adam's step size and second correction, once for each set of options: only the step matters."""
+        groups = {
+            (update.options["lr"], update.options["beta1"], update.options["beta2"])
+            for update in self.joint.updates.values()
+            if "beta1" in update.options
+        }
+        if not groups:
+            return {}
+        step = self._input(STEP_INPUT)
+        (now,) = self._operator("Add", [step, self._scalar(1.0)], [(STEP_INPUT + NEW, None)])
+        self.graph.outputs.append(now)
+        found: dict[tuple[float, ...], tuple[Any, Any]] = {}
+        for number, key in enumerate(sorted(groups)):
+            rate, *betas = key
+            one = self._scalar(1.0)
+            left: list[Any] = []
+            for beta in betas:
+                tag = f"optimizer.{number}.beta{len(left) + 1}"
+                (power,) = self._operator("Pow", [self._scalar(beta), now], [(f"{tag}.power", None)])
+                left += self._operator("Sub", [one, power], [(f"{tag}.correction", None)])
+            (size,) = self._operator(
+                "Div", [self._scalar(rate), left[0]], [(f"optimizer.{number}.step_size", None)]
+            )
+            (root,) = self._operator("Sqrt", [left[1]], [(f"optimizer.{number}.root", None)])
+            found[key] = (size, root)
+        return found
+
+    def _update(
+        self, name: str, gradient: Any, corrections: Mapping[tuple[float, ...], tuple[Any, Any]]
+    ) -> None:
+        update = self.joint.updates[name]
+        options = update.options
+        parameter = self.values[name]
+        states = [self._input(f"{name}.{state}", parameter) for state in update.states]
+        inputs = [parameter, gradient, *states]
+        if "beta1" in options:
+            inputs += corrections[options["lr"], options["beta1"], options["beta2"]]
+        outputs = [(item.name + NEW, parameter) for item in (parameter, *states)]
+        self.carried[name] = name + NEW
+        made = self._operator(
+            update.op_type, inputs, outputs, domain=DOMAIN, attributes=options, module=name.rpartition(".")[0]
+        )
+        self.graph.outputs.extend(made)
+
+
+def _clear_unused_outputs(model: Any) -> None:
+    """An optional result that nothing reads has no name in ONNX."""
+    wanted = set(map(id, model.graph.outputs))
+    for node in model.graph.all_nodes():
+        if node.domain != DOMAIN and node.op_type not in ("MaxPool", "Dropout", "LayerNormalization"):
+            continue
+        for value in node.outputs:
+            if not value.uses() and id(value) not in wanted:
+                value.name = ""

@@ -1,0 +1,1 @@
+"""Running a model under ONNX Runtime and timing it; the only user of onnxruntime at run time."""

@@ -1,0 +1,1 @@
+"""A machine's ceilings: products, memory, loops and copies, measured one small model each."""

@@ -1,0 +1,195 @@
+"""Probes of operators that move data, of recurrent ones, of trees and of attention; see ``probes``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from analyzer.measurement.ceilings.probes import COLUMNS, MICROSOFT, ROWS, Probe, floats
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
+_SIZE = ROWS * COLUMNS
+
+
+def movements() -> Iterator[Probe]:
+    """Time per output element."""
+    yield from _plain()
+    yield from _indexed()
+    yield from _transposes()
+    yield from _resized()
+
+
+def _move(
+    op: str,
+    *inputs: Array | None,
+    elements: int = _SIZE,
+    key: str | None = None,
+    attributes: Mapping[str, Any] = _NONE,
+    constants: tuple[int, ...] = (),
+    outputs: int = 1,
+) -> Probe:
+    return Probe(
+        key=f"move.{key or op}.t{{T}}",
+        amount=float(elements),
+        per="time",
+        op_type=op,
+        inputs=inputs,
+        attributes=attributes,
+        constants=frozenset(constants),
+        outputs=outputs,
+    )
+
+
+def _plain() -> Iterator[Probe]:
+    import numpy as np
+
+    x, half = floats(ROWS, COLUMNS), floats(ROWS, COLUMNS // 2)
+    yield _move("Identity", x)
+    yield _move("Concat", half, half, attributes={"axis": 1})
+    yield _move("Split", x, attributes={"axis": 1, "num_outputs": 2}, outputs=2)
+    yield _move(
+        "Slice",
+        floats(ROWS, 2 * COLUMNS),
+        np.array([0], np.int64),
+        np.array([COLUMNS], np.int64),
+        np.array([1], np.int64),
+        constants=(1, 2, 3),
+    )
+    yield _move("Expand", floats(ROWS, 1), np.array([ROWS, COLUMNS], np.int64), constants=(1,))
+    yield _move("Tile", half, np.array([1, 2], np.int64), constants=(1,))
+    yield _move("Pad", floats(ROWS, COLUMNS - 2), np.array([0, 1, 0, 1], np.int64), constants=(1,))
+    yield _move("Where", np.ones((ROWS, COLUMNS), bool), x, x)
+    yield _move("Trilu", x)
+    limits = (np.array(start, np.int64) for start in (0, _SIZE, 1))
+    yield _move("Range", *limits)
+
+
+def _indexed() -> Iterator[Probe]:
+    import numpy as np
+
+    generator = np.random.default_rng(2)
+    x, table = floats(ROWS, COLUMNS), floats(4096, COLUMNS)
+    rows = generator.integers(0, 4096, ROWS)
+    everywhere = generator.integers(0, COLUMNS, (ROWS, COLUMNS))
+    yield _move("Gather", table, rows, attributes={"axis": 0}, constants=(0,))
+    yield _move("GatherElements", x, everywhere, attributes={"axis": 1})
+    yield _move("GatherND", table, rows.reshape(-1, 1))
+    yield _move("ScatterElements", x, everywhere, x, attributes={"axis": 1})
+    yield _move("ScatterND", x, np.arange(ROWS, dtype=np.int64).reshape(-1, 1), x)
+    yield _move(
+        "OneHot",
+        generator.integers(0, COLUMNS, ROWS),
+        np.array([COLUMNS], np.int64),
+        np.array([0, 1], np.float32),
+        constants=(1, 2),
+    )
+
+
+def _transposes() -> Iterator[Probe]:
+    yield _move("Transpose", floats(512, 512), key="TransposeMatrix", attributes={"perm": [1, 0]})
+    yield _move("Transpose", floats(2, 128, 16, 64), key="TransposeHeads", attributes={"perm": [0, 2, 1, 3]})
+    yield _move("Transpose", floats(1, 64, 64, 64), key="TransposeNHWC", attributes={"perm": [0, 2, 3, 1]})
+
+
+def _resized() -> Iterator[Probe]:
+    import numpy as np
+
+    image, scales = floats(1, 64, 32, 32), np.array([1, 1, 2, 2], np.float32)
+    for mode, key in (("nearest", "ResizeNearest"), ("linear", "ResizeLinear")):
+        yield _move("Resize", image, None, scales, key=key, attributes={"mode": mode}, constants=(2,))
+    yield _move("DepthToSpace", floats(1, 256, 32, 32), attributes={"blocksize": 2})
+
+
+_STEPS = 16
+_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+
+def recurrences() -> Iterator[Probe]:
+    """Time per step; the input is as wide as the state."""
+    for hidden, batch in ((64, 1), (256, 1), (256, 16), (512, 1), (512, 32)):
+        for op in ("LSTM", "GRU"):
+            yield _recurrence(op, hidden, batch)
+    yield _recurrence("RNN", 256, 1)
+
+
+def _recurrence(op: str, hidden: int, batch: int) -> Probe:
+    rows = _GATES[op] * hidden
+    attributes: dict[str, Any] = {"hidden_size": hidden}
+    if op == "GRU":
+        attributes["linear_before_reset"] = 1
+    return Probe(
+        key=f"rnn.{op}.t{{T}}.h{hidden}.b{batch}",
+        amount=float(_STEPS),
+        per="time",
+        op_type=op,
+        inputs=(
+            floats(_STEPS, batch, hidden),
+            floats(1, rows, hidden),
+            floats(1, rows, hidden),
+            floats(1, 2 * rows),
+        ),
+        constants=frozenset({1, 2, 3}),
+        attributes=attributes,
+    )
+
+
+_TREES, _DEPTH, _FEATURES = 50, 6, 32
+
+
+def trees() -> Iterator[Probe]:
+    """Time per comparison and, once a tree, addition: complete trees, numbered as heaps.
+
+    The same rows come again and again, as in a measurement: of few rows the processor learns every branch.
+    """
+    import numpy as np
+
+    random = np.random.default_rng(3)
+    inner, size = 2**_DEPTH - 1, 2 ** (_DEPTH + 1) - 1
+    node = np.tile(np.arange(size), _TREES)
+    tree, leaf = np.repeat(np.arange(_TREES), size), node >= inner
+    attributes: dict[str, Any] = {
+        "n_targets": 1,
+        "nodes_treeids": tree.tolist(),
+        "nodes_nodeids": node.tolist(),
+        "nodes_featureids": np.where(leaf, 0, random.integers(0, _FEATURES, node.size)).tolist(),
+        "nodes_modes": np.where(leaf, "LEAF", "BRANCH_LEQ").tolist(),
+        "nodes_values": np.where(leaf, 0.0, random.normal(scale=0.7, size=node.size)).tolist(),
+        "nodes_truenodeids": np.where(leaf, 0, 2 * node + 1).tolist(),
+        "nodes_falsenodeids": np.where(leaf, 0, 2 * node + 2).tolist(),
+        "target_treeids": tree[leaf].tolist(),
+        "target_nodeids": node[leaf].tolist(),
+        "target_ids": [0] * int(leaf.sum()),
+        "target_weights": random.normal(size=int(leaf.sum())).tolist(),
+    }
+    for rows in (1, 16, 64, 256, 2048):
+        steps = rows * _TREES * (_DEPTH + 1)
+        yield Probe(
+            key=f"tree.t{{T}}.{steps}",
+            amount=float(steps),
+            per="time",
+            op_type="TreeEnsembleRegressor",
+            domain="ai.onnx.ml",
+            inputs=(random.normal(size=(rows, _FEATURES)).astype(np.float32),),
+            attributes=attributes,
+        )
+
+
+def attentions() -> Iterator[Probe]:
+    """Fused attention: two products and a softmax in one kernel."""
+    for batch, heads, length, width in ((1, 12, 128, 64), (1, 8, 512, 64)):
+        qkv = [floats(batch, length, heads * width) for _ in range(3)]
+        yield Probe(
+            key=f"attention.float32.t{{T}}.b{batch}.h{heads}.s{length}.d{width}",
+            amount=4.0 * batch * heads * length * length * width,
+            per="rate",
+            op_type="MultiHeadAttention",
+            domain=MICROSOFT,
+            inputs=qkv,
+            attributes={"num_heads": heads},
+        )

@@ -1,0 +1,157 @@
+"""What the child tells its parent: progress at once, results as soon as they are there.
+
+``partial.json`` in the working folder always holds everything known so far, so that a crash loses only what was
+still to come.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from analyzer.measurement.noise.core_migration import APART
+from analyzer.measurement.noise.machine_load import Load
+from analyzer.measurement.request import Latency, NodeTime
+
+RESULT = "partial.json"
+OPTIMIZED = "slim.onnx"
+OPTIMIZED_FULL = "optimized.onnx"
+# Initializers up to this size keep their values: shapes, axes, scalars.
+_KEPT_BYTES = 1024
+# Turns of runs on an undisturbed machine differ by less than this.
+_RESTLESS = 1.25
+
+
+class Reporter:
+    """Collects results and writes them out; one per child process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._values: dict[str, Any] = {"messages": [], "environment": {}, "ways": {}}
+        self._loads: dict[str, Load] = {}
+        self._busy = ""
+
+    def progress(self, stage: str, fraction: float) -> None:
+        """Tell the parent how far it is, as one line of JSON."""
+        sys.stdout.write(json.dumps({"stage": stage, "fraction": round(fraction, 3)}) + "\n")
+        sys.stdout.flush()
+
+    def update(self, **values: Any) -> None:
+        """Results by field of ``Measurement``."""
+        self._values.update(values)
+        self._write()
+
+    def message(self, text: str) -> None:
+        """A sentence for the user, once."""
+        if text not in self._values["messages"]:
+            self._values["messages"].append(text)
+            self._write()
+
+    def environment(self, **values: Any) -> None:
+        """What the measurement's circumstances were."""
+        self._values["environment"].update(values)
+        self._write()
+
+    def latency(self, latency: Latency, load: Load, threads: int, way: str = "copies") -> None:
+        """The latency, and what else the machine did meanwhile; replaces an earlier one of the same way."""
+        self._values["ways"][way] = asdict(latency)
+        if way == "copies":
+            self._values["latency"] = asdict(latency)
+            self._values["origin"] = latency.origin
+        self._loads[way] = load
+        heaviest = max(self._loads.values(), key=lambda one: one.others_cores)
+        self._busy = heaviest.sentence(threads) if heaviest.is_busy() else ""
+        self._values["busy"] = heaviest.is_busy()
+        self.environment(
+            threads=threads,
+            available_cores=heaviest.available_cores,
+            others_cores=round(heaviest.others_cores, 3),
+            stolen_cores=round(heaviest.stolen_cores, 3),
+        )
+
+    def turns(self, medians: Sequence[float]) -> None:
+        """The turns' medians; a word where the machine's speed changed between them."""
+        apart = max(medians) / min(medians)
+        self.environment(turns=len(medians), turns_apart=round(apart, 3))
+        if apart > _RESTLESS:
+            self.message(
+                f"the machine's speed changed while measuring: {len(medians)} turns of runs differ by a "
+                f"factor of {apart:.2f}; the quieter half of them counts, the interval holds all"
+            )
+
+    def cores_apart(self, ratios: Sequence[float]) -> None:
+        """How many times worse than at best threads shared work, by turn; a word where most were apart."""
+        apart = [ratio for ratio in ratios if ratio > APART]
+        self.environment(cores_apart=round(max(ratios), 3), turns_with_cores_apart=len(apart))
+        # A few turns less change nothing; another process that takes a core shows in the same readings, and
+        # has its own sentence.
+        if 2 * len(apart) <= len(ratios) or self._busy:
+            return
+        how = (
+            f"threads shared their work up to {max(apart):.1f} times worse than at best, as where a hypervisor "
+            "moves them to cores without a common cache"
+        )
+        if len(apart) < len(ratios):
+            self.message(f"in {len(apart)} of {len(ratios)} turns of runs {how}; the other turns count")
+        else:
+            self.message(
+                f"all the time {how}; the interval covers what the model may take on cores that have one"
+            )
+
+    def nodes(self, nodes: Sequence[NodeTime]) -> None:
+        """The nodes' times."""
+        self.update(nodes=[asdict(node) for node in nodes])
+
+    def optimized(self, path: Path) -> None:
+        """The graph that runs, without its weights."""
+        import onnx
+
+        model = onnx.load(path, load_external_data=False)
+        drop_weights(model.graph)
+        onnx.save(model, self._folder / OPTIMIZED)
+        self.update(optimized=True)
+
+    def error(self, message: str, hint: str | None, kind: str) -> None:
+        """Why it ended early."""
+        self.update(error={"message": message, "hint": hint, "kind": kind})
+
+    def _write(self) -> None:
+        temporary = self._folder / f"{RESULT}.tmp"
+        messages = [*([self._busy] if self._busy else []), *self._values["messages"]]
+        temporary.write_text(json.dumps({**self._values, "messages": messages}), encoding="utf-8")
+        os.replace(temporary, self._folder / RESULT)
+
+
+def drop_weights(graph: Any) -> None:
+    """Take the elements of large initializers away, shapes and types stay; subgraphs as well."""
+    for tensor in graph.initializer:
+        if tensor.data_location == 1 or tensor.ByteSize() > _KEPT_BYTES:
+            _empty(tensor)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                drop_weights(attribute.g)
+            for inner in attribute.graphs:
+                drop_weights(inner)
+
+
+def _empty(tensor: Any) -> None:
+    for name in (
+        "raw_data",
+        "float_data",
+        "int32_data",
+        "int64_data",
+        "double_data",
+        "uint64_data",
+        "string_data",
+    ):
+        tensor.ClearField(name)
+    tensor.ClearField("external_data")
+    tensor.data_location = 1  # TensorProto.EXTERNAL: the elements are elsewhere
+    entry = tensor.external_data.add()
+    entry.key, entry.value = "location", "weights-left-out"

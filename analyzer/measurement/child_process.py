@@ -1,0 +1,271 @@
+"""Measuring a model: in a child process, so that a crash costs that measurement only."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from analyzer import errors
+from analyzer.errors import AnalyzerError, MeasurementError, MemoryForeseenError
+from analyzer.measurement.child_messages import OPTIMIZED, RESULT
+from analyzer.measurement.gpu_trace.launch_blocking import ENVIRONMENT
+from analyzer.measurement.noise import machine_load
+from analyzer.measurement.request import Latency, Measurement, MeasureRequest, NodeTime, request_to_json
+from analyzer.units import byte_count
+
+__all__ = [
+    "Latency",
+    "MeasureRequest",
+    "Measurement",
+    "NodeTime",
+    "Progress",
+    "measure",
+    "measure_with_blocking_launches",
+]
+
+Progress = Callable[[str, float], None]
+Result = TypeVar("Result")
+
+
+def measure(request: MeasureRequest, *, progress: Progress | None = None) -> Measurement:
+    """Latency and operator times of a model.
+
+    Args:
+        request: What to measure.
+        progress: Told the stage ("warming up") and how much is done, 0 to 1.
+
+    Returns:
+        At least the latency. Where the child died later on, what it had found by then, and a message.
+
+    Raises:
+        MeasurementError: There is not even a latency; says why in plain words.
+        MemoryForeseenError: The run would need more memory than there is.
+        InputError: The inputs do not fit the model.
+    """
+    _check_memory(request)
+    measurement = _child(request, {"request": request_to_json(request)}, progress, _measured)
+    if (
+        request.provider == "cuda"
+        and request.profile
+        and not measurement.nodes
+        and "resident" in measurement.ways
+    ):
+        return measure_with_blocking_launches(request, measurement, progress)
+    return measurement
+
+
+def _child(
+    request: MeasureRequest,
+    spec: Mapping[str, Any],
+    progress: Progress | None,
+    finish: Callable[[MeasureRequest, Path, dict[str, Any]], Result],
+    extra: Mapping[str, str] | None = None,
+) -> Result:
+    """Run a child in a folder of its own and read what it left there."""
+    with tempfile.TemporaryDirectory(prefix="analyzer-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        path = folder / "spec.json"
+        path.write_text(json.dumps(spec), encoding="utf-8")
+        ending = _run_child(path, request.timeout_s, progress, extra)
+        return finish(request, folder, _values(folder, ending, request.timeout_s))
+
+
+def _check_memory(request: MeasureRequest) -> None:
+    import psutil
+
+    available = psutil.virtual_memory().available
+    if request.provider == "cpu" and request.needed_bytes is not None and request.needed_bytes > available:
+        message = f"the run would need {byte_count(request.needed_bytes)}, {byte_count(available)} are free"
+        raise MemoryForeseenError(message, hint="use a smaller --batch, or --no-run")
+
+
+def measure_with_blocking_launches(
+    request: MeasureRequest, measurement: Measurement, progress: Progress | None = None
+) -> Measurement:
+    """The same measurement with operators from launches that block, in another child; see ``blocking``."""
+    spec = {
+        "request": request_to_json(replace(request, outputs=None)),
+        "blocking": asdict(measurement.ways["resident"]),
+    }
+    values = _child(request, spec, progress, lambda _request, _folder, found: found, ENVIRONMENT)
+    trouble = values.pop("trouble", None)
+    messages = [*measurement.messages, *values["messages"]]
+    if trouble is not None:
+        messages.append(f"operator times: none, {trouble.message}")
+    return replace(
+        measurement,
+        nodes=tuple(NodeTime(**node) for node in values.get("nodes", ())),
+        factor=values.get("factor"),
+        residual_s=values.get("residual_s"),
+        bias_s=values.get("bias_s"),
+        messages=tuple(dict.fromkeys(messages)),
+    )
+
+
+class Ending:
+    """How the child ended: its status, whether it ran out of time, and the end of its standard error."""
+
+    def __init__(self, status: int, timed_out: bool, said: str) -> None:
+        self.status = status
+        self.timed_out = timed_out
+        self.said = said
+
+    def trouble(self, timeout_s: float) -> tuple[str, str] | None:
+        """What went wrong and what to do, None where nothing did."""
+        if self.timed_out:
+            return (
+                f"the measurement took longer than {timeout_s:g} s",
+                "raise the time limit or use a smaller --batch",
+            )
+        if self.status == -signal.SIGKILL:
+            return "the system killed the measurement, most likely for lack of memory", "use a smaller --batch"
+        if self.status < 0:
+            name = signal.Signals(-self.status).name
+            return (
+                f"ONNX Runtime crashed ({name}){self._tail()}",
+                "try another version of onnxruntime, or --no-run",
+            )
+        if self.status > 1 or (self.status == 1 and self.said):
+            return f"the measurement ended with status {self.status}{self._tail()}", "use --no-run"
+        return None
+
+    def _tail(self) -> str:
+        lines = [line for line in self.said.splitlines() if line.strip()]
+        return f": {lines[-1].strip()[:300]}" if lines else ""
+
+
+def _run_child(
+    spec: Path, timeout_s: float, progress: Progress | None, extra: Mapping[str, str] | None = None
+) -> Ending:
+    """Run the child to its end; it never outlives this call, whatever ends it."""
+    said = spec.with_name("stderr.txt")
+    with said.open("wb") as log:
+        child = subprocess.Popen(
+            _command(spec),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=_environment(spec.parent, extra),
+            start_new_session=True,  # Ctrl-C reaches us alone, and we end the child
+        )
+        try:
+            timed_out = _follow(child, timeout_s, progress)
+        finally:
+            _end(child)
+    return Ending(child.returncode, timed_out, said.read_text(encoding="utf-8", errors="replace")[-4000:])
+
+
+def _command(spec: Path) -> list[str]:
+    # -P: a file of the user's working folder must not stand in for a module.
+    return [sys.executable, "-P", "-m", "analyzer.measurement.worker", str(spec)]
+
+
+def _environment(folder: Path, extra: Mapping[str, str] | None) -> dict[str, str]:
+    """The child's variables; temporary files go with its folder: ONNX Runtime leaves a ``.ses`` among them."""
+    root = str(Path(__file__).resolve().parents[2])
+    known = os.environ.get("PYTHONPATH", "")
+    found = {"PYTHONPATH": f"{known}{os.pathsep}{root}" if known else root, "TMPDIR": str(folder)}
+    return {**os.environ, **found, **(extra or {})}
+
+
+def _follow(child: subprocess.Popen[bytes], timeout_s: float, progress: Progress | None) -> bool:
+    """Pass progress on until the child closes its output; True where it takes too long."""
+    lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(child.stdout, lines), daemon=True).start()
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            line = lines.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            return True
+        if line is None:
+            break
+        _tell(line, progress)
+    try:
+        child.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
+def _read(stream: IO[bytes] | None, lines: queue.SimpleQueue[bytes | None]) -> None:
+    for line in stream or ():
+        lines.put(line)
+    lines.put(None)
+
+
+def _tell(line: bytes, progress: Progress | None) -> None:
+    if progress is None:
+        return
+    try:
+        told = json.loads(line)
+        progress(str(told["stage"]), float(told["fraction"]))
+    except (ValueError, KeyError, TypeError):
+        return  # something else wrote to standard output
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    if child.poll() is None:
+        if hasattr(os, "killpg"):
+            os.killpg(child.pid, signal.SIGKILL)
+        else:
+            child.kill()
+    child.wait()
+    if child.stdout is not None:
+        child.stdout.close()
+
+
+def _values(folder: Path, ending: Ending, timeout_s: float) -> dict[str, Any]:
+    """What the child found; ``trouble`` is why it ended early."""
+    try:
+        values = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        values = {"messages": []}
+    trouble = _trouble(values.pop("error", None), ending, timeout_s)
+    return values if trouble is None else {**values, "trouble": trouble}
+
+
+def _measured(request: MeasureRequest, folder: Path, values: dict[str, Any]) -> Measurement:
+    trouble = values.pop("trouble", None)
+    if "latency" not in values:
+        raise trouble or MeasurementError("the measurement gave no result", hint="use --no-run")
+    if trouble is not None:
+        values["messages"].append(f"the measurement is not complete: {trouble.message}")
+    optimized = folder / OPTIMIZED if values.pop("optimized", False) else None
+    return from_values(request, values, optimized)
+
+
+def _trouble(error: Mapping[str, Any] | None, ending: Ending, timeout_s: float) -> AnalyzerError | None:
+    if error is not None:
+        kind: type[AnalyzerError] = getattr(errors, error["kind"], MeasurementError)
+        return kind(error["message"], hint=error["hint"])
+    said = ending.trouble(timeout_s)
+    return None if said is None else MeasurementError(said[0], hint=said[1])
+
+
+def from_values(request: MeasureRequest, values: Mapping[str, Any], optimized: Path | None) -> Measurement:
+    """A measurement from what the child wrote."""
+    import onnx
+
+    fields = dict(values)
+    fields["latency"] = Latency(**fields["latency"])
+    fields["ways"] = {way: Latency(**latency) for way, latency in fields["ways"].items()}
+    fields["nodes"] = tuple(NodeTime(**node) for node in fields.get("nodes", ()))
+    fields["messages"] = tuple(fields["messages"])
+    fields["outputs"] = Path(fields["outputs"]) if fields.get("outputs") else None
+    fields["environment"] = {**fields["environment"], "load_after": machine_load.load_average()}
+    model = (
+        onnx.load(optimized, load_external_data=False) if optimized is not None and optimized.exists() else None
+    )
+    return Measurement(provider=request.provider, optimized=model, **fields)

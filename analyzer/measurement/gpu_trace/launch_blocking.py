@@ -1,0 +1,98 @@
+"""Operator times on a GPU that nobody can record: every launch waits for its kernel (CUDA_LAUNCH_BLOCKING).
+
+ONNX Runtime's profile then shows execution as well, and with it the launch and the wait, some microseconds for
+each kernel. That bias is measured on a chain of tiny kernels and taken off; what is left is scaled to the
+latency. Coarse: right for kernels well above 20 microseconds, hardly more than an order of size below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from analyzer.errors import MeasurementError
+from analyzer.measurement import profile
+from analyzer.measurement.child_messages import OPTIMIZED_FULL, Reporter
+from analyzer.measurement.io_binding import bind, bind_session
+from analyzer.measurement.noise.profiler_overhead import Bias, chain
+from analyzer.measurement.noise.statistics import median
+from analyzer.measurement.on_cpu import feeds_for
+from analyzer.measurement.request import Latency, MeasureRequest, NodeTime
+from analyzer.measurement.session import SessionSettings, create, settings_for
+
+ENVIRONMENT = {"CUDA_LAUNCH_BLOCKING": "1"}
+ORIGIN = "ONNX Runtime's profile with blocking launches, bias taken off, scaled to the latency"
+_CHAIN = 64
+_RUNS = 12
+_SKIPPED = 3
+# A kernel that does nothing still takes this long on the GPU itself.
+_EMPTY_KERNEL_S = 2e-6
+
+
+def measure_blocking(request: MeasureRequest, folder: Path, reporter: Reporter, latency: Latency) -> None:
+    """Profile with blocking launches; this process must have been started with ``ENVIRONMENT``."""
+    reporter.progress("profiling with blocking launches", 0.7)
+    settings = settings_for(request)
+    bias = _bias(settings, folder)
+    session = create(
+        request.model_path,
+        replace(settings, profile_prefix=folder / "blocking", optimized_path=folder / OPTIMIZED_FULL),
+    )
+    feeds = feeds_for(request, session, reporter)
+    bound = bind_session(session, feeds, "cuda", request.device_id)
+    for _ in range(_RUNS):
+        bound.call()
+    path = Path(session.end_profiling())
+    raw = profile.by_node(profile.runs(profile.read(path), skip=range(_SKIPPED)))
+    path.unlink(missing_ok=True)
+    if not raw:
+        raise MeasurementError("the profile with blocking launches is empty", hint="use --no-run")
+    nodes, factor = scaled(raw, bias, latency)
+    reporter.update(factor=factor, residual_s=latency.median_s * (1 - 1 / factor), bias_s=bias.profiler_s)
+    reporter.message("operator times on the GPU are from blocking launches: coarse below 20 microseconds")
+    reporter.nodes(nodes)
+
+
+def _bias(settings: SessionSettings, folder: Path) -> Bias:
+    """What a tiny kernel shows beyond its own time."""
+    import numpy as np
+
+    chained = replace(settings, optimize=False, profile_prefix=folder / "bias", optimized_path=None)
+    bound = bind(chain(_CHAIN), {"t0": np.ones(1, np.float32)}, chained)
+    for _ in range(_RUNS):
+        bound.call()
+    path = Path(bound.session.end_profiling())
+    nodes = profile.by_node(profile.runs(profile.read(path), skip=range(_SKIPPED)))
+    path.unlink(missing_ok=True)
+    shown = median([node.time_s for node in nodes])
+    return Bias(profiler_s=max(0.0, shown - _EMPTY_KERNEL_S), dispatch_s=_EMPTY_KERNEL_S, call_s=0.0)
+
+
+def scaled(raw: Sequence[profile.RawTime], bias: Bias, latency: Latency) -> tuple[tuple[NodeTime, ...], float]:
+    """Node times that add up to the latency, and the factor that made them do so.
+
+    A node that shows less than the bias launches nothing (a view): it keeps a tenth of what it shows.
+    """
+    true = [_true(node, bias) for node in raw]
+    factor = latency.median_s / sum(true)
+    nodes = tuple(
+        NodeTime(
+            name=node.name,
+            op_type=node.op_type,
+            provider=node.provider,
+            time_s=time_s * factor,
+            low_s=max(0.0, time_s * factor - bias.profiler_s),
+            high_s=max(node.high_s, time_s * factor),
+            raw_s=node.time_s,
+            origin=ORIGIN,
+        )
+        for node, time_s in zip(raw, true, strict=True)
+    )
+    return nodes, factor
+
+
+def _true(node: profile.RawTime, bias: Bias) -> float:
+    if node.time_s < bias.profiler_s * node.calls:
+        return max(node.time_s * 0.1, 1e-9)
+    return node.time_s - bias.profiler_s * node.calls

@@ -1,0 +1,88 @@
+"""Calls whose inputs and outputs are already where they are wanted, and what they take undisturbed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from analyzer.errors import AnalyzerError, MeasurementError
+from analyzer.measurement import tensor_files
+from analyzer.measurement.noise.statistics import quantile
+from analyzer.measurement.session import SessionSettings, create, explained
+
+_LEAST_RUNS, _MOST_RUNS = 4, 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """A session with inputs and outputs bound.
+
+    Attributes:
+        session: It.
+        call: Runs it once; on a GPU it ends with the GPU idle.
+        output_shapes: Of what it writes; empty tuples for what is no tensor.
+    """
+
+    session: Any
+    call: Callable[[], object]
+    output_shapes: tuple[tuple[int, ...], ...]
+
+
+def bind(model: bytes, feeds: Mapping[str, Any], settings: SessionSettings) -> Bound:
+    """Bind inputs and outputs to memory of the session's device, as nodes inside a graph have them.
+
+    Raises:
+        MeasurementError: ONNX Runtime refuses the model or the provider.
+    """
+    device_id = int((settings.cuda or {}).get("device_id", "0"))
+    return bind_session(create(model, settings), feeds, settings.provider, device_id)
+
+
+def bind_session(session: Any, feeds: Mapping[str, Any], provider: str, device_id: int = 0) -> Bound:
+    """The same for a session that is there; the model has run three times afterwards.
+
+    The outputs of the first run stay bound, so that every address is the same from then on: a CUDA graph, which
+    ONNX Runtime records within the first call after two ordinary runs, holds those addresses.
+
+    Raises:
+        MeasurementError: The model cannot run with these inputs.
+        InputError: An input that cannot be bound.
+    """
+    if any(isinstance(value, list) for value in feeds.values()):
+        raise MeasurementError("inputs that are sequences cannot be bound", hint="run it with copies")
+    device = "cuda" if provider == "cuda" else "cpu"
+    binding = session.io_binding()
+    names = [item.name for item in session.get_outputs()]
+    try:
+        for name, array in feeds.items():
+            binding.bind_ortvalue_input(name, tensor_files.to_ortvalue(array, device, device_id))
+        for name in names:
+            binding.bind_output(name, device, device_id)
+        session.run_with_iobinding(binding)
+        values = binding.get_outputs()
+        for name, value in zip(names, values, strict=True):
+            binding.bind_ortvalue_output(name, value)
+        for _ in range(2):
+            session.run_with_iobinding(binding)
+    except AnalyzerError:
+        raise
+    except Exception as error:
+        raise explained(error) from None
+    shapes = tuple(tuple(value.shape()) if value.is_tensor() else () for value in values)
+    return Bound(session=session, call=lambda: session.run_with_iobinding(binding), output_shapes=shapes)
+
+
+def undisturbed(call: Callable[[], object], seconds: float) -> float:
+    """Lower quartile of as many calls as fit: what the machine does when nobody disturbs it."""
+    call()
+    samples: list[float] = []
+    begin = time.perf_counter()
+    while True:
+        start = time.perf_counter()
+        call()
+        end = time.perf_counter()
+        samples.append(end - start)
+        if len(samples) >= _MOST_RUNS or (end - begin > seconds and len(samples) >= _LEAST_RUNS):
+            return quantile(samples, 0.25)

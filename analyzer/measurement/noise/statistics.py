@@ -1,0 +1,81 @@
+"""Summaries of repeated timings: robust, and honest about noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from analyzer.measurement.request import Latency
+
+# Medians of a quiet machine come back within this share a few minutes later.
+LEAST_HALF_WIDTH = 0.02
+# One run tells nothing of the others: a tenth either way is assumed, shared by as many runs as there are.
+_SINGLE_HALF_WIDTH = 0.1
+# Where the cores shared no cache, nine models took 0.78 (a convolution that writes 100 MB) to 1.5 times as
+# long, nine turns of ten within 4 % of that: 1 / 0.78 at most on cores that do.
+_MOST_GAIN = 1.3
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The quantile, linear between neighbours.
+
+    Raises:
+        ValueError: No values.
+    """
+    if not values:
+        raise ValueError("no values")
+    ordered = sorted(values)
+    position = share * (len(ordered) - 1)
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle value."""
+    return quantile(values, 0.5)
+
+
+def summarize(
+    samples: Sequence[float],
+    *,
+    warmup_runs: int,
+    origin: str,
+    contention: float = 0.0,
+    sharing: float = 1.0,
+    undisturbed: Sequence[float] = (),
+) -> Latency:
+    """A latency from timed runs.
+
+    Args:
+        samples: Seconds by run.
+        warmup_runs: Runs that came before.
+        origin: How they were obtained.
+        contention: Share of the needed cores that other processes took; widens the interval.
+        sharing: How many times worse than at best the threads shared their work throughout
+            (``core_distance``): the runs may have been too long by as much, or too short; widens the interval.
+        undisturbed: Those of them whose median counts; the interval is that of all. None chosen: all.
+    """
+    middle = median(undisturbed or samples)
+    least = max(LEAST_HALF_WIDTH, _SINGLE_HALF_WIDTH / len(samples))
+    low = min(quantile(samples, 0.05), middle * (1 - least))
+    high = max(quantile(samples, 0.95), middle * (1 + least))
+    return Latency(
+        median_s=middle,
+        p10_s=quantile(samples, 0.1),
+        p90_s=quantile(samples, 0.9),
+        min_s=min(samples),
+        low_s=low / (1 + contention) / sharing,
+        high_s=high * (1 + contention) * min(sharing, _MOST_GAIN),
+        runs=len(samples),
+        warmup_runs=warmup_runs,
+        origin=origin,
+    )
+
+
+def is_steady(samples: Sequence[float], *, window: int = 3, tolerance: float = 0.05) -> bool:
+    """Whether the last runs are no faster than those before them, so that warm-up is over."""
+    if len(samples) < 2 * window:
+        return False
+    last, before = samples[-window:], samples[-2 * window : -window]
+    return median(last) >= median(before) * (1 - tolerance)

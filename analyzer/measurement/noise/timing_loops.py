@@ -1,0 +1,164 @@
+"""Timing loops: warm-up until steady, then as many runs as are needed or fit into the budget."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from analyzer.measurement.noise.statistics import is_steady, median, quantile
+
+Clock = Callable[[], float]
+Call = Callable[[], object]
+
+LEAST_RUNS = 5
+MOST_RUNS = 20_000
+# Enough is enough once the median is known to half a percent, but not from one lucky moment.
+_ENOUGH_ERROR = 0.005
+_ENOUGH_RUNS = 50
+# Runs that bring a session's memory back into the caches.
+_SETTLE_S = 0.01
+# A run this long hardly notices what the other session left (some 10 ms in its first operators).
+_LONG_S = 1.0
+# A system counts processor time in ticks of up to 15.6 ms.
+_REST_S, _MOST_REST_S = 0.016, 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """How long a loop may go on.
+
+    Attributes:
+        seconds: About so long.
+        runs: Exactly so many; None adapts.
+        least_seconds: Not shorter than this, so that a lucky moment does not pass for the truth.
+    """
+
+    seconds: float
+    runs: int | None = None
+    least_seconds: float = 0.0
+
+
+def time_call(call: Call, clock: Clock = time.perf_counter) -> float:
+    """Seconds of one call."""
+    start = clock()
+    call()
+    return clock() - start
+
+
+def warm_up(call: Call, budget: Budget, *, clock: Clock = time.perf_counter) -> list[float]:
+    """Calls until they get no faster; at least 3, or 2 where a single one exceeds the budget.
+
+    The second is no steady one either: ONNX Runtime knows from the first what its buffers need, and takes them
+    as one block of new memory. (A U-Net at batch 64: 24.8 s, 25.5 s, then 14.2 s.)
+
+    Returns:
+        Seconds by call; the first is what a cold start costs.
+    """
+    begin = clock()
+    samples = [time_call(call, clock)]
+    while not is_steady(samples):
+        if clock() - begin > budget.seconds and len(samples) >= (2 if samples[0] > budget.seconds else 3):
+            break
+        samples.append(time_call(call, clock))
+    return samples
+
+
+def settle(call: Call, run_s: float, *, clock: Clock = time.perf_counter) -> int:
+    """Wait until the session that ran before no longer disturbs; returns the calls that this took."""
+    rest()
+    if run_s > _LONG_S:
+        return 0
+    begin, calls = clock(), 0
+    while calls == 0 or clock() - begin < _SETTLE_S:
+        call()
+        calls += 1
+    return calls
+
+
+def rest() -> None:
+    """Wait until no thread of this process computes.
+
+    Worker threads of an idle session spin before they sleep, 33 ms on a core of their own and 55 ms beside
+    another session: with two cores the first 30 runs of a model of 1.3 ms took 1.9 (ONNX Runtime 1.31).
+    """
+    used = time.process_time()
+    for _ in range(round(_MOST_REST_S / _REST_S)):
+        time.sleep(_REST_S)
+        now = time.process_time()
+        if now - used < 0.1 * _REST_S:
+            return
+        used = now
+
+
+def timed_runs(
+    call: Call,
+    budget: Budget,
+    *,
+    clock: Clock = time.perf_counter,
+    tick: Callable[[float], None] | None = None,
+) -> list[float]:
+    """Seconds by call, garbage collection held off.
+
+    Args:
+        call: What to time.
+        budget: When to stop.
+        clock: Seconds; an argument so that tests need not wait.
+        tick: Told about ten times a second how much of the budget is used.
+    """
+    samples: list[float] = []
+    with _no_garbage_collection():
+        begin = last_tick = clock()
+        while not _done(samples, budget, clock() - begin):
+            samples.append(time_call(call, clock))
+            now = clock()
+            if tick is not None and now - last_tick > 0.1:
+                last_tick = now
+                tick(_used(len(samples), budget, now - begin))
+    return samples
+
+
+def _done(samples: Sequence[float], budget: Budget, elapsed: float) -> bool:
+    count = len(samples)
+    if budget.runs is not None:
+        return count >= budget.runs
+    if count >= MOST_RUNS and elapsed >= budget.least_seconds:
+        return True
+    if elapsed >= budget.seconds:
+        return count >= min(LEAST_RUNS, max(1, round(4 * budget.seconds / max(elapsed / max(count, 1), 1e-9))))
+    # Looking at every sample each time would cost more than the call itself.
+    worth_looking = count & (count - 1) == 0
+    return worth_looking and elapsed >= budget.least_seconds and is_enough(samples)
+
+
+def is_enough(samples: Sequence[float]) -> bool:
+    """Whether the median is known to half a percent."""
+    return len(samples) >= _ENOUGH_RUNS and relative_error(samples) < _ENOUGH_ERROR
+
+
+def _used(count: int, budget: Budget, elapsed: float) -> float:
+    if budget.runs is not None:
+        return min(1.0, count / max(budget.runs, 1))
+    return min(1.0, elapsed / max(budget.seconds, 1e-9))
+
+
+def relative_error(samples: Sequence[float]) -> float:
+    """Standard error of the median as a share of it, from the quartiles (normal approximation)."""
+    # 1.2533 = sqrt(pi/2) for the median; 1.349 quartile distance of a unit normal.
+    spread = (quantile(samples, 0.75) - quantile(samples, 0.25)) / 1.349
+    return 1.2533 * spread / math.sqrt(len(samples)) / max(median(samples), 1e-12)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

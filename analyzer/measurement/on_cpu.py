@@ -1,0 +1,398 @@
+"""Measuring on the CPU provider, inside the child process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from analyzer.measurement import profile, tensor_files
+from analyzer.measurement.child_messages import OPTIMIZED_FULL, Reporter
+from analyzer.measurement.node_replay import BELOW_CLOCK_S, replay
+from analyzer.measurement.noise import machine_load
+from analyzer.measurement.noise.core_migration import APART, CoreDistance, Reading, close, core_distance
+from analyzer.measurement.noise.interleaving import LEAST_TURNS, Taken, alternate, quieter_half, turns_for
+from analyzer.measurement.noise.machine_load import peak_resident_bytes, resident_bytes
+from analyzer.measurement.noise.profiler_overhead import Bias, calibrate_bias
+from analyzer.measurement.noise.statistics import median, summarize
+from analyzer.measurement.noise.timing_loops import Budget, settle, timed_runs, warm_up
+from analyzer.measurement.request import Latency, MeasureRequest, NodeTime
+from analyzer.measurement.session import SessionSettings, create, explained, settings_for
+
+# Shares of the time budget: what comes before the operators, and what takes turns with them.
+_WARM_UP, _TIMED, _PROFILED, _AGAIN, _REPLAYED = 0.1, 0.2, 0.2, 0.35, 0.15
+# And how long it may wait, on top, for cores that were moved apart to come together.
+_PATIENCE = 0.5
+_MOST_EVENTS = 20_000
+# Beginning a turn takes some 0.15 s on top.
+_MOST_TURNS, _TURNS_PER_S = 12, 2
+NOTHING: Mapping[str, float] = MappingProxyType({})
+_SKIPPED_RUNS = 3
+# Making a session takes more for a while than it holds.
+_SECOND = 1.3
+_UNPROFILED = "unprofiled runs of ONNX Runtime's CPU provider"
+_ALONE_TEXT = "timed alone (its time is below the profiler's clock), scaled with the others"
+_PROFILED_TEXT = "ONNX Runtime's profile, bias taken off, scaled to the unprofiled latency"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """Unprofiled runs and what they needed; the call is None once its session was closed."""
+
+    call: Callable[[], object] | None
+    first: Taken
+    warmup: list[float]
+    distance: CoreDistance
+
+
+def measure_cpu(request: MeasureRequest, folder: Path, reporter: Reporter) -> None:
+    """Latency first, then operators; every result is handed on as soon as it is there."""
+    threads = request.threads or machine_load.default_threads()
+    settings = settings_for(request, threads=threads)
+    reporter.progress("loading", 0.0)
+    start, empty = time.perf_counter(), resident_bytes()
+    session = create(request.model_path, settings)
+    reporter.update(load_s=time.perf_counter() - start)
+    feeds = feeds_for(request, session, reporter)
+    before = machine_load.snapshot()
+    distance = core_distance(
+        settings,
+        known=None if request.sharing_s is None else Reading(*request.sharing_s),
+        patience_s=_PATIENCE * request.time_budget_s,
+    )
+    timed = _unprofiled(session, feeds, request, reporter, distance)
+    report_latency([timed.first], timed, before, threads, reporter)
+    keep_outputs(request, session, feeds, reporter)
+    if request.profile:
+        if _is_tight(resident_bytes() - empty):
+            del session
+            timed = replace(timed, call=None)
+        _operators(request, settings, feeds, folder, reporter, before, timed)
+
+
+def _is_tight(held: int) -> bool:
+    """Whether a second session beside the first, which holds so many bytes, might not fit."""
+    import psutil
+
+    return bool(_SECOND * held > psutil.virtual_memory().available)
+
+
+def feeds_for(request: MeasureRequest, session: Any, reporter: Reporter) -> dict[str, Any]:
+    """The inputs asked for, checked against the session's."""
+    from analyzer.errors import InputError
+
+    if request.feeds is None:
+        feeds, assumed = tensor_files.make_feeds(session.get_inputs())
+        for text in assumed:
+            reporter.message(text)
+        return dict(feeds)
+    stored = tensor_files.load_tensors(request.feeds)
+    wanted = [item.name for item in session.get_inputs()]
+    missing = [name for name in wanted if name not in stored]
+    if missing:
+        message = f"no value for input {', '.join(missing)}"
+        raise InputError(message, hint="give it with --input or example_inputs(batch)")
+    return {name: stored[name] for name in wanted}
+
+
+def caller(session: Any, feeds: Mapping[str, Any]) -> Callable[[], Any]:
+    """One call of the model from the host's memory to the host's memory."""
+    if all(isinstance(value, list) or tensor_files.is_plain(value) for value in feeds.values()) and all(
+        _numpy_can(item.type) for item in session.get_outputs()
+    ):
+        return lambda: session.run(None, feeds)
+    values = {name: tensor_files.to_ortvalue(value) for name, value in feeds.items()}
+    return lambda: session.run_with_ort_values(None, values)
+
+
+def _numpy_can(kind: str) -> bool:
+    return not any(word in kind for word in ("bfloat16", "float8", "int4", "float4", "int2"))
+
+
+def _unprofiled(
+    session: Any,
+    feeds: Mapping[str, Any],
+    request: MeasureRequest,
+    reporter: Reporter,
+    distance: CoreDistance,
+) -> Timed:
+    call = caller(session, feeds)
+    reporter.progress("warming up", 0.05)
+    try:
+        warmup = warm_up(call, Budget(seconds=_WARM_UP * request.time_budget_s))
+        reporter.update(first_run_s=warmup[0])
+        reporter.progress("measuring", 0.15)
+        reading = distance.awaited()
+        settle(call, median(warmup))
+        samples = timed_runs(
+            call, _budget(request), tick=lambda used: reporter.progress("measuring", 0.15 + 0.2 * used)
+        )
+    except Exception as error:
+        raise explained(error) from None
+    first = Taken(samples=tuple(samples), readings=(reading, distance.read()))
+    return Timed(call=call, first=first, warmup=warmup, distance=distance)
+
+
+def _budget(request: MeasureRequest) -> Budget:
+    """For the runs before the operators' turn."""
+    share = _TIMED if request.profile else _TIMED + _AGAIN
+    seconds = share * request.time_budget_s
+    runs = None if request.runs is None else request.runs - _runs_again(request)
+    return Budget(seconds=seconds, runs=runs, least_seconds=min(0.3, seconds / 2))
+
+
+def _runs_again(request: MeasureRequest) -> int:
+    """Of an exact number of runs, those that take turns with profiled ones."""
+    return request.runs // 2 if request.runs is not None and request.profile else 0
+
+
+def report_latency(
+    turns: Sequence[Taken],
+    timed: Timed,
+    before: machine_load.Snapshot,
+    threads: int,
+    reporter: Reporter,
+) -> Latency:
+    """Hand on the latency: the quieter half of the turns, in an interval of all that knows how busy it was."""
+    load = machine_load.load_between(before, machine_load.snapshot())
+    quiet = quiet_turns(turns, [turn.samples for turn in turns], timed.distance)
+    # What a busy machine does to the readings is in its contention.
+    least = min(ratios_of(turns, timed.distance))
+    latency = summarize(
+        [sample for turn in turns for sample in turn.samples],
+        undisturbed=[sample for number in quiet for sample in turns[number].samples],
+        warmup_runs=len(timed.warmup),
+        origin=f"{_UNPROFILED}, the quieter half of {len(turns)} turns" if len(turns) > 1 else _UNPROFILED,
+        contention=load.contention(threads),
+        sharing=least if least > APART and not load.is_busy() else 1.0,
+    )
+    reporter.latency(latency, load, threads)
+    return latency
+
+
+def ratios_of(turns: Sequence[Taken], distance: CoreDistance) -> list[float]:
+    """How many times worse than at best the threads shared work, by turn."""
+    return [distance.ratio(*turn.readings) for turn in turns]
+
+
+def quiet_turns(
+    turns: Sequence[Taken], lengths: Sequence[Sequence[float]], distance: CoreDistance
+) -> frozenset[int]:
+    """Numbers of the turns that count: of those with the cores close, the half with the shorter lengths."""
+    return quieter_half(lengths, close(ratios_of(turns, distance))) or quieter_half(lengths)
+
+
+def keep_outputs(request: MeasureRequest, session: Any, feeds: Mapping[str, Any], reporter: Reporter) -> None:
+    """Save what the model returns, for a comparison."""
+    if request.outputs is None:
+        return
+    names = [item.name for item in session.get_outputs()]
+    results = caller(session, feeds)()
+    values = [tensor_files.from_ortvalue(item) if hasattr(item, "is_tensor") else item for item in results]
+    kept = {name: value for name, value in zip(names, values, strict=True) if not isinstance(value, dict)}
+    tensor_files.save_tensors(request.outputs, kept)
+    reporter.update(outputs=str(request.outputs))
+
+
+def _operators(
+    request: MeasureRequest,
+    settings: SessionSettings,
+    feeds: Mapping[str, Any],
+    folder: Path,
+    reporter: Reporter,
+    before: machine_load.Snapshot,
+    timed: Timed,
+) -> None:
+    reporter.update(rss_peak_bytes=peak_resident_bytes())
+    reporter.progress("profiling", 0.4)
+    bias = calibrate_bias(settings, folder)
+    events, taken = profiled_events(request, settings, feeds, folder, reporter, timed)
+    turns = [timed.first, *(turn for turn in taken if turn.samples)]
+    latency = report_latency(turns, timed, before, settings.threads, reporter)
+    reporter.turns([median(turn.samples) for turn in turns])
+    reporter.cores_apart(ratios_of(turns, timed.distance))
+    arena = profile.arena(events, "cpu")
+    if arena is not None:
+        reporter.update(arena_peak_bytes=arena.peak_bytes, arena_held_bytes=arena.held_bytes)
+    chosen, beside = quiet_runs(events, taken, timed.distance)
+    raw = profile.by_node(chosen)
+    alone = replayed(request, settings, folder, raw, bias, reporter) if request.replay else {}
+    nodes, factor, residual = scaled(raw, bias, latency, alone, beside_s=median(beside) if beside else None)
+    reporter.update(factor=factor, residual_s=residual, bias_s=bias.profiler_s)
+    reporter.environment(dispatch_s=bias.dispatch_s, call_s=bias.call_s)
+    reporter.nodes(nodes)
+
+
+def quiet_runs(
+    events: Sequence[profile.Event], turns: Sequence[Taken], distance: CoreDistance
+) -> tuple[tuple[profile.Run, ...], tuple[float, ...]]:
+    """The profiled runs of the quieter half of the turns, and seconds of the unprofiled ones beside them."""
+    runs = profile.runs(events)
+    by_turn = [[runs[number] for number in turn.profiled if number < len(runs)] for turn in turns]
+    quiet = quiet_turns(turns, [[profile.length_us(run) for run in part] for part in by_turn], distance)
+    return (
+        tuple(run for number in sorted(quiet) for run in by_turn[number]),
+        tuple(sample for number in sorted(quiet) for sample in turns[number].samples),
+    )
+
+
+def replayed(
+    request: MeasureRequest,
+    settings: SessionSettings,
+    folder: Path,
+    raw: Sequence[profile.RawTime],
+    bias: Bias,
+    reporter: Reporter,
+) -> Mapping[str, float]:
+    """Times of the nodes below the profiler's clock, each run alone; empty where there are none."""
+    below = [node for node in raw if node.time_s - bias.profiler_s * node.calls < BELOW_CLOCK_S * node.calls]
+    if not below:
+        return {}
+    return replay(
+        folder / OPTIMIZED_FULL,
+        below,
+        settings,
+        seconds=_REPLAYED * request.time_budget_s,
+        tick=lambda used: reporter.progress("timing small operators", 0.85 + 0.15 * used),
+    ).times
+
+
+def profiled_events(
+    request: MeasureRequest,
+    settings: SessionSettings,
+    feeds: Mapping[str, Any],
+    folder: Path,
+    reporter: Reporter,
+    timed: Timed,
+) -> tuple[list[profile.Event], tuple[Taken, ...]]:
+    """Profiled runs, in turns with unprofiled ones where their session is still there.
+
+    Saves the optimized graph on the way. The profile's file is removed.
+
+    Returns:
+        The events, and the turns.
+    """
+    optimized = folder / OPTIMIZED_FULL
+    session = create(
+        request.model_path, replace(settings, profile_prefix=folder / "profile", optimized_path=optimized)
+    )
+    reporter.optimized(optimized)
+    call = caller(session, feeds)
+    run_s = median(timed.first.samples)
+    start = time.perf_counter()
+    call()
+    count = _profiled_runs(request, run_s, max(run_s, time.perf_counter() - start), optimized)
+    for _ in range(_SKIPPED_RUNS - 1):
+        call()
+    taken = alternate(
+        timed.call,
+        call,
+        turns_for(
+            run_s,
+            count,
+            _AGAIN * request.time_budget_s,
+            runs=None if request.runs is None else _runs_again(request),
+            most=min(_MOST_TURNS, max(LEAST_TURNS, round(_TURNS_PER_S * request.time_budget_s))),
+        ),
+        run_s=run_s,
+        already=_SKIPPED_RUNS,
+        distance=timed.distance,
+        tick=lambda done: reporter.progress("profiling", 0.4 + 0.45 * done),
+    )
+    path = Path(session.end_profiling())
+    events = profile.read(path)
+    path.unlink(missing_ok=True)
+    return events, taken
+
+
+def _profiled_runs(request: MeasureRequest, run_s: float, first_s: float, optimized: Path) -> int:
+    import onnx
+
+    nodes = len(onnx.load(optimized, load_external_data=False).graph.node) or 1
+    # Profiling costs about 5 microseconds a node; the first run is slower still.
+    each = max(run_s + nodes * 5e-6, min(first_s, run_s * 2))
+    by_time = int(_PROFILED * request.time_budget_s / each)
+    # Runs longer than the whole budget differ by less than they cost.
+    least = 5 if each < request.time_budget_s else 2
+    return max(least, min(by_time, _MOST_EVENTS // nodes, 4000))
+
+
+def scaled(
+    raw: Sequence[profile.RawTime],
+    bias: Bias,
+    latency: Latency,
+    alone: Mapping[str, float] = NOTHING,
+    *,
+    beside_s: float | None = None,
+) -> tuple[tuple[NodeTime, ...], float | None, float | None]:
+    """Node times that add up to the latency.
+
+    The profiler's bias is taken off each node, which costs at least a dispatch; then all are scaled by one
+    factor to the unprofiled median. A node that was timed alone has that time instead. The interval of a node
+    is its own spread, and the latency's.
+
+    Args:
+        raw: By node, as profiled.
+        bias: Of the profiler.
+        latency: To which they add up.
+        alone: Seconds of the nodes timed alone.
+        beside_s: What a run without the profiler took in the very turns of the profiled runs, which is the
+            latency where the machine's speed did not change; None takes the latency.
+
+    Returns:
+        The nodes; what a run took beside the profiled ones over, and minus, what nodes and the call itself
+        explain before scaling; None where there are no nodes.
+    """
+    true = [
+        alone.get(node.name, max(node.time_s - bias.profiler_s * node.calls, bias.dispatch_s * node.calls))
+        for node in raw
+    ]
+    if not true:
+        return (), None, None
+    explained_s = sum(true) + bias.call_s
+    factor = latency.median_s / sum(true)
+    spread = latency.low_s / latency.median_s, latency.high_s / latency.median_s
+    nodes = tuple(
+        _alone(node, time_s * factor, spread)
+        if node.name in alone
+        else _profiled(node, time_s * factor, factor, bias, spread)
+        for node, time_s in zip(raw, true, strict=True)
+    )
+    beside = latency.median_s if beside_s is None else beside_s
+    return nodes, beside / explained_s, beside - explained_s
+
+
+def _profiled(
+    node: profile.RawTime, time_s: float, factor: float, bias: Bias, spread: tuple[float, float]
+) -> NodeTime:
+    """One node; half a tick of the profiler's clock is always in doubt."""
+    doubt = 0.5e-6
+    low = (node.low_s - bias.profiler_s * node.calls) * factor - doubt
+    high = (node.high_s - bias.profiler_s * node.calls) * factor + doubt
+    return NodeTime(
+        name=node.name,
+        op_type=node.op_type,
+        provider=node.provider,
+        time_s=time_s,
+        low_s=max(0.0, min(low, time_s * spread[0])),
+        high_s=max(high, time_s * spread[1]),
+        raw_s=node.time_s,
+        origin=_PROFILED_TEXT,
+    )
+
+
+def _alone(node: profile.RawTime, time_s: float, spread: tuple[float, float]) -> NodeTime:
+    """One node timed alone; caches and neighbours may differ from the graph's by this much."""
+    return NodeTime(
+        name=node.name,
+        op_type=node.op_type,
+        provider=node.provider,
+        time_s=time_s,
+        low_s=time_s * min(0.7, spread[0]),
+        high_s=time_s * max(1.4, spread[1]),
+        raw_s=node.time_s,
+        origin=_ALONE_TEXT,
+    )

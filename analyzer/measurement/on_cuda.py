@@ -1,0 +1,211 @@
+"""Measuring a session with [CUDA, CPU], inside the child process.
+
+End to end three ways: with copies of inputs and outputs (``copies``, the latency), with both in the GPU's
+memory (``resident``), and that as one CUDA graph (``graph``). Operators from the GPU's own records, see
+``trace``; where nobody can record, the parent starts a second child whose launches block, see ``blocking``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from analyzer.errors import AnalyzerError
+from analyzer.measurement import profile
+from analyzer.measurement.child_messages import OPTIMIZED_FULL, Reporter
+from analyzer.measurement.gpu_memory import GpuMemory
+from analyzer.measurement.gpu_trace import node_times
+from analyzer.measurement.gpu_trace.cupti import record
+from analyzer.measurement.io_binding import bind_session
+from analyzer.measurement.noise import machine_load
+from analyzer.measurement.noise.statistics import summarize
+from analyzer.measurement.noise.timing_loops import Budget, timed_runs, warm_up
+from analyzer.measurement.on_cpu import caller, feeds_for, keep_outputs
+from analyzer.measurement.request import Latency, MeasureRequest
+from analyzer.measurement.session import SessionSettings, create, explained, settings_for
+
+# Shares of the time budget.
+_WARM_UP, _COPIES, _RESIDENT, _GRAPH, _TRACED = 0.1, 0.3, 0.25, 0.15, 0.2
+_ORIGINS = {
+    "copies": "unprofiled runs of the CUDA provider, inputs and outputs copied",
+    "resident": "unprofiled runs of the CUDA provider, inputs and outputs on the GPU",
+    "graph": "unprofiled runs of one CUDA graph, inputs and outputs on the GPU",
+}
+_LEAST_MATCHED, _MOST_LOST = 0.9, 0.02
+_MOST_TRACED_NODES = 20_000
+
+
+def measure_cuda(request: MeasureRequest, folder: Path, reporter: Reporter) -> None:
+    """Latency with copies first, then without, then operators, then the CUDA graph."""
+    threads = request.threads or machine_load.default_threads()
+    settings = settings_for(request, threads=threads)
+    memory = GpuMemory(request.device_id)
+    reporter.progress("loading", 0.0)
+    start = time.perf_counter()
+    session = create(request.model_path, settings)
+    reporter.update(load_s=time.perf_counter() - start)
+    _describe(session, request, reporter)
+    feeds = feeds_for(request, session, reporter)
+    _timed(caller(session, feeds), "copies", _COPIES, request, threads, reporter, first=True)
+    # Before inputs and outputs get memory of their own on the GPU.
+    reporter.update(device_peak_bytes=memory.growth(), rss_peak_bytes=machine_load.peak_resident_bytes())
+    keep_outputs(request, session, feeds, reporter)
+    resident = _resident(session, feeds, request, threads, reporter)
+    del session
+    if request.profile:
+        _optional(
+            "operator times", reporter, lambda: _traced(request, settings, feeds, folder, reporter, resident)
+        )
+    if request.cuda_graph and resident is not None:
+        _optional("CUDA graph", reporter, lambda: _graph(request, settings, feeds, threads, reporter))
+
+
+def _optional(what: str, reporter: Reporter, step: Callable[[], object]) -> None:
+    """A step whose failure costs itself alone."""
+    try:
+        step()
+    except AnalyzerError as error:
+        reporter.message(f"{what}: none, {error.message}")
+    except Exception as error:
+        reporter.message(f"{what}: none, {explained(error).message}")
+
+
+def _describe(session: Any, request: MeasureRequest, reporter: Reporter) -> None:
+    options = session.get_provider_options().get("CUDAExecutionProvider", {})
+    reporter.environment(
+        tf32=request.tf32,
+        cuda_options={key: str(value) for key, value in options.items() if key != "gpu_external_alloc"},
+        providers=list(session.get_providers()),
+    )
+
+
+def _timed(
+    call: Callable[[], object],
+    way: str,
+    share: float,
+    request: MeasureRequest,
+    threads: int,
+    reporter: Reporter,
+    *,
+    first: bool = False,
+) -> Latency:
+    """One way end to end; only the first pays for the cold start."""
+    before = machine_load.snapshot()
+    reporter.progress(f"measuring ({way})", _PROGRESS[way])
+    try:
+        warmup = warm_up(call, Budget(seconds=_WARM_UP * request.time_budget_s))
+        if first:
+            reporter.update(first_run_s=warmup[0])
+        seconds = share * request.time_budget_s
+        samples = timed_runs(
+            call, Budget(seconds=seconds, runs=request.runs, least_seconds=min(0.3, seconds / 2))
+        )
+    except Exception as error:
+        raise explained(error) from None
+    load = machine_load.load_between(before, machine_load.snapshot())
+    # The host only launches: one core must be free, not as many as the CPU provider has threads.
+    latency = summarize(samples, warmup_runs=len(warmup), origin=_ORIGINS[way], contention=load.contention(1))
+    reporter.latency(latency, load, threads, way)
+    return latency
+
+
+_PROGRESS = {"copies": 0.1, "resident": 0.4, "graph": 0.85}
+
+
+def _resident(
+    session: Any, feeds: Mapping[str, Any], request: MeasureRequest, threads: int, reporter: Reporter
+) -> Latency | None:
+    try:
+        bound = bind_session(session, feeds, "cuda", request.device_id)
+        return _timed(bound.call, "resident", _RESIDENT, request, threads, reporter)
+    except AnalyzerError as error:
+        reporter.message(f"device-resident latency: none, {error.message}")
+        return None
+
+
+def _graph(
+    request: MeasureRequest,
+    settings: SessionSettings,
+    feeds: Mapping[str, Any],
+    threads: int,
+    reporter: Reporter,
+) -> None:
+    options = {**(settings.cuda or {}), "enable_cuda_graph": "1"}
+    session = create(request.model_path, replace(settings, cuda=options))
+    bound = bind_session(session, feeds, "cuda", request.device_id)
+    _timed(bound.call, "graph", _GRAPH, request, threads, reporter)
+
+
+def _traced(
+    request: MeasureRequest,
+    settings: SessionSettings,
+    feeds: Mapping[str, Any],
+    folder: Path,
+    reporter: Reporter,
+    resident: Latency | None,
+) -> None:
+    """Operator times from the GPU's records; without them a message, and the parent tries another way."""
+    reporter.progress("recording the GPU", 0.65)
+    optimized = folder / OPTIMIZED_FULL
+    session = create(
+        request.model_path, replace(settings, profile_prefix=folder / "profile", optimized_path=optimized)
+    )
+    reporter.optimized(optimized)
+    if resident is None:
+        return
+    bound = bind_session(session, feeds, "cuda", request.device_id)
+    count = _runs_to_trace(request, resident.median_s, optimized)
+    recorded, why = record(bound.call, count, folder, request.device_id)
+    path = Path(session.end_profiling())
+    events = profile.read(path)
+    path.unlink(missing_ok=True)
+    _arena(events, reporter)
+    if recorded is None:
+        reporter.message(f"the GPU's activity could not be recorded: {why}")
+        return
+    _report(
+        node_times.join(recorded, events, start_ns=session.get_profiling_start_time_ns()), resident, reporter
+    )
+
+
+def _report(traced: node_times.Traced | None, resident: Latency, reporter: Reporter) -> None:
+    if traced is None:
+        reporter.message("the GPU's activity could not be recorded: CUPTI gave no record of it")
+        return
+    if traced.matched < _LEAST_MATCHED:
+        share = f"{traced.matched:.0%} of them belong to an operator"
+        reporter.message(f"the GPU's records do not fit the profile: {share}")
+        return
+    if traced.lost > _MOST_LOST:
+        reporter.message(f"CUPTI did not record who asked for {traced.lost:.0%} of the GPU's work")
+        return
+    nodes, factor = node_times.node_times(traced, resident)
+    reporter.update(factor=factor, residual_s=resident.median_s * (1 - 1 / factor))
+    reporter.environment(
+        traced_runs=traced.runs,
+        gpu_busy_s=traced.busy_s,
+        gpu_idle_s=max(0.0, resident.median_s - traced.busy_s),
+        records_matched=round(traced.matched, 4),
+        records_lost=round(traced.lost, 4),
+        clock_shift_us=traced.shift_us,
+        kernels={node.name: list(node.kernel_names) for node in traced.nodes if node.kernel_names},
+    )
+    reporter.nodes(nodes)
+
+
+def _arena(events: list[profile.Event], reporter: Reporter) -> None:
+    arena = profile.arena(events, "cuda")
+    if arena is not None:
+        reporter.update(arena_peak_bytes=arena.peak_bytes, arena_held_bytes=arena.held_bytes)
+
+
+def _runs_to_trace(request: MeasureRequest, run_s: float, optimized: Path) -> int:
+    import onnx
+
+    nodes = len(onnx.load(optimized, load_external_data=False).graph.node) or 1
+    # Recording costs some 15 microseconds a node on the host.
+    by_time = int(_TRACED * request.time_budget_s / (run_s + nodes * 15e-6))
+    return max(3, min(by_time, _MOST_TRACED_NODES // nodes, 200))

@@ -1,0 +1,190 @@
+"""Whether two runs of the same model on the same input agree: a fast wrong answer is no answer. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from analyzer.measurement.tensor_files import onnx_type
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+    Value = Array | list[Array]
+
+# What a deep network may lose to another order of summation, as a share of the output's largest magnitude:
+# some hundred roundings of its type (2^-24 for float32, 2^-11 for TF32 and float16, 2^-8 for bfloat16).
+TOLERANCES: Mapping[str, float] = MappingProxyType(
+    {"float64": 1e-6, "float32": 1e-3, "tf32": 2e-2, "float16": 5e-2, "bfloat16": 0.2}
+)
+_EIGHT_BIT = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputAgreement:
+    """How far apart one output is.
+
+    Attributes:
+        name: Of the output.
+        dtype: Element type.
+        max_absolute: Largest difference; None where shapes or types differ.
+        max_relative: The same over the largest magnitude of the reference; None where that is 0 or not known.
+        tolerance: What ``max_relative`` may be; for integers what ``max_absolute`` may be (1 with 8 bits,
+            else 0).
+        agrees: The verdict.
+        why: What is wrong, empty where nothing is.
+    """
+
+    name: str
+    dtype: str
+    max_absolute: float | None
+    max_relative: float | None
+    tolerance: float
+    agrees: bool
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """All outputs together."""
+
+    outputs: tuple[OutputAgreement, ...]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every output does."""
+        return all(output.agrees for output in self.outputs)
+
+    @property
+    def worst(self) -> OutputAgreement | None:
+        """The output that is furthest off its tolerance; one without a figure comes first."""
+        return max(self.outputs, key=_distance, default=None)
+
+    def sentence(self, reference: str, other: str) -> str:
+        """What the report says: ``sentence("PyTorch", "ONNX Runtime")``."""
+        worst = self.worst
+        if worst is None:
+            return f"{reference} and {other} returned nothing to compare"
+        if not self.agrees:
+            return f"{other} does not agree with {reference}: output {worst.name}: {worst.why}"
+        shown = (
+            "bit for bit" if not worst.max_absolute else f"within {worst.max_relative or 0:.1e} of the largest"
+        )
+        return f"{other} agrees with {reference} {shown}"
+
+
+def agreement(
+    reference: Mapping[str, Value], other: Mapping[str, Value], *, precision: str | None = None
+) -> Agreement:
+    """Compare outputs by name.
+
+    The difference is taken relative to the reference's largest magnitude, not element by element, where a
+    value near 0 makes any rounding look large.
+
+    Args:
+        reference: Outputs that are right.
+        other: Outputs to be judged.
+        precision: ``tf32`` (or another key of ``TOLERANCES``) where arithmetic was coarser than the type.
+    """
+    found = []
+    for name, expected in reference.items():
+        got = other.get(name)
+        if got is None:
+            found.append(_unlike(name, "", "it is missing"))
+        elif isinstance(expected, list) or isinstance(got, list):
+            found.extend(_sequences(name, expected, got, precision))
+        else:
+            found.append(_arrays(name, expected, got, precision))
+    return Agreement(outputs=tuple(found))
+
+
+def _sequences(name: str, expected: Value, got: Value, precision: str | None) -> list[OutputAgreement]:
+    left, right = (value if isinstance(value, list) else [value] for value in (expected, got))
+    if len(left) != len(right):
+        return [_unlike(name, "sequence", f"{len(right)} elements where {len(left)} are right")]
+    return [_arrays(f"{name}[{i}]", a, b, precision) for i, (a, b) in enumerate(zip(left, right, strict=True))]
+
+
+def _arrays(name: str, expected: Array, got: Array, precision: str | None) -> OutputAgreement:
+    import numpy as np
+
+    dtype = onnx_type(expected)
+    if expected.shape != got.shape:
+        return _unlike(name, dtype, f"shape {list(got.shape)} where {list(expected.shape)} is right")
+    if expected.dtype.kind in "OUSbiu":
+        return _exact(name, dtype, expected, got)
+    tolerance = max(_tolerance(dtype), _tolerance(onnx_type(got)), _tolerance(precision) if precision else 0.0)
+    a, b = (
+        np.asarray(array).astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+        for array in (expected, got)
+    )
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    finite = np.isfinite(a) & np.isfinite(b)
+    broken = int(np.count_nonzero(~same & ~finite))
+    with np.errstate(invalid="ignore"):  # infinity less itself, which ``where`` leaves out
+        difference = float(np.max(np.abs(a - b), where=finite & ~same, initial=0.0))
+    scale = float(np.max(np.abs(a), where=np.isfinite(a), initial=0.0))
+    return _judged(name, dtype, difference, scale, tolerance, broken)
+
+
+def _judged(
+    name: str, dtype: str, difference: float, scale: float, tolerance: float, broken: int
+) -> OutputAgreement:
+    relative = difference / scale if scale > 0 else None
+    why = ""
+    if broken:
+        why = f"{broken} elements are infinite or not a number on one side only"
+    elif relative is None and difference > 0:
+        why = f"all zeros are right, values up to {difference:.2e} came out"
+    elif relative is not None and relative > tolerance:
+        why = f"off by {relative:.1e} of the largest magnitude, {tolerance:g} is allowed for {dtype}"
+    return OutputAgreement(
+        name=name,
+        dtype=dtype,
+        max_absolute=difference,
+        max_relative=relative,
+        tolerance=tolerance,
+        agrees=not why,
+        why=why,
+    )
+
+
+def _exact(name: str, dtype: str, expected: Array, got: Array) -> OutputAgreement:
+    import numpy as np
+
+    different = int(np.count_nonzero(np.asarray(expected != got)))
+    numeric = expected.dtype.kind in "biu" and got.dtype.kind in "biu"
+    gap = None if different else 0.0
+    if different and numeric:
+        gap = float(np.max(np.abs(expected.astype(np.float64) - got.astype(np.float64))))
+    # A quantized value may fall on the other side of a rounding boundary.
+    allowed = 1.0 if dtype in ("int8", "uint8") else 0.0
+    agrees = gap is not None and gap <= allowed
+    return OutputAgreement(
+        name=name,
+        dtype=dtype,
+        max_absolute=gap,
+        max_relative=None,
+        tolerance=allowed,
+        agrees=agrees,
+        why="" if agrees else f"{different} of {expected.size} elements differ",
+    )
+
+
+def _tolerance(dtype: str) -> float:
+    return TOLERANCES.get(dtype, TOLERANCES["float64"] if "complex" in dtype else _EIGHT_BIT)
+
+
+def _unlike(name: str, dtype: str, why: str) -> OutputAgreement:
+    return OutputAgreement(
+        name=name, dtype=dtype, max_absolute=None, max_relative=None, tolerance=0.0, agrees=False, why=why
+    )
+
+
+def _distance(output: OutputAgreement) -> float:
+    if output.max_relative is None or output.tolerance == 0:
+        return 0.0 if output.agrees else float("inf")
+    return float("inf") if "not a number" in output.why else output.max_relative / output.tolerance

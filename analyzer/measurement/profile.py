@@ -1,0 +1,244 @@
+"""ONNX Runtime's profile: events of one file to times by node and run. Pure, knows the format alone.
+
+The file is a list of Chrome trace events. ``cat`` is ``Session`` (``model_run`` brackets one call) or ``Node``
+(``<name>_kernel_time``, one per execution); ``ts`` and ``dur`` are whole microseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analyzer.measurement.noise.statistics import median, quantile
+from analyzer.measurement.request import Provider
+
+Event = Mapping[str, Any]
+
+_SUFFIX = "_kernel_time"
+# Operators whose subgraphs' nodes appear as events of their own, inside the operator's window.
+_HOLDS_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+_MICRO = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """One execution of one node.
+
+    Attributes:
+        name, op_type, provider: Of the executed node.
+        start_us, end_us: On the profile's clock, microseconds.
+        order: Position in the file.
+        inputs: Types and shapes of what it read, weights that were packed beforehand missing.
+        outputs: Types and shapes of what it wrote.
+    """
+
+    name: str
+    op_type: str
+    provider: Provider
+    start_us: int
+    end_us: int
+    order: int = 0
+    inputs: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    outputs: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One call of the model with its nodes in order of execution, subgraphs' nodes counted with their owner."""
+
+    start_us: int
+    end_us: int
+    nodes: tuple[Execution, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawTime:
+    """A node's times over the runs, as the profiler shows them (seconds).
+
+    ``time_s`` is the mean over the middle half of the runs, ``low_s`` and ``high_s`` are the 5th and 95th
+    percentile over all.
+    """
+
+    name: str
+    op_type: str
+    provider: Provider
+    time_s: float
+    low_s: float
+    high_s: float
+    calls: float
+    inputs: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    outputs: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arena:
+    """Largest use and size of a provider's arena, weights included, in bytes."""
+
+    peak_bytes: int
+    held_bytes: int
+
+
+def read(path: Path) -> list[Event]:
+    """The events of a file; one that was cut off (the process died) gives what it holds."""
+    text = path.read_text(encoding="utf-8", errors="replace").strip()
+    try:
+        events = json.loads(text)
+    except ValueError:
+        events = _salvaged(text)
+    return [event for event in events if isinstance(event, dict)]
+
+
+def _salvaged(text: str) -> list[Event]:
+    events = []
+    for line in text.splitlines():
+        try:
+            events.append(json.loads(line.strip().rstrip(",")))
+        except ValueError:
+            continue
+    return events
+
+
+def runs(events: Sequence[Event], *, skip: Collection[int] = ()) -> tuple[Run, ...]:
+    """The calls in order, without those whose numbers (the first is 0) are to be skipped."""
+    calls = sorted(
+        (event for event in events if event.get("cat") == "Session" and event.get("name") == "model_run"),
+        key=lambda event: int(event["ts"]),
+    )
+    nodes = sorted(_executions(events), key=lambda node: (node.start_us, node.end_us))
+    found = []
+    position = 0
+    for number, call in enumerate(calls):
+        start, end = int(call["ts"]), int(call["ts"]) + int(call["dur"])
+        while position < len(nodes) and nodes[position].start_us < start:
+            position += 1
+        inside = []
+        while position < len(nodes) and nodes[position].start_us <= end:
+            inside.append(nodes[position])
+            position += 1
+        if number not in skip and inside:
+            found.append(Run(start_us=start, end_us=end, nodes=_outermost(inside)))
+    return tuple(found)
+
+
+def _executions(events: Sequence[Event]) -> list[Execution]:
+    found = []
+    for order, event in enumerate(events):
+        name = str(event.get("name", ""))
+        if event.get("cat") != "Node" or not name.endswith(_SUFFIX):
+            continue
+        args = event.get("args", {})
+        found.append(
+            Execution(
+                name=name.removesuffix(_SUFFIX),
+                op_type=str(args.get("op_name", "")),
+                provider="cuda" if args.get("provider") == "CUDAExecutionProvider" else "cpu",
+                start_us=int(event["ts"]),
+                end_us=int(event["ts"]) + int(event["dur"]),
+                order=order,
+                inputs=_shapes(args.get("input_type_shape")),
+                outputs=_shapes(args.get("output_type_shape")),
+            )
+        )
+    return found
+
+
+def _shapes(entries: object) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    if not isinstance(entries, list):
+        return ()
+    return tuple(
+        (str(kind), tuple(int(size) for size in sizes))
+        for entry in entries
+        if isinstance(entry, dict)
+        for kind, sizes in entry.items()
+    )
+
+
+def _outermost(nodes: Sequence[Execution]) -> tuple[Execution, ...]:
+    """Nodes that no operator with a subgraph encloses."""
+    owners = [node for node in nodes if node.op_type in _HOLDS_GRAPHS]
+    return tuple(node for node in nodes if not any(_encloses(owner, node) for owner in owners))
+
+
+def _encloses(owner: Execution, node: Execution) -> bool:
+    if owner is node or owner.end_us - owner.start_us < node.end_us - node.start_us:
+        return False
+    within = owner.start_us <= node.start_us and node.end_us <= owner.end_us
+    # An event is written when it ends: what is inside comes before its owner, what follows comes after.
+    return within and node.order < owner.order
+
+
+def by_node(calls: Sequence[Run]) -> tuple[RawTime, ...]:
+    """Times by node over the runs, in the order of the first run that has it; repeated names add up.
+
+    The middle half of the runs, by the sum of their nodes, is the same for all nodes, so that their times add
+    up to such a run's: on a machine with several speeds the middle of each node alone would not.
+    """
+    samples: dict[str, list[float]] = {}
+    typical: dict[str, list[float]] = {}
+    first: dict[str, Execution] = {}
+    count: Counter[str] = Counter()
+    middle = _middle_half(calls)
+    for number, call in enumerate(calls):
+        per_run: dict[str, int] = {}
+        for node in call.nodes:
+            first.setdefault(node.name, node)
+            per_run[node.name] = per_run.get(node.name, 0) + node.end_us - node.start_us
+            count[node.name] += 1
+        for name, duration in per_run.items():
+            samples.setdefault(name, []).append(duration * _MICRO)
+            if number in middle:
+                typical.setdefault(name, []).append(duration * _MICRO)
+    return tuple(
+        _raw(first[name], typical.get(name, times), times, count[name] / len(calls))
+        for name, times in samples.items()
+    )
+
+
+def _middle_half(calls: Sequence[Run]) -> frozenset[int]:
+    """Numbers of the runs that are neither among the fastest nor the slowest quarter."""
+    lengths = [length_us(call) for call in calls]
+    order = sorted(range(len(calls)), key=lengths.__getitem__)
+    cut = len(order) // 4
+    return frozenset(order[cut : len(order) - cut])
+
+
+def length_us(call: Run) -> int:
+    """Microseconds of a run's nodes together."""
+    return sum(node.end_us - node.start_us for node in call.nodes)
+
+
+def _raw(node: Execution, typical: Sequence[float], times: Sequence[float], calls: float) -> RawTime:
+    return RawTime(
+        name=node.name,
+        op_type=node.op_type,
+        provider=node.provider,
+        time_s=math.fsum(typical) / len(typical),
+        low_s=quantile(times, 0.05),
+        high_s=quantile(times, 0.95),
+        calls=calls,
+        inputs=node.inputs,
+        outputs=node.outputs,
+    )
+
+
+def wall_s(calls: Sequence[Run]) -> float | None:
+    """Median length of a profiled call, None without calls."""
+    return median([(call.end_us - call.start_us) * _MICRO for call in calls]) if calls else None
+
+
+def arena(events: Sequence[Event], provider: str) -> Arena | None:
+    """The provider's arena at its largest, None where the profile does not tell."""
+    name = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}[provider]
+    nodes = [
+        event["args"]
+        for event in events
+        if event.get("cat") == "Node" and event.get("args", {}).get("provider") == name
+    ]
+    peaks = [int(args["mem_in_use_peak"]) for args in nodes if "mem_in_use_peak" in args]
+    held = [int(args["mem_arena_held"]) for args in nodes if "mem_arena_held" in args]
+    return Arena(peak_bytes=max(peaks), held_bytes=max(held)) if peaks and held else None

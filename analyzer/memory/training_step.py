@@ -1,0 +1,104 @@
+"""Counting memory of a training step: weights, gradients, optimizer state, activations kept for backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from analyzer.costs.traffic import is_view
+from analyzer.graph import Graph, Tensor, names_read
+from analyzer.memory.liveness import peak_memory_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBytes:
+    """Bytes at the peak of a step; the optimizer writes over weights and state in place.
+
+    Attributes:
+        weights: Parameters and buffers.
+        gradients: Of all trained parameters: all are there when the optimizer starts.
+        states: The optimizer's.
+        kept: What the forward pass writes (or is fed) and the backward pass reads; None where a size is open.
+        peak: The most that is alive at once; None where a size is open.
+    """
+
+    weights: int
+    gradients: int
+    states: int
+    kept: int | None
+    peak: int | None
+
+    @property
+    def other(self) -> int | None:
+        """What of the peak is none of these: gradients of activations, and what is alive for a moment."""
+        if self.peak is None or self.kept is None:
+            return None
+        return max(0, self.peak - self.weights - self.gradients - self.states - self.kept)
+
+
+def step_bytes(
+    graph: Graph, weights: Iterable[str], states: Iterable[str], gradients: Iterable[str]
+) -> StepBytes:
+    """The memory of a step.
+
+    Args:
+        graph: With a phase on every operator.
+        weights: Inputs that are parameters and buffers.
+        states: Inputs that are the optimizer's.
+        gradients: Tensors that are gradients of parameters.
+    """
+    inputs = {tensor.name: tensor for tensor in graph.inputs}
+    tensors = inputs | {tensor.name: tensor for node in graph.nodes for tensor in node.present_outputs}
+    own, kept_back = set(weights), set(states)
+    sums = [
+        _sum(tensors[name] for name in names if name in tensors) for names in (own, kept_back, set(gradients))
+    ]
+    return StepBytes(
+        weights=sums[0] or 0,
+        states=sums[1] or 0,
+        gradients=sums[2] or 0,
+        kept=_kept(graph, own | kept_back),
+        peak=_peak(graph, set(gradients)),
+    )
+
+
+def _sum(tensors: Iterable[Tensor]) -> int | None:
+    total = 0
+    for tensor in tensors:
+        if tensor.nbytes is None:
+            return None
+        total += tensor.nbytes
+    return total
+
+
+def _kept(graph: Graph, held: set[str]) -> int | None:
+    """Tensors of the forward pass that the backward pass reads, views counted as what they show."""
+    owner: dict[str, Tensor] = {tensor.name: tensor for tensor in graph.inputs if tensor.name not in held}
+    kept: dict[str, Tensor] = {}
+    for node in graph.nodes:
+        if node.phase == "backward":
+            kept.update((owner[name].name, owner[name]) for name in names_read(node) if name in owner)
+        if node.phase != "forward" and not is_view(node):
+            continue
+        source = node.input(0)
+        for tensor in node.present_outputs:
+            if tensor.constant:
+                continue
+            if is_view(node) and tensor is node.outputs[0]:
+                if source is not None and source.name in owner:
+                    owner[tensor.name] = owner[source.name]
+            elif node.phase == "forward":
+                owner[tensor.name] = tensor
+    return _sum(kept.values())
+
+
+def _peak(graph: Graph, gradients: set[str]) -> int | None:
+    """The peak before the optimizer, gradients living to the end; after it nothing new is needed."""
+    before = tuple(node for node in graph.nodes if node.phase != "optimizer")
+    numbered = tuple(
+        node if node.index == index else replace(node, index=index) for index, node in enumerate(before)
+    )
+    made = {tensor.name: tensor for node in before for tensor in node.present_outputs}
+    ends = tuple(made[name] for name in sorted(gradients) if name in made)
+    ends += tuple(tensor for tensor in graph.outputs if tensor.name in made and tensor.name not in gradients)
+    return peak_memory_bytes(replace(graph, nodes=numbered, outputs=ends))

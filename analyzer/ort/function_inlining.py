@@ -1,0 +1,176 @@
+"""Operators that ONNX defines by others: ONNX Runtime puts the definition in place where it has no kernel."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from analyzer.graph import DEFAULT_DOMAIN, DTYPES_BY_NUMBER, UNDEFINED, Dim, Graph, Node, Tensor
+from analyzer.ort.kernels import registry
+from analyzer.training_operators import OPSET, definition, is_defined
+
+if TYPE_CHECKING:
+    import onnx
+
+_DEEPEST = 4  # definitions refer to each other (a loss to another loss), never in a circle
+_LITERALS = {"value_float": 1, "value_floats": 1, "value_int": 7, "value_ints": 7}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expanded:
+    """A graph in which every operator is one that ONNX Runtime places as it is.
+
+    Attributes:
+        graph: The same graph where nothing had to be expanded.
+        owners: For each of its nodes the index of the original operator.
+    """
+
+    graph: Graph
+    owners: tuple[int, ...]
+
+
+def expand(graph: Graph, *, without: Set[int] = frozenset()) -> Expanded:
+    """Replaces operators that no provider has a kernel for by their definition, where ONNX gives one.
+
+    ONNX Runtime does so when it has optimised already: what is inside stays as it is. ``without`` are nodes
+    that are gone by then.
+    """
+    if not any(_needs_expansion(node) for node in graph.nodes if node.index not in without):
+        return Expanded(graph=graph, owners=tuple(range(len(graph.nodes))))
+    nodes: list[Node] = []
+    owners: list[int] = []
+    literals: list[Tensor] = []
+    opset = graph.opsets.get(DEFAULT_DOMAIN, OPSET)
+    for node in graph.nodes:
+        parts = [node] if node.index in without else _parts(node, literals, _DEEPEST, opset)
+        owners += [node.index] * len(parts)
+        nodes += parts
+    numbered = tuple(
+        node if node.index == index else dataclasses.replace(node, index=index)
+        for index, node in enumerate(nodes)
+    )
+    whole = dataclasses.replace(graph, nodes=numbered, initializers=(*graph.initializers, *literals))
+    return Expanded(graph=whole, owners=tuple(owners))
+
+
+def _needs_expansion(node: Node) -> bool:
+    if is_defined(node):
+        return True
+    known = registry()
+    if node.graphs or known.has_kernel("cuda", node) or known.has_kernel("cpu", node, half_as_float=True):
+        return False
+    return known.has_definition(node)
+
+
+def _parts(node: Node, literals: list[Tensor], depth: int, opset: int) -> list[Node]:
+    if depth == 0 or not _needs_expansion(node):
+        return [node]
+    ours = definition(node, opset)
+    if ours is not None:
+        literals.extend(ours.literals)
+        return list(ours.nodes)
+    body = _definition(node)
+    if body is None:
+        return [node]
+    parts = _read(node, body, literals)
+    return [inner for part in parts for inner in _parts(part, literals, depth - 1, opset)]
+
+
+def _definition(node: Node) -> onnx.GraphProto | None:
+    """The operator's definition with the types of this node; None where ONNX cannot give it."""
+    import onnx
+    from onnx import helper, inliner, shape_inference
+
+    inputs = [_type_of(f"in{i}", t) for i, t in enumerate(node.inputs) if t is not None]
+    outputs = [_type_of(f"out{i}", t) for i, t in enumerate(node.outputs) if t is not None]
+    call = helper.make_node(
+        node.op_type,
+        [f"in{i}" if t is not None else "" for i, t in enumerate(node.inputs)],
+        [f"out{i}" if t is not None else "" for i, t in enumerate(node.outputs)],
+        **{name: _attribute(value) for name, value in node.attributes.items()},
+    )
+    model = helper.make_model(
+        helper.make_graph([call], node.op_type, inputs, outputs),
+        opset_imports=[helper.make_opsetid("", node.version)],
+    )
+    try:
+        body = inliner.inline_selected_functions(model, [("", node.op_type)], inline_schema_functions=True)
+        body = shape_inference.infer_shapes(body)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        return None
+    return None if any(part.op_type == node.op_type for part in body.graph.node) else body.graph
+
+
+def _attribute(value: Any) -> Any:
+    import numpy as np
+    from onnx import numpy_helper
+
+    return numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
+
+
+def _type_of(name: str, tensor: Tensor) -> onnx.ValueInfoProto:
+    from onnx import helper
+
+    return helper.make_tensor_value_info(name, tensor.dtype.onnx, tensor.shape)
+
+
+def _read(node: Node, body: onnx.GraphProto, literals: list[Tensor]) -> list[Node]:
+    """Nodes of a definition; its own tensors are named after the node that it stands for."""
+    types = {value.name: value.type.tensor_type for value in body.value_info}
+    tensors: dict[str, Tensor] = {f"in{i}": t for i, t in enumerate(node.inputs) if t is not None}
+    tensors.update((f"out{i}", t) for i, t in enumerate(node.outputs) if t is not None)
+    nodes: list[Node] = []
+    for part in body.node:
+        if part.op_type == "Constant":
+            tensors[part.output[0]] = _literal(f"{node.name}/{part.output[0]}", part)
+            literals.append(tensors[part.output[0]])
+            continue
+        for name in part.output:
+            if name not in tensors:
+                tensors[name] = _inner(f"{node.name}/{name}", types.get(name))
+        nodes.append(
+            Node(
+                index=len(nodes),
+                name=f"{node.name}/{part.op_type}_{len(nodes)}",
+                op_type=part.op_type,
+                domain=part.domain or DEFAULT_DOMAIN,
+                version=node.version,
+                inputs=tuple(tensors[name] if name else None for name in part.input),
+                outputs=tuple(tensors[name] if name else None for name in part.output),
+                attributes=_values(part),
+            )
+        )
+    return nodes
+
+
+def _inner(name: str, kind: onnx.TypeProto.Tensor | None) -> Tensor:
+    if kind is None:
+        return Tensor(name=name, shape=None, dtype=UNDEFINED)
+    sizes: tuple[Dim, ...] | None = None
+    if kind.HasField("shape"):
+        sizes = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim)
+    return Tensor(name=name, shape=sizes, dtype=DTYPES_BY_NUMBER.get(kind.elem_type, UNDEFINED))
+
+
+def _literal(name: str, node: onnx.NodeProto) -> Tensor:
+    import numpy as np
+    from onnx import helper, numpy_helper
+
+    attribute = node.attribute[0]
+    if attribute.name == "value":
+        value = numpy_helper.to_array(attribute.t)
+        dtype = DTYPES_BY_NUMBER.get(attribute.t.data_type, UNDEFINED)
+    else:
+        number = _LITERALS.get(attribute.name, 0)
+        value = np.asarray(helper.get_attribute_value(attribute), helper.tensor_dtype_to_np_dtype(number or 8))
+        dtype = DTYPES_BY_NUMBER.get(number, UNDEFINED)
+    return Tensor(name=name, shape=value.shape, dtype=dtype, constant=True, initializer=True, value=value)
+
+
+def _values(node: onnx.NodeProto) -> Mapping[str, Any]:
+    from onnx import helper
+
+    found = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in found.items()}

@@ -1,0 +1,157 @@
+"""Groups: what a session executes, and which operators of the exported graph each executed node stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from analyzer.graph import Graph, Node
+from analyzer.ort.execution import Group, Placement, Provider, Session
+from analyzer.ort.fusion_mapping import Region, regions
+from analyzer.ort.fusion_rules import RULES
+from analyzer.ort.fusion_view import Fused, View, order
+from analyzer.ort.launches import launches
+from analyzer.ort.placement import place
+from analyzer.ort.simplify import Simplified, simplify
+from analyzer.training_operators import definition
+
+if TYPE_CHECKING:
+    import onnx
+
+_UNNAMED = "_?"  # no name of ONNX Runtime's own ends so
+
+
+def predicted_groups(graph: Graph, session: Session, placement: Placement | None = None) -> tuple[Group, ...]:
+    """Predicts what a session executes from our table of ONNX Runtime's fusions.
+
+    Args:
+        graph: The exported graph.
+        session: ``cpu`` or ``cuda`` (with the CPU behind it).
+        placement: Of the CUDA session; worked out where it is None.
+
+    Returns:
+        One group per executed node, in execution order. Operators that are folded are in none.
+    """
+    left = simplify(graph)
+    placed = (placement or place(graph)).nodes if session == "cuda" else ()
+    fused = {
+        node.index: Fused(
+            op_type=node.op_type,
+            members=[node.index],
+            provider=placed[node.index].provider if placed else "cpu",
+        )
+        for node in graph.nodes
+        if node.index not in left.folded and node.index not in left.removed
+    }
+    view = View(graph=graph, left=left, group=fused)
+    for rule in RULES:
+        rule(view)
+    _adopt_removed(graph, left, fused)
+    return tuple(_predicted(graph, session, group) for group in order(fused))
+
+
+def groups_from_optimized(
+    graph: Graph, optimized: onnx.ModelProto, session: Session, *, placement: Placement | None = None
+) -> tuple[Group, ...]:
+    """Reads what a session executes off ONNX Runtime's own optimised graph.
+
+    Args:
+        graph: The exported graph, with the node names that ONNX Runtime was given.
+        optimized: What it saved under ``optimized_model_filepath``; weights are not needed.
+        session: Which session it was.
+        placement: Of the CUDA session; worked out where it is None.
+
+    Returns:
+        One group per executed node or cluster of nodes, in execution order; ``name`` and ``parts`` are the
+        names in ONNX Runtime's profile (``executed_names`` finds those that it makes up). Each operator that
+        is not folded is in exactly one.
+    """
+    placed = (placement or place(graph)).nodes if session == "cuda" else ()
+
+    def provider(members: tuple[int, ...]) -> Provider:
+        return placed[members[-1]].provider if placed and members else "cpu"
+
+    return tuple(
+        Group(
+            session=session,
+            name=_name(region.main),
+            op_type=region.main.op_type,
+            members=region.members,
+            provider=provider(region.members),
+            kernels=_kernels(region),
+            parts=tuple(map(_name, region.others)),
+        )
+        for region in regions(graph, optimized)
+    )
+
+
+def executed_names(groups: Sequence[Group], profiled: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+    """The names in a profile that belong to each group: its main node's and its parts'.
+
+    Nodes of a definition that ONNX Runtime put in the place of a composite operator have no name; its profile
+    calls them by type and a number of its own. They are given out by type, in the order of these numbers.
+    """
+    rest = dict.fromkeys(profiled)
+    named = [[name for name in (group.name, *group.parts) if name in rest] for group in groups]
+    for names in named:
+        for name in names:
+            rest.pop(name, None)
+    by_type: dict[str, list[str]] = {}
+    for name in sorted(rest, key=_number):
+        by_type.setdefault(name.rpartition("_")[0], []).append(name)
+    for group, names in zip(groups, named, strict=True):
+        for name in (group.name, *group.parts):
+            if name.endswith(_UNNAMED) and by_type.get(name.removesuffix(_UNNAMED)):
+                names.append(by_type[name.removesuffix(_UNNAMED)].pop(0))
+    return tuple(map(tuple, named))
+
+
+def _number(name: str) -> int:
+    number = name.rpartition("_")[2]
+    return int(number) if number.isdigit() else 0
+
+
+def _name(node: onnx.NodeProto) -> str:
+    return node.name or f"{node.op_type}{_UNNAMED}"
+
+
+def _kernels(region: Region) -> int:
+    nodes = (region.main, *region.others)
+    return sum(launches(node.op_type, inputs=sum(map(bool, node.input))) for node in nodes)
+
+
+def _predicted(graph: Graph, session: Session, group: Fused) -> Group:
+    members = tuple(sorted(group.members))
+    main = max(members, key=lambda index: (graph.nodes[index].op_type in group.op_type, -index))
+    node = graph.nodes[main]
+    inputs = 3 if group.op_type == "Gemm" and len(members) > 1 else sum(1 for _ in node.present_inputs)
+    return Group(
+        session=session,
+        name=node.name,
+        op_type=group.op_type,
+        members=members,
+        provider=group.provider,
+        kernels=_launched(node, group.op_type, inputs) + sum(map(launches, group.extra)),
+    )
+
+
+def _launched(node: Node, op_type: str, inputs: int) -> int:
+    """Kernels of a group; those of its definition where it has one."""
+    parts = definition(node)
+    if parts is None:
+        return launches(op_type, inputs=inputs)
+    return sum(launches(part.op_type, inputs=len(part.inputs)) for part in parts.nodes)
+
+
+def _adopt_removed(graph: Graph, left: Simplified, fused: dict[int, Fused]) -> None:
+    """Operators that are taken out belong to their equal, or to what reads them first, else to their source."""
+    for index in sorted(left.removed, reverse=True):
+        node = graph.nodes[index]
+        names = [tensor.name for tensor in node.present_outputs]
+        readers = (reader for name in names for reader in graph.consumers.get(name, ()) if reader in fused)
+        owner = left.twins.get(index, min(readers, default=None))
+        if owner is None and node.inputs and node.inputs[0] is not None:
+            owner = graph.producer.get(left.name(node.inputs[0]))
+        if owner is not None and owner in fused:
+            fused[owner].members.append(index)
+            fused[index] = fused[owner]

@@ -1,0 +1,292 @@
+"""From ONNX Runtime's optimised graph back to the operators of the original one.
+
+ONNX Runtime drops all origins as soon as one node changes, so nodes are joined by the tensors that both
+graphs have: what an executed node stands for is found by walking the original graph back from the tensors
+that it writes to tensors that the optimised graph still has. Executed nodes that pass each other tensors of
+ONNX Runtime's own making are taken together. Names tell the tensors of changed layouts and precisions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analyzer.graph import Graph, Node, names_read
+from analyzer.ort.simplify import simplify
+
+if TYPE_CHECKING:
+    import onnx
+
+# They change layout, precision or shape, or only move data: never what a group is named after.
+HELPERS = frozenset(
+    ("ReorderInput", "ReorderOutput", "Cast", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Identity")
+)
+_SAME_VALUE = frozenset(("ReorderInput", "ReorderOutput", "MemcpyToHost", "MemcpyFromHost"))
+_COPIES = frozenset(("MemcpyToHost", "MemcpyFromHost"))
+_OTHER_SIDE = re.compile(r"_CUDAExecutionProvider(_token_\d+)?$")
+_OTHER_TYPE = re.compile(r"^(InsertedPrecisionFreeCast_)+")
+_LAYOUT_NAME = "_nchwc"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """Executed nodes that together do the work of some operators of the original graph.
+
+    Attributes:
+        main: The executed node that the region is named after.
+        others: Further executed nodes.
+        members: Indices of operators, ascending; each operator is in one region.
+    """
+
+    main: onnx.NodeProto
+    others: tuple[onnx.NodeProto, ...]
+    members: tuple[int, ...]
+
+
+def regions(graph: Graph, optimized: onnx.ModelProto) -> tuple[Region, ...]:
+    """Maps every executed node to the operators that it stands for, in execution order.
+
+    An operator is in no region if ONNX Runtime has folded it or nothing reads its result.
+    """
+    nodes = [node for node in optimized.graph.node if node.op_type not in _COPIES]
+    labels = _Labels(graph, optimized)
+    clusters = _clusters(nodes, labels)
+    stored = {tensor.name for tensor in optimized.graph.initializer}
+    walk = _Walk(graph, labels, nodes, stored)
+    members = [walk.members([nodes[i] for i in cluster]) for cluster in clusters]
+    members = _with_leftovers(graph, members, walk)
+    found = [(cluster, tuple(sorted(indices))) for cluster, indices in zip(clusters, members, strict=True)]
+    return tuple(_region([nodes[i] for i in cluster], indices) for cluster, indices in _attached(found, nodes))
+
+
+class _Labels:
+    """Which tensor of the original graph a tensor of the optimised one is, under whatever name."""
+
+    def __init__(self, graph: Graph, optimized: onnx.ModelProto) -> None:
+        self.graph = graph
+        self.known = {tensor.name for tensor in (*graph.inputs, *graph.initializers)}
+        self.known.update(graph.producer)
+        self.by_name = {node.name: node for node in graph.nodes}
+        self.found: dict[str, str] = {}
+        nodes = list(optimized.graph.node)
+        for node in nodes:
+            self._by_node_name(node)
+        # Layout changes chain: one pass in each direction passes labels along.
+        for node in (*nodes, *reversed(nodes)):
+            if node.op_type in _SAME_VALUE or node.name.startswith("InsertedPrecisionFreeCast_"):
+                self._pass_on(node)
+
+    def of(self, tensor: str) -> str | None:
+        """The original tensor's name, None for one that ONNX Runtime made up."""
+        if tensor in self.found:
+            return self.found[tensor]
+        plain = _OTHER_TYPE.sub("", _OTHER_SIDE.sub("", tensor))
+        return plain if plain in self.known else None
+
+    def _pass_on(self, node: onnx.NodeProto) -> None:
+        source, target = node.input[0], node.output[0]
+        label = self.of(target) or self.of(source)
+        if label is not None:
+            for tensor in (source, target):
+                if self.of(tensor) is None:
+                    self.found[tensor] = label
+
+    def _by_node_name(self, node: onnx.NodeProto) -> None:
+        if all(self.of(name) is not None for name in node.output if name):
+            return
+        name = _OTHER_TYPE.sub("", node.name)
+        original = self.by_name.get(node.name.split("/")[0])
+        if name.endswith(_LAYOUT_NAME) and name.removesuffix(_LAYOUT_NAME) in self.graph.producer:
+            last = self._last(node, name.removesuffix(_LAYOUT_NAME))
+            self.found[node.output[0]] = last
+        elif original is not None and original.op_type == node.op_type:
+            for mine, theirs in zip(node.output, original.outputs, strict=False):
+                if mine and theirs is not None and self.of(mine) is None:
+                    self.found[mine] = theirs.name
+
+    def _last(self, node: onnx.NodeProto, tensor: str) -> str:
+        """The last tensor that a convolution in blocked layout computes: a sum and an activation follow.
+
+        The node is named after what it wrote before they joined it: the convolution's own result, that of a
+        batch normalization behind it, or already the activation's.
+        """
+        if len(node.input) > 3 and node.input[3] and not self._joins_tensors(tensor):
+            tensor = self._followed(tensor, ("Add", "Sum")) or tensor
+        activation = next((a.s.decode() for a in node.attribute if a.name == "activation"), "")
+        kinds = (activation, "Clip" if activation == "Relu" else activation)
+        if activation and self.graph.nodes[self.graph.producer[tensor]].op_type not in kinds:
+            tensor = self._followed(tensor, kinds) or tensor
+        return tensor
+
+    def _joins_tensors(self, tensor: str) -> bool:
+        """Whether it is the sum of two results, and not of one and a constant."""
+        producer = self.graph.nodes[self.graph.producer[tensor]]
+        return producer.op_type in ("Add", "Sum") and not any(one.constant for one in producer.present_inputs)
+
+    def _followed(self, tensor: str, op_types: Sequence[str]) -> str | None:
+        for index in self.graph.consumers.get(tensor, ()):
+            node = self.graph.nodes[index]
+            if node.op_type in op_types and node.outputs[0] is not None:
+                return node.outputs[0].name
+        return None
+
+
+def _clusters(nodes: Sequence[onnx.NodeProto], labels: _Labels) -> list[list[int]]:
+    """Executed nodes joined where they share a tensor that the original graph does not have."""
+    parent = list(range(len(nodes)))
+
+    def root(index: int) -> int:
+        while parent[index] != index:
+            parent[index] = parent[parent[index]]
+            index = parent[index]
+        return index
+
+    written = {name: i for i, node in enumerate(nodes) for name in node.output if name}
+    for index, node in enumerate(nodes):
+        for name in _reads(node):
+            if name in written and labels.of(name) is None:
+                parent[root(index)] = root(written[name])
+    clusters: dict[int, list[int]] = {}
+    for index in range(len(nodes)):
+        clusters.setdefault(root(index), []).append(index)
+    return sorted(clusters.values(), key=lambda cluster: cluster[-1])
+
+
+def _reads(node: onnx.NodeProto) -> Iterator[str]:
+    """Tensors that an executed node reads, those of its subgraphs included."""
+    yield from (name for name in node.input if name)
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            for child in attribute.g.node:
+                yield from _reads(child)
+            yield from (value.name for value in attribute.g.output)
+
+
+class _Walk:
+    """Walks the original graph back from what executed nodes write to what the optimised graph has."""
+
+    def __init__(
+        self, graph: Graph, labels: _Labels, nodes: Sequence[onnx.NodeProto], stored: set[str]
+    ) -> None:
+        self.graph = graph
+        self.labels = labels
+        self.simplified = simplify(graph)
+        self.boundary = {labels.of(name) for node in nodes for name in node.output if name}
+        self.folded = {node.index for node in graph.nodes if self._is_folded(node, stored)}
+        self.taken: set[int] = set()
+        self.merged = self._merged()
+
+    def _is_folded(self, node: Node, stored: set[str]) -> bool:
+        """Whether its results are constants; ONNX Runtime may know less of the shapes than the graph does."""
+        names = [tensor.name for tensor in node.present_outputs]
+        constant = node.index in self.simplified.folded or all(name in stored for name in names)
+        return constant and not any(name in self.boundary for name in names)
+
+    def _merged(self) -> dict[int, int]:
+        """For each operator that was merged with an equal one, the one of them that is executed."""
+        classes: dict[int, list[int]] = {}
+        for index, first in self.simplified.twins.items():
+            classes.setdefault(first, [first]).append(index)
+        found: dict[int, int] = {}
+        for equal in classes.values():
+            kept = next((index for index in equal if self._written(index)), None)
+            if kept is not None:
+                found.update((index, kept) for index in equal if not self._written(index))
+        return found
+
+    def _written(self, index: int) -> bool:
+        return any(tensor.name in self.boundary for tensor in self.graph.nodes[index].present_outputs)
+
+    def members(self, executed: Sequence[onnx.NodeProto]) -> set[int]:
+        """The operators that these executed nodes stand for and that no earlier ones do."""
+        starts = [label for node in executed for name in node.output if (label := self.labels.of(name))]
+        read = {self.labels.of(name) for node in executed for name in _reads(node)}
+        found: set[int] = set()
+        waiting = [name for name in starts if name not in read or not self._passed_through(name, executed)]
+        while waiting:
+            index = self.graph.producer.get(waiting.pop())
+            if index is None or index in self.taken or index in self.folded or index in self.merged:
+                continue
+            self.taken.add(index)
+            found.add(index)
+            waiting += (name for name in names_read(self.graph.nodes[index]) if name not in self.boundary)
+        return found
+
+    def _passed_through(self, name: str, executed: Sequence[onnx.NodeProto]) -> bool:
+        """Whether these nodes only hand the tensor on, in another layout, type or place."""
+        writers = [node for node in executed if any(self.labels.of(out) == name for out in node.output)]
+        return all(any(self.labels.of(source) == name for source in node.input) for node in writers)
+
+
+def _with_leftovers(graph: Graph, members: list[set[int]], walk: _Walk) -> list[set[int]]:
+    """Adds operators that were merged with an equal one, or removed, to the region of what they became."""
+    home = {index: position for position, found in enumerate(members) for index in found}
+    for node in graph.nodes:
+        if node.index in home or node.index in walk.folded or not members:
+            continue
+        position = _neighbour(graph, node, walk, home)
+        if position is not None:
+            home[node.index] = position
+            members[position].add(node.index)
+    return members
+
+
+def _neighbour(graph: Graph, node: Node, walk: _Walk, home: Mapping[int, int]) -> int | None:
+    """The region of the equal operator, else that of the operator whose result a removed one passes on."""
+    if walk.merged.get(node.index) in home:
+        return home[walk.merged[node.index]]
+    for tensor in node.present_outputs:
+        alias = walk.simplified.alias.get(tensor.name, tensor.name)
+        index = graph.producer.get(alias)
+        if index is not None and index in home:
+            return home[index]
+    used = any(graph.consumers.get(tensor.name) for tensor in node.present_outputs)
+    ends = {tensor.name for tensor in graph.outputs}
+    if not used and not any(tensor.name in ends for tensor in node.present_outputs):
+        return None
+    for name in names_read(node):
+        index = graph.producer.get(name)
+        if index is not None and index in home:
+            return home[index]
+    return None
+
+
+def _attached(
+    found: Sequence[tuple[Sequence[int], tuple[int, ...]]], nodes: Sequence[onnx.NodeProto]
+) -> Iterator[tuple[list[int], tuple[int, ...]]]:
+    """Regions without operators (a change of layout or type) become part of the one that wrote their input."""
+    kept: list[tuple[list[int], tuple[int, ...]]] = []
+    home: dict[str, int] = {}
+    waiting: list[Sequence[int]] = []
+    for cluster, members in found:
+        if not members:
+            waiting.append(cluster)
+            continue
+        kept.append((list(cluster), members))
+        for index in cluster:
+            home.update((name, len(kept) - 1) for name in nodes[index].output if name)
+    readers = {
+        name: position
+        for position, (cluster, _) in reversed(list(enumerate(kept)))
+        for i in cluster
+        for name in _reads(nodes[i])
+    }
+    for cluster in waiting:
+        names = [name for i in cluster for name in nodes[i].input if name]
+        position = next((home[name] for name in names if name in home), None)
+        if position is None:
+            outputs = [name for i in cluster for name in nodes[i].output if name]
+            position = next((readers[name] for name in outputs if name in readers), None)
+        if position is None:
+            kept.append((list(cluster), ()))
+        else:
+            kept[position][0].extend(cluster)
+            home.update((name, position) for i in cluster for name in nodes[i].output if name)
+    yield from sorted(((sorted(cluster), members) for cluster, members in kept), key=lambda item: item[0][-1])
+
+
+def _region(nodes: Sequence[onnx.NodeProto], members: tuple[int, ...]) -> Region:
+    main = next((node for node in nodes if node.op_type not in HELPERS), nodes[-1])
+    return Region(main=main, others=tuple(node for node in nodes if node is not main), members=members)

@@ -1,0 +1,360 @@
+"""Which operators ONNX Runtime fuses: one rule per fusion that fires on graphs as PyTorch exports them.
+
+A rule looks at one operator and answers which operators become one node with it, and that node's type. Rules
+run in the order of this file, as ONNX Runtime's transformers do; an operator is fused once, except that what a
+rule has fused may take up more (``MatMul`` + ``Add`` becomes a ``Gemm``, which takes up a ``Relu``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from analyzer.graph import Node, Tensor
+from analyzer.ort.fusion_view import View, half_on_cpu, same_shapes, scalar, scaled, static
+
+Rule = Callable[[View], None]
+RULES: list[Rule] = []
+
+
+def rule(function: Rule) -> Rule:
+    """Adds a rule to the table."""
+    RULES.append(function)
+    return function
+
+
+@rule
+def reshape_reshape(view: View) -> None:
+    """Level 1, ReshapeFusion: of two Reshapes in a row the second is enough."""
+    for node in list(view.nodes("Reshape")):
+        before = view.producer(node.input(0), "Reshape")
+        if before is not None and view.sole(before, node) and static(before.output(0)):
+            view.fuse("Reshape", node, before)
+
+
+@rule
+def relu_clip(view: View) -> None:
+    """Level 1: a Clip to no less than 0 does what a Relu before it does."""
+    for clip in list(view.nodes("Clip")):
+        relu, low = view.producer(clip.input(0), "Relu"), scalar(clip.input(1))
+        if relu is not None and view.sole(relu, clip) and low is not None and low >= 0:
+            view.fuse("Clip", clip, relu)
+
+
+@rule
+def convolution_and_affine(view: View) -> None:
+    """Level 1: a Conv takes up a Mul, an Add or a BatchNormalization with constants."""
+    for conv in list(view.nodes("Conv")):
+        if not view.is_constant(conv.input(1)):
+            continue
+        follower = view.only_reader(conv, "Mul", "Add", "BatchNormalization")
+        if follower is not None and view.same_place(conv, follower):
+            rest = follower.inputs[1:] if follower.op_type == "BatchNormalization" else ()
+            other = view.other_input(follower, conv.output(0))
+            per_channel = other is not None and _per_channel(other, conv.output(0))
+            if (rest and all(map(view.is_constant, rest))) or (
+                not rest and view.is_constant(other) and per_channel
+            ):
+                view.fuse("Conv", conv, follower)
+
+
+def _per_channel(tensor: Tensor, result: Tensor | None) -> bool:
+    channels = result.shape[1] if result is not None and result.shape else None
+    return tensor.elements is not None and (tensor.elements in (1, channels))
+
+
+@rule
+def matmul_add(view: View) -> None:
+    """Level 1, MatMulAddFusion: MatMul + Add of a constant row is a Gemm; a rank above 2 needs static sizes."""
+    for matmul in list(view.nodes("MatMul")):
+        add = view.only_reader(matmul, "Add")
+        a, b, out = matmul.input(0), matmul.input(1), matmul.output(0)
+        if add is None or a is None or b is None or out is None or not view.same_place(matmul, add):
+            continue
+        bias = view.other_input(add, out)
+        if bias is None or b.rank != 2 or a.rank is None or a.rank < 2 or b.shape is None or not bias.shape:
+            continue
+        row = bias.rank == 1 and bias.shape[-1] == b.shape[-1]
+        if not row or not view.is_constant(bias) or (a.rank > 2 and not static(a)):
+            continue
+        fused = view.fuse("Gemm", matmul, add)
+        fused.extra = () if a.rank == 2 else ("Reshape", "Reshape")
+
+
+_GEMM_ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Elu", "HardSigmoid", "Softplus", "Softsign")
+
+
+@rule
+def gemm_activation(view: View) -> None:
+    """Level 2, GemmActivationFusion: on the CPU alone."""
+    for node in list(view.nodes("Gemm")):
+        follower = view.only_reader(node, *_GEMM_ACTIVATIONS)
+        if view.on(node, "cpu") and follower is not None and view.same_place(node, follower):
+            view.fuse("FusedGemm", node, follower)
+
+
+_CONV_ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid", "HardSwish")
+
+
+@rule
+def convolution_activation(view: View) -> None:
+    """Levels 2 and 3, ConvActivationFusion, NchwcTransformer: Conv [+ Add] + activation, on the CPU alone."""
+    for conv in list(view.nodes("Conv")):
+        if not view.on(conv, "cpu"):
+            continue
+        last = view.graph.nodes[max(view.group[conv.index].members)]
+        add = view.only_reader(last, "Add")
+        if add is not None and view.single(add) and same_shapes(add) and not _sum_taken(view, add):
+            view.fuse("FusedConv", conv, add)
+            last = add
+        follower = view.only_reader(last, *_CONV_ACTIVATIONS)
+        if follower is not None and view.same_place(conv, follower) and view.single(follower):
+            view.fuse("FusedConv", conv, follower)
+
+
+def _sum_taken(view: View, add: Node) -> bool:
+    return any(view.is_constant(tensor) for tensor in add.present_inputs)
+
+
+@rule
+def quick_gelu(view: View) -> None:
+    """Level 2, QuickGeluFusion: x * sigmoid(a * x)."""
+    for sigmoid in list(view.nodes("Sigmoid")):
+        mul = view.only_reader(sigmoid, "Mul")
+        if mul is None or not view.single(mul) or not view.single(sigmoid):
+            continue
+        source = sigmoid.input(0)
+        scale = view.producer(source, "Mul")
+        chain = [sigmoid, mul]
+        if (
+            scale is not None
+            and view.only_reader(scale, "Sigmoid") is sigmoid
+            and scaled(view, scale) is not None
+        ):
+            source = scaled(view, scale)
+            chain.insert(0, scale)
+        other = view.other_input(mul, sigmoid.output(0))
+        if view.same(other, source):
+            view.fuse("QuickGelu", *chain)
+
+
+@rule
+def gelu(view: View) -> None:
+    """Levels 1 and 2, GeluFusion: (x * 0.5) * (1 + erf(x / sqrt 2)) and x * (1 + erf(...)) * 0.5."""
+    for erf in list(view.nodes("Erf")):
+        scale = view.producer(erf.input(0), "Div", "Mul")
+        add = view.only_reader(erf, "Add")
+        if scale is None or add is None or scaled(view, scale) is None:
+            continue
+        source = scaled(view, scale)
+        mul = view.only_reader(add, "Mul")
+        if mul is None or source is None:
+            continue
+        other = view.other_input(mul, add.output(0))
+        half = view.producer(other, "Mul")
+        if view.same(other, source):
+            last = view.only_reader(mul, "Mul")
+            if last is not None and scaled(view, last) is not None:
+                view.fuse("Gelu", scale, erf, add, mul, last)
+        elif half is not None and view.same(scaled(view, half), source):
+            view.fuse("Gelu", scale, erf, add, half, mul)
+
+
+@rule
+def skip_layer_norm(view: View) -> None:
+    """Level 2, SkipLayerNormFusion: Add + LayerNormalization over the last axis."""
+    for norm in list(view.nodes("LayerNormalization")):
+        add = view.producer(norm.input(0), "Add")
+        if add is None or not view.sole(add, norm) or not view.same_place(add, norm):
+            continue
+        if not view.single(add) or not view.single(norm):
+            continue
+        if not _last_axis(norm) or not same_shapes(add) or _sum_taken(view, add) or half_on_cpu(view, norm):
+            continue
+        view.fuse("SkipLayerNormalization", add, norm)
+        for tensor in add.present_inputs:
+            # BiasSkipLayerNormFusion: the bias of the product before goes in as well.
+            bias = view.producer(tensor, "Add")
+            if (
+                bias is not None
+                and view.single(bias)
+                and _biased(view, bias, "MatMul")
+                and view.sole(bias, add)
+            ):
+                view.fuse("SkipLayerNormalization", add, bias)
+                break
+
+
+def _last_axis(norm: Node) -> bool:
+    """Whether a LayerNormalization of known sizes is over the last of two or three axes."""
+    result, axis = norm.output(0), norm.attributes.get("axis", -1)
+    if result is None or result.rank not in (2, 3) or not static(result):
+        return False
+    return axis in (-1, result.rank - 1)
+
+
+def _biased(view: View, add: Node, op_type: str) -> bool:
+    """Whether an Add adds a constant row to what an operator of this type gives."""
+    rows = [t for t in add.present_inputs if t.rank == 1 and view.is_constant(t)]
+    return bool(rows) and view.producer(view.other_input(add, rows[0]), op_type) is not None
+
+
+@rule
+def bias_gelu(view: View) -> None:
+    """Level 2, BiasGeluFusion: Add of a constant row + Gelu."""
+    for node in list(view.nodes("Gelu")):
+        add = view.producer(node.input(0), "Add")
+        if add is None or not view.single(add) or view.only_reader(add, "Gelu") is not node:
+            continue
+        rows = [t for t in add.present_inputs if t.rank == 1 and view.is_constant(t)]
+        if rows and view.same_place(add, node) and view.single(node) and not half_on_cpu(view, node):
+            view.fuse("BiasGelu", add, node)
+
+
+@rule
+def matmul_transpose(view: View) -> None:
+    """Level 2, MatmulTransposeFusion: a MatMul takes up a swap of the last two axes."""
+    for matmul in list(view.nodes("MatMul")):
+        if view.group[matmul.index].op_type == "Gemm" or half_on_cpu(view, matmul):
+            continue
+        for tensor in matmul.present_inputs:
+            transpose = view.producer(tensor, "Transpose")
+            if transpose is None or view.only_reader(transpose, "MatMul") is not matmul:
+                continue
+            if view.single(transpose) and _swaps_last(transpose):
+                view.fuse("FusedMatMul", matmul, transpose)
+
+
+def _swaps_last(node: Node) -> bool:
+    order = tuple(node.attributes.get("perm", ()))
+    rank = len(order)
+    return rank >= 2 and order == (*range(rank - 2), rank - 1, rank - 2)
+
+
+@rule
+def gather_after_transpose(view: View) -> None:
+    """Level 1, TransposeOptimizer: a Transpose goes through a Gather of one constant index."""
+    for gather in list(view.nodes("Gather")):
+        transpose = view.producer(gather.input(0), "Transpose")
+        if transpose is None or view.only_reader(transpose, "Gather") is not gather:
+            continue
+        if view.is_constant(gather.input(1)) and view.single(gather) and view.single(transpose):
+            view.fuse("Gather", gather, transpose)
+
+
+@rule
+def matmul_scale(view: View) -> None:
+    """Level 2, MatMulScaleFusion: constant scalars before or after a MatMul go into a FusedMatMul."""
+    for matmul in list(view.nodes("MatMul")):
+        if view.group[matmul.index].op_type == "Gemm" or half_on_cpu(view, matmul):
+            continue
+        for tensor in matmul.present_inputs:
+            scale = view.producer(tensor, "Mul", "Div")
+            if scale is None or view.only_reader(scale, "MatMul") is not matmul:
+                continue
+            if view.single(scale) and scaled(view, scale) is not None:
+                view.fuse("FusedMatMul", matmul, scale)
+        after = view.only_reader(matmul, "Mul", "Div")
+        if after is not None and view.single(after) and scaled(view, after) is not None:
+            view.fuse("FusedMatMul", matmul, after)
+        _reshaped_transpose(view, matmul)
+
+
+def _reshaped_transpose(view: View, matmul: Node) -> None:
+    """TransposeOptimizer: how keys are transposed, [Transpose,] Reshape, Transpose, Reshape, is one Transpose.
+
+    A FusedMatMul takes it up where no other Transpose comes before.
+    """
+    second = matmul.input(1)
+    scale = view.producer(second, "Mul", "Div")
+    if scale is not None and scale.index in view.group[matmul.index].members:
+        second = scaled(view, scale)
+    after = view.producer(second, "Reshape")
+    transpose = view.producer(after.input(0), "Transpose") if after is not None else None
+    before = view.producer(transpose.input(0), "Reshape") if transpose is not None else None
+    if after is None or transpose is None or before is None or not _swaps_last(transpose):
+        return
+    chain = (before, transpose, after)
+    if not all(map(view.single, chain)) or not view.same_place(matmul, *chain) or not static(second):
+        return
+    if not view.sole(before, transpose) or not view.sole(transpose, after):
+        return
+    first = view.producer(before.input(0), "Transpose")
+    alone = first is not None and view.single(first) and view.sole(first, before)
+    if alone and first is not None and view.on(matmul, "cpu"):
+        view.fuse("Transpose", first, *chain)
+    elif len(view.group[matmul.index].members) > 1:
+        view.fuse("FusedMatMul", matmul, *chain)
+
+
+@rule
+def bias_softmax(view: View) -> None:
+    """Level 2, BiasSoftmaxFusion, on CUDA alone: Add + Softmax."""
+    for softmax in list(view.nodes("Softmax")):
+        add = view.producer(softmax.input(0), "Add")
+        if add is None or not view.on(softmax, "cuda") or not view.single(add):
+            continue
+        known = all(static(tensor) for tensor in add.present_inputs)
+        if known and view.only_reader(add, "Softmax") is softmax and view.same_place(add, softmax):
+            view.fuse("BiasSoftmax", add, softmax)
+
+
+@rule
+def slices_to_split(view: View) -> None:
+    """Level 2, GatherSliceToSplitFusion: neighbouring Slices of one tensor along one axis are a Split."""
+    by_source: dict[tuple[str, object], list[Node]] = {}
+    for node in view.nodes("Slice"):
+        parts = _slice(node)
+        source = node.input(0)
+        if source is not None and parts is not None and view.single(node):
+            by_source.setdefault((view.left.name(source), parts[0]), []).append(node)
+    for (name, _), slices in by_source.items():
+        ordered = sorted(slices, key=lambda node: (_slice(node) or (0, 0, 0))[1])
+        if len(ordered) < 2 or not _covers(ordered):
+            continue
+        fused = view.fuse("Split", *ordered)
+        before = view.producer(ordered[0].input(0), "Transpose")
+        if before is not None and len(view.readers.get(name, ())) == len(ordered) and view.single(before):
+            # TransposeOptimizer moves the Transpose behind the Split, once for each part.
+            view.fuse("Split", ordered[0], before)
+            fused.extra = ("Transpose",) * len(ordered)
+
+
+def _slice(node: Node) -> tuple[int, int, int] | None:
+    """Axis, start and end of a Slice along one axis with step 1 and known numbers."""
+    starts, ends, axes, steps = (node.input(position) for position in (1, 2, 3, 4))
+    if starts is None or ends is None or axes is None or starts.value is None or ends.value is None:
+        return None
+    if axes.value is None or starts.elements != 1 or (steps is not None and scalar(steps) != 1):
+        return None
+    return int(axes.value.reshape(-1)[0]), int(starts.value.reshape(-1)[0]), int(ends.value.reshape(-1)[0])
+
+
+def _covers(ordered: Sequence[Node]) -> bool:
+    source = ordered[0].input(0)
+    parts = [part for part in map(_slice, ordered) if part is not None]
+    if source is None or source.shape is None or not static(source) or parts[0][0] >= len(source.shape):
+        return False
+    expected = 0
+    for _, start, end in parts:
+        if start != expected:
+            return False
+        expected = end
+    return expected >= (source.shape[parts[0][0]] or 0)
+
+
+@rule
+def gathers_to_split(view: View) -> None:
+    """Level 2, GatherSliceToSplitFusion: Gathers of every single index along one axis are a Split."""
+    by_source: dict[tuple[str, int], dict[int, Node]] = {}
+    for node in view.nodes("Gather"):
+        source, index = node.input(0), node.input(1)
+        value = scalar(index)
+        if source is None or index is None or index.rank != 0 or value is None or not view.single(node):
+            continue
+        axis = int(node.attributes.get("axis", 0))
+        by_source.setdefault((view.left.name(source), axis), {})[int(value)] = node
+    for (_, axis), gathers in by_source.items():
+        source = next(iter(gathers.values())).input(0)
+        size = source.shape[axis] if source is not None and source.shape and axis < len(source.shape) else None
+        if size is not None and len(gathers) > 1 and set(gathers) == set(range(size)):
+            view.fuse("Split", *gathers.values()).extra = ("Squeeze",) * size

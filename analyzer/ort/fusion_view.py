@@ -1,0 +1,157 @@
+"""The graph as the table of fusions works on it: what is executed so far, and who reads what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor
+from analyzer.ort.execution import Provider
+from analyzer.ort.simplify import Simplified
+
+
+@dataclass(kw_only=True)
+class Fused:
+    """A node that is going to be executed, while rules still work on it."""
+
+    op_type: str
+    members: list[int]
+    provider: Provider
+    extra: tuple[str, ...] = ()  # types of further nodes that ONNX Runtime puts around it
+
+
+@dataclass(kw_only=True)
+class View:
+    """The graph as the rules see it: without what is folded or removed, with what is fused so far."""
+
+    graph: Graph
+    left: Simplified
+    group: dict[int, Fused]
+    readers: dict[str, list[int]] = field(default_factory=dict)
+    writer: dict[str, int] = field(default_factory=dict)
+    constants: set[str] = field(default_factory=set)
+    ends: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.constants |= {tensor.name for tensor in self.graph.initializers}
+        self.ends |= {self.left.name(tensor) for tensor in self.graph.outputs}
+        for node in self.graph.nodes:
+            names = [tensor.name for tensor in node.present_outputs]
+            if node.index in self.left.folded:
+                self.constants.update(names)
+            elif node.index not in self.left.removed:
+                self.writer.update(dict.fromkeys(names, node.index))
+                for tensor in node.present_inputs:
+                    self.readers.setdefault(self.left.name(tensor), []).append(node.index)
+                for body in node.graphs.values():
+                    self._read_inside(body, node.index)
+
+    def _read_inside(self, body: Graph, index: int) -> None:
+        for node in body.nodes:
+            for tensor in node.present_inputs:
+                self.readers.setdefault(self.left.name(tensor), []).append(index)
+
+    def nodes(self, *op_types: str) -> Iterator[Node]:
+        """Operators of these types that are executed."""
+        for node in self.graph.nodes:
+            if node.op_type in op_types and node.index in self.group:
+                yield node
+
+    def is_constant(self, tensor: Tensor | None) -> bool:
+        """Whether the tensor is a constant when ONNX Runtime optimises."""
+        return tensor is not None and self.left.name(tensor) in self.constants
+
+    def producer(self, tensor: Tensor | None, *op_types: str) -> Node | None:
+        """The operator that writes the tensor, if it is of one of these types."""
+        index = None if tensor is None else self.writer.get(self.left.name(tensor))
+        node = None if index is None else self.graph.nodes[index]
+        return node if node is not None and (not op_types or node.op_type in op_types) else None
+
+    def only_reader(self, node: Node, *op_types: str) -> Node | None:
+        """The operator that alone reads this one's only result, if it is of one of these types."""
+        tensor = node.output(0)
+        if tensor is None or self.left.name(tensor) in self.ends:
+            return None
+        readers = self.readers.get(tensor.name, ())
+        if len(readers) != 1:
+            return None
+        reader = self.graph.nodes[readers[0]]
+        return reader if reader.op_type in op_types and reader.domain == DEFAULT_DOMAIN else None
+
+    def sole(self, node: Node, reader: Node) -> bool:
+        """Whether only that operator reads this one's only result."""
+        return self.only_reader(node, reader.op_type) is reader
+
+    def single(self, node: Node) -> bool:
+        """Whether no rule has fused the operator yet."""
+        return len(self.group[node.index].members) == 1 and self.group[node.index].op_type == node.op_type
+
+    def same_place(self, *nodes: Node) -> bool:
+        """Whether all are executed on one provider."""
+        return len({self.group[node.index].provider for node in nodes}) == 1
+
+    def on(self, node: Node, provider: Provider) -> bool:
+        """Whether the operator is executed there."""
+        return self.group[node.index].provider == provider
+
+    def fuse(self, op_type: str, *nodes: Node) -> Fused:
+        """Makes one executed node of these operators and all that was fused with them."""
+        first = self.group[nodes[0].index]
+        for node in nodes[1:]:
+            other = self.group[node.index]
+            if other is not first:
+                first.members += other.members
+                for index in other.members:
+                    self.group[index] = first
+        first.op_type = op_type
+        return first
+
+    def same(self, one: Tensor | None, other: Tensor | None) -> bool:
+        """Whether both are there and are one tensor."""
+        return one is not None and other is not None and self.left.name(one) == self.left.name(other)
+
+    def other_input(self, node: Node, tensor: Tensor | None) -> Tensor | None:
+        """Of a two-input operator, the input that is not this one."""
+        name = None if tensor is None else self.left.name(tensor)
+        rest = [item for item in node.present_inputs if self.left.name(item) != name]
+        return rest[0] if len(rest) == 1 else None
+
+
+def static(tensor: Tensor | None) -> bool:
+    """Whether every size is known."""
+    return tensor is not None and tensor.elements is not None
+
+
+def scalar(tensor: Tensor | None) -> float | None:
+    """The value of a tensor of one element."""
+    if tensor is None or tensor.value is None or tensor.elements != 1:
+        return None
+    return float(tensor.value.reshape(-1)[0])
+
+
+def scaled(view: View, node: Node) -> Tensor | None:
+    """The tensor that a Mul or Div scales by a constant scalar."""
+    a, b = node.input(0), node.input(1)
+    if view.is_constant(b) and b is not None and b.elements == 1:
+        return a
+    if node.op_type == "Mul" and view.is_constant(a) and a is not None and a.elements == 1:
+        return b
+    return None
+
+
+def same_shapes(node: Node) -> bool:
+    """Whether all inputs have one shape, symbolic sizes included."""
+    shapes = {tensor.shape for tensor in node.present_inputs}
+    return len(shapes) == 1 and None not in shapes
+
+
+def half_on_cpu(view: View, node: Node) -> bool:
+    """ONNX Runtime fuses little that it has to compute in float32 between casts."""
+    tensor = node.input(0)
+    return view.on(node, "cpu") and tensor is not None and tensor.dtype.name == "float16"
+
+
+def order(groups: Mapping[int, Fused]) -> list[Fused]:
+    """Every executed node once, in the order of its last operator."""
+    unique = {id(group): group for group in groups.values()}
+    return sorted(unique.values(), key=lambda group: max(group.members))

@@ -1,0 +1,222 @@
+"""ONNX Runtime's kernel registry as data: which provider has a kernel for which operator, opset and types.
+
+The registry lies in ``data/ort_kernels_<version>.json``, read from the release wheel by
+``tests/judge/rebuild_registry.py``; ONNX Runtime itself is not imported.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from analyzer.graph import DEFAULT_DOMAIN, UNDEFINED, DType, Node, Tensor
+from analyzer.ort.execution import Provider
+
+REGISTRY_VERSION = "1.31.1"
+DISPLAY = {"cuda": "CUDA", "cpu": "CPU"}
+_ONNX_TYPE_NAMES = {"float32": "float", "float64": "double"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """One registered kernel: the schema versions it covers and the types it takes.
+
+    Attributes:
+        start: First schema version.
+        end: Last schema version; None for an open end, which covers ``start`` alone: ONNX Runtime does not
+            let an open-ended kernel serve a schema that was changed after it was written.
+        types: Allowed element types by constraint: a type variable or a parameter's name.
+    """
+
+    start: int
+    end: int | None
+    types: Mapping[str, frozenset[str]]
+
+    def covers(self, since: int) -> bool:
+        """Whether the kernel serves the operator's schema that came in with this version."""
+        return self.start == since or (self.end is not None and self.start <= since <= self.end)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """An operator's formal parameters: ``(name, type, option)`` with option ``?`` or ``*`` or empty."""
+
+    inputs: tuple[tuple[str, str, str], ...]
+    outputs: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Registry:
+    """The kernels and schemas of one ONNX Runtime release."""
+
+    version: str
+    data: Mapping[str, Any]
+    _kernels: dict[tuple[str, str, str], tuple[Kernel, ...]] = field(default_factory=dict)
+
+    @property
+    def newest_opset(self) -> int:
+        """Newest opset of the default domain that this release reads."""
+        return int(self.data["newest_opset"])
+
+    def since(self, domain: str, op_type: str, opset: int) -> int | None:
+        """Version of the schema that is in force at this opset; None where there is none."""
+        rows = self.data["schemas"].get(domain, {}).get(op_type, ())
+        return max((row[0] for row in rows if row[0] <= opset), default=None)
+
+    def signature(self, domain: str, op_type: str, since: int) -> Signature | None:
+        """Formal parameters of the schema of this version."""
+        found: list[Any] | None = None
+        for row in self.data["schemas"].get(domain, {}).get(op_type, ()):
+            if row[0] <= since and len(row) > 1:
+                found = row[1:]
+        if found is None:
+            return None
+        return Signature(inputs=tuple(map(_parameter, found[0])), outputs=tuple(map(_parameter, found[1])))
+
+    def kernels(self, provider: Provider, domain: str, op_type: str) -> tuple[Kernel, ...]:
+        """Every kernel of a provider for an operator, oldest first."""
+        key = (provider, domain, op_type)
+        if key not in self._kernels:
+            rows = self.data["kernels"][provider].get(domain, {}).get(op_type, ())
+            self._kernels[key] = tuple(
+                Kernel(start=start, end=end, types={name: self._types(ref) for name, ref in refs.items()})
+                for start, end, refs in rows
+            )
+        return self._kernels[key]
+
+    def _types(self, reference: int) -> frozenset[str]:
+        return frozenset(self.data["types"][reference].split(" "))
+
+    def has_kernel(
+        self, provider: Provider, node: Node, *, opset: int | None = None, half_as_float: bool = False
+    ) -> bool:
+        """Whether the provider has a kernel for this node, at its own opset or another one.
+
+        ``half_as_float`` asks for a float32 kernel in place of a float16 one.
+        """
+        since = self.since(node.domain, node.op_type, node.version if opset is None else opset)
+        if since is None:
+            return False
+        for kernel in self.covering(provider, node, since):
+            refused = set(self.refusals(kernel, node, since, half_as_float=half_as_float))
+            if not refused:
+                return True
+        return False
+
+    def covering(self, provider: Provider, node: Node, since: int) -> Iterator[Kernel]:
+        """The provider's kernels for this schema version, whatever the types."""
+        return (kernel for kernel in self.kernels(provider, *node.identity) if kernel.covers(since))
+
+    def refusals(self, kernel: Kernel, node: Node, since: int, *, half_as_float: bool = False) -> Iterator[str]:
+        """Element types of this node that the kernel does not take."""
+        signature = self.signature(*node.identity, since)
+        if signature is None:
+            return
+        for name, allowed in kernel.types.items():
+            tensor = _first_bound(signature, node, name)
+            if tensor is not None and tensor.dtype is not UNDEFINED:
+                kind = type_name(tensor.dtype)
+                if half_as_float and kind == "float16":
+                    kind = "float"
+                if kind not in allowed:
+                    yield kind
+
+    def has_definition(self, node: Node) -> bool:
+        """Whether ONNX Runtime can put other operators in this one's place, by ONNX's definition of it.
+
+        A definition is void at an opset by which one of the operators in it has changed.
+        """
+        if node.domain != DEFAULT_DOMAIN:
+            return False
+        since = self.since(*node.identity, node.version)
+        rows = [row for row in self.data["functions"].get(node.op_type, ()) if row[0] == since]
+        written = [row for row in rows if len(row) > 1 and row[1] <= node.version]
+        if not written:
+            return any(len(row) == 1 for row in rows)
+        _, opset, used = max(written)
+        return all(
+            self.since(DEFAULT_DOMAIN, name, opset) == self.since(DEFAULT_DOMAIN, name, node.version)
+            for name in used.split(" ")
+        )
+
+    def host_inputs(self, node: Node) -> Sequence[int]:
+        """Positions of the inputs that the CUDA kernel reads from host memory."""
+        return self._host(node, "in")
+
+    def host_outputs(self, node: Node) -> Sequence[int]:
+        """Positions of the outputs that the CUDA kernel writes to host memory."""
+        return self._host(node, "out")
+
+    def _host(self, node: Node, side: str) -> Sequence[int]:
+        if node.domain != DEFAULT_DOMAIN:
+            return ()
+        found: Sequence[int] = self.data["host_memory"].get(node.op_type, {}).get(side, ())
+        return found
+
+    def newest_opset_with_kernel(self, provider: Provider, node: Node) -> int | None:
+        """Newest opset at which the provider has a kernel for this operator and these types."""
+        if node.domain != DEFAULT_DOMAIN:
+            return None
+        opsets = range(self.newest_opset, 6, -1)  # ONNX Runtime promises nothing below opset 7
+        return next((opset for opset in opsets if self.has_kernel(provider, node, opset=opset)), None)
+
+
+@cache
+def registry() -> Registry:
+    """The registry that comes with the analyzer, of ONNX Runtime ``REGISTRY_VERSION``."""
+    path = files("analyzer.ort") / "data" / f"ort_kernels_{REGISTRY_VERSION}.json"
+    data = json.loads(path.read_text(encoding="utf-8"))
+    return Registry(version=data["version"], data=data)
+
+
+def type_name(dtype: DType) -> str:
+    """ONNX's own name of a type, as the registry writes it (``float`` for ``float32``)."""
+    return _ONNX_TYPE_NAMES.get(dtype.name, dtype.name)
+
+
+def refusal(node: Node, *, provider: Provider = "cuda") -> tuple[str, str]:
+    """Why a provider has no kernel for a node: a slug and a sentence; both empty where it has one."""
+    known = registry()
+    if known.has_kernel(provider, node):
+        return "", ""
+    name, all_kernels = DISPLAY[provider], known.kernels(provider, *node.identity)
+    if not all_kernels:
+        return "no-cuda-kernel", f"ONNX Runtime {known.version} has no {name} kernel for {node.op_type}"
+    since = known.since(*node.identity, node.version) or node.version
+    covering = list(known.covering(provider, node, since))
+    best = known.newest_opset_with_kernel(provider, node)
+    remedy = f"; has one at opset {best}" if best is not None else ""
+    if not covering:
+        sentence = f"no {name} kernel for {node.op_type} since opset {since}"
+        return "no-kernel-for-opset", sentence + (remedy or f" with {_types_of(node)}")
+    refused = sorted({kind for kernel in covering for kind in known.refusals(kernel, node, since)})
+    allowed = sorted({kind for kernel in covering for kinds in kernel.types.values() for kind in kinds})
+    sentence = f"no {name} kernel for {node.op_type} with {', '.join(refused)} at opset {node.version}"
+    return "no-kernel-for-type", sentence + (remedy or f"; the kernel takes {', '.join(allowed)}")
+
+
+def _types_of(node: Node) -> str:
+    return ", ".join(dict.fromkeys(type_name(tensor.dtype) for tensor in node.present_inputs))
+
+
+def _parameter(text: str) -> tuple[str, str, str]:
+    name, _, kind = text.partition(":")
+    option = kind[-1] if kind[-1:] in ("?", "*") else ""
+    return name, kind.removesuffix(option), option
+
+
+def _first_bound(signature: Signature, node: Node, constraint: str) -> Tensor | None:
+    """The first present argument that a constraint speaks of: by type variable or by parameter name."""
+    sides = ((signature.inputs, node.inputs), (signature.outputs, node.outputs))
+    for formals, actuals in sides:
+        for position, tensor in enumerate(actuals):
+            if tensor is None or not formals:
+                continue
+            name, kind, _ = formals[min(position, len(formals) - 1)]
+            if constraint in (name, kind):
+                return tensor
+    return None

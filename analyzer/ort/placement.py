@@ -1,0 +1,274 @@
+"""Placement: where a session with [CUDA, CPU] puts every operator, and what it copies between the two.
+
+The rules of ONNX Runtime 1.31, applied to its kernel registry; checked against the real provider by
+``tests/judge``. No GPU, no ONNX Runtime and no weights are needed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+from analyzer.graph import Graph, Node, Tensor
+from analyzer.ort.capability import failing, unsupported
+from analyzer.ort.execution import Body, Copy, Direction, NodePlacement, Placement, Provider
+from analyzer.ort.function_inlining import Expanded, expand
+from analyzer.ort.kernels import refusal, registry, type_name
+from analyzer.ort.simplify import Simplified, simplify
+
+# The largest constant that ONNX Runtime lets a shape computation take to the CPU, in elements.
+SMALL_INITIALIZER = 100
+Verdicts = Mapping[int, NodePlacement]
+_REDUCED = ("float16", "bfloat16", "float8", "float4")
+_ON_PURPOSE = NodePlacement(
+    provider="cpu",
+    supported=True,
+    why="shape-arithmetic",
+    detail="computes with shapes that are in host memory already; ONNX Runtime keeps it on the CPU",
+)
+
+_MERGED = "does what an earlier operator does: ONNX Runtime runs one of them"
+
+
+def place(graph: Graph) -> Placement:
+    """Predicts the placement of every operator and every copy; shapes may be open.
+
+    Returns:
+        One entry per operator of the graph; copies in execution order. ``fails`` says why ONNX Runtime
+        refuses to create the session at all.
+    """
+    left = simplify(graph)
+    expanded, verdicts = partition(graph, left)
+    bodies = tuple(_bodies(graph, left))
+    return Placement(
+        nodes=tuple(_by_operator(graph, expanded, verdicts, left)),
+        copies=tuple(_copies(expanded, verdicts, left)),
+        fails=_failure(expanded.graph, verdicts) or next(filter(None, (b.placement.fails for b in bodies)), ""),
+        bodies=bodies,
+    )
+
+
+def _bodies(graph: Graph, left: Simplified) -> Iterable[Body]:
+    """Every subgraph, placed as a graph of its own, with the constants of the graphs around it.
+
+    What else it reads from outside it is fed, as its own inputs.
+    """
+    constants = tuple(_constants(graph, left).values())
+    for node in graph.nodes:
+        if node.index in left.folded or node.index in left.removed:
+            continue
+        for name, body in node.graphs.items():
+            own = {tensor.name for tensor in (*body.inputs, *body.initializers)} | set(body.producer)
+            around = tuple(tensor for tensor in constants if tensor.name not in own)
+            whole = dataclasses.replace(body, initializers=(*body.initializers, *around))
+            yield Body(operator=node.index, name=name, graph=body, placement=place(whole))
+
+
+def partition(graph: Graph, left: Simplified) -> tuple[Expanded, dict[int, NodePlacement]]:
+    """The nodes that ONNX Runtime places, and where each goes, by its index in the expanded graph."""
+    expanded = expand(graph, without=left.folded | left.removed)
+    verdicts: dict[int, NodePlacement] = {
+        node.index: _own_kernel(node)
+        for node, owner in zip(expanded.graph.nodes, expanded.owners, strict=True)
+        if owner not in left.folded and owner not in left.removed
+    }
+    for index in _shape_arithmetic(expanded.graph, verdicts, left):
+        verdicts[index] = _ON_PURPOSE
+    return expanded, verdicts
+
+
+def best_opset(node: Node) -> int | None:
+    """Newest opset at which ONNX Runtime has a CUDA kernel for this operator and these types."""
+    return registry().newest_opset_with_kernel("cuda", node)
+
+
+def _own_kernel(node: Node) -> NodePlacement:
+    """The placement of a node by itself: by its kernel and what the provider refuses."""
+    why, detail = refusal(node)
+    if why:
+        return NodePlacement(provider="cpu", supported=False, why=why, detail=detail + _casts(node))
+    refused = unsupported(node)
+    if refused:
+        return NodePlacement(provider="cpu", supported=False, why="capability", detail=refused)
+    return NodePlacement(provider="cuda", supported=True, why="cuda-kernel")
+
+
+def _casts(node: Node) -> str:
+    """What ONNX Runtime does about an fp16 operator that no provider has a kernel for."""
+    half = any(tensor.dtype.name == "float16" for tensor in node.present_inputs)
+    known = registry()
+    if half and not known.has_kernel("cpu", node) and known.has_kernel("cpu", node, half_as_float=True):
+        return "; nor on the CPU: it runs there in float32 between two casts"
+    return ""
+
+
+def _shape_arithmetic(graph: Graph, verdicts: Verdicts, left: Simplified) -> Iterable[int]:
+    """Nodes that only compute with host tensors: ONNX Runtime leaves them on the CPU.
+
+    Starts from what CUDA kernels write to host memory (shapes) and walks consumers in execution order. A
+    node goes along if each input is a small constant, a graph input, or such a host tensor that its CUDA
+    kernel would have to copy to the device, and none is of reduced precision.
+    """
+    readers: dict[str, list[int]] = {}
+    for index in verdicts:
+        for tensor in graph.nodes[index].present_inputs:
+            readers.setdefault(left.name(tensor), []).append(index)
+    host = {tensor.name for tensor in _written_to_host(graph, verdicts)}
+    waiting = {index for name in host for index in readers.get(name, ())}
+    free = {tensor.name for tensor in graph.inputs}
+    constants = _constants(graph, left)
+    taken: list[int] = []
+    seen: set[int] = set()
+    while waiting:
+        index = min(waiting)
+        waiting.discard(index)
+        if index in seen:
+            continue
+        seen.add(index)
+        node = graph.nodes[index]
+        if verdicts[index].provider == "cuda":
+            if not _only_host(node, host, free, constants, left):
+                continue
+            taken.append(index)
+        for tensor in node.present_outputs:
+            host.add(tensor.name)
+            waiting.update(readers.get(tensor.name, ()))
+    return taken
+
+
+def _written_to_host(graph: Graph, verdicts: Verdicts) -> Iterable[Tensor]:
+    for index, verdict in verdicts.items():
+        if verdict.provider == "cuda":
+            node = graph.nodes[index]
+            written = (node.output(position) for position in registry().host_outputs(node))
+            yield from (tensor for tensor in written if tensor is not None)
+
+
+def _only_host(
+    node: Node, host: set[str], free: set[str], constants: Mapping[str, Tensor], left: Simplified
+) -> bool:
+    wanted_on_host = registry().host_inputs(node)
+    for position, tensor in enumerate(node.inputs):
+        if tensor is None:
+            return False
+        name = left.name(tensor)
+        if tensor.dtype.name.startswith(_REDUCED):
+            return False
+        small = name in constants and (constants[name].elements or 0) <= SMALL_INITIALIZER
+        if small or name in free:
+            continue
+        if name not in host or position in wanted_on_host:
+            return False
+    return True
+
+
+def _constants(graph: Graph, left: Simplified) -> dict[str, Tensor]:
+    """Initializers and what was folded into initializers, by name."""
+    found = {tensor.name: tensor for tensor in graph.initializers}
+    found.update((tensor.name, tensor) for tensor in left.constants)
+    return found
+
+
+def _copies(expanded: Expanded, verdicts: Verdicts, left: Simplified) -> Iterable[Copy]:
+    """One copy per tensor and direction where the side that writes is not the side that reads."""
+    graph, known = expanded.graph, registry()
+    constants = _constants(graph, left)
+    tensors: dict[str, Tensor] = {tensor.name: tensor for tensor in graph.inputs}
+    producer: dict[str, int | None] = dict.fromkeys(tensors)
+    at_host: dict[str, bool] = {}
+    readers: dict[tuple[str, bool], list[int]] = {}
+    for index, verdict in verdicts.items():
+        node, cuda, owner = graph.nodes[index], verdict.provider == "cuda", expanded.owners[index]
+        host_inputs = known.host_inputs(node) if cuda else ()
+        host_outputs = known.host_outputs(node) if cuda else ()
+        for position, tensor in enumerate(node.inputs):
+            name = left.name(tensor) if tensor is not None else ""
+            if tensor is not None and name not in constants:
+                if name not in tensors:  # of the graph around a subgraph, which is fed it
+                    tensors[name], producer[name] = tensor, None
+                readers.setdefault((name, not cuda or position in host_inputs), []).append(owner)
+        for position, tensor in enumerate(node.outputs):
+            if tensor is not None:
+                tensors[tensor.name], producer[tensor.name] = tensor, owner
+                at_host[tensor.name] = not cuda or position in host_outputs
+    for name, tensor in tensors.items():
+        on_host = at_host.get(name, True)
+        direction: Direction = "to_gpu" if on_host else "to_cpu"
+        others = readers.get((name, not on_host), ())
+        # A graph input that only the GPU reads is fed there directly.
+        if others and (name in at_host or readers.get((name, True))):
+            yield Copy(
+                tensor=name,
+                direction=direction,
+                nbytes=tensor.nbytes,
+                producer=producer[name],
+                consumers=tuple(dict.fromkeys(others)),
+            )
+
+
+def _by_operator(
+    graph: Graph, expanded: Expanded, verdicts: Verdicts, left: Simplified
+) -> Iterable[NodePlacement]:
+    """One placement per operator: that of its parts, or of the operator whose result it passes on."""
+    parts: dict[int, list[NodePlacement]] = {}
+    for index, verdict in verdicts.items():
+        parts.setdefault(expanded.owners[index], []).append(verdict)
+    placed: list[NodePlacement] = []
+    for node in graph.nodes:
+        if node.index in parts:
+            placed.append(_joined(node, parts[node.index]))
+        elif node.index in left.twins:
+            placed.append(dataclasses.replace(placed[left.twins[node.index]], detail=_MERGED))
+        elif node.index in left.removed:
+            placed.append(_removed(graph, node, placed))
+        else:
+            placed.append(_folded(node))
+    return placed
+
+
+def _folded(node: Node) -> NodePlacement:
+    return NodePlacement(
+        provider="cpu",
+        supported=not refusal(node)[0],
+        why="folded",
+        detail="a constant: computed once when the session is created",
+    )
+
+
+def _removed(graph: Graph, node: Node, placed: Sequence[NodePlacement]) -> NodePlacement:
+    source = node.input(0)
+    producer = graph.producer.get(source.name) if source is not None else None
+    provider: Provider = placed[producer].provider if producer is not None else "cuda"
+    why, detail = refusal(node)
+    return NodePlacement(
+        provider=provider,
+        supported=not why,
+        why=why or "cuda-kernel",
+        detail=f"{detail}; removed before the run" if detail else "removed before the run",
+    )
+
+
+def _joined(node: Node, parts: Sequence[NodePlacement]) -> NodePlacement:
+    """A composite operator is where its parts are; on the CPU if one of them has no CUDA kernel."""
+    worst = next((part for part in parts if not part.supported), None)
+    if worst is None:
+        worst = next((part for part in parts if part.provider == "cuda"), parts[0])
+    if len(parts) == 1 and (not worst.supported or not refusal(node)[0]):
+        return worst
+    sentence = f"{worst.detail}; " if worst.detail else ""
+    return dataclasses.replace(worst, detail=f"{sentence}{node.op_type} runs as its ONNX definition")
+
+
+def _failure(graph: Graph, verdicts: Verdicts) -> str:
+    """Why there is no session: an operator without a kernel on either provider that casts do not save."""
+    known = registry()
+    for index, verdict in verdicts.items():
+        node = graph.nodes[index]
+        reason = failing(node, verdict.provider)
+        if reason:
+            return reason
+        lost = verdict.provider == "cpu" and not known.has_kernel("cpu", node, half_as_float=True)
+        if lost and not known.has_definition(node):
+            kinds = ", ".join(dict.fromkeys(type_name(tensor.dtype) for tensor in node.present_inputs))
+            return f"no provider has a kernel for {node.op_type} with {kinds} ({node.name})"
+    return ""

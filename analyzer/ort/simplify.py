@@ -1,0 +1,221 @@
+"""What ONNX Runtime's level 1 does away with before it places nodes: constant subgraphs and no-operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor
+from analyzer.ort.kernels import registry
+
+# The constant folder leaves these alone: they draw random numbers, or keep a quantised weight quantised.
+_NEVER_FOLDED = frozenset(
+    ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
+) | {"DequantizeLinear"}
+
+# Equal stored tensors of up to so many elements become one (ConstantSharing).
+_SHARED_ELEMENTS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simplified:
+    """What is left of a graph.
+
+    Attributes:
+        folded: Indices of nodes whose outputs are constants.
+        removed: Indices of nodes that pass a tensor on unchanged and are taken out.
+        alias: For each tensor that is now another one, that one's name.
+        constants: What the folded nodes wrote.
+        twins: For each node that is merged with an equal one, the first of them.
+    """
+
+    folded: frozenset[int]
+    removed: frozenset[int]
+    alias: Mapping[str, str]
+    constants: tuple[Tensor, ...] = ()
+    twins: Mapping[int, int] = field(default_factory=dict)
+
+    def name(self, tensor: Tensor) -> str:
+        """The name under which a tensor is left."""
+        return self.alias.get(tensor.name, tensor.name)
+
+
+def simplify(graph: Graph) -> Simplified:
+    """Finds the nodes that ONNX Runtime's level 1 folds or removes, without running anything."""
+    constants = {tensor.name for tensor in graph.initializers}
+    kept = {tensor.name for tensor in graph.outputs}
+    folded: set[int] = set()
+    removed: set[int] = set()
+    alias: dict[str, str] = {}
+    seen: dict[object, Node] = {}
+    twins: dict[int, int] = {}
+    for node in graph.nodes:
+        if _folds(node, constants):
+            folded.add(node.index)
+            constants.update(tensor.name for tensor in node.present_outputs)
+        elif (source := _passed_on(graph, node, alias)) is not None and not _ends(node, kept):
+            removed.add(node.index)
+            alias[node.outputs[0].name] = source  # type: ignore[union-attr]  # _passed_on has looked
+            removed.update(_undone(graph, node, alias, removed))
+        else:
+            first = _equal_before(node, seen, alias, kept)
+            if first is not None:
+                removed.add(node.index)
+                twins[node.index] = first.index
+                _replace(node, first, alias)
+    written = tuple(tensor for index in sorted(folded) for tensor in graph.nodes[index].present_outputs)
+    return Simplified(
+        folded=frozenset(folded), removed=frozenset(removed), alias=alias, constants=written, twins=twins
+    )
+
+
+def _equal_before(
+    node: Node, seen: dict[object, Node], alias: Mapping[str, str], kept: set[str]
+) -> Node | None:
+    """Common subexpressions: of equal nodes one stays."""
+    if node.graphs or node.op_type in _NEVER_FOLDED:
+        return None
+    inputs = tuple(_identity(t, alias) if t is not None else "" for t in node.inputs)
+    attributes = tuple(sorted((name, repr(value)) for name, value in node.attributes.items()))
+    first = seen.setdefault((node.identity, inputs, attributes, len(node.outputs)), node)
+    if first is node or any(tensor.name in kept for tensor in node.present_outputs):
+        return None
+    return first
+
+
+def _replace(node: Node, first: Node, alias: dict[str, str]) -> None:
+    for mine, other in zip(node.outputs, first.outputs, strict=True):
+        if mine is not None and other is not None:
+            alias[mine.name] = alias.get(other.name, other.name)
+
+
+def _identity(tensor: Tensor, alias: Mapping[str, str]) -> object:
+    """What makes a tensor equal to another: its name, or the value of a small stored one."""
+    small = tensor.initializer and tensor.value is not None and tensor.value.size <= _SHARED_ELEMENTS
+    if small and tensor.value is not None and tensor.dtype.name != "string":
+        return tensor.dtype.name, tensor.shape, tensor.value.tobytes()
+    return alias.get(tensor.name, tensor.name)
+
+
+def _folds(node: Node, constants: set[str]) -> bool:
+    if node.graphs or node.op_type in _NEVER_FOLDED:
+        return False
+    if node.identity == (DEFAULT_DOMAIN, "Shape"):
+        return _static_shape(node)
+    if not all(tensor.name in constants for tensor in node.present_inputs):
+        return False
+    tensors = all("(" not in tensor.dtype.name for tensor in node.present_outputs)
+    return tensors and registry().has_kernel("cpu", node)
+
+
+def _static_shape(node: Node) -> bool:
+    """Whether the part of the shape that the node asks for is known."""
+    tensor = node.input(0)
+    if tensor is None or tensor.shape is None:
+        return False
+    part = tensor.shape[slice(node.attributes.get("start", 0), node.attributes.get("end"))]
+    return None not in part
+
+
+def _ends(node: Node, kept: set[str]) -> bool:
+    return any(tensor.name in kept for tensor in node.present_outputs)
+
+
+def _passed_on(graph: Graph, node: Node, alias: Mapping[str, str]) -> str | None:
+    """The tensor that a node only passes on; None where it does something, or ONNX Runtime does not see it."""
+    source = node.input(0)
+    if node.domain != DEFAULT_DOMAIN or source is None or node.output(0) is None:
+        return None
+    name = alias.get(source.name, source.name)
+    if node.op_type in ("Transpose", "Cast"):
+        before = _before(graph, name)
+        if before is not None and before.inputs[0] is not None and _undoes(node, before):
+            return alias.get(before.inputs[0].name, before.inputs[0].name)
+    rule = _PASSES_ON.get(node.op_type)
+    fed = name not in graph.producer
+    if rule is None or (fed and node.op_type not in _EVEN_WHAT_IS_FED):
+        return None
+    return name if rule(node) else None
+
+
+def _before(graph: Graph, name: str) -> Node | None:
+    index = graph.producer.get(name)
+    return None if index is None else graph.nodes[index]
+
+
+def _undoes(node: Node, before: Node) -> bool:
+    """Whether a node takes back what the one before it did."""
+    if node.op_type != before.op_type:
+        return False
+    if node.op_type == "Transpose":
+        first, second = (tuple(each.attributes.get("perm", ())) for each in (before, node))
+        return len(first) == len(second) > 0 and all(first[axis] == i for i, axis in enumerate(second))
+    source, middle, target = before.input(0), node.input(0), node.output(0)
+    if source is None or middle is None or target is None or source.dtype != target.dtype:
+        return False
+    return (
+        source.dtype.is_float and middle.dtype.is_float and (middle.dtype.bits or 0) > (source.dtype.bits or 0)
+    )
+
+
+def _undone(graph: Graph, node: Node, alias: Mapping[str, str], removed: set[int]) -> set[int]:
+    """The node before, where this one took back what it did and nobody else reads it."""
+    source = node.inputs[0]
+    before = _before(graph, alias.get(source.name, source.name)) if source is not None else None
+    if before is None or not _undoes(node, before):
+        return set()
+    name = before.outputs[0].name if before.outputs[0] is not None else ""
+    others = [reader for reader in graph.consumers.get(name, ()) if reader not in removed]
+    return {before.index} if not others else set()
+
+
+def _dropout(node: Node) -> bool:
+    mode = node.input(2)
+    training = mode is not None and (mode.value is None or bool(mode.value))
+    return not training and node.output(1) is None
+
+
+def _same_type(node: Node) -> bool:
+    source, target = node.input(0), node.output(0)
+    return source is not None and target is not None and source.dtype == target.dtype
+
+
+def _same_shape(node: Node) -> bool:
+    source, target = node.input(0), node.output(0)
+    known = source is not None and target is not None and source.elements is not None
+    return known and source.shape == target.shape  # type: ignore[union-attr]  # known says so
+
+
+def _whole(node: Node) -> bool:
+    """A Slice from 0 to the largest number there is; a number that happens to be the size is not seen."""
+    starts, ends, steps = node.input(1), node.input(2), node.input(4)
+    if starts is None or ends is None or starts.value is None or ends.value is None:
+        return False
+    forward = steps is None or (steps.value is not None and bool((steps.value == 1).all()))
+    return forward and bool((starts.value == 0).all()) and bool((ends.value >= _END).all())
+
+
+def _neutral(value: float) -> Callable[[Node], bool]:
+    def rule(node: Node) -> bool:
+        other, source, target = node.input(1), node.input(0), node.output(0)
+        if other is None or other.value is None or other.elements != 1 or not other.initializer:
+            return False
+        shapes = source is not None and target is not None and source.shape == target.shape
+        return shapes and float(other.value.reshape(-1)[0]) == value
+
+    return rule
+
+
+_END = 2**63 - 1
+_EVEN_WHAT_IS_FED = ("Identity", "Cast", "Dropout")  # the others stay where they read a graph input
+_PASSES_ON: dict[str, Callable[[Node], bool]] = {
+    "Identity": lambda _: True,
+    "Dropout": _dropout,
+    "Cast": _same_type,
+    "Expand": _same_shape,
+    "Slice": _whole,
+    "Add": _neutral(0),
+    "Sub": _neutral(0),
+    "Mul": _neutral(1),
+    "Div": _neutral(1),
+}

@@ -1,0 +1,100 @@
+"""The same decision over batches 1 to 4096."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from analyzer import prediction
+from analyzer.decision import BATCHES, DecisionInput, Sweep, sweep
+from analyzer.devices.device import Device
+from analyzer.errors import GraphError
+from analyzer.loading.load import Loaded
+from analyzer.pipeline.measure import Measured
+from analyzer.pipeline.options import Options
+from analyzer.pipeline.prepared import Predictor, PreparedGraph, at_batch, batch_questions
+from analyzer.pipeline.target_devices import cpu_precision, decision_precision
+from analyzer.pipeline.training_batches import step_scenes
+from analyzer.prediction.estimate import total
+
+# Binding a graph to a batch costs time by its size: large graphs are looked at on fewer batches.
+_ALL_BATCHES_UP_TO = 1000
+_FEW = (1, 8, 64, 512, 4096)
+# For graphs up to this size the crossover is searched between those batches, to one inference.
+_EXACT_UP_TO = 160
+
+Progress = Callable[[str, float | None], None]
+
+
+def correction_of(options: Options, cpu: Device, scene: PreparedGraph, measured: Measured | None) -> float:
+    """Measured over predicted latency of the CPU, so that other batches start from what was seen; else 1."""
+    if measured is None or measured.cpu_latency is None:
+        return 1.0
+    precision = cpu_precision(decision_precision(options, scene.graph, None), scene.graph)
+    predicted = total(prediction.predict(scene.cpu_work, cpu, precision=precision, threads=options.threads))
+    return measured.cpu_latency.time_s / predicted.time_s if predicted.time_s > 0 else 1.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BatchModels:
+    """The model at many batches.
+
+    Attributes:
+        scenes: By batch.
+        between: The model at any batch between them; None where it cannot be had.
+    """
+
+    scenes: Mapping[int, PreparedGraph] = field(default_factory=dict)
+    between: Callable[[int], PreparedGraph] | None = None
+
+
+def swept(loaded: Loaded, scene: PreparedGraph, options: Options, tell: Progress) -> BatchModels:
+    """A loaded model at the batches of the sweep."""
+    if loaded.step is not None and loaded.batch is not None:
+        at_each, any_other = step_scenes(loaded, scene, options, _wanted(loaded, scene, options), tell)
+        return BatchModels(scenes=at_each, between=any_other)
+    scenes = scenes_of(loaded, scene, options, tell)
+
+    def between(batch: int) -> PreparedGraph:
+        return at_batch(scene, loaded.graph(batch))
+
+    return BatchModels(scenes=scenes, between=between if loaded.symbol else None)
+
+
+def sweep_of(
+    model: BatchModels, forecaster: Predictor, gpu: Device | None, measured: Mapping[int, Measured]
+) -> Sweep:
+    """Plans at every batch; measured batches keep what was measured."""
+    questions = batch_questions(forecaster, model.scenes, gpu, measured)
+    scene, between = next(iter(model.scenes.values()), None), model.between
+    if scene is None or between is None or len(scene.graph.nodes) > _EXACT_UP_TO:
+        return sweep(questions)
+
+    def at(batch: int) -> DecisionInput:
+        return forecaster.question(between(batch), gpu, batch, None, whole=False)
+
+    return sweep(questions, at=at)
+
+
+def scenes_of(
+    loaded: Loaded, scene: PreparedGraph, options: Options, tell: Progress
+) -> dict[int, PreparedGraph]:
+    """The model at each batch of the sweep."""
+    batches = _wanted(loaded, scene, options)
+    found: dict[int, PreparedGraph] = {}
+    for number, batch in enumerate(batches):
+        if batch == loaded.batch:
+            found[batch] = scene
+        elif loaded.symbol and loaded.supports(batch):
+            tell("predicting other batches", number / len(batches))
+            try:
+                found[batch] = at_batch(scene, loaded.graph(batch))
+            except GraphError:  # a size overflows, or the model's own arithmetic forbids this batch
+                continue
+    return found
+
+
+def _wanted(loaded: Loaded, scene: PreparedGraph, options: Options) -> list[int]:
+    """The batches to look at."""
+    few = BATCHES if len(scene.graph.nodes) <= _ALL_BATCHES_UP_TO else _FEW
+    return sorted({*few, *options.batches, *([loaded.batch] if loaded.batch else [])})

@@ -1,0 +1,271 @@
+"""Values of all stages -> Analysis, the record. Copies and names; what is computed was computed before."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from analyzer import __version__
+from analyzer.costs import CostTable, fused
+from analyzer.decision import Decision, DecisionInput
+from analyzer.devices.device import Device
+from analyzer.graph import Graph, Node, Tensor
+from analyzer.loading.load import Loaded
+from analyzer.ort.execution import Group, NodePlacement
+from analyzer.pipeline.prepared import PreparedGraph
+from analyzer.prediction.estimate import Estimate
+from analyzer.record.analysis import (
+    Coverage,
+    CpuTime,
+    DeviceInfo,
+    GpuTime,
+    GroupResult,
+    ModelInfo,
+    OperatorResult,
+    OperatorVerdict,
+    TensorInfo,
+    Tool,
+    Totals,
+    Where,
+)
+
+if TYPE_CHECKING:
+    import onnx
+
+# Constants with more elements than this are data, not attributes of an operator.
+_SHOWN_ELEMENTS = 16
+
+TOOL = Tool(name="analyze", version=__version__)
+
+CONVENTIONS: Mapping[str, Any] = {
+    "flops_per_mac": 2,
+    "dense": "taps on padding and masked attention scores count",
+    "elementwise": "1 FLOP per output element and pass, transcendental functions too",
+    "bias": "counts",
+    "movement": "0 FLOPs, bytes read and written",
+    "views": "0 FLOPs, 0 bytes",
+    "bytes": "each element needed is read once, each output written once, at its own width",
+    "constant_subgraphs": "cost nothing",
+    "unknown": "null, never 0; totals with unknown operators read at least",
+    "intervals": "90 %",
+    "latency": "host to host, copies of inputs and outputs included",
+}
+
+
+def device_info(device: Device) -> DeviceInfo:
+    """A device as the record shows it."""
+    return DeviceInfo(
+        slug=device.slug,
+        name=device.name,
+        peak_flops_per_s=dict(device.peak_flops_per_s),
+        bandwidth_bytes_per_s=device.bandwidth_bytes_per_s,
+        memory_bytes=device.memory_bytes,
+        origin=device.origin,
+        source=device.source,
+        tdp_w=device.tdp_w,
+        link=device.link.name if device.link else "",
+        link_bytes_per_s=device.link.bandwidth_bytes_per_s if device.link else None,
+        runs_release_wheel=device.runs_release_wheel,
+        notes=device.notes,
+    )
+
+
+def model_info(loaded: Loaded, graph: Graph, precision: str) -> ModelInfo:
+    """What was analysed."""
+    return ModelInfo(
+        name=loaded.name,
+        source=loaded.source,
+        digest=digest(loaded.proto),
+        opset=graph.opsets.get("ai.onnx", 0),
+        batch=loaded.batch,
+        precision=precision,
+        parameters=graph.parameters if loaded.parameters is None else loaded.parameters,
+        parameter_bytes=graph.parameter_bytes if loaded.parameter_bytes is None else loaded.parameter_bytes,
+        inputs=tuple(map(tensor_info, graph.inputs)),
+        outputs=tuple(map(tensor_info, graph.outputs)),
+        training=loaded.step is not None,
+        inputs_origin=loaded.inputs_origin,
+        exporter=loaded.exporter,
+        notes=(*loaded.notes, *graph.notes),
+    )
+
+
+def digest(proto: onnx.ModelProto) -> str:
+    """SHA-256 of the graph and the shapes of its weights: no names of files or lines, no values of weights."""
+    sha = hashlib.sha256()
+
+    def add(*parts: object) -> None:
+        sha.update(repr(parts).encode())
+
+    for entry in sorted(proto.opset_import, key=lambda item: item.domain):
+        add(entry.domain, entry.version)
+    for value in proto.graph.input:
+        add(value.name, value.type.SerializeToString(deterministic=True))
+    for item in proto.graph.initializer:
+        add(item.name, item.data_type, tuple(item.dims))
+    for node in proto.graph.node:
+        attributes = sorted(item.SerializeToString(deterministic=True) for item in node.attribute)
+        add(node.domain, node.op_type, tuple(node.input), tuple(node.output), attributes)
+    add(tuple(value.name for value in proto.graph.output))
+    return sha.hexdigest()
+
+
+def tensor_info(tensor: Tensor) -> TensorInfo:
+    """A tensor as the record shows it."""
+    return TensorInfo(name=tensor.name, shape=tensor.shape, dtype=tensor.dtype.name, constant=tensor.constant)
+
+
+def plain(value: Any) -> Any:
+    """An attribute as JSON has it; large arrays become their shape."""
+    if hasattr(value, "tolist"):
+        return value.tolist() if value.size <= _SHOWN_ELEMENTS else f"{value.dtype} {list(value.shape)}"
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")[:200]
+    if isinstance(value, (tuple, list)):
+        return [plain(item) for item in value[: _SHOWN_ELEMENTS * 4]]
+    if (isinstance(value, float) and value != value) or value in (float("inf"), float("-inf")):
+        return str(value)
+    return value if isinstance(value, (int, float, str, bool)) or value is None else str(value)
+
+
+def operators(question: DecisionInput, decision: Decision) -> tuple[OperatorResult, ...]:
+    """Every operator with its cost, its times, its verdict and its place in the best plan."""
+    graph, table = question.graph, question.table
+    nothing: tuple[None, ...] = (None,) * len(graph.nodes)
+    columns = (
+        table.costs,
+        question.cpu_shares,
+        question.gpu_shares if question.gpu else nothing,
+        question.placement.nodes if question.placement else nothing,
+        decision.operators,
+        decision.placement,
+    )
+    return tuple(_operator(node, *row) for node, *row in zip(graph.nodes, *columns, strict=True))
+
+
+def _operator(
+    node: Node,
+    cost: Any,
+    cpu: Estimate | None,
+    gpu: Estimate | None,
+    placed: NodePlacement | None,
+    verdict: OperatorVerdict,
+    side: Any,
+) -> OperatorResult:
+    source = node.source
+    return OperatorResult(
+        index=node.index,
+        name=node.name,
+        op_type=node.op_type,
+        domain=node.domain,
+        module=node.module,
+        module_class=node.module_class,
+        source=Where(file=source.file, line=source.line, code=source.code) if source else None,
+        inputs=tuple(map(tensor_info, node.present_inputs)),
+        outputs=tuple(map(tensor_info, node.present_outputs)),
+        attributes={name: plain(value) for name, value in node.attributes.items()},
+        flops=cost.flops,
+        macs=cost.macs,
+        bytes_read=cost.bytes_read,
+        bytes_written=cost.bytes_written,
+        intensity=cost.intensity,
+        basis=cost.basis,
+        note=cost.note,
+        cpu=_cpu_time(cpu),
+        gpu=_gpu_time(gpu, placed, node) if placed else None,
+        verdict=verdict,
+        placement=side,
+        phase=node.phase,
+    )
+
+
+def _cpu_time(estimate: Estimate | None) -> CpuTime:
+    if estimate is None:
+        return CpuTime(time_s=None, low_s=None, high_s=None, origin="predicted", bound=None)
+    return CpuTime(
+        time_s=estimate.time_s,
+        low_s=estimate.low_s,
+        high_s=estimate.high_s,
+        origin=estimate.origin,
+        bound=estimate.bound,
+    )
+
+
+def _gpu_time(estimate: Estimate | None, placed: NodePlacement, node: Node) -> GpuTime:
+    from analyzer.ort.placement import best_opset
+
+    return GpuTime(
+        time_s=estimate.time_s if estimate else None,
+        low_s=estimate.low_s if estimate else None,
+        high_s=estimate.high_s if estimate else None,
+        origin=estimate.origin if estimate else "predicted",
+        bound=estimate.bound if estimate else None,
+        supported=placed.supported,
+        placed_on=placed.provider,
+        why=placed.why,
+        detail=placed.detail,
+        kernel_opset=best_opset(node) if placed.why == "no-kernel-for-opset" else None,
+    )
+
+
+def groups(question: DecisionInput) -> tuple[GroupResult, ...]:
+    """What both sessions execute."""
+    pairs = [*zip(question.cpu_groups, question.cpu_times, strict=True)]
+    pairs += zip(question.cuda_groups, question.cuda_times, strict=True)
+    return tuple(_group(group, estimate) for group, estimate in pairs)
+
+
+def _group(group: Group, estimate: Estimate | None) -> GroupResult:
+    return GroupResult(
+        session=group.session,
+        name=group.name,
+        op_type=group.op_type,
+        members=group.members,
+        provider=group.provider,
+        time_s=estimate.time_s if estimate else None,
+        low_s=estimate.low_s if estimate else None,
+        high_s=estimate.high_s if estimate else None,
+        origin=estimate.origin if estimate else "predicted",
+    )
+
+
+def totals(scene: PreparedGraph, question: DecisionInput) -> Totals:
+    """Sums over operators; the fused bytes are those of the groups that the CUDA session executes."""
+    table: CostTable = scene.table
+    whole = table.total
+    chosen = scene.cuda_groups if question.gpu else scene.cpu_groups
+    together = _fused_total(scene, chosen)
+    moved = None if together is None else sum(together)
+    return Totals(
+        flops=whole.flops or 0,
+        macs=whole.macs or 0,
+        bytes_read=whole.bytes_read or 0,
+        bytes_written=whole.bytes_written or 0,
+        intensity=whole.intensity,
+        fused_bytes_read=together[0] if together else None,
+        fused_bytes_written=together[1] if together else None,
+        fused_intensity=(whole.flops or 0) / moved if moved else None,
+        peak_memory_bytes=question.peak_memory_bytes,
+        operators=len(scene.graph.nodes),
+        coverage=_coverage(table.coverage()),
+        coverage_time=_coverage_time(table, question),
+    )
+
+
+def _fused_total(scene: PreparedGraph, chosen: Sequence[Group]) -> tuple[int, int] | None:
+    costs = fused(scene.graph, scene.table, chosen)
+    if any(cost.bytes_read is None or cost.bytes_written is None for cost in costs):
+        return None
+    return sum(cost.bytes_read or 0 for cost in costs), sum(cost.bytes_written or 0 for cost in costs)
+
+
+def _coverage(shares: tuple[float, float, float]) -> Coverage:
+    return Coverage(exact=shares[0], modelled=shares[1], unknown=shares[2])
+
+
+def _coverage_time(table: CostTable, question: DecisionInput) -> Coverage | None:
+    times = [share.time_s if share else None for share in question.cpu_shares]
+    if not any(times):
+        return None
+    return _coverage(table.coverage(times))

@@ -1,0 +1,124 @@
+"""The inference verdict of a model beside its training step's: from the latest record that is comparable."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from analyzer.errors import RecordError
+from analyzer.record import load_report
+from analyzer.record.analysis import Analysis, PlanResult
+from analyzer.record.training_step import InferencePlan, InferenceSummary
+
+# A record names its model in its first lines.
+_HEAD_BYTES = 4096
+
+
+def beside_inference(analysis: Analysis, folders: Iterable[Path], reference: str) -> Analysis:
+    """The analysis of a step with what the latest comparable record of inference says.
+
+    Comparable is a record of the same model at the same batch, precision and devices. A record of a step hands
+    on what it holds of inference, since both are written under the same name.
+
+    Args:
+        analysis: Of a training step; any other comes back as it is.
+        folders: Where to look for records.
+        reference: The model as the user named it, for the command that is told where there is none.
+    """
+    if analysis.training is None:
+        return analysis
+    found = [item for folder in folders for item in _summaries(folder, analysis)]
+    alike = [item for item in found if _comparable(item, analysis)]
+    if alike:
+        training = replace(analysis.training, inference=max(alike, key=lambda item: item.date))
+        return replace(analysis, training=training)
+    others = sorted({item.batch for item in found if item.batch is not None} - {analysis.model.batch})
+    note = f"For the inference verdict beside this one, run `{_command(analysis, reference)}` first."
+    if others:
+        note += f" The records at hand are of batch {', '.join(map(str, others))}."
+    return replace(analysis, training=replace(analysis.training, inference_note=note))
+
+
+def _command(analysis: Analysis, reference: str) -> str:
+    parts = ["analyze", reference]
+    if analysis.model.batch is not None:
+        parts += ["--batch", str(analysis.model.batch)]
+    parts += ["--gpu", analysis.devices.gpu.slug if analysis.devices.gpu is not None else "none"]
+    return " ".join(parts)
+
+
+def _summaries(folder: Path, analysis: Analysis) -> Iterator[InferenceSummary]:
+    """What the records of a folder say of the same model's inference; what is no record is passed over."""
+    if not folder.is_dir():
+        return
+    for path in sorted(folder.glob("*.json")):
+        if not _names(path, analysis.model.source):
+            continue
+        try:
+            record = load_report(path)
+        except RecordError:
+            continue
+        if (record.model.source, record.model.name) != (analysis.model.source, analysis.model.name):
+            continue
+        step = record.training
+        held = step.inference if step is not None else summary_of(record, path.name)
+        if held is not None:
+            yield held
+
+
+def _names(path: Path, source: str) -> bool:
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        return False
+    return json.dumps(source, ensure_ascii=False).encode() in head
+
+
+def summary_of(record: Analysis, file: str) -> InferenceSummary:
+    """What a step's record keeps of a record of inference."""
+    gpu = record.devices.gpu
+    verdict = record.verdict
+    return InferenceSummary(
+        file=file,
+        date=record.environment.date or "",
+        batch=record.model.batch,
+        precision=record.model.precision,
+        cpu=record.devices.cpu.name,
+        gpu=gpu.slug if gpu is not None else None,
+        parameters=record.model.parameters,
+        device=verdict.device,
+        speedup=verdict.speedup,
+        low=verdict.low,
+        high=verdict.high,
+        crossover_batch=verdict.crossover_batch,
+        sentence=verdict.sentence,
+        plans=tuple(map(_plan, record.plans)),
+    )
+
+
+def _plan(plan: PlanResult) -> InferencePlan:
+    return InferencePlan(
+        name=plan.name,
+        latency_s=plan.latency_s,
+        low_s=plan.low_s,
+        high_s=plan.high_s,
+        throughput_per_s=plan.throughput_per_s,
+        memory_bytes=plan.memory_bytes,
+        fits=plan.fits,
+        usd_per_million=plan.usd_per_million,
+        origin=plan.origin,
+    )
+
+
+def _comparable(item: InferenceSummary, analysis: Analysis) -> bool:
+    gpu = analysis.devices.gpu
+    return (item.batch, item.precision, item.cpu, item.gpu, item.parameters) == (
+        analysis.model.batch,
+        analysis.model.precision,
+        analysis.devices.cpu.name,
+        gpu.slug if gpu is not None else None,
+        analysis.model.parameters,
+    )

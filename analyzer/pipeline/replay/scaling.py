@@ -1,0 +1,196 @@
+"""How a model grows with the batch: found from its scenes, and applied to a record's own figures."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+
+from analyzer.costs.cost import Cost
+from analyzer.graph import Graph, Shape, Tensor
+from analyzer.pipeline.prepared import PreparedGraph
+from analyzer.record.replay_data import Batches, Figure, OddFigure, OddSizes, SizeGrowth
+
+FIGURES: tuple[Figure, ...] = ("flops", "macs", "bytes_read", "bytes_written")
+Row = Sequence[int]  # one value for each batch
+
+
+def growth(scenes: Mapping[int, PreparedGraph], base: int | None, *, between: bool) -> Batches | None:
+    """The growth of everything, exact at each batch; None where there is nothing but the record's own batch.
+
+    Batches at which the model has other operators, or at which other figures are known, are left out.
+
+    Args:
+        scenes: The model at each batch.
+        base: The record's own batch.
+        between: Whether the model runs at every batch between them.
+    """
+    if base is None or base not in scenes:
+        return None
+    alike = {batch: scene for batch, scene in sorted(scenes.items()) if _alike(scene, scenes[base])}
+    if len(alike) < 2:
+        return None
+    batches = tuple(alike)
+    rows = {name: [*_figures(alike, name)] for name in FIGURES}
+    grown = {name: [_linear(row, batches) for row in found] for name, found in rows.items()}
+    odd = tuple(
+        _odd_figure(index, name, rows[name][index], batches)
+        for name in FIGURES
+        for index, slope in enumerate(grown[name])
+        if slope is None
+    )
+    sizes, odd_sizes = _sizes(alike, base)
+    return Batches(
+        looked_at=batches,
+        between=between and len(alike) == len(scenes) and not odd_sizes,
+        sizes=sizes,
+        odd_sizes=odd_sizes,
+        odd_figures=odd,
+        **{name: tuple(slope or 0 for slope in slopes) for name, slopes in grown.items()},
+    )
+
+
+def _alike(scene: PreparedGraph, other: PreparedGraph) -> bool:
+    if [node.op_type for node in scene.graph.nodes] != [node.op_type for node in other.graph.nodes]:
+        return False
+    return all(
+        _known(one) == _known(two) for one, two in zip(scene.table.costs, other.table.costs, strict=True)
+    )
+
+
+def _known(cost: Cost) -> tuple[object, ...]:
+    return (cost.basis, *(getattr(cost, name) is None for name in FIGURES))
+
+
+def _figures(scenes: Mapping[int, PreparedGraph], name: Figure) -> Iterator[Row]:
+    columns = ([getattr(cost, name) or 0 for cost in scene.table.costs] for scene in scenes.values())
+    return zip(*columns, strict=True)
+
+
+def _linear(row: Row, batches: Sequence[int]) -> int | None:
+    """The growth for each inference more; None where there is no such whole number."""
+    slope, rest = divmod(row[-1] - row[0], batches[-1] - batches[0])
+    start = row[0] - slope * batches[0]
+    exact = not rest and all(value == start + slope * batch for value, batch in zip(row, batches, strict=True))
+    return slope if exact else None
+
+
+def _odd_figure(operator: int, figure: Figure, row: Row, batches: Sequence[int]) -> OddFigure:
+    square = _square(row, batches)
+    if square is None:
+        return OddFigure(operator=operator, figure=figure, values=tuple(row))
+    return OddFigure(operator=operator, figure=figure, square=square)
+
+
+def _square(row: Row, batches: Sequence[int]) -> int | None:
+    """What the figure is of the square of the batch, where that is all there is to it."""
+    square, rest = divmod(row[-1], batches[-1] ** 2)
+    exact = not rest and all(value == square * batch**2 for value, batch in zip(row, batches, strict=True))
+    return square if exact else None
+
+
+def tensors_of(graph: Graph) -> dict[str, Tensor]:
+    """All tensors of a graph by name, inputs first."""
+    found = {tensor.name: tensor for tensor in graph.inputs}
+    for node in graph.nodes:
+        for tensor in (*node.present_inputs, *node.present_outputs):
+            found.setdefault(tensor.name, tensor)
+    return found
+
+
+def _sizes(
+    scenes: Mapping[int, PreparedGraph], base: int
+) -> tuple[tuple[SizeGrowth, ...], tuple[OddSizes, ...]]:
+    tensors = {batch: tensors_of(scene.graph) for batch, scene in scenes.items()}
+    alike: dict[tuple[int, ...], list[str]] = {}
+    odd: list[OddSizes] = []
+    for name, tensor in tensors[base].items():
+        if tensor.initializer:
+            continue
+        shapes = tuple(tensors[batch][name].shape if name in tensors[batch] else None for batch in scenes)
+        if all(shape == tensor.shape for shape in shapes):
+            continue
+        axes = _axes(shapes, tuple(scenes))
+        if axes is not None:
+            alike.setdefault(axes, []).append(name)
+        else:
+            odd.append(OddSizes(tensor=name, shapes=shapes))
+    found = tuple(SizeGrowth(axes=axes, tensors=tuple(names)) for axes, names in alike.items())
+    return found, tuple(odd)
+
+
+def _axes(shapes: Sequence[Shape], batches: Sequence[int]) -> tuple[int, ...] | None:
+    if len({None if shape is None else len(shape) for shape in shapes}) > 1:
+        return None
+    slopes = []
+    for sizes in zip(*(shape or () for shape in shapes), strict=True):
+        if None in sizes:
+            return None
+        slope = _linear([size or 0 for size in sizes], batches)
+        if slope is None:
+            return None
+        slopes.append(slope)
+    return tuple(slopes)
+
+
+class Grown:
+    """A record's figures at another batch.
+
+    Args:
+        batches: What the record holds.
+        base: The record's own batch.
+        batch: The one wanted: one that was looked at, or any between if those are known.
+    """
+
+    def __init__(self, batches: Batches, base: int, batch: int) -> None:
+        self._batch, self._looked_at = batch, batches.looked_at
+        self._more = batch - base
+        self._square = batch**2
+        self._at = batches.looked_at.index(batch) if batch in batches.looked_at else None
+        self._slopes: Mapping[str, tuple[int, ...]] = {name: getattr(batches, name) for name in FIGURES}
+        self._odd = {(item.operator, item.figure): item for item in batches.odd_figures}
+        self._axes = {name: item.axes for item in batches.sizes for name in item.tensors}
+        self._shapes = {
+            item.tensor: item.shapes[self._at] for item in batches.odd_sizes if self._at is not None
+        }
+
+    def shape(self, name: str, shape: Shape) -> Shape:
+        """The shape of a tensor that has this one at the record's batch."""
+        if name in self._shapes:
+            return self._shapes[name]
+        axes = self._axes.get(name)
+        if axes is None or shape is None:
+            return shape
+        return tuple(
+            None if size is None else size + slope * self._more for size, slope in zip(shape, axes, strict=True)
+        )
+
+    def figure(self, operator: int, name: Figure, value: int | None) -> int | None:
+        """A figure of an operator that is this one at the record's batch; None stays unknown."""
+        if value is None:
+            return None
+        odd = self._odd.get((operator, name))
+        if odd is None:
+            return value + self._slopes[name][operator] * self._more
+        if odd.square is not None:
+            return odd.square * self._square
+        return (
+            odd.values[self._at] if self._at is not None else _among(odd.values, self._looked_at, self._batch)
+        )
+
+
+def _among(values: Row, batches: Sequence[int], batch: int) -> int:
+    """A figure between two batches that were looked at, by the line through those before or after it.
+
+    The smaller of both: so what grows until a table is read whole, or differs at batch 1 alone, is exact.
+    """
+    after = bisect_left(batches, batch)
+    ends = sorted((values[after - 1], values[after]))
+    pairs = [
+        (max(0, after - 2), max(1, after - 1)),
+        (min(after, len(batches) - 2), min(after + 1, len(batches) - 1)),
+    ]
+    lines = (
+        values[one] + (values[two] - values[one]) * (batch - batches[one]) // (batches[two] - batches[one])
+        for one, two in pairs
+    )
+    return min(max(min(lines), ends[0]), ends[1])

@@ -1,0 +1,103 @@
+"""Which devices the decision is between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analyzer.devices import catalogue
+from analyzer.devices.device import Device
+from analyzer.errors import UsageError
+from analyzer.graph import Graph
+from analyzer.pipeline.options import DEFAULT_GPU, Options
+
+_BY_DTYPE = {"float16": "fp16", "bfloat16": "bf16", "float64": "fp64", "int8": "int8", "uint8": "int8"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Targets:
+    """The CPU and the GPUs, the verdict's first.
+
+    Attributes:
+        cpu: The CPU of the decision.
+        gpus: Target GPUs; empty with ``--gpu none``.
+        local_gpu: Whether the first is the one in this machine, so that it can be measured.
+        local_cpu: Whether the CPU is this machine's.
+    """
+
+    cpu: Device
+    gpus: tuple[Device, ...]
+    local_gpu: bool
+    local_cpu: bool
+
+
+def find_targets(options: Options) -> Targets:
+    """Looks the devices up.
+
+    Raises:
+        DeviceError: A name that nobody knows; the hint names the nearest.
+        UsageError: More threads than the CPU runs at once.
+    """
+    local = None if options.fixed else _local_gpu()
+    if options.cpu is not None:
+        cpu = catalogue.device(options.cpu)
+    else:
+        cpu = catalogue.device(catalogue.DEFAULT_CPU) if options.fixed else _this_cpu()
+    check_threads(options.threads, cpu)
+    if options.gpus is None:
+        gpus: tuple[Device, ...] = (local or catalogue.device(DEFAULT_GPU),)
+    else:
+        gpus = tuple(catalogue.device(name) for name in options.gpus)
+    same = bool(local and gpus and gpus[0].slug == local.slug)
+    return Targets(cpu=cpu, gpus=gpus, local_gpu=same, local_cpu=options.cpu is None and not options.fixed)
+
+
+def check_threads(threads: int | None, cpu: Device) -> None:
+    """Refuses more intra-op threads than a CPU runs at once: they would only wait for each other.
+
+    Raises:
+        UsageError: There are more; the hint says how many there can be.
+    """
+    if threads is not None and threads > cpu.threads:
+        raise UsageError(
+            f"--threads {threads}: {cpu.name} runs {cpu.threads} at once.",
+            hint=f"At most --threads {cpu.threads}; left out, it is one for each core.",
+        )
+
+
+def _local_gpu() -> Device | None:
+    from analyzer.devices.detection import local_gpu
+
+    return local_gpu()
+
+
+def _this_cpu() -> Device:
+    from analyzer.devices.detection import this_cpu
+
+    return this_cpu()
+
+
+def own_precision(graph: Graph) -> str:
+    """The type in which most of the model's weights are kept; that of its inputs where it has none."""
+    sizes: dict[str, int] = {}
+    for tensor in graph.initializers or graph.inputs:
+        if tensor.dtype.bits and (tensor.dtype.is_float or tensor.dtype.name in _BY_DTYPE):
+            sizes[tensor.dtype.name] = sizes.get(tensor.dtype.name, 0) + (tensor.nbytes or 0)
+    if not sizes:
+        return "fp32"
+    return _BY_DTYPE.get(max(sizes, key=lambda name: sizes[name]), "fp32")
+
+
+def decision_precision(options: Options, graph: Graph, gpu: Device | None) -> str:
+    """The precision of the decision: the user's, else the model's own; TF32 for fp32 where the GPU has it."""
+    if options.precision is not None:
+        return options.precision
+    own = own_precision(graph)
+    if own == "fp32" and gpu is not None and "tf32" in gpu.peak_flops_per_s:
+        return "tf32"
+    return own
+
+
+def cpu_precision(precision: str, graph: Graph) -> str:
+    """The precision on the CPU: what only a GPU's products gain from stays the model's own there."""
+    own = own_precision(graph)
+    return precision if precision == "int8" else own

@@ -1,0 +1,74 @@
+"""Data-parallel training: each GPU has the batch, a ring sums the gradients. Analytic, nothing is measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analyzer.devices.peer_links import GPUS_A_MACHINE, NETWORK, Peer
+from analyzer.prediction.estimate import Estimate
+
+GPUS = (1, 2, 4, 8, 16, 32, 64)
+# Buckets are summed while the rest of the backward pass runs; half of what could hide is assumed to.
+OVERLAP = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaled:
+    """A step on several GPUs.
+
+    Attributes:
+        gpus: How many.
+        step: Time of a step, with all to none of the possible overlap as its interval.
+        communication_s: The ring's own time.
+        exposed_s: What of it the step waits for.
+    """
+
+    gpus: int
+    step: Estimate
+    communication_s: float
+    exposed_s: float
+
+
+def ring_time(nbytes: int, gpus: int, peer: Peer) -> float:
+    """An all-reduce over a ring: each GPU sends 2 (n - 1) / n of the bytes, in 2 (n - 1) messages.
+
+    Over more than one machine the ring's slowest link is a machine's network.
+    """
+    if gpus < 2:
+        return 0.0
+    slowest = (
+        NETWORK
+        if gpus > GPUS_A_MACHINE and NETWORK.bandwidth_bytes_per_s < peer.bandwidth_bytes_per_s
+        else peer
+    )
+    messages = 2 * (gpus - 1)
+    return messages / gpus * nbytes / slowest.bandwidth_bytes_per_s + messages * slowest.latency_s
+
+
+def scaled(step: Estimate, backward_s: float, nbytes: int, peer: Peer) -> tuple[Scaled, ...]:
+    """The step on 1 to 64 GPUs.
+
+    Args:
+        step: On one GPU.
+        backward_s: Its backward pass, behind which communication can hide.
+        nbytes: Bytes of all gradients.
+        peer: The link between GPUs of one machine.
+    """
+    found = []
+    for gpus in GPUS:
+        ring = ring_time(nbytes, gpus, peer)
+        hidden = min(ring, backward_s)
+        exposed = ring - OVERLAP * hidden
+        time = Estimate(
+            time_s=step.time_s + exposed,
+            low_s=step.low_s + ring - hidden,
+            high_s=step.high_s + ring,
+            origin="predicted",
+        )
+        found.append(Scaled(gpus=gpus, step=time, communication_s=ring, exposed_s=exposed))
+    return tuple(found)
+
+
+def dominates_from(rows: tuple[Scaled, ...]) -> int | None:
+    """The number of GPUs from which half of a step or more is communication; None where it never is."""
+    return next((row.gpus for row in rows if row.exposed_s >= row.step.time_s / 2), None)

@@ -1,0 +1,379 @@
+"""Analysis: the value that holds everything a report, a check or a record needs.
+
+Its fields are the keys of the JSON record, one to one (``record.py`` adds nothing of its own), so that a
+report made from a saved record is the report made at once. Seconds, bytes, FLOPs, US dollars, joules.
+None means not known, never 0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+from analyzer.record.outcome import CostRow as CostRow
+from analyzer.record.outcome import PlanResult as PlanResult
+from analyzer.record.outcome import SweepPlan as SweepPlan
+from analyzer.record.outcome import SweepRow as SweepRow
+from analyzer.record.outcome import TransferItem as TransferItem
+from analyzer.record.outcome import Transfers as Transfers
+from analyzer.record.outcome import VerdictResult as VerdictResult
+from analyzer.record.replay_data import ReplayData
+from analyzer.record.training_step import TrainingResult
+
+SCHEMA_VERSION = 1
+
+Verdict3 = Literal["cpu", "gpu", "either"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """The program that made the record."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorInfo:
+    """A tensor as the record shows it. ``dtype`` is ONNX's type string for sequences and optionals."""
+
+    name: str
+    shape: tuple[int | None, ...] | None
+    dtype: str
+    constant: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo:
+    """What was analysed.
+
+    ``inputs_origin`` is ``given``, ``file`` or ``inferred``; ``exporter`` is ``torch.export``,
+    ``torchscript``, ``onnx`` or ``pt2``; ``weights`` is ``none`` where they were never allocated.
+    """
+
+    name: str
+    source: str
+    digest: str
+    opset: int
+    batch: int | None
+    precision: str
+    parameters: int
+    parameter_bytes: int
+    inputs: tuple[TensorInfo, ...]
+    training: bool
+    outputs: tuple[TensorInfo, ...] = ()
+    inputs_origin: str = ""
+    exporter: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceInfo:
+    """A device as the record shows it."""
+
+    slug: str
+    name: str
+    peak_flops_per_s: Mapping[str, float]
+    bandwidth_bytes_per_s: float
+    memory_bytes: int | None
+    origin: str
+    source: str
+    tdp_w: float | None = None
+    link: str = ""
+    link_bytes_per_s: float | None = None
+    runs_release_wheel: bool = True
+    notes: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Devices:
+    """The two sides of the decision; ``gpu`` is None with ``--gpu none``."""
+
+    cpu: DeviceInfo
+    gpu: DeviceInfo | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """Shares of operators (or of time) by the basis of their count."""
+
+    exact: float
+    modelled: float
+    unknown: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """Plain sums over ``operators``; "at least" where ``coverage.unknown`` is above 0."""
+
+    flops: int
+    macs: int
+    bytes_read: int
+    bytes_written: int
+    intensity: float | None
+    fused_bytes_read: int | None
+    fused_bytes_written: int | None
+    fused_intensity: float | None
+    peak_memory_bytes: int | None
+    operators: int
+    coverage: Coverage
+    coverage_time: Coverage | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """The user's own source line, or where a module was constructed."""
+
+    file: str
+    line: int
+    code: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuTime:
+    """One operator's time on the CPU, with a 90 % interval. ``time_s`` is None where not known."""
+
+    time_s: float | None
+    low_s: float | None
+    high_s: float | None
+    origin: str
+    bound: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuTime:
+    """One operator's time on the GPU, and where ONNX Runtime's CUDA session puts it.
+
+    ``why`` is one of ``ort.execution.NodePlacement``'s slugs, ``detail`` its sentence. ``kernel_opset`` is
+    the newest opset at which it has a CUDA kernel for its types, None where it has one here or nowhere.
+    """
+
+    time_s: float | None
+    low_s: float | None
+    high_s: float | None
+    origin: str
+    bound: str | None
+    supported: bool
+    placed_on: Literal["cuda", "cpu"]
+    why: str
+    detail: str = ""
+    kernel_opset: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorVerdict:
+    """CPU, GPU or either for one operator; ``reason`` is one of ``decision.verdict.REASONS``."""
+
+    device: Verdict3
+    speedup: float | None
+    reason: str
+    explanation: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorResult:
+    """One operator of the exported graph, in execution order."""
+
+    index: int
+    name: str
+    op_type: str
+    domain: str
+    module: str
+    module_class: str
+    source: Where | None
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    attributes: Mapping[str, Any]
+    flops: int | None
+    macs: int | None
+    bytes_read: int | None
+    bytes_written: int | None
+    intensity: float | None
+    basis: str
+    note: str
+    cpu: CpuTime
+    gpu: GpuTime | None
+    verdict: OperatorVerdict
+    placement: Literal["cpu", "gpu"]
+    phase: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyOperator:
+    """An operator in a subgraph that ONNX Runtime's CUDA session runs on the CPU; ``why`` as in ``GpuTime``."""
+
+    name: str
+    op_type: str
+    domain: str
+    module: str
+    source: Where | None
+    why: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyCopy:
+    """A copy that each pass through a subgraph makes; ``bytes`` is None where its size is not known."""
+
+    tensor: str
+    direction: str
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyResult:
+    """A subgraph of a control-flow operator, as ONNX Runtime's CUDA session places it.
+
+    ``operator`` is the index of the operator that holds it, ``name`` its attribute (with a path where it is
+    nested), ``operators`` how many run in it. ``passes`` is how often it runs at most, None where that is not
+    known. ``copies`` are those inside it; what crosses between two passes is not known and not among them.
+    """
+
+    operator: int
+    name: str
+    operators: int
+    passes: int | None
+    on_cpu: tuple[BodyOperator, ...] = ()
+    copies: tuple[BodyCopy, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupResult:
+    """What a session really executes."""
+
+    session: str
+    name: str
+    op_type: str
+    members: tuple[int, ...]
+    provider: str
+    time_s: float | None
+    low_s: float | None
+    high_s: float | None
+    origin: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """The same decision for a further ``--gpu``."""
+
+    device: DeviceInfo
+    plans: tuple[PlanResult, ...]
+    verdict: VerdictResult
+    costs: tuple[CostRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something to mend: a code of ``checks``' registry, its severity and the operator it is about.
+
+    ``seconds`` and ``bytes`` are what it costs per inference, None where not known. ``certain`` is False
+    where the threshold lies inside the figure's interval; such a finding is never an error.
+    """
+
+    code: str
+    severity: Literal["error", "warning", "note"]
+    operator: int | None
+    message: str
+    fix: str
+    seconds: float | None = None
+    bytes: int | None = None
+    certain: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IgnoredFinding:
+    """A finding that the settings set aside, and the reason that they give (may be empty)."""
+
+    finding: Finding
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """Versions, threads, load, run counts and the date.
+
+    The only part that may differ between two ``--no-run`` records of the same input.
+    """
+
+    versions: Mapping[str, str] = field(default_factory=dict)
+    platform: str = ""
+    cpu: str = ""
+    threads: int | None = None
+    load_before: float | None = None
+    load_after: float | None = None
+    warmup_runs: int | None = None
+    runs: int | None = None
+    date: str = ""
+    export_cached: bool = False
+    timings_s: Mapping[str, float] = field(default_factory=dict)
+    measurement: Mapping[str, Any] = field(default_factory=dict)
+    messages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """The whole record; see the class docstrings of its parts for units.
+
+    ``session_fails`` says why ONNX Runtime cannot make the CUDA session at all, empty where it can.
+    ``kept`` is what ``render --gpu`` predicts from; None in a training step's record, and in old ones.
+    """
+
+    model: ModelInfo
+    devices: Devices
+    totals: Totals
+    operators: tuple[OperatorResult, ...]
+    groups: tuple[GroupResult, ...]
+    plans: tuple[PlanResult, ...]
+    verdict: VerdictResult
+    conventions: Mapping[str, Any]
+    tool: Tool
+    alternatives: tuple[Alternative, ...] = ()
+    costs: tuple[CostRow, ...] = ()
+    sweep: tuple[SweepRow, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    ignored: tuple[IgnoredFinding, ...] = ()
+    session_fails: str = ""
+    bodies: tuple[BodyResult, ...] = ()
+    training: TrainingResult | None = None
+    environment: Environment = field(default_factory=Environment)
+    kept: ReplayData | None = None
+    schema_version: int = SCHEMA_VERSION
+
+    def plan(self, name: str) -> PlanResult | None:
+        """The plan of this name, None where there is none."""
+        return next((plan for plan in self.plans if plan.name == name), None)
+
+    # What a user does with an analysis. These floors lie above this one, hence the late look-up by name.
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON record as plain values."""
+        values: dict[str, Any] = import_module("analyzer.record").to_dict(self)
+        return values
+
+    def render(self, format: str = "html") -> str:  # noqa: A002 - the option's own name
+        """A report in one format of ``analyzer.report``.
+
+        Raises:
+            UsageError: There is no such format.
+        """
+        text: str = import_module("analyzer.report").render(self, format)
+        return text
+
+    def save(
+        self, folder: str | PathLike[str] = "reports", formats: Sequence[str] = ("html", "json")
+    ) -> list[Path]:
+        """Writes reports as ``<model>.<extension>``; all or none. Returns their paths.
+
+        Raises:
+            OutputError: The folder cannot be written.
+        """
+        report, output = import_module("analyzer.report"), import_module("analyzer.report.output")
+        stem = re.sub(r"[^\w.-]+", "_", self.model.name) or "model"
+        files = {Path(folder) / f"{stem}{report.find(name).extension}": self.render(name) for name in formats}
+        output.write_all(files)
+        return list(files)

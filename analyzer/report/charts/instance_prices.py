@@ -1,0 +1,115 @@
+"""Reporting: what a million inferences cost on each instance that can run the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analyzer.record.analysis import Analysis, CostRow
+from analyzer.report.charts.chart import CPU, GPU, Chart, Column, Row, axis, colours, origin_words, tooltip
+from analyzer.units import dollars
+
+CHEAPEST = 20
+_COLUMNS = (
+    Column(name="label", title="Instance"),
+    Column(name="provider", title="Provider"),
+    Column(name="gpu", title="GPU"),
+    Column(name="device", title="Runs on"),
+    Column(name="usd_per_million", title="Per million", kind="dollars"),
+    Column(name="usd_per_hour", title="Per hour", kind="dollars"),
+    Column(name="throughput", title="Per second", kind="per_second"),
+    Column(name="latency", title="Latency", kind="seconds"),
+    Column(name="slo", title="Meets the latency limit"),
+    Column(name="price_date", title="Price of"),
+    Column(name="origin", title="Origin"),
+)
+
+
+def chart(analysis: Analysis) -> Chart | None:
+    """Instances by cost, the cheapest first; None where no price is known."""
+    ranked = sorted(analysis.costs, key=lambda row: (row.usd_per_million, row.provider, row.instance))
+    if not ranked:
+        return None
+    rows = tuple(_row(row) for row in ranked)
+    shown = [row[0] for row in rows[:CHEAPEST]]
+    sides = [side for side in (CPU, GPU) if any(row[3] == side for row in rows)]
+    lead = (
+        "US dollars for a million inferences at full use, at on-demand list prices of the date beside each. "
+        f"Throughputs are {origin_words(row[10] for row in rows)}."
+    )
+    if len(rows) > CHEAPEST:
+        lead += f" The {CHEAPEST} cheapest of {len(rows)} are drawn; the table has all."
+    if any(row[8] == "no" for row in rows):
+        lead += " Pale bars miss the latency limit."
+    return Chart(
+        name="cost",
+        title="Cost by instance",
+        lead=lead,
+        alternative=_words(rows),
+        engine="vega-lite",
+        spec=_spec(shown, sides),
+        columns=_COLUMNS,
+        rows=rows,
+        extra={},
+        height=24 * len(shown) + 60,
+    )
+
+
+def _row(row: CostRow) -> Row:
+    slo = {None: "no limit given", True: "yes", False: "no"}[row.meets_slo]
+    return (
+        f"{row.provider} {row.instance}",
+        row.provider,
+        row.gpu or "",
+        GPU if row.gpu else CPU,
+        row.usd_per_million,
+        row.usd_per_hour,
+        row.throughput_per_s,
+        row.latency_s,
+        slo,
+        row.price_date,
+        row.origin,
+    )
+
+
+def _words(rows: tuple[Row, ...]) -> str:
+    parts = []
+    for side in (CPU, GPU):
+        best = next((row for row in rows if row[3] == side), None)
+        if best:
+            gpu = f" with {best[2]}" if best[2] else ""
+            parts.append(f"The cheapest {side} instance is {best[0]}{gpu}: {dollars(best[4])} per million.")
+    return " ".join(parts)
+
+
+def _spec(shown: list[str], sides: list[str]) -> dict[str, Any]:
+    return {
+        "width": "container",
+        "height": {"step": 24},
+        "data": {"name": "table"},
+        "transform": [{"filter": {"field": "label", "oneOf": shown}}],
+        "params": [{"name": "side", "select": {"type": "point", "fields": ["device"]}, "bind": "legend"}],
+        "mark": {"type": "bar", "cornerRadiusEnd": 2, "height": 14},
+        "encoding": {
+            "y": {
+                "field": "label",
+                "type": "nominal",
+                "sort": shown,
+                "title": None,
+                "axis": {"labelLimit": 190},
+            },
+            "x": {
+                "field": "usd_per_million",
+                "type": "quantitative",
+                "axis": axis("dollars", "US dollars per million", tickCount=7),
+            },
+            "color": {"field": "device", "type": "nominal", "scale": colours(*sides), "title": None},
+            "opacity": {
+                "condition": [
+                    {"test": {"not": {"param": "side"}}, "value": 0.1},
+                    {"test": "datum.slo === 'no'", "value": 0.35},
+                ],
+                "value": 1,
+            },
+            "tooltip": tooltip(*_COLUMNS),
+        },
+    }

@@ -1,0 +1,308 @@
+"""Reporting: where the time goes, by operator type and by module."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from analyzer.record.analysis import Analysis
+from analyzer.report.charts.chart import CPU, GPU, Chart, Column, Row, axis, colours, origin_words, tooltip
+from analyzer.report.module_tree import Module
+from analyzer.units import seconds, share
+
+LARGEST = 14
+LEVELS, STEP = 9, 34
+# How much of a cell is on the screen once one has looked inside a module.
+_SEEN = "min(scale('x', datum.x1), width) - max(scale('x', datum.x0), 0)"
+_TYPES = (
+    Column(name="type", title="Operator type"),
+    Column(name="device", title="Device"),
+    Column(name="share", title="Share of the device's time", kind="share"),
+    Column(name="time", title="Time", kind="seconds"),
+    Column(name="operators", title="Operators", kind="count"),
+    Column(name="origin", title="Origin"),
+)
+_MODULES = (
+    Column(name="id", title="Number", kind="count"),
+    Column(name="parent", title="Parent", kind="count", lookup="modules.parent"),
+    Column(name="name", title="Name", lookup="modules.name"),
+    Column(name="path", title="Module", lookup="modules.path"),
+    Column(name="class", title="Class", lookup="modules.class"),
+    Column(name="operators", title="Operators", kind="count", lookup="modules.operators"),
+    Column(name="own_best", title="Own time, best plan", kind="seconds"),
+    Column(name="own_cpu", title="Own time, CPU", kind="seconds"),
+    Column(name="own_gpu", title="Own time, GPU", kind="seconds"),
+    Column(name="own_flops", title="Own FLOPs", kind="flops"),
+    Column(name="best", title="Time, best plan", kind="seconds", lookup="modules.best"),
+    Column(name="cpu", title="Time, CPU", kind="seconds", lookup="modules.cpu"),
+    Column(name="gpu", title="Time, GPU", kind="seconds", lookup="modules.gpu"),
+    Column(name="flops", title="FLOPs", kind="flops", lookup="modules.flops"),
+    Column(name="gpu_share", title="On the GPU, of those that take time", kind="share"),
+)
+
+
+def by_type(analysis: Analysis) -> Chart | None:
+    """Share of each device's time by operator type; None where no operator has a time."""
+    rows = _type_rows(analysis)
+    if not rows:
+        return None
+    order = list(dict.fromkeys(row[0] for row in rows))
+    sides = [side for side in (CPU, GPU) if any(row[1] == side for row in rows)]
+    return Chart(
+        name="by-type",
+        title="Time by operator type",
+        lead="What each type takes of the whole, on the CPU alone and in the CUDA session. "
+        + " ".join(f"Times on the {side} are {_origin_on(side, rows)}." for side in sides),
+        alternative=" ".join(_biggest(side, rows) for side in sides),
+        engine="vega-lite",
+        spec=_bars(order, sides),
+        columns=_TYPES,
+        rows=rows,
+        extra={},
+        height=max(120, 34 * len(order) + 60),
+    )
+
+
+def _type_rows(analysis: Analysis) -> tuple[Row, ...]:
+    sums: dict[str, dict[str, float]] = {CPU: defaultdict(float), GPU: defaultdict(float)}
+    counts: dict[str, int] = defaultdict(int)
+    origins: dict[str, set[str]] = {CPU: set(), GPU: set()}
+    for item in analysis.operators:
+        counts[item.op_type] += 1
+        for side, time in ((CPU, item.cpu), (GPU, item.gpu)):
+            if time is not None and time.time_s is not None:
+                sums[side][item.op_type] += time.time_s
+                origins[side].add(time.origin)
+    totals = {side: sum(times.values()) for side, times in sums.items()}
+    kinds = {kind for times in sums.values() for kind in times}
+    ranked = sorted(
+        kinds, key=lambda kind: (-max(_part(sums[side], kind, totals[side]) for side in sums), kind)
+    )
+    shown, rest = ranked[:LARGEST], ranked[LARGEST:]
+    if rest:
+        name = f"{len(rest)} other types"
+        for times in sums.values():
+            times[name] = sum(times.pop(kind, 0.0) for kind in rest)
+        counts[name] = sum(counts[kind] for kind in rest)
+        shown = [*shown, name]
+    return tuple(
+        (
+            kind,
+            side,
+            _part(sums[side], kind, totals[side]),
+            sums[side][kind],
+            counts[kind],
+            _origin(origins[side]),
+        )
+        for kind in shown
+        for side in (CPU, GPU)
+        if totals[side]
+    )
+
+
+def _part(times: dict[str, float], kind: str, total: float) -> float:
+    return times.get(kind, 0.0) / total if total else 0.0
+
+
+def _origin(origins: set[str]) -> str:
+    return next(iter(origins)) if len(origins) == 1 else "mixed"
+
+
+def _origin_on(side: str, rows: tuple[Row, ...]) -> str:
+    return origin_words(row[5] for row in rows if row[1] == side)
+
+
+def _biggest(side: str, rows: tuple[Row, ...]) -> str:
+    mine = sorted((row for row in rows if row[1] == side), key=lambda row: -float(row[2]))[:3]
+    return f"{side}: " + ", ".join(f"{row[0]} {share(row[2])} ({seconds(row[3])})" for row in mine) + "."
+
+
+def _bars(order: list[str], sides: list[str]) -> dict[str, Any]:
+    return {
+        "width": "container",
+        "height": {"step": 15},
+        "data": {"name": "table"},
+        "params": [{"name": "side", "select": {"type": "point", "fields": ["device"]}, "bind": "legend"}],
+        "mark": {"type": "bar", "cornerRadiusEnd": 2},
+        "encoding": {
+            "y": {
+                "field": "type",
+                "type": "nominal",
+                "sort": order,
+                "title": None,
+                "axis": {"labelLimit": 150},
+            },
+            "yOffset": {"field": "device", "sort": sides},
+            "x": {
+                "field": "share",
+                "type": "quantitative",
+                "axis": axis("share", "Share of the device's time", tickCount=8),
+            },
+            "color": {"field": "device", "type": "nominal", "scale": colours(*sides), "title": None},
+            "opacity": {"condition": {"param": "side", "value": 1}, "value": 0.1},
+            "tooltip": tooltip(*_TYPES),
+        },
+    }
+
+
+def by_module(modules: tuple[Module, ...], origin: str = "") -> Chart | None:
+    """An icicle of the modules; None where there is no structure or nothing to add up.
+
+    Args:
+        modules: The tree.
+        origin: Of the times in the best plan.
+    """
+    if len(modules) < 2 or not any(modules[0].total[name] for name in ("best", "cpu", "gpu", "flops")):
+        return None
+    depth = _depth(modules)
+    return Chart(
+        name="by-module",
+        title="Time by module",
+        lead="Each module is as wide as what it and its children take, in the order of the graph. Click one to "
+        "look inside, the top row to go back." + (f" Times in the best plan are {origin}." if origin else ""),
+        alternative=_module_words(modules),
+        engine="vega",
+        spec=_icicle(min(depth + 1, LEVELS) * STEP),
+        columns=_MODULES,
+        rows=tuple(_module_row(module) for module in modules),
+        extra={},
+        height=min(depth + 1, LEVELS) * STEP,
+    )
+
+
+def _module_row(item: Module) -> Row:
+    own, total = item.own, item.total
+    return (
+        item.number,
+        item.parent,
+        item.name,
+        item.path,
+        item.class_name,
+        item.operators,
+        *(own[name] for name in ("best", "cpu", "gpu", "flops")),
+        *(total[name] for name in ("best", "cpu", "gpu", "flops")),
+        item.on_gpu / item.timed if item.timed else None,
+    )
+
+
+def _depth(modules: tuple[Module, ...]) -> int:
+    depths = [0] * len(modules)
+    for item in modules[1:]:
+        depths[item.number] = depths[item.parent or 0] + 1
+    return max(depths)
+
+
+def _module_words(modules: tuple[Module, ...]) -> str:
+    root = modules[0]
+    measure = next(name for name in ("best", "cpu", "gpu", "flops") if root.total[name])
+    whole = root.total[measure] or 1.0
+    children = sorted(
+        (item for item in modules if item.parent == 0), key=lambda item: -(item.total[measure] or 0.0)
+    )
+    said = ", ".join(f"{item.name} {share((item.total[measure] or 0.0) / whole)}" for item in children[:8])
+    what = "FLOPs" if measure == "flops" else "time"
+    return f"Of the model's {what}: {said}."
+
+
+def _icicle(height: int) -> dict[str, Any]:
+    """A partition that one can click into; ``measure`` and ``focus`` are its signals."""
+    across = {
+        "name": "x",
+        "type": "linear",
+        "domain": {"signal": "[focus.x0, focus.x1]"},
+        "range": [0, {"signal": "width"}],
+        "zero": False,
+        "nice": False,
+    }
+    return {
+        "width": 600,
+        "height": height,
+        "padding": 0,
+        "signals": _signals(),
+        "data": [{"name": "table"}, {"name": "cells", "source": "table", "transform": _partition()}],
+        "scales": [across],
+        "marks": [_cells(), _cell_words()],
+    }
+
+
+def _signals() -> list[dict[str, Any]]:
+    """What the widths stand for, the module that is looked into, and the height of a row."""
+    looked_into = "{id: datum.id, x0: datum.x0, x1: datum.x1, depth: datum.depth}"
+    return [
+        {"name": "measure", "value": "best"},
+        {
+            "name": "focus",
+            "value": {"id": 0, "x0": 0, "x1": 1, "depth": 0},
+            "on": [{"events": "@cell:click", "update": looked_into}],
+        },
+        {"name": "step", "value": STEP},
+    ]
+
+
+def _partition() -> list[dict[str, Any]]:
+    """From rows to the cells that are wide enough to be seen at the present focus."""
+
+    def keep(expression: str) -> dict[str, str]:
+        return {"type": "filter", "expr": expression}
+
+    def formula(name: str, expression: str) -> dict[str, str]:
+        return {"type": "formula", "as": name, "expr": expression}
+
+    return [
+        formula("own", "datum['own_' + measure] || 0"),
+        {"type": "stratify", "key": "id", "parentKey": "parent"},
+        {"type": "partition", "field": "own", "size": [1, 1]},
+        keep("datum.x1 > datum.x0"),
+        keep("datum.x1 > focus.x0 && datum.x0 < focus.x1"),
+        keep("(datum.x1 - datum.x0) * width > 0.7 * (focus.x1 - focus.x0)"),
+        formula("whole", "data('table')[0][measure]"),
+        formula("words", "datum.name + ' ' + figure((datum.x1 - datum.x0), 'share')"),
+    ]
+
+
+def _cells() -> dict[str, Any]:
+    """A rectangle for each module, in the colour of where its time is spent."""
+    colour = [
+        {"test": "datum.gpu_share === 1", "value": "var(--gpu)"},
+        {"test": "datum.gpu_share === 0", "value": "var(--cpu)"},
+        {"test": "datum.gpu_share === null", "value": "var(--muted)"},
+        {"value": "var(--hybrid)"},
+    ]
+    tip = (
+        "{Module: datum.path || datum.name, Class: datum['class'] || '', "
+        "Share: figure(datum.x1 - datum.x0, 'share'), "
+        "'Best plan': figure(datum.best, 'seconds'), "
+        "CPU: figure(datum.cpu, 'seconds'), GPU: figure(datum.gpu, 'seconds'), "
+        "FLOPs: figure(datum.flops, 'flops'), Operators: datum.operators, "
+        "'On the GPU': figure(datum.gpu_share, 'share')}"
+    )
+    update = {
+        "x": {"scale": "x", "field": "x0"},
+        "x2": {"scale": "x", "field": "x1"},
+        "y": {"signal": "datum.depth * step"},
+        "height": {"signal": "step"},
+        "fill": colour,
+        "fillOpacity": {"signal": "datum.id === picked ? 0.55 : 0.2"},
+        "stroke": {"value": "var(--surface)"},
+        "strokeWidth": {"value": 2},
+        "cursor": {"value": "pointer"},
+        "tooltip": {"signal": tip},
+    }
+    encode = {"update": update, "hover": {"fillOpacity": {"value": 0.4}}}
+    return {"type": "rect", "name": "cell", "clip": True, "from": {"data": "cells"}, "encode": encode}
+
+
+def _cell_words() -> dict[str, Any]:
+    """Name and share in each cell that has room for them."""
+    update = {
+        "x": {"signal": "max(scale('x', datum.x0), 0) + 6"},
+        "y": {"signal": "(datum.depth + 0.5) * step"},
+        "baseline": {"value": "middle"},
+        "text": {"field": "words"},
+        "limit": {"signal": f"max({_SEEN} - 10, 1)"},
+        "opacity": {"signal": f"{_SEEN} > 34 ? 1 : 0"},
+        "fill": {"value": "var(--text)"},
+        "fontSize": {"value": 12},
+    }
+    encode = {"update": update}
+    return {"type": "text", "interactive": False, "clip": True, "from": {"data": "cells"}, "encode": encode}

@@ -1,0 +1,1 @@
+"""Two or more analyses side by side, in every format."""

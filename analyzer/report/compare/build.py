@@ -1,0 +1,227 @@
+"""Two or more analyses side by side: what flipped, what got slower, what is new and what is gone.
+
+``compare`` makes a value from analyses; ``render_text``, ``render_markdown`` and ``to_json`` write it down.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from analyzer.checks.operator_matching import Match, match
+from analyzer.checks.phrases import called, line_of
+from analyzer.errors import UsageError
+from analyzer.parsing import nearest
+from analyzer.record.analysis import Analysis, CpuTime, Finding, GpuTime, OperatorResult
+from analyzer.report.compare import figures
+from analyzer.report.compare.comparison import (
+    Comparison,
+    Difference,
+    FindingEntry,
+    OperatorChange,
+    OperatorEntry,
+)
+
+# An operator whose time changed by a smaller share is listed neither as slower nor as faster.
+NOISE = 0.02
+
+
+def compare(records: Sequence[tuple[str, Analysis]]) -> Comparison:
+    """Put records side by side; the first is the base.
+
+    Args:
+        records: Label and analysis of each, at least two.
+
+    Raises:
+        UsageError: There are fewer than two.
+    """
+    if len(records) < 2:
+        raise UsageError("compare needs at least two records", hint="analyze compare BASE.json NEW.json")
+    analyses = [analysis for _, analysis in records]
+    return Comparison(
+        labels=tuple(label for label, _ in records),
+        facts=figures.facts(analyses),
+        figures=figures.figures(analyses),
+        differences=tuple(_difference(label, analyses[0], other) for label, other in records[1:]),
+        notes=figures.notes(analyses),
+        environment=figures.environment(analyses),
+        analyses=tuple(analyses),
+    )
+
+
+# --- operator by operator -------------------------------------------------------------------------------
+
+
+def _difference(label: str, base: Analysis, new: Analysis) -> Difference:
+    matched = match(base, new)
+    before, after = _Side.pair(base, new)
+    changes = [_change(old, now, before, after) for old, now in matched.pairs]
+    moved = [change for change in changes if change.device is not None or change.placed_on is not None]
+    slower = [change for change in changes if change.rise_s > NOISE * (change.base_s or 0.0)]
+    faster = [change for change in changes if -change.rise_s > NOISE * (change.base_s or 0.0)]
+    added, gone = _finding_changes(base, new, matched)
+    return Difference(
+        label=label,
+        matched=len(matched.pairs),
+        flipped=tuple(sorted(moved, key=lambda change: (-abs(change.rise_s), change.new))),
+        slower=tuple(sorted(slower, key=lambda change: (-change.rise_s, change.new))),
+        faster=tuple(sorted(faster, key=lambda change: (change.rise_s, change.new))),
+        gone=tuple(_entry(op, before) for op in matched.gone),
+        new=tuple(_entry(op, after) for op in matched.new),
+        findings_new=added,
+        findings_gone=gone,
+        per_inference=before.per != 1 or after.per != 1,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """One of the two analyses, and the inferences that its operators' times are divided by."""
+
+    analysis: Analysis
+    per: int
+
+    @classmethod
+    def pair(cls, base: Analysis, new: Analysis) -> tuple[_Side, _Side]:
+        """Both sides; of different batches, one inference is compared with one."""
+        batches = base.model.batch, new.model.batch
+        if None in batches or batches[0] == batches[1]:
+            batches = 1, 1
+        return cls(analysis=base, per=batches[0] or 1), cls(analysis=new, per=batches[1] or 1)
+
+    def time(self, operator: OperatorResult) -> float | None:
+        """An operator's time in the target device's plan: on the GPU where there is one, else on the CPU."""
+        time_s = self._spent(operator).time_s
+        return None if time_s is None else time_s / self.per
+
+    def interval(self, operator: OperatorResult) -> tuple[float, float] | None:
+        """The ends of its interval, None where not known."""
+        spent = self._spent(operator)
+        if spent.low_s is None or spent.high_s is None:
+            return None
+        return spent.low_s / self.per, spent.high_s / self.per
+
+    def _spent(self, operator: OperatorResult) -> CpuTime | GpuTime:
+        on_gpu = self.analysis.plan("gpu") is not None and operator.gpu is not None
+        return operator.gpu if on_gpu and operator.gpu is not None else operator.cpu
+
+
+def _change(old: OperatorResult, now: OperatorResult, base: _Side, new: _Side) -> OperatorChange:
+    gpus = base.analysis.devices.gpu and new.analysis.devices.gpu
+    before, after = base.interval(old), new.interval(now)
+    apart = before is not None and after is not None and (before[1] < after[0] or after[1] < before[0])
+    return OperatorChange(
+        name=called(now),
+        where=line_of(now),
+        base=old.index,
+        new=now.index,
+        device=_flip(old.placement, now.placement) if gpus else None,
+        placed_on=_flip(old.gpu.placed_on, now.gpu.placed_on) if old.gpu and now.gpu else None,
+        base_s=base.time(old),
+        new_s=new.time(now),
+        certain=apart,
+    )
+
+
+def _flip(before: str, after: str) -> tuple[str, str] | None:
+    return None if before == after else (before, after)
+
+
+def _entry(operator: OperatorResult, side: _Side) -> OperatorEntry:
+    return OperatorEntry(
+        name=called(operator), where=line_of(operator), index=operator.index, time_s=side.time(operator)
+    )
+
+
+def _finding_changes(
+    base: Analysis, new: Analysis, matched: Match
+) -> tuple[tuple[FindingEntry, ...], tuple[FindingEntry, ...]]:
+    """Findings that came and that went: the same code about the same operator is the same finding."""
+    became = {old.index: now.index for old, now in matched.pairs}
+
+    def key(finding: Finding, renumber: bool) -> tuple[str, int | None]:
+        if finding.operator is None or not renumber:
+            return finding.code, finding.operator
+        return finding.code, became.get(finding.operator, -1 - finding.operator)
+
+    before = {key(finding, True) for finding in base.findings}
+    after = {key(finding, False) for finding in new.findings}
+    return (
+        tuple(_finding_entry(finding) for finding in new.findings if key(finding, False) not in before),
+        tuple(_finding_entry(finding) for finding in base.findings if key(finding, True) not in after),
+    )
+
+
+def _finding_entry(finding: Finding) -> FindingEntry:
+    return FindingEntry(code=finding.code, severity=finding.severity, message=finding.message)
+
+
+# --- what a gate can fail on ----------------------------------------------------------------------------
+
+_RISES = {
+    "cpu-latency": "plans.cpu.latency_s",
+    "gpu-latency": "plans.gpu.latency_s",
+    "latency": "plans.hybrid.latency_s",
+    "flops": "totals.flops",
+    "bytes": "totals.bytes",
+    "memory": "totals.peak_memory_bytes",
+    "copies": "copies",
+    "operators": "totals.operators",
+}
+CONDITIONS = (*_RISES, "flipped", "findings", "verdict", "any")
+
+
+def failures(comparison: Comparison, conditions: Sequence[str], *, tolerance: float = 0.0) -> tuple[str, ...]:
+    """Why ``--fail-on`` fails, one sentence for each reason; empty where it does not.
+
+    Args:
+        comparison: What to judge.
+        conditions: Of ``CONDITIONS``; ``any`` is all of them.
+        tolerance: Share by which a figure may rise above the base's.
+
+    Raises:
+        UsageError: A condition that does not exist.
+    """
+    for condition in conditions:
+        if condition not in CONDITIONS:
+            meant = nearest(condition, CONDITIONS)
+            hint = f"did you mean `{meant}`?" if meant else f"one of {', '.join(CONDITIONS)}"
+            raise UsageError(f"--fail-on: there is no condition {condition!r}", hint=hint)
+    chosen = CONDITIONS if "any" in conditions else tuple(conditions)
+    reasons = [text for condition in chosen for text in _risen(comparison, condition, tolerance)]
+    for difference in comparison.differences:
+        if "flipped" in chosen and difference.flipped:
+            reasons.append(f"{difference.label}: {len(difference.flipped)} operators flipped device")
+        if "findings" in chosen and any(entry.severity == "error" for entry in difference.findings_new):
+            reasons.append(f"{difference.label}: new findings of severity error")
+    verdict = next(fact for fact in comparison.facts if fact.key == "verdict.device")
+    if "verdict" in chosen and verdict.differs:
+        reasons.append(f"the verdict changed: {' -> '.join(verdict.values)}")
+    return tuple(reasons)
+
+
+def _risen(comparison: Comparison, condition: str, tolerance: float) -> list[str]:
+    figure = comparison.figure(_RISES.get(condition, ""))
+    if figure is None or figure.values[0] is None:
+        return []
+    limit = figure.values[0] * (1 + max(tolerance, 1e-6))
+    risen = [
+        label
+        for label, value in zip(comparison.labels[1:], figure.values[1:], strict=True)
+        if value is not None and value > limit
+    ]
+    return [f"{label}: {figure.label} rose" for label in risen]
+
+
+def to_json(comparison: Comparison) -> str:
+    """The comparison as JSON: SI base units, null for what is not known."""
+    return json.dumps(_plain(comparison), indent=2) + "\n"
+
+
+def _plain(comparison: Comparison) -> dict[str, Any]:
+    """Without the analyses: they are files of their own."""
+    values = asdict(replace(comparison, analyses=()))
+    del values["analyses"]
+    return values

@@ -1,0 +1,330 @@
+"""Reporting: a comparison of two or more analyses as one HTML page, differences first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from analyzer.report import summary
+from analyzer.report.charts.chart import Chart
+from analyzer.report.compare import curve_charts, plan_charts, sentences
+from analyzer.report.compare.comparison import (
+    Comparison,
+    Difference,
+    Fact,
+    Figure,
+    OperatorChange,
+    OperatorEntry,
+)
+from analyzer.report.compare.figures import PLANS, worth_a_row
+from analyzer.report.compare.plain_text import figure_text
+from analyzer.report.html import environment
+from analyzer.units import UNKNOWN, factor, seconds, share
+
+# Rows of each list of operators; the JSON holds all.
+MOST = 100
+LARGEST = 12
+_GROUPS = {"plans.hybrid": "Best plan", "plans.gpu": "GPU", "plans.cpu": "CPU", "verdict": "Verdict"}
+_WORK = "Work and findings"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A figure of one record, and how it compares with the base's.
+
+    Attributes:
+        text: The figure with its unit.
+        change: ``12 % more``, ``3.1x``, ``the same``; empty for the base.
+        way: ``up``, ``down`` or empty: where it went from the base.
+        tone: ``better``, ``worse`` or empty; empty too where the intervals overlap.
+        origin: ``measured``, ``predicted``, ``mixed`` or empty.
+        unsure: Whether its interval overlaps the base's; None where one of them is not known.
+        interval: ``10 to 12 ms``, empty where not known.
+        best: Whether no record has a better one.
+    """
+
+    text: str
+    change: str = ""
+    way: str = ""
+    tone: str = ""
+    origin: str = ""
+    unsure: bool | None = None
+    interval: str = ""
+    best: bool = False
+
+    @property
+    def aside(self) -> str:
+        """What is said beside a change: whether it is good, and whether it is sure."""
+        sure = {None: "", True: "within the intervals", False: "beyond the intervals"}[self.unsure]
+        return ", ".join(filter(None, (self.tone, sure)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One row of a table side by side; ``certain`` says whether the best is beyond the others' intervals."""
+
+    label: str
+    cells: tuple[Cell, ...]
+    key: str = ""
+    certain: bool | None = None
+
+    @property
+    def short(self) -> str:
+        """The label without what the heading of its group says already."""
+        _, _, plan = self.key.partition("plans.")
+        return self.label.removesuffix(f" {PLANS.get(plan.partition('.')[0], '')}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorLine:
+    """An operator that changed, came or went."""
+
+    name: str
+    where: str
+    before: str
+    after: str
+    note: str
+    tone: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A list of operators or findings under a heading; ``hidden`` counts those not listed."""
+
+    title: str
+    lines: tuple[OperatorLine, ...]
+    hidden: int = 0
+    open: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DifferenceView:
+    """The base and one other record: a sentence, what changed most, and the lists."""
+
+    label: str
+    lead: str
+    sections: tuple[Section, ...]
+
+
+def render(comparison: Comparison) -> str:
+    """The comparison as one page; the same comparison gives the same bytes."""
+    return environment().get_template("compare.html.j2").render(build(comparison))
+
+
+def build(comparison: Comparison) -> dict[str, Any]:
+    """What the template is given."""
+    drawn = _charts(comparison)
+    headline, sure = sentences.headline(comparison)
+    lines = tuple(_line(figure) for figure in comparison.figures if worth_a_row(figure))
+    return {
+        "title": _title(comparison.labels),
+        "labels": comparison.labels,
+        "headline": headline,
+        "sure": sure,
+        "statements": sentences.statements(comparison),
+        "facts": tuple(_fact_line(fact) for fact in comparison.facts if fact.differs),
+        "shared": tuple((fact.label, _said(fact)[0]) for fact in comparison.facts if not fact.differs),
+        "lines": lines,
+        "groups": _grouped(lines),
+        "differences": tuple(_difference(comparison.labels[0], item) for item in comparison.differences),
+        "environment": tuple(_fact_line(fact) for fact in comparison.environment if fact.differs),
+        "environment_shared": tuple(
+            (fact.label, fact.values[0]) for fact in comparison.environment if not fact.differs
+        ),
+        "notes": tuple(f"{note[0].upper()}{note[1:]}." for note in comparison.notes),
+        "marks": _marks(),
+        "charts": {item.name: item for item in drawn},
+        "data": {
+            "name": "comparison",
+            "charts": {item.name: item.payload() for item in drawn},
+            "operators": {},
+            "modules": {},
+            "groups": [],
+        },
+    }
+
+
+def _marks() -> tuple[summary.Mark, ...]:
+    """The origins that a comparison shows; what a report has under Method stands under Environment here."""
+    return tuple(
+        replace(mark, meaning=mark.meaning.replace("under Method", "under Environment"))
+        for mark in summary.MARKS.values()
+        if mark.name != "modelled"
+    )
+
+
+def _title(labels: Sequence[str]) -> str:
+    if len(labels) == 2:
+        return f"{labels[1]} against {labels[0]}"
+    return f"{len(labels)} records: {', '.join(labels)}"
+
+
+def _charts(comparison: Comparison) -> tuple[Chart, ...]:
+    drawn = (
+        plan_charts.plans(comparison),
+        *curve_charts.batches(comparison),
+        plan_charts.by_type(comparison),
+        plan_charts.by_module(comparison),
+        curve_charts.roofline(comparison),
+    )
+    return tuple(item for item in drawn if item is not None)
+
+
+def _grouped(lines: Sequence[Line]) -> tuple[tuple[str, tuple[Line, ...]], ...]:
+    def home(line: Line) -> str:
+        return next((title for key, title in _GROUPS.items() if line.key.startswith(f"{key}.")), _WORK)
+
+    found = {
+        title: tuple(line for line in lines if home(line) == title) for title in (*_GROUPS.values(), _WORK)
+    }
+    best = [line.cells for line in found["Best plan"]]
+    twins = [side for side in ("GPU", "CPU") if best and best == [line.cells for line in found[side]]]
+    titles = {side: f"{side}, which is the best plan" for side in twins}
+    hidden = {"Best plan"} if twins else set()
+    return tuple(
+        (titles.get(title, title), mine) for title, mine in found.items() if mine and title not in hidden
+    )
+
+
+def _fact_line(fact: Fact) -> Line:
+    return Line(label=fact.label, cells=tuple(Cell(text=text) for text in _said(fact)), key=fact.key)
+
+
+def _said(fact: Fact) -> tuple[str, ...]:
+    if fact.key != "verdict.device":
+        return fact.values
+    return tuple(summary.VERDICT_WORDS[value] for value in fact.values)
+
+
+def _line(figure: Figure) -> Line:
+    cells = tuple(_cell(figure, at, value) for at, value in enumerate(figure.values))
+    return Line(label=figure.label, cells=cells, key=figure.key, certain=figure.certain)
+
+
+def _cell(figure: Figure, at: int, value: float | None) -> Cell:
+    base = figure.values[0]
+    cell = Cell(
+        text=figure_text(value, figure.unit),
+        origin=_at(figure.origins, at),
+        interval=_interval(figure, at),
+        best=figure.best == at,
+    )
+    if at == 0 or base is None or value is None:
+        return cell
+    apart = figure.apart(0, at) if value != base else None
+    better = (value < base) == (figure.better == "less")
+    tone = "" if value == base or not figure.better or apart is False else "better" if better else "worse"
+    way = "" if value == base else "up" if value > base else "down"
+    unsure = None if apart is None else not apart
+    return replace(cell, change=change(base, value), way=way, tone=tone, unsure=unsure)
+
+
+def _interval(figure: Figure, at: int) -> str:
+    if not figure.low or figure.low[at] is None or figure.high[at] is None:
+        return ""
+    return summary.span(figure_text(figure.low[at], figure.unit), figure_text(figure.high[at], figure.unit))
+
+
+def _at(values: Sequence[str], place: int) -> str:
+    return values[place] if values else ""
+
+
+def change(base: float, value: float) -> str:
+    """How a figure compares with the base's, in words: ``the same``, ``12 % less``, ``3.4x``."""
+    if value == base:
+        return "the same"
+    if not base:
+        return "was 0"
+    ratio = value / base
+    if ratio >= 2:
+        return factor(ratio)
+    return f"{share(abs(ratio - 1))} {'more' if ratio > 1 else 'less'}"
+
+
+def _difference(base: str, item: Difference) -> DifferenceView:
+    return DifferenceView(label=item.label, lead=_lead(base, item), sections=_sections(item))
+
+
+def _lead(base: str, item: Difference) -> str:
+    """What was matched, and how many of it changed."""
+    each = " Times are those of one inference, as the batches differ." if item.per_inference else ""
+    parts = [f"{summary.operators(item.matched)} {'is' if item.matched == 1 else 'are'} in both"]
+    if not item.matched:
+        parts = ["no operator of one is found in the other"]
+    counts = (("slower", item.slower), ("faster", item.faster), ("on another device", item.flipped))
+    changed = [f"{len(found)} {word}" for word, found in counts if found]
+    if item.matched:
+        parts.append(f"of these {', '.join(changed)}" if changed else "none of them changed")
+    alone = ((f"only in {item.label}", item.new), (f"only in {base}", item.gone))
+    parts += [f"{len(found)} {word}" for word, found in alone if found]
+    came = f"{len(item.findings_new)} appeared and {len(item.findings_gone)} disappeared"
+    findings = came if item.findings_new or item.findings_gone else "the same in both"
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}. Findings: {findings}.{each}"
+
+
+def _sections(difference: Difference) -> tuple[Section, ...]:
+    most = difference.changed[:LARGEST]
+    rest = len(difference.changed) > LARGEST
+    slower, faster = difference.slower if rest else (), difference.faster if rest else ()
+    findings = (difference.findings_new, difference.findings_gone)
+    new, gone = ([_finding(item.severity, item.code, item.message) for item in found] for found in findings)
+    lists = (
+        ("Changed most", [_timed(item) for item in most], True),
+        ("Findings that appeared", new, True),
+        ("Findings that disappeared", gone, True),
+        ("On another device", [_flip(item) for item in difference.flipped], True),
+        ("New operators", [_entry(item, "", seconds(item.time_s)) for item in difference.new], False),
+        ("Operators gone", [_entry(item, seconds(item.time_s), "") for item in difference.gone], False),
+        ("All that are slower", [_timed(item) for item in slower], False),
+        ("All that are faster", [_timed(item) for item in faster], False),
+    )
+    return tuple(
+        Section(
+            title=f"{title} ({len(lines)})",
+            lines=tuple(lines[:MOST]),
+            hidden=max(len(lines) - MOST, 0),
+            open=is_open,
+        )
+        for title, lines, is_open in lists
+        if lines
+    )
+
+
+def _flip(item: OperatorChange) -> OperatorLine:
+    before, after = item.device or item.placed_on or ("", "")
+    what = "in the best plan" if item.device else "in the CUDA session"
+    note = f"{what}; {seconds(item.base_s)} before, {seconds(item.new_s)} now"
+    return OperatorLine(name=item.name, where=item.where, before=before.upper(), after=after.upper(), note=note)
+
+
+def _timed(item: OperatorChange) -> OperatorLine:
+    note = ""
+    if item.base_s is not None and item.new_s is not None:
+        more = "+" if item.rise_s > 0 else "−"
+        note = f"{change(item.base_s, item.new_s)} ({more}{seconds(abs(item.rise_s))})"
+    if not item.certain:
+        note = f"{note}, within the intervals"
+    return OperatorLine(
+        name=item.name,
+        where=item.where,
+        before=seconds(item.base_s),
+        after=seconds(item.new_s),
+        note=note,
+        tone=("worse" if item.rise_s > 0 else "better") if item.certain else "",
+    )
+
+
+def _entry(item: OperatorEntry, before: str, after: str) -> OperatorLine:
+    return OperatorLine(
+        name=item.name,
+        where=item.where,
+        before=before or UNKNOWN,
+        after=after or UNKNOWN,
+        note=f"#{item.index}",
+    )
+
+
+def _finding(severity: str, code: str, message: str) -> OperatorLine:
+    return OperatorLine(name=f"{severity} {code}", where="", before="", after="", note=message)

@@ -1,0 +1,258 @@
+"""Reporting: charts of a comparison: every record's plans and where its time goes, a colour a record."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from analyzer.record.analysis import Analysis, OperatorResult
+from analyzer.report.charts.chart import PLAN_SERIES, Chart, Column, Row, axis, decades, tooltip
+from analyzer.report.compare.comparison import Comparison
+from analyzer.report.summary import time_in_plan
+from analyzer.units import seconds, share
+
+LARGEST, DEEPEST = 12, 6
+COLOURS, SHAPES = 8, ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
+_PLANS = (
+    Column(name="record", title="Record"),
+    Column(name="plan", title="Plan"),
+    Column(name="latency", title="Latency", kind="seconds"),
+    Column(name="low", title="Low (90 %)", kind="seconds"),
+    Column(name="high", title="High (90 %)", kind="seconds"),
+    Column(name="origin", title="Origin"),
+)
+_PARTS = (
+    Column(name="record", title="Record"),
+    Column(name="time", title="Time", kind="seconds"),
+    Column(name="share", title="Share of the record's time", kind="share"),
+    Column(name="operators", title="Operators", kind="count"),
+    Column(name="origin", title="Origin"),
+)
+
+
+def record_colours(labels: Sequence[str]) -> dict[str, list[str]]:
+    """A Vega-Lite scale: a colour of the page's style sheet for each record; beyond eight they repeat."""
+    return {
+        "domain": list(labels),
+        "range": [f"var(--record-{1 + at % COLOURS})" for at in range(len(labels))],
+    }
+
+
+def record_shapes(labels: Sequence[str]) -> dict[str, list[str]]:
+    """A shape for each record beside its colour."""
+    return {"domain": list(labels), "range": [SHAPES[at % len(SHAPES)] for at in range(len(labels))]}
+
+
+def picked(field: str) -> dict[str, Any]:
+    """A selection that the legend of this field is bound to."""
+    return {"name": field, "select": {"type": "point", "fields": [field]}, "bind": "legend"}
+
+
+def paired(comparison: Comparison) -> Iterator[tuple[str, Analysis, int]]:
+    """Label, analysis, and by how many inferences its times are divided: its batch where batches differ."""
+    for label, analysis in zip(comparison.labels, comparison.analyses, strict=True):
+        yield label, analysis, 1 if comparison.one_batch else analysis.model.batch or 1
+
+
+def plans(comparison: Comparison) -> Chart | None:
+    """Latency of each plan with its interval, record by record; for one inference where batches differ."""
+    rows = tuple(
+        (
+            label,
+            PLAN_SERIES[plan.name],
+            plan.latency_s / per,
+            plan.low_s / per,
+            plan.high_s / per,
+            plan.origin,
+        )
+        for label, analysis, per in paired(comparison)
+        for plan in analysis.plans
+    )
+    if not rows:
+        return None
+    named = [name for name in PLAN_SERIES.values() if any(row[1] == name for row in rows)]
+    said = ". ".join(
+        f"{name}: " + ", ".join(f"{row[0]} {seconds(row[2])}" for row in rows if row[1] == name)
+        for name in named
+    )
+    return Chart(
+        name="latencies",
+        title="Latency by plan" if comparison.one_batch else "Time of one inference by plan",
+        lead="A point for each record with its 90 % interval. The axis is logarithmic: the same distance is "
+        "the same factor. Where the bars of two records overlap, their order is not certain.",
+        alternative=f"{said}.",
+        engine="vega-lite",
+        spec=_plan_spec(comparison, named, rows),
+        columns=_PLANS,
+        rows=rows,
+        extra={},
+        height=16 * len(comparison.labels) * len(named) + 90,
+    )
+
+
+def _plan_spec(comparison: Comparison, named: list[str], rows: tuple[Row, ...]) -> dict[str, Any]:
+    labels = comparison.labels
+    title = "Latency" if comparison.one_batch else "Time of one inference"
+    scale = {"type": "log", "nice": False, "padding": 12}
+    ticks = decades(value for row in rows for value in row[2:5])
+    x = {"field": "latency", "type": "quantitative", "scale": scale}
+    place = {
+        "y": {
+            "field": "plan",
+            "type": "nominal",
+            "sort": named,
+            "title": None,
+            "scale": {"paddingInner": 0.3},
+        },
+        "yOffset": {"field": "record", "sort": list(labels)},
+        "color": _by_record(labels),
+        "opacity": {"condition": {"param": "record", "value": 1}, "value": 0.1},
+    }
+    return {
+        "width": "container",
+        "height": {"step": 18},
+        "data": {"name": "table"},
+        "layer": [
+            {
+                "mark": {"type": "rule", "strokeWidth": 3, "strokeOpacity": 0.4},
+                "encoding": {
+                    **place,
+                    "x": {**x, "field": "low", "axis": axis("seconds", title, values=ticks)},
+                    "x2": {"field": "high"},
+                },
+            },
+            {
+                "params": [picked("record")],
+                "mark": {"type": "point", "filled": True, "size": 90},
+                "encoding": {
+                    **place,
+                    "x": x,
+                    "shape": {"field": "record", "scale": record_shapes(labels), "title": None},
+                    "tooltip": tooltip(*_PLANS),
+                },
+            },
+        ],
+    }
+
+
+def _by_record(labels: Sequence[str]) -> dict[str, Any]:
+    return {
+        "field": "record",
+        "type": "nominal",
+        "scale": record_colours(labels),
+        "sort": list(labels),
+        "title": None,
+        "legend": {"columns": 3},
+    }
+
+
+def by_type(comparison: Comparison) -> Chart | None:
+    """What each operator type takes of the best plan, record beside record; None where no time is known."""
+    return _parts(comparison, "types", "operator type", lambda item: item.op_type)
+
+
+def by_module(comparison: Comparison) -> Chart | None:
+    """The same by module, as far inside as it takes to tell them apart; None for models without modules."""
+    timed = [[item for item in one.operators if time_in_plan(item)] for one in comparison.analyses]
+
+    def distinct(depth: int) -> int:
+        return max(len({_outer(item, depth) for item in items if item.module}) for items in timed)
+
+    depth = next((depth for depth in range(1, DEEPEST + 1) if distinct(depth) > 1), None)
+    return None if depth is None else _parts(comparison, "modules", "module", lambda item: _outer(item, depth))
+
+
+def _outer(item: OperatorResult, depth: int) -> str:
+    return ".".join(item.module.split(".")[:depth]) or "(outside of modules)"
+
+
+def _parts(comparison: Comparison, name: str, what: str, key: Callable[[OperatorResult], str]) -> Chart | None:
+    sums = [_sums(analysis, per, key) for _, analysis, per in paired(comparison)]
+    ranked = sorted(
+        {part for times in sums for part in times},
+        key=lambda part: (-max(_part(times, part) for times in sums), part),
+    )
+    if not ranked:
+        return None
+    rows = tuple(
+        row
+        for part in ranked[:LARGEST]
+        for (label, analysis, _), times in zip(paired(comparison), sums, strict=True)
+        if (row := _row(part, label, [item for item in analysis.operators if key(item) == part], times))
+    )
+    lead = f"What each {what} takes in the best plan of each record"
+    lead += "." if comparison.one_batch else ", for one inference."
+    if len(ranked) > LARGEST:
+        lead += f" The largest {LARGEST} of {len(ranked)}."
+    return Chart(
+        name=f"record-{name}",
+        title=f"Time by {what}",
+        lead=lead,
+        alternative=" ".join(_largest(label, rows) for label in comparison.labels),
+        engine="vega-lite",
+        spec=_part_spec(comparison.labels, ranked[:LARGEST]),
+        columns=(Column(name="part", title=what.capitalize()), *_PARTS),
+        rows=rows,
+        extra={},
+        height=(11 * len(comparison.labels) + 6) * len(ranked[:LARGEST]) + 90,
+    )
+
+
+def _sums(analysis: Analysis, per: int, key: Callable[[OperatorResult], str]) -> dict[str, float]:
+    found: dict[str, float] = defaultdict(float)
+    for item in analysis.operators:
+        spent = time_in_plan(item)
+        if spent:
+            found[key(item)] += spent / per
+    return found
+
+
+def _part(times: dict[str, float], part: str) -> float:
+    return times.get(part, 0.0) / sum(times.values()) if times else 0.0
+
+
+def _row(part: str, label: str, items: list[OperatorResult], times: dict[str, float]) -> Row | None:
+    mine = [item for item in items if time_in_plan(item)]
+    if not mine:
+        return None
+    sides = [item.gpu if item.placement == "gpu" else item.cpu for item in mine]
+    origins = {side.origin for side in sides if side is not None}
+    origin = origins.pop() if len(origins) == 1 else "mixed"
+    return (part, label, times[part], _part(times, part), len(mine), origin)
+
+
+def _largest(label: str, rows: tuple[Row, ...]) -> str:
+    mine = sorted((row for row in rows if row[1] == label), key=lambda row: -float(row[2]))[:3]
+    if not mine:
+        return f"{label}: no time is known."
+    return f"{label}: " + ", ".join(f"{row[0]} {seconds(row[2])} ({share(row[3])})" for row in mine) + "."
+
+
+def _part_spec(labels: Sequence[str], order: list[str]) -> dict[str, Any]:
+    return {
+        "width": "container",
+        "height": {"step": 11},
+        "data": {"name": "table"},
+        "params": [picked("record")],
+        "mark": {"type": "bar", "cornerRadiusEnd": 2},
+        "encoding": {
+            "y": {
+                "field": "part",
+                "type": "nominal",
+                "sort": order,
+                "title": None,
+                "axis": {"labelLimit": 150},
+                "scale": {"paddingInner": 0.35},
+            },
+            "yOffset": {"field": "record", "sort": list(labels)},
+            "x": {
+                "field": "time",
+                "type": "quantitative",
+                "axis": axis("seconds", "Time in the best plan", tickCount=6),
+            },
+            "color": _by_record(labels),
+            "opacity": {"condition": {"param": "record", "value": 1}, "value": 0.1},
+            "tooltip": tooltip(Column(name="part", title="Part"), *_PARTS),
+        },
+    }

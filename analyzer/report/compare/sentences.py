@@ -1,0 +1,124 @@
+"""Reporting: a comparison's answer in a few sentences, as the page shows it first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from analyzer.record.analysis import Analysis, PlanResult
+from analyzer.report.compare.comparison import Comparison
+from analyzer.report.summary import PLAN_TITLES, VERDICT_WORDS, joules, per_second
+from analyzer.units import dollars, factor, seconds
+
+_SAME = 0.005
+_SHARED = " Yet both are predictions for the same devices and share their errors, so it can be surer than that."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Runner:
+    """A record and its best plan."""
+
+    label: str
+    analysis: Analysis
+    plan: PlanResult
+
+    def predicted_like(self, other: _Runner) -> bool:
+        """Whether both are predictions for the same devices."""
+        devices = [
+            (one.analysis.devices.cpu.name, one.analysis.devices.gpu and one.analysis.devices.gpu.name)
+            for one in (self, other)
+        ]
+        return devices[0] == devices[1] and {self.plan.origin, other.plan.origin} == {"predicted"}
+
+
+def headline(comparison: Comparison) -> tuple[str, str]:
+    """Which record is the fastest and by how much; and how sure that is, empty where all are alike."""
+    known = [
+        _Runner(label=label, analysis=analysis, plan=plan)
+        for label, analysis in zip(comparison.labels, comparison.analyses, strict=True)
+        if (plan := best_plan(analysis)) is not None
+    ]
+    if len(known) < 2:
+        return "There is nothing to compare in time: fewer than two of the records hold a plan.", ""
+    ranked = sorted(known, key=lambda runner: _measure(comparison, runner.plan))
+    top, bottom = ranked[0], ranked[-1]
+    ratio = _measure(comparison, bottom.plan) / _measure(comparison, top.plan)
+    if ratio - 1 < _SAME:
+        return f"All take the same: {_said(comparison, top.plan)}.", ""
+    others = bottom.label if len(ranked) == 2 else f"{bottom.label}, the slowest"
+    leads = "is fastest" if comparison.one_batch else "has the highest throughput"
+    best, worst = _said(comparison, top.plan), _said(comparison, bottom.plan)
+    return (
+        f"{top.label} {leads}: {best} against {worst} of {others}, a factor of {factor(ratio)[:-1]}.",
+        _certainty(comparison, top, ranked[1], "" if len(ranked) == 2 else ", the next,"),
+    )
+
+
+def best_plan(analysis: Analysis) -> PlanResult | None:
+    """The best plan that a record has."""
+    return analysis.plan("hybrid") or analysis.plan("gpu") or analysis.plan("cpu")
+
+
+def _measure(comparison: Comparison, plan: PlanResult) -> float:
+    """Less is better: the latency, or the time of one inference where the batches differ."""
+    return plan.latency_s if comparison.one_batch else 1 / plan.throughput_per_s
+
+
+def _said(comparison: Comparison, plan: PlanResult) -> str:
+    figure = seconds(plan.latency_s) if comparison.one_batch else per_second(plan.throughput_per_s)
+    return f"{figure} ({plan.origin})"
+
+
+def _certainty(comparison: Comparison, top: _Runner, second: _Runner, aside: str) -> str:
+    """Whether the best plan's 90 % interval is apart from the next one's."""
+    ends = [
+        end * _measure(comparison, plan) / plan.latency_s
+        for plan, end in ((top.plan, top.plan.high_s), (second.plan, second.plan.low_s))
+    ]
+    both = f"its 90 % interval and that of {second.label}{aside}"
+    if ends[0] < ends[1]:
+        return f"That is certain: {both} do not overlap."
+    shared = _SHARED if top.predicted_like(second) else ""
+    return f"That is not certain: {both} overlap.{shared}"
+
+
+def statements(comparison: Comparison) -> tuple[str, ...]:
+    """The verdicts, what is cheapest and what takes least energy; those that the records can tell."""
+    return tuple(
+        text
+        for text in (
+            _verdicts(comparison),
+            _least(comparison, "usd_per_million", "costs least", lambda value: f"{dollars(value)} per million"),
+            _least(comparison, "energy_j", "takes least energy", lambda value: f"{joules(value)} for each"),
+        )
+        if text
+    )
+
+
+def _verdicts(comparison: Comparison) -> str:
+    words = [VERDICT_WORDS[one.verdict.device] for one in comparison.analyses]
+    if len(set(words)) == 1:
+        return f"The verdict is the same in all: {words[0]}."
+    pairs = (f"{word} in {label}" for label, word in zip(comparison.labels, words, strict=True))
+    return f"The verdict differs: {', '.join(pairs)}."
+
+
+def _least(comparison: Comparison, field: str, verb: str, say: Callable[[float], str]) -> str:
+    """The record and the plan of it with the least of something, and that of the base."""
+    found = [
+        (value, at, plan)
+        for at, analysis in enumerate(comparison.analyses)
+        for plan in analysis.plans
+        if (value := getattr(plan, field)) is not None and plan.fits
+    ]
+    if len({at for _, at, _ in found}) < 2:
+        return ""
+    least = {at: min((item for item in found if item[1] == at), key=lambda item: item[0]) for _, at, _ in found}
+    value, at, plan = min(least.values(), key=lambda item: (item[0], item[1]))
+    most = max(least.values(), key=lambda item: (item[0], -item[1]))
+    if most[0] / value - 1 < _SAME:
+        return ""
+    return (
+        f"{comparison.labels[at]} {verb}: {say(value)} ({PLAN_TITLES[plan.name]}), "
+        f"against {say(most[0])} in {comparison.labels[most[1]]} ({PLAN_TITLES[most[2].name]})."
+    )

@@ -1,0 +1,161 @@
+"""Findings for human eyes: plain text for a terminal or a log, Markdown for a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from analyzer.checks import fails, find
+from analyzer.checks.settings import SEVERITIES, CheckSettings
+from analyzer.record.analysis import Analysis, Finding, OperatorResult
+from analyzer.units import byte_count, seconds
+
+_MARKDOWN = str.maketrans(
+    {char: f"\\{char}" for char in "\\`*_[]|~#"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a finding is: a file and a line, and the line's text; the model's own file where it has no line."""
+
+    file: str
+    line: int | None
+    code: str = ""
+
+    def __str__(self) -> str:
+        """``file:line``, as editors and terminals make it a link."""
+        return f"{self.file}:{self.line}" if self.line is not None else self.file
+
+
+def operator_of(finding: Finding, analysis: Analysis) -> OperatorResult | None:
+    """The operator that a finding is about."""
+    if finding.operator is None or not 0 <= finding.operator < len(analysis.operators):
+        return None
+    return analysis.operators[finding.operator]
+
+
+def place_of(finding: Finding, analysis: Analysis) -> Place:
+    """The user's source line of a finding, or else the model's file."""
+    operator = operator_of(finding, analysis)
+    if operator is not None and operator.source is not None:
+        return Place(file=operator.source.file, line=operator.source.line, code=operator.source.code.strip())
+    return Place(file=model_file(analysis), line=None)
+
+
+def model_file(analysis: Analysis) -> str:
+    """The model's file without the name after the colon."""
+    source = analysis.model.source
+    head, colon, tail = source.rpartition(":")
+    return head if colon and head and not any(char in tail for char in "/\\.") else source
+
+
+def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The gravest first, otherwise as they came."""
+    return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
+
+
+def cost_of(finding: Finding) -> str:
+    """``1.2 ms, 64 MB`` of what is known, empty where nothing is."""
+    figures = [seconds(finding.seconds)] if finding.seconds is not None else []
+    if finding.bytes is not None:
+        figures.append(byte_count(finding.bytes))
+    return ", ".join(figures)
+
+
+def tally(findings: Iterable[Finding]) -> str:
+    """``2 errors, 1 warning, 3 notes``; ``no findings``."""
+    counts = dict.fromkeys(SEVERITIES, 0)
+    for finding in findings:
+        counts[finding.severity] += 1
+    parts = [f"{count} {name}{'s' if count != 1 else ''}" for name, count in counts.items() if count]
+    return ", ".join(parts) or "no findings"
+
+
+def subject_line(analysis: Analysis) -> str:
+    """What was checked, in one line."""
+    model, gpu = analysis.model, analysis.devices.gpu
+    batch = f", batch {model.batch}" if model.batch is not None else ""
+    target = f"{gpu.name} and {analysis.devices.cpu.name}" if gpu is not None else analysis.devices.cpu.name
+    return f"{model.name} at opset {model.opset}{batch}, {model.precision}, for {target}"
+
+
+def passed(analysis: Analysis, fail_on: str = "error") -> bool:
+    """Whether nothing of this severity was found."""
+    return not fails(analysis.findings, CheckSettings(fail_on=fail_on))
+
+
+def render_text(analysis: Analysis, *, fail_on: str = "error") -> str:
+    """The findings as a compiler writes them, the gravest first, and a last line that says it all."""
+    lines: list[str] = []
+    for finding in by_severity(analysis.findings):
+        place = place_of(finding, analysis)
+        lines.append(f"{place}: {finding.severity} {finding.code} {finding.message}")
+        if place.code:
+            lines.append(f"    {place.code}")
+        if cost := cost_of(finding):
+            lines.append(f"    cost: {cost} per inference")
+        lines.extend((f"    fix: {finding.fix}", ""))
+    for ignored in analysis.ignored:
+        operator = operator_of(ignored.finding, analysis)
+        name = f" {operator.module or operator.name}" if operator is not None else ""
+        lines.append(f"ignored: {ignored.finding.code}{name}{': ' + ignored.reason if ignored.reason else ''}")
+    result = "passed" if passed(analysis, fail_on) else "failed"
+    lines.append(f"{result}: {tally(analysis.findings)} ({subject_line(analysis)})")
+    return "\n".join(printable(line) for line in lines) + "\n"
+
+
+def render_markdown(analysis: Analysis, *, fail_on: str = "error") -> str:
+    """The findings as a table for a job summary or a pull request's comment."""
+    result = "passed" if passed(analysis, fail_on) else "failed"
+    lines = [
+        f"## Analyzer check of {escape(analysis.model.name)}: {result}",
+        "",
+        f"{tally(analysis.findings)} in {escape(subject_line(analysis))}.",
+        "",
+        *_plans(analysis),
+    ]
+    if analysis.findings:
+        lines += ["| | rule | where | what | cost per inference | fix |", "|---|---|---|---|---|---|"]
+        lines += [_row(finding, analysis) for finding in by_severity(analysis.findings)]
+        lines.append("")
+    lines += [
+        f"Ignored: {ignored.finding.code} {escape(ignored.finding.message)}"
+        + (f" ({escape(ignored.reason)})" if ignored.reason else "")
+        + "\n"
+        for ignored in analysis.ignored
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def escape(text: str) -> str:
+    """Text that Markdown and HTML take for nothing but text, on one line."""
+    return " ".join(printable(text).split()).translate(_MARKDOWN)
+
+
+def _plans(analysis: Analysis) -> list[str]:
+    lines = ["| plan | latency | 90 % interval | copies | origin |", "|---|---|---|---|---|"]
+    for plan in analysis.plans:
+        lines.append(
+            f"| {plan.name} | {seconds(plan.latency_s)} | {seconds(plan.low_s)} to {seconds(plan.high_s)} "
+            f"| {plan.transfers.count} ({byte_count(plan.transfers.bytes)}) | {plan.origin} |"
+        )
+    return [*lines, ""]
+
+
+def _row(finding: Finding, analysis: Analysis) -> str:
+    place = place_of(finding, analysis)
+    cells = (
+        finding.severity,
+        f"{finding.code} {find(finding.code).name}",
+        escape(str(place)),
+        escape(finding.message),
+        escape(cost_of(finding)),
+        escape(finding.fix),
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def printable(text: str) -> str:
+    """Text without what would steer a terminal or break a line."""
+    return "".join(char if char.isprintable() else " " for char in text)

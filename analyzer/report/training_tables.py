@@ -1,0 +1,190 @@
+"""Reporting: what a training step's report has beside the usual, as tables of text for every format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analyzer.record.analysis import Analysis, PlanResult
+from analyzer.record.training_step import InferencePlan, PhaseTotals, TrainingResult
+from analyzer.report.summary import MARKS, sentence, span
+from analyzer.units import byte_count, count, digits, dollars, factor, flop_count, seconds, share
+
+_PLANS = {"cpu": "CPU", "gpu": "GPU", "hybrid": "Best plan"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sheet:
+    """A table of text: the first column is a heading, the others are figures."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    lead: str = ""
+
+
+def sheets(analysis: Analysis) -> tuple[Sheet, ...]:
+    """The tables of a training step; none for a model of inference."""
+    step = analysis.training
+    if step is None:
+        return ()
+    found = (
+        _phases(step),
+        _beside(analysis, step),
+        _memory(analysis, step),
+        _costs(step),
+        _precisions(step),
+        _scaling(step),
+    )
+    return tuple(sheet for sheet in found if sheet.rows)
+
+
+def statements(analysis: Analysis) -> tuple[str, ...]:
+    """What was assumed, and how far gradients are from PyTorch's."""
+    step = analysis.training
+    if step is None:
+        return ()
+    error: tuple[str, ...] = ()
+    if step.gradient_error is not None:
+        error = (f"Gradients: relative error {step.gradient_error:.1e} ({step.gradient_note}).",)
+    elif step.gradient_note:
+        error = (step.gradient_note,)
+    note = (step.inference_note,) if step.inference_note else ()
+    return (*step.assumed, *error, *note)
+
+
+def _phases(step: TrainingResult) -> Sheet:
+    whole = sum(phase.flops for phase in step.phases)
+    rows = [
+        (
+            phase.name,
+            count(phase.operators),
+            flop_count(phase.flops),
+            share(phase.flops / whole if whole else None),
+            byte_count(phase.bytes_read + phase.bytes_written),
+            *_times(phase),
+        )
+        for phase in step.phases
+    ]
+    head = ("Phase", "Operators", "Work", "Share", "Bytes moved", "CPU", "GPU")
+    return Sheet(title="Phases of the step", head=head, rows=tuple(rows))
+
+
+def _times(phase: PhaseTotals) -> tuple[str, str]:
+    pairs = ((phase.cpu_s, phase.cpu_origin), (phase.gpu_s, phase.gpu_origin))
+    return tuple(  # type: ignore[return-value]  # two of them
+        seconds(time) if time is None else f"{seconds(time)} {MARKS[origin].sign}" for time, origin in pairs
+    )
+
+
+def _beside(analysis: Analysis, step: TrainingResult) -> Sheet:
+    """Inference and training, plan by plan."""
+    head = ("Plan", "Inference", "90 % interval", "Training step", "90 % interval", "Step over inference")
+    title, found = "Inference and training", step.inference
+    if found is None:
+        return Sheet(title=title, head=head, rows=())
+    inferred = {plan.name: plan for plan in found.plans}
+    rows = [
+        (_PLANS[plan.name], *_shown(inferred[plan.name]), *_shown(plan), _ratio(plan, inferred[plan.name]))
+        for plan in analysis.plans
+        if plan.name in inferred
+    ]
+    lead = (
+        f"Inference: {found.sentence} Training: {sentence(analysis)} Both at batch {found.batch} and "
+        f"{found.precision}; inference is from {found.file} of {found.date[:10]}."
+    )
+    return Sheet(title=title, head=head, rows=tuple(rows), lead=lead)
+
+
+def _shown(plan: PlanResult | InferencePlan) -> tuple[str, str]:
+    sign = MARKS[plan.origin].sign if plan.origin in MARKS else ""
+    room = "" if plan.fits else " (does not fit)"
+    return f"{seconds(plan.latency_s)} {sign}{room}".rstrip(), span(seconds(plan.low_s), seconds(plan.high_s))
+
+
+def _ratio(step: PlanResult, inference: InferencePlan) -> str:
+    return factor(step.latency_s / inference.latency_s if inference.latency_s > 0 else None)
+
+
+def _memory(analysis: Analysis, step: TrainingResult) -> Sheet:
+    memory = step.memory
+    rows = [
+        ("weights", byte_count(memory.weights_bytes)),
+        ("gradients", byte_count(memory.gradients_bytes)),
+        (f"{step.optimizer} state", byte_count(memory.optimizer_state_bytes)),
+        ("activations kept", byte_count(memory.activations_bytes)),
+        ("other at the peak", byte_count(memory.other_bytes)),
+        ("peak", byte_count(memory.peak_bytes)),
+    ]
+    lead = ""
+    if step.largest_batch is not None and analysis.devices.gpu is not None:
+        about = "" if step.largest_batch_exact else "about "
+        lead = f"The largest batch that fits {analysis.devices.gpu.name} is {about}{count(step.largest_batch)}."
+    return Sheet(title="Memory of the step", head=("Part", "Bytes"), rows=tuple(rows), lead=lead)
+
+
+def _costs(step: TrainingResult) -> Sheet:
+    epoch = step.dataset_size is not None
+    head = ("Plan", "Step", "1,000 steps", "$ per 1,000 steps") + (("Epoch", "$ per epoch") if epoch else ())
+    rows = [
+        (
+            _PLANS[item.plan],
+            seconds(item.step_s),
+            seconds(item.thousand_steps_s),
+            dollars(item.usd_per_thousand_steps),
+            *((_long(item.epoch_s), dollars(item.usd_per_epoch)) if epoch else ()),
+        )
+        for item in step.costs
+    ]
+    lead = f"An epoch is {count(step.dataset_size)} examples." if epoch else ""
+    return Sheet(title="What steps cost", head=head, rows=tuple(rows), lead=lead)
+
+
+def _long(value: float | None) -> str:
+    """A duration in minutes or hours where it takes that long."""
+    if value is None or value < 120:
+        return seconds(value)
+    return f"{digits(value / 60)} min" if value < 7200 else f"{digits(value / 3600)} h"
+
+
+def _precisions(step: TrainingResult) -> Sheet:
+    rows = [
+        (item.precision, seconds(item.step_s), span(seconds(item.low_s), seconds(item.high_s)))
+        for item in step.precisions
+    ]
+    return Sheet(
+        title="Precision on the GPU",
+        head=("Precision", "Step", "90 % interval"),
+        rows=tuple(rows),
+        lead="Predicted, the kernels alone. Mixed is autocast with the optimizer in fp32.",
+    )
+
+
+def _scaling(step: TrainingResult) -> Sheet:
+    scaling = step.scaling
+    head = ("GPUs", "Step", "Interval", "Communication", "Examples per s", "Efficiency")
+    if scaling is None:
+        return Sheet(title="Several GPUs", head=head, rows=())
+    rows = [
+        (
+            str(row.gpus),
+            seconds(row.step_s),
+            span(seconds(row.low_s), seconds(row.high_s)),
+            seconds(row.communication_s),
+            digits(row.examples_per_s),
+            share(row.efficiency),
+        )
+        for row in scaling.rows
+    ]
+    where = scaling.dominates_from
+    last = (
+        f"Communication takes half of the step or more from {where} GPUs on."
+        if where is not None
+        else f"Up to {scaling.rows[-1].gpus} GPUs communication takes less than half of the step."
+    )
+    return Sheet(title="Several GPUs", head=head, rows=tuple(rows), lead=" ".join((*scaling.assumptions, last)))
+
+
+def columns(sheet: Sheet) -> Sequence[int]:
+    """The columns that hold figures."""
+    return range(1, len(sheet.head))

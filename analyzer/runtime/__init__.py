@@ -1,1 +1,0 @@
-"""What ONNX Runtime does: placement, groups, measurements."""

@@ -1,0 +1,189 @@
+"""Writing a definition: nodes of ONNX's own operators with the shapes that follow from the compact one's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from analyzer.graph import DEFAULT_DOMAIN, DTYPES, DType, Node, Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+
+DOMAIN = "analyzer.training"
+# The definitions use no operator that is newer, and none in a form that later opsets refuse.
+OPSET = 18
+
+Define = Callable[["Body", Node], None]
+_DEFINITIONS: dict[str, Define] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """A definition.
+
+    Attributes:
+        nodes: In execution order, numbered from 0.
+        literals: Constants that they read, with their values.
+    """
+
+    nodes: tuple[Node, ...]
+    literals: tuple[Tensor, ...]
+
+
+@dataclass(kw_only=True)
+class Body:
+    """Collects the nodes of one definition.
+
+    Attributes:
+        node: The compact operator; inner names start with its own.
+        opset: Opset of the default domain.
+    """
+
+    node: Node
+    opset: int
+    nodes: list[Node] = field(default_factory=list)
+    literals: list[Tensor] = field(default_factory=list)
+
+    def const(self, value: Any, dtype: str) -> Tensor:
+        """A constant of a few elements."""
+        import numpy as np
+
+        array: np.ndarray[Any, Any] = np.asarray(value if not isinstance(value, range) else list(value), dtype)
+        name = f"{self.node.name}/c{len(self.literals)}"
+        tensor = Tensor(
+            name=name, shape=array.shape, dtype=DTYPES[dtype], constant=True, initializer=True, value=array
+        )
+        self.literals.append(tensor)
+        return tensor
+
+    def like(self, value: float, tensor: Tensor) -> Tensor:
+        """A scalar of a tensor's own type."""
+        return self.const(value, tensor.dtype.name)
+
+    def op(
+        self,
+        op_type: str,
+        *inputs: Tensor | None,
+        shape: Sequence[int] | None = None,
+        dtype: DType | None = None,
+        into: Tensor | None = None,
+        **attributes: Any,
+    ) -> Tensor:
+        """Adds a node with one result.
+
+        Args:
+            op_type: Operator of the default domain.
+            *inputs: What it reads.
+            shape: Of the result; that of all inputs broadcast together where left out.
+            dtype: Of the result; the first input's where left out.
+            into: The compact operator's own result that this one is.
+            **attributes: Attributes.
+        """
+        present = [tensor for tensor in inputs if tensor is not None]
+        if into is None:
+            into = Tensor(
+                name=f"{self.node.name}/t{len(self.nodes)}",
+                shape=tuple(shape) if shape is not None else broadcast(present),
+                dtype=dtype or present[0].dtype,
+            )
+        self.nodes.append(
+            Node(
+                index=len(self.nodes),
+                name=f"{self.node.name}/{op_type}_{len(self.nodes)}",
+                op_type=op_type,
+                domain=DEFAULT_DOMAIN,
+                version=self.opset,
+                inputs=inputs,
+                outputs=(into,),
+                attributes=attributes,
+                module=self.node.module,
+                module_class=self.node.module_class,
+                source=self.node.source,
+                phase=self.node.phase,
+            )
+        )
+        return into
+
+    def reshape(self, tensor: Tensor, shape: Sequence[int], into: Tensor | None = None) -> Tensor:
+        """The same elements under another shape."""
+        return self.op("Reshape", tensor, self.const(tuple(shape), "int64"), shape=shape, into=into)
+
+    def transpose(self, tensor: Tensor, perm: Sequence[int], into: Tensor | None = None) -> Tensor:
+        """The axes in another order."""
+        shape = sizes(tensor)
+        return self.op("Transpose", tensor, shape=[shape[axis] for axis in perm], into=into, perm=tuple(perm))
+
+    def sum(
+        self,
+        tensor: Tensor,
+        axes: Sequence[int],
+        *,
+        keep: bool = False,
+        into: Tensor | None = None,
+        kind: str = "Sum",
+    ) -> Tensor:
+        """A reduction over axes, a sum or a ``kind="Mean"``."""
+        shape = sizes(tensor)
+        dropped = {axis % len(shape) for axis in axes}
+        kept = [
+            1 if axis in dropped else size for axis, size in enumerate(shape) if keep or axis not in dropped
+        ]
+        if not dropped:  # to ONNX no axes are all
+            return self.op("Identity", tensor, into=into)
+        over = self.const(tuple(sorted(dropped)), "int64")
+        return self.op(f"Reduce{kind}", tensor, over, shape=kept, into=into, keepdims=int(keep))
+
+
+def sizes(tensor: Tensor | None) -> tuple[int, ...]:
+    """A shape without open sizes: a training step is traced at one batch."""
+    assert tensor is not None
+    assert tensor.shape is not None
+    return tuple(size if size is not None else 1 for size in tensor.shape)
+
+
+def broadcast(tensors: Sequence[Tensor]) -> tuple[int, ...]:
+    """The shape of several tensors broadcast together."""
+    rank = max(len(sizes(tensor)) for tensor in tensors)
+    padded = [(1,) * (rank - len(sizes(tensor))) + sizes(tensor) for tensor in tensors]
+    return tuple(max(column) for column in zip(*padded, strict=True))
+
+
+def count(shape: Sequence[int]) -> int:
+    """The number of elements."""
+    return prod(shape)
+
+
+def define(*op_types: str) -> Callable[[Define], Define]:
+    """Registers the decorated function as the definition of these compact operators."""
+
+    def decorate(function: Define) -> Define:
+        _DEFINITIONS.update(dict.fromkeys(op_types, function))
+        return function
+
+    return decorate
+
+
+@cache
+def _loaded() -> dict[str, Define]:
+    for name in ("backward", "forward", "spatial", "updates"):
+        import_module(f"analyzer.training_operators.{name}")
+    return _DEFINITIONS
+
+
+def is_defined(node: Node) -> bool:
+    """Whether a node is a compact operator with a definition."""
+    return node.domain == DOMAIN and node.op_type in _loaded()
+
+
+def definition(node: Node, opset: int = OPSET) -> Parts | None:
+    """What a compact operator means; None for any other operator."""
+    if not is_defined(node):
+        return None
+    body = Body(node=node, opset=opset)
+    _loaded()[node.op_type](body, node)
+    return Parts(nodes=tuple(body.nodes), literals=tuple(body.literals))

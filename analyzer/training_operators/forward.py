@@ -1,0 +1,141 @@
+"""What the forward pass of training has and inference has not: statistics of the batch, a loss."""
+
+from __future__ import annotations
+
+from analyzer.graph import DTYPES, Node, Tensor
+from analyzer.training_operators.definition import Body, count, define, sizes
+
+
+@define("BatchNorm")
+def batch_norm(b: Body, node: Node) -> None:
+    """Inputs: x, scale, bias, running mean and variance (any of the four may be absent).
+
+    Outputs: y, mean, reciprocal deviation, new running mean and variance.
+    """
+    x, scale, bias, running_mean, running_var = (node.input(i) for i in range(5))
+    assert x is not None
+    shape = sizes(x)
+    axes = [axis for axis in range(len(shape)) if axis != 1]
+    across = (1, shape[1], *(1 for _ in shape[2:]))
+    number = count(shape) // shape[1]
+    mean = b.sum(x, axes, keep=True, kind="Mean")
+    centred = b.op("Sub", x, mean)
+    variance = b.sum(b.op("Mul", centred, centred), axes, keep=True, kind="Mean")
+    deviation = b.op("Sqrt", b.op("Add", variance, b.like(node.attributes["eps"], variance)))
+    inverse = b.op("Reciprocal", deviation)
+    y = b.op("Mul", centred, inverse)
+    if scale is not None:
+        y = b.op("Mul", y, b.reshape(scale, across))
+    zero = b.reshape(bias, across) if bias is not None else b.like(0.0, y)
+    b.op("Add", y, zero, into=node.output(0))
+    flat = b.reshape(mean, (shape[1],), into=node.output(1))
+    if node.output(2) is not None:
+        b.reshape(inverse, (shape[1],), into=node.output(2))
+    momentum = node.attributes["momentum"]
+    if running_mean is not None and node.output(3) is not None:
+        _running(b, running_mean, flat, momentum, node.output(3))
+    if running_var is not None and node.output(4) is not None:
+        unbiased = b.op("Mul", variance, b.like(number / max(1, number - 1), variance))
+        _running(b, running_var, b.reshape(unbiased, (shape[1],)), momentum, node.output(4))
+
+
+def _running(b: Body, old: Tensor, new: Tensor, momentum: float, into: Tensor | None) -> None:
+    kept = b.op("Mul", old, b.like(1 - momentum, old))
+    b.op("Add", kept, b.op("Mul", new, b.like(momentum, new)), into=into)
+
+
+@define("NllLoss")
+def nll_loss(b: Body, node: Node) -> None:
+    """Inputs: log-probabilities, class numbers, class weights (may be absent). Outputs: loss, total weight."""
+    scores, labels, weights = (node.input(i) for i in range(3))
+    assert scores is not None
+    assert labels is not None
+    counted, weight, safe = label_weights(b, scores, labels, weights)
+    shape = sizes(labels)
+    column = b.reshape(safe, (shape[0], 1, *shape[1:]))
+    picked = b.op("GatherElements", scores, column, shape=(shape[0], 1, *shape[1:]), axis=1)
+    weighted = b.op("Mul", b.op("Neg", b.reshape(picked, shape)), weight)
+    losses = b.op("Where", counted, weighted, b.like(0.0, scores), dtype=scores.dtype)
+    axes = list(range(len(shape)))
+    total = b.sum(weight, axes, into=node.output(1))
+    if node.attributes["reduction"] == 0:
+        b.op("Identity", losses, into=node.output(0))
+    elif node.attributes["reduction"] == 2:
+        b.sum(losses, axes, into=node.output(0))
+    else:
+        b.op("Div", b.sum(losses, axes), total, into=node.output(0))
+
+
+def label_weights(
+    b: Body, scores: Tensor, labels: Tensor, weights: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Whether each label counts, its weight (0 where it does not), and the label or 0."""
+    ignored = b.op(
+        "Equal", labels, b.const(b.node.attributes["ignore_index"], labels.dtype.name), dtype=DTYPES["bool"]
+    )
+    counted = b.op("Not", ignored)
+    safe = b.op("Where", counted, labels, b.const(0, labels.dtype.name), dtype=labels.dtype)
+    own = b.like(1.0, scores)
+    if weights is not None:
+        own = b.op("Gather", weights, safe, shape=sizes(labels))
+    weight = b.op("Where", counted, own, b.like(0.0, scores), shape=sizes(labels), dtype=scores.dtype)
+    return counted, weight, safe
+
+
+@define("EmbeddingBag")
+def embedding_bag(b: Body, node: Node) -> None:
+    """Inputs: table, indices, where bags start, weights of the indices (may be absent).
+
+    Outputs: sums or means of bags, the bag of each index, how many indices each bag has.
+    """
+    table, indices, offsets, weights = (node.input(i) for i in range(4))
+    assert table is not None
+    assert indices is not None
+    assert offsets is not None
+    (number,), (_, width) = sizes(indices), sizes(table)
+    starts = sizes(offsets)[0]
+    count_of_bags = starts - node.attributes["include_last"]
+    whole = DTYPES["int64"]
+    ones = b.op("Expand", b.const(1, "int64"), b.const((starts, 1), "int64"), shape=(starts, 1))
+    zeros = b.op("Expand", b.const(0, "int64"), b.const((number + 1, 1), "int64"), shape=(number + 1, 1))
+    places = b.op("Cast", b.reshape(offsets, (starts, 1)), dtype=whole, to=7)
+    marks = b.op("ScatterND", zeros, places, ones, shape=(number + 1, 1), dtype=whole, reduction="add")
+    seen = b.op("CumSum", marks, b.const(0, "int64"), shape=(number + 1, 1), dtype=whole)
+    later = b.op("Sub", seen, b.const(1, "int64"))
+    cut = b.op(
+        "Slice", later, b.const((0,), "int64"), b.const((number,), "int64"), b.const((0,), "int64"),
+        shape=(number, 1),
+    )  # fmt: skip
+    bags = b.reshape(cut, (number,), into=node.output(1)) if node.output(1) else b.reshape(cut, (number,))
+    column = b.reshape(bags, (number, 1))
+    rows = b.op("Gather", table, indices, shape=(number, width), axis=0)
+    if weights is not None:
+        rows = b.op("Mul", rows, b.reshape(weights, (number, 1)))
+    units = b.op("Expand", b.const(1, "int64"), b.const((number,), "int64"), shape=(number,))
+    if node.attributes["padding"] >= 0:
+        rows, units = b.op("Mul", rows, used(b, indices, table)), b.reshape(used(b, indices, units), (number,))
+    shape = (count_of_bags, width)
+    empty = b.op("Expand", b.like(0.0, table), b.const(shape, "int64"), shape=shape)
+    none = b.op("Expand", b.const(0, "int64"), b.const((count_of_bags,), "int64"), shape=(count_of_bags,))
+    filled = b.op("ScatterND", none, column, units, into=node.output(2), reduction="add")
+    if not node.attributes["mean"]:
+        b.op("ScatterND", empty, column, rows, into=node.output(0), reduction="add")
+        return
+    total = b.op("ScatterND", empty, column, rows, shape=shape, reduction="add")
+    b.op("Div", total, bag_divisor(b, filled, table), into=node.output(0))
+
+
+def used(b: Body, indices: Tensor, like: Tensor) -> Tensor:
+    """As a column, 0 for the index that stands for nothing and 1 for all others."""
+    own = b.op(
+        "Equal", indices, b.const(b.node.attributes["padding"], indices.dtype.name), dtype=DTYPES["bool"]
+    )
+    counted = b.op("Cast", b.op("Not", own), dtype=like.dtype, to=like.dtype.onnx)
+    return b.reshape(counted, (sizes(indices)[0], 1))
+
+
+def bag_divisor(b: Body, filled: Tensor, like: Tensor) -> Tensor:
+    """How many indices each bag has, at least 1, as a column."""
+    number = sizes(filled)[0]
+    least = b.op("Max", filled, b.const(1, "int64"), shape=(number,), dtype=filled.dtype)
+    return b.reshape(b.op("Cast", least, dtype=like.dtype, to=like.dtype.onnx), (number, 1))

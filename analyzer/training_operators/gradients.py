@@ -1,0 +1,372 @@
+"""Gradients of operators, from the gradient of what they gave."""
+
+from __future__ import annotations
+
+from math import pi, sqrt
+
+from analyzer.graph import DTYPES, Node, Tensor
+from analyzer.training_operators.definition import Body, count, define, sizes
+from analyzer.training_operators.forward import bag_divisor, label_weights, used
+
+
+def _given(node: Node, number: int) -> list[Tensor]:
+    found = [node.input(i) for i in range(number)]
+    assert all(tensor is not None for tensor in found)
+    return [tensor for tensor in found if tensor is not None]
+
+
+@define("ConvGrad")
+def conv_grad(b: Body, node: Node) -> None:
+    """Inputs: gradient, x, weight. Outputs: gradients of x, weight, bias, each where it is wanted."""
+    gradient, x, weight = _given(node, 3)
+    transposed = bool(node.attributes.get("transposed", 0))
+    if node.output(0) is not None:
+        if transposed:
+            _through_transposed(b, node, gradient, weight, node.output(0))
+        else:
+            _to_input(b, node, gradient, x, weight, node.output(0))
+    if node.output(1) is not None:
+        # A transposed convolution is the gradient of a plain one: its operands trade places.
+        source, upstream = (gradient, x) if transposed else (x, gradient)
+        _to_weight(b, node, upstream, source, weight, node.output(1))
+    if node.output(2) is not None:
+        rank = len(sizes(gradient))
+        b.sum(gradient, [axis for axis in range(rank) if axis != 1], into=node.output(2))
+
+
+def _geometry(node: Node) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]:
+    values = node.attributes
+    return values["strides"], values["pads"], values["dilations"], values["group"]
+
+
+def _to_input(b: Body, node: Node, gradient: Tensor, x: Tensor, weight: Tensor, into: Tensor | None) -> None:
+    strides, pads, dilations, group = _geometry(node)
+    wanted, given, taps = sizes(x)[2:], sizes(gradient)[2:], sizes(weight)[2:]
+    beyond = [
+        size - ((g - 1) * s - 2 * p + d * (k - 1) + 1)
+        for size, g, s, p, d, k in zip(wanted, given, strides, pads, dilations, taps, strict=True)
+    ]
+    b.op(
+        "ConvTranspose", gradient, weight, into=into, kernel_shape=taps, strides=strides, pads=(*pads, *pads),
+        dilations=dilations, group=group, output_padding=tuple(beyond),
+    )  # fmt: skip
+
+
+def _through_transposed(b: Body, node: Node, gradient: Tensor, weight: Tensor, into: Tensor | None) -> None:
+    strides, pads, dilations, group = _geometry(node)
+    b.op(
+        "Conv", gradient, weight, into=into, kernel_shape=sizes(weight)[2:], strides=strides,
+        pads=(*pads, *pads), dilations=dilations, group=group,
+    )  # fmt: skip
+
+
+def _to_weight(b: Body, node: Node, upstream: Tensor, x: Tensor, weight: Tensor, into: Tensor | None) -> None:
+    """A convolution of the input by the gradient, with strides and dilations exchanged."""
+    strides, pads, dilations, group = _geometry(node)
+    batch, channels, *spatial = sizes(x)
+    outputs, given = sizes(upstream)[1], sizes(upstream)[2:]
+    taps = sizes(weight)[2:]
+    rank = len(spatial)
+    ends = [
+        (g - 1) * s + (k - 1) * d + 1 - size - p
+        for size, g, s, p, d, k in zip(spatial, given, strides, pads, dilations, taps, strict=True)
+    ]
+    if any(end < 0 for end in ends):  # the last columns that no window reaches
+        x, spatial = _cropped(b, x, ends)
+        ends = [max(end, 0) for end in ends]
+    inner = channels // group
+    flat = b.reshape(x, (batch, group, inner, *spatial))
+    flat = b.transpose(flat, (2, 1, 0, *range(3, 3 + rank)))
+    flat = b.reshape(flat, (inner, group * batch, *spatial))
+    filters = b.transpose(upstream, (1, 0, *range(2, 2 + rank)))
+    found = b.op(
+        "Conv", flat, filters, shape=(inner, outputs, *taps), kernel_shape=tuple(given), strides=dilations,
+        pads=(*pads, *ends), dilations=strides, group=group,
+    )  # fmt: skip
+    b.transpose(found, (1, 0, *range(2, 2 + rank)), into=into)
+
+
+def _cropped(b: Body, x: Tensor, ends: list[int]) -> tuple[Tensor, list[int]]:
+    batch, channels, *spatial = sizes(x)
+    kept = [size + min(end, 0) for size, end in zip(spatial, ends, strict=True)]
+    axes = tuple(range(2, 2 + len(spatial)))
+    starts = b.const((0,) * len(spatial), "int64")
+    cut = b.op(
+        "Slice",
+        x,
+        starts,
+        b.const(tuple(kept), "int64"),
+        b.const(axes, "int64"),
+        shape=(batch, channels, *kept),
+    )
+    return cut, kept
+
+
+def _by_channel(shape: tuple[int, ...]) -> tuple[list[int], tuple[int, ...]]:
+    """The axes that a channel's statistics are taken over, and the shape that spreads them."""
+    return [axis for axis in range(len(shape)) if axis != 1], (1, shape[1], *(1 for _ in shape[2:]))
+
+
+@define("BatchNormGrad")
+def batch_norm_grad(b: Body, node: Node) -> None:
+    """Inputs: gradient, x, scale (may be absent), mean, reciprocal deviation. Outputs: of x, scale, bias."""
+    gradient, x, scale, mean, inverse = (node.input(i) for i in range(5))
+    assert gradient is not None
+    assert x is not None
+    assert mean is not None
+    assert inverse is not None
+    shape = sizes(x)
+    axes, across = _by_channel(shape)
+    number = count(shape) // shape[1]
+    inverse = b.reshape(inverse, across)
+    normal = b.op("Mul", b.op("Sub", x, b.reshape(mean, across)), inverse)
+    to_bias = b.sum(gradient, axes, keep=True)
+    to_scale = b.sum(b.op("Mul", gradient, normal), axes, keep=True)
+    if node.output(0) is not None:
+        share = b.like(1 / number, gradient)
+        pulled = b.op("Mul", normal, b.op("Mul", to_scale, share))
+        rest = b.op("Sub", b.op("Sub", gradient, b.op("Mul", to_bias, share)), pulled)
+        factor = b.op("Mul", inverse, b.reshape(scale, across)) if scale is not None else inverse
+        b.op("Mul", rest, factor, into=node.output(0))
+    if node.output(1) is not None:
+        b.reshape(to_scale, (shape[1],), into=node.output(1))
+    if node.output(2) is not None:
+        b.reshape(to_bias, (shape[1],), into=node.output(2))
+
+
+@define("FrozenBatchNormGrad")
+def frozen_batch_norm_grad(b: Body, node: Node) -> None:
+    """Inputs: gradient, x, scale (may be absent), running mean and variance. Outputs: of x, scale, bias."""
+    gradient, x, scale, mean, variance = (node.input(i) for i in range(5))
+    assert gradient is not None
+    assert x is not None
+    assert mean is not None
+    assert variance is not None
+    axes, across = _by_channel(sizes(x))
+    deviation = b.op("Sqrt", b.op("Add", variance, b.like(node.attributes["eps"], variance)))
+    inverse = b.op("Reciprocal", deviation)
+    if node.output(0) is not None:
+        factor = b.op("Mul", inverse, scale) if scale is not None else inverse
+        b.op("Mul", gradient, b.reshape(factor, across), into=node.output(0))
+    if node.output(1) is not None:
+        normal = b.op("Mul", b.op("Sub", x, b.reshape(mean, across)), b.reshape(inverse, across))
+        b.sum(b.op("Mul", gradient, normal), axes, into=node.output(1))
+    if node.output(2) is not None:
+        b.sum(gradient, axes, into=node.output(2))
+
+
+@define("LayerNormGrad")
+def layer_norm_grad(b: Body, node: Node) -> None:
+    """Inputs: gradient, x, mean, reciprocal deviation, scale (may be absent). Outputs: of x, scale, bias."""
+    gradient, x, mean, inverse, scale = (node.input(i) for i in range(5))
+    assert gradient is not None
+    assert x is not None
+    assert mean is not None
+    assert inverse is not None
+    rank, axis = len(sizes(x)), node.attributes["axis"]
+    inner, outer = list(range(axis, rank)), list(range(axis))
+    normal = b.op("Mul", b.op("Sub", x, mean), inverse)
+    if node.output(0) is not None:
+        scaled = b.op("Mul", gradient, scale) if scale is not None else gradient
+        average = b.sum(scaled, inner, keep=True, kind="Mean")
+        pull = b.sum(b.op("Mul", scaled, normal), inner, keep=True, kind="Mean")
+        rest = b.op("Sub", b.op("Sub", scaled, average), b.op("Mul", normal, pull))
+        b.op("Mul", rest, inverse, into=node.output(0))
+    if node.output(1) is not None:
+        b.sum(b.op("Mul", gradient, normal), outer, into=node.output(1))
+    if node.output(2) is not None:
+        b.sum(gradient, outer, into=node.output(2))
+
+
+@define("SoftmaxGrad")
+def softmax_grad(b: Body, node: Node) -> None:
+    """Inputs: gradient, result."""
+    gradient, y = _given(node, 2)
+    product = b.op("Mul", gradient, y)
+    total = b.sum(product, [node.attributes["axis"]], keep=True)
+    b.op("Sub", product, b.op("Mul", y, total), into=node.output(0))
+
+
+@define("LogSoftmaxGrad")
+def log_softmax_grad(b: Body, node: Node) -> None:
+    """Inputs: gradient, result."""
+    gradient, y = _given(node, 2)
+    total = b.sum(gradient, [node.attributes["axis"]], keep=True)
+    b.op("Sub", gradient, b.op("Mul", b.op("Exp", y), total), into=node.output(0))
+
+
+@define("ReluGrad")
+def relu_grad(b: Body, node: Node) -> None:
+    """Inputs: gradient, x or result."""
+    gradient, y = _given(node, 2)
+    passed = b.op("Greater", y, b.like(node.attributes.get("threshold", 0.0), y), dtype=DTYPES["bool"])
+    b.op("Where", passed, gradient, b.like(0.0, gradient), into=node.output(0))
+
+
+@define("SigmoidGrad")
+def sigmoid_grad(b: Body, node: Node) -> None:
+    """Inputs: gradient, result."""
+    gradient, y = _given(node, 2)
+    slope = b.op("Mul", y, b.op("Sub", b.like(1.0, y), y))
+    b.op("Mul", gradient, slope, into=node.output(0))
+
+
+@define("TanhGrad")
+def tanh_grad(b: Body, node: Node) -> None:
+    """Inputs: gradient, result."""
+    gradient, y = _given(node, 2)
+    b.op("Mul", gradient, b.op("Sub", b.like(1.0, y), b.op("Mul", y, y)), into=node.output(0))
+
+
+@define("SiluGrad")
+def silu_grad(b: Body, node: Node) -> None:
+    """Inputs: gradient, x."""
+    gradient, x = _given(node, 2)
+    gate = b.op("Sigmoid", x)
+    bend = b.op("Mul", x, b.op("Sub", b.like(1.0, x), gate))
+    slope = b.op("Mul", gate, b.op("Add", bend, b.like(1.0, x)))
+    b.op("Mul", gradient, slope, into=node.output(0))
+
+
+@define("GeluGrad")
+def gelu_grad(b: Body, node: Node) -> None:
+    """Inputs: gradient, x."""
+    gradient, x = _given(node, 2)
+    slope = _tanh_slope(b, x) if node.attributes.get("approximate") == "tanh" else _erf_slope(b, x)
+    b.op("Mul", gradient, slope, into=node.output(0))
+
+
+def _erf_slope(b: Body, x: Tensor) -> Tensor:
+    error = b.op("Erf", b.op("Mul", x, b.like(1 / sqrt(2), x)))
+    below = b.op("Mul", b.op("Add", error, b.like(1.0, x)), b.like(0.5, x))
+    density = b.op("Exp", b.op("Mul", b.op("Mul", x, x), b.like(-0.5, x)))
+    return b.op("Add", below, b.op("Mul", b.op("Mul", x, density), b.like(1 / sqrt(2 * pi), x)))
+
+
+def _tanh_slope(b: Body, x: Tensor) -> Tensor:
+    beta, kappa = sqrt(2 / pi), 0.044715
+    square = b.op("Mul", x, x)
+    cubed = b.op("Add", b.op("Mul", square, b.like(kappa * beta, x)), b.like(beta, x))
+    bent = b.op("Tanh", b.op("Mul", cubed, x))
+    left = b.op("Mul", b.op("Add", bent, b.like(1.0, x)), b.like(0.5, x))
+    inner = b.op("Add", b.op("Mul", square, b.like(3 * kappa * beta, x)), b.like(beta, x))
+    slope = b.op("Sub", b.like(1.0, x), b.op("Mul", bent, bent))
+    right = b.op("Mul", b.op("Mul", b.op("Mul", x, b.like(0.5, x)), slope), inner)
+    return b.op("Add", left, right)
+
+
+@define("MaxPoolGrad")
+def max_pool_grad(b: Body, node: Node) -> None:
+    """Inputs: gradient, indices into the whole flattened input. Outputs: the input's gradient."""
+    gradient, indices = _given(node, 2)
+    shape = sizes(node.output(0))
+    number = count(sizes(gradient))
+    zeros = _filled(b, 0.0, (count(shape),), gradient)
+    flat = b.op(
+        "ScatterElements", zeros, b.reshape(indices, (number,)), b.reshape(gradient, (number,)),
+        shape=(count(shape),), axis=0, reduction="add",
+    )  # fmt: skip
+    b.reshape(flat, shape, into=node.output(0))
+
+
+@define("EmbeddingGrad")
+def embedding_grad(b: Body, node: Node) -> None:
+    """Inputs: gradient, indices. Rows of the table collect the gradients of where they were used."""
+    gradient, indices = _given(node, 2)
+    rows, width = sizes(node.output(0))
+    number = count(sizes(indices))
+    updates = b.reshape(gradient, (number, width))
+    skipped = node.attributes.get("padding_idx", -1)
+    places = b.reshape(indices, (number, 1))
+    if skipped >= 0:
+        own = b.op("Equal", places, b.const(skipped, places.dtype.name), dtype=DTYPES["bool"])
+        updates = b.op("Where", own, b.like(0.0, updates), updates, shape=(number, width), dtype=updates.dtype)
+    if places.dtype.name != "int64":
+        places = b.op("Cast", places, dtype=DTYPES["int64"], to=7)
+    if node.attributes.get("scale"):
+        ones = _filled(b, 1.0, (number, 1), gradient)
+        times = b.op("ScatterND", _filled(b, 0.0, (rows, 1), gradient), places, ones, reduction="add")
+        updates = b.op("Div", updates, b.op("GatherND", times, places, shape=(number, 1)))
+    b.op(
+        "ScatterND",
+        _filled(b, 0.0, (rows, width), gradient),
+        places,
+        updates,
+        into=node.output(0),
+        reduction="add",
+    )
+
+
+@define("EmbeddingBagGrad")
+def embedding_bag_grad(b: Body, node: Node) -> None:
+    """Inputs: gradient, indices, the bag of each, the bags' sizes, weights of the indices (may be absent)."""
+    gradient, indices, bags, filled, weights = (node.input(i) for i in range(5))
+    assert gradient is not None
+    assert indices is not None
+    assert bags is not None
+    assert filled is not None
+    (number,), (_, width) = sizes(indices), sizes(gradient)
+    if node.attributes["mean"]:
+        gradient = b.op("Div", gradient, bag_divisor(b, filled, gradient))
+    rows = b.op("Gather", gradient, bags, shape=(number, width), axis=0)
+    if weights is not None:
+        rows = b.op("Mul", rows, b.reshape(weights, (number, 1)))
+    if node.attributes["padding"] >= 0:
+        rows = b.op("Mul", rows, used(b, indices, rows))
+    places = b.op("Cast", b.reshape(indices, (number, 1)), dtype=DTYPES["int64"], to=7)
+    zeros = _filled(b, 0.0, sizes(node.output(0)), gradient)
+    b.op("ScatterND", zeros, places, rows, into=node.output(0), reduction="add")
+
+
+def _filled(b: Body, value: float, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    return b.op("Expand", b.like(value, like), b.const(shape, "int64"), shape=shape)
+
+
+@define("NllLossGrad")
+def nll_loss_grad(b: Body, node: Node) -> None:
+    """Inputs: gradient, log-probabilities, class numbers, class weights (may be absent), total weight."""
+    gradient, scores, labels, weights, total = (node.input(i) for i in range(5))
+    assert gradient is not None
+    assert scores is not None
+    assert labels is not None
+    assert total is not None
+    _, weight, safe = label_weights(b, scores, labels, weights)
+    if node.attributes["reduction"] == 1:
+        gradient = b.op("Div", gradient, total)
+    shape, classes = sizes(labels), sizes(scores)[1]
+    pulled = b.reshape(b.op("Neg", b.op("Mul", weight, gradient)), (shape[0], 1, *shape[1:]))
+    numbers = b.const(range(classes), labels.dtype.name)
+    numbers = b.reshape(numbers, (1, classes, *(1 for _ in shape[1:])))
+    own = b.op("Equal", b.reshape(safe, (shape[0], 1, *shape[1:])), numbers, dtype=DTYPES["bool"])
+    b.op("Where", own, pulled, b.like(0.0, pulled), into=node.output(0))
+
+
+@define("HardtanhGrad")
+def hardtanh_grad(b: Body, node: Node) -> None:
+    """Inputs: gradient, x. What was clipped gets nothing."""
+    gradient, x = _given(node, 2)
+    above = b.op("Greater", x, b.like(node.attributes["minimum"], x), dtype=DTYPES["bool"])
+    below = b.op("Less", x, b.like(node.attributes["maximum"], x), dtype=DTYPES["bool"])
+    b.op("Where", b.op("And", above, below), gradient, b.like(0.0, gradient), into=node.output(0))
+
+
+@define("SliceGrad")
+def slice_grad(b: Body, node: Node) -> None:
+    """Inputs: gradient. The places that a slice with a step took get it, those between them zeros."""
+    (gradient,) = _given(node, 1)
+    axis, start, step = (node.attributes[name] for name in ("axis", "start", "step"))
+    shape, taken = sizes(node.output(0)), sizes(gradient)
+    apart = b.reshape(gradient, (*taken[: axis + 1], 1, *taken[axis + 1 :]))
+    spread = _padded(b, apart, axis + 1, 0, step - 1)
+    length = taken[axis] * step
+    flat = b.reshape(spread, (*taken[:axis], length, *taken[axis + 1 :]))
+    _padded(b, flat, axis, start, shape[axis] - start - length, into=node.output(0))
+
+
+def _padded(b: Body, tensor: Tensor, axis: int, before: int, after: int, into: Tensor | None = None) -> Tensor:
+    """Zeros around a tensor along one axis; a negative number takes away."""
+    shape = list(sizes(tensor))
+    pads = [0] * (2 * len(shape))
+    pads[axis], pads[len(shape) + axis] = before, after
+    shape[axis] += before + after
+    return b.op("Pad", tensor, b.const(pads, "int64"), shape=shape, into=into)

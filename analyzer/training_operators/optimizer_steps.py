@@ -1,0 +1,112 @@
+"""Optimizer steps of one parameter, as torch.optim computes them."""
+
+from __future__ import annotations
+
+from analyzer.graph import Node, Tensor
+from analyzer.training_operators.definition import Body, define
+
+
+def _inputs(node: Node) -> list[Tensor]:
+    return list(node.present_inputs)
+
+
+def _decayed(b: Body, gradient: Tensor, parameter: Tensor) -> Tensor:
+    """The gradient with the penalty on large weights."""
+    decay = b.node.attributes.get("weight_decay", 0.0)
+    if not decay:
+        return gradient
+    return b.op("Add", gradient, b.op("Mul", parameter, b.like(decay, parameter)))
+
+
+def _mixed(b: Body, state: Tensor, new: Tensor, keep: float, into: Tensor | None) -> Tensor:
+    """``keep * state + (1 - keep) * new``."""
+    kept = b.op("Mul", state, b.like(keep, state))
+    return b.op("Add", kept, b.op("Mul", new, b.like(1 - keep, new)), into=into)
+
+
+@define("Sgd")
+def sgd(b: Body, node: Node) -> None:
+    """Inputs: parameter, gradient, momentum (where there is one). Outputs: parameter, momentum."""
+    parameter, gradient, *rest = _inputs(node)
+    options = node.attributes
+    gradient = _decayed(b, gradient, parameter)
+    if rest:
+        pushed = b.op("Mul", gradient, b.like(1 - options.get("dampening", 0.0), gradient))
+        kept = b.op("Mul", rest[0], b.like(options["momentum"], rest[0]))
+        momentum = b.op("Add", kept, pushed, into=node.output(1))
+        gradient = (
+            b.op("Add", gradient, b.op("Mul", momentum, b.like(options["momentum"], momentum)))
+            if options.get("nesterov")
+            else momentum
+        )
+    b.op("Sub", parameter, b.op("Mul", gradient, b.like(options["lr"], gradient)), into=node.output(0))
+
+
+@define("Adam", "AdamW")
+def adam(b: Body, node: Node) -> None:
+    """Inputs: parameter, gradient, both moments, step size, root of the second bias correction.
+
+    Outputs: parameter, both moments.
+    """
+    parameter, gradient, first, second, step_size, root = _inputs(node)
+    options = node.attributes
+    if node.op_type == "Adam":
+        gradient = _decayed(b, gradient, parameter)
+    elif options.get("weight_decay"):
+        parameter = b.op("Mul", parameter, b.like(1 - options["lr"] * options["weight_decay"], parameter))
+    first = _mixed(b, first, gradient, options["beta1"], node.output(1))
+    second = _mixed(b, second, b.op("Mul", gradient, gradient), options["beta2"], node.output(2))
+    scale = b.op("Add", b.op("Div", b.op("Sqrt", second), root), b.like(options["eps"], second))
+    b.op("Sub", parameter, b.op("Mul", b.op("Div", first, scale), step_size), into=node.output(0))
+
+
+@define("Rmsprop")
+def rmsprop(b: Body, node: Node) -> None:
+    """Inputs: parameter, gradient, mean square, momentum (if any). Outputs: all but the gradient."""
+    parameter, gradient, square, *rest = _inputs(node)
+    options = node.attributes
+    gradient = _decayed(b, gradient, parameter)
+    square = _mixed(b, square, b.op("Mul", gradient, gradient), options["alpha"], node.output(1))
+    step = b.op("Div", gradient, b.op("Add", b.op("Sqrt", square), b.like(options["eps"], square)))
+    if rest:
+        kept = b.op("Mul", rest[0], b.like(options["momentum"], rest[0]))
+        step = b.op("Add", kept, step, into=node.output(2))
+    b.op("Sub", parameter, b.op("Mul", step, b.like(options["lr"], step)), into=node.output(0))
+
+
+@define("Adagrad")
+def adagrad(b: Body, node: Node) -> None:
+    """Inputs: parameter, gradient, sum of squares. Outputs: parameter, sum of squares."""
+    parameter, gradient, total = _inputs(node)
+    options = node.attributes
+    gradient = _decayed(b, gradient, parameter)
+    total = b.op("Add", total, b.op("Mul", gradient, gradient), into=node.output(1))
+    scale = b.op("Add", b.op("Sqrt", total), b.like(options["eps"], total))
+    step = b.op("Mul", b.op("Div", gradient, scale), b.like(options["lr"], gradient))
+    b.op("Sub", parameter, step, into=node.output(0))
+
+
+@define("Adamax")
+def adamax(b: Body, node: Node) -> None:
+    """Inputs as Adam's, the second moment an infinity norm. Outputs: parameter, both moments."""
+    parameter, gradient, first, norm, step_size, _ = _inputs(node)
+    options = node.attributes
+    gradient = _decayed(b, gradient, parameter)
+    first = _mixed(b, first, gradient, options["beta1"], node.output(1))
+    size = b.op("Add", b.op("Abs", gradient), b.like(options["eps"], gradient))
+    norm = b.op("Max", b.op("Mul", norm, b.like(options["beta2"], norm)), size, into=node.output(2))
+    b.op("Sub", parameter, b.op("Mul", b.op("Div", first, norm), step_size), into=node.output(0))
+
+
+@define("Adadelta")
+def adadelta(b: Body, node: Node) -> None:
+    """Inputs: parameter, gradient, mean squares of gradients and of steps. Outputs: all but the gradient."""
+    parameter, gradient, square, steps = _inputs(node)
+    options = node.attributes
+    gradient = _decayed(b, gradient, parameter)
+    square = _mixed(b, square, b.op("Mul", gradient, gradient), options["rho"], node.output(1))
+    eps = b.like(options["eps"], square)
+    scale = b.op("Div", b.op("Sqrt", b.op("Add", steps, eps)), b.op("Sqrt", b.op("Add", square, eps)))
+    step = b.op("Mul", scale, gradient)
+    _mixed(b, steps, b.op("Mul", step, step), options["rho"], node.output(2))
+    b.op("Sub", parameter, b.op("Mul", step, b.like(options["lr"], step)), into=node.output(0))

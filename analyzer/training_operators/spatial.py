@@ -1,0 +1,118 @@
+"""Averages and resizing over the axes of an image, and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING
+
+from analyzer.graph import Node, Tensor
+from analyzer.training_operators.definition import Body, define, sizes
+from analyzer.training_operators.windows import averaged, repeats, resized, window_counts
+
+if TYPE_CHECKING:
+    from analyzer.training_operators.windows import Matrix
+
+
+@define("AveragePoolGrad")
+def average_pool_grad(b: Body, node: Node) -> None:
+    """Inputs: gradient. Each output's gradient goes to its window in equal parts."""
+    (gradient,) = node.present_inputs
+    values, shape = node.attributes, sizes(node.output(0))
+    taps, strides, pads = values["kernel_shape"], values["strides"], values["pads"]
+    gradient, share = _shared(b, node, gradient)
+    beyond = [
+        size - ((g - 1) * s - 2 * p + k)
+        for size, g, s, p, k in zip(shape[2:], sizes(gradient)[2:], strides, pads, taps, strict=True)
+    ]
+    even = b.op(
+        "Expand", b.like(share, gradient), b.const((shape[1], 1, *taps), "int64"), shape=(shape[1], 1, *taps),
+    )  # fmt: skip
+    ends = [pad + max(0, -more) for pad, more in zip(pads, beyond, strict=True)]  # a window may end beyond
+    b.op(
+        "ConvTranspose", gradient, even, into=node.output(0), kernel_shape=taps, strides=strides,
+        pads=(*pads, *ends), group=shape[1], output_padding=tuple(max(0, more) for more in beyond),
+    )  # fmt: skip
+
+
+def _shared(b: Body, node: Node, gradient: Tensor) -> tuple[Tensor, float]:
+    """The gradient divided by its window's count where counts differ, and the share of what is left."""
+    values = node.attributes
+    if values["divisor"]:
+        return gradient, 1 / values["divisor"]
+    counts = axis_counts(node)
+    if all(len(set(axis)) == 1 for axis in counts):
+        return gradient, 1 / prod(axis[0] for axis in counts)
+    for position, axis in enumerate(counts):
+        shape = [len(axis) if at == position else 1 for at in range(len(counts))]
+        row = b.const([1 / number for number in axis], gradient.dtype.name)
+        gradient = b.op("Mul", gradient, b.reshape(row, (1, 1, *shape)))
+    return gradient, 1.0
+
+
+def axis_counts(node: Node) -> list[tuple[int, ...]]:
+    """How many positions the windows of an average count, axis by axis; a window's count is their product."""
+    values = node.attributes
+    rows = zip(
+        sizes(node.output(0))[2:], sizes(node.inputs[0])[2:], values["kernel_shape"], values["strides"],
+        values["pads"], strict=True,
+    )  # fmt: skip
+    return [window_counts(*row, include_pad=bool(values["include_pad"])) for row in rows]
+
+
+@define("AdaptiveAveragePool", "AdaptiveAveragePoolGrad", "AntialiasedResize", "ResizeGrad")
+def through_matrices(b: Body, node: Node) -> None:
+    """Inputs: x or gradient. One product for each axis whose size changes, or a sum over repeated positions."""
+    (tensor,) = node.present_inputs
+    leading = len(sizes(tensor)) - len(axis_matrices(node))
+    for position, matrix in enumerate(axis_matrices(node)):
+        axis = leading + position
+        if node.op_type.endswith("Grad"):
+            tensor = _to_inputs(b, tensor, axis, matrix)
+        elif repeats(matrix) != 1:
+            tensor = _multiplied(b, tensor, axis, matrix)
+    b.reshape(tensor, sizes(node.output(0)), into=node.output(0))
+
+
+def axis_matrices(node: Node) -> list[Matrix]:
+    """The forward operator's weights along each axis of space, outputs by inputs."""
+    first, last = sizes(node.inputs[0])[2:], sizes(node.output(0))[2:]
+    pairs = list(
+        zip(last, first, strict=True) if node.op_type.endswith("Grad") else zip(first, last, strict=True)
+    )
+    if "Resize" not in node.op_type:
+        return [averaged(before, after) for before, after in pairs]
+    values = node.attributes
+    return [
+        resized(values["mode"], before, after, float(scale), bool(values["align_corners"]))
+        for (before, after), scale in zip(pairs, values["scales"], strict=True)
+    ]
+
+
+def _to_inputs(b: Body, gradient: Tensor, axis: int, matrix: Matrix) -> Tensor:
+    """The gradient along one axis taken back to the inputs."""
+    times = repeats(matrix)
+    if times == 1:
+        return gradient
+    if not times:
+        return _multiplied(b, gradient, axis, matrix.T)
+    shape = sizes(gradient)
+    apart = b.reshape(gradient, (*shape[:axis], shape[axis] // times, times, *shape[axis + 1 :]))
+    return b.sum(apart, [axis + 1])
+
+
+def _multiplied(b: Body, tensor: Tensor, axis: int, matrix: Matrix) -> Tensor:
+    """A matrix times every row along one axis."""
+    shape = sizes(tensor)
+    after = int(matrix.shape[0])
+    if axis == len(shape) - 1:
+        return b.op("MatMul", tensor, b.const(matrix.T, tensor.dtype.name), shape=(*shape[:-1], after))
+    flat = b.reshape(tensor, _flat(shape, axis, shape[axis]))
+    product = b.op(
+        "MatMul", b.const(matrix, tensor.dtype.name), flat, shape=_flat(shape, axis, after), dtype=tensor.dtype
+    )
+    return b.reshape(product, (*shape[:axis], after, *shape[axis + 1 :]))
+
+
+def _flat(shape: Sequence[int], axis: int, size: int) -> tuple[int, int, int]:
+    return (prod(shape[:axis]), size, prod(shape[axis + 1 :]))

@@ -1,0 +1,178 @@
+"""Turns of runs while the machine's cores were apart: told, waited for, left out."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from measuring_models import perceptron, save
+
+from analyzer.measurement.child_messages import RESULT, Reporter
+from analyzer.measurement.child_process import MeasureRequest, measure
+from analyzer.measurement.noise.core_migration import CoreDistance, Reading, SingleThread, close, core_distance
+from analyzer.measurement.noise.interleaving import Taken, alternate, turns_for
+from analyzer.measurement.noise.profiler_overhead import Bias
+from analyzer.measurement.on_cpu import quiet_turns, scaled
+from analyzer.measurement.profile import RawTime
+from analyzer.measurement.request import Latency
+from analyzer.measurement.session import SessionSettings
+from analyzer.pipeline import measure
+
+CLOSE, APART = Reading(1.0, 2.0), Reading(1.8, 2.0)
+
+
+class Scripted(CoreDistance):
+    """Readings from a list, the last one for ever; the machine's best is known."""
+
+    def __init__(self, *readings, patience_s=0.0):
+        super().__init__(print, print, known=CLOSE, patience_s=patience_s)
+        self.left = itertools.chain(readings, itertools.repeat(readings[-1]))
+        self.count = 0
+
+    def read(self):
+        self.count += 1
+        return next(self.left)
+
+
+def test_what_slows_a_single_thread_as_well_is_no_matter_of_sharing():
+    distance = CoreDistance(print, print, known=CLOSE)
+    assert distance.ratio(CLOSE) == 1
+    assert distance.ratio(APART) == pytest.approx(1.8)
+    assert distance.ratio(Reading(1.8, 3.6)) == pytest.approx(1)
+    assert distance.ratio(Reading(3.0, 3.0)) == pytest.approx(2)
+    # One thread for itself may be disturbed for a moment, which makes no sharing better than the best.
+    assert distance.ratio(CLOSE, APART, Reading(1.0, 20.0)) == pytest.approx(1.8)
+    assert distance.ratio() == 1
+
+
+def test_the_best_is_the_least_of_what_is_known_and_read():
+    distance = core_distance(SessionSettings(threads=2), known=Reading(1e-9, 1e3))
+    first = distance.read()
+    assert 0 < first.shared_s < 1
+    assert 0 < first.alone_s < 1
+    assert distance.best == Reading(1e-9, first.alone_s)
+
+
+def test_a_single_thread_has_its_cores_close_without_a_run():
+    alone = core_distance(SessionSettings(threads=1), known=APART)
+    assert isinstance(alone, SingleThread)
+    assert alone.ratio(alone.read(), alone.awaited()) == 1
+
+
+def test_close_cores_are_awaited_but_not_for_ever():
+    patient = Scripted(APART, APART, CLOSE, APART, patience_s=60)
+    assert patient.awaited() == CLOSE
+    assert patient.count == 3
+    assert patient.awaited(CLOSE) == CLOSE
+    assert patient.count == 3
+    hurried = Scripted(APART, patience_s=0.15)
+    assert hurried.awaited() == APART
+    assert 2 <= hurried.count <= 3
+    assert hurried.awaited() == APART  # nothing of the patience is left
+    assert hurried.count <= 4
+
+
+def test_turns_with_the_cores_apart_do_not_count_where_there_are_others():
+    assert close([1.0, 1.8, 1.1, 1.31]) == {0, 2}
+    assert close([1.8, 1.9]) == {0, 1}
+    readings = [(CLOSE, APART), (CLOSE, CLOSE), (CLOSE, CLOSE), (APART, CLOSE)]
+    turns = [Taken(samples=(1.0,), readings=pair) for pair in readings]
+    lengths = [[1.0], [3.0], [2.0], [1.0]]
+    distance = Scripted(CLOSE)
+    assert quiet_turns(turns, lengths, distance) == {2}
+    assert quiet_turns(turns, lengths, SingleThread()) == {0, 3}
+    # Where none of them has a length, the others must do.
+    assert quiet_turns(turns, [[5.0], [], [], [4.0]], distance) == {3}
+
+
+def test_runs_go_on_until_enough_turns_had_the_cores_close():
+    """One unprofiled run by turn is known well at once; the four turns that it takes are four close ones."""
+    turns = turns_for(1e-6, 16, 1.6, runs=None, most=16)
+
+    def taken(*readings):
+        distance = Scripted(*readings)
+        return alternate(
+            lambda: None, lambda: None, turns, run_s=1e-6, already=0, tick=lambda _: None, distance=distance
+        )
+
+    always = taken(APART)
+    assert len(always) == 16
+    assert all(turn.readings == (APART, APART) for turn in always)
+    # The reading after a turn is the one before the next.
+    assert [turn.readings for turn in taken(CLOSE, APART, CLOSE)][:3] == [
+        (CLOSE, APART),
+        (APART, CLOSE),
+        (CLOSE, CLOSE),
+    ]
+
+
+def test_the_scale_factor_compares_runs_of_the_same_turns():
+    raw = [
+        RawTime(name=name, op_type="MatMul", provider="cpu", time_s=2.0, low_s=2.0, high_s=2.0, calls=1)
+        for name in "ab"
+    ]
+    latency = Latency(
+        median_s=3.0, p10_s=3.0, p90_s=3.0, min_s=3.0, low_s=2.9, high_s=3.1, runs=9, warmup_runs=3, origin=""
+    )
+    bias = Bias(profiler_s=0.5, dispatch_s=0.1, call_s=0.2)
+    # The nodes explain 2 x (2 - 0.5) + 0.2 s; beside the profile runs took 4 s, in quieter turns 3.
+    nodes, factor, residual = scaled(raw, bias, latency, beside_s=4.0)
+    assert sum(node.time_s for node in nodes) == pytest.approx(3.0)
+    assert factor == pytest.approx(4.0 / 3.2)
+    assert residual == pytest.approx(0.8)
+    assert scaled(raw, bias, latency)[1] == pytest.approx(3.0 / 3.2)
+
+
+def measured(folder, **options):
+    np.savez(folder / "feeds.npz", x0=np.ones((32, 256), np.float32))
+    return measure(
+        MeasureRequest(
+            model_path=save(perceptron(), folder),
+            feeds=folder / "feeds.npz",
+            time_budget_s=0.6,
+            timeout_s=60,
+            **options,
+        )
+    )
+
+
+def test_cores_that_were_apart_all_the_time_widen_the_interval_and_are_named(tmp_path):
+    """A machine whose threads once shared work in a nanosecond has them apart for good."""
+    found = measured(tmp_path, threads=2, sharing_s=(1e-9, 1.0))
+    apart = found.environment["cores_apart"]
+    assert apart > 100
+    assert found.environment["turns_with_cores_apart"] == found.environment["turns"]
+    # Another process that takes a core shows in the same readings, and has its own sentence.
+    told = any(text.startswith("all the time threads shared their work") for text in found.messages)
+    assert told is not found.busy
+    assert (found.latency.low_s < found.latency.median_s / 100) is not found.busy
+
+
+@pytest.mark.parametrize(
+    ("ratios", "said"),
+    [
+        ([1.0, 1.1, 1.9, 1.9], None),
+        ([1.0, 1.5, 1.9], "in 2 of 3 turns of runs threads shared their work up to 1.9 times worse"),
+        ([1.6, 1.5], "all the time threads shared their work up to 1.6 times worse"),
+    ],
+)
+def test_cores_apart_are_worth_a_sentence_where_most_turns_had_them_so(tmp_path, ratios, said):
+    Reporter(tmp_path).cores_apart(ratios)
+    told = json.loads((tmp_path / RESULT).read_text())
+    assert told["environment"]["turns_with_cores_apart"] == sum(ratio > 1.3 for ratio in ratios)
+    assert [text.startswith(said) for text in told["messages"]] == ([True] if said else [])
+
+
+def test_a_single_thread_has_nobody_to_share_with(tmp_path):
+    found = measured(tmp_path, threads=1, sharing_s=(1e-9, 1.0))
+    assert found.environment["cores_apart"] == 1
+    assert not any("shared their work" in text for text in found.messages)
+
+
+def test_what_a_calibration_knows_goes_with_the_measurement(monkeypatch):
+    known = {"sharing.t1": 3e-4, "sharing.t4": 1e-4}
+    monkeypatch.setattr(measure, "load_calibration", lambda: known)
+    assert measure._sharing(4) == (1e-4, 3e-4)
+    assert measure._sharing(2) is None
+    monkeypatch.setattr(measure, "load_calibration", lambda: None)
+    assert measure._sharing(4) is None
