@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 # Importing a family registers its rules.
-from analyzer.checks import (
+from analyzer.checks import (  # noqa: F401
     budget,
-    control_flow,  # noqa: F401
+    control_flow,
     coverage,
     fusion,
     loading,

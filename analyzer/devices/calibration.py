@@ -1,7 +1,7 @@
 """This machine's measured ceilings: what they are called, whose they are, where they are kept.
 
-``measurement.ceilings.on_cpu`` measures them; here they get a fingerprint and a home. A calibration is a mapping of keys
-to floats in SI base units. ``{T}`` is a number of intra-op threads: every key exists for 1 thread and for the
+``measurement.ceilings.on_cpu`` measures them; here they get a fingerprint and a home. A calibration is a
+mapping of keys to floats in SI base units. ``{T}`` is a number of intra-op threads: every key exists for 1 thread and for the
 default number (``threads``), the largest GEMM also for the powers of two between. All of it is ONNX Runtime's
 own CPU kernels, on float32 unless the key says otherwise, called alone, the cost of the call taken off.
 
@@ -16,8 +16,8 @@ own CPU kernels, on float32 unless the key says otherwise, called alone, the cos
 ``run.t{T}``
     s: the same with arrays passed in and out, as a program calls it.
 ``sharing.t{T}``
-    s: the chain of nodes of ``measurement.noise.core_migration``, whose threads read what others wrote; only where the
-    default T is over 1.
+    s: the chain of nodes of ``measurement.noise.core_migration``, whose threads read what others wrote; only
+    where the default T is over 1.
 ``gemm.{dtype}.t{T}.m{M}.n{N}.k{K}``
     FLOP/s (2MNK): MatMul with constant (packed) weights K x N; dtype ``float32``, ``float64``, ``int8``
     (MatMulInteger, uint8 by int8).
@@ -29,7 +29,8 @@ own CPU kernels, on float32 unless the key says otherwise, called alone, the cos
     FLOP/s (2BMNK): batched, both operands computed at run time.
 ``conv.float32.t{T}.{class}``
     FLOP/s (2 per multiply-accumulate), in ONNX Runtime's blocked layout (NCHWc) where it has one; the classes
-    and their shapes are ``measurement.ceilings.probes.CONV_CLASSES``: ``stem7x7s2``, ``stem3x3s2``, ``3x3``, ``3x3small``,
+    and their shapes are ``measurement.ceilings.probes.CONV_CLASSES``:
+    ``stem7x7s2``, ``stem3x3s2``, ``3x3``, ``3x3small``,
     ``3x3s2``, ``1x1``, ``1x1small``, ``5x5``, ``group32``, ``depthwise3x3``, ``depthwise3x3s2``,
     ``depthwise3x3far56`` and ``far14`` (from memory), ``depthwise5x5``, ``conv1d``, ``conv3d``,
     ``transpose2x2s2``.

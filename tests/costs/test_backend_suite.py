@@ -99,7 +99,7 @@ def test_every_operator_of_the_standard_has_a_rule():
 
 
 def test_every_operator_that_onnx_runtime_has_a_kernel_for_has_a_rule():
-    (data,) = (files("analyzer") / "runtime" / "data").glob("ort_kernels_*.json")
+    (data,) = (files("analyzer") / "ort" / "data").glob("ort_kernels_*.json")
     kernels = json.loads(data.read_text())["kernels"]
     names = {
         (domain, op_type)

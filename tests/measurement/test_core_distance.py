@@ -16,7 +16,7 @@ from analyzer.measurement.on_cpu import quiet_turns, scaled
 from analyzer.measurement.profile import RawTime
 from analyzer.measurement.request import Latency
 from analyzer.measurement.session import SessionSettings
-from analyzer.pipeline import measure
+from analyzer.pipeline import measure as measuring
 
 CLOSE, APART = Reading(1.0, 2.0), Reading(1.8, 2.0)
 
@@ -171,8 +171,8 @@ def test_a_single_thread_has_nobody_to_share_with(tmp_path):
 
 def test_what_a_calibration_knows_goes_with_the_measurement(monkeypatch):
     known = {"sharing.t1": 3e-4, "sharing.t4": 1e-4}
-    monkeypatch.setattr(measure, "load_calibration", lambda: known)
-    assert measure._sharing(4) == (1e-4, 3e-4)
-    assert measure._sharing(2) is None
-    monkeypatch.setattr(measure, "load_calibration", lambda: None)
-    assert measure._sharing(4) is None
+    monkeypatch.setattr(measuring, "load_calibration", lambda: known)
+    assert measuring._sharing(4) == (1e-4, 3e-4)
+    assert measuring._sharing(2) is None
+    monkeypatch.setattr(measuring, "load_calibration", lambda: None)
+    assert measuring._sharing(4) is None

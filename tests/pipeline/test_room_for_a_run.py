@@ -1,7 +1,8 @@
 """What a run needs on the CPU and on the GPU, and the batch that is named where the GPU has less.
 
 The model is one product of [batch, 1000] with 4 MB of weights: at batch b it holds 4 MB of weights and, at its
-peak, 4000 b bytes of input and as many of output; the context of CUDA (300 MB, ``pipeline.measurement_memory``) is added.
+peak, 4000 b bytes of input and as many of output; the context of CUDA (300 MB,
+``pipeline.measurement_memory``) is added.
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """The rules, one module a family; importing this package fills the registry."""
 
-from analyzer.costs.families import (
+from analyzer.costs.families import (  # noqa: F401
     attention,
     classical_ml,
     contrib_attention,

@@ -13,10 +13,11 @@ from math import prod
 from typing import Any
 
 from analyzer.graph import Tensor
+from analyzer.loading.shape_inference import arithmetic, movement
 from analyzer.loading.shape_inference.protobuf_values import LARGEST, Type
 from analyzer.loading.shape_inference.rules import RULES
 
-__all__ = ["OLDEST", "common_arithmetic", "common_movement", "is_common", "told"]
+__all__ = ["OLDEST", "arithmetic", "is_common", "movement", "told"]
 
 OLDEST = 7
 """Before this opset, operators of two inputs broadcast by attributes."""
