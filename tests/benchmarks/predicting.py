@@ -5,7 +5,8 @@
 Without ``--measure`` only the speed: ResNet-50's groups on every GPU of the catalogue at 13 batch sizes. With
 it, every sample is run on this machine's CPU, calibrated before each; let it rest. A measurement that had the
 cores apart all the time (``measurement.noise.core_migration``) is made again, up to twice: the
-calibration describes the machine with its cores close. With ``--cards``, the samples' milliseconds on all GPUs, to be looked through for
+calibration describes the machine with its cores close.
+With ``--cards``, the samples' milliseconds on all GPUs, to be looked through for
 what cannot be.
 """
 
