@@ -15,7 +15,7 @@ from analyzer.errors import OutputError, RecordError, UsageError
 if TYPE_CHECKING:
     from analyzer.checks.settings import CheckSettings
     from analyzer.record.analysis import Analysis
-    from analyzer.report.output import Target
+    from analyzer.record.output_files import Target
 
 DEFAULT_BASELINE = "analyzer-baseline.json"
 # Options that decide how a model is analysed; a saved report is analysed already.
@@ -196,7 +196,7 @@ def save_baseline(analysis: Analysis, path: Path) -> None:
     """Write the record that later checks compare with: nothing in it depends on the machine or the time."""
     from analyzer.record import to_json
     from analyzer.record.analysis import Environment
-    from analyzer.report.output import write_all
+    from analyzer.record.output_files import write_all
 
     lean = replace(
         analysis, environment=Environment(), findings=(), ignored=(), alternatives=(), costs=(), sweep=()
@@ -207,7 +207,7 @@ def save_baseline(analysis: Analysis, path: Path) -> None:
 def chosen_targets(formats: str, output: str | None, stem: str) -> tuple[Target, ...]:
     """Which format goes where; one alone goes to standard output. What cannot be written is said at once."""
     from analyzer.cli.run import report_targets
-    from analyzer.report.output import STANDARD_OUTPUT, check_writable
+    from analyzer.record.output_files import STANDARD_OUTPUT, check_writable
 
     single = len([name for name in formats.split(",") if name.strip()]) == 1
     where = report_targets(formats, output or (STANDARD_OUTPUT if single else None), stem)
@@ -220,7 +220,7 @@ def publish(analysis: Analysis, where: tuple[Target, ...], fail_on: str) -> None
 
     Workflow commands are printed even where they go to a file as well: GitHub reads them from the log alone.
     """
-    from analyzer.report.output import write_all
+    from analyzer.record.output_files import write_all
 
     texts = {target: render(analysis, target.format, fail_on) for target in where}
     write_all({target.path: text for target, text in texts.items() if target.path is not None})

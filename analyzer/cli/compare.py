@@ -72,7 +72,7 @@ def labels(paths: tuple[Path, ...]) -> list[str]:
 
 
 def _write(comparison: Comparison, formats: list[str], output: str | None, stem: str) -> None:
-    from analyzer.report.output import check_writable, targets, write_all
+    from analyzer.record.output_files import check_writable, targets, write_all
 
     texts = {name: _render(comparison, name) for name in formats}
     if output is None and len(texts) == 1:

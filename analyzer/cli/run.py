@@ -11,7 +11,7 @@ from analyzer.cli import settings_defaults
 
 if TYPE_CHECKING:
     from analyzer.record.analysis import Analysis
-    from analyzer.report.output import Target
+    from analyzer.record.output_files import Target
 
 DEFAULT_FOLDER = Path("reports")
 DEFAULT_FORMATS = "html,json"
@@ -79,7 +79,7 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     MODEL is model.py, model.py:Name, package.module:Name, model.onnx or model.pt2.
     """
     from analyzer.loading.model_reference import parse_reference
-    from analyzer.report.output import check_writable
+    from analyzer.record.output_files import check_writable
 
     reference = parse_reference(ctx.params["model"])
     settings_defaults(ctx, reference.path or Path.cwd())
@@ -119,8 +119,8 @@ def report_targets(
     formats: str, output: str | None, stem: str, default: Path = DEFAULT_FOLDER
 ) -> tuple[Target, ...]:
     """Which report goes where."""
+    from analyzer.record.output_files import targets
     from analyzer.report import find
-    from analyzer.report.output import targets
 
     chosen = [find(name.strip()) for name in formats.split(",") if name.strip()]
     if not chosen:
@@ -130,8 +130,8 @@ def report_targets(
 
 def publish(analysis: Analysis, where: tuple[Target, ...]) -> list[Path]:
     """Renders all reports, then writes them: all or none."""
+    from analyzer.record.output_files import write_all
     from analyzer.report import render
-    from analyzer.report.output import write_all
 
     rendered = {target: render(analysis, target.format) for target in where}
     files = {target.path: text for target, text in rendered.items() if target.path is not None}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -348,21 +347,21 @@ class Analysis:
         """The plan of this name, None where there is none."""
         return next((plan for plan in self.plans if plan.name == name), None)
 
-    # What a user does with an analysis. These floors lie above this one, hence the late look-up by name.
-
     def to_dict(self) -> dict[str, Any]:
         """The JSON record as plain values."""
-        values: dict[str, Any] = import_module("analyzer.record").to_dict(self)
-        return values
+        from analyzer.record.json import to_dict
+
+        return to_dict(self)
 
     def render(self, format: str = "html") -> str:  # noqa: A002 - the option's own name
-        """A report in one format of ``analyzer.report``.
+        """A report in one of ``record.formats``.
 
         Raises:
             UsageError: There is no such format.
         """
-        text: str = import_module("analyzer.report").render(self, format)
-        return text
+        from analyzer.record.formats import render
+
+        return render(self, format)
 
     def save(
         self, folder: str | PathLike[str] = "reports", formats: Sequence[str] = ("html", "json")
@@ -372,8 +371,10 @@ class Analysis:
         Raises:
             OutputError: The folder cannot be written.
         """
-        report, output = import_module("analyzer.report"), import_module("analyzer.report.output")
+        from analyzer.record.formats import find
+        from analyzer.record.output_files import write_all
+
         stem = re.sub(r"[^\w.-]+", "_", self.model.name) or "model"
-        files = {Path(folder) / f"{stem}{report.find(name).extension}": self.render(name) for name in formats}
-        output.write_all(files)
+        files = {Path(folder) / f"{stem}{find(name).extension}": self.render(name) for name in formats}
+        write_all(files)
         return list(files)

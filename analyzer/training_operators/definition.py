@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import import_module
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +17,7 @@ DOMAIN = "analyzer.training"
 OPSET = 18
 
 Define = Callable[["Body", Node], None]
-_DEFINITIONS: dict[str, Define] = {}
+DEFINITIONS: dict[str, Define] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,31 +157,17 @@ def count(shape: Sequence[int]) -> int:
 
 
 def define(*op_types: str) -> Callable[[Define], Define]:
-    """Registers the decorated function as the definition of these compact operators."""
+    """Registers the decorated function as the definition of these compact operators.
+
+    Raises:
+        ValueError: One of them has a definition already.
+    """
 
     def decorate(function: Define) -> Define:
-        _DEFINITIONS.update(dict.fromkeys(op_types, function))
+        twice = [op_type for op_type in op_types if op_type in DEFINITIONS]
+        if twice:
+            raise ValueError(f"{twice[0]} is defined twice")
+        DEFINITIONS.update(dict.fromkeys(op_types, function))
         return function
 
     return decorate
-
-
-@cache
-def _loaded() -> dict[str, Define]:
-    for name in ("backward", "forward", "spatial", "updates"):
-        import_module(f"analyzer.training_operators.{name}")
-    return _DEFINITIONS
-
-
-def is_defined(node: Node) -> bool:
-    """Whether a node is a compact operator with a definition."""
-    return node.domain == DOMAIN and node.op_type in _loaded()
-
-
-def definition(node: Node, opset: int = OPSET) -> Parts | None:
-    """What a compact operator means; None for any other operator."""
-    if not is_defined(node):
-        return None
-    body = Body(node=node, opset=opset)
-    _loaded()[node.op_type](body, node)
-    return Parts(nodes=tuple(body.nodes), literals=tuple(body.literals))

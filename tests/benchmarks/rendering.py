@@ -38,9 +38,9 @@ from pathlib import Path
 from analyzer.record import from_json
 analysis = from_json(Path(sys.argv[1]).read_text(encoding="utf-8"))
 start = time.perf_counter()
-from analyzer.report import compare_page
+from analyzer.report.compare import html_page
 from analyzer.report.compare.build import compare
-text = compare_page.render(compare([("base", analysis), ("new", analysis)]))
+text = html_page.render(compare([("base", analysis), ("new", analysis)]))
 print(time.perf_counter() - start, len(text.encode()), len(analysis.operators))
 Path(sys.argv[2]).write_text(text, encoding="utf-8")
 """

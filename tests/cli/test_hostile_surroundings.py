@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from analyzer.report.output import check_writable, write_all
+from analyzer.record.output_files import check_writable, write_all
 
 
 @pytest.fixture
