@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.checks import run as find_findings
 from analyzer.errors import UsageError
-from analyzer.loading.load import Loaded, load
+from analyzer.loading.load import load
+from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
 from analyzer.pipeline import build_record, environment
 from analyzer.pipeline.batches import correction_of, swept

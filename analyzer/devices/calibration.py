@@ -1,9 +1,10 @@
 """This machine's measured ceilings: what they are called, whose they are, where they are kept.
 
 ``measurement.ceilings.on_cpu`` measures them; here they get a fingerprint and a home. A calibration is a
-mapping of keys to floats in SI base units. ``{T}`` is a number of intra-op threads: every key exists for 1 thread
-and for the default number (``threads``), the largest GEMM also for the powers of two between. All of it is ONNX
-Runtime's own CPU kernels, on float32 unless the key says otherwise, called alone, the cost of the call taken off.
+mapping of keys to floats in SI base units. ``{T}`` is a number of intra-op threads: every key exists for 1
+thread and for the default number (``threads``), the largest GEMM also for the powers of two between. All of it
+is ONNX Runtime's own CPU kernels, on float32 unless the key says otherwise, called alone, the cost of the call
+taken off.
 
 ``threads``, ``cores``
     Default intra-op threads; logical processors available.

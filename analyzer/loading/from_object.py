@@ -8,7 +8,8 @@ from types import ModuleType
 from typing import Any
 
 from analyzer.errors import ModelError, UsageError
-from analyzer.loading.load import DEFAULT_OPSET, Loaded, Progress, check_opset, export_any_batch
+from analyzer.loading.load import Progress, export_any_batch
+from analyzer.loading.loaded import DEFAULT_OPSET, Loaded, check_opset
 from analyzer.loading.python.example_inputs import InputSpec, resolve_inputs
 
 
@@ -52,7 +53,7 @@ def load_live(
 def _from_onnx(model: Any, batch: int | None, specs: Sequence[InputSpec], opset: int | None) -> Loaded:
     import onnx
 
-    from analyzer.loading.onnx_graph.load_onnx import from_proto
+    from analyzer.loading.from_onnx import from_proto
     from analyzer.loading.onnx_graph.onnx_file import check_versions
 
     if not isinstance(model, onnx.ModelProto):

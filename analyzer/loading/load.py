@@ -3,109 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import AnalyzerError, ExportError, InputError, ModelError, UsageError
-from analyzer.graph import Graph
 from analyzer.loading import cache as export_cache
+from analyzer.loading.loaded import DEFAULT_OPSET, Loaded, check_opset
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.example_inputs import ExampleInputs, InputSpec, resolve_inputs
 from analyzer.loading.python.parameter_sizes import parameter_sizes
 
 if TYPE_CHECKING:
-    import onnx
-
     from analyzer.loading.python.user_model import UserModel
     from analyzer.loading.torch_export.export import Exported
-    from analyzer.loading.training.step_model import Step
 
-DEFAULT_OPSET = 20
 # More than the memory of any GPU of the catalogue (a test compares them).
 NO_GPU_HOLDS_BYTES = 300e9
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Loaded:
-    """A model as a weight-free ONNX graph, ready to be bound to a batch.
-
-    Attributes:
-        reference: What the user named; None for an object given to the Python interface.
-        name: A short name for reports.
-        source: The file's path as shown, or a description.
-        proto: The model; the batch is the symbolic dimension ``symbol``.
-        symbol: Name of the batch's dimension, empty where nothing is symbolic.
-        batch: The batch asked for, or the inputs' own.
-        static_batch: The batch that the graph is fixed to, None where it is symbolic.
-        batch_range: Smallest and largest batch the graph is right for.
-        inputs_origin: ``given``, ``file``, ``inferred`` or ``model``.
-        exporter: ``torch.export``, ``torchscript``, ``pt2`` or ``onnx``.
-        notes: What the report should say.
-        cached: Whether the export came from the cache.
-        specs: The ``--input`` options.
-        live: The model object, where the Python interface gave one.
-        parameters, parameter_bytes: Of the module, tied ones once; None where only a graph is known.
-        bindings: Sizes of symbolic dimensions that ``--input`` gave.
-        compared: Whether a run's gradients are compared with PyTorch's.
-    """
-
-    reference: Reference | None
-    name: str
-    source: str
-    proto: onnx.ModelProto
-    symbol: str
-    batch: int | None
-    static_batch: int | None = None
-    batch_range: tuple[int, int | None] = (1, None)
-    inputs_origin: str = "model"
-    exporter: str = "onnx"
-    notes: tuple[str, ...] = ()
-    cached: bool = False
-    specs: tuple[InputSpec, ...] = ()
-    live: Any = None
-    parameters: int | None = None
-    parameter_bytes: int | None = None
-    bindings: Mapping[str, int] = field(default_factory=dict)
-    compared: bool = True
-
-    @cached_property
-    def retraced(self) -> dict[int, Loaded | None]:
-        """A training step at other batches, filled as they are traced; None where one cannot be."""
-        return {}
-
-    def supports(self, batch: int) -> bool:
-        """Whether the graph is right for this batch without another export."""
-        if not self.symbol:
-            return batch == (self.static_batch or self.batch)
-        low, high = self.batch_range
-        return batch >= low and (high is None or batch <= high)
-
-    def bound_to(self, batch: int | None) -> dict[str, int]:
-        """The sizes of symbolic dimensions at this batch."""
-        found = dict(self.bindings)
-        if self.symbol and batch is not None:
-            found[self.symbol] = batch
-        return found
-
-    def graph(self, batch: int | None = None) -> Graph:
-        """The graph at this batch, the loaded one by default."""
-        from analyzer.loading.onnx_graph.build import prune, to_graph
-
-        graph = to_graph(self.proto, bindings=self.bound_to(batch or self.batch))
-        graph = graph if self.exporter == "onnx" else prune(graph)
-        step = self.step
-        return graph if step is None else replace(graph, carried=step.carried)
-
-    @cached_property
-    def step(self) -> Step | None:
-        """What the inputs and outputs of a training step are; None for a model of inference."""
-        from analyzer.loading.training.step_model import step_of
-
-        return step_of(self.proto)
 
 
 def load(
@@ -138,7 +54,7 @@ def load(
             hint="Give the .py file that defines the model.",
         )
     if reference.kind == "onnx":
-        from analyzer.loading.onnx_graph.load_onnx import load_onnx
+        from analyzer.loading.from_onnx import load_onnx
 
         return load_onnx(reference, batch=batch, specs=specs, opset=opset)
     if reference.kind == "record":
@@ -148,26 +64,10 @@ def load(
         )
     check_opset(opset or DEFAULT_OPSET)
     if reference.kind == "pt2":
-        from analyzer.loading.torch_export.saved_program import load_pt2
+        from analyzer.loading.from_saved_program import load_pt2
 
         return load_pt2(reference, batch=batch, specs=specs, opset=opset or DEFAULT_OPSET, progress=progress)
     return _load_python(reference, batch, tuple(specs), opset or DEFAULT_OPSET, use_cache, progress, training)
-
-
-def check_opset(opset: int) -> None:
-    """Refuses an opset that the installed onnx does not know.
-
-    Raises:
-        UsageError: The opset is too old or too new.
-    """
-    from onnx.defs import onnx_opset_version
-
-    newest = onnx_opset_version()
-    if not 18 <= opset <= newest:
-        raise UsageError(
-            f"--opset {opset}: PyTorch exports opsets 18 to {newest} with the installed onnx.",
-            hint="20 is the default; 21 suits convolutional networks on CUDA, 23 transformers.",
-        )
 
 
 def _load_python(

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import InputError, MeasurementError
-from analyzer.loading.load import Loaded
-from analyzer.loading.onnx_graph.load_onnx import bound_proto, convert, fed_inputs, name_nodes
+from analyzer.loading.from_onnx import bound_proto, convert, fed_inputs, name_nodes
+from analyzer.loading.loaded import Loaded
 from analyzer.loading.python.example_inputs import flatten, resolve_inputs, tensor_names
 from analyzer.loading.python.output_containers import plain
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_transformers
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from analyzer.graph import Graph
     from analyzer.loading.python.example_inputs import ExampleInputs
     from analyzer.loading.python.user_model import UserModel
-    from analyzer.loading.training.step_model import Step
+    from analyzer.loading.step_interface import Step
 
     Array = np.ndarray[Any, Any]
 
@@ -129,7 +129,7 @@ def _training_step(
 
 
 def _from_program(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
-    from analyzer.loading.torch_export.saved_program import read_program
+    from analyzer.loading.from_saved_program import read_program
 
     assert loaded.reference is not None
     program = read_program(loaded.reference)

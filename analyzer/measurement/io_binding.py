@@ -9,8 +9,8 @@ from typing import Any
 
 from analyzer.errors import AnalyzerError, MeasurementError
 from analyzer.measurement import tensor_files
-from analyzer.measurement.noise.statistics import quantile
 from analyzer.measurement.session import SessionSettings, create, explained
+from analyzer.measurement.statistics import quantile
 
 _LEAST_RUNS, _MOST_RUNS = 4, 2000
 

@@ -17,10 +17,10 @@ from analyzer.measurement.noise.core_migration import APART, CoreDistance, Readi
 from analyzer.measurement.noise.interleaving import LEAST_TURNS, Taken, alternate, quieter_half, turns_for
 from analyzer.measurement.noise.machine_load import peak_resident_bytes, resident_bytes
 from analyzer.measurement.noise.profiler_overhead import Bias, calibrate_bias
-from analyzer.measurement.noise.statistics import median, summarize
 from analyzer.measurement.noise.timing_loops import Budget, settle, timed_runs, warm_up
 from analyzer.measurement.request import Latency, MeasureRequest, NodeTime
 from analyzer.measurement.session import SessionSettings, create, explained, settings_for
+from analyzer.measurement.statistics import median, summarize
 
 # Shares of the time budget: what comes before the operators, and what takes turns with them.
 _WARM_UP, _TIMED, _PROFILED, _AGAIN, _REPLAYED = 0.1, 0.2, 0.2, 0.35, 0.15

@@ -21,11 +21,11 @@ from analyzer.measurement.gpu_trace import node_times
 from analyzer.measurement.gpu_trace.cupti import record
 from analyzer.measurement.io_binding import bind_session
 from analyzer.measurement.noise import machine_load
-from analyzer.measurement.noise.statistics import summarize
 from analyzer.measurement.noise.timing_loops import Budget, timed_runs, warm_up
 from analyzer.measurement.on_cpu import caller, feeds_for, keep_outputs
 from analyzer.measurement.request import Latency, MeasureRequest
 from analyzer.measurement.session import SessionSettings, create, explained, settings_for
+from analyzer.measurement.statistics import summarize
 
 # Shares of the time budget.
 _WARM_UP, _COPIES, _RESIDENT, _GRAPH, _TRACED = 0.1, 0.3, 0.25, 0.15, 0.2

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analyzer.measurement.noise.statistics import median, quantile
 from analyzer.measurement.request import Provider
+from analyzer.measurement.statistics import median, quantile
 
 Event = Mapping[str, Any]
 

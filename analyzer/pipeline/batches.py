@@ -9,7 +9,7 @@ from analyzer import prediction
 from analyzer.decision import BATCHES, DecisionInput, Sweep, sweep
 from analyzer.devices.device import Device
 from analyzer.errors import GraphError
-from analyzer.loading.load import Loaded
+from analyzer.loading.loaded import Loaded
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.prepared import Predictor, PreparedGraph, at_batch, batch_questions

@@ -11,7 +11,7 @@ from analyzer.costs import CostTable, fused
 from analyzer.decision import Decision, DecisionInput
 from analyzer.devices.device import Device
 from analyzer.graph import Graph, Node, Tensor
-from analyzer.loading.load import Loaded
+from analyzer.loading.loaded import Loaded
 from analyzer.ort.execution import Group, NodePlacement
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.prediction.estimate import Estimate

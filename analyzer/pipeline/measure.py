@@ -11,7 +11,7 @@ from typing import Any
 from analyzer.devices.calibration import load_calibration
 from analyzer.errors import AnalyzerError, MemoryEndedError, MemoryForeseenError
 from analyzer.graph import Graph
-from analyzer.loading.load import Loaded
+from analyzer.loading.loaded import Loaded
 from analyzer.loading.weights import Runnable, materialise
 from analyzer.measurement.child_process import measure
 from analyzer.measurement.gpu_memory import free_bytes

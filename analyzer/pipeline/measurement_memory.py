@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from analyzer.errors import GraphError
 from analyzer.graph import Graph
-from analyzer.loading.load import Loaded
+from analyzer.loading.loaded import Loaded
 from analyzer.memory.session_plan import planned_peak_bytes
 from analyzer.memory.training_step import StepBytes, step_bytes
 from analyzer.ort.execution import Session

@@ -9,7 +9,8 @@ from typing import Any
 from analyzer.costs import count
 from analyzer.errors import AnalyzerError
 from analyzer.graph import Graph
-from analyzer.loading.load import DEFAULT_OPSET, Loaded, load
+from analyzer.loading.load import load
+from analyzer.loading.loaded import DEFAULT_OPSET, Loaded
 from analyzer.loading.training.batch_interpolation import (
     AnyBatch,
     DifferentError,

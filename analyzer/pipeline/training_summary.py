@@ -10,7 +10,7 @@ from analyzer.decision import DecisionInput
 from analyzer.devices.device import Device
 from analyzer.devices.peer_links import GPUS_A_MACHINE, NETWORK, peer_link
 from analyzer.graph import Graph
-from analyzer.loading.load import Loaded
+from analyzer.loading.loaded import Loaded
 from analyzer.memory.training_step import StepBytes, step_bytes
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.prepared import PreparedGraph

@@ -29,7 +29,8 @@ import standins
 
 from analyzer.errors import AnalyzerError
 from analyzer.graph import Graph
-from analyzer.loading.load import Loaded, load
+from analyzer.loading.load import load
+from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.onnx_graph.build import to_graph
 from analyzer.ort.fusion import groups_from_optimized, predicted_groups

@@ -15,9 +15,9 @@ import numpy as np
 from analyzer.measurement.ceilings.probes import Probe, feeds_of, floats, model_of
 from analyzer.measurement.io_binding import bind
 from analyzer.measurement.noise.core_migration import CoreDistance, core_distance
-from analyzer.measurement.noise.statistics import median
 from analyzer.measurement.noise.timing_loops import Budget, timed_runs
 from analyzer.measurement.session import SessionSettings
+from analyzer.measurement.statistics import median
 
 QUIET = 1.15
 _READING_S = 0.06

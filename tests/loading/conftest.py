@@ -8,7 +8,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from analyzer.loading.load import Loaded, load
+from analyzer.loading.load import load
+from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
 
 

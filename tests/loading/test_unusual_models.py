@@ -9,9 +9,9 @@ from onnx import TensorProto, helper
 
 from analyzer.errors import ExportError, InputError, MeasurementError, ModelError
 from analyzer.loading.from_object import load_live
+from analyzer.loading.from_onnx import batch_dimension, from_proto
 from analyzer.loading.load import load
 from analyzer.loading.model_reference import parse_reference
-from analyzer.loading.onnx_graph.load_onnx import batch_dimension, from_proto
 from analyzer.loading.python.source_lines import source_line
 from analyzer.loading.python.user_model import load_user_model
 from analyzer.loading.weights import materialise

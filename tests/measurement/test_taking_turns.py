@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from analyzer.measurement.noise.core_migration import SingleThread
 from analyzer.measurement.noise.interleaving import alternate, quieter_half, turns_for
-from analyzer.measurement.noise.statistics import summarize
+from analyzer.measurement.statistics import summarize
 
 
 class Session:

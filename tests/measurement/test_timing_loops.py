@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.measurement.noise import timing_loops
-from analyzer.measurement.noise.statistics import is_steady, median, quantile, summarize
 from analyzer.measurement.noise.timing_loops import Budget, relative_error, rest, timed_runs, warm_up
+from analyzer.measurement.statistics import is_steady, median, quantile, summarize
 
 
 class Clock:

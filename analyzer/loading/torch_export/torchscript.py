@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import AnalyzerError, ExportError
-from analyzer.loading.onnx_graph.load_onnx import fed_inputs
+from analyzer.loading.from_onnx import fed_inputs
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten, tensor_names
 from analyzer.loading.python.output_containers import plain
 from analyzer.loading.python.parameter_sizes import parameter_sizes

@@ -11,9 +11,9 @@ from analyzer.errors import MeasurementError
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, names_read
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten
 from analyzer.loading.python.user_model import UserModel
+from analyzer.loading.step_interface import Step
 from analyzer.loading.training.joint_graph import with_loss
 from analyzer.loading.training.recipe import find_recipe
-from analyzer.loading.training.step_model import Step
 from analyzer.training_operators import DOMAIN, OPSET, definition, is_defined
 from analyzer.units import byte_count
 

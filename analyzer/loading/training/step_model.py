@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from analyzer.loading.python.source_lines import built_at, source_line
 from analyzer.loading.python.user_model import UserModel
+from analyzer.loading.step_interface import STEP_KEY, Step
 from analyzer.loading.torch_export.export import _literal, finish, lighten, origin_properties
 from analyzer.loading.torch_export.silence import quiet_exporter
 from analyzer.loading.training import torch_interfaces
@@ -20,49 +21,11 @@ from analyzer.loading.training.transposed_operands import merge_transposes
 from analyzer.training_operators import DOMAIN
 
 if TYPE_CHECKING:
-    import onnx
+    pass
 
-_KEY = "analyzer.record.training_step"
 _SCOPES = "pkg.torch.onnx.name_scopes"
 STEP_INPUT = "optimizer.step"
 NEW = ".new"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """What the inputs and outputs of a step are.
-
-    Attributes:
-        carried: By input that lives from step to step, the output that is its next value; a frozen parameter
-            is its own.
-        weights: Inputs that are parameters or buffers.
-        states: Inputs that are the optimizer's.
-        gradients: By trained parameter, its gradient's tensor.
-        fed: What each step is given anew, inputs then targets.
-        random: Whether the step draws random numbers.
-        optimizer: Its name.
-    """
-
-    carried: Mapping[str, str]
-    weights: tuple[str, ...]
-    states: tuple[str, ...]
-    gradients: Mapping[str, str]
-    fed: tuple[str, ...]
-    random: bool
-    optimizer: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
-def step_of(proto: onnx.ModelProto) -> Step | None:
-    """What a model of a training step says of itself; None for any other model."""
-    text = next((entry.value for entry in proto.metadata_props if entry.key == _KEY), None)
-    if text is None:
-        return None
-    values = json.loads(text)
-    fields: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
-    }
-    return Step(**fields)
 
 
 def to_step(user: UserModel, joint: Joint, opset: int, notes: list[str]) -> tuple[Any, tuple[str, ...]]:
@@ -86,7 +49,7 @@ def to_step(user: UserModel, joint: Joint, opset: int, notes: list[str]) -> tupl
     proto = finished.proto
     if not any(entry.domain == DOMAIN for entry in proto.opset_import):
         proto.opset_import.add(domain=DOMAIN, version=1)
-    proto.metadata_props.add(key=_KEY, value=json.dumps(asdict(step), sort_keys=True))
+    proto.metadata_props.add(key=STEP_KEY, value=json.dumps(asdict(step), sort_keys=True))
     return proto, finished.needs_values
 
 

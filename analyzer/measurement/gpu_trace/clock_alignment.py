@@ -11,8 +11,8 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from analyzer.measurement.noise.statistics import median
 from analyzer.measurement.profile import Execution, Run
+from analyzer.measurement.statistics import median
 from analyzer.ort.launches import launches as usual_launches
 
 # The profile's times are whole microseconds, rounded down.

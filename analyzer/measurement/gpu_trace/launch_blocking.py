@@ -16,10 +16,10 @@ from analyzer.measurement import profile
 from analyzer.measurement.child_messages import OPTIMIZED_FULL, Reporter
 from analyzer.measurement.io_binding import bind, bind_session
 from analyzer.measurement.noise.profiler_overhead import Bias, chain
-from analyzer.measurement.noise.statistics import median
 from analyzer.measurement.on_cpu import feeds_for
 from analyzer.measurement.request import Latency, MeasureRequest, NodeTime
 from analyzer.measurement.session import SessionSettings, create, settings_for
+from analyzer.measurement.statistics import median
 
 ENVIRONMENT = {"CUDA_LAUNCH_BLOCKING": "1"}
 ORIGIN = "ONNX Runtime's profile with blocking launches, bias taken off, scaled to the latency"

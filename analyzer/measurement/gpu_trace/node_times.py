@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from analyzer.measurement.gpu_trace.clock_alignment import TICK_US, clock_shift, edges, find
-from analyzer.measurement.noise.statistics import median, quantile
 from analyzer.measurement.profile import Event, Execution, Run, runs
 from analyzer.measurement.request import Latency, NodeTime, Provider
+from analyzer.measurement.statistics import median, quantile
 
 _HOST = frozenset({"cuda_runtime", "cuda_driver"})
 _DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})

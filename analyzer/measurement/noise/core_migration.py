@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from analyzer.measurement.noise.statistics import median
 from analyzer.measurement.noise.timing_loops import Budget, settle, timed_runs
 from analyzer.measurement.session import SessionSettings
+from analyzer.measurement.statistics import median
 
 Call = Callable[[], object]
 

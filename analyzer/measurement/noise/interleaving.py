@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from analyzer.measurement.noise.core_migration import APART, CoreDistance, Reading
-from analyzer.measurement.noise.statistics import median
 from analyzer.measurement.noise.timing_loops import Budget, is_enough, settle, timed_runs
+from analyzer.measurement.statistics import median
 
 Call = Callable[[], object]
 

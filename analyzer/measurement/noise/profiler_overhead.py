@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analyzer.measurement import profile
-from analyzer.measurement.noise.statistics import median
 from analyzer.measurement.noise.timing_loops import Budget, timed_runs
 from analyzer.measurement.session import SessionSettings, create
+from analyzer.measurement.statistics import median
 
 _SHORT, _LONG = 8, 136
 

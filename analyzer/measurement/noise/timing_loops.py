@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from analyzer.measurement.noise.statistics import is_steady, median, quantile
+from analyzer.measurement.statistics import is_steady, median, quantile
 
 Clock = Callable[[], float]
 Call = Callable[[], object]

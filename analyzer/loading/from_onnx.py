@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from analyzer.errors import InputError, UsageError
-from analyzer.loading.load import Loaded
+from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.onnx_graph.onnx_file import read_model
 from analyzer.loading.python.example_inputs import InputSpec

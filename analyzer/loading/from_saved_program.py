@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from analyzer.errors import InputError, ModelError
-from analyzer.loading.load import Loaded, Progress
+from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.example_inputs import InputSpec
 from analyzer.loading.python.parameter_sizes import parameter_sizes
@@ -34,7 +34,12 @@ def read_program(reference: Reference) -> Any:
 
 
 def load_pt2(
-    reference: Reference, *, batch: int | None, specs: Sequence[InputSpec], opset: int, progress: Progress
+    reference: Reference,
+    *,
+    batch: int | None,
+    specs: Sequence[InputSpec],
+    opset: int,
+    progress: Callable[[str], None],
 ) -> Loaded:
     """Loads a .pt2 file; the first symbolic leading dimension of its inputs is the batch.
 
@@ -42,7 +47,7 @@ def load_pt2(
         ModelError: The file cannot be read.
         InputError: ``--input`` was given, or the program's batch is fixed to another size.
     """
-    from analyzer.loading.onnx_graph.load_onnx import batch_dimension
+    from analyzer.loading.from_onnx import batch_dimension
     from analyzer.loading.torch_export import export
 
     if specs:

@@ -1,0 +1,115 @@
+"""Loaded: a model as a weight-free ONNX graph, what every way of loading ends in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from analyzer.errors import UsageError
+from analyzer.graph import Graph
+from analyzer.loading.model_reference import Reference
+from analyzer.loading.python.example_inputs import InputSpec
+
+if TYPE_CHECKING:
+    import onnx
+
+    from analyzer.loading.step_interface import Step
+
+DEFAULT_OPSET = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """A model as a weight-free ONNX graph, ready to be bound to a batch.
+
+    Attributes:
+        reference: What the user named; None for an object given to the Python interface.
+        name: A short name for reports.
+        source: The file's path as shown, or a description.
+        proto: The model; the batch is the symbolic dimension ``symbol``.
+        symbol: Name of the batch's dimension, empty where nothing is symbolic.
+        batch: The batch asked for, or the inputs' own.
+        static_batch: The batch that the graph is fixed to, None where it is symbolic.
+        batch_range: Smallest and largest batch the graph is right for.
+        inputs_origin: ``given``, ``file``, ``inferred`` or ``model``.
+        exporter: ``torch.export``, ``torchscript``, ``pt2`` or ``onnx``.
+        notes: What the report should say.
+        cached: Whether the export came from the cache.
+        specs: The ``--input`` options.
+        live: The model object, where the Python interface gave one.
+        parameters, parameter_bytes: Of the module, tied ones once; None where only a graph is known.
+        bindings: Sizes of symbolic dimensions that ``--input`` gave.
+        compared: Whether a run's gradients are compared with PyTorch's.
+    """
+
+    reference: Reference | None
+    name: str
+    source: str
+    proto: onnx.ModelProto
+    symbol: str
+    batch: int | None
+    static_batch: int | None = None
+    batch_range: tuple[int, int | None] = (1, None)
+    inputs_origin: str = "model"
+    exporter: str = "onnx"
+    notes: tuple[str, ...] = ()
+    cached: bool = False
+    specs: tuple[InputSpec, ...] = ()
+    live: Any = None
+    parameters: int | None = None
+    parameter_bytes: int | None = None
+    bindings: Mapping[str, int] = field(default_factory=dict)
+    compared: bool = True
+
+    @cached_property
+    def retraced(self) -> dict[int, Loaded | None]:
+        """A training step at other batches, filled as they are traced; None where one cannot be."""
+        return {}
+
+    def supports(self, batch: int) -> bool:
+        """Whether the graph is right for this batch without another export."""
+        if not self.symbol:
+            return batch == (self.static_batch or self.batch)
+        low, high = self.batch_range
+        return batch >= low and (high is None or batch <= high)
+
+    def bound_to(self, batch: int | None) -> dict[str, int]:
+        """The sizes of symbolic dimensions at this batch."""
+        found = dict(self.bindings)
+        if self.symbol and batch is not None:
+            found[self.symbol] = batch
+        return found
+
+    def graph(self, batch: int | None = None) -> Graph:
+        """The graph at this batch, the loaded one by default."""
+        from analyzer.loading.onnx_graph.build import prune, to_graph
+
+        graph = to_graph(self.proto, bindings=self.bound_to(batch or self.batch))
+        graph = graph if self.exporter == "onnx" else prune(graph)
+        step = self.step
+        return graph if step is None else replace(graph, carried=step.carried)
+
+    @cached_property
+    def step(self) -> Step | None:
+        """What the inputs and outputs of a training step are; None for a model of inference."""
+        from analyzer.loading.step_interface import step_of
+
+        return step_of(self.proto)
+
+
+def check_opset(opset: int) -> None:
+    """Refuses an opset that the installed onnx does not know.
+
+    Raises:
+        UsageError: The opset is too old or too new.
+    """
+    from onnx.defs import onnx_opset_version
+
+    newest = onnx_opset_version()
+    if not 18 <= opset <= newest:
+        raise UsageError(
+            f"--opset {opset}: PyTorch exports opsets 18 to {newest} with the installed onnx.",
+            hint="20 is the default; 21 suits convolutional networks on CUDA, 23 transformers.",
+        )
