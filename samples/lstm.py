@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 
-class Predictor(nn.Module):
+class Forecaster(nn.Module):
     def __init__(self, features: int = 128, hidden: int = 512, outputs: int = 10) -> None:
         super().__init__()
         self.lstm = nn.LSTM(features, hidden, num_layers=2, batch_first=True)
@@ -21,7 +21,7 @@ class Predictor(nn.Module):
 
 
 def build_model() -> nn.Module:
-    return Predictor().eval()
+    return Forecaster().eval()
 
 
 def example_inputs(batch: int = 16) -> tuple[torch.Tensor]:
