@@ -10,8 +10,8 @@ from analyzer.decision.decision_input import OBJECTIVES, Objective
 from analyzer.errors import UsageError
 from analyzer.loading.python.example_inputs import InputSpec, parse_input
 from analyzer.parsing import duration, nearest
+from analyzer.precision import PRECISIONS
 
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
 DEFAULT_GPU = "l4"
 DEFAULT_TIME_BUDGET_S = 10.0
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from analyzer.precision import peak_type
 from analyzer.record.analysis import Analysis, CpuTime, DeviceInfo, GpuTime, OperatorResult, PlanResult
 from analyzer.units import (
     UNKNOWN,
@@ -312,18 +314,10 @@ def missing(analysis: Analysis) -> tuple[str, ...]:
     return tuple(gaps)
 
 
-def peak(device: DeviceInfo, precision: str) -> tuple[str, float] | None:
-    """The type and the peak that this precision reaches on a device, by ONNX Runtime's own fall-backs."""
-    chains = {
-        "tf32": ("tf32", "fp32"),
-        "bf16": ("bf16", "fp32"),
-        "fp16": ("fp16", "fp32"),
-        "int8": ("int8", "fp32"),
-    }
-    for dtype in chains.get(precision, (precision, "fp32")):
-        if dtype in device.peak_flops_per_s:
-            return dtype, device.peak_flops_per_s[dtype]
-    return None
+def peak(side: Literal["cpu", "gpu"], device: DeviceInfo, precision: str) -> tuple[str, float] | None:
+    """The type and the peak that products of this precision run at on a device."""
+    dtype = peak_type(side, device.peak_flops_per_s, precision)
+    return None if dtype is None else (dtype, device.peak_flops_per_s[dtype])
 
 
 def per_second(value: float | None) -> str:

@@ -90,7 +90,7 @@ def _point(item: OperatorResult, side: str, time: Time, device: DeviceInfo, prec
     if not item.flops or not item.intensity or not time.time_s:
         return
     speed = item.flops / time.time_s
-    top = peak(device, precision)
+    top = peak("cpu" if side == CPU else "gpu", device, precision)
     slope = device.bandwidth_bytes_per_s * item.intensity
     share = speed / (min(top[1], slope) if top else slope)
     place = (item.index, item.op_type, family(item.op_type), item.module, side)
@@ -101,7 +101,12 @@ def _roofs(analysis: Analysis, rows: tuple[Row, ...]) -> dict[str, tuple[dict[st
     ridges = []
     lines = []
     sides = [(CPU, analysis.devices.cpu), *([(GPU, analysis.devices.gpu)] if analysis.devices.gpu else [])]
-    found = [(side, device, top) for side, device in sides if (top := peak(device, analysis.model.precision))]
+    precision = analysis.model.precision
+    found = [
+        (side, device, top)
+        for side, device in sides
+        if (top := peak("cpu" if side == CPU else "gpu", device, precision))
+    ]
     corners = [top[1] / device.bandwidth_bytes_per_s for _, device, top in found]
     low = min([row[5] for row in rows] + corners) / 2
     high = max([row[5] for row in rows] + corners) * 4

@@ -238,7 +238,7 @@ def _roofs(comparison: Comparison, rows: tuple[Row, ...]) -> dict[str, tuple[dic
     found = [
         (side, device, top)
         for side, device, precision in _used(comparison, rows)
-        if (top := peak(device, precision))
+        if (top := peak("cpu" if side == CPU else "gpu", device, precision))
     ]
     corners = [top[1] / device.bandwidth_bytes_per_s for _, device, top in found]
     low = min([row[5] for row in rows] + corners) / 2
