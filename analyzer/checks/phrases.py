@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import prod
 
-from analyzer.graph import DTYPES
+from analyzer.graph import DTYPES, packed_bytes
 from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
 
 # Operators that only look differently at the same bytes launch nothing and count as no work.
@@ -38,9 +37,7 @@ def moved(operators: Iterable[OperatorResult]) -> int | None:
 def tensor_bytes(tensor: TensorInfo) -> int | None:
     """A tensor's bytes, None while its shape or width is open."""
     dtype = DTYPES.get(tensor.dtype)
-    if tensor.shape is None or None in tensor.shape or dtype is None or dtype.bits is None:
-        return None
-    return (prod(size for size in tensor.shape if size is not None) * dtype.bits + 7) // 8
+    return packed_bytes(tensor.shape, dtype.bits) if dtype is not None else None
 
 
 def total(values: Iterable[float | None]) -> float | None:
