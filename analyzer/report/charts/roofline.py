@@ -19,7 +19,8 @@ from analyzer.report.charts.chart import (
     tooltip,
 )
 from analyzer.report.charts.families import SHAPES, family
-from analyzer.report.summary import Time, operators, peak
+from analyzer.report.summary import Time, peak
+from analyzer.text import plural
 from analyzer.units import digits, rate
 
 _COLUMNS = (
@@ -56,7 +57,7 @@ def chart(analysis: Analysis) -> Chart | None:
     )
     if left_out:
         have = "has" if left_out == 1 else "have"
-        note += f" Without FLOPs, bytes or a time, {operators(left_out)} {have} no place here."
+        note += f" Without FLOPs, bytes or a time, {plural(left_out, 'operator')} {have} no place here."
     return Chart(
         name="roofline",
         title="Roofline",
@@ -138,7 +139,8 @@ def _words(rows: tuple[Row, ...], roofs: dict[str, tuple[dict[str, Any], ...]]) 
         slowest = max(mine, key=lambda row: float(row[7]))
         split = ", ".join(f"{number} limited by {bound}" for bound, number in bounds.items() if number)
         parts.append(
-            f"{side}: {operators(len(mine))}{f' ({split})' if split else ''}; the slowest is {slowest[1]} "
+            f"{side}: {plural(len(mine), 'operator')}{f' ({split})' if split else ''}; "
+            f"the slowest is {slowest[1]} "
             f"number {slowest[0]}, at {digits(slowest[5])} FLOPs per byte and {rate(slowest[6], 'FLOP')}."
         )
     return " ".join(parts)
