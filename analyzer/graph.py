@@ -6,12 +6,12 @@ empty string). Objects compare by identity: a tensor is one object for its produ
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -80,6 +80,49 @@ DTYPES: Mapping[str, DType] = MappingProxyType({dtype.name: dtype for dtype in D
 UNDEFINED = DTYPES["undefined"]
 
 
+def packed_bytes(shape: Shape, bits: int | None) -> int | None:
+    """Bytes of elements of this width one after another, the last byte filled up.
+
+    ONNX packs types of less than a byte over the whole tensor, not row by row (``onnx.proto``, ``raw_data``).
+    None while a size is open, or where elements have no fixed width (strings, sequences).
+    """
+    if bits is None or shape is None or None in shape:
+        return None
+    return (prod(shape) * bits + 7) // 8  # type: ignore[arg-type]  # no None is left, mypy cannot see it
+
+
+_Size = TypeVar("_Size", int, int | None)
+
+
+def broadcast(shapes: Iterable[Sequence[_Size]]) -> tuple[_Size, ...]:
+    """The common shape of several operands, aligned at the last axis.
+
+    A 1 takes the other's size, 0 too; an open size takes a known one over 1, and stays open beside a 1, for it
+    may turn out to be any.
+
+    Raises:
+        ValueError: There is none.
+    """
+    result: tuple[_Size, ...] = ()
+    for shape in shapes:
+        other = tuple(shape)
+        if other != result:
+            result = _together(result, other)
+    return result
+
+
+def _together(one: tuple[_Size, ...], two: tuple[_Size, ...]) -> tuple[_Size, ...]:
+    longer, shorter = (one, two) if len(one) >= len(two) else (two, one)
+    ahead = len(longer) - len(shorter)
+    common = list(longer)
+    for axis, size in enumerate(shorter, ahead):
+        if common[axis] == 1 or (common[axis] is None and size != 1):
+            common[axis] = size
+        elif size not in (1, None, common[axis]):
+            raise ValueError(f"{one} and {two} do not broadcast")
+    return tuple(common)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tensor:
     """A value that flows along the graph.
@@ -106,15 +149,12 @@ class Tensor:
         """Number of elements, None while any dimension is open."""
         if self.shape is None or None in self.shape:
             return None
-        return math.prod(self.shape)  # type: ignore[arg-type]  # no None is left, mypy cannot see it
+        return prod(self.shape)  # type: ignore[arg-type]  # no None is left, mypy cannot see it
 
     @property
     def nbytes(self) -> int | None:
         """Bytes in memory, sub-byte types rounded up per tensor; None while shape or width is not known."""
-        elements = self.elements
-        if elements is None or self.dtype.bits is None:
-            return None
-        return (elements * self.dtype.bits + 7) // 8
+        return packed_bytes(self.shape, self.dtype.bits)
 
     @property
     def rank(self) -> int | None:

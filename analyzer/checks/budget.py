@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from analyzer.checks.operator_matching import match
-from analyzer.checks.phrases import (
-    called,
-    forced_operators,
-    listed,
-    moved,
-    operators,
-    plural,
-    target_plan,
-    total,
-)
+from analyzer.checks.phrases import called, forced_operators, moved, operators, target_plan, total
 from analyzer.checks.placement import COPIES, inside
 from analyzer.checks.registry import Found, Subject, rule
 from analyzer.errors import UsageError
 from analyzer.record.analysis import Analysis, OperatorResult, PlanResult
+from analyzer.text import first_few, plural
 from analyzer.units import byte_count, flop_count, seconds
 
 _NAMES = {"cpu": "CPU plan", "gpu": "CUDA session", "hybrid": "best plan"}
@@ -95,7 +87,7 @@ def over_cpu_operators(subject: Subject) -> Iterator[Found]:
         yield Found(
             operator=found[0],
             message=f"{operators(len(found), 'CPU')} where max-cpu-operators allows {limit}: "
-            f"{listed([called(op) for op in found])}",
+            f"{first_few([called(op) for op in found])}",
             fix="bring them to the GPU (see A101), or raise max-cpu-operators",
             seconds=total(op.cpu.time_s for op in found),
             bytes=moved(found),
@@ -124,7 +116,7 @@ def over_copies(subject: Subject) -> Iterator[Found]:
     if limit is not None and len(items) > limit:
         yield Found(
             message=f"{plural(len(items), 'copy')} inside the graph where max-copies allows {limit}: "
-            f"{listed([f'{item.tensor} {COPIES[item.direction]}' for item in items])}",
+            f"{first_few([f'{item.tensor} {COPIES[item.direction]}' for item in items])}",
             fix="bring the CPU's operators to the GPU (see A102), or raise max-copies",
             seconds=sum(item.time_s for item in items),
             bytes=sum(item.bytes for item in items),
@@ -242,10 +234,10 @@ def more_copies(subject: Subject) -> Iterator[Found]:
     old, new = sum(item.bytes for item in before), sum(item.bytes for item in after)
     if len(after) > len(before) or _rose(old, new, subject):
         added = [item for item in after if item.tensor not in {other.tensor for other in before}]
+        names = first_few(f"{item.tensor} {COPIES[item.direction]}" for item in added)
         yield Found(
             message=f"copies inside the graph rose from {len(before)} ({byte_count(old)}) to {len(after)} "
-            f"({byte_count(new)})"
-            + (f": {listed([f'{item.tensor} {COPIES[item.direction]}' for item in added])}" if added else ""),
+            f"({byte_count(new)})" + (f": {names}" if names else ""),
             fix="see A101 and A102; if it is meant, write the baseline anew with --update-baseline",
             seconds=sum(item.time_s for item in after) - sum(item.time_s for item in before),
             bytes=new - old,
@@ -268,7 +260,7 @@ def _rise(
 ) -> Found:
     """A rise of the model, with the operators that rose most."""
     most = _risers(subject, figure)
-    names = f"; most by {listed([called(op) for op in most])}" if most else ""
+    names = f"; most by {first_few([called(op) for op in most])}" if most else ""
     return Found(
         operator=most[0] if most else None,
         message=text + names,

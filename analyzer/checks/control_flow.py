@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzer.checks.phrases import called, listed, plural
+from analyzer.checks.phrases import called
 from analyzer.checks.registry import Found, Subject, rule
 from analyzer.record.analysis import Analysis, BodyOperator, BodyResult
+from analyzer.text import first_few, plural
 from analyzer.units import byte_count
 
 _ON_PURPOSE = "shape-arithmetic"
@@ -47,7 +48,7 @@ def body_on_the_cpu(subject: Subject) -> Iterator[Found]:
 
 
 def _message(analysis: Analysis, body: BodyResult, forced: list[BodyOperator]) -> str:
-    names = listed([_named(item) for item in forced])
+    names = first_few([_named(item) for item in forced])
     holder = called(analysis.operators[body.operator])
     return (
         f"{plural(len(forced), 'operator')} of {body.operators} in {body.name} of {holder} "

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzer.checks.phrases import listed, operators
+from analyzer.checks.phrases import operators
 from analyzer.checks.registry import Found, Subject, rule
 from analyzer.record.analysis import OperatorResult
+from analyzer.text import first_few
 
 
 @rule("A301", "unknown-cost", "warning")
@@ -34,7 +35,7 @@ def unknown_cost(subject: Subject) -> Iterator[Found]:
     for (domain, op_type), group in groups.items():
         kind = op_type if domain in ("", "ai.onnx") else f"{domain}::{op_type}"
         note = f": {group[0].note.rstrip('.')}" if group[0].note else ""
-        names = listed(list(dict.fromkeys(op.module or op.name for op in group)))
+        names = first_few(list(dict.fromkeys(op.module or op.name for op in group)))
         yield Found(
             operator=group[0],
             message=f"the cost of {operators(len(group), kind)} is unknown ({names}){note}; "

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from analyzer.checks.phrases import by_place, called, listed, moved, plural, runs, tensor_bytes, total, whole
+from analyzer.checks.phrases import by_place, called, moved, runs, tensor_bytes, total, whole
 from analyzer.checks.registry import Found, Subject, rule
 from analyzer.record.analysis import Analysis, GroupResult, OperatorResult, TensorInfo
+from analyzer.text import first_few, plural
 from analyzer.units import factor, seconds
 
 _CHAIN = frozenset({"Mul", "Div", "Add", "Pow", "Cast"})
@@ -160,7 +161,7 @@ def float64_on_gpu(subject: Subject) -> Iterator[Found]:
     yield Found(
         operator=found[0],
         message=f"{plural(len(found), 'operator')} computing in float64 on the GPU, {seconds(time)}: "
-        f"{listed([called(op) for op in found])}{rate}",
+        f"{first_few([called(op) for op in found])}{rate}",
         fix="make it float32 at the first of them (x.float(), dtype=torch.float32)",
         seconds=time,
         bytes=moved(found),
@@ -193,7 +194,7 @@ def _missed(name: str, patterns: list[Pattern], wiring: Wiring, fix: str) -> Ite
         yield Found(
             operator=anchors[0],
             message=f"{count} executed as {plural(kernels, 'separate operator')} in {seconds(time)} "
-            f"({listed(list(dict.fromkeys(op.module or op.name for op in anchors)))})",
+            f"({first_few(list(dict.fromkeys(op.module or op.name for op in anchors)))})",
             fix=fix,
             seconds=time,
             bytes=whole(avoidable),

@@ -7,6 +7,7 @@ from typing import Any
 
 from analyzer.checks.registry import Found, Subject, rule
 from analyzer.ort.kernels import registry
+from analyzer.text import listed
 from analyzer.units import digits
 
 
@@ -63,7 +64,7 @@ def answers_differ(subject: Subject) -> Iterator[Found]:
         ]
         yield Found(
             message=f"output {row.get('output', '')!r} differs between {row.get('between', 'two runs')}"
-            + (f": {' and '.join(errors)} error at most" if errors else ""),
+            + (f": {listed(errors)} error at most" if errors else ""),
             fix="look for fixed control flow, random values or reduced precision; try --precision fp32",
         )
 

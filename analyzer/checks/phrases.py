@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from math import prod
+from collections.abc import Iterable
 
-from analyzer.graph import DTYPES
+from analyzer.graph import DTYPES, packed_bytes
 from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
+from analyzer.text import plural
 
 # Operators that only look differently at the same bytes launch nothing and count as no work.
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Shape", "Size"})
@@ -38,9 +38,7 @@ def moved(operators: Iterable[OperatorResult]) -> int | None:
 def tensor_bytes(tensor: TensorInfo) -> int | None:
     """A tensor's bytes, None while its shape or width is open."""
     dtype = DTYPES.get(tensor.dtype)
-    if tensor.shape is None or None in tensor.shape or dtype is None or dtype.bits is None:
-        return None
-    return (prod(size for size in tensor.shape if size is not None) * dtype.bits + 7) // 8
+    return packed_bytes(tensor.shape, dtype.bits) if dtype is not None else None
 
 
 def total(values: Iterable[float | None]) -> float | None:
@@ -52,19 +50,6 @@ def total(values: Iterable[float | None]) -> float | None:
 def whole(value: float | None) -> int | None:
     """A sum of byte counts as the integer it is."""
     return None if value is None else int(value)
-
-
-def plural(count: int, word: str) -> str:
-    """``1 copy``, ``2 copies``, ``3 operators``."""
-    if count == 1:
-        return f"1 {word}"
-    return f"{count} {word[:-1]}ies" if word.endswith("y") else f"{count} {word}s"
-
-
-def listed(words: Sequence[str], most: int = 3) -> str:
-    """``a, b, c and 4 more``."""
-    shown = ", ".join(words[:most])
-    return f"{shown} and {len(words) - most} more" if len(words) > most else shown
 
 
 def by_place(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from analyzer.checks.phrases import called, forced_operators, forced_to_cpu, listed, moved, plural, total, whole
+from analyzer.checks.phrases import called, forced_operators, forced_to_cpu, moved, total, whole
 from analyzer.checks.registry import Found, Subject, rule
 from analyzer.record.analysis import Analysis, OperatorResult, TransferItem
+from analyzer.text import first_few, plural
 from analyzer.units import byte_count, seconds
 
 _WHY = {
@@ -60,7 +61,7 @@ def no_cuda_kernel(subject: Subject) -> Iterator[Found]:
 
 def _fallback_message(operator: OperatorResult, analysis: Analysis) -> str:
     why = operator.gpu.why if operator.gpu is not None else ""
-    types = listed(list(dict.fromkeys(tensor.dtype for tensor in operator.inputs)))
+    types = first_few(list(dict.fromkeys(tensor.dtype for tensor in operator.inputs)))
     reason = _WHY.get(why, why or "it has no CUDA kernel").format(opset=analysis.model.opset, types=types)
     took = f" ({seconds(operator.cpu.time_s)} there)" if operator.cpu.time_s is not None else ""
     return f"{called(operator)} runs on the CPU{took}: {reason}"
@@ -147,7 +148,7 @@ def copies_of_shapes(subject: Subject) -> Iterator[Found]:
     yield Found(
         operator=analysis.operators[next(iter(causes))],
         message=f"{plural(len(items), 'copy')} of shape values between CPU and GPU, {byte_count(nbytes)} in "
-        f"{seconds(time)}: {listed([item.tensor for item in items])}",
+        f"{seconds(time)}: {first_few([item.tensor for item in items])}",
         fix="export with fixed dimensions, so that shapes are constants",
         seconds=time,
         bytes=whole(nbytes),

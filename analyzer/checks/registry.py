@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from analyzer.checks.settings import CheckSettings, Severity
 from analyzer.errors import UsageError
-from analyzer.parsing import nearest
 from analyzer.record.analysis import Analysis, OperatorResult
+from analyzer.text import nearest
 
 SECTIONS = ("What", "Why", "Fix", "Example")
 _CODE = re.compile(r"A[1-9]\d\d")

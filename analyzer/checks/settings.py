@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from analyzer.errors import UsageError
-from analyzer.parsing import duration, is_duration, nearest, share
+from analyzer.text import duration, is_duration, nearest, share
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")

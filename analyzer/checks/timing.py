@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from analyzer.checks.phrases import by_place, called, listed, moved, operators, total
+from analyzer.checks.phrases import by_place, called, moved, operators, total
 from analyzer.checks.registry import Found, Subject, rule
 from analyzer.record.analysis import OperatorResult
+from analyzer.text import first_few
 from analyzer.units import factor, seconds, share
 
 # Operators of one place are worth a line from this share of the CUDA session's latency on.
@@ -158,7 +159,7 @@ def _named(group: Sequence[OperatorResult]) -> str:
     if len(group) == 1:
         return called(group[0])
     places = list(dict.fromkeys(op.module or op.name for op in group))
-    return f"{operators(len(group), group[0].op_type)} ({listed(places)})"
+    return f"{operators(len(group), group[0].op_type)} ({first_few(places)})"
 
 
 def _verb(group: Sequence[OperatorResult]) -> str:

@@ -129,7 +129,7 @@ def place_of(model: str) -> tuple[Path, str]:
 def gate_settings(params: dict[str, Any], start: Path) -> CheckSettings:
     """The settings of pyproject.toml with the command line's on top."""
     from analyzer.checks.settings import Ignore, levels, read_settings
-    from analyzer.parsing import duration, share
+    from analyzer.text import duration, share
 
     settings = read_settings(start).check
     changes: dict[str, Any] = {

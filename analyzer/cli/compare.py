@@ -47,9 +47,9 @@ def command(
     BASE and NEW are .json reports that `analyze` wrote. Operators are matched by module path and type, so a
     renamed or renumbered operator is not taken for a new one.
     """
-    from analyzer.parsing import share
     from analyzer.record import load_report
     from analyzer.report.compare.build import compare, failures
+    from analyzer.text import share
 
     conditions = [item.strip() for item in fail_on.split(",") if item.strip()]
     allowed = share(tolerance, where="--tolerance")
@@ -90,8 +90,8 @@ def _write(comparison: Comparison, formats: list[str], output: str | None, stem:
 
 
 def _render(comparison: Comparison, name: str) -> str:
-    from analyzer.parsing import nearest
     from analyzer.report.compare import build, html_page, plain_text
+    from analyzer.text import nearest
 
     known = {
         "text": plain_text.render_text,

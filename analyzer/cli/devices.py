@@ -129,7 +129,7 @@ _UNITS = {
 
 
 def _figure(key: str, value: object) -> str:
-    from analyzer.devices.toml_entries import PEAK_TYPES
+    from analyzer.precision import PEAK_TYPES
     from analyzer.units import byte_count, rate, with_prefix
 
     if not isinstance(value, int | float) or isinstance(value, bool):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from analyzer.graph import Node, Tensor
+from analyzer.graph import Node, Tensor, packed_bytes
 
 
 class OpenSizeError(ValueError):
@@ -28,12 +28,16 @@ def dims(tensor: Tensor | None) -> tuple[int, ...]:
     if tensor is None:
         raise OpenSizeError("an input that the count needs is absent")
     shape = tensor.shape
-    if shape is None:
-        raise OpenSizeError(f"the shape of '{tensor.name}' is not known", tensor)
-    if None in shape:
-        axes = ", ".join(str(axis) for axis, size in enumerate(shape) if size is None)
-        raise OpenSizeError(f"the size of '{tensor.name}' along axis {axes} is not known", tensor)
+    if shape is None or None in shape:
+        raise OpenSizeError(_open_size(tensor), tensor)
     return shape  # type: ignore[return-value]  # no None is left, mypy cannot see it
+
+
+def _open_size(tensor: Tensor) -> str:
+    if tensor.shape is None:
+        return f"the shape of '{tensor.name}' is not known"
+    axes = ", ".join(str(axis) for axis, size in enumerate(tensor.shape) if size is None)
+    return f"the size of '{tensor.name}' along axis {axes} is not known"
 
 
 def elements(tensor: Tensor | None) -> int:
@@ -51,13 +55,13 @@ def nbytes(tensor: Tensor) -> int:
     Raises:
         OpenSizeError: Its shape is open or its elements have no fixed width (strings, sequences).
     """
-    bits = tensor.dtype.bits
-    shape = tensor.shape
-    if bits is None:
+    # Asked for each tensor of each count: without the property in between.
+    size = packed_bytes(tensor.shape, tensor.dtype.bits)
+    if size is not None:
+        return size
+    if tensor.dtype.bits is None:
         raise OpenSizeError(f"elements of '{tensor.name}' ({tensor.dtype.name}) have no fixed width", tensor)
-    if shape is None or None in shape:
-        dims(tensor)
-    return (prod(shape) * bits + 7) // 8  # type: ignore[arg-type]  # checked just above
+    raise OpenSizeError(_open_size(tensor), tensor)
 
 
 def out(node: Node, position: int = 0) -> int:

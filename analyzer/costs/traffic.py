@@ -7,12 +7,11 @@ width. An operator that needs part of an input only says so by ``@reads``; a vie
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import prod
 from typing import Any
 
 from analyzer.costs.cost import Basis, Cost
 from analyzer.costs.dimensions import OpenSizeError, nbytes
-from analyzer.graph import DEFAULT_DOMAIN, Node, Tensor
+from analyzer.graph import DEFAULT_DOMAIN, Node
 
 Reads = Callable[[Node], Mapping[int, int]]
 _READS: dict[tuple[str, str], Reads] = {}
@@ -92,24 +91,17 @@ def traffic(node: Node) -> tuple[int, int]:
     written = 0
     for tensor in node.outputs:
         if tensor is not None:
-            written += _size(tensor)
+            written += nbytes(tensor)
     if key in _READS:
         return sum(read_by_tensor(node).values()), written
     inputs = node.inputs
     if len(inputs) == 1 and inputs[0] is not None:
-        return _size(inputs[0]), written
+        return nbytes(inputs[0]), written
     read = 0
     for tensor in inputs if len(set(inputs)) == len(inputs) else set(inputs):
         if tensor is not None:
-            read += _size(tensor)
+            read += nbytes(tensor)
     return read, written
-
-
-def _size(tensor: Tensor) -> int:
-    bits, shape = tensor.dtype.bits, tensor.shape
-    if bits is None or shape is None or None in shape:
-        return nbytes(tensor)
-    return (prod(shape) * bits + 7) // 8  # type: ignore[arg-type]  # no None is left, mypy cannot see it
 
 
 def cost(node: Node, *, flops: int, macs: int = 0, basis: Basis = "exact", note: str = "") -> Cost:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.prediction.estimate import Estimate
 from analyzer.units import factor, seconds
@@ -38,14 +36,3 @@ def timed(estimate: Estimate) -> str:
 def interval(middle: float, low: float, high: float) -> str:
     """``3.4x (2.1x to 5.0x)``."""
     return f"{factor(middle)} ({factor(low)} to {factor(high)})"
-
-
-def plural(number: int, noun: str, nouns: str = "") -> str:
-    """``1 copy``, ``3 copies``."""
-    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
-
-
-def listed(words: Iterable[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
-    items = tuple(words)
-    return items[0] if len(items) == 1 else " and ".join((", ".join(items[:-1]), items[-1])) if items else ""

@@ -10,12 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from analyzer.decision.decision_input import DecisionInput
-from analyzer.graph import Graph, Tensor, names_read
+from analyzer.graph import Graph, names_read
 from analyzer.ort.execution import Group, Placement
+from analyzer.precision import bytes_at
 
 HOST = -1  # where inputs come from, outputs go to, and operators without a CUDA kernel run
-
-_SHARE_OF_FP32 = {"fp16": 2, "bf16": 2, "int8": 1}  # bytes of one element
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,14 +82,6 @@ def wire(question: DecisionInput) -> Wiring:
         weights=_weights(question, unit, units, able),
         roots=roots,
     )
-
-
-def bytes_at(tensor: Tensor, precision: str) -> int | None:
-    """Size of a tensor when its 32-bit floats are kept in this precision."""
-    nbytes = tensor.nbytes
-    if nbytes is None or tensor.dtype.name != "float32":
-        return nbytes
-    return nbytes * _SHARE_OF_FP32.get(precision, 4) // 4
 
 
 def _units(nodes: int, groups: Iterable[Group]) -> tuple[tuple[int, ...], int]:

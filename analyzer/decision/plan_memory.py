@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from analyzer.decision.decision_input import DecisionInput
-from analyzer.decision.placement_problem import bytes_at
 from analyzer.devices.device import Device
+from analyzer.precision import bytes_at, is_full
 
 
 def weight_bytes(question: DecisionInput) -> int:
@@ -15,7 +15,7 @@ def weight_bytes(question: DecisionInput) -> int:
 def _activations(question: DecisionInput) -> int | None:
     """Activations alive at once, at the question's precision."""
     peak = question.peak_memory_bytes
-    if peak is None or question.precision in ("fp32", "tf32"):
+    if peak is None or is_full(question.precision):
         return peak
     tensors = [tensor for node in question.graph.nodes for tensor in node.present_outputs]
     before = sum(tensor.nbytes or 0 for tensor in tensors)

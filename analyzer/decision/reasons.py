@@ -8,8 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from analyzer.decision.choice import WORTHWHILE, Choice, used
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.error_components import Resource
-from analyzer.decision.phrases import capital, cpu_name, gpu_name, interval, listed, plural, timed
+from analyzer.decision.phrases import capital, cpu_name, gpu_name, interval, timed
 from analyzer.decision.plans import Plan, Plans
+from analyzer.text import listed, plural
 from analyzer.units import byte_count, factor, seconds, share
 
 _FEWER = {"cost": "fewer dollars", "energy": "fewer joules"}

@@ -10,9 +10,9 @@ from typing import Any
 from analyzer.devices.device import Device, Kind, Link
 from analyzer.devices.instances import Instance
 from analyzer.errors import DeviceError
+from analyzer.precision import PEAK_TYPES
 
 Entry = Mapping[str, Any]
-PEAK_TYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "int8")
 TABLES = ("sources", "links")
 # Fields that `Instance` takes as they stand in the file.
 _INSTANCE_FIELDS = ("region", "price_date", "vcpus", "memory_bytes", "cpu_type", "cpu", "cpu_nearest")

@@ -8,7 +8,7 @@ from math import prod
 from typing import Protocol
 
 from analyzer.costs.traffic import is_view
-from analyzer.graph import Graph, Node, Shape, Tensor, names_read
+from analyzer.graph import Graph, Node, Shape, Tensor, names_read, packed_bytes
 from analyzer.memory.liveness import IN_PLACE, IN_PLACE_ON_CUDA
 
 
@@ -40,9 +40,7 @@ class Value:
     @property
     def size(self) -> int | None:
         """Bytes, None where not known."""
-        if self.bits is None or self.shape is None or None in self.shape:
-            return None
-        return (prod(size or 0 for size in self.shape) * self.bits + 7) // 8
+        return packed_bytes(self.shape, self.bits)
 
     @property
     def kind(self) -> tuple[object, ...]:

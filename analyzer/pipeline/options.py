@@ -9,9 +9,9 @@ from pathlib import Path
 from analyzer.decision.decision_input import OBJECTIVES, Objective
 from analyzer.errors import UsageError
 from analyzer.loading.python.example_inputs import InputSpec, parse_input
-from analyzer.parsing import duration, nearest
+from analyzer.precision import PRECISIONS
+from analyzer.text import duration, nearest
 
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8")
 DEFAULT_GPU = "l4"
 DEFAULT_TIME_BUDGET_S = 10.0
 

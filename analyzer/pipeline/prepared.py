@@ -20,6 +20,7 @@ from analyzer.ort.placement import place
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.target_devices import cpu_precision, decision_precision
+from analyzer.precision import is_full
 from analyzer.prediction.estimate import Estimate, total
 
 
@@ -254,7 +255,7 @@ class Predictor:
         """The same question in half precision and at the opset that brings operators back to the GPU."""
         found = []
         own = decision_precision(self.options, scene.graph, gpu)
-        if self.options.precision is None and own in ("fp32", "tf32") and "fp16" in gpu.peak_flops_per_s:
+        if self.options.precision is None and is_full(own) and "fp16" in gpu.peak_flops_per_s:
             half = Predictor(replace(self.options, precision="fp16"), self.cpu, self.correction)
             found.append(WhatIf(change="in fp16", question=half.question(scene, gpu, batch, None)))
         opset = opset_with_kernels(scene)

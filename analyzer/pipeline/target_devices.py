@@ -9,8 +9,7 @@ from analyzer.devices.device import Device
 from analyzer.errors import UsageError
 from analyzer.graph import Graph
 from analyzer.pipeline.options import DEFAULT_GPU, Options
-
-_BY_DTYPE = {"float16": "fp16", "bfloat16": "bf16", "float64": "fp64", "int8": "int8", "uint8": "int8"}
+from analyzer.precision import full_on_cuda, own_precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,28 +75,19 @@ def _this_cpu() -> Device:
     return this_cpu()
 
 
-def own_precision(graph: Graph) -> str:
+def model_precision(graph: Graph) -> str:
     """The type in which most of the model's weights are kept; that of its inputs where it has none."""
-    sizes: dict[str, int] = {}
-    for tensor in graph.initializers or graph.inputs:
-        if tensor.dtype.bits and (tensor.dtype.is_float or tensor.dtype.name in _BY_DTYPE):
-            sizes[tensor.dtype.name] = sizes.get(tensor.dtype.name, 0) + (tensor.nbytes or 0)
-    if not sizes:
-        return "fp32"
-    return _BY_DTYPE.get(max(sizes, key=lambda name: sizes[name]), "fp32")
+    return own_precision(graph.initializers or graph.inputs)
 
 
 def decision_precision(options: Options, graph: Graph, gpu: Device | None) -> str:
     """The precision of the decision: the user's, else the model's own; TF32 for fp32 where the GPU has it."""
     if options.precision is not None:
         return options.precision
-    own = own_precision(graph)
-    if own == "fp32" and gpu is not None and "tf32" in gpu.peak_flops_per_s:
-        return "tf32"
-    return own
+    own = model_precision(graph)
+    return full_on_cuda(gpu.peak_flops_per_s) if own == "fp32" and gpu is not None else own
 
 
 def cpu_precision(precision: str, graph: Graph) -> str:
     """The precision on the CPU: what only a GPU's products gain from stays the model's own there."""
-    own = own_precision(graph)
-    return precision if precision == "int8" else own
+    return precision if precision == "int8" else model_precision(graph)

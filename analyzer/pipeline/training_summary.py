@@ -14,6 +14,7 @@ from analyzer.loading.loaded import Loaded
 from analyzer.memory.training_step import StepBytes, step_bytes
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.prepared import PreparedGraph
+from analyzer.precision import HALF, full_on_cuda
 from analyzer.prediction.data_parallel import OVERLAP, dominates_from, scaled
 from analyzer.prediction.estimate import Estimate, total
 from analyzer.record.analysis import Analysis, PlanResult
@@ -28,7 +29,6 @@ from analyzer.record.training_step import (
 )
 
 PHASES = ("forward", "backward", "optimizer")
-_HALF = ("bf16", "fp16")
 
 
 @runtime_checkable
@@ -138,13 +138,12 @@ def _cost(plan: PlanResult, batch: int | None, options: Options) -> StepCost:
 
 def _precisions(scene: PreparedGraph, gpu: Device) -> tuple[PrecisionRow, ...]:
     """The CUDA session's kernels in each precision that the GPU has, without copies of inputs."""
-    full = "tf32" if "tf32" in gpu.peak_flops_per_s else "fp32"
+    full = full_on_cuda(gpu.peak_flops_per_s)
     rows = [
         _row(name, total(prediction.predict(scene.cuda_work, gpu, precision=name)))
-        for name in ("fp32", "tf32")
-        if name == "fp32" or name in gpu.peak_flops_per_s
+        for name in dict.fromkeys(("fp32", full))
     ]
-    half = next((name for name in _HALF if name in gpu.peak_flops_per_s), None)
+    half = next((name for name in HALF if name in gpu.peak_flops_per_s), None)
     if half is not None:
         low = prediction.predict(scene.cuda_work, gpu, precision=half)
         high = prediction.predict(scene.cuda_work, gpu, precision=full)

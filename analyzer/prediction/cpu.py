@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.devices.device import Device
+from analyzer.precision import DevicePrecision, on_device
 from analyzer.prediction.calibration_tables import tables
 from analyzer.prediction.equivalent_loops import LIKE
 from analyzer.prediction.gpu_constants import SUBSTITUTE_WIDTH
-from analyzer.prediction.precision import Numbers, numbers
 from analyzer.prediction.reference_core import gain, reference_ceilings
 from analyzer.prediction.work_item import FLOAT_BYTES, PRODUCTS, Kind
 from analyzer.prediction.workload import Floats, Workload
@@ -56,7 +56,7 @@ class Ceilings:
         scale: What fewer threads than ``table`` keep of its rates; 1 where there are as many.
         modelled: Whether what threads gain is modelled, not measured.
         dispatch_s: Cost of one more node.
-        numbers: The precision.
+        precision: What is computed in.
         width: Half-width of the interval, as a factor.
         method: For the report.
     """
@@ -67,7 +67,7 @@ class Ceilings:
     scale: float
     modelled: bool
     dispatch_s: float
-    numbers: Numbers
+    precision: DevicePrecision
     width: float
     method: str
 
@@ -78,7 +78,7 @@ class Ceilings:
 
 def ceilings(device: Device, precision: str, threads: int | None = None) -> Ceilings:
     """What is known of a CPU: its calibration, else the reference core scaled by its figures."""
-    what = numbers(device, precision)
+    what = on_device(device, precision)
     values = device.calibration
     wanted = max(1, threads or int(values.get("threads", device.units)))
     if values:
@@ -96,7 +96,7 @@ def ceilings(device: Device, precision: str, threads: int | None = None) -> Ceil
         scale=min(1.0, wanted / table),
         modelled=not device.calibration,
         dispatch_s=values.get(f"dispatch.t{table}", 1.7e-7),
-        numbers=what,
+        precision=what,
         width=width,
         method=method,
     )
@@ -110,7 +110,7 @@ def widths(work: Workload, at: Ceilings) -> Floats:
 def operator_times(work: Workload, at: Ceilings) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """Seconds of each piece, and whether computing (not memory) limits it."""
     product = np.isin(work.kind, [int(kind) for kind in PRODUCTS])
-    each = np.where(product, at.numbers.product_bytes, at.numbers.other_bytes) / FLOAT_BYTES
+    each = np.where(product, at.precision.product_bytes, at.precision.other_bytes) / FLOAT_BYTES
     held = np.array([_TEMPORARIES.get(op, 0.0) for op in work.ops])[work.op]
     moved = (work["read"] + work["written"] * (1.0 + held)) * each + work["fixed"]
     computing = np.zeros(len(work.kind))
@@ -118,7 +118,7 @@ def operator_times(work: Workload, at: Ceilings) -> tuple[Floats, npt.NDArray[np
         chosen = np.flatnonzero(np.isin(work.kind, [int(kind) for kind in kinds]))
         if chosen.size:
             computing[chosen] = rule(work, chosen, at)
-    if at.numbers.asked == "fp64":
+    if at.precision.asked == "fp64":
         # Half as many elements fit a vector.
         computing = computing * 2.0
     if at.modelled:
@@ -211,7 +211,7 @@ def _product(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Flo
     flops = work["flops"][chosen]
     m, n, k, batch = (work[name][chosen] for name in ("m", "n", "k", "batch"))
     family = "gemm"
-    if at.numbers.peak == "int8" and tables(at.values).points("gemm.int8", at.table):
+    if at.precision.peak == "int8" and tables(at.values).points("gemm.int8", at.table):
         family = "gemm.int8"
     single = _rate(at, "gemm.float32" if family == "gemm" else family, m, n, k)
     many = _rate(at, "bmm.float32", m, n, k)
@@ -283,7 +283,7 @@ def _convolution(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) ->
     known = {name: at.of(f"conv.float32.t{{T}}.{name}") for name in np.unique(names).tolist()}
     general = at.of("conv.float32.t{T}.3x3") or 1e10
     rate = np.array([known[name] or general for name in names.tolist()]) * at.scale
-    if at.numbers.peak == "int8":
+    if at.precision.peak == "int8":
         rate = rate * _int8_gain(at)
     # Channels are computed in blocks; the rims of small images cost depthwise convolutions more.
     filled = _blocks(work["n"][chosen]) * np.where(channels > _BLOCK / 2, _blocks(channels), 1.0)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from analyzer.costs.cost import Cost
 from analyzer.costs.registry import count_node
-from analyzer.graph import Node, Tensor
+from analyzer.graph import Node, Tensor, broadcast
 from analyzer.prediction.loop_variants import variant
 from analyzer.prediction.work_item import FLOAT_BYTES, Kind, Piece
 from analyzer.training_operators import definition, is_defined
@@ -180,8 +180,16 @@ def _matmul(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     n = right[-1] if len(right) > 1 else 1
     lead, many = math.prod(left[:-2]), math.prod(right[:-2])
     # One product over all rows where the second operand has no batch of its own.
-    batch, m = (1, m * lead) if many <= 1 else (max(lead, many), m)
+    batch, m = (1, m * lead) if many <= 1 else (_products(left[:-2], right[:-2]), m)
     return [replace(base, kind=Kind.MATMUL, batch=float(batch), m=float(m), n=float(n), k=float(k))]
+
+
+def _products(left: tuple[int, ...], right: tuple[int, ...]) -> int:
+    """How many products two stacks of matrices make."""
+    try:
+        return math.prod(broadcast([left, right]))
+    except ValueError:  # nothing can run it; its cost is unknown
+        return max(math.prod(left), math.prod(right))
 
 
 def _conv(node: Node, _cost: Cost, base: Piece) -> list[Piece]:

@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.devices.device import Device
+from analyzer.precision import DevicePrecision, on_device
 from analyzer.prediction.gpu_constants import FITTED, SUBSTITUTE_WIDTH, WIDTHS, GpuConstants
-from analyzer.prediction.precision import Numbers, numbers
 from analyzer.prediction.tiles import conv_tiles, tiled, untranslated, winograd_tiles
 from analyzer.prediction.work_item import FLOAT_BYTES, Kind
 from analyzer.prediction.workload import Floats, Workload
@@ -60,7 +60,7 @@ class Sheet:
             partitions that both keep what their units read.
         units: Multiprocessors.
         reach: Bytes that the address translation covers; infinite where no lack of it was seen.
-        numbers: The precision.
+        precision: What is computed in.
         width: Factor by which intervals widen, for figures that had to be replaced.
         unsteady: Factor by which the sustained rate differs between measurements of such a card.
     """
@@ -75,14 +75,14 @@ class Sheet:
     near_cache: float
     units: float
     reach: float
-    numbers: Numbers
+    precision: DevicePrecision
     width: float
     unsteady: float
 
 
 def sheet(device: Device, precision: str, constants: GpuConstants = FITTED) -> Sheet:
     """The figures of a device in one precision, measured ones first."""
-    what = numbers(device, precision)
+    what = on_device(device, precision)
     power, known = _power(device, constants)
     single = _power(device, constants, _of_chip(device, constants.single) or 1.0)[0] / power
     here = device.calibration.get("cuda.gemm.float32.m4096.n4096.k4096")
@@ -109,7 +109,7 @@ def sheet(device: Device, precision: str, constants: GpuConstants = FITTED) -> S
         near_cache=cache / 2 if device.compute_capability in _PARTED_CACHE else cache,
         units=units,
         reach=units * constants.reach if device.architecture == "Pascal" else math.inf,
-        numbers=what,
+        precision=what,
         width=SUBSTITUTE_WIDTH if replaced else 1.0,
         unsteady=_of_chip(device, constants.unsteady) or 1.0,
     )
@@ -132,7 +132,7 @@ def widths(work: Workload, at: Sheet) -> Floats:
     """Half-width of each piece's 90 % interval, as a factor."""
     found: Floats = _KIND_WIDTH[work.kind]
     product = work.kind == Kind.MATMUL
-    if at.numbers.tensor:
+    if at.precision.tensor:
         found = np.where(product, WIDTHS["TENSOR"], found)
         found = np.where(work.kind == Kind.CONV, WIDTHS["TENSOR_CONV"], found)
     else:
@@ -147,7 +147,7 @@ class _Rows:
     def __init__(self, work: Workload, chosen: npt.NDArray[np.int64], at: Sheet) -> None:
         self._work, self._chosen = work, chosen
         product = int(work.kind[chosen[0]]) >= Kind.MATMUL
-        each = at.numbers.product_bytes if product else at.numbers.other_bytes
+        each = at.precision.product_bytes if product else at.precision.other_bytes
         self.scale = each / FLOAT_BYTES
 
     def __getattr__(self, name: str) -> Floats:
@@ -192,7 +192,7 @@ def _again(rows: _Rows, at: Sheet, in_flight: float, edge: float) -> Floats:
 
 
 def _matmul(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
-    tiles = constants.tensor if at.numbers.tensor else constants.vector
+    tiles = constants.tensor if at.precision.tensor else constants.vector
     out = rows.batch * rows.m * rows.n * FLOAT_BYTES * rows.scale
     # Two columns already go to tiles, as measured; a single one is a matrix-vector product by itself.
     few = (rows.m <= _FEW_ROWS) | (rows.n <= 1.0)
@@ -203,7 +203,7 @@ def _matmul(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
     )
     # A few rows go to kernels that stream the matrix once, without tiles.
     streamed = 2.0 * rows.batch * rows.m * rows.n * rows.k / (_STREAMED * at.plain_rate)
-    if math.isfinite(at.reach) and not at.numbers.tensor:
+    if math.isfinite(at.reach) and not at.precision.tensor:
         far = untranslated(rows.batch, rows.m, rows.n, rows.k, at.reach, at.units)
         computing = computing + far * constants.walk_s
     computing = np.where(few, np.minimum(computing, streamed), computing)
@@ -211,9 +211,9 @@ def _matmul(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
 
 
 def _conv(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
-    rate = at.rate * at.power ** (constants.conv_power - 1.0) if not at.numbers.tensor else at.rate
+    rate = at.rate * at.power ** (constants.conv_power - 1.0) if not at.precision.tensor else at.rate
     direct, moved = _implicit(rows, at, constants, rate)
-    if at.numbers.tensor:
+    if at.precision.tensor:
         # Tensor cores want channels last: what comes channels first is turned around before and after.
         turned = np.maximum(0.0, rows.bytes - rows.weights * rows.scale)
         return direct + constants.conv_turn * turned / (at.bandwidth * at.stream), direct > 2 * moved
@@ -222,13 +222,13 @@ def _conv(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
 
 
 def _implicit(rows: _Rows, at: Sheet, constants: GpuConstants, rate: float) -> tuple[Floats, Floats]:
-    tiles = constants.tensor if at.numbers.tensor else conv_tiles(constants)
+    tiles = constants.tensor if at.precision.tensor else conv_tiles(constants)
     moved = rows.bytes / (at.bandwidth * at.stream)
     out = rows.written * rows.scale / (at.bandwidth * at.stream)
     depth = rows.k
-    if at.numbers.tensor:
+    if at.precision.tensor:
         # Each filter position takes whole steps of the tile's depth: fewer channels are filled up.
-        step = _TILE_DEPTH_BYTES / at.numbers.product_bytes
+        step = _TILE_DEPTH_BYTES / at.precision.product_bytes
         depth = rows.taps * np.ceil(rows.k / rows.taps / step) * step
     computing = tiled(rows.batch, rows.m, rows.n, depth, out, rate, at.units, tiles)
     return computing + constants.conv_bandwidth * moved, moved

@@ -63,9 +63,9 @@ def predict_arrays(
         times, compute = gpu.kernel_times(work, sheet)
         spread = gpu.widths(work, sheet)
         launch = work.kernels.astype(np.float64) * device.calibration.get("cuda.kernel", FITTED.kernel_gap_s)
-        method = f"{sheet.numbers.peak} model"
-        if sheet.numbers.substitute:
-            method += f", for want of {sheet.numbers.asked}"
+        method = f"{sheet.precision.peak} model"
+        if sheet.precision.substitute:
+            method += f", for want of {sheet.precision.asked}"
     return _by_group(work, times, compute, spread, launch, method)
 
 

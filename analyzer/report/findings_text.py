@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from analyzer.checks import fails, find
 from analyzer.checks.settings import SEVERITIES, CheckSettings
 from analyzer.record.analysis import Analysis, Finding, OperatorResult
+from analyzer.text import plural
 from analyzer.units import byte_count, seconds
 
 _MARKDOWN = str.maketrans(
@@ -68,7 +69,7 @@ def tally(findings: Iterable[Finding]) -> str:
     counts = dict.fromkeys(SEVERITIES, 0)
     for finding in findings:
         counts[finding.severity] += 1
-    parts = [f"{count} {name}{'s' if count != 1 else ''}" for name, count in counts.items() if count]
+    parts = [plural(count, name) for name, count in counts.items() if count]
     return ", ".join(parts) or "no findings"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from analyzer.record.analysis import Analysis
 from analyzer.report import summary, training_tables
 from analyzer.report.summary import MARKS
+from analyzer.text import plural
 from analyzer.units import byte_count, count, flop_count
 
 # What would format, link or mention somebody.
@@ -127,7 +128,7 @@ def _findings(analysis: Analysis) -> str:
 def _footer(analysis: Analysis) -> str:
     totals, bound = analysis.totals, summary.at_least(analysis)
     lines = [
-        f"{summary.operators(totals.operators)}, {bound}{flop_count(totals.flops)}, "
+        f"{plural(totals.operators, 'operator')}, {bound}{flop_count(totals.flops)}, "
         f"{bound}{byte_count(totals.bytes_read + totals.bytes_written)} moved, "
         f"{count(analysis.model.parameters)} parameters."
     ]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
+from analyzer.precision import peak_type
 from analyzer.record.analysis import Analysis, CpuTime, DeviceInfo, GpuTime, OperatorResult, PlanResult
+from analyzer.text import plural
 from analyzer.units import (
     UNKNOWN,
     byte_count,
-    count,
     digits,
     dollars,
     factor,
@@ -228,8 +230,7 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
     moved, same = plan.transfers, twin(analysis, plan)
     copies = "no copies"
     if moved.count:
-        word = "copy" if moved.count == 1 else "copies"
-        copies = f"{moved.count} {word}, {byte_count(moved.bytes)}, {seconds(moved.time_s)}"
+        copies = f"{plural(moved.count, 'copy')}, {byte_count(moved.bytes)}, {seconds(moved.time_s)}"
     return PlanCard(
         name=plan.name,
         title=PLAN_TITLES[plan.name],
@@ -312,18 +313,10 @@ def missing(analysis: Analysis) -> tuple[str, ...]:
     return tuple(gaps)
 
 
-def peak(device: DeviceInfo, precision: str) -> tuple[str, float] | None:
-    """The type and the peak that this precision reaches on a device, by ONNX Runtime's own fall-backs."""
-    chains = {
-        "tf32": ("tf32", "fp32"),
-        "bf16": ("bf16", "fp32"),
-        "fp16": ("fp16", "fp32"),
-        "int8": ("int8", "fp32"),
-    }
-    for dtype in chains.get(precision, (precision, "fp32")):
-        if dtype in device.peak_flops_per_s:
-            return dtype, device.peak_flops_per_s[dtype]
-    return None
+def peak(side: Literal["cpu", "gpu"], device: DeviceInfo, precision: str) -> tuple[str, float] | None:
+    """The type and the peak that products of this precision run at on a device."""
+    dtype = peak_type(side, device.peak_flops_per_s, precision)
+    return None if dtype is None else (dtype, device.peak_flops_per_s[dtype])
 
 
 def per_second(value: float | None) -> str:
@@ -342,13 +335,3 @@ def span(low: str, high: str) -> str:
     """Two figures with their units as one range: ``1.2 to 1.5 ms``."""
     figure, _, unit = low.partition(" ")
     return f"{figure} to {high}" if unit and high.endswith(f" {unit}") else f"{low} to {high}"
-
-
-def listed(words: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
-    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
-
-
-def operators(number: int) -> str:
-    """How many: ``1 operator``, ``175 operators``."""
-    return "1 operator" if number == 1 else f"{count(number)} operators"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from analyzer.record.analysis import Analysis
 from analyzer.report import summary, training_tables
 from analyzer.report.summary import MARKS, PlanCard, TopOperator
+from analyzer.text import plural
 from analyzer.units import byte_count, count, flop_count
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def _findings(analysis: Analysis) -> str:
 def _footer(analysis: Analysis) -> str:
     totals, bound = analysis.totals, summary.at_least(analysis)
     lines = [
-        f"{summary.operators(totals.operators)}, {bound}{flop_count(totals.flops)} "
+        f"{plural(totals.operators, 'operator')}, {bound}{flop_count(totals.flops)} "
         f"({bound}{count(totals.macs)} "
         f"multiply-accumulates), {bound}{byte_count(totals.bytes_read + totals.bytes_written)} moved, "
         f"{count(analysis.model.parameters)} parameters"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from analyzer.graph import DEFAULT_DOMAIN, DTYPES, DType, Node, Tensor
+from analyzer.graph import DEFAULT_DOMAIN, DTYPES, DType, Node, Tensor, broadcast
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,7 +86,7 @@ class Body:
         if into is None:
             into = Tensor(
                 name=f"{self.node.name}/t{len(self.nodes)}",
-                shape=tuple(shape) if shape is not None else broadcast(present),
+                shape=tuple(shape) if shape is not None else broadcast(map(sizes, present)),
                 dtype=dtype or present[0].dtype,
             )
         self.nodes.append(
@@ -142,13 +142,6 @@ def sizes(tensor: Tensor | None) -> tuple[int, ...]:
     assert tensor is not None
     assert tensor.shape is not None
     return tuple(size if size is not None else 1 for size in tensor.shape)
-
-
-def broadcast(tensors: Sequence[Tensor]) -> tuple[int, ...]:
-    """The shape of several tensors broadcast together."""
-    rank = max(len(sizes(tensor)) for tensor in tensors)
-    padded = [(1,) * (rank - len(sizes(tensor))) + sizes(tensor) for tensor in tensors]
-    return tuple(max(column) for column in zip(*padded, strict=True))
 
 
 def count(shape: Sequence[int]) -> int:

@@ -285,7 +285,8 @@ def embedding_grad(b: Body, node: Node) -> None:
         places = b.op("Cast", places, dtype=DTYPES["int64"], to=7)
     if node.attributes.get("scale"):
         ones = _filled(b, 1.0, (number, 1), gradient)
-        times = b.op("ScatterND", _filled(b, 0.0, (rows, 1), gradient), places, ones, reduction="add")
+        zeros = _filled(b, 0.0, (rows, 1), gradient)
+        times = b.op("ScatterND", zeros, places, ones, shape=(rows, 1), reduction="add")
         updates = b.op("Div", updates, b.op("GatherND", times, places, shape=(number, 1)))
     b.op(
         "ScatterND",

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from analyzer.checks.settings import RUN_OPTIONS, CheckSettings, Ignore, Settings, levels, read_settings
 from analyzer.errors import UsageError
-from analyzer.parsing import duration, share
+from analyzer.text import duration, share
 
 
 def written(tmp_path, text, name="pyproject.toml"):

@@ -332,3 +332,14 @@ def test_a_card_with_more_of_everything_is_not_slower(one: Graph, precision: str
         better = all(left >= right for left, right in zip(figures(more), figures(less), strict=True))
         if better and more.architecture == less.architecture:
             assert times[more.slug] < 1.1 * times[less.slug], (more.slug, less.slug)
+
+
+def test_a_product_of_two_stacks_that_broadcast_computes_every_pair() -> None:
+    """[16, 1, m, k] by [1, 16, k, n] are 256 products, as many as of two stacks of 256."""
+    side = 512
+    left, right = made.tensor("x", 16, 1, side, side), made.tensor("z", 1, 16, side, side)
+    crossed = made.graph(made.node("MatMul", [left, right], made.tensor("y", 16, 16, side, side)))
+    device = catalogue.device("a100")
+    (time,) = prediction.predict(made.work(crossed), device, precision="fp32")
+    assert time is not None
+    assert time.time_s > made.flops(crossed) / device.peak_flops_per_s["fp32"]

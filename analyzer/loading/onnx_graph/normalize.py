@@ -6,14 +6,13 @@ nodes carry the same names in the same order.
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import GraphError, ModelError, UsageError
-from analyzer.graph import DEFAULT_DOMAIN, DTYPES_BY_NUMBER
+from analyzer.graph import DEFAULT_DOMAIN, DTYPES_BY_NUMBER, packed_bytes
 from analyzer.loading.onnx_graph.dimension_expressions import evaluate, is_symbol, symbols
 from analyzer.loading.onnx_graph.node_metadata import NOWHERE, Origin, origin
 from analyzer.loading.onnx_graph.onnx_file import KEEP_BYTES, check_versions
@@ -183,9 +182,8 @@ def _data_bytes(tensor: onnx.TensorProto) -> int:
     if tensor.data_location == _EXTERNAL:
         return 0
     dtype = DTYPES_BY_NUMBER.get(tensor.data_type)
-    if dtype is None or dtype.bits is None:
-        return tensor.ByteSize()
-    return math.prod(tensor.dims[:]) * dtype.bits // 8
+    size = None if dtype is None else packed_bytes(tuple(tensor.dims), dtype.bits)
+    return tensor.ByteSize() if size is None else size
 
 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:

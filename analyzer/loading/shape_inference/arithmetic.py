@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analyzer.graph import DTYPES, DTYPES_BY_NUMBER
-from analyzer.loading.shape_inference.rules import Sizes, Told, axes_of, axis_of, broadcast, plain, rule
+from analyzer.graph import DTYPES, DTYPES_BY_NUMBER, broadcast
+from analyzer.loading.shape_inference.rules import Sizes, Told, axes_of, axis_of, plain, rule
 
 _BOOL = DTYPES["bool"]
 _INT64 = DTYPES["int64"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analyzer.graph import DTYPES, DType, Shape, Tensor
+from analyzer.graph import DTYPES, DType, Shape, Tensor, broadcast
 from analyzer.loading.shape_inference import blocked_operators
 from analyzer.loading.shape_inference.protobuf_values import Type
 
@@ -69,22 +69,10 @@ def _like(*positions: int) -> Infer:
 
 def _broadcast(*positions: int) -> Infer:
     def infer(inputs: Inputs, _: Attributes) -> list[Type | None]:
-        shape: tuple[int | None, ...] = ()
-        for position in positions:
-            shape = broadcast(shape, _shape(inputs, position))
+        shape = broadcast([_shape(inputs, position) for position in positions])
         return [(_tensor(inputs, positions[-1]).dtype, shape)]
 
     return infer
-
-
-def broadcast(one: Sequence[int | None], two: Sequence[int | None]) -> tuple[int | None, ...]:
-    """The shape of two operands together.
-
-    A size stays open where one of them is open and the other 1 or open.
-    """
-    size = max(len(one), len(two))
-    left, right = (1,) * (size - len(one)) + tuple(one), (1,) * (size - len(two)) + tuple(two)
-    return tuple(b if a == 1 else a if b == 1 or a is not None else b for a, b in zip(left, right, strict=True))
 
 
 def _product(left: Sequence[int | None], right: Sequence[int | None]) -> tuple[int | None, ...]:
@@ -92,7 +80,7 @@ def _product(left: Sequence[int | None], right: Sequence[int | None]) -> tuple[i
         return (*right[:-2], right[-1])
     if len(right) == 1:
         return tuple(left[:-1])
-    return (*broadcast(left[:-2], right[:-2]), left[-2], right[-1])
+    return (*broadcast([left[:-2], right[:-2]]), left[-2], right[-1])
 
 
 def _matmul(left: int, right: int, dtype: str = "") -> Infer:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from analyzer.graph import DTYPES, DTYPES_BY_NUMBER
+from analyzer.graph import DTYPES, DTYPES_BY_NUMBER, broadcast
 from analyzer.loading.shape_inference.protobuf_values import Attributes
-from analyzer.loading.shape_inference.rules import Told, axes_of, axis_of, broadcast, numbers, rule
+from analyzer.loading.shape_inference.rules import Told, axes_of, axis_of, numbers, rule
 
 _INT64 = DTYPES["int64"]
 

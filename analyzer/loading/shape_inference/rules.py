@@ -26,29 +26,6 @@ def rule(op_types: str) -> Callable[[Rule], Rule]:
     return decorate
 
 
-def broadcast(shapes: Sequence[Sizes]) -> Sizes:
-    """The common shape, aligned at the last axis.
-
-    Raises:
-        ValueError: There is none.
-    """
-    result = shapes[0]
-    for shape in shapes[1:]:
-        if shape == result or not shape:
-            continue
-        if len(shape) > len(result):
-            result, shape = shape, result
-        ahead = len(result) - len(shape)
-        common = list(result)
-        for axis, size in enumerate(shape, ahead):
-            if common[axis] == 1:
-                common[axis] = size
-            elif size not in (1, common[axis]):
-                raise ValueError(f"{result} and {shape} do not broadcast")
-        result = tuple(common)
-    return result
-
-
 def plain(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
     """The same, faster to ask several times."""
     return attributes.plain() if isinstance(attributes, Attributes) else attributes

@@ -21,6 +21,7 @@ from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options, make_options
 from analyzer.pipeline.prepared import Predictor, PreparedGraph
 from analyzer.pipeline.replay.read import scene_of, swept_of
+from analyzer.precision import is_full
 from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import Analysis, Devices, GroupResult, ModelInfo
 from analyzer.record.replay_data import Asked
@@ -114,7 +115,7 @@ def _options(analysis: Analysis, given: Mapping[str, Any]) -> Options:
 def _guessed(analysis: Analysis) -> Asked:
     """What an old record does not tell; a precision of TF32 or fp32 follows the GPU."""
     precision = analysis.model.precision
-    return Asked(precision=None if precision in ("fp32", "tf32") else precision)
+    return Asked(precision=None if is_full(precision) else precision)
 
 
 def _gpus(analysis: Analysis, given: Mapping[str, Any], options: Options) -> tuple[Device, ...]:

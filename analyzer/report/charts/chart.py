@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from analyzer.report.summary import MARKS
+from analyzer.text import listed
 
 Kind = Literal[
     "text", "count", "number", "seconds", "bytes", "flops", "rate", "share", "dollars", "factor", "per_second"
@@ -134,4 +135,4 @@ def decades(values: Iterable[float | None]) -> list[float]:
 def origin_words(origins: Iterable[str]) -> str:
     """``measured and predicted``, in a fixed order."""
     found = set(origins)
-    return " and ".join(name for name in MARKS if name in found) or "of unknown origin"
+    return listed(name for name in MARKS if name in found) or "of unknown origin"

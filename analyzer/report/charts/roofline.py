@@ -19,7 +19,8 @@ from analyzer.report.charts.chart import (
     tooltip,
 )
 from analyzer.report.charts.families import SHAPES, family
-from analyzer.report.summary import Time, operators, peak
+from analyzer.report.summary import Time, peak
+from analyzer.text import plural
 from analyzer.units import digits, rate
 
 _COLUMNS = (
@@ -56,7 +57,7 @@ def chart(analysis: Analysis) -> Chart | None:
     )
     if left_out:
         have = "has" if left_out == 1 else "have"
-        note += f" Without FLOPs, bytes or a time, {operators(left_out)} {have} no place here."
+        note += f" Without FLOPs, bytes or a time, {plural(left_out, 'operator')} {have} no place here."
     return Chart(
         name="roofline",
         title="Roofline",
@@ -90,7 +91,7 @@ def _point(item: OperatorResult, side: str, time: Time, device: DeviceInfo, prec
     if not item.flops or not item.intensity or not time.time_s:
         return
     speed = item.flops / time.time_s
-    top = peak(device, precision)
+    top = peak("cpu" if side == CPU else "gpu", device, precision)
     slope = device.bandwidth_bytes_per_s * item.intensity
     share = speed / (min(top[1], slope) if top else slope)
     place = (item.index, item.op_type, family(item.op_type), item.module, side)
@@ -101,7 +102,12 @@ def _roofs(analysis: Analysis, rows: tuple[Row, ...]) -> dict[str, tuple[dict[st
     ridges = []
     lines = []
     sides = [(CPU, analysis.devices.cpu), *([(GPU, analysis.devices.gpu)] if analysis.devices.gpu else [])]
-    found = [(side, device, top) for side, device in sides if (top := peak(device, analysis.model.precision))]
+    precision = analysis.model.precision
+    found = [
+        (side, device, top)
+        for side, device in sides
+        if (top := peak("cpu" if side == CPU else "gpu", device, precision))
+    ]
     corners = [top[1] / device.bandwidth_bytes_per_s for _, device, top in found]
     low = min([row[5] for row in rows] + corners) / 2
     high = max([row[5] for row in rows] + corners) * 4
@@ -133,7 +139,8 @@ def _words(rows: tuple[Row, ...], roofs: dict[str, tuple[dict[str, Any], ...]]) 
         slowest = max(mine, key=lambda row: float(row[7]))
         split = ", ".join(f"{number} limited by {bound}" for bound, number in bounds.items() if number)
         parts.append(
-            f"{side}: {operators(len(mine))}{f' ({split})' if split else ''}; the slowest is {slowest[1]} "
+            f"{side}: {plural(len(mine), 'operator')}{f' ({split})' if split else ''}; "
+            f"the slowest is {slowest[1]} "
             f"number {slowest[0]}, at {digits(slowest[5])} FLOPs per byte and {rate(slowest[6], 'FLOP')}."
         )
     return " ".join(parts)

@@ -7,7 +7,7 @@ from typing import Any
 
 from analyzer.record.analysis import Analysis, PlanResult, TransferItem
 from analyzer.report.charts.chart import CPU, GPU, Chart, Column, Row, axis, origin_words, tooltip
-from analyzer.report.summary import operators
+from analyzer.text import plural
 from analyzer.units import byte_count, seconds
 
 COPY = "Copy"
@@ -102,12 +102,12 @@ def _words(rows: tuple[Row, ...], plan: PlanResult | None) -> str:
         if mine:
             takes = "takes" if len(mine) == 1 else "take"
             spent = seconds(sum(row[5] for row in mine))
-            parts.append(f"{operators(len(mine))} {takes} {spent} on the {lane}")
+            parts.append(f"{plural(len(mine), 'operator')} {takes} {spent} on the {lane}")
     copies = [row for row in rows if row[0] == COPY]
     if copies:
         moved = byte_count(sum(row[6] or 0 for row in copies))
-        word = "copy takes" if len(copies) == 1 else "copies take"
-        parts.append(f"{len(copies)} {word} {seconds(sum(row[5] for row in copies))} for {moved}")
+        taken = plural(len(copies), "copy takes", "copies take")
+        parts.append(f"{taken} {seconds(sum(row[5] for row in copies))} for {moved}")
     title = f" The plan's latency is {seconds(plan.latency_s)}." if plan else ""
     return "; ".join(parts) + "." + title
 

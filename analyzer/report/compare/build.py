@@ -13,7 +13,6 @@ from typing import Any
 from analyzer.checks.operator_matching import Match, match
 from analyzer.checks.phrases import called, line_of
 from analyzer.errors import UsageError
-from analyzer.parsing import nearest
 from analyzer.record.analysis import Analysis, CpuTime, Finding, GpuTime, OperatorResult
 from analyzer.report.compare import figures
 from analyzer.report.compare.comparison import (
@@ -23,6 +22,7 @@ from analyzer.report.compare.comparison import (
     OperatorChange,
     OperatorEntry,
 )
+from analyzer.text import nearest
 
 # An operator whose time changed by a smaller share is listed neither as slower nor as faster.
 NOISE = 0.02

@@ -20,7 +20,8 @@ from analyzer.report.charts.chart import (
 )
 from analyzer.report.compare.comparison import Comparison
 from analyzer.report.compare.plan_charts import paired, picked, record_colours, record_shapes
-from analyzer.report.summary import listed, operators, peak, per_second
+from analyzer.report.summary import peak, per_second
+from analyzer.text import listed, plural
 from analyzer.units import digits, rate, seconds
 
 _BATCHES = (
@@ -238,7 +239,7 @@ def _roofs(comparison: Comparison, rows: tuple[Row, ...]) -> dict[str, tuple[dic
     found = [
         (side, device, top)
         for side, device, precision in _used(comparison, rows)
-        if (top := peak(device, precision))
+        if (top := peak("cpu" if side == CPU else "gpu", device, precision))
     ]
     corners = [top[1] / device.bandwidth_bytes_per_s for _, device, top in found]
     low = min([row[5] for row in rows] + corners) / 2
@@ -264,7 +265,8 @@ def _point_words(labels: Sequence[str], rows: tuple[Row, ...]) -> str:
         split = ", ".join(f"{number} limited by {bound}" for bound, number in bounds.items() if number)
         slowest = max(mine, key=lambda row: float(row[7]))
         parts.append(
-            f"{label}: {operators(len(mine))}{f' ({split})' if split else ''}; the slowest is {slowest[2]} "
+            f"{label}: {plural(len(mine), 'operator')}{f' ({split})' if split else ''}; "
+            f"the slowest is {slowest[2]} "
             f"number {slowest[1]}, at {digits(slowest[5])} FLOPs per byte and {rate(slowest[6], 'FLOP')}."
         )
     return " ".join(parts)

@@ -20,6 +20,7 @@ from analyzer.report.compare.comparison import (
 from analyzer.report.compare.figures import PLANS, worth_a_row
 from analyzer.report.compare.plain_text import figure_text
 from analyzer.report.html import environment
+from analyzer.text import plural
 from analyzer.units import UNKNOWN, factor, seconds, share
 
 # Rows of each list of operators; the JSON holds all.
@@ -249,7 +250,7 @@ def _difference(base: str, item: Difference) -> DifferenceView:
 def _lead(base: str, item: Difference) -> str:
     """What was matched, and how many of it changed."""
     each = " Times are those of one inference, as the batches differ." if item.per_inference else ""
-    parts = [f"{summary.operators(item.matched)} {'is' if item.matched == 1 else 'are'} in both"]
+    parts = [f"{plural(item.matched, 'operator')} {'is' if item.matched == 1 else 'are'} in both"]
     if not item.matched:
         parts = ["no operator of one is found in the other"]
     counts = (("slower", item.slower), ("faster", item.faster), ("on another device", item.flipped))

@@ -1,4 +1,7 @@
-"""Reading what people write: durations, shares, and the word that was meant (leaf: imports only errors)."""
+"""Words for people and from them: lists, plurals, durations, shares, the word that was meant.
+
+Figures are in ``analyzer.units`` (leaf: imports only errors).
+"""
 
 from __future__ import annotations
 
@@ -53,3 +56,22 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
     """The word that was probably meant, None where none is close."""
     close = difflib.get_close_matches(word, list(words), n=1, cutoff=0.6)
     return close[0] if close else None
+
+
+def plural(number: int, noun: str, nouns: str = "") -> str:
+    """``1 copy``, ``2 copies``, ``1,234 operators``; ``nouns`` where more than the ending changes."""
+    many = nouns or (f"{noun[:-1]}ies" if re.search("[^aeiou]y$", noun) else f"{noun}s")
+    return f"{number:,} {noun if number == 1 else many}"
+
+
+def listed(words: Iterable[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    every = tuple(words)
+    return " and ".join(filter(None, (", ".join(every[:-1]), *every[-1:])))
+
+
+def first_few(words: Iterable[str], most: int = 3) -> str:
+    """``a, b and c``; of more words ``a, b, c and 4 more``."""
+    every = tuple(words)
+    rest = len(every) - most
+    return f"{', '.join(every[:most])} and {rest:,} more" if rest > 0 else listed(every)

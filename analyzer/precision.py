@@ -1,0 +1,175 @@
+"""Precisions on devices: which peak, how many bytes an element, what stands in where a type is lacking.
+
+Prediction, decision and report all read this table (leaf: imports only errors).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from analyzer.errors import DeviceError, UsageError
+
+if TYPE_CHECKING:
+    from analyzer.graph import Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rule:
+    """A row of the table.
+
+    Attributes:
+        on_gpu: Peaks that its products run at on a GPU, best first; a device without the first uses the next.
+        on_cpu: The same on a CPU.
+        weight_bytes: Bytes of a weight's element, and of all that a product reads and writes.
+        other_bytes: Bytes of any other float on a GPU.
+    """
+
+    on_gpu: tuple[str, ...]
+    on_cpu: tuple[str, ...]
+    weight_bytes: int
+    other_bytes: int
+
+
+# ONNX Runtime's CPU provider has no bf16 kernels, puts Casts to fp32 around fp16 ones and knows no TF32:
+# whatever a CPU's own instructions offer, these run at its fp32 peak. An int8 product on a GPU without an int8
+# peak is computed in fp16 as the operators around it are (weights are dequantized), not in fp32.
+_TABLE: Mapping[str, _Rule] = MappingProxyType(
+    {
+        "fp64": _Rule(on_gpu=("fp64", "fp32"), on_cpu=("fp64", "fp32"), weight_bytes=8, other_bytes=8),
+        "fp32": _Rule(on_gpu=("fp32",), on_cpu=("fp32",), weight_bytes=4, other_bytes=4),
+        "tf32": _Rule(on_gpu=("tf32", "fp32"), on_cpu=("fp32",), weight_bytes=4, other_bytes=4),
+        "fp16": _Rule(on_gpu=("fp16", "fp32"), on_cpu=("fp32",), weight_bytes=2, other_bytes=2),
+        "bf16": _Rule(on_gpu=("bf16", "fp32"), on_cpu=("fp32",), weight_bytes=2, other_bytes=2),
+        "int8": _Rule(on_gpu=("int8", "fp16", "fp32"), on_cpu=("int8", "fp32"), weight_bytes=1, other_bytes=2),
+    }
+)
+PEAK_TYPES = tuple(_TABLE)
+"""What a device file may give a peak for."""
+PRECISIONS = tuple(name for name in _TABLE if name != "fp64")
+"""What a user may ask for; a model of float64 weights is decided in fp64 without being asked."""
+HALF = ("bf16", "fp16")
+"""The types of mixed-precision training, best first."""
+
+_OF_DTYPE = {"float16": "fp16", "bfloat16": "bf16", "float64": "fp64", "int8": "int8", "uint8": "int8"}
+_TENSOR_CORES = ("tf32", "fp16", "bf16", "int8")
+
+
+class _Processor(Protocol):
+    """What is read of a device."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+    @property
+    def kind(self) -> Literal["cpu", "gpu"]:
+        """Which column of the table holds."""
+
+    @property
+    def architecture(self) -> str:
+        """Tells whether its narrow types run on tensor cores."""
+
+    @property
+    def peak_flops_per_s(self) -> Mapping[str, float]:
+        """Dense peaks by type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicePrecision:
+    """A precision on a device.
+
+    Attributes:
+        asked: The precision that was asked for.
+        peak: The type whose peak the products run at.
+        tensor: Whether that peak is one of tensor cores.
+        product_bytes: Bytes of a product's element.
+        other_bytes: Bytes of an element of all other operators.
+        substitute: Whether ``peak`` is only the nearest to what was asked for.
+    """
+
+    asked: str
+    peak: str
+    tensor: bool
+    product_bytes: float
+    other_bytes: float
+    substitute: bool
+
+
+def peak_type(kind: Literal["cpu", "gpu"], peaks: Mapping[str, float], precision: str) -> str | None:
+    """The type whose peak the products of this precision run at; None where nothing can stand in.
+
+    Args:
+        kind: Whether ONNX Runtime's CPU or its CUDA provider runs them.
+        peaks: The device's, by type.
+        precision: One of ``PRECISIONS``, or ``fp64``; a record may name one that nobody knows.
+    """
+    rule = _TABLE.get(precision)
+    if rule is None:
+        return None
+    return next((name for name in (rule.on_cpu if kind == "cpu" else rule.on_gpu) if name in peaks), None)
+
+
+def on_device(device: _Processor, precision: str) -> DevicePrecision:
+    """What a precision means on a device.
+
+    Raises:
+        UsageError: There is no such precision.
+        DeviceError: The device has no peak at all that could serve.
+    """
+    rule, cpu = _rule(precision), device.kind == "cpu"
+    peak = peak_type(device.kind, device.peak_flops_per_s, precision)
+    if peak is None:
+        raise DeviceError(
+            f"{device.name} has no {precision} peak in the catalogue, nor one that could stand in.",
+            hint="Give a device file of your own with peak_flops_per_s.",
+        )
+    # A GPU keeps fp16 in memory even where it must compute in fp32; int8 without kernels is not kept as int8.
+    kept = peak == precision or (not cpu and precision != "int8")
+    return DevicePrecision(
+        asked=precision,
+        peak=peak,
+        tensor=not cpu and peak in _TENSOR_CORES and device.architecture != "Pascal",
+        product_bytes=float(rule.weight_bytes if kept else _TABLE[peak].weight_bytes),
+        other_bytes=float((8 if precision == "fp64" else 4) if cpu else rule.other_bytes),
+        substitute=peak != precision and not cpu,
+    )
+
+
+def is_full(precision: str) -> bool:
+    """Whether tensors are kept as 32-bit floats."""
+    return precision in ("fp32", "tf32")
+
+
+def full_on_cuda(peaks: Mapping[str, float]) -> str:
+    """What ONNX Runtime's CUDA provider computes fp32 products in unless told otherwise (``use_tf32=1``)."""
+    return "tf32" if "tf32" in peaks else "fp32"
+
+
+def own_precision(tensors: Iterable[Tensor]) -> str:
+    """The type in which most bytes of these tensors are kept; ``fp32`` where none tells."""
+    sizes: dict[str, int] = {}
+    for tensor in tensors:
+        if tensor.dtype.bits and (tensor.dtype.is_float or tensor.dtype.name in _OF_DTYPE):
+            sizes[tensor.dtype.name] = sizes.get(tensor.dtype.name, 0) + (tensor.nbytes or 0)
+    return _OF_DTYPE.get(max(sizes, key=lambda name: sizes[name]), "fp32") if sizes else "fp32"
+
+
+def bytes_at(tensor: Tensor, precision: str) -> int | None:
+    """Size of a tensor when its 32-bit floats are kept in this precision; None where it is not known.
+
+    Weights are narrowed wholly; what flows between operators is, at int8, fp16 as on a GPU.
+    """
+    nbytes = tensor.nbytes
+    if nbytes is None or tensor.dtype.name != "float32":
+        return nbytes
+    rule = _rule(precision)
+    return nbytes * (rule.weight_bytes if tensor.constant else rule.other_bytes) // 4
+
+
+def _rule(precision: str) -> _Rule:
+    if precision not in _TABLE:
+        raise UsageError(f"{precision!r} is no precision.", hint="Choose from " + ", ".join(PRECISIONS) + ".")
+    return _TABLE[precision]

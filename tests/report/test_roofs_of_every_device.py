@@ -1,0 +1,88 @@
+"""The roof that the page draws is the peak that the prediction under it goes by, on every device."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from report_factory import analysis
+
+from analyzer.costs import count
+from analyzer.devices import catalogue
+from analyzer.devices.device import Device
+from analyzer.graph import DTYPES, Graph, Node, Tensor
+from analyzer.ort.execution import Group
+from analyzer.pipeline.build_record import device_info
+from analyzer.prediction import predict, workload
+from analyzer.report.charts import roofline
+
+DEVICES = (*catalogue.gpus(), *catalogue.cpus())
+ASKED = ("fp64", "fp32", "tf32", "fp16", "bf16", "int8")
+
+
+def drawn(device: Device, precision: str) -> float:
+    """The height of a device's roof in operations per second."""
+    whole = analysis(1)
+    devices = replace(whole.devices, **{device.kind: device_info(device)})
+    whole = replace(whole, model=replace(whole.model, precision=precision), devices=devices)
+    chart = roofline.chart(whole)
+    assert chart is not None
+    return next(roof["speed"] for roof in chart.extra["ridges"] if roof["device"] == device.kind.upper())
+
+
+def large_product(side: int = 8192) -> Graph:
+    """So large that arithmetic limits it on every device: side / 6 FLOPs a byte at 32 bits."""
+    x, y = (Tensor(name=name, shape=(side, side), dtype=DTYPES["float32"]) for name in "xy")
+    w = Tensor(name="w", shape=(side, side), dtype=DTYPES["float32"], constant=True, initializer=True)
+    node = Node(index=0, name="product", op_type="MatMul", version=13, inputs=(x, w), outputs=(y,))
+    return Graph(name="g", nodes=(node,), inputs=(x,), outputs=(y,), initializers=(w,), opsets={"ai.onnx": 20})
+
+
+PRODUCT = large_product()
+
+
+def predicted_s(device: Device, precision: str) -> float:
+    session = "cpu" if device.kind == "cpu" else "cuda"
+    group = Group(session=session, name="product", op_type="MatMul", members=(0,), provider=session, kernels=1)
+    work = workload(PRODUCT, count(PRODUCT), (group,))
+    (time,) = predict(work, device, precision=precision)
+    assert time is not None
+    return time.time_s
+
+
+@pytest.mark.parametrize("precision", ASKED)
+@pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.slug)
+def test_a_lower_roof_means_a_longer_prediction(device: Device, precision: str) -> None:
+    roof = drawn(device, precision)
+    # The types whose peak is that roof: GeForce cards compute TF32 at their fp32 rate.
+    types = [name for name, peak in device.peak_flops_per_s.items() if peak == roof]
+    if device.kind == "cpu" and types == ["fp64"]:
+        types.append("fp32")  # one vector unit: half as many elements fit
+    mine = {name: peak / 8 if name in types else peak for name, peak in device.peak_flops_per_s.items()}
+    before = predicted_s(device, precision)
+    assert predicted_s(replace(device, peak_flops_per_s=mine), precision) > 1.05 * before, types
+
+
+@pytest.mark.parametrize(("slug", "precision", "peak_type"), [
+    # ONNX Runtime's CPU provider has no bf16 kernels: what the instructions offer, it does not use.
+    *product(
+        ("epyc-9654", "epyc-9754", "epyc-9965", "xeon-platinum-8488c", "xeon-platinum-8480-plus",
+         "ryzen-9-7950x", "ryzen-9-9950x", "graviton3"),
+        ("bf16",), ("fp32",),
+    ),
+    # A GPU without int8 products computes them in fp16, as the operators around them are.
+    *product(
+        ("p100-16gb-pcie", "p100-16gb-sxm", "v100-16gb-pcie", "v100-32gb-pcie", "v100-16gb-sxm",
+         "v100-32gb-sxm"),
+        ("int8",), ("fp16",),
+    ),
+])  # fmt: skip
+def test_a_roof_stands_at_what_onnx_runtime_computes_in(slug: str, precision: str, peak_type: str) -> None:
+    device = catalogue.device(slug)
+    assert drawn(device, precision) == device.peak_flops_per_s[peak_type]
+
+
+def test_a_precision_that_nobody_knows_draws_no_roof() -> None:
+    whole = analysis(1)
+    chart = roofline.chart(replace(whole, model=replace(whole.model, precision="fp5")))
+    assert chart is not None
+    assert chart.extra["ridges"] == ()

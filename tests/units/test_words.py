@@ -1,0 +1,39 @@
+"""Lists and plurals as people write them."""
+
+import pytest
+
+from analyzer import text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [((), ""), (("a",), "a"), (("a", "b"), "a and b"), (("a", "b", "c", "d"), "a, b, c and d")],
+)
+def test_the_last_word_of_a_list_has_an_and_before_it(words, said):
+    assert text.listed(words) == said
+    assert text.listed(word for word in words) == said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [("", ""), ("ab", "a and b"), ("abc", "a, b and c"), ("abcd", "a, b, c and 1 more"),
+     ("abcdefg", "a, b, c and 4 more")],
+)  # fmt: skip
+def test_a_long_list_counts_what_it_leaves_out_and_a_short_one_ends_in_and(words, said):
+    assert text.first_few(words) == said
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "nouns", "said"),
+    [
+        (1, "copy", "", "1 copy"),
+        (0, "operator", "", "0 operators"),
+        (2, "copy", "", "2 copies"),
+        (2, "day", "", "2 days"),
+        (1234, "CPU operator", "", "1,234 CPU operators"),
+        (1, "copy takes", "copies take", "1 copy takes"),
+        (3, "copy takes", "copies take", "3 copies take"),
+    ],
+)
+def test_plurals_have_thousands_apart_and_the_right_ending(number, noun, nouns, said):
+    assert text.plural(number, noun, nouns) == said
