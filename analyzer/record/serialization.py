@@ -6,6 +6,7 @@ JSON itself lets through) and ``references`` (which parts point at which).
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Mapping
@@ -22,11 +23,12 @@ from analyzer.record.values import RepeatedKeyError, first_unfit, without_repeat
 
 _DAMAGED = "The record is damaged, or edited by hand."
 _CUT = "The file may be cut short."
+_LONGEST = 200
 
 
 def to_dict(analysis: Analysis) -> dict[str, Any]:
     """The record as plain dicts, lists, numbers and strings; keys in the order of the dataclasses."""
-    values = msgspec.to_builtins(analysis, str_keys=True, enc_hook=_plain)
+    values = _plain(analysis)
     head = {"schema_version": values.pop("schema_version"), "tool": values.pop("tool")}
     return {**head, **values}
 
@@ -50,7 +52,7 @@ def from_dict(values: Mapping[str, Any], *, name: str = "the record") -> Analysi
         analysis = msgspec.convert(dict(values), Analysis)
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at `$")
-        raise _damaged(name, place.strip("`.") or "the top", reason[:1].lower() + reason[1:]) from error
+        raise _damaged(name, place.strip("`."), reason[:1].lower() + reason[1:]) from error
     fault = first_fault(analysis)
     if fault is not None:
         raise _damaged(name, fault.place, fault.reason)
@@ -101,24 +103,29 @@ def _check_version(values: object, name: str) -> None:
     if version > SCHEMA_VERSION:
         tool = values.get("tool")
         made_by = tool.get("version") if isinstance(tool, Mapping) else None
+        newer = f"analyze {made_by} or newer" if isinstance(made_by, str) else "a newer version of analyze"
         raise RecordError(
             f"{name} has schema {version}; analyze {__version__} reads up to {SCHEMA_VERSION}.",
-            hint=f"Read it with analyze {made_by or 'a newer version'} or newer."
-            if isinstance(made_by, str)
-            else "Read it with a newer version of analyze.",
+            hint=f"Read it with {newer}.",
         )
 
 
 def _damaged(name: str, place: str, reason: str) -> RecordError:
-    return RecordError(f"{name} is damaged at {place}: {reason}.", hint=_DAMAGED)
+    """One line, however long and strange what the record holds there."""
+    said = " ".join(f"{place or 'the top'}: {reason}".split())
+    said = said if len(said) <= _LONGEST else f"{said[:_LONGEST]}..."
+    return RecordError(f"{name} is damaged at {said}.", hint=_DAMAGED)
 
 
 def _plain(value: Any) -> Any:
-    """What msgspec does not know of its own: read-only mappings, and NumPy's children of float."""
+    """A part of the record as JSON's own kinds of values.
+
+    Not msgspec's: it would leave tuples as they are, and write 1e-05 as 1e-5, so that records changed.
+    """
+    if dataclasses.is_dataclass(value):
+        return {item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, float):
-        return float(value)
-    if isinstance(value, int):
-        return int(value)
-    raise TypeError(f"a record holds no {type(value).__name__}")
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
+    return value

@@ -11,6 +11,7 @@ from typing import Any
 _DEEPEST = 32
 # Counts of the largest models times the largest batches stay below 1e20.
 _LARGEST_INTEGER = 10**30
+_LONGEST_NAME = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +53,14 @@ def first_unfit(value: Any, place: str = "", depth: int = 0) -> Fault | None:
 
 def _first_unfit_within(value: Any, place: str, depth: int) -> Fault | None:
     if depth > _DEEPEST:
-        return Fault(place=_short(place), reason="it is nested too deeply")
+        return Fault(place=place, reason="it is nested too deeply")
     named = isinstance(value, Mapping)
     for key, item in value.items() if named else enumerate(value):
         reason = _reason(key) if named else ""
         if reason:
             return Fault(place=place or "the top", reason=f"a key: {reason}")
         if isinstance(item, (Mapping, list, tuple)) or _reason(item):
-            here = f"{place}.{key}".lstrip(".") if named else f"{place}[{key}]"
+            here = _within(place, key)
             found = first_unfit(item, here, depth + 1)
             if found is not None:
                 return found
@@ -82,5 +83,8 @@ def _has_surrogate(text: str) -> bool:
     return any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-def _short(place: str) -> str:
-    return place if len(place) <= 80 else f"{place[:80]}..."
+def _within(place: str, key: object) -> str:
+    """The place of an entry: ``operators[3].flops``, with what is no plain name in quotes."""
+    if isinstance(key, str) and key.isidentifier() and len(key) <= _LONGEST_NAME:
+        return f"{place}.{key}" if place else key
+    return f"{place}[{repr(key)[:_LONGEST_NAME]}]"
