@@ -16,7 +16,7 @@ from analyzer.pipeline.options import Options
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.precision import HALF, full_on_cuda
 from analyzer.prediction.data_parallel import OVERLAP, dominates_from, scaled
-from analyzer.prediction.estimate import Estimate, total
+from analyzer.prediction.estimate import Estimate, Origin, total
 from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.record.training_step import (
     PhaseTotals,
@@ -115,7 +115,7 @@ def _phases(question: DecisionInput) -> tuple[PhaseTotals, ...]:
     return tuple(found)
 
 
-def _spent(members: Sequence[int], shares: Sequence[Estimate | None]) -> tuple[float | None, str]:
+def _spent(members: Sequence[int], shares: Sequence[Estimate | None]) -> tuple[float | None, Origin]:
     if not shares:
         return None, "predicted"
     whole = total(time for index in members if (time := shares[index]) is not None)

@@ -21,6 +21,7 @@ from analyzer.record.outcome import SweepRow as SweepRow
 from analyzer.record.outcome import TransferItem as TransferItem
 from analyzer.record.outcome import Transfers as Transfers
 from analyzer.record.outcome import VerdictResult as VerdictResult
+from analyzer.record.quantities import Amount, Count, Number, Positive
 from analyzer.record.replay_data import ReplayData
 from analyzer.record.training_step import TrainingResult
 
@@ -42,7 +43,7 @@ class TensorInfo:
     """A tensor as the record shows it. ``dtype`` is ONNX's type string for sequences and optionals."""
 
     name: str
-    shape: tuple[int | None, ...] | None
+    shape: tuple[Count | None, ...] | None
     dtype: str
     constant: bool = False
 
@@ -58,11 +59,11 @@ class ModelInfo:
     name: str
     source: str
     digest: str
-    opset: int
-    batch: int | None
+    opset: Count
+    batch: Count | None
     precision: str
-    parameters: int
-    parameter_bytes: int
+    parameters: Count
+    parameter_bytes: Count
     inputs: tuple[TensorInfo, ...]
     training: bool
     outputs: tuple[TensorInfo, ...] = ()
@@ -77,14 +78,14 @@ class DeviceInfo:
 
     slug: str
     name: str
-    peak_flops_per_s: Mapping[str, float]
-    bandwidth_bytes_per_s: float
-    memory_bytes: int | None
-    origin: str
+    peak_flops_per_s: Mapping[str, Positive]
+    bandwidth_bytes_per_s: Positive
+    memory_bytes: Count | None
+    origin: Literal["calibrated", "catalogue"]
     source: str
-    tdp_w: float | None = None
+    tdp_w: Amount | None = None
     link: str = ""
-    link_bytes_per_s: float | None = None
+    link_bytes_per_s: Amount | None = None
     runs_release_wheel: bool = True
     notes: str = ""
 
@@ -101,25 +102,25 @@ class Devices:
 class Coverage:
     """Shares of operators (or of time) by the basis of their count."""
 
-    exact: float
-    modelled: float
-    unknown: float
+    exact: Amount
+    modelled: Amount
+    unknown: Amount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
     """Plain sums over ``operators``; "at least" where ``coverage.unknown`` is above 0."""
 
-    flops: int
-    macs: int
-    bytes_read: int
-    bytes_written: int
-    intensity: float | None
-    fused_bytes_read: int | None
-    fused_bytes_written: int | None
-    fused_intensity: float | None
-    peak_memory_bytes: int | None
-    operators: int
+    flops: Count
+    macs: Count
+    bytes_read: Count
+    bytes_written: Count
+    intensity: Amount | None
+    fused_bytes_read: Count | None
+    fused_bytes_written: Count | None
+    fused_intensity: Amount | None
+    peak_memory_bytes: Count | None
+    operators: Count
     coverage: Coverage
     coverage_time: Coverage | None
 
@@ -129,7 +130,7 @@ class Where:
     """The user's own source line, or where a module was constructed."""
 
     file: str
-    line: int
+    line: Count
     code: str
 
 
@@ -137,11 +138,11 @@ class Where:
 class CpuTime:
     """One operator's time on the CPU, with a 90 % interval. ``time_s`` is None where not known."""
 
-    time_s: float | None
-    low_s: float | None
-    high_s: float | None
-    origin: str
-    bound: str | None
+    time_s: Amount | None
+    low_s: Amount | None
+    high_s: Amount | None
+    origin: Literal["measured", "predicted", "mixed"]
+    bound: Literal["compute", "memory", "overhead"] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,16 +153,16 @@ class GpuTime:
     the newest opset at which it has a CUDA kernel for its types, None where it has one here or nowhere.
     """
 
-    time_s: float | None
-    low_s: float | None
-    high_s: float | None
-    origin: str
-    bound: str | None
+    time_s: Amount | None
+    low_s: Amount | None
+    high_s: Amount | None
+    origin: Literal["measured", "predicted", "mixed"]
+    bound: Literal["compute", "memory", "overhead"] | None
     supported: bool
     placed_on: Literal["cuda", "cpu"]
     why: str
     detail: str = ""
-    kernel_opset: int | None = None
+    kernel_opset: Count | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +170,7 @@ class OperatorVerdict:
     """CPU, GPU or either for one operator; ``reason`` is one of ``decision.verdict.REASONS``."""
 
     device: Verdict3
-    speedup: float | None
+    speedup: Positive | None
     reason: str
     explanation: str
 
@@ -178,7 +179,7 @@ class OperatorVerdict:
 class OperatorResult:
     """One operator of the exported graph, in execution order."""
 
-    index: int
+    index: Count
     name: str
     op_type: str
     domain: str
@@ -188,12 +189,12 @@ class OperatorResult:
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
     attributes: Mapping[str, Any]
-    flops: int | None
-    macs: int | None
-    bytes_read: int | None
-    bytes_written: int | None
-    intensity: float | None
-    basis: str
+    flops: Count | None
+    macs: Count | None
+    bytes_read: Count | None
+    bytes_written: Count | None
+    intensity: Amount | None
+    basis: Literal["exact", "modelled", "unknown"]
     note: str
     cpu: CpuTime
     gpu: GpuTime | None
@@ -220,8 +221,8 @@ class BodyCopy:
     """A copy that each pass through a subgraph makes; ``bytes`` is None where its size is not known."""
 
     tensor: str
-    direction: str
-    bytes: int | None
+    direction: Literal["to_gpu", "to_cpu"]
+    bytes: Count | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,10 +234,10 @@ class BodyResult:
     known. ``copies`` are those inside it; what crosses between two passes is not known and not among them.
     """
 
-    operator: int
+    operator: Count
     name: str
-    operators: int
-    passes: int | None
+    operators: Count
+    passes: Count | None
     on_cpu: tuple[BodyOperator, ...] = ()
     copies: tuple[BodyCopy, ...] = ()
 
@@ -245,15 +246,15 @@ class BodyResult:
 class GroupResult:
     """What a session really executes."""
 
-    session: str
+    session: Literal["cpu", "cuda"]
     name: str
     op_type: str
-    members: tuple[int, ...]
-    provider: str
-    time_s: float | None
-    low_s: float | None
-    high_s: float | None
-    origin: str
+    members: tuple[Count, ...]
+    provider: Literal["cpu", "cuda"]
+    time_s: Amount | None
+    low_s: Amount | None
+    high_s: Amount | None
+    origin: Literal["measured", "predicted", "mixed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,11 +277,11 @@ class Finding:
 
     code: str
     severity: Literal["error", "warning", "note"]
-    operator: int | None
+    operator: Count | None
     message: str
     fix: str
-    seconds: float | None = None
-    bytes: int | None = None
+    seconds: Amount | None = None
+    bytes: Count | None = None
     certain: bool = True
 
 
@@ -302,14 +303,14 @@ class Environment:
     versions: Mapping[str, str] = field(default_factory=dict)
     platform: str = ""
     cpu: str = ""
-    threads: int | None = None
-    load_before: float | None = None
-    load_after: float | None = None
-    warmup_runs: int | None = None
-    runs: int | None = None
+    threads: Count | None = None
+    load_before: Number | None = None
+    load_after: Number | None = None
+    warmup_runs: Count | None = None
+    runs: Count | None = None
     date: str = ""
     export_cached: bool = False
-    timings_s: Mapping[str, float] = field(default_factory=dict)
+    timings_s: Mapping[str, Number] = field(default_factory=dict)
     measurement: Mapping[str, Any] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
 
@@ -349,7 +350,7 @@ class Analysis:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON record as plain values."""
-        from analyzer.record.json import to_dict
+        from analyzer.record.serialization import to_dict
 
         return to_dict(self)
 

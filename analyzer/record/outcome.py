@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from analyzer.record.quantities import Amount, Count, Positive
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferItem:
     """One copy of a plan; ``direction`` is ``to_gpu`` or ``to_cpu``, ``where`` says what it is for."""
 
     tensor: str
-    direction: str
-    bytes: int
-    time_s: float
+    direction: Literal["to_gpu", "to_cpu"]
+    bytes: Count
+    time_s: Amount
     where: Literal["input", "output", "inside"]
 
 
@@ -22,9 +24,9 @@ class TransferItem:
 class Transfers:
     """The copies of a plan, inputs and outputs of the model included."""
 
-    count: int
-    bytes: int
-    time_s: float
+    count: Count
+    bytes: Count
+    time_s: Amount
     items: tuple[TransferItem, ...] = ()
 
 
@@ -33,18 +35,18 @@ class PlanResult:
     """One way to run the model: ``cpu``, ``gpu`` (ONNX Runtime's CUDA session) or ``hybrid`` (the best)."""
 
     name: Literal["cpu", "gpu", "hybrid"]
-    latency_s: float
-    low_s: float
-    high_s: float
-    throughput_per_s: float
+    latency_s: Amount
+    low_s: Amount
+    high_s: Amount
+    throughput_per_s: Amount
     transfers: Transfers
-    memory_bytes: int | None
+    memory_bytes: Count | None
     fits: bool
-    energy_j: float | None
-    usd_per_million: float | None
-    origin: str
-    operators_on_gpu: int = 0
-    operators_on_cpu: int = 0
+    energy_j: Amount | None
+    usd_per_million: Amount | None
+    origin: Literal["measured", "predicted", "mixed"]
+    operators_on_gpu: Count = 0
+    operators_on_cpu: Count = 0
     instance: str = ""
     why: str = ""
 
@@ -54,18 +56,18 @@ class VerdictResult:
     """The answer. ``speedup`` is always the CPU plan's latency over the GPU plan's; None without a GPU."""
 
     device: Literal["cpu", "gpu", "hybrid", "either"]
-    objective: str
-    speedup: float | None
-    low: float | None
-    high: float | None
-    crossover_batch: int | None
+    objective: Literal["latency", "throughput", "cost", "energy"]
+    speedup: Positive | None
+    low: Amount | None
+    high: Amount | None
+    crossover_batch: Count | None
     reason: str
     sentence: str = ""
     because: tuple[str, ...] = ()
     would_change: tuple[str, ...] = ()
-    crossovers: tuple[int, ...] = ()
-    saturation_batch: int | None = None
-    largest_batch: int | None = None
+    crossovers: tuple[Count, ...] = ()
+    saturation_batch: Count | None = None
+    largest_batch: Count | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,24 +77,24 @@ class CostRow:
     provider: str
     instance: str
     gpu: str | None
-    usd_per_hour: float
+    usd_per_hour: Amount
     price_date: str
-    throughput_per_s: float
-    usd_per_million: float
+    throughput_per_s: Amount
+    usd_per_million: Amount
     meets_slo: bool | None
-    latency_s: float | None = None
-    origin: str = "predicted"
+    latency_s: Amount | None = None
+    origin: Literal["measured", "predicted", "mixed"] = "predicted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPlan:
     """One plan at one batch."""
 
-    latency_s: float
-    low_s: float
-    high_s: float
-    throughput_per_s: float
-    origin: str
+    latency_s: Amount
+    low_s: Amount
+    high_s: Amount
+    throughput_per_s: Amount
+    origin: Literal["measured", "predicted", "mixed"]
     fits: bool = True
 
 
@@ -100,5 +102,5 @@ class SweepPlan:
 class SweepRow:
     """All plans at one batch; ``plans`` is keyed by plan name."""
 
-    batch: int
+    batch: Count
     plans: Mapping[str, SweepPlan]

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from analyzer.record.quantities import Amount, Count, Number, Positive
+
 Figure = Literal["flops", "macs", "bytes_read", "bytes_written"]
 
 
@@ -19,10 +21,10 @@ class Asked:
 
     precision: str | None = None
     cpu: str | None = None
-    threads: int | None = None
-    slo_s: float | None = None
+    threads: Count | None = None
+    slo_s: Amount | None = None
     pins: tuple[str, ...] = ()
-    utilisation: float = 1.0
+    utilisation: Positive = 1.0
     fixed: bool = False
 
 
@@ -32,11 +34,11 @@ class CpuFigures:
 
     vendor: str
     architecture: str
-    units: int
-    threads: int
-    clock_hz: float | None
-    cache_bytes: int | None
-    calibration: Mapping[str, float]
+    units: Count
+    threads: Count
+    clock_hz: Amount | None
+    cache_bytes: Count | None
+    calibration: Mapping[str, Number]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +53,9 @@ class SmallValue:
 class Absent:
     """Positions of the optional inputs and outputs that an operator leaves out."""
 
-    operator: int
-    inputs: tuple[int, ...] = ()
-    outputs: tuple[int, ...] = ()
+    operator: Count
+    inputs: tuple[Count, ...] = ()
+    outputs: tuple[Count, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,14 +71,14 @@ class OddSizes:
     """A tensor that grows otherwise: its shape at each batch."""
 
     tensor: str
-    shapes: tuple[tuple[int | None, ...] | None, ...]
+    shapes: tuple[tuple[Count | None, ...] | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OddFigure:
     """A figure that grows otherwise: it is ``square`` times the batch squared, or ``values`` at each batch."""
 
-    operator: int
+    operator: Count
     figure: Figure
     square: int | None = None
     values: tuple[int, ...] = ()
@@ -94,7 +96,7 @@ class Batches:
         odd_figures: Those that this does not hold for.
     """
 
-    looked_at: tuple[int, ...]
+    looked_at: tuple[Count, ...]
     between: bool
     sizes: tuple[SizeGrowth, ...]
     flops: tuple[int, ...]
@@ -119,7 +121,7 @@ class ReplayData:
     """
 
     asked: Asked
-    opsets: Mapping[str, int]
+    opsets: Mapping[str, Count]
     cpu: CpuFigures | None = None
     values: tuple[SmallValue, ...] = ()
     absent: tuple[Absent, ...] = ()

@@ -5,21 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from analyzer.record.quantities import Amount, Count, Positive
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseTotals:
     """One phase of a training step: sums over its operators, times on both sides (None where not known)."""
 
     name: Literal["forward", "backward", "optimizer"]
-    operators: int
-    flops: int
-    macs: int
-    bytes_read: int
-    bytes_written: int
-    cpu_s: float | None
-    gpu_s: float | None
-    cpu_origin: str = "predicted"
-    gpu_origin: str = "predicted"
+    operators: Count
+    flops: Count
+    macs: Count
+    bytes_read: Count
+    bytes_written: Count
+    cpu_s: Amount | None
+    gpu_s: Amount | None
+    cpu_origin: Literal["measured", "predicted", "mixed"] = "predicted"
+    gpu_origin: Literal["measured", "predicted", "mixed"] = "predicted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,24 +32,24 @@ class StepMemory:
     ``other_bytes`` is the rest of the peak: what is alive for a moment. None where a shape is open.
     """
 
-    weights_bytes: int
-    gradients_bytes: int
-    optimizer_state_bytes: int
-    activations_bytes: int | None
-    other_bytes: int | None
-    peak_bytes: int | None
+    weights_bytes: Count
+    gradients_bytes: Count
+    optimizer_state_bytes: Count
+    activations_bytes: Count | None
+    other_bytes: Count | None
+    peak_bytes: Count | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCost:
     """What a step costs on one plan: time and US dollars for 1,000 steps and for an epoch."""
 
-    plan: str
-    step_s: float
-    thousand_steps_s: float
-    usd_per_thousand_steps: float | None
-    epoch_s: float | None
-    usd_per_epoch: float | None
+    plan: Literal["cpu", "gpu", "hybrid"]
+    step_s: Amount
+    thousand_steps_s: Amount
+    usd_per_thousand_steps: Amount | None
+    epoch_s: Amount | None
+    usd_per_epoch: Amount | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +57,9 @@ class PrecisionRow:
     """The GPU's step in one precision, predicted; ``mixed`` is autocast with the optimizer in fp32."""
 
     precision: str
-    step_s: float
-    low_s: float
-    high_s: float
+    step_s: Amount
+    low_s: Amount
+    high_s: Amount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +69,14 @@ class ScalingRow:
     The interval is that of the step's own time, with all to none of the communication hidden.
     """
 
-    gpus: int
-    step_s: float
-    low_s: float
-    high_s: float
-    communication_s: float
-    exposed_s: float
-    examples_per_s: float
-    efficiency: float
+    gpus: Count
+    step_s: Amount
+    low_s: Amount
+    high_s: Amount
+    communication_s: Amount
+    exposed_s: Amount
+    examples_per_s: Amount
+    efficiency: Amount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,24 +85,24 @@ class Scaling:
 
     rows: tuple[ScalingRow, ...]
     link: str
-    bytes_per_step: int
+    bytes_per_step: Count
     assumptions: tuple[str, ...]
-    dominates_from: int | None = None
+    dominates_from: Count | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferencePlan:
     """One plan of inference, as the record of inference has it."""
 
-    name: str
-    latency_s: float
-    low_s: float
-    high_s: float
-    throughput_per_s: float
-    memory_bytes: int | None
+    name: Literal["cpu", "gpu", "hybrid"]
+    latency_s: Amount
+    low_s: Amount
+    high_s: Amount
+    throughput_per_s: Amount
+    memory_bytes: Count | None
     fits: bool
-    usd_per_million: float | None
-    origin: str
+    usd_per_million: Amount | None
+    origin: Literal["measured", "predicted", "mixed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,16 +115,16 @@ class InferenceSummary:
 
     file: str
     date: str
-    batch: int | None
+    batch: Count | None
     precision: str
     cpu: str
     gpu: str | None
-    parameters: int
-    device: str
-    speedup: float | None
-    low: float | None
-    high: float | None
-    crossover_batch: int | None
+    parameters: Count
+    device: Literal["cpu", "gpu", "hybrid", "either"]
+    speedup: Positive | None
+    low: Amount | None
+    high: Amount | None
+    crossover_batch: Count | None
     sentence: str
     plans: tuple[InferencePlan, ...]
 
@@ -142,10 +144,10 @@ class TrainingResult:
     costs: tuple[StepCost, ...] = ()
     precisions: tuple[PrecisionRow, ...] = ()
     scaling: Scaling | None = None
-    largest_batch: int | None = None
-    dataset_size: int | None = None
+    largest_batch: Count | None = None
+    dataset_size: Count | None = None
     assumed: tuple[str, ...] = ()
-    gradient_error: float | None = None
+    gradient_error: Amount | None = None
     gradient_note: str = ""
     largest_batch_exact: bool = False
     inference: InferenceSummary | None = None

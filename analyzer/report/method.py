@@ -145,7 +145,8 @@ def _model(analysis: Analysis) -> list[Fact]:
 
 
 def _times(analysis: Analysis) -> list[Fact]:
-    origins = {plan.origin for plan in analysis.plans} | {item.cpu.origin for item in analysis.operators}
+    origins: set[str] = {plan.origin for plan in analysis.plans}
+    origins |= {item.cpu.origin for item in analysis.operators}
     if "mixed" in origins:
         origins |= {"measured", "predicted"}
     if any(plan.transfers.count for plan in analysis.plans):

@@ -58,3 +58,4 @@ def test_the_wheel_holds_no_tests_samples_or_reports(installed):
     top = {item.name for item in installed.iterdir() if not item.name.endswith(".dist-info")}
     assert top == {"analyzer"}
     assert (installed / "analyzer" / "templates").is_dir()
+    assert (installed / "analyzer" / "record" / "record.schema.json").is_file()

@@ -1,0 +1,27 @@
+"""The record's numbers by the values that they may take; from them come the decoding's checks and the schema.
+
+A whole number stays an ``int`` where a field may hold either, so that a record that is read and written again
+has the same bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+# No figure of a model or machine comes near; the products of three of them are still finite.
+LARGEST = 1e30
+_LEAST = 1e-30
+
+Count = Annotated[int, Meta(ge=0)]
+"""A number of things, or the position of one: never negative."""
+
+Amount = Annotated[float, Meta(ge=0, le=LARGEST)] | Annotated[int, Meta(ge=0)]
+"""A time, a size, a price, a share: never negative."""
+
+Positive = Annotated[float, Meta(ge=_LEAST, le=LARGEST)] | Annotated[int, Meta(ge=1)]
+"""What figures are divided by: a rate of a device, a share of time in use."""
+
+Number = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)] | int
+"""A figure that may be negative."""

@@ -1,0 +1,131 @@
+"""Analysis <-> the versioned JSON record, field by field from the dataclasses themselves.
+
+What a record may hold is said in three places: the dataclasses' types (decoded by msgspec), ``values`` (what
+JSON itself lets through) and ``references`` (which parts point at which).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from analyzer import __version__
+from analyzer.errors import RecordError
+from analyzer.record.analysis import SCHEMA_VERSION, Analysis
+from analyzer.record.references import first_fault
+from analyzer.record.values import RepeatedKeyError, first_unfit, without_repeats
+
+_DAMAGED = "The record is damaged, or edited by hand."
+_CUT = "The file may be cut short."
+_LONGEST = 200
+
+
+def to_dict(analysis: Analysis) -> dict[str, Any]:
+    """The record as plain dicts, lists, numbers and strings; keys in the order of the dataclasses."""
+    values = _plain(analysis)
+    head = {"schema_version": values.pop("schema_version"), "tool": values.pop("tool")}
+    return {**head, **values}
+
+
+def to_json(analysis: Analysis) -> str:
+    """The record as JSON; the same analysis gives the same text."""
+    return json.dumps(to_dict(analysis), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def from_dict(values: Mapping[str, Any], *, name: str = "the record") -> Analysis:
+    """The analysis that a record holds; keys that this version does not know are left aside.
+
+    Raises:
+        RecordError: It is no record, of a newer schema, or damaged; the message names the place.
+    """
+    _check_version(values, name)
+    unfit = first_unfit(values)
+    if unfit is not None:
+        raise _damaged(name, unfit.place, unfit.reason)
+    try:
+        analysis = msgspec.convert(dict(values), Analysis)
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(" - at `$")
+        raise _damaged(name, place.strip("`."), reason[:1].lower() + reason[1:]) from error
+    fault = first_fault(analysis)
+    if fault is not None:
+        raise _damaged(name, fault.place, fault.reason)
+    return analysis
+
+
+def from_json(text: str, *, name: str = "the record") -> Analysis:
+    """The analysis that a JSON text holds.
+
+    Raises:
+        RecordError: It is no JSON or no record.
+    """
+    try:
+        values = json.loads(text, object_pairs_hook=without_repeats)
+    except RepeatedKeyError as error:
+        raise _damaged(name, repr(error.key), "the key stands twice in one object") from error
+    except json.JSONDecodeError as error:
+        raise RecordError(f"{name} is no valid JSON: {error}.", hint=_CUT) from error
+    except ValueError as error:  # Python reads no whole number of more than 4,300 digits
+        raise RecordError(f"{name} holds a number with too many digits.", hint=_DAMAGED) from error
+    except RecursionError as error:
+        raise RecordError(f"{name} is nested too deeply to be a record.", hint=_DAMAGED) from error
+    return from_dict(values, name=name)
+
+
+def load_report(path: str | os.PathLike[str]) -> Analysis:
+    """Reads a saved report.
+
+    Raises:
+        RecordError: There is no such file, or it holds no record that can be read.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise RecordError(f"No such file: {path}.") from error
+    except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a path with a null character
+        raise RecordError(f"{path} cannot be read: {error}.") from error
+    return from_json(text, name=str(path))
+
+
+def _check_version(values: object, name: str) -> None:
+    """Says what is no record, or one of a newer schema, before its parts are looked at."""
+    version = values.get("schema_version") if isinstance(values, Mapping) else None
+    if type(version) is not int or version < 1 or not isinstance(values, Mapping) or "operators" not in values:
+        raise RecordError(
+            f"{name} is no report of analyze.", hint="A report is the .json file that analyze writes."
+        )
+    if version > SCHEMA_VERSION:
+        tool = values.get("tool")
+        made_by = tool.get("version") if isinstance(tool, Mapping) else None
+        newer = f"analyze {made_by} or newer" if isinstance(made_by, str) else "a newer version of analyze"
+        raise RecordError(
+            f"{name} has schema {version}; analyze {__version__} reads up to {SCHEMA_VERSION}.",
+            hint=f"Read it with {newer}.",
+        )
+
+
+def _damaged(name: str, place: str, reason: str) -> RecordError:
+    """One line, however long and strange what the record holds there."""
+    said = " ".join(f"{place or 'the top'}: {reason}".split())
+    said = said if len(said) <= _LONGEST else f"{said[:_LONGEST]}..."
+    return RecordError(f"{name} is damaged at {said}.", hint=_DAMAGED)
+
+
+def _plain(value: Any) -> Any:
+    """A part of the record as JSON's own kinds of values.
+
+    Not msgspec's: it would leave tuples as they are, and write 1e-05 as 1e-5, so that records changed.
+    """
+    if dataclasses.is_dataclass(value):
+        return {item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
+    return value

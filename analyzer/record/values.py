@@ -1,0 +1,90 @@
+"""What JSON lets through and a record does not hold: whatever is deeper, larger or other than any figure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# A record is ten deep; an operator's attributes are lists of lists at most.
+_DEEPEST = 32
+# Counts of the largest models times the largest batches stay below 1e20.
+_LARGEST_INTEGER = 10**30
+_LONGEST_NAME = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What is wrong in a record, and where: ``operators[3].flops``."""
+
+    place: str
+    reason: str
+
+
+class RepeatedKeyError(Exception):
+    """An object has a key twice, so that readers may differ about which of the two they take."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object's keys and values.
+
+    Raises:
+        RepeatedKeyError: A key stands in it twice.
+    """
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise RepeatedKeyError(next(key for key in values if keys.count(key) > 1))
+    return values
+
+
+def first_unfit(value: Any, place: str = "", depth: int = 0) -> Fault | None:
+    """The first value, in the record's order, that no record holds at any place; None where there is none."""
+    if isinstance(value, (Mapping, list, tuple)):
+        return _first_unfit_within(value, place, depth)
+    reason = _reason(value)
+    return Fault(place=place or "the top", reason=reason) if reason else None
+
+
+def _first_unfit_within(value: Any, place: str, depth: int) -> Fault | None:
+    if depth > _DEEPEST:
+        return Fault(place=place, reason="it is nested too deeply")
+    named = isinstance(value, Mapping)
+    for key, item in value.items() if named else enumerate(value):
+        reason = _reason(key) if named else ""
+        if reason:
+            return Fault(place=place or "the top", reason=f"a key: {reason}")
+        if isinstance(item, (Mapping, list, tuple)) or _reason(item):
+            here = _within(place, key)
+            found = first_unfit(item, here, depth + 1)
+            if found is not None:
+                return found
+    return None
+
+
+def _reason(value: Any) -> str:
+    """Why a record cannot hold this plain value; empty where it can."""
+    if isinstance(value, float):
+        return "" if math.isfinite(value) else "the number is not finite"
+    if isinstance(value, int):
+        return "" if abs(value) <= _LARGEST_INTEGER else "the number is too large"
+    if isinstance(value, str):
+        return "" if value.isascii() or not _has_surrogate(value) else "the text is no valid Unicode"
+    return ""
+
+
+def _has_surrogate(text: str) -> bool:
+    """Whether half a character stands alone, which no file can be written with."""
+    return any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def _within(place: str, key: object) -> str:
+    """The place of an entry: ``operators[3].flops``, with what is no plain name in quotes."""
+    if isinstance(key, str) and key.isidentifier() and len(key) <= _LONGEST_NAME:
+        return f"{place}.{key}" if place else key
+    return f"{place}[{repr(key)[:_LONGEST_NAME]}]"

@@ -1,0 +1,30 @@
+"""Real records, of an inference and of a training step, on devices of the catalogue."""
+
+from pathlib import Path
+
+import pytest
+
+from analyzer import analyze
+from analyzer.record.analysis import Analysis
+
+MLP = Path(__file__).parents[2] / "samples" / "mlp.py"
+
+
+@pytest.fixture(scope="session")
+def inference() -> Analysis:
+    return analyze(MLP, run=False, cpu="epyc-9654", gpu="l4,t4")
+
+
+@pytest.fixture(scope="session")
+def training() -> Analysis:
+    return analyze(MLP, run=False, cpu="epyc-9654", gpu="l4", training=True)
+
+
+@pytest.fixture(scope="session")
+def inference_text(inference: Analysis) -> str:
+    return inference.render("json")
+
+
+@pytest.fixture(scope="session")
+def training_text(training: Analysis) -> str:
+    return training.render("json")

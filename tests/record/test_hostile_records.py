@@ -1,0 +1,208 @@
+"""A record that is no record, or a damaged one, is one clear error that names the place."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analyzer.cli import run_command_line
+from analyzer.errors import RecordError
+from analyzer.record import from_dict, from_json, load_report
+
+Record = Any
+
+
+def refused(record: Record) -> str:
+    with pytest.raises(RecordError) as caught:
+        from_dict(record)
+    assert caught.value.hint
+    assert "\n" not in caught.value.message
+    assert len(caught.value.message) < 300
+    return caught.value.message
+
+
+def changed(text: str, path: str, value: object) -> Record:
+    """The record with one value in place of another; the path is one of Python's own."""
+    record = json.loads(text)
+    exec(f"record{path} = value", {"record": record, "value": value})
+    return record
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "place"),
+    [
+        ("['operators'][1]['flops']", "many", "operators[1].flops"),
+        ("['operators'][1]['flops']", True, "operators[1].flops"),
+        ("['operators'][1]['flops']", 0.5, "operators[1].flops"),
+        ("['operators'][1]['flops']", -1, "operators[1].flops"),
+        ("['operators'][1]['basis']", "guessed", "operators[1].basis"),
+        ("['operators'][1]['cpu']['origin']", "dreamt", "operators[1].cpu.origin"),
+        ("['operators'][1]['cpu']['time_s']", -1e-6, "operators[1].cpu.time_s"),
+        ("['operators'][1]['cpu']['time_s']", 1e200, "operators[1].cpu.time_s"),
+        ("['operators'][1]['verdict']['device']", "tpu", "operators[1].verdict.device"),
+        ("['operators'][1]['placement']", 7, "operators[1].placement"),
+        ("['operators'][1]['inputs'][0]['shape']", [1, -1], "operators[1].inputs[0].shape[1]"),
+        ("['operators'][1]['attributes']", [], "operators[1].attributes"),
+        ("['operators']", None, "operators"),
+        ("['plans'][0]['name']", "tpu", "plans[0].name"),
+        ("['plans'][0]['fits']", 1, "plans[0].fits"),
+        ("['devices']['cpu']['bandwidth_bytes_per_s']", 0, "devices.cpu.bandwidth_bytes_per_s"),
+        ("['devices']['cpu']['peak_flops_per_s']['fp32']", "x", "devices.cpu.peak_flops_per_s"),
+        ("['sweep'][0]['plans']['cpu']['latency_s']", [], "sweep[0].plans"),
+        ("['verdict']['device']", "x" * 10_000, "verdict.device"),
+        ("['verdict']['device']", "a\nb", "verdict.device"),
+        (
+            "['kept']['batches']['odd_figures']",
+            [{"operator": 0, "figure": "x"}],
+            "kept.batches.odd_figures[0].figure",
+        ),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_named_with_its_place(
+    inference_text: str, path: str, value: object, place: str
+) -> None:
+    assert f" damaged at {place}" in refused(changed(inference_text, path, value))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "place"),
+    [
+        ("['operators'][1]['index']", 0, "operators[1].index"),
+        ("['operators'][0]['index']", 10**9, "operators[0].index"),
+        ("['groups'][0]['members']", [99], "groups[0].members"),
+        ("['groups'][0]['members']", [0, 0], "groups[0].members"),
+        ("['groups'][0]['members']", [-1], "groups[0].members[0]"),
+        ("['findings'][0]['operator']", 99, "findings[0].operator"),
+        ("['kept']['absent']", [{"operator": 99}], "kept.absent[0].operator"),
+        ("['kept']['absent']", [{"operator": 0, "inputs": [2, 1]}], "kept.absent[0].inputs"),
+        ("['kept']['batches']['flops']", [1], "kept.batches.flops"),
+        ("['kept']['batches']['bytes_read']", [], "kept.batches.bytes_read"),
+        ("['kept']['batches']['looked_at']", [4, 1], "kept.batches.looked_at"),
+        ("['kept']['batches']['sizes'][0]['axes']", [1, 1, 1, 1, 1], "kept.batches.sizes[0].axes"),
+        (
+            "['kept']['batches']['odd_figures']",
+            [{"operator": 0, "figure": "flops", "values": [1]}],
+            "kept.batches.odd_figures[0].values",
+        ),
+        (
+            "['kept']['batches']['odd_sizes']",
+            [{"tensor": "x", "shapes": [[1]]}],
+            "kept.batches.odd_sizes[0].shapes",
+        ),
+        ("['bodies']", [{"operator": 99, "name": "b", "operators": 1, "passes": 1}], "bodies[0].operator"),
+        ("['plans']", [], "plans"),
+        ("['alternatives'][0]['plans']", [], "alternatives[0].plans"),
+        ("['sweep'][0]['plans']", {}, "sweep[0].plans"),
+        ("['model']['training']", True, "model.training"),
+    ],
+)
+def test_a_part_that_points_at_nothing_is_named_with_its_place(
+    inference_text: str, path: str, value: object, place: str
+) -> None:
+    assert f" damaged at {place}: " in refused(changed(inference_text, path, value))
+
+
+def test_a_plan_that_stands_twice_is_refused(inference_text: str) -> None:
+    record = json.loads(inference_text)
+    record["plans"].append(record["plans"][0])
+    assert "plans: a plan stands in it twice" in refused(record)
+
+
+def test_an_ignored_finding_about_no_operator_is_refused(inference_text: str) -> None:
+    record = json.loads(inference_text)
+    record["ignored"] = [{"finding": record["findings"][0] | {"operator": 99}, "reason": ""}]
+    assert "ignored[0].finding.operator" in refused(record)
+
+
+def with_text(text: str, old: str, new: str) -> str:
+    assert old in text
+    return text.replace(old, new, 1)
+
+
+HEAD = '"schema_version": 1,'
+
+
+@pytest.mark.parametrize(
+    ("hostile", "said"),
+    [
+        pytest.param("[" * 50_000 + "]" * 50_000, "nested too deeply", id="lists 50,000 deep"),
+        pytest.param('{"a":' * 50_000 + "1" + "}" * 50_000, "nested too deeply", id="objects 50,000 deep"),
+        pytest.param("[" * 200 + "]" * 200, "nested too deeply", id="lists 200 deep"),
+        pytest.param("9" * 5_000, "too many digits", id="more digits than Python reads"),
+        pytest.param("9" * 400, "at later: the number is too large", id="more than a float holds"),
+        pytest.param("1e999", "at later: the number is not finite", id="infinite by its exponent"),
+        pytest.param("NaN", "at later: the number is not finite", id="not a number"),
+        pytest.param("-Infinity", "at later: the number is not finite", id="infinite by name"),
+        pytest.param('{"a": [0, "\\ud800"]}', "at later.a[1]: the text is no valid", id="half a character"),
+        pytest.param('{"\\udfff": 1}', "at later: a key: the text is no valid", id="half a character as a key"),
+        pytest.param('{"a": 1, "a": 2}', "at 'a': the key stands twice", id="a key twice"),
+        pytest.param('"' + "x" * 10, "no valid JSON", id="cut short"),
+    ],
+)
+def test_json_that_no_record_holds_is_refused_even_where_no_key_is_known(
+    inference_text: str, hostile: str, said: str
+) -> None:
+    text = with_text(inference_text, HEAD, f'{HEAD} "later": {hostile},')
+    with pytest.raises(RecordError) as caught:
+        from_json(text)
+    assert said in caught.value.message
+    assert len(caught.value.message) < 300
+
+
+@pytest.mark.parametrize(
+    "text", ["", "null", "[]", "{}", "1", '"x"', '{"schema_version": true, "operators": []}']
+)
+def test_what_is_no_record_is_said_to_be_none(text: str) -> None:
+    with pytest.raises(RecordError, match=r"no report of analyze|no valid JSON"):
+        from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("tool", "hint"),
+    [
+        ({"version": "9.1"}, "Read it with analyze 9.1 or newer."),
+        (["x"], "Read it with a newer version of analyze."),
+        (None, "Read it with a newer version of analyze."),
+        ({"version": 3}, "Read it with a newer version of analyze."),
+    ],
+)
+def test_a_record_of_a_newer_schema_says_which_version_reads_it(tool: object, hint: str) -> None:
+    with pytest.raises(RecordError, match="has schema 999; analyze") as caught:
+        from_dict({"schema_version": 999, "operators": 7, "tool": tool})
+    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize("path", ["there\0is none", "."])
+def test_a_path_that_no_file_can_have_is_refused(path: str) -> None:
+    with pytest.raises(RecordError, match="cannot be read"):
+        load_report(path)
+
+
+HOSTILE: list[Callable[[str], str]] = [
+    lambda text: with_text(text, HEAD, HEAD + "[" * 50_000),
+    lambda text: with_text(text, HEAD, HEAD + '"later": "\\ud800",'),
+    lambda text: with_text(text, '"basis": "exact"', '"basis": {}'),
+    lambda text: with_text(text, '"index": 0', '"index": -1'),
+    lambda text: text[: len(text) // 2],
+]
+
+
+@pytest.mark.parametrize("damage", HOSTILE, ids=["deep", "half a character", "a type", "an index", "cut"])
+@pytest.mark.parametrize("command", ["render", "check", "compare"])
+def test_every_command_that_reads_a_record_exits_with_2_and_one_message(
+    inference_text: str,
+    damage: Callable[[str], str],
+    command: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "hostile.json"
+    file.write_text(damage(inference_text), encoding="utf-8")
+    arguments = [str(file)] * (2 if command == "compare" else 1)
+    assert run_command_line([command, *arguments]) == 2
+    said = capsys.readouterr().err
+    assert "hostile.json" in said
+    assert "Traceback" not in said
+    assert len(said) < 1000
