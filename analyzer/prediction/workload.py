@@ -13,7 +13,7 @@ from analyzer.costs.cost import ZERO, Cost
 from analyzer.graph import Graph, Tensor
 from analyzer.ort.execution import Group
 from analyzer.prediction.features import MANY, pieces_of
-from analyzer.prediction.layout_changes import turned
+from analyzer.prediction.layout_changes import layout_copies
 from analyzer.prediction.work_item import FLOAT_BYTES, PRODUCTS, Kind, Piece
 
 # Activations that ONNX Runtime's CPU kernels apply after a product, not while they write its output.
@@ -73,8 +73,9 @@ def workload(graph: Graph, table: Costs, groups: Sequence[Group]) -> Workload:
     """
     found: list[Piece] = []
     owner: list[int] = []
+    copies = layout_copies(graph, groups)
     for index, group in enumerate(groups):
-        pieces = group_pieces(graph, table.costs, group) + turned(graph, group)
+        pieces = group_pieces(graph, table.costs, group) + copies.get(index, [])
         found.extend(pieces)
         owner.extend([index] * len(pieces))
     unknown = [any(_unknown(table.costs[member]) for member in group.members) for group in groups]
