@@ -69,11 +69,16 @@ def executed_steps(graph: Graph, groups: Sequence[Executed], block: int = BLOCK)
     """
     found = ordered(steps_of(graph, groups))
     made = [replace(step, rank=(1, at)) if step.rank[0] else step for at, step in enumerate(found)]
+    return ordered(with_layouts(graph, ordered(made), block))
+
+
+def with_layouts(graph: Graph, steps: Sequence[Step], block: int = BLOCK) -> list[Step]:
+    """Steps in any order in which they can be executed, with blocked layouts and the copies between layouts."""
     given = [
         Value(name=tensor.name, shape=tensor.shape, bits=tensor.dtype.bits, provider="cpu")
         for tensor in graph.inputs
     ]
-    return ordered(blocked(ordered(made), given, {tensor.name for tensor in graph.outputs}, block))
+    return blocked(steps, given, {tensor.name for tensor in graph.outputs}, block)
 
 
 def ordered(steps: Sequence[Step]) -> list[Step]:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from analyzer.graph import Graph
 from analyzer.memory.blocked_buffers import REORDER
-from analyzer.memory.session_plan import executed_steps
+from analyzer.memory.session_plan import with_layouts
+from analyzer.memory.session_steps import steps_of
 from analyzer.ort.blocked_layout import CONVOLUTIONS, POOLS
 from analyzer.ort.execution import Group
 from analyzer.prediction.work_item import FLOAT_BYTES, Kind, Piece
@@ -22,7 +23,7 @@ def layout_copies(graph: Graph, groups: Sequence[Group]) -> dict[int, list[Piece
         return {}
     owner = {member: index for index, group in enumerate(groups) for member in group.members}
     found: dict[int, list[Piece]] = {}
-    for step in executed_steps(graph, groups):
+    for step in with_layouts(graph, steps_of(graph, groups)):
         if step.op_type == REORDER:
             found.setdefault(owner[step.node.index], []).append(_piece(step.outputs[0].value.size or 0))
     return found

@@ -63,19 +63,20 @@ class Workload:
         return self.columns[name]
 
 
-def workload(graph: Graph, table: Costs, groups: Sequence[Group]) -> Workload:
+def workload(graph: Graph, table: Costs, groups: Sequence[Group], *, copies: bool = True) -> Workload:
     """The numbers of all groups.
 
     Args:
         graph: The model.
         table: One cost per operator.
         groups: What a session executes; their inner tensors do not cross memory.
+        copies: Whether the copies between layouts that such a session inserts are counted.
     """
     found: list[Piece] = []
     owner: list[int] = []
-    copies = layout_copies(graph, groups)
+    between = layout_copies(graph, groups) if copies else {}
     for index, group in enumerate(groups):
-        pieces = group_pieces(graph, table.costs, group) + copies.get(index, [])
+        pieces = group_pieces(graph, table.costs, group) + between.get(index, [])
         found.extend(pieces)
         owner.extend([index] * len(pieces))
     unknown = [any(_unknown(table.costs[member]) for member in group.members) for group in groups]
