@@ -8,9 +8,6 @@ from analyzer.graph import DTYPES, packed_bytes
 from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
 from analyzer.text import plural
 
-# Operators that only look differently at the same bytes launch nothing and count as no work.
-VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Shape", "Size"})
-
 
 def called(operator: OperatorResult) -> str:
     """An operator's type and where it sits: ``MaxPool of maxpool``; its own name where no module is known."""

@@ -9,8 +9,9 @@ from typing import Protocol
 from analyzer.costs.cost import Cost
 from analyzer.costs.dimensions import OpenSizeError, nbytes
 from analyzer.costs.table import CostTable
-from analyzer.costs.traffic import is_view, read_by_tensor
+from analyzer.costs.traffic import read_by_tensor
 from analyzer.graph import Graph, Node, Tensor
+from analyzer.operators import is_view
 
 
 class Members(Protocol):

@@ -12,10 +12,10 @@ from typing import Any
 from analyzer.costs.cost import Basis, Cost
 from analyzer.costs.dimensions import OpenSizeError, nbytes
 from analyzer.graph import DEFAULT_DOMAIN, Node
+from analyzer.operators import is_view
 
 Reads = Callable[[Node], Mapping[int, int]]
 _READS: dict[tuple[str, str], Reads] = {}
-_VIEWS: set[tuple[str, str]] = set()
 _EMPTY: Mapping[int, int] = {}
 
 
@@ -27,26 +27,6 @@ def reads(*op_types: str, domain: str = DEFAULT_DOMAIN) -> Callable[[Reads], Rea
         return function
 
     return decorate
-
-
-def views(*op_types: str, domain: str = DEFAULT_DOMAIN) -> None:
-    """Declares operators whose first output is their first input under another shape: no bytes move."""
-    _VIEWS.update((domain, op_type) for op_type in op_types)
-
-
-def is_view(node: Node) -> bool:
-    """Whether a node's first output is its first input's own memory."""
-    if (node.domain, node.op_type) not in _VIEWS:
-        return False
-    return node.op_type != "Dropout" or not trains(node)
-
-
-def trains(node: Node) -> bool:
-    """Whether a Dropout or BatchNormalization runs as in training: its flag is set, or not known."""
-    if node.op_type == "BatchNormalization":
-        return bool(node.attributes.get("training_mode", 0))
-    flag = node.input(2)
-    return flag is not None and (flag.value is None or bool(flag.value.reshape(-1)[0]))
 
 
 def read_by_tensor(node: Node) -> dict[str, int]:
@@ -86,7 +66,7 @@ def traffic(node: Node) -> tuple[int, int]:
         OpenSizeError: A size is not known.
     """
     key = (node.domain, node.op_type)
-    if key in _VIEWS and is_view(node):
+    if is_view(node):
         return 0, 0
     written = 0
     for tensor in node.outputs:

@@ -2,22 +2,8 @@
 
 from __future__ import annotations
 
-from analyzer.costs.traffic import is_view
 from analyzer.graph import Graph, Node, Tensor, names_read
-
-_IN_PLACE = """
-Celu Clip Elu HardSigmoid LeakyRelu LogSoftmax Relu Selu Shrink Sigmoid Softmax Softplus Softsign Tanh
-ThresholdedRelu
-"""
-IN_PLACE = frozenset(_IN_PLACE.split())
-"""Operators whose output takes the memory of their first input where nothing reads that afterwards.
-
-As the arena of ONNX Runtime 1.31.1's CPU provider shows; arithmetic (Add, Mul, Sqrt) is not among them.
-"""
-
-_IN_PLACE_ON_CUDA = "Elu HardSigmoid LeakyRelu Relu Selu Sigmoid Softplus Softsign Tanh ThresholdedRelu"
-IN_PLACE_ON_CUDA = frozenset(_IN_PLACE_ON_CUDA.split())
-"""The same on the CUDA provider, as its arena shows where stand-ins take the place of CUDA's libraries."""
+from analyzer.operators import IN_PLACE, is_view
 
 
 def peak_memory_bytes(graph: Graph, *, inputs: bool = True, in_place: bool = True) -> int | None:

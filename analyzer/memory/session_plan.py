@@ -21,10 +21,16 @@ from dataclasses import dataclass, field, replace
 from analyzer.graph import Graph
 from analyzer.memory.blocked_buffers import blocked
 from analyzer.memory.session_steps import Executed, Step, Value, steps_of
+from analyzer.ort.blocked_layout import BLOCK
 
 
 def planned_peak_bytes(
-    graph: Graph, groups: Sequence[Executed], *, provider: str = "cpu", inputs: bool = True
+    graph: Graph,
+    groups: Sequence[Executed],
+    *,
+    provider: str = "cpu",
+    inputs: bool = True,
+    block: int = BLOCK,
 ) -> int | None:
     """The most bytes of activations that a session holds at once on one provider; weights are apart.
 
@@ -35,11 +41,12 @@ def planned_peak_bytes(
         groups: What the session executes.
         provider: Whose memory.
         inputs: Count the model's inputs as well: the caller holds them, or the device a copy.
+        block: Channels of a block in the CPU's blocked layout.
 
     Returns:
         Bytes; None where the size of a tensor that is written is not known.
     """
-    steps = executed_steps(graph, groups)
+    steps = executed_steps(graph, groups, block)
     given = [tensor.nbytes for tensor in graph.inputs] if inputs else []
     results = {tensor.name for tensor in graph.outputs}
     needed = results.union(*(step.reads for step in steps))
@@ -50,14 +57,28 @@ def planned_peak_bytes(
     return sum(size or 0 for size in given) + plan.most_held(provider)
 
 
-def executed_steps(graph: Graph, groups: Sequence[Executed]) -> list[Step]:
+def executed_steps(graph: Graph, groups: Sequence[Executed], block: int = BLOCK) -> list[Step]:
     """What a session executes, copies between layouts included, in its order.
 
     Fusions make their nodes in the order in which they find them, and so do layouts.
+
+    Args:
+        graph: The exported graph.
+        groups: What the session executes.
+        block: Channels of a block in the blocked layout.
     """
     found = ordered(steps_of(graph, groups))
     made = [replace(step, rank=(1, at)) if step.rank[0] else step for at, step in enumerate(found)]
-    return ordered(blocked(ordered(made), {tensor.name for tensor in graph.outputs}))
+    return ordered(with_layouts(graph, ordered(made), block))
+
+
+def with_layouts(graph: Graph, steps: Sequence[Step], block: int = BLOCK) -> list[Step]:
+    """Steps in any order in which they can be executed, with blocked layouts and the copies between layouts."""
+    given = [
+        Value(name=tensor.name, shape=tensor.shape, bits=tensor.dtype.bits, provider="cpu")
+        for tensor in graph.inputs
+    ]
+    return blocked(steps, given, {tensor.name for tensor in graph.outputs}, block)
 
 
 def ordered(steps: Sequence[Step]) -> list[Step]:

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Protocol
 
-from analyzer.costs.traffic import is_view
 from analyzer.graph import Graph, Node, Shape, Tensor, names_read, packed_bytes
-from analyzer.memory.liveness import IN_PLACE, IN_PLACE_ON_CUDA
+from analyzer.operators import IN_PLACE, IN_PLACE_ON_CUDA, is_view
 
 
 class Executed(Protocol):

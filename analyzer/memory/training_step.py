@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from analyzer.costs.traffic import is_view
 from analyzer.graph import Graph, Tensor, names_read
 from analyzer.memory.liveness import peak_memory_bytes
+from analyzer.operators import is_view
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,1 +1,1 @@
-"""What ONNX Runtime would do with a graph: kernels, placement, fusions, copies. Nothing is run to find out."""
+"""What ONNX Runtime would do with a graph, worked out without running it."""

@@ -8,9 +8,17 @@ rule has fused may take up more (``MatMul`` + ``Add`` becomes a ``Gemm``, which 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from analyzer.graph import Node, Tensor
-from analyzer.ort.fusion_view import View, half_on_cpu, same_shapes, scalar, scaled, static
+from analyzer.ort.blocked_layout import (
+    BLOCKED_CONVOLUTION_ACTIVATIONS,
+    CONVOLUTION_ACTIVATIONS,
+    CONVOLUTIONS,
+    SUMS,
+    inputs_in_blocks,
+)
+from analyzer.ort.fusion_view import Fused, View, half_on_cpu, order, same_shapes, scalar, scaled, static
 
 Rule = Callable[[View], None]
 RULES: list[Rule] = []
@@ -92,23 +100,19 @@ def gemm_activation(view: View) -> None:
             view.fuse("FusedGemm", node, follower)
 
 
-_CONV_ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid", "HardSwish")
-
-
 @rule
 def convolution_activation(view: View) -> None:
-    """Levels 2 and 3, ConvActivationFusion, NchwcTransformer: Conv [+ Add] + activation, on the CPU alone."""
+    """Level 2, ConvActivationFusion: Conv + activation, on the CPU alone."""
     for conv in list(view.nodes("Conv")):
-        if not view.on(conv, "cpu"):
-            continue
-        last = view.graph.nodes[max(view.group[conv.index].members)]
-        add = view.only_reader(last, "Add")
-        if add is not None and view.single(add) and same_shapes(add) and not _sum_taken(view, add):
-            view.fuse("FusedConv", conv, add)
-            last = add
-        follower = view.only_reader(last, *_CONV_ACTIVATIONS)
-        if follower is not None and view.same_place(conv, follower) and view.single(follower):
-            view.fuse("FusedConv", conv, follower)
+        if view.on(conv, "cpu"):
+            _take_activation(view, conv, CONVOLUTION_ACTIVATIONS)
+
+
+def _take_activation(view: View, conv: Node, op_types: Sequence[str]) -> None:
+    last = view.graph.nodes[max(view.group[conv.index].members)]
+    follower = view.only_reader(last, *op_types)
+    if follower is not None and view.same_place(conv, follower) and view.single(follower):
+        view.fuse("FusedConv", conv, follower)
 
 
 def _sum_taken(view: View, add: Node) -> bool:
@@ -358,3 +362,76 @@ def gathers_to_split(view: View) -> None:
         size = source.shape[axis] if source is not None and source.shape and axis < len(source.shape) else None
         if size is not None and len(gathers) > 1 and set(gathers) == set(range(size)):
             view.fuse("Split", *gathers.values()).extra = ("Squeeze",) * size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kernel:
+    """An executed node as the rules of layouts see it."""
+
+    op_type: str
+    node: Node
+    reads: tuple[str, ...]
+
+
+@rule
+def blocked_convolution(view: View) -> None:
+    """Level 3, NchwcTransformer: in blocks a Conv takes up an Add of what lies in blocks, and an activation."""
+    inside: set[str] = set()
+    shapes = {
+        view.left.name(tensor): tensor.shape for node in view.graph.nodes for tensor in node.present_inputs
+    }
+    for fused in order(view.group):
+        kernel = _kernel(view, fused)
+        if kernel is None or inputs_in_blocks(kernel, shapes, inside) is None:
+            continue
+        last = view.graph.nodes[max(fused.members)]
+        inside.update(tensor.name for tensor in last.present_outputs)
+        if kernel.op_type in SUMS and same_shapes(kernel.node):
+            _add_in_convolution(view, kernel.node)
+        elif kernel.op_type in BLOCKED_CONVOLUTION_ACTIVATIONS:
+            source = view.producer(kernel.node.input(0))
+            first = None if source is None else _convolution(view, source)
+            if source is not None and first is not None and view.sole(source, kernel.node):
+                view.fuse("FusedConv", first, kernel.node)
+
+
+def _kernel(view: View, fused: Fused) -> _Kernel | None:
+    """A node that the CPU executes as the rules of layouts see it; None where it gives no image of floats."""
+    last = view.graph.nodes[max(fused.members)]
+    result = last.output(0)
+    if fused.provider != "cpu" or result is None or result.rank != 4 or result.dtype.name != "float32":
+        return None
+    members = [view.graph.nodes[index] for index in sorted(fused.members)]
+    main = next((node for node in members if node.op_type in CONVOLUTIONS), members[0])
+    made = {tensor.name for node in members for tensor in node.present_outputs}
+    names = (
+        view.left.name(t) for node in (main, *members) for t in node.present_inputs if not view.is_constant(t)
+    )
+    reads = tuple(dict.fromkeys(name for name in names if name not in made))
+    return _Kernel(op_type=fused.op_type, node=main, reads=reads)
+
+
+_ANY_ACTIVATION = frozenset(CONVOLUTION_ACTIVATIONS) | frozenset(BLOCKED_CONVOLUTION_ACTIVATIONS)
+
+
+def _convolution(view: View, node: Node) -> Node | None:
+    """The convolution whose result, or sum, this operator gives, if it has no activation yet."""
+    members = view.group[node.index].members
+    conv = next(
+        (view.graph.nodes[index] for index in members if view.graph.nodes[index].op_type == "Conv"), None
+    )
+    taken = any(view.graph.nodes[index].op_type in _ANY_ACTIVATION for index in members)
+    return None if taken or node.index != max(members) else conv
+
+
+def _add_in_convolution(view: View, add: Node) -> None:
+    """TransformBinary: the first convolution that nobody else reads and that has neither sum nor activation."""
+    for tensor in add.present_inputs:
+        source = view.producer(tensor)
+        conv = None if source is None else _convolution(view, source)
+        if source is None or conv is None or not view.sole(source, add) or not view.single(add):
+            continue
+        summed = [view.graph.nodes[index] for index in view.group[conv.index].members]
+        if not any(node.op_type in SUMS and not _sum_taken(view, node) for node in summed):
+            view.fuse("FusedConv", conv, add)
+            return

@@ -6,12 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor
+from analyzer.operators import draws_random_numbers, in_training
 from analyzer.ort.kernels import registry
-
-# The constant folder leaves these alone: they draw random numbers, or keep a quantised weight quantised.
-_NEVER_FOLDED = frozenset(
-    ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
-) | {"DequantizeLinear"}
 
 # Equal stored tensors of up to so many elements become one (ConstantSharing).
 _SHARED_ELEMENTS = 8
@@ -73,7 +69,7 @@ def _equal_before(
     node: Node, seen: dict[object, Node], alias: Mapping[str, str], kept: set[str]
 ) -> Node | None:
     """Common subexpressions: of equal nodes one stays."""
-    if node.graphs or node.op_type in _NEVER_FOLDED:
+    if node.graphs or _stays(node):
         return None
     inputs = tuple(_identity(t, alias) if t is not None else "" for t in node.inputs)
     attributes = tuple(sorted((name, repr(value)) for name, value in node.attributes.items()))
@@ -97,8 +93,13 @@ def _identity(tensor: Tensor, alias: Mapping[str, str]) -> object:
     return alias.get(tensor.name, tensor.name)
 
 
+def _stays(node: Node) -> bool:
+    """What the constant folder leaves alone: random numbers, and a quantised weight that stays quantised."""
+    return draws_random_numbers(node) or node.op_type == "DequantizeLinear"
+
+
 def _folds(node: Node, constants: set[str]) -> bool:
-    if node.graphs or node.op_type in _NEVER_FOLDED:
+    if node.graphs or _stays(node):
         return False
     if node.identity == (DEFAULT_DOMAIN, "Shape"):
         return _static_shape(node)
@@ -170,9 +171,7 @@ def _undone(graph: Graph, node: Node, alias: Mapping[str, str], removed: set[int
 
 
 def _dropout(node: Node) -> bool:
-    mode = node.input(2)
-    training = mode is not None and (mode.value is None or bool(mode.value))
-    return not training and node.output(1) is None
+    return not in_training(node) and node.output(1) is None
 
 
 def _same_type(node: Node) -> bool:

@@ -9,13 +9,11 @@ from dataclasses import replace
 from analyzer.costs.cost import Cost
 from analyzer.costs.registry import count_node
 from analyzer.graph import Node, Tensor, broadcast
+from analyzer.operators import does_no_work
 from analyzer.prediction.loop_variants import variant
 from analyzer.prediction.work_item import FLOAT_BYTES, Kind, Piece
 from analyzer.training_operators import definition, is_defined
 
-VIEWS = frozenset(
-    {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout", "Shape", "Size", "Constant"}
-)
 MOVES = frozenset(
     {
         *("Transpose", "Concat", "Split", "Slice", "Pad", "Expand", "Tile", "Compress", "ReverseSequence"),
@@ -47,7 +45,7 @@ WEIGHT_INPUT = {"QLinearConv": 3, "QLinearMatMul": 3, "DynamicQuantizeMatMul": 1
 
 def pieces_of(node: Node, cost: Cost) -> list[Piece]:
     """The pieces of one operator on its own; empty for what runs no kernel."""
-    if node.op_type in VIEWS or (cost.bytes_moved == 0 and not cost.flops):
+    if does_no_work(node) or (cost.bytes_moved == 0 and not cost.flops):
         return []
     if is_defined(node):  # it runs as its definition
         return list(_of_definition(node))

@@ -262,7 +262,8 @@ def operator_shares(
         for group in groups
         for member in group.members
     )  # fmt: skip
-    weights = predict_arrays(workload(graph, table, alone), device, precision=precision, threads=threads).time_s
+    work = workload(graph, table, alone, copies=False)
+    weights = predict_arrays(work, device, precision=precision, threads=threads).time_s
     weights = np.where(_folded(graph, groups), 0.0, weights)
     found: list[Estimate | None] = [None] * len(graph.nodes)
     position = 0

@@ -13,7 +13,7 @@ from analyzer.costs.cost import ZERO, Cost
 from analyzer.graph import Graph, Tensor
 from analyzer.ort.execution import Group
 from analyzer.prediction.features import MANY, pieces_of
-from analyzer.prediction.layout_changes import turned
+from analyzer.prediction.layout_changes import layout_copies
 from analyzer.prediction.work_item import FLOAT_BYTES, PRODUCTS, Kind, Piece
 
 # Activations that ONNX Runtime's CPU kernels apply after a product, not while they write its output.
@@ -63,18 +63,20 @@ class Workload:
         return self.columns[name]
 
 
-def workload(graph: Graph, table: Costs, groups: Sequence[Group]) -> Workload:
+def workload(graph: Graph, table: Costs, groups: Sequence[Group], *, copies: bool = True) -> Workload:
     """The numbers of all groups.
 
     Args:
         graph: The model.
         table: One cost per operator.
         groups: What a session executes; their inner tensors do not cross memory.
+        copies: Whether the copies between layouts that such a session inserts are counted.
     """
     found: list[Piece] = []
     owner: list[int] = []
+    between = layout_copies(graph, groups) if copies else {}
     for index, group in enumerate(groups):
-        pieces = group_pieces(graph, table.costs, group) + turned(graph, group)
+        pieces = group_pieces(graph, table.costs, group) + between.get(index, [])
         found.extend(pieces)
         owner.extend([index] * len(pieces))
     unknown = [any(_unknown(table.costs[member]) for member in group.members) for group in groups]

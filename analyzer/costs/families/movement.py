@@ -9,10 +9,9 @@ from analyzer.costs.cost import ZERO, Cost
 from analyzer.costs.dimensions import dims, elements, nbytes, out
 from analyzer.costs.families.per_element import CONTRIB, NCHWC, NHWC, moves
 from analyzer.costs.registry import rule
-from analyzer.costs.traffic import cost, reads, trains, views
+from analyzer.costs.traffic import cost, reads
 from analyzer.graph import Node, Tensor
-
-VIEWS = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "BitCast")
+from analyzer.operators import CONTRIB_VIEWS, VIEWS, in_training
 
 MOVES = {
     "Cast": "reads its input, writes its output, each in its own width",
@@ -48,9 +47,8 @@ MOVES = {
 }
 
 moves({name: text for name, text in MOVES.items() if name != "Transpose"}, family=__name__)
-moves(dict.fromkeys(VIEWS, "a view: no bytes move"), family=__name__)
-views(*VIEWS)
-views("Dropout")
+moves(dict.fromkeys(sorted(VIEWS), "a view: no bytes move"), family=__name__)
+moves(dict.fromkeys(sorted(CONTRIB_VIEWS), "a view: no bytes move"), family=__name__, domain=CONTRIB)
 moves(
     {"Trilu": MOVES["Trilu"], "GatherND": MOVES["GatherND"], "Pad": MOVES["Pad"]},
     family=__name__,
@@ -58,7 +56,6 @@ moves(
 )
 moves(
     {
-        "ExpandDims": "a view: no bytes move",
         "Range": MOVES["Range"],
         "UnfoldTensor": "reads its input once, writes every window",
         "RemovePadding": "reads the tokens that it keeps, writes them",
@@ -67,7 +64,6 @@ moves(
     family=__name__,
     domain=CONTRIB,
 )
-views("ExpandDims", domain=CONTRIB)
 moves(
     dict.fromkeys(("ReorderInput", "ReorderOutput"), "reads and writes every element"),
     family=__name__,
@@ -95,13 +91,13 @@ def scatter(node: Node) -> Cost:
 @rule("Dropout")
 def dropout(node: Node) -> Cost:
     """0 at inference, a view; 2 * outputs in training (mask and scale)."""
-    return cost(node, flops=2 * out(node)) if trains(node) else ZERO
+    return cost(node, flops=2 * out(node)) if in_training(node) else ZERO
 
 
 @rule("BitmaskDropout", domain=CONTRIB)
 def bitmask_dropout(node: Node) -> Cost:
     """0 at inference; 2 * outputs in training (mask and scale)."""
-    return cost(node, flops=2 * out(node) if trains(node) else 0)
+    return cost(node, flops=2 * out(node) if in_training(node) else 0)
 
 
 def _width(tensor: Tensor | None) -> int:

@@ -6,8 +6,9 @@ from analyzer.costs.cost import Cost
 from analyzer.costs.dimensions import elements, out
 from analyzer.costs.families.per_element import CONTRIB, NHWC, per_input, per_output
 from analyzer.costs.registry import rule
-from analyzer.costs.traffic import cost, trains
+from analyzer.costs.traffic import cost
 from analyzer.graph import Node
+from analyzer.operators import in_training
 
 SOFTMAX = 5
 LAYER_NORM = 6
@@ -44,7 +45,7 @@ def batch_normalization(node: Node) -> Cost:
     Training takes mean (1), variance (subtract, square, sum), normalise (2), scale and shift; the running
     averages are one number a channel and left out.
     """
-    return cost(node, flops=(8 if trains(node) else 2) * out(node))
+    return cost(node, flops=(8 if in_training(node) else 2) * out(node))
 
 
 @rule("BatchNormalization", domain=NHWC)

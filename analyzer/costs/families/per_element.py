@@ -9,10 +9,10 @@ from analyzer.costs.dimensions import elements, out
 from analyzer.costs.registry import Counts, Rule, register
 from analyzer.costs.traffic import cost
 from analyzer.graph import DEFAULT_DOMAIN, Node
+from analyzer.operators import CONTRIB_DOMAIN, NCHWC_DOMAIN, NHWC_DOMAIN
 
-CONTRIB = "com.microsoft"
-NCHWC = "com.microsoft.nchwc"
-NHWC = "com.ms.internal.nhwc"
+CONTRIB, NCHWC, NHWC = CONTRIB_DOMAIN, NCHWC_DOMAIN, NHWC_DOMAIN
+
 
 Table = Mapping[str, tuple[int, str]]
 

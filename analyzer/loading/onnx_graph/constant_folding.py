@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     Attributes = Mapping[str, Any]
     Fold = Callable[[Attributes, Arrays], Array | tuple[Array, ...]]
 
-RANDOM = frozenset(
-    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
-)
-"""Operators whose result is never known before the run."""
-
 
 def fold(
     op_type: str, attributes: Attributes, inputs: Arrays, proto: onnx.NodeProto, opset: int

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Tensor
-from analyzer.loading.onnx_graph import constant_folding
 from analyzer.loading.shape_inference.protobuf_values import SMALL, Type
+from analyzer.operators import RANDOM
 
 if TYPE_CHECKING:
     import onnx
@@ -54,7 +54,7 @@ def is_constant(call: Call) -> bool:
         return inputs[0] is not None and inputs[0].constant
     if not all_constant(inputs):
         return False
-    if call.domain not in _FOLDABLE or op_type in constant_folding.RANDOM:
+    if call.domain not in _FOLDABLE or op_type in RANDOM:
         return False
     if call.graphs:
         branch = call.graphs.get(taken(inputs)) if op_type == "If" else None

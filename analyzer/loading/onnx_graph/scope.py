@@ -42,6 +42,7 @@ from analyzer.loading.shape_inference.protobuf_values import (
     tensor_value,
 )
 from analyzer.loading.shape_inference.subgraphs import body_inputs, control_flow_types
+from analyzer.operators import RANDOM
 
 if TYPE_CHECKING:
     import onnx
@@ -181,12 +182,7 @@ class Scope:
             kind = self.types[name] = kinds[0]
         constant = False
         if all_constant(inputs):
-            if (
-                domain != DEFAULT_DOMAIN
-                or op_type in constant_folding.RANDOM
-                or not inputs
-                or not is_large(kind)
-            ):
+            if domain != DEFAULT_DOMAIN or op_type in RANDOM or not inputs or not is_large(kind):
                 return None
             constant = True
         tensor = self.tensors[name] = make_tensor(name, kind[1], kind[0], constant)

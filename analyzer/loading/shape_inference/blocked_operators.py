@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyzer.loading.shape_inference.common_operators import told
+from analyzer.operators import NCHWC_DOMAIN
 
 if TYPE_CHECKING:
     from analyzer.graph import Tensor
     from analyzer.loading.shape_inference.protobuf_values import Type
 
-DOMAIN = "com.microsoft.nchwc"
+DOMAIN = NCHWC_DOMAIN
 _AS_STANDARD = frozenset({"Conv", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"})
 
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
+from analyzer.operators import CONTRIB_DOMAIN, NCHWC_DOMAIN
+
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
 
-MICROSOFT, BLOCKED = "com.microsoft", "com.microsoft.nchwc"
+MICROSOFT, BLOCKED = CONTRIB_DOMAIN, NCHWC_DOMAIN
 _OPSET = 20
 _NONE: Mapping[str, Any] = MappingProxyType({})
 

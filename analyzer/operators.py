@@ -1,0 +1,76 @@
+"""Facts about operators, once: domains, views, what does no work, what draws random numbers or is in place."""
+
+from __future__ import annotations
+
+from analyzer.graph import DEFAULT_DOMAIN, Node
+
+CONTRIB_DOMAIN = "com.microsoft"
+"""ONNX Runtime's own operators."""
+
+NCHWC_DOMAIN = "com.microsoft.nchwc"
+"""Kernels on images in blocks of channels, which its CPU sessions put in (``core/graph/constants.h``)."""
+
+NHWC_DOMAIN = "com.ms.internal.nhwc"
+"""Kernels on images with channels last, which its CUDA sessions may put in."""
+
+VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "BitCast"})
+"""Their output is their first input under another shape or type: by the operators' specification no element
+changes, and ONNX Runtime's kernels give the same memory (``Alias(0, 0)`` in ``core/providers/cpu/tensor``)."""
+
+CONTRIB_VIEWS = frozenset({"ExpandDims"})
+
+SHAPE_READERS = frozenset({"Shape", "Size"})
+"""They read no element; on a GPU they run without a kernel."""
+
+_LITERAL = "Constant"  # stored with the model when a session is made
+
+RANDOM = frozenset(
+    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
+)
+"""They draw anew at each run, whatever their inputs: never folded, never merged with an equal one
+(``IsOperationDeterministic`` in ``core/optimizer/utils.cc``)."""
+
+
+_IN_PLACE = """
+Celu Clip Elu HardSigmoid LeakyRelu LogSoftmax Relu Selu Shrink Sigmoid Softmax Softplus Softsign Tanh
+ThresholdedRelu
+"""
+IN_PLACE = frozenset(_IN_PLACE.split())
+"""Operators whose output takes the memory of their first input where nothing reads that afterwards.
+
+As the arena of ONNX Runtime 1.31.1's CPU provider shows (``MayInplace`` where its kernels are registered);
+arithmetic (Add, Mul, Sqrt) is not among them.
+"""
+
+_IN_PLACE_ON_CUDA = "Elu HardSigmoid LeakyRelu Relu Selu Sigmoid Softplus Softsign Tanh ThresholdedRelu"
+IN_PLACE_ON_CUDA = frozenset(_IN_PLACE_ON_CUDA.split())
+"""The same on the CUDA provider, as its arena shows where stand-ins take the place of CUDA's libraries."""
+
+
+def in_training(node: Node) -> bool:
+    """Whether a Dropout or BatchNormalization runs as in training: its flag is set, or not known."""
+    if node.op_type == "BatchNormalization":
+        return bool(node.attributes.get("training_mode", 0))
+    flag = node.input(2)
+    return flag is not None and (flag.value is None or bool(flag.value.reshape(-1)[0]))
+
+
+def is_view(node: Node) -> bool:
+    """Whether a node's first output is its first input's own memory; a Dropout's is, but in training."""
+    if node.domain != DEFAULT_DOMAIN:
+        return node.domain == CONTRIB_DOMAIN and node.op_type in CONTRIB_VIEWS
+    return node.op_type in VIEWS or (node.op_type == "Dropout" and not in_training(node))
+
+
+def does_no_work(node: Node) -> bool:
+    """Whether a node runs no kernel: a view, a question for a shape, a literal."""
+    if is_view(node):
+        return True
+    return node.domain == DEFAULT_DOMAIN and (node.op_type in SHAPE_READERS or node.op_type == _LITERAL)
+
+
+def draws_random_numbers(node: Node) -> bool:
+    """Whether two runs of a node on equal inputs may differ."""
+    if node.domain != DEFAULT_DOMAIN:
+        return False
+    return node.op_type in RANDOM or (node.op_type == "Dropout" and in_training(node))
