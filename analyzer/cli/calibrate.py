@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from analyzer.devices.calibration import Calibration
-    from analyzer.progress import Progress
+    from analyzer.devices.calibration import Calibration, Progress
 
 
 @click.command()
