@@ -30,13 +30,7 @@ class Transfers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanResult:
-    """One way to run the model: ``cpu``, ``gpu`` (ONNX Runtime's CUDA session) or ``hybrid`` (the best).
-
-    ``origin`` and ``low_s`` to ``high_s`` are the latency's. Dollars are those of ``instance``, whose time may
-    be predicted where the plan's own was measured on another machine; joules rest on modelled power. Both have
-    an origin and a 90 % interval of their own: the origin is empty, the ends None, where a version that did
-    not tell wrote the record.
-    """
+    """One way to run the model: ``cpu``, ``gpu`` (ONNX Runtime's CUDA session) or ``hybrid`` (the best)."""
 
     name: Literal["cpu", "gpu", "hybrid"]
     latency_s: float
@@ -53,12 +47,6 @@ class PlanResult:
     operators_on_cpu: int = 0
     instance: str = ""
     why: str = ""
-    usd_low_per_million: float | None = None
-    usd_high_per_million: float | None = None
-    usd_origin: str = ""
-    energy_low_j: float | None = None
-    energy_high_j: float | None = None
-    energy_origin: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +70,7 @@ class VerdictResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostRow:
-    """An instance that can run the model, and what a million inferences cost there.
-
-    ``origin`` is that of the latency there, from which throughput and dollars follow; ends of 90 % intervals.
-    """
+    """An instance that can run the model, and what a million inferences cost there."""
 
     provider: str
     instance: str
@@ -97,10 +82,6 @@ class CostRow:
     meets_slo: bool | None
     latency_s: float | None = None
     origin: str = "predicted"
-    low_s: float | None = None
-    high_s: float | None = None
-    usd_low_per_million: float | None = None
-    usd_high_per_million: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,3 +58,7 @@ def test_the_wheel_holds_no_tests_samples_or_reports(installed):
     top = {item.name for item in installed.iterdir() if not item.name.endswith(".dist-info")}
     assert top == {"analyzer"}
     assert (installed / "analyzer" / "templates").is_dir()
+
+
+def test_the_wheel_tells_type_checkers_that_it_is_typed(installed):
+    assert (installed / "analyzer" / "py.typed").is_file()

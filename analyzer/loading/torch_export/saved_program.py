@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from analyzer.errors import InputError, ModelError
-from analyzer.loading.load import Loaded, Progress
+from analyzer.loading.load import Loaded
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.example_inputs import InputSpec
 from analyzer.loading.python.parameter_sizes import parameter_sizes
 from analyzer.loading.python.source_lines import shown_path
 from analyzer.loading.torch_export.silence import quiet_exporter
+from analyzer.progress import StageProgress
 
 
 def read_program(reference: Reference) -> Any:
@@ -34,7 +35,7 @@ def read_program(reference: Reference) -> Any:
 
 
 def load_pt2(
-    reference: Reference, *, batch: int | None, specs: Sequence[InputSpec], opset: int, progress: Progress
+    reference: Reference, *, batch: int | None, specs: Sequence[InputSpec], opset: int, progress: StageProgress
 ) -> Loaded:
     """Loads a .pt2 file; the first symbolic leading dimension of its inputs is the batch.
 
