@@ -99,7 +99,11 @@ def _analyzed(model: Model, inputs: Any, options: AnalyzeOptions, tell: Progress
         environment=environment.describe(
             measured=here, timings_s=timings, cached=loaded.cached, cpu_name=targets.cpu.name
         ),
-        kept=keep(asked, targets.cpu, scene, batches, loaded.batch) if loaded.step is None else None,
+        kept=keep(
+            asked, targets.cpu, targets.gpus, scene, batches, loaded.batch, measured, forecaster.instances
+        )
+        if loaded.step is None
+        else None,
     )
     analysis = replace(
         analysis, training=training_result(loaded, question, scene, asked, analysis, batches.between)

@@ -116,6 +116,9 @@ def _plan(plan: PlanResult) -> InferencePlan:
         fits=plan.fits,
         usd_per_million=plan.usd_per_million,
         origin=plan.origin,
+        usd_low_per_million=plan.usd_low_per_million,
+        usd_high_per_million=plan.usd_high_per_million,
+        usd_origin=plan.usd_origin,
     )
 
 

@@ -65,6 +65,11 @@ class Measured:
     facts: Mapping[str, Any] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
 
+    @property
+    def cpu_alone(self) -> Measured:
+        """What holds beside any GPU."""
+        return replace(self, cuda_latency=None, cuda_groups=(), cuda_times=())
+
 
 def measure_batch(
     loaded: Loaded,

@@ -28,7 +28,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuFigures:
-    """What predictions read of a CPU that is in no catalogue, beside what ``devices.cpu`` holds."""
+    """What predictions read of a CPU that is in no catalogue, beside what ``devices.cpu`` holds.
+
+    ``assumed`` names the figures that no source gives, which make intervals wider; None in a record of a
+    version that did not keep them.
+    """
 
     vendor: str
     architecture: str
@@ -37,6 +41,73 @@ class CpuFigures:
     clock_hz: float | None
     cache_bytes: int | None
     calibration: Mapping[str, float]
+    assumed: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFigures:
+    """What predictions read of a GPU beside its ``DeviceInfo``, where the catalogue has it not or otherwise."""
+
+    slug: str
+    vendor: str
+    architecture: str
+    units: int
+    clock_hz: float | None
+    cache_bytes: int | None
+    compute_capability: str
+    pageable_bytes_per_s: float | None
+    link_latency_s: float | None
+    calibration: Mapping[str, float]
+    assumed: tuple[str, ...]
+    memory_type: str
+    sustained: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptGroup:
+    """What a session executed together at another batch than the record's, and the time of it."""
+
+    name: str
+    op_type: str
+    members: tuple[int, ...]
+    provider: str
+    time_s: float | None
+    low_s: float | None
+    high_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRun:
+    """What was measured at another batch than the record's; ``groups`` is empty where no profile was had."""
+
+    batch: int
+    session: Literal["cpu", "cuda"]
+    latency_s: float
+    low_s: float
+    high_s: float
+    groups: tuple[KeptGroup, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnInstance:
+    """An instance of the user's own price list; fields as in ``devices.instances``."""
+
+    provider: str
+    name: str
+    region: str
+    usd_per_hour: float
+    price_date: str = ""
+    vcpus: int | None = None
+    memory_bytes: int | None = None
+    cpu_type: str = ""
+    cpu: str = ""
+    cpu_nearest: bool = False
+    threads_per_core: int = 2
+    gpu: str | None = None
+    gpu_count: float = 0.0
+    accelerator: str = ""
+    notes: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +187,11 @@ class ReplayData:
         values: Of small constants.
         absent: What operators leave out.
         batches: None where the model is fixed to one.
+        gpus: Of the GPUs that the catalogue has otherwise (this machine's own, calibrated) or not at all.
+        runs: What was measured at other batches.
+        instances: Of the user's own price list.
+        as_recorded: Whether the CPU's times stand as the record has them, predicted or not: it was decided anew
+            from a record that kept nothing to predict them from.
     """
 
     asked: Asked
@@ -124,3 +200,7 @@ class ReplayData:
     values: tuple[SmallValue, ...] = ()
     absent: tuple[Absent, ...] = ()
     batches: Batches | None = None
+    gpus: tuple[GpuFigures, ...] = ()
+    runs: tuple[KeptRun, ...] = ()
+    instances: tuple[OwnInstance, ...] = ()
+    as_recorded: bool = False

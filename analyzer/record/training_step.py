@@ -40,7 +40,11 @@ class StepMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCost:
-    """What a step costs on one plan: time and US dollars for 1,000 steps and for an epoch."""
+    """What a step costs on one plan: time and US dollars for 1,000 steps and for an epoch.
+
+    ``origin`` is the time's, ``usd_origin`` the dollars', with the ends of their 90 % intervals; empty and None
+    in a record of a version that did not tell.
+    """
 
     plan: str
     step_s: float
@@ -48,6 +52,12 @@ class StepCost:
     usd_per_thousand_steps: float | None
     epoch_s: float | None
     usd_per_epoch: float | None
+    origin: str = ""
+    usd_origin: str = ""
+    usd_low_per_thousand_steps: float | None = None
+    usd_high_per_thousand_steps: float | None = None
+    usd_low_per_epoch: float | None = None
+    usd_high_per_epoch: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +111,9 @@ class InferencePlan:
     fits: bool
     usd_per_million: float | None
     origin: str
+    usd_low_per_million: float | None = None
+    usd_high_per_million: float | None = None
+    usd_origin: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,14 +142,16 @@ def _money(analysis: Analysis) -> list[Fact]:
         facts.append(Fact(name="Prices", value=f"on-demand list prices: {'; '.join(listed)}"))
     if any(plan.usd_per_million is not None for plan in analysis.plans):
         text = (
-            "the instance's price for the time that a million inferences take at its throughput; its range "
-            "follows the latency's"
+            "the instance's price for the time that a million inferences take at its throughput; origin and "
+            "range are those of the latency on that instance, which is measured only where it is the machine "
+            "that the plan was measured on, else predicted"
         )
         facts.append(Fact(name="Dollars per million", value=text))
     if any(plan.energy_j is not None for plan in analysis.plans):
         text = (
             "power of the whole machine, idle and full by its devices' design power, over the time that each "
-            "device works, for one inference; its range follows the latency's"
+            "device works, for one inference; power is never measured, and its own error is not in the range, "
+            "which is that of the times"
         )
         facts.append(Fact(name="Joules", value=text))
     return facts

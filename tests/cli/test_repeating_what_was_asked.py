@@ -223,18 +223,23 @@ def test_a_rendered_record_is_repeated_with_what_render_was_asked(folder):
 def test_a_record_rendered_twice_keeps_what_was_asked_first(folder):
     run(["net.py", "--no-run", "--pin", "first=cpu", "--slo", "1s", "--threads", "1"], folder / "one")
     run(["render", "one/net.json", "--utilisation", "0.5"], folder / "two")
-    page, _ = run(["render", "two/net.json", "--slo", "2s", "--cpu", "epyc-9654"], folder / "three")
+    page, record = run(["render", "two/net.json", "--slo", "2s", "--cpu", "epyc-9654"], folder / "three")
     # Threads were meant for the CPU that stands there no more.
     assert printed(page) == (
         "analyze net.py --gpu l4 --cpu epyc-9654 --no-run --slo 2s --pin first=cpu --utilisation 0.5"
     )
+    _, repeated = again(page, folder / "four")
+    assert answer(repeated) == answer(record)
 
 
-def test_prices_that_a_new_answer_was_not_given_are_not_in_its_command(folder):
-    run(["net.py", "--no-run", "--gpu", "l4", "--prices", "our prices.toml"], folder / "one")
+def test_own_prices_are_asked_again_of_a_record_that_was_decided_anew(folder):
+    asked = ["--gpu", "l4", "--cpu", "epyc-9654", "--prices", "our prices.toml"]
+    run(["net.py", "--no-run", *asked], folder / "one")
     page, record = run(["render", "one/net.json", "--objective", "cost"], folder / "two")
     _, repeated = again(page, folder / "three")
+    assert any(row["provider"] == "our rack" for row in record["costs"])
     assert repeated["costs"] == record["costs"]
+    assert repeated["verdict"] == record["verdict"]
 
 
 def test_a_shell_runs_the_command_as_it_is_copied(folder):
