@@ -5,27 +5,29 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from analyzer.checks import run as find_findings
 from analyzer.errors import UsageError
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
+from analyzer.option_table import AnalyzeOptions, RecordOptions
 from analyzer.pipeline import build_record, environment
 from analyzer.pipeline.batches import correction_of, swept
 from analyzer.pipeline.device_decisions import answer
 from analyzer.pipeline.measure import Measured, measure_batch
-from analyzer.pipeline.options import Options, make_options
+from analyzer.pipeline.options import Options, asked_again, invocation_of, make_options, require_keywords
 from analyzer.pipeline.prepared import Predictor, prepare
 from analyzer.pipeline.replay.write import keep
 from analyzer.pipeline.subgraph_results import body_results
 from analyzer.pipeline.target_devices import Targets, find_targets
 from analyzer.pipeline.training_batches import loaded_at
 from analyzer.pipeline.training_summary import memory_of, training_result
+from analyzer.progress import Progress
 from analyzer.record.analysis import Analysis, Devices
 
 if TYPE_CHECKING:
@@ -35,10 +37,10 @@ if TYPE_CHECKING:
 
     Model = str | os.PathLike[str] | torch.nn.Module | onnx.ModelProto | onnx_ir.Model
 
-Progress = Callable[[str, float | None], None]
 
-
-def analyze(model: Model, *, inputs: Any = None, progress: Progress | None = None, **options: Any) -> Analysis:
+def analyze(
+    model: Model, *, inputs: Any = None, progress: Progress | None = None, **options: Unpack[AnalyzeOptions]
+) -> Analysis:
     """Analyses a model: counts, places, measures or predicts, decides.
 
     Args:
@@ -54,11 +56,12 @@ def analyze(model: Model, *, inputs: Any = None, progress: Progress | None = Non
         TypeError: No such option.
     """
     with _seldom_collecting():
-        return _analyzed(model, inputs, make_options(**options), progress or (lambda _stage, _share: None))
+        return _analyzed(model, inputs, options, progress or (lambda _stage, _share: None))
 
 
-def _analyzed(model: Model, inputs: Any, asked: Options, tell: Progress) -> Analysis:
+def _analyzed(model: Model, inputs: Any, options: AnalyzeOptions, tell: Progress) -> Analysis:
     timings: dict[str, float] = {}
+    asked = make_options(**options)
     targets = find_targets(asked)
     with _timed(timings, "load"):
         loaded = _loaded(model, inputs, asked, tell)
@@ -93,10 +96,15 @@ def _analyzed(model: Model, inputs: Any, asked: Options, tell: Progress) -> Anal
         sweep=found.sweep.rows,
         session_fails=scene.placement.fails,
         bodies=body_results(scene.graph, scene.placement) if gpu is not None else (),
+        invocation=invocation_of(model, options, default_gpu=targets.default_gpu),
         environment=environment.describe(
             measured=here, timings_s=timings, cached=loaded.cached, cpu_name=targets.cpu.name
         ),
-        kept=keep(asked, targets.cpu, scene, batches, loaded.batch) if loaded.step is None else None,
+        kept=keep(
+            asked, targets.cpu, targets.gpus, scene, batches, loaded.batch, measured, forecaster.instances
+        )
+        if loaded.step is None
+        else None,
     )
     analysis = replace(
         analysis, training=training_result(loaded, question, scene, asked, analysis, batches.between)
@@ -104,7 +112,7 @@ def _analyzed(model: Model, inputs: Any, asked: Options, tell: Progress) -> Anal
     return replace(analysis, findings=find_findings(analysis))
 
 
-def analyze_record(analysis: Analysis, **options: Any) -> Analysis:
+def analyze_record(analysis: Analysis, **options: Unpack[RecordOptions]) -> Analysis:
     """The model of a saved record decided anew; nothing is measured and no model is read.
 
     Args:
@@ -118,8 +126,9 @@ def analyze_record(analysis: Analysis, **options: Any) -> Analysis:
     """
     from analyzer.pipeline.replay.decide import decide_again
 
+    require_keywords("analyze_record", options, RecordOptions.__annotations__)
     found = decide_again(analysis, options)
-    return replace(found, findings=find_findings(found))
+    return replace(found, findings=find_findings(found), invocation=asked_again(analysis.invocation, options))
 
 
 @contextmanager

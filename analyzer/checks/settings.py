@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from analyzer.errors import UsageError
+from analyzer.option_table import in_settings
 from analyzer.text import duration, is_duration, nearest, share
 
 Severity = Literal["error", "warning", "note"]
@@ -226,33 +227,22 @@ _NAMES = _Kind(words="a text or a list of texts", accepts=_is_texts, convert=_jo
 _REPEATED = _Kind(words="a text or a list of texts", accepts=_is_texts, convert=_listed)
 _INTS = _Kind(words="a whole number or a list of them", accepts=_is_ints, convert=_joined)
 
-# Every long option of the command line, by the contract's table.
-RUN_OPTIONS: Mapping[str, _Kind] = MappingProxyType(
+_KINDS: Mapping[str, _Kind] = MappingProxyType(
     {
-        "batch": _INTS,
-        "input": _REPEATED,
-        "gpu": _NAMES,
-        "cpu": _TEXT,
-        "precision": _TEXT,
-        "opset": _INT,
-        "no-run": _FLAG,
-        "runs": _INT,
-        "time-budget": _SECONDS,
-        "threads": _INT,
-        "training": _FLAG,
-        "dataset-size": _INT,
-        "objective": _TEXT,
-        "slo": _SECONDS,
-        "pin": _REPEATED,
-        "prices": _TEXT,
-        "utilisation": _NUMBER,
-        "format": _NAMES,
-        "output": _TEXT,
-        "no-cache": _FLAG,
-        "open": _FLAG,
-        "quiet": _FLAG,
-        "verbose": _FLAG,
+        "flag": _FLAG,
+        "negation": _FLAG,
+        "whole": _INT,
+        "whole_list": _INTS,
+        "number": _NUMBER,
+        "duration": _SECONDS,
+        "text": _TEXT,
+        "path": _TEXT,
+        "names": _NAMES,
+        "repeated": _REPEATED,
     }
+)
+RUN_OPTIONS: Mapping[str, _Kind] = MappingProxyType(
+    {option.name: _KINDS[option.kind] for option in in_settings("tool.analyzer")}
 )
 
 
@@ -278,17 +268,7 @@ def _unknown_key(place: str, key: str, known: Iterable[str]) -> UsageError:
     return UsageError(f"{place} has an unknown key `{key}`", hint=hint)
 
 
-_CHECK_KEYS = (
-    "fail-on",
-    "warn-on",
-    "ignore",
-    "max-cpu-operators",
-    "max-copies",
-    "max-latency",
-    "baseline",
-    "tolerance",
-    "fail-on-uncertain",
-)
+_CHECK_KEYS = tuple(option.name for option in in_settings("tool.analyzer.check"))
 
 
 def _check(table: Mapping[str, Any], path: Path) -> CheckSettings:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from analyzer.devices.calibration import Calibration, Progress
+    from analyzer.devices.calibration import Calibration
+    from analyzer.progress import Progress
 
 
 @click.command()

@@ -10,80 +10,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from analyzer.cli import EXIT_FAILED, settings_defaults
+from analyzer.cli.options import keywords, options_of
 from analyzer.errors import OutputError, RecordError, UsageError
+from analyzer.option_table import is_analysis, taken_by
 
 if TYPE_CHECKING:
     from analyzer.checks.settings import CheckSettings
+    from analyzer.option_table import Option
     from analyzer.record.analysis import Analysis
+    from analyzer.record.invocation import Invocation
     from analyzer.record.output_files import Target
 
 DEFAULT_BASELINE = "analyzer-baseline.json"
-# Options that decide how a model is analysed; a saved report is analysed already.
-ANALYSIS_OPTIONS = (
-    "batch",
-    "input",
-    "gpu",
-    "cpu",
-    "precision",
-    "opset",
-    "training",
-    "objective",
-    "slo",
-    "pin",
-    "prices",
-    "utilisation",
-    "run",
-    "runs",
-    "time_budget",
-    "threads",
-    "no_cache",
-)
 
 
 @click.command(name="check", short_help="CI gate: findings, exit status, machine-readable formats.")
 @click.argument("model")
-@click.option("--batch", help="Batch size; with several, the first is checked.")
-@click.option(
-    "--input", multiple=True, metavar="NAME=SHAPE[:DTYPE]", help="One input, B for the batch; repeatable."
-)
-@click.option("--gpu", help="Target GPU of the catalogue (`analyze devices`); none for CPU only.")
-@click.option("--cpu", help="Target CPU of the catalogue; default: a fixed one, the same on every runner.")
-@click.option("--precision", help="fp32, tf32, fp16, bf16 or int8.")
-@click.option("--opset", type=int, help="Opset of the export; for an .onnx file the opset to convert to.")
-@click.option("--training", is_flag=True, help="One training step instead of inference.")
-@click.option("--objective", help="latency, throughput, cost or energy.")
-@click.option("--slo", help="Latency that must be met, like 20ms.")
-@click.option(
-    "--pin", multiple=True, metavar="PATTERN=cpu|gpu", help="Binds operators in the best plan; repeatable."
-)
-@click.option(
-    "--prices", type=click.Path(path_type=Path), metavar="FILE", help="Your own instance prices (TOML)."
-)
-@click.option("--utilisation", type=float, help="Share of rented time in use, for prices. [1]")
-@click.option("--run/--no-run", default=False, help="Execute and measure here. By default nothing is executed.")
-@click.option("--runs", type=int, help="How many runs to measure, with --run.")
-@click.option("--time-budget", help="Seconds to measure for, with --run.")
-@click.option("--threads", type=int, help="Intra-op threads, with --run.")
-@click.option(
-    "--fail-on", multiple=True, help="error (default), warning, note or never; or codes that become errors."
-)
-@click.option("--warn-on", multiple=True, help="Codes that become warnings.")
-@click.option(
-    "--ignore", multiple=True, help="Codes to set aside; [tool.analyzer.check] takes patterns and reasons."
-)
-@click.option("--max-cpu-operators", type=click.IntRange(min=0), help="Most operators forced to the CPU.")
-@click.option("--max-copies", type=click.IntRange(min=0), help="Most copies inside the graph.")
-@click.option("--max-latency", help="Longest latency, like 20ms.")
-@click.option("--baseline", type=click.Path(path_type=Path), help="Record that figures may not rise above.")
-@click.option("--update-baseline", is_flag=True, help=f"Write the baseline (default {DEFAULT_BASELINE}).")
-@click.option("--tolerance", help="Share by which a figure may rise above the baseline, like 2%.")
-@click.option(
-    "--format", default="text", show_default=True, help="text, json, sarif, junit, github, markdown, ..."
-)
-@click.option("--output", help="File, or folder for several formats; `-` is standard output (the default).")
-@click.option("--no-cache", is_flag=True, help="Export afresh.")
-@click.option("--quiet", is_flag=True, help="No progress on standard error.")
-@click.option("--verbose", is_flag=True, help="More about what is happening.")
+@options_of("check")
 @click.pass_context
 def command(ctx: click.Context, /, **_: Any) -> None:
     """Check what would run on the CPU of a GPU server, without a GPU, and fail on what must not be.
@@ -154,12 +97,11 @@ def gate_settings(params: dict[str, Any], start: Path) -> CheckSettings:
 def obtain(ctx: click.Context, model: str) -> Analysis:
     """The analysis: a saved report as it is, or a model analysed without executing it."""
     if model.endswith(".json"):
-        given = [name for name in ANALYSIS_OPTIONS if ctx.get_parameter_source(name) == _COMMAND_LINE]
+        given = [item.name for item in taken_by("check") if is_analysis(item) and _typed(ctx, item)]
         if given:
-            option = given[0].replace("_", "-")
             raise UsageError(
-                f"--{option} changes nothing about a saved report",
-                hint=f"check the model itself, or drop --{option}",
+                f"--{given[0]} changes nothing about a saved report",
+                hint=f"check the model itself, or drop --{given[0]}",
             )
         from analyzer.record import load_report
 
@@ -167,15 +109,32 @@ def obtain(ctx: click.Context, model: str) -> Analysis:
     from analyzer.api import analyze
     from analyzer.cli.progress import progress
 
-    params = ctx.params
-    options = {name: params[name] for name in ANALYSIS_OPTIONS if params[name] not in (None, (), "")}
-    options["cache"] = not options.pop("no_cache")
+    params: dict[str, Any] = {name: None if value == "" else value for name, value in ctx.params.items()}
+    options = keywords(params, "check")
+    options["run"] = params["run"]
     # Without --run the CPU is a fixed one of the catalogue, so that every runner comes to the same result.
+    options["check"] = not params["run"]
     with progress(quiet=params["quiet"]) as tell:
-        return analyze(model, **options, check=not params["run"], progress=tell)
+        analysis = analyze(model, progress=tell, **options)
+    return replace(analysis, invocation=_asked(analysis.invocation, model, params))
 
 
-_COMMAND_LINE = click.core.ParameterSource.COMMANDLINE
+def _typed(ctx: click.Context, option: Option) -> bool:
+    """Whether an option stands on the command line itself."""
+    source = ctx.get_parameter_source(option.name.replace("-", "_"))
+    return source == click.core.ParameterSource.COMMANDLINE
+
+
+def _asked(analysed: Invocation | None, model: str, params: dict[str, Any]) -> Invocation | None:
+    """What ``analyze()`` was asked and the gate's own options; those of pyproject.toml are read there again."""
+    from analyzer.pipeline.options import path_shower
+    from analyzer.record.invocation import amended, written
+
+    if analysed is None:
+        return None
+    gate = {item.keyword for item in taken_by("check") if item.settings == "tool.analyzer.check"} | {"run"}
+    given = {name: value for name, value in params.items() if name in gate}
+    return amended(replace(analysed, command="check"), written("check", given, path_shower(model)))
 
 
 def load_baseline(path: Path | None) -> Analysis | None:

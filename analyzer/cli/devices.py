@@ -48,7 +48,8 @@ def _named(name: str, prices: str | None) -> str:
 
 
 def _list() -> str:
-    from analyzer.devices.catalogue import DEFAULT_CPU, DEFAULT_GPU, cpus, gpus
+    from analyzer.devices.catalogue import DEFAULT_CPU, cpus, gpus
+    from analyzer.option_table import DEFAULT_GPU
 
     lines = [
         "GPUs (dense peaks; * the release wheel of ONNX Runtime does not run there: predicted for reference)"

@@ -8,70 +8,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from analyzer.cli import settings_defaults
+from analyzer.cli.options import keywords, options_of
 
 if TYPE_CHECKING:
     from analyzer.record.analysis import Analysis
     from analyzer.record.output_files import Target
 
 DEFAULT_FOLDER = Path("reports")
-DEFAULT_FORMATS = "html,json"
-
-# Options of the command line that mean something other than the keyword of the same name.
-_NOT_KEYWORDS = ("model", "no_run", "no_cache", "format", "output", "open_page", "quiet", "verbose")
 
 
 @click.command(name="run", short_help="Profile, decide, report: the default command.")
 @click.argument("model")
-@click.option(
-    "--batch", metavar="N[,N...]", help="Batch size(s); the report is about the first, all are measured."
-)
-@click.option(
-    "--input", multiple=True, metavar="NAME=SHAPE[:DTYPE]", help="One input, B for the batch; repeatable."
-)
-@click.option(
-    "--gpu",
-    metavar="NAME[,NAME...]",
-    help="Target GPU(s) of the catalogue; `none` for the CPU only. [this machine's, else l4]",
-)
-@click.option("--cpu", metavar="NAME", help="Target CPU of the catalogue. [this machine]")
-@click.option("--precision", metavar="P", help="fp32, tf32, fp16, bf16 or int8. [the model's own]")
-@click.option(
-    "--opset", type=int, metavar="N", help="Opset of the export; for an .onnx file the one to convert to. [20]"
-)
-@click.option("--no-run", is_flag=True, help="Execute nothing: counts and predictions only.")
-@click.option("--runs", type=int, metavar="N", help="Exact number of timed runs.")
-@click.option("--time-budget", metavar="S", help="Seconds to measure for, each batch. [10]")
-@click.option("--threads", type=int, metavar="N", help="Intra-op threads of the CPU.")
-@click.option("--training", is_flag=True, help="One training step instead of inference.")
-@click.option(
-    "--dataset-size", type=int, metavar="N", help="Examples in an epoch, for time and cost per epoch."
-)
-@click.option(
-    "--objective", default="latency", metavar="O", help="latency, throughput, cost or energy. [latency]"
-)
-@click.option("--slo", metavar="TIME", help="Latency that must be met, like 20ms.")
-@click.option(
-    "--pin", multiple=True, metavar="PATTERN=cpu|gpu", help="Binds operators in the best plan; repeatable."
-)
-@click.option(
-    "--prices", type=click.Path(path_type=Path), metavar="FILE", help="Your own instance prices (TOML)."
-)
-@click.option(
-    "--utilisation", type=float, default=1.0, metavar="U", help="Share of rented time in use, for prices. [1]"
-)
-@click.option(
-    "--format",
-    default=DEFAULT_FORMATS,
-    metavar="F[,F...]",
-    help="html, json, markdown, csv, junit, sarif, github, text. [html,json]",
-)
-@click.option(
-    "--output", metavar="PATH", help="File, or folder for several formats; - is standard output. [reports/]"
-)
-@click.option("--no-cache", is_flag=True, help="Export afresh.")
-@click.option("--open", "open_page", is_flag=True, help="Open the page in a browser.")
-@click.option("--quiet", is_flag=True, help="Nothing but errors on standard error.")
-@click.option("--verbose", is_flag=True, help="Findings and times of all stages as well.")
+@options_of("run")
 @click.pass_context
 def command(ctx: click.Context, /, **_: Any) -> None:
     """Profile a model, decide between CPU and GPU, and write a report.
@@ -95,7 +43,7 @@ def command(ctx: click.Context, /, **_: Any) -> None:
         analysis = beside_inference(analysis, sorted(folders), asked["model"])
     written = publish(analysis, where)
     say(analysis, where, quiet=asked["quiet"], verbose=asked["verbose"])
-    if asked["open_page"]:
+    if asked["open"]:
         open_page(written)
 
 
@@ -104,15 +52,8 @@ def analysed(asked: dict[str, Any]) -> Analysis:
     from analyzer.api import analyze
     from analyzer.cli.progress import progress
 
-    keywords = {name: value for name, value in asked.items() if name not in _NOT_KEYWORDS}
     with progress(quiet=asked["quiet"]) as tell:
-        return analyze(
-            asked["model"],
-            run=not asked["no_run"],
-            cache=not asked["no_cache"],
-            progress=tell,
-            **keywords,
-        )
+        return analyze(asked["model"], progress=tell, **keywords(asked, "run"))
 
 
 def report_targets(

@@ -8,13 +8,16 @@ from typing import Literal
 
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.energy import watts
-from analyzer.decision.error_components import EVEN, RESOURCES, Resource, ratio
+from analyzer.decision.error_components import EVEN, RESOURCES, Part, Parts, Resource, ratio
 from analyzer.decision.plans import Name, Plan, Plans, busy_weights
+from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import CostRow
 
 Device = Literal["cpu", "gpu", "hybrid", "either"]
 Ratio = tuple[float, float, float]
 Prices = Mapping[Name, CostRow | None]
+# A plan's time by what is uncertain about it, and what a second of each resource counts.
+Weighed = tuple[Parts, Mapping[Resource, float]]
 
 # A plan on both devices needs copies and a session for each stretch: it must pay by more than this.
 WORTHWHILE = 1.05
@@ -54,11 +57,11 @@ def choose(question: DecisionInput, plans: Plans, prices: Prices) -> Choice:
     barred = dict(_barred(question, plans))
     able = [plan for plan in plans if plan.name not in barred] or [plans.cpu]
     prompt = [plan for plan in able if question.slo_s is None or plan.latency.time_s <= question.slo_s]
-    weights, objective = _weights(question, plans, prices)
+    weighed, objective = _weighed(question, plans, prices)
     late = not prompt
     if late:  # the nearest is wanted, whatever the objective
-        weights = {plan.name: EVEN for plan in plans}
-    device, best, over, gain = _best(prompt or able, weights)
+        weighed = _by_time(plans)
+    device, best, over, gain = _best(prompt or able, weighed)
     return Choice(
         device=used(best) if late else device,
         plan=best,
@@ -95,32 +98,52 @@ def _barred(question: DecisionInput, plans: Plans) -> Iterator[tuple[Name, str]]
             yield plan.name, "pins"
 
 
-def _weights(
-    question: DecisionInput, plans: Plans, prices: Prices
-) -> tuple[Mapping[Name, Mapping[Resource, float]], str]:
-    """What a second of each resource counts in each plan."""
+def _weighed(question: DecisionInput, plans: Plans, prices: Prices) -> tuple[Mapping[Name, Weighed], str]:
+    """What the objective compares of each plan, and the objective that decides."""
     if question.objective == "energy":
         known = all(watts(question.cpu, device) is not None for device in (None, question.gpu))
-        weights = {plan.name: busy_weights(question, with_gpu="gpu" in plan.sides) for plan in plans}
-        return weights, "energy" if known else "latency"
-    if question.objective == "cost":
-        found = {plan.name: prices.get(plan.name) for plan in plans}
-        rates = {
-            plan.name: row.usd_per_million / plan.latency.time_s
-            for plan in plans
-            if (row := found[plan.name]) is not None and plan.latency.time_s > 0
+        found = {
+            plan.name: (plan.parts, busy_weights(question, with_gpu="gpu" in plan.sides)) for plan in plans
         }
-        if len(rates) == len(found):
-            return {name: dict.fromkeys(RESOURCES, rate) for name, rate in rates.items()}, "cost"
-        return {plan.name: EVEN for plan in plans}, "latency"
-    return {plan.name: EVEN for plan in plans}, question.objective
+        return found, "energy" if known else "latency"
+    if question.objective == "cost":
+        priced = {
+            plan.name: _priced(plan, row)
+            for plan in plans
+            if (row := prices.get(plan.name)) is not None and row.latency_s
+        }
+        if len(priced) == len(tuple(plans)):
+            return priced, "cost"
+        return _by_time(plans), "latency"
+    return _by_time(plans), question.objective
+
+
+def _by_time(plans: Plans) -> Mapping[Name, Weighed]:
+    return {plan.name: (plan.parts, EVEN) for plan in plans}
+
+
+def _priced(plan: Plan, row: CostRow) -> Weighed:
+    """A plan by its dollars: where it is priced on another machine, by the time there and its error."""
+    time = row.latency_s or 0.0
+    rate = dict.fromkeys(RESOURCES, row.usd_per_million / time)
+    here = plan.latency
+    if (time, row.low_s, row.high_s) == (here.time_s, here.low_s, here.high_s):
+        return plan.parts, rate
+    there = Estimate(
+        time_s=time,
+        low_s=time if row.low_s is None else row.low_s,
+        high_s=time if row.high_s is None else row.high_s,
+        origin="predicted",
+    )
+    return (Part(resource="cpu", source=f"{row.provider} {row.instance}", time=there),), rate
 
 
 def _best(
-    able: Sequence[Plan], weights: Mapping[Name, Mapping[Resource, float]]
+    able: Sequence[Plan], weighed: Mapping[Name, Weighed]
 ) -> tuple[Device, Plan, Plan | None, Ratio | None]:
     def gain(better: Plan, worse: Plan) -> Ratio | None:
-        return ratio(worse.parts, better.parts, weights[worse.name], weights[better.name])
+        (parts, weights), (others, other_weights) = weighed[better.name], weighed[worse.name]
+        return ratio(others, parts, other_weights, weights)
 
     single = [plan for plan in able if plan.name != "hybrid"]
     mixed = next((plan for plan in able if plan.name == "hybrid"), None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from analyzer.decision.choice import choose
 from analyzer.decision.decision_input import Decision, DecisionInput, Sweep
 from analyzer.decision.energy import watts
@@ -11,6 +13,7 @@ from analyzer.decision.operator_verdicts import operator_verdicts
 from analyzer.decision.plans import Plan, plan_all
 from analyzer.decision.sweep import throughput
 from analyzer.decision.verdict import verdict
+from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import CostRow, PlanResult, Transfers
 
 
@@ -41,7 +44,7 @@ def decide(question: DecisionInput, swept: Sweep | None = None) -> Decision:
 
 def result(question: DecisionInput, plan: Plan, price: CostRow | None) -> PlanResult:
     """A plan as the record shows it; energy is for one inference."""
-    latency = plan.latency
+    latency, spent = plan.latency, energy(question, plan)
     items = tuple(transfer.item for transfer in plan.transfers)
     return PlanResult(
         name=plan.name,
@@ -57,19 +60,29 @@ def result(question: DecisionInput, plan: Plan, price: CostRow | None) -> PlanRe
         ),
         memory_bytes=plan.memory_bytes,
         fits=plan.fits,
-        energy_j=energy(question, plan),
+        energy_j=spent.time_s if spent else None,
         usd_per_million=price.usd_per_million if price is not None else None,
         origin=latency.origin,
         operators_on_gpu=plan.on_gpu,
         operators_on_cpu=plan.on_cpu,
         instance=price.instance if price is not None else "",
         why=plan.why,
+        usd_low_per_million=price.usd_low_per_million if price is not None else None,
+        usd_high_per_million=price.usd_high_per_million if price is not None else None,
+        usd_origin=price.origin if price is not None else "",
+        energy_low_j=spent.low_s if spent else None,
+        energy_high_j=spent.high_s if spent else None,
+        energy_origin=spent.origin if spent else "",
     )
 
 
-def energy(question: DecisionInput, plan: Plan) -> float | None:
-    """Joules for one inference; None where a device's power is not known, or where the plan does not fit."""
+def energy(question: DecisionInput, plan: Plan) -> Estimate | None:
+    """Joules for one inference; None where a device's power is not known, or where the plan does not fit.
+
+    Nobody measured the power: of a measured time the joules are ``mixed``. The interval is the time's.
+    """
     weights = watts(question.cpu, question.gpu if "gpu" in plan.sides else None)
-    return (
-        None if weights is None or not plan.fits else summed(plan.parts, weights).time_s / question.inferences
-    )
+    if weights is None or not plan.fits:
+        return None
+    found = summed(plan.parts, weights).scaled(1 / question.inferences)
+    return found if found.origin == "predicted" else replace(found, origin="mixed")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.plans import Plan
+from analyzer.devices.catalogue import model_of
 from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
 from analyzer.prediction.estimate import Estimate
@@ -59,19 +60,29 @@ def offers(question: DecisionInput, plan: Plan) -> Iterator[CostRow]:
         latency, replicas = offer
         if latency.time_s <= 0:
             continue
-        throughput = replicas * question.inferences / latency.time_s
-        yield CostRow(
-            provider=instance.provider,
-            instance=instance.name,
-            gpu=instance.gpu,
-            usd_per_hour=instance.usd_per_hour,
-            price_date=instance.price_date,
-            throughput_per_s=throughput,
-            usd_per_million=usd_per_million(instance.usd_per_hour, throughput, question.utilisation),
-            meets_slo=None if question.slo_s is None else latency.time_s <= question.slo_s,
-            latency_s=latency.time_s,
-            origin=latency.origin,
-        )
+        yield _row(question, instance, latency, replicas)
+
+
+def _row(question: DecisionInput, instance: Instance, latency: Estimate, replicas: int) -> CostRow:
+    throughput = replicas * question.inferences / latency.time_s
+    usd = usd_per_million(instance.usd_per_hour, throughput, question.utilisation)
+    return CostRow(
+        provider=instance.provider,
+        instance=instance.name,
+        gpu=instance.gpu,
+        usd_per_hour=instance.usd_per_hour,
+        price_date=instance.price_date,
+        throughput_per_s=throughput,
+        usd_per_million=usd,
+        meets_slo=None if question.slo_s is None else latency.time_s <= question.slo_s,
+        latency_s=latency.time_s,
+        origin=latency.origin,
+        low_s=latency.low_s,
+        high_s=latency.high_s,
+        # What is paid are hours: dollars go with the time.
+        usd_low_per_million=usd * latency.low_s / latency.time_s,
+        usd_high_per_million=usd * latency.high_s / latency.time_s,
+    )
 
 
 def _on_gpu(question: DecisionInput, plan: Plan, instance: Instance) -> tuple[Estimate, int] | None:
@@ -87,11 +98,23 @@ def _on_cpu(question: DecisionInput, plan: Plan, instance: Instance) -> tuple[Es
         return None
     if plan.memory_bytes is not None and (instance.memory_bytes or plan.memory_bytes) < plan.memory_bytes:
         return None
-    if (
-        instance.cpu == question.cpu.slug
-        and not instance.cpu_nearest
-        and instance.vcpus >= question.cpu.threads
-    ):
-        return plan.latency, max(1, instance.vcpus // max(1, question.cpu.threads))
+    replicas = _copies_on(question, plan, instance)
+    if replicas:
+        return plan.latency, replicas
     latency = question.cpu_on(instance) if question.cpu_on is not None else None
     return None if latency is None else (latency, 1)
+
+
+def _copies_on(question: DecisionInput, plan: Plan, instance: Instance) -> int:
+    """How many copies of the plan run on an instance as they do on the question's CPU; 0 where none does.
+
+    What was measured holds for that very machine: on a larger one of the same processor other copies share its
+    caches and its memory, and what they take there was not measured.
+    """
+    threads = max(1, question.cpu.threads)
+    vcpus = instance.vcpus or 0
+    if instance.cpu != model_of(question.cpu) or instance.cpu_nearest or vcpus < threads:
+        return 0
+    if plan.latency.origin != "predicted":
+        return int(vcpus == threads)
+    return vcpus // threads

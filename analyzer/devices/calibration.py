@@ -84,9 +84,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from analyzer.errors import OutputError
+from analyzer.progress import Progress
 from analyzer.units import with_prefix
 
-Progress = Callable[[str, float], None]
 Measure = Callable[[Progress], Mapping[str, float]]
 
 _VERSION = 1

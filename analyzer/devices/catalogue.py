@@ -19,8 +19,6 @@ FOLDER = Path(__file__).parent
 FILES: Mapping[Kind, str] = {"gpu": "gpus.toml", "cpu": "cpus.toml"}
 # What `check` decides for where no CPU is named: a two-socket-class server CPU all of whose figures were read.
 DEFAULT_CPU = "xeon-platinum-8260"
-# What a machine without a GPU decides for.
-DEFAULT_GPU = "l4"
 # Words before a model's own name.
 _MAKERS = frozenset({"nvidia", "amd", "intel", "geforce", "tesla", "instinct", "ampere", "aws", "gpu", "cpu"})
 # Entries of a device that are no figures.
@@ -83,22 +81,32 @@ def cpus() -> tuple[Device, ...]:
     return tuple(_load("cpu", slug) for slug, _ in entries(_tables("cpu")))
 
 
-def instances(prices: str | Path | None = None) -> tuple[Instance, ...]:
+def instances(prices: str | Path | None = None, *, own: Iterable[Instance] = ()) -> tuple[Instance, ...]:
     """All cloud instances.
 
     Args:
         prices: The user's own TOML file of ``[[instances]]``: a price for a known provider and name replaces
             the catalogue's, anything else is added.
+        own: Instances of a price list that was read before, each in the place of the catalogue's.
 
     Raises:
         DeviceError: The file has a hole or names a GPU or CPU that nobody knows.
     """
-    found = {(item.provider.lower(), item.name.lower()): item for item in _catalogue_instances()}
+    found = {_offer(item): item for item in (*_catalogue_instances(), *own)}
     for item, given in _own_instances(prices) if prices is not None else ():
-        key = (item.provider.lower(), item.name.lower())
-        known = found.get(key)
-        found[key] = item if known is None else replace(known, **given)
+        known = found.get(_offer(item))
+        found[_offer(item)] = item if known is None else replace(known, **given)
     return tuple(found.values())
+
+
+def _offer(item: Instance) -> tuple[str, str]:
+    return item.provider.lower(), item.name.lower()
+
+
+def own_instances(listed: Iterable[Instance]) -> tuple[Instance, ...]:
+    """Those that the catalogue has otherwise or not at all: what a price list of the user's own brought."""
+    known = frozenset(_catalogue_instances())
+    return tuple(item for item in listed if item not in known)
 
 
 def instance_cpu(instance: Instance) -> Device | None:
@@ -125,6 +133,15 @@ def instance_cpu(instance: Instance) -> Device | None:
     )
 
 
+def model_of(cpu: Device) -> str:
+    """The catalogue's slug of a CPU, by its name where it is this machine's as calibrated; else its own."""
+    if any(cpu.slug == known.slug for known in cpus()):
+        return cpu.slug
+    known = match_cpu(cpu.name)
+    return cpu.slug if known is None else known.slug
+
+
+@cache
 def match_cpu(brand: str) -> Device | None:
     """The CPU of the catalogue whose model number stands in what the processor calls itself."""
     words = set(brand.lower().replace("(r)", "").replace("(tm)", "").replace("-", " ").split())

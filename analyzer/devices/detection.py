@@ -126,7 +126,7 @@ def _nominal_hertz(rows: Mapping[str, str]) -> int:
 
 
 def _from_words(told: Mapping[str, Any]) -> Device:
-    cores, threads = _cores(), os.cpu_count() or 1
+    cores, threads = _cores(), _threads()
     brand = str(told.get("brand_raw", "")).strip() or "CPU of this machine"
     clock = float((told.get("hz_actual") or told.get("hz_advertised") or (0,))[0]) or None
     known = match_cpu(brand)
@@ -194,6 +194,11 @@ def _cores() -> int:
 
     logical = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(logical, psutil.cpu_count(logical=False) or logical))
+
+
+def _threads() -> int:
+    """Hardware threads of the whole machine."""
+    return os.cpu_count() or 1
 
 
 def _memory() -> int | None:

@@ -8,9 +8,10 @@ from types import ModuleType
 from typing import Any
 
 from analyzer.errors import ModelError, UsageError
-from analyzer.loading.load import Progress, export_any_batch
+from analyzer.loading.load import export_any_batch
 from analyzer.loading.loaded import DEFAULT_OPSET, Loaded, check_opset
 from analyzer.loading.python.example_inputs import InputSpec, resolve_inputs
+from analyzer.progress import StageProgress
 
 
 def load_live(
@@ -20,7 +21,7 @@ def load_live(
     batch: int | None,
     specs: Sequence[InputSpec],
     opset: int | None,
-    progress: Progress,
+    progress: StageProgress,
     training: bool = False,
 ) -> Loaded:
     """Loads an ``nn.Module``, an ``onnx.ModelProto`` or an ``onnx_ir.Model``.
@@ -85,7 +86,7 @@ def _from_module(
     batch: int | None,
     specs: Sequence[InputSpec],
     opset: int,
-    progress: Progress,
+    progress: StageProgress,
     train: bool,
 ) -> Loaded:
     from analyzer.loading.python.user_model import UserModel

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from analyzer.errors import InputError, ModelError
@@ -12,6 +12,7 @@ from analyzer.loading.python.example_inputs import InputSpec
 from analyzer.loading.python.parameter_sizes import parameter_sizes
 from analyzer.loading.python.source_lines import shown_path
 from analyzer.loading.torch_export.silence import quiet_exporter
+from analyzer.progress import StageProgress
 
 
 def read_program(reference: Reference) -> Any:
@@ -39,7 +40,7 @@ def load_pt2(
     batch: int | None,
     specs: Sequence[InputSpec],
     opset: int,
-    progress: Callable[[str], None],
+    progress: StageProgress,
 ) -> Loaded:
     """Loads a .pt2 file; the first symbolic leading dimension of its inputs is the batch.
 

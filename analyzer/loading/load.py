@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from analyzer.loading.loaded import DEFAULT_OPSET, Loaded, check_opset
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.example_inputs import ExampleInputs, InputSpec, resolve_inputs
 from analyzer.loading.python.parameter_sizes import parameter_sizes
+from analyzer.progress import StageProgress
 
 if TYPE_CHECKING:
     from analyzer.loading.python.user_model import UserModel
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 # More than the memory of any GPU of the catalogue (a test compares them).
 NO_GPU_HOLDS_BYTES = 300e9
-Progress = Callable[[str], None]
 
 
 def load(
@@ -31,7 +31,7 @@ def load(
     specs: Sequence[InputSpec] = (),
     opset: int | None = None,
     use_cache: bool = True,
-    progress: Progress = lambda _: None,
+    progress: StageProgress = lambda _: None,
     training: bool = False,
 ) -> Loaded:
     """Loads any kind of model.
@@ -76,7 +76,7 @@ def _load_python(
     specs: tuple[InputSpec, ...],
     opset: int,
     use_cache: bool,
-    progress: Progress,
+    progress: StageProgress,
     training: bool = False,
 ) -> Loaded:
     source = str(reference.path.resolve()) if reference.path else reference.module or ""
@@ -150,7 +150,7 @@ def _export_python(
     batch: int | None,
     specs: tuple[InputSpec, ...],
     opset: int,
-    progress: Progress,
+    progress: StageProgress,
     training: bool = False,
 ) -> tuple[Loaded, Any]:
     from analyzer.loading.dependencies import recording
@@ -192,7 +192,7 @@ def _export_python(
 
 
 def _first_that_works(
-    reference: Reference, batch: int | None, specs: tuple[InputSpec, ...], opset: int, progress: Progress
+    reference: Reference, batch: int | None, specs: tuple[InputSpec, ...], opset: int, progress: StageProgress
 ) -> tuple[UserModel, ExampleInputs, Exported, int]:
     """Meta build, then a real build, then the TorchScript exporter; the first error is the one to tell."""
     from analyzer.loading.python.user_model import load_user_model
@@ -255,7 +255,7 @@ def _torchscript(
     specs: tuple[InputSpec, ...],
     opset: int,
     first: AnalyzerError,
-    progress: Progress,
+    progress: StageProgress,
 ) -> tuple[UserModel, ExampleInputs, Exported, int]:
     from analyzer.loading.python.user_model import load_user_model
     from analyzer.loading.torch_export.torchscript import export_torchscript

@@ -22,6 +22,7 @@ from analyzer.measurement.child_messages import OPTIMIZED, RESULT
 from analyzer.measurement.gpu_trace.launch_blocking import ENVIRONMENT
 from analyzer.measurement.noise import machine_load
 from analyzer.measurement.request import Latency, Measurement, MeasureRequest, NodeTime, request_to_json
+from analyzer.progress import Progress
 from analyzer.units import byte_count
 
 __all__ = [
@@ -29,12 +30,10 @@ __all__ = [
     "MeasureRequest",
     "Measurement",
     "NodeTime",
-    "Progress",
     "measure",
     "measure_with_blocking_launches",
 ]
 
-Progress = Callable[[str, float], None]
 Result = TypeVar("Result")
 
 

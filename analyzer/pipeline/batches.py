@@ -16,14 +16,13 @@ from analyzer.pipeline.prepared import Predictor, PreparedGraph, at_batch, batch
 from analyzer.pipeline.target_devices import cpu_precision, decision_precision
 from analyzer.pipeline.training_batches import step_scenes
 from analyzer.prediction.estimate import total
+from analyzer.progress import Progress
 
 # Binding a graph to a batch costs time by its size: large graphs are looked at on fewer batches.
 _ALL_BATCHES_UP_TO = 1000
 _FEW = (1, 8, 64, 512, 4096)
 # For graphs up to this size the crossover is searched between those batches, to one inference.
 _EXACT_UP_TO = 160
-
-Progress = Callable[[str, float | None], None]
 
 
 def correction_of(options: Options, cpu: Device, scene: PreparedGraph, measured: Measured | None) -> float:

@@ -51,22 +51,29 @@ def answer(
     """
     gpu = gpus[0] if gpus else None
     question = forecaster.question(scene, gpu, batch, measured.get(batch or 0))
+    on_cpu = {at: found.cpu_alone for at, found in measured.items()}
     if gpu is not None:
-        question = replace(question, what_if=forecaster.what_if(scene, gpu, batch))
+        question = replace(question, what_if=forecaster.what_if(scene, gpu, batch, on_cpu.get(batch or 0)))
     swept = sweep_of(model, forecaster, gpu, measured)
     return Answer(
         question=question,
         decision=decide(question, swept),
         sweep=swept,
-        others=tuple(_other(forecaster, scene, model, gpu, batch) for gpu in gpus[1:]),
+        others=tuple(_other(forecaster, scene, model, gpu, batch, on_cpu) for gpu in gpus[1:]),
     )
 
 
 def _other(
-    forecaster: Predictor, scene: PreparedGraph, model: BatchModels, gpu: Device, batch: int | None
+    forecaster: Predictor,
+    scene: PreparedGraph,
+    model: BatchModels,
+    gpu: Device,
+    batch: int | None,
+    on_cpu: Mapping[int, Measured],
 ) -> Alternative:
-    question = forecaster.question(scene, gpu, batch, None)
-    decision = decide(question, sweep_of(model, forecaster, gpu, {}))
+    """The decision for a further GPU: of what was measured, the CPU's part holds beside it as well."""
+    question = forecaster.question(scene, gpu, batch, on_cpu.get(batch or 0))
+    decision = decide(question, sweep_of(model, forecaster, gpu, on_cpu))
     return Alternative(
         device=build_record.device_info(gpu),
         plans=decision.plans,

@@ -10,6 +10,7 @@ from pathlib import Path
 from analyzer.errors import RecordError
 from analyzer.record import load_report
 from analyzer.record.analysis import Analysis, PlanResult
+from analyzer.record.invocation import Invocation, amended, command_line
 from analyzer.record.training_step import InferencePlan, InferenceSummary
 
 # A record names its model in its first lines.
@@ -42,11 +43,16 @@ def beside_inference(analysis: Analysis, folders: Iterable[Path], reference: str
 
 
 def _command(analysis: Analysis, reference: str) -> str:
-    parts = ["analyze", reference]
-    if analysis.model.batch is not None:
-        parts += ["--batch", str(analysis.model.batch)]
-    parts += ["--gpu", analysis.devices.gpu.slug if analysis.devices.gpu is not None else "none"]
-    return " ".join(parts)
+    """The step's own question about inference, at the batch of the step."""
+    asked = analysis.invocation or Invocation(command="run", model=reference)
+    batch = asked.options.get("batch", ())
+    if not batch and analysis.model.batch is not None:
+        batch = (str(analysis.model.batch),)
+    options = {"batch": batch} if batch else {}
+    # It is run in the folder where the step was; a price list is named from elsewhere and changes no verdict's
+    # being comparable.
+    inference = amended(asked, options, without=("training", "dataset-size", "prices"))
+    return command_line(replace(inference, model=reference))
 
 
 def _summaries(folder: Path, analysis: Analysis) -> Iterator[InferenceSummary]:
@@ -110,6 +116,9 @@ def _plan(plan: PlanResult) -> InferencePlan:
         fits=plan.fits,
         usd_per_million=plan.usd_per_million,
         origin=plan.origin,
+        usd_low_per_million=plan.usd_low_per_million,
+        usd_high_per_million=plan.usd_high_per_million,
+        usd_origin=plan.usd_origin,
     )
 
 

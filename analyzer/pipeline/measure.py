@@ -25,6 +25,7 @@ from analyzer.ort.fusion import executed_names, groups_from_optimized
 from analyzer.pipeline.measurement_memory import does_not_fit, planned_bytes, smaller_batch
 from analyzer.pipeline.options import Options
 from analyzer.prediction.estimate import Estimate
+from analyzer.progress import Progress
 from analyzer.units import byte_count
 
 # Weights live three times for a while: in PyTorch, in the file's cache and in ONNX Runtime's session.
@@ -40,8 +41,6 @@ _COMPARE_BELOW_S = 10.0
 
 # What gradients of float32 may be off by float64's, over the largest of the tensor.
 _GRADIENT_TOLERANCE = 1e-3
-
-Progress = Callable[[str, float | None], None]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -65,6 +64,11 @@ class Measured:
     cuda_times: tuple[Estimate | None, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
+
+    @property
+    def cpu_alone(self) -> Measured:
+        """What holds beside any GPU."""
+        return replace(self, cuda_latency=None, cuda_groups=(), cuda_times=())
 
 
 def measure_batch(
@@ -180,7 +184,7 @@ def _one_side(
     )
     where = "the CPU" if session == "cpu" else "CUDA"
 
-    def tell(stage: str, share: float) -> None:
+    def tell(stage: str, share: float | None) -> None:
         progress(f"running on {where}: {stage}", share)
 
     progress(f"running on {where}", 0.0)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Unpack
 
 from analyzer.decision.decision_input import OBJECTIVES, Objective
 from analyzer.errors import UsageError
+from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.python.example_inputs import InputSpec, parse_input
+from analyzer.loading.python.source_lines import repository_root, shown_path
+from analyzer.option_table import DEFAULT_TIME_BUDGET_S, OPTIONS, AnalyzeOptions, Command, RecordOptions
 from analyzer.precision import PRECISIONS
+from analyzer.record.invocation import Invocation, amended, written
 from analyzer.text import duration, nearest
-
-DEFAULT_GPU = "l4"
-DEFAULT_TIME_BUDGET_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,54 +68,110 @@ class Options:
         return self.batches[0] if self.batches else None
 
 
-def make_options(
-    *,
-    batch: int | str | Sequence[int] | None = None,
-    input: str | Sequence[str] = (),  # noqa: A002 - the option's own name
-    gpu: str | Sequence[str] | None = None,
-    cpu: str | None = None,
-    precision: str | None = None,
-    opset: int | None = None,
-    run: bool = True,
-    runs: int | None = None,
-    time_budget: float | str | None = None,
-    threads: int | None = None,
-    training: bool = False,
-    objective: str = "latency",
-    slo: float | str | None = None,
-    pin: str | Sequence[str] = (),
-    prices: str | Path | None = None,
-    utilisation: float = 1.0,
-    cache: bool = True,
-    check: bool = False,
-    dataset_size: int | None = None,
-) -> Options:
-    """Checks what a user gave; every keyword is a long option.
+def make_options(**given: Unpack[AnalyzeOptions]) -> Options:
+    """Checks what a user gave; every keyword is a long option, None is one that was left out.
 
     Raises:
+        TypeError: No such option.
         UsageError: A value that cannot be right.
     """
+    require_keywords("analyze", given, AnalyzeOptions.__annotations__)
+    inputs, pins = given.get("input") or (), given.get("pin") or ()
+    precision, prices = given.get("precision"), given.get("prices")
+    budget, slo = given.get("time_budget"), given.get("slo")
+    utilisation = given.get("utilisation")
     return Options(
-        training=training,
-        dataset_size=_positive(dataset_size, "--dataset-size"),
-        batches=_batches(batch),
-        inputs=tuple(parse_input(text) for text in ([input] if isinstance(input, str) else input)),
-        gpus=_gpus(gpu),
-        cpu=cpu,
+        training=given.get("training", False),
+        dataset_size=_positive(given.get("dataset_size"), "--dataset-size"),
+        batches=_batches(given.get("batch")),
+        inputs=tuple(map(parse_input, [inputs] if isinstance(inputs, str) else inputs)),
+        gpus=_gpus(given.get("gpu")),
+        cpu=given.get("cpu"),
         precision=_one_of(precision, PRECISIONS, "--precision") if precision else None,
-        opset=opset,
-        run=run,
-        runs=_positive(runs, "--runs"),
-        time_budget_s=duration(time_budget, where="--time-budget") if time_budget else DEFAULT_TIME_BUDGET_S,
-        threads=_positive(threads, "--threads"),
-        objective=_objective(objective),
+        opset=given.get("opset"),
+        run=given.get("run", True),
+        runs=_positive(given.get("runs"), "--runs"),
+        time_budget_s=duration(budget, where="--time-budget") if budget else DEFAULT_TIME_BUDGET_S,
+        threads=_positive(given.get("threads"), "--threads"),
+        objective=_objective(given.get("objective")),
         slo_s=duration(slo, where="--slo") if slo is not None else None,
-        pins=(pin,) if isinstance(pin, str) else tuple(pin),
+        pins=(pins,) if isinstance(pins, str) else tuple(pins),
         prices=Path(prices) if prices else None,
-        utilisation=_utilisation(utilisation),
-        cache=cache,
-        fixed=check,
+        utilisation=_utilisation(utilisation) if utilisation is not None else 1.0,
+        cache=given.get("cache", True),
+        fixed=given.get("check", False),
     )
+
+
+def require_keywords(function: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuses a keyword that a function does not take, as the command line does an option: with the nearest.
+
+    Raises:
+        TypeError: There is one.
+    """
+    known = tuple(known)
+    unknown = next((name for name in given if name not in known), None)
+    if unknown is None:
+        return
+    off = next((item.keyword for item in OPTIONS if item.name.replace("-", "_") == unknown), None)
+    if off in known:
+        hint = f"write {off}=False"
+    else:
+        meant = nearest(unknown.lower(), known)
+        hint = f"did you mean {meant}?" if meant else f"it takes {', '.join(sorted(known))}"
+    raise TypeError(f"{function}() has no option {unknown!r}; {hint}")
+
+
+def invocation_of(model: object, given: AnalyzeOptions, *, default_gpu: str | None) -> Invocation:
+    """What the record keeps of what was asked.
+
+    Args:
+        model: As ``analyze()`` got it.
+        given: Its keywords.
+        default_gpu: The GPU that stands in for one that was not named, where it is not this machine's own.
+    """
+    command: Command = "check" if given.get("check") else "run"
+    named = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
+    return Invocation(
+        command=command,
+        model=_model_name(named) if named else None,
+        options=written(command, given, path_shower(named)),
+        stand_ins={} if default_gpu is None else {"gpu": (default_gpu,)},
+    )
+
+
+def asked_again(before: Invocation | None, given: RecordOptions) -> Invocation | None:
+    """What a record decided anew answers: its own invocation with what was given now.
+
+    A number of threads was meant for the record's own CPU and does not hold for another.
+    """
+    if before is None:
+        return None
+    gone = ("threads",) if given.get("cpu") else ()
+    return amended(before, written("render", given, path_shower()), without=gone)
+
+
+def _model_name(text: str) -> str:
+    """MODEL, its file as reports show it."""
+    reference = parse_reference(text)
+    if reference.path is None:
+        return text
+    return shown_path(reference.path) + (f":{reference.name}" if reference.name else "")
+
+
+def path_shower(model: str | None = None) -> Callable[[str], str]:
+    """How a path is written beside MODEL: from the same folder as MODEL's own, whole where it lies elsewhere.
+
+    Without a MODEL at hand it is the folder of the repository at hand.
+    """
+    path = parse_reference(model).path if model else Path.cwd() / "any"
+    root = repository_root(os.path.dirname(os.path.realpath(path))) if path else None
+
+    def show(given: str) -> str:
+        relative = os.path.relpath(os.path.realpath(given), root or os.getcwd())
+        return os.path.abspath(given) if relative.startswith("..") else relative.replace(os.sep, "/")
+
+    return show
 
 
 def _batches(batch: int | str | Sequence[int] | None) -> tuple[int, ...]:
@@ -155,7 +214,9 @@ def _one_of(value: str, known: tuple[str, ...], option: str) -> str:
     )
 
 
-def _objective(value: str) -> Objective:
+def _objective(value: str | None) -> Objective:
+    if value is None:
+        return "latency"
     _one_of(value, OBJECTIVES, "--objective")
     return next(item for item in OBJECTIVES if item == value)
 

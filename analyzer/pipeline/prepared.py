@@ -125,13 +125,20 @@ class Predictor:
         cpu: The CPU of the decision.
         correction: Measured over predicted latency of the CPU, by which other batches are scaled; 1 where
             nothing was measured.
+        instances: What can be rented; None reads the catalogue and the options' price list.
     """
 
-    def __init__(self, options: Options, cpu: Device, correction: float = 1.0) -> None:
+    def __init__(
+        self,
+        options: Options,
+        cpu: Device,
+        correction: float = 1.0,
+        instances: tuple[Instance, ...] | None = None,
+    ) -> None:
         self.options = options
         self.cpu = cpu
         self.correction = correction
-        self.instances: tuple[Instance, ...] = catalogue.instances(options.prices)
+        self.instances = catalogue.instances(options.prices) if instances is None else instances
         self.pins = tuple(parse_pin(text) for text in options.pins)
 
     def question(
@@ -251,13 +258,23 @@ class Predictor:
 
         return latency
 
-    def what_if(self, scene: PreparedGraph, gpu: Device, batch: int | None) -> tuple[WhatIf, ...]:
-        """The same question in half precision and at the opset that brings operators back to the GPU."""
+    def what_if(
+        self, scene: PreparedGraph, gpu: Device, batch: int | None, on_cpu: Measured | None
+    ) -> tuple[WhatIf, ...]:
+        """The same question in half precision and at the opset that brings operators back to the GPU.
+
+        Args:
+            scene: The model at ``batch``.
+            gpu: The verdict's.
+            batch: Inferences per run.
+            on_cpu: What the CPU was measured at: half precision is the GPU's alone, see ``cpu_precision``.
+        """
         found = []
         own = decision_precision(self.options, scene.graph, gpu)
         if self.options.precision is None and is_full(own) and "fp16" in gpu.peak_flops_per_s:
-            half = Predictor(replace(self.options, precision="fp16"), self.cpu, self.correction)
-            found.append(WhatIf(change="in fp16", question=half.question(scene, gpu, batch, None)))
+            options = replace(self.options, precision="fp16")
+            half = Predictor(options, self.cpu, self.correction, self.instances)
+            found.append(WhatIf(change="in fp16", question=half.question(scene, gpu, batch, on_cpu)))
         opset = opset_with_kernels(scene)
         if opset is not None:
             older = prepare(with_opset(scene.graph, opset))

@@ -8,7 +8,8 @@ from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.errors import UsageError
 from analyzer.graph import Graph
-from analyzer.pipeline.options import DEFAULT_GPU, Options
+from analyzer.option_table import DEFAULT_GPU
+from analyzer.pipeline.options import Options
 from analyzer.precision import full_on_cuda, own_precision
 
 
@@ -21,12 +22,14 @@ class Targets:
         gpus: Target GPUs; empty with ``--gpu none``.
         local_gpu: Whether the first is the one in this machine, so that it can be measured.
         local_cpu: Whether the CPU is this machine's.
+        default_gpu: The GPU that nobody named and this machine lacks; None for any other.
     """
 
     cpu: Device
     gpus: tuple[Device, ...]
     local_gpu: bool
     local_cpu: bool
+    default_gpu: str | None = None
 
 
 def find_targets(options: Options) -> Targets:
@@ -47,7 +50,13 @@ def find_targets(options: Options) -> Targets:
     else:
         gpus = tuple(catalogue.device(name) for name in options.gpus)
     same = bool(local and gpus and gpus[0].slug == local.slug)
-    return Targets(cpu=cpu, gpus=gpus, local_gpu=same, local_cpu=options.cpu is None and not options.fixed)
+    return Targets(
+        cpu=cpu,
+        gpus=gpus,
+        local_gpu=same,
+        local_cpu=options.cpu is None and not options.fixed,
+        default_gpu=gpus[0].slug if options.gpus is None and local is None else None,
+    )
 
 
 def check_threads(threads: int | None, cpu: Device) -> None:

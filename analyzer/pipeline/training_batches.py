@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from analyzer.loading.training.batch_interpolation import (
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.prepared import PreparedGraph, at_batch
 from analyzer.pipeline.training_summary import memory_of
+from analyzer.progress import Progress
 
 # Batches to trace at, beside the report's, until all others are known: 1, which may have fewer operators, one
 # beyond the sweep, two that are no likely width (where a size equals the batch, equal operators become one).
@@ -31,8 +32,6 @@ _CONFIRMED_UP_TO = 400
 _SWEPT_UP_TO = 2000
 # Traces in short that may differ from the whole one, as at batch 1, before they are given up.
 _DOUBTS = 2
-
-Tell = Callable[[str, float | None], None]
 
 
 def loaded_at(loaded: Loaded, batch: int | None, options: Options) -> Loaded | None:
@@ -72,7 +71,7 @@ def _of_user(loaded: Loaded, user: Any, batch: int, opset: int, *, modules: bool
 
 
 def step_scenes(
-    loaded: Loaded, scene: PreparedGraph, options: Options, wanted: Sequence[int], tell: Tell
+    loaded: Loaded, scene: PreparedGraph, options: Options, wanted: Sequence[int], tell: Progress
 ) -> tuple[dict[int, PreparedGraph], StepAt | None]:
     """The step at each batch that is wanted, and a way to any other; without one, at those traced alone."""
     assert loaded.batch is not None

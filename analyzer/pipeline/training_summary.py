@@ -124,15 +124,24 @@ def _spent(members: Sequence[int], shares: Sequence[Estimate | None]) -> tuple[f
 
 def _cost(plan: PlanResult, batch: int | None, options: Options) -> StepCost:
     steps = -(-options.dataset_size // batch) if options.dataset_size and batch else None
-    dollars = plan.usd_per_million
-    step_dollars = None if dollars is None else dollars / 1e6 * (batch or 1)
+
+    def dollars(per_million: float | None, times: int | None) -> float | None:
+        """Of so many steps; a million inferences are a million examples."""
+        return None if per_million is None or times is None else times * per_million / 1e6 * (batch or 1)
+
     return StepCost(
         plan=plan.name,
         step_s=plan.latency_s,
         thousand_steps_s=1000 * plan.latency_s,
-        usd_per_thousand_steps=None if step_dollars is None else 1000 * step_dollars,
+        usd_per_thousand_steps=dollars(plan.usd_per_million, 1000),
         epoch_s=None if steps is None else steps * plan.latency_s,
-        usd_per_epoch=None if steps is None or step_dollars is None else steps * step_dollars,
+        usd_per_epoch=dollars(plan.usd_per_million, steps),
+        origin=plan.origin,
+        usd_origin=plan.usd_origin,
+        usd_low_per_thousand_steps=dollars(plan.usd_low_per_million, 1000),
+        usd_high_per_thousand_steps=dollars(plan.usd_high_per_million, 1000),
+        usd_low_per_epoch=dollars(plan.usd_low_per_million, steps),
+        usd_high_per_epoch=dollars(plan.usd_high_per_million, steps),
     )
 
 

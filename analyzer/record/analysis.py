@@ -14,6 +14,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
+from analyzer.record.invocation import Invocation
 from analyzer.record.outcome import CostRow as CostRow
 from analyzer.record.outcome import PlanResult as PlanResult
 from analyzer.record.outcome import SweepPlan as SweepPlan
@@ -320,7 +321,8 @@ class Analysis:
     """The whole record; see the class docstrings of its parts for units.
 
     ``session_fails`` says why ONNX Runtime cannot make the CUDA session at all, empty where it can.
-    ``kept`` is what ``render --gpu`` predicts from; None in a training step's record, and in old ones.
+    ``invocation`` is what was asked; None in old records. ``kept`` is what ``render --gpu`` predicts from; None
+    in a training step's record, and in old ones.
     """
 
     model: ModelInfo
@@ -340,6 +342,7 @@ class Analysis:
     session_fails: str = ""
     bodies: tuple[BodyResult, ...] = ()
     training: TrainingResult | None = None
+    invocation: Invocation | None = None
     environment: Environment = field(default_factory=Environment)
     kept: ReplayData | None = None
     schema_version: int = SCHEMA_VERSION

@@ -32,7 +32,13 @@ class Transfers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanResult:
-    """One way to run the model: ``cpu``, ``gpu`` (ONNX Runtime's CUDA session) or ``hybrid`` (the best)."""
+    """One way to run the model: ``cpu``, ``gpu`` (ONNX Runtime's CUDA session) or ``hybrid`` (the best).
+
+    ``origin`` and ``low_s`` to ``high_s`` are the latency's. Dollars are those of ``instance``, whose time may
+    be predicted where the plan's own was measured on another machine; joules rest on modelled power. Both have
+    an origin and a 90 % interval of their own: the origin is empty, the ends None, where a version that did
+    not tell wrote the record.
+    """
 
     name: Literal["cpu", "gpu", "hybrid"]
     latency_s: Amount
@@ -49,6 +55,12 @@ class PlanResult:
     operators_on_cpu: Count = 0
     instance: str = ""
     why: str = ""
+    usd_low_per_million: float | None = None
+    usd_high_per_million: float | None = None
+    usd_origin: str = ""
+    energy_low_j: float | None = None
+    energy_high_j: float | None = None
+    energy_origin: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +84,10 @@ class VerdictResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostRow:
-    """An instance that can run the model, and what a million inferences cost there."""
+    """An instance that can run the model, and what a million inferences cost there.
+
+    ``origin`` is that of the latency there, from which throughput and dollars follow; ends of 90 % intervals.
+    """
 
     provider: str
     instance: str
@@ -84,6 +99,10 @@ class CostRow:
     meets_slo: bool | None
     latency_s: Amount | None = None
     origin: Literal["measured", "predicted", "mixed"] = "predicted"
+    low_s: Amount | None = None
+    high_s: Amount | None = None
+    usd_low_per_million: Amount | None = None
+    usd_high_per_million: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

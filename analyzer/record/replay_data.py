@@ -30,7 +30,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuFigures:
-    """What predictions read of a CPU that is in no catalogue, beside what ``devices.cpu`` holds."""
+    """What predictions read of a CPU that is in no catalogue, beside what ``devices.cpu`` holds.
+
+    ``assumed`` names the figures that no source gives, which make intervals wider; None in a record of a
+    version that did not keep them.
+    """
 
     vendor: str
     architecture: str
@@ -39,6 +43,73 @@ class CpuFigures:
     clock_hz: Amount | None
     cache_bytes: Count | None
     calibration: Mapping[str, Number]
+    assumed: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFigures:
+    """What predictions read of a GPU beside its ``DeviceInfo``, where the catalogue has it not or otherwise."""
+
+    slug: str
+    vendor: str
+    architecture: str
+    units: Count
+    clock_hz: Amount | None
+    cache_bytes: Count | None
+    compute_capability: str
+    pageable_bytes_per_s: Amount | None
+    link_latency_s: Amount | None
+    calibration: Mapping[str, Number]
+    assumed: tuple[str, ...]
+    memory_type: str
+    sustained: Mapping[str, Number]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptGroup:
+    """What a session executed together at another batch than the record's, and the time of it."""
+
+    name: str
+    op_type: str
+    members: tuple[Count, ...]
+    provider: str
+    time_s: Amount | None
+    low_s: Amount | None
+    high_s: Amount | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRun:
+    """What was measured at another batch than the record's; ``groups`` is empty where no profile was had."""
+
+    batch: Count
+    session: Literal["cpu", "cuda"]
+    latency_s: Amount
+    low_s: Amount
+    high_s: Amount
+    groups: tuple[KeptGroup, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnInstance:
+    """An instance of the user's own price list; fields as in ``devices.instances``."""
+
+    provider: str
+    name: str
+    region: str
+    usd_per_hour: Amount
+    price_date: str = ""
+    vcpus: Count | None = None
+    memory_bytes: Count | None = None
+    cpu_type: str = ""
+    cpu: str = ""
+    cpu_nearest: bool = False
+    threads_per_core: Count = 2
+    gpu: str | None = None
+    gpu_count: Amount = 0.0
+    accelerator: str = ""
+    notes: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +189,11 @@ class ReplayData:
         values: Of small constants.
         absent: What operators leave out.
         batches: None where the model is fixed to one.
+        gpus: Of the GPUs that the catalogue has otherwise (this machine's own, calibrated) or not at all.
+        runs: What was measured at other batches.
+        instances: Of the user's own price list.
+        as_recorded: Whether the CPU's times stand as the record has them, predicted or not: it was decided anew
+            from a record that kept nothing to predict them from.
     """
 
     asked: Asked
@@ -126,3 +202,7 @@ class ReplayData:
     values: tuple[SmallValue, ...] = ()
     absent: tuple[Absent, ...] = ()
     batches: Batches | None = None
+    gpus: tuple[GpuFigures, ...] = ()
+    runs: tuple[KeptRun, ...] = ()
+    instances: tuple[OwnInstance, ...] = ()
+    as_recorded: bool = False

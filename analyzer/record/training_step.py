@@ -42,7 +42,11 @@ class StepMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCost:
-    """What a step costs on one plan: time and US dollars for 1,000 steps and for an epoch."""
+    """What a step costs on one plan: time and US dollars for 1,000 steps and for an epoch.
+
+    ``origin`` is the time's, ``usd_origin`` the dollars', with the ends of their 90 % intervals; empty and None
+    in a record of a version that did not tell.
+    """
 
     plan: Literal["cpu", "gpu", "hybrid"]
     step_s: Amount
@@ -50,6 +54,12 @@ class StepCost:
     usd_per_thousand_steps: Amount | None
     epoch_s: Amount | None
     usd_per_epoch: Amount | None
+    origin: str = ""
+    usd_origin: str = ""
+    usd_low_per_thousand_steps: Amount | None = None
+    usd_high_per_thousand_steps: Amount | None = None
+    usd_low_per_epoch: Amount | None = None
+    usd_high_per_epoch: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +113,9 @@ class InferencePlan:
     fits: bool
     usd_per_million: Amount | None
     origin: Literal["measured", "predicted", "mixed"]
+    usd_low_per_million: Amount | None = None
+    usd_high_per_million: Amount | None = None
+    usd_origin: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

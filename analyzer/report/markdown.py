@@ -76,8 +76,8 @@ def _plans(analysis: Analysis) -> str:
             card.interval,
             card.throughput,
             card.memory if card.fits else f"{card.memory} **does not fit**",
-            card.dollars,
-            card.energy,
+            summary.marked(card.dollars, card.dollars_origin),
+            summary.marked(card.energy, card.energy_origin),
             f"{MARKS[card.origin].sign} {card.origin}" if card.origin in MARKS else card.origin,
         )
         for card in cards

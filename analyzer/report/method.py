@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from analyzer.record.analysis import Analysis, DeviceInfo, TensorInfo
+from analyzer.record.analysis import Analysis, DeviceInfo
+from analyzer.record.invocation import command_line
 from analyzer.report import operator_columns
 from analyzer.units import byte_count, digits, rate, seconds, share
 
-_FILES = (".py", ".onnx", ".pt2")
+_ANOTHER_CPU = "no --cpu was named, so that CPU times are this machine's; on another they differ"
+_THIS_CPU = {
+    "calibrated": "calibrated: on another machine, or after another `analyze calibrate`, CPU times differ",
+}
 _TIMES = {
     "measured": (
         "the median of runs of ONNX Runtime without its profiler; an operator's time is its share of what runs "
@@ -63,67 +66,23 @@ def sections(analysis: Analysis) -> tuple[tuple[str, tuple[Fact, ...]], ...]:
 
 
 def command(analysis: Analysis) -> str:
-    """The command line that asks the same again; empty for a model that no command line can name.
+    """The command line that asks the same again, on one line.
 
-    A latency limit and a price list are not part of a record, so they are not in it.
+    Empty for a model that no command line can name, and for a record that does not hold what was asked.
     """
-    model = analysis.model
-    source = PurePath(model.source)
-    if source.suffix not in _FILES:
-        return ""
-    name = model.name.removeprefix(f"{source.stem}-")
-    words = ["analyze", model.source if name == model.name else f"{model.source}:{name}", *_options(analysis)]
-    return shlex.join(words)
-
-
-def _options(analysis: Analysis) -> Iterator[str]:
-    model, gpu = analysis.model, analysis.devices.gpu
-    if model.batch is not None:
-        yield from ("--batch", ",".join(map(str, _batches(analysis))))
-    if model.inputs_origin == "given":
-        for item in model.inputs:
-            if item.shape is not None and None not in item.shape:
-                yield from ("--input", _input(item, model.batch))
-    gpus = [gpu.slug, *(item.device.slug for item in analysis.alternatives)] if gpu else ["none"]
-    yield from ("--gpu", ",".join(gpus))
-    if analysis.devices.cpu.origin == "catalogue":
-        yield from ("--cpu", analysis.devices.cpu.slug)
-    yield from ("--precision", model.precision)
-    if not model.source.endswith((".onnx", ".pt2")):
-        yield from ("--opset", str(model.opset))
-    yield from ("--objective", analysis.verdict.objective)
-    if model.training:
-        yield "--training"
-    if analysis.environment.threads is not None:
-        yield from ("--threads", str(analysis.environment.threads))
-    if not analysis.environment.runs:
-        yield "--no-run"
-
-
-def _batches(analysis: Analysis) -> list[int]:
-    """The record's own batch, then the others that were measured."""
-    own = analysis.model.batch
-    measured = {
-        row.batch for row in analysis.sweep if any(plan.origin == "measured" for plan in row.plans.values())
-    }
-    return [*([own] if own is not None else []), *sorted(measured - {own})]
-
-
-def _input(item: TensorInfo, batch: int | None) -> str:
-    shape = [str(size) for size in item.shape or ()]
-    if shape and batch is not None and shape[0] == str(batch):
-        shape[0] = "B"
-    return f"{item.name}={','.join(shape)}:{item.dtype}"
+    return command_line(analysis.invocation) if analysis.invocation is not None else ""
 
 
 def _repeat(analysis: Analysis) -> list[Fact]:
     line = command(analysis)
-    if not line:
+    if not line or analysis.invocation is None:
         return []
     facts = [Fact(name="Command", value=line)]
-    if analysis.devices.cpu.origin == "calibrated":
-        text = "calibrated: on another machine, or after another `analyze calibrate`, CPU times differ"
-        facts.append(Fact(name="This CPU", value=text))
+    if not PurePath(analysis.model.source).is_absolute():
+        text = "the root of the model's repository; where it is in none, the folder of the first run"
+        facts.append(Fact(name="To be run in", value=text))
+    if analysis.invocation.uses_this_cpu:
+        facts.append(Fact(name="This CPU", value=_THIS_CPU.get(analysis.devices.cpu.origin, _ANOTHER_CPU)))
     return facts
 
 
@@ -184,14 +143,16 @@ def _money(analysis: Analysis) -> list[Fact]:
         facts.append(Fact(name="Prices", value=f"on-demand list prices: {'; '.join(listed)}"))
     if any(plan.usd_per_million is not None for plan in analysis.plans):
         text = (
-            "the instance's price for the time that a million inferences take at its throughput; its range "
-            "follows the latency's"
+            "the instance's price for the time that a million inferences take at its throughput; origin and "
+            "range are those of the latency on that instance, which is measured only where it is the machine "
+            "that the plan was measured on, else predicted"
         )
         facts.append(Fact(name="Dollars per million", value=text))
     if any(plan.energy_j is not None for plan in analysis.plans):
         text = (
             "power of the whole machine, idle and full by its devices' design power, over the time that each "
-            "device works, for one inference; its range follows the latency's"
+            "device works, for one inference; power is never measured, and its own error is not in the range, "
+            "which is that of the times"
         )
         facts.append(Fact(name="Joules", value=text))
     return facts

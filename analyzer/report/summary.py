@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -42,7 +41,7 @@ MARKS = {
             sign="○",
             meaning="computed from the counts and the device's data sheet or calibration; nothing was run",
         ),
-        Mark(name="mixed", sign="◐", meaning="a sum of measured and predicted parts"),
+        Mark(name="mixed", sign="◐", meaning="made of measured and predicted parts"),
         Mark(
             name="modelled",
             sign="≈",
@@ -69,9 +68,11 @@ class PlanCard:
     fits: bool
     dollars: str
     dollars_interval: str
+    dollars_origin: str
     instance: str
     energy: str
     energy_interval: str
+    energy_origin: str
     origin: str
     copies: str
     operators: str
@@ -228,6 +229,7 @@ def plan_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
 
 def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
     moved, same = plan.transfers, twin(analysis, plan)
+    money, power = _dollars(plan), _joules(plan)
     copies = "no copies"
     if moved.count:
         copies = f"{plural(moved.count, 'copy')}, {byte_count(moved.bytes)}, {seconds(moved.time_s)}"
@@ -242,10 +244,12 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
         memory=byte_count(plan.memory_bytes),
         fits=plan.fits,
         dollars=dollars(plan.usd_per_million),
-        dollars_interval=_as_latency(plan, plan.usd_per_million, dollars),
+        dollars_interval=money[0],
+        dollars_origin=money[1],
         instance=plan.instance,
         energy=joules(plan.energy_j),
-        energy_interval=_as_latency(plan, plan.energy_j, joules),
+        energy_interval=power[0],
+        energy_origin=power[1],
         origin=plan.origin,
         copies=copies,
         operators=_split(plan),
@@ -254,11 +258,29 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
     )
 
 
-def _as_latency(plan: PlanResult, value: float | None, words: Callable[[float], str]) -> str:
-    """The interval of what is proportional to the latency: hours that are paid, time under power."""
-    if value is None or not plan.latency_s:
-        return ""
-    return span(words(value * plan.low_s / plan.latency_s), words(value * plan.high_s / plan.latency_s))
+def _dollars(plan: PlanResult) -> tuple[str, str]:
+    """Interval and origin of a plan's dollars; empty where a record of an older version does not tell."""
+    low, high, value = plan.usd_low_per_million, plan.usd_high_per_million, plan.usd_per_million
+    if value is not None and low is not None and high is not None:
+        return span(dollars(low), dollars(high)), plan.usd_origin
+    if value is None or not plan.operators_on_gpu or not plan.latency_s:
+        return "", ""
+    # Those versions priced what uses a GPU by its own latency everywhere; a plan of the CPU alone they did not.
+    ends = (dollars(value * end / plan.latency_s) for end in (plan.low_s, plan.high_s))
+    return span(*ends), plan.origin
+
+
+def _joules(plan: PlanResult) -> tuple[str, str]:
+    """Interval and origin of a plan's joules; empty where a record of an older version does not tell."""
+    low, high = plan.energy_low_j, plan.energy_high_j
+    if plan.energy_j is None or low is None or high is None:
+        return "", ""
+    return span(joules(low), joules(high)), plan.energy_origin
+
+
+def marked(figure: str, origin: str) -> str:
+    """A figure with the sign of its origin; as it is where the origin is not known."""
+    return f"{figure} {MARKS[origin].sign}" if origin in MARKS and figure != UNKNOWN else figure
 
 
 def _runs_on(analysis: Analysis, plan: PlanResult) -> str:

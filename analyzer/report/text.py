@@ -80,8 +80,8 @@ def _plans(cards: Sequence[PlanCard]) -> str:
             card.interval,
             card.throughput,
             card.memory + ("" if card.fits else " (does not fit)"),
-            card.dollars,
-            card.energy,
+            summary.marked(card.dollars, card.dollars_origin),
+            summary.marked(card.energy, card.energy_origin),
             f"{MARKS[card.origin].sign} {card.origin}" if card.origin in MARKS else card.origin,
         )
         for card in cards
@@ -219,7 +219,9 @@ def _rich_plans(cards: Sequence[PlanCard], width: int) -> Table:
     grid.add_column("" if narrow else "Origin", no_wrap=True)
     for card in cards:
         memory = card.memory if card.fits else f"[red]{card.memory}!![/red]"
-        figures = (card.latency, card.interval, card.throughput, memory, card.dollars, card.energy)
+        money = summary.marked(card.dollars, card.dollars_origin)
+        power = summary.marked(card.energy, card.energy_origin)
+        figures = (card.latency, card.interval, card.throughput, memory, money, power)
         style = "bold" if card.chosen else ""
         origin = _sign(card.origin) if narrow else f"{_sign(card.origin)} {card.origin}"
         grid.add_row(card.title, *figures, origin, style=style)

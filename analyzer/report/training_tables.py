@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analyzer.record.analysis import Analysis, PlanResult
-from analyzer.record.training_step import InferencePlan, PhaseTotals, TrainingResult
-from analyzer.report.summary import MARKS, sentence, span
+from analyzer.record.training_step import InferencePlan, PhaseTotals, StepCost, TrainingResult
+from analyzer.report.summary import MARKS, marked, sentence, span
 from analyzer.units import byte_count, count, digits, dollars, factor, flop_count, seconds, share
 
 _PLANS = {"cpu": "CPU", "gpu": "GPU", "hybrid": "Best plan"}
@@ -129,15 +129,19 @@ def _costs(step: TrainingResult) -> Sheet:
     rows = [
         (
             _PLANS[item.plan],
-            seconds(item.step_s),
-            seconds(item.thousand_steps_s),
-            dollars(item.usd_per_thousand_steps),
-            *((_long(item.epoch_s), dollars(item.usd_per_epoch)) if epoch else ()),
+            marked(seconds(item.step_s), item.origin),
+            marked(seconds(item.thousand_steps_s), item.origin),
+            marked(dollars(item.usd_per_thousand_steps), item.usd_origin),
+            *(_epoch(item) if epoch else ()),
         )
         for item in step.costs
     ]
     lead = f"An epoch is {count(step.dataset_size)} examples." if epoch else ""
     return Sheet(title="What steps cost", head=head, rows=tuple(rows), lead=lead)
+
+
+def _epoch(item: StepCost) -> tuple[str, str]:
+    return marked(_long(item.epoch_s), item.origin), marked(dollars(item.usd_per_epoch), item.usd_origin)
 
 
 def _long(value: float | None) -> str:

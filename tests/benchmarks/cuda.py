@@ -121,7 +121,7 @@ def run(record: Record, request: MeasureRequest, **changes: Any) -> Measurement:
     """One measurement; it is ended where the time limit ends."""
     from analyzer.measurement.child_process import measure
 
-    return measure(replace(request, timeout_s=max(5.0, min(90.0, record.left_s())), **changes))
+    return measure(replace(request, timeout_s=record.most_s(), **changes))
 
 
 def measured_on_the_cpu(record: Record, entry: dict[str, Any], sample: str, request: MeasureRequest) -> None:
@@ -193,7 +193,7 @@ def blocking(
     """Blocking launches against CUPTI: how wrong the fall-back is, for long and for short nodes."""
     from analyzer.measurement.child_process import measure_with_blocking_launches
 
-    asked = replace(request, provider="cuda", timeout_s=max(5.0, min(90.0, record.left_s())))
+    asked = replace(request, provider="cuda", timeout_s=record.most_s())
     coarse = measure_with_blocking_launches(asked, recorded)
     true = {node.name: node.time_s for node in recorded.nodes if node.provider == "cuda"}
     pairs = [(true[node.name], node.time_s) for node in coarse.nodes if true.get(node.name)]

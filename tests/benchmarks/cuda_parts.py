@@ -31,14 +31,15 @@ CEILINGS = (
 )
 
 
-def apart(record: Record, part: str, budget: float, *, most_s: float = 120.0) -> None:
+def apart(record: Record, part: str, budget: float) -> None:
     """Run a part in its own process and take over what it wrote, however it ended."""
     path = record.path.with_name(f"{record.path.stem}{APART}.json")
     path.unlink(missing_ok=True)
     command = [sys.executable, str(Path(__file__).resolve()), part, str(path), str(budget)]
-    limit = max(5.0, min(most_s, record.left_s()))
     try:
-        done = subprocess.run(command, stdout=None, stderr=subprocess.PIPE, check=False, timeout=limit)
+        done = subprocess.run(
+            command, stdout=None, stderr=subprocess.PIPE, check=False, timeout=record.most_s()
+        )
     finally:
         if path.exists():
             record.take_over(json.loads(path.read_text(encoding="utf-8")))

@@ -36,6 +36,10 @@ class Record:
         """Seconds of the time limit that are left."""
         return self._seconds - (time.monotonic() - self._begin)
 
+    def most_s(self) -> float:
+        """Seconds that a part may take in a process of its own: one that hangs must leave time for others."""
+        return max(5.0, min(max(120.0, self._seconds / 4), self.left_s()))
+
     def put(self, key: str, value: object) -> None:
         """One entry."""
         self.values[key] = value

@@ -1,15 +1,114 @@
-"""The options of the command line and those of pyproject.toml are the same."""
+"""One table of options: the commands, the settings, the keywords and the help say the same."""
 
+import click
 import pytest
 
 from analyzer.checks.settings import RUN_OPTIONS
 from analyzer.cli import COMMANDS, command_line, long_option
-from analyzer.cli.run import command as run
+from analyzer.devices import catalogue
+from analyzer.loading.load import DEFAULT_OPSET
+from analyzer.option_table import (
+    DEFAULT_TIME_BUDGET_S,
+    OPTIONS,
+    AnalyzeOptions,
+    RecordOptions,
+    in_settings,
+    is_analysis,
+    taken_by,
+)
+from analyzer.pipeline import target_devices
+from analyzer.pipeline.options import Options, make_options
+
+# A keyword of `analyze()` that is a command: `analyze check`.
+NO_OPTION = {"check"}
+# Stands in [tool.analyzer.check] alone.
+NO_COMMAND = {"fail-on-uncertain"}
+# What is written where, and how loudly: methods of the analysis in Python.
+NO_KEYWORD = {"format", "output", "open", "quiet", "verbose"}
+GIVEN = {
+    "batch": [8, 1],
+    "input": "x=B,3:float32",
+    "gpu": "t4",
+    "cpu": "epyc-9654",
+    "precision": "fp16",
+    "opset": 18,
+    "run": False,
+    "runs": 3,
+    "time_budget": "2s",
+    "threads": 1,
+    "training": True,
+    "dataset_size": 1000,
+    "objective": "cost",
+    "slo": 0.005,
+    "pin": "first=cpu",
+    "prices": "prices.toml",
+    "utilisation": 0.5,
+    "cache": False,
+    "check": True,
+}
 
 
-def test_every_long_option_can_stand_in_pyproject():
-    options = {long_option(item) for item in run.params if item.param_type_name == "option"}
-    assert options - {"help"} == set(RUN_OPTIONS)
+def parameters(command):
+    found = command_line.get_command(None, command).params
+    return {long_option(item): item for item in found if isinstance(item, click.Option)}
+
+
+@pytest.mark.parametrize("command", ["run", "check", "render"])
+def test_a_command_takes_what_the_table_says_in_its_order(command):
+    assert list(parameters(command)) == [option.name for option in taken_by(command)]
+
+
+def test_every_option_of_a_run_can_stand_in_pyproject():
+    assert set(parameters("run")) == set(RUN_OPTIONS)
+    gate = {option.name for option in in_settings("tool.analyzer.check")}
+    assert gate - NO_COMMAND == set(parameters("check")) - set(RUN_OPTIONS) - {"run", "update-baseline"}
+
+
+def test_the_keywords_are_the_long_options_with_underscores():
+    run = {option.keyword for option in taken_by("run") if option.name not in NO_KEYWORD}
+    assert set(AnalyzeOptions.__annotations__) - NO_OPTION == run
+    assert {option.name for option in taken_by("run") if not is_analysis(option)} == NO_KEYWORD
+
+
+def test_a_record_is_decided_anew_by_the_options_of_render():
+    render = {option.keyword for option in taken_by("render") if option.name not in NO_KEYWORD}
+    assert set(RecordOptions.__annotations__) == render
+
+
+def test_no_option_stands_twice():
+    names = [option.name for option in OPTIONS]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("keyword", sorted(AnalyzeOptions.__annotations__))
+def test_every_keyword_changes_what_is_asked(keyword):
+    assert make_options(**{keyword: GIVEN[keyword]}) != make_options() == Options()
+
+
+@pytest.mark.parametrize(
+    "keyword", sorted(set(AnalyzeOptions.__annotations__) - {"run", "cache", "training", "check"})
+)
+def test_none_is_an_option_left_out(keyword):
+    assert make_options(**{keyword: None}) == Options()
+
+
+def test_the_defaults_that_the_help_shows_are_those_that_hold(monkeypatch):
+    told = {option.name: option.help for option in OPTIONS}
+    monkeypatch.setattr(target_devices, "_local_gpu", lambda: None)
+    chosen = target_devices.find_targets(Options())
+    assert told["gpu"].endswith(f"else {chosen.gpus[0].slug}]")
+    assert chosen.default_gpu == chosen.gpus[0].slug
+    assert told["opset"].endswith(f"[{DEFAULT_OPSET}]")
+    assert told["time-budget"].endswith(f"[{DEFAULT_TIME_BUDGET_S:g}]")
+    assert told["objective"].endswith(f"[{Options().objective}]")
+    assert told["utilisation"].endswith(f"[{Options().utilisation:g}]")
+
+
+def test_a_gpu_of_this_machine_or_a_named_one_is_no_default(monkeypatch):
+    monkeypatch.setattr(target_devices, "_local_gpu", lambda: catalogue.device("t4"))
+    assert target_devices.find_targets(Options()).default_gpu is None
+    monkeypatch.setattr(target_devices, "_local_gpu", lambda: None)
+    assert target_devices.find_targets(make_options(gpu="l4")).default_gpu is None
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))

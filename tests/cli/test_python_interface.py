@@ -1,11 +1,15 @@
 """``from analyzer import analyze``."""
 
+import typing
+
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
 from analyzer import AnalyzerError, analyze, load_report
+from analyzer.api import analyze_record
+from analyzer.option_table import AnalyzeOptions, RecordOptions
 
 
 @pytest.fixture
@@ -62,9 +66,36 @@ def test_an_analysis_saves_and_loads(proto, tmp_path):
     assert again.render("markdown") == analysis.render("markdown")
 
 
-def test_an_unknown_option_is_a_type_error(proto):
-    with pytest.raises(TypeError, match="btach"):
-        analyze(proto, btach=8)
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ({"bacth": 3}, "did you mean batch"),
+        ({"Batch": 3}, "did you mean batch"),
+        ({"time-budget": 3}, "did you mean time_budget"),
+        ({"no_run": True}, "write run=False"),
+        ({"no_cache": True}, "write cache=False"),
+        ({"xyzzy": 3}, "it takes batch, cache, check, cpu"),
+    ],
+)
+def test_an_unknown_option_is_a_type_error_that_names_the_nearest(proto, given, hint):
+    with pytest.raises(TypeError, match=f"analyze.*{next(iter(given))}.*{hint}"):
+        analyze(proto, **given)
+
+
+def test_an_unknown_option_for_a_record_is_a_type_error_that_names_the_nearest(proto):
+    analysis = analyze(proto, batch=8, run=False)
+    with pytest.raises(TypeError, match=r"analyze_record.*presicion.*did you mean precision"):
+        analyze_record(analysis, presicion="fp16")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"analyze_record.*'batch'"):
+        analyze_record(analysis, batch=3)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(("function", "keywords"), [(analyze, AnalyzeOptions), (analyze_record, RecordOptions)])
+def test_an_editor_knows_the_keywords_and_their_types(function, keywords):
+    annotation = typing.get_type_hints(function, localns={"Model": object})["options"]
+    assert typing.get_args(annotation) == (keywords,)
+    assert object not in keywords.__annotations__.values()
+    assert typing.Any not in typing.get_type_hints(keywords).values()
 
 
 def test_an_object_that_is_no_model_is_refused():

@@ -135,16 +135,29 @@ def test_a_saved_record_renders_to_the_page_that_was_written_at_once(model, tmp_
     assert (tmp_path / "again.html").read_text() == page
 
 
-def test_a_saved_record_is_decided_anew_as_the_model_is(model, tmp_path):
+def test_a_saved_record_is_decided_anew_as_the_model_is(machine, model, tmp_path):
     options = ["--gpu", "t4,a100", "--objective", "cost", "--slo", "1s"]
     static(model, "--gpu", "l4")
     again = ["render", "reports/net.json", *options, "--format", "json", "--output", "again.json", "--quiet"]
     assert run_command_line(again) == 0
     static(model, *options, "--output", "afresh.json", "--format", "json")
     one, other = (json.loads((tmp_path / name).read_text()) for name in ("again.json", "afresh.json"))
-    for key in ("devices", "sweep", "verdict", "plans", "costs", "alternatives"):
+    for key in ("devices", "sweep", "verdict", "plans", "costs", "alternatives", "kept"):
         assert one[key] == other[key]
     assert len(one["sweep"]) > 10
+    further = [
+        "render",
+        "again.json",
+        "--gpu",
+        "t4,a100",
+        "--format",
+        "json",
+        "--output",
+        "more.json",
+        "--quiet",
+    ]
+    assert run_command_line(further) == 0
+    assert (tmp_path / "more.json").read_text() == (tmp_path / "again.json").read_text()
 
 
 def test_options_can_stand_in_pyproject(model, tmp_path):

@@ -1,5 +1,7 @@
 """What this machine has, and which entry of the catalogue a driver's name means."""
 
+from dataclasses import replace
+
 import pytest
 
 from analyzer.devices import catalogue, detection
@@ -63,7 +65,32 @@ def test_without_a_calibration_the_cpu_says_what_it_assumes() -> None:
     cpu = detection.this_cpu({})
     assert cpu.origin == "catalogue"
     assert cpu.units >= 1
-    assert cpu.peak_flops_per_s["fp32"] > 1e10
+    assert cpu.peak_flops_per_s["fp32"] > 0
+
+
+def test_a_machine_is_what_was_measured_of_it_else_the_catalogues_else_a_guess_that_says_so(machine) -> None:
+    """Of 32 cores of a Xeon Platinum 8375C two are here: a sixteenth of its peaks and of its bandwidth."""
+    cpu = detection.this_cpu()
+    assert (cpu.name, cpu.units, cpu.threads) == (machine.brand, machine.cores, machine.threads)
+    whole = catalogue.match_cpu(machine.brand)
+    if machine.calibrated:
+        assert (cpu.slug, cpu.origin, cpu.assumed) == ("this-cpu", "calibrated", ())
+        assert cpu.calibration == machine.ceilings()
+    elif whole is not None:
+        assert (cpu.slug, cpu.origin, cpu.assumed) == ("xeon-platinum-8375c", "catalogue", whole.assumed)
+        assert cpu.bandwidth_bytes_per_s == pytest.approx(whole.bandwidth_bytes_per_s / 16)
+        assert cpu.peak_flops_per_s["fp32"] == pytest.approx(whole.peak_flops_per_s["fp32"] / 16)
+    else:
+        assert (cpu.slug, cpu.origin, cpu.assumed) == ("this-cpu", "catalogue", ("bandwidth_bytes_per_s",))
+        assert not cpu.calibration
+
+
+def test_a_calibrated_processor_is_priced_as_the_catalogues_of_its_name() -> None:
+    found = detection.this_cpu({})
+    here = replace(found, slug="this-cpu", name="Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz")
+    assert catalogue.model_of(here) == "xeon-platinum-8375c"
+    assert catalogue.model_of(catalogue.device("epyc-9654")) == "epyc-9654"
+    assert catalogue.model_of(replace(here, name="AMD EPYC")) == "this-cpu"
 
 
 @pytest.mark.parametrize(

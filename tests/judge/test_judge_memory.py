@@ -43,7 +43,7 @@ def asked(folder, tmp_path, models):
         env={**os.environ, "LD_LIBRARY_PATH": str(folder)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         check=True,
     )
     return [json.loads(line) for line in child.stdout.splitlines() if line.startswith("[[")]

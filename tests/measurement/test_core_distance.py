@@ -9,6 +9,7 @@ from measuring_models import perceptron, save
 
 from analyzer.measurement.child_messages import RESULT, Reporter
 from analyzer.measurement.child_process import MeasureRequest, measure
+from analyzer.measurement.noise import core_migration as core_distances
 from analyzer.measurement.noise.core_migration import CoreDistance, Reading, SingleThread, close, core_distance
 from analyzer.measurement.noise.interleaving import Taken, alternate, turns_for
 from analyzer.measurement.noise.profiler_overhead import Bias
@@ -46,10 +47,10 @@ def test_what_slows_a_single_thread_as_well_is_no_matter_of_sharing():
 
 
 def test_the_best_is_the_least_of_what_is_known_and_read():
-    distance = core_distance(SessionSettings(threads=2), known=Reading(1e-9, 1e3))
+    distance = core_distance(SessionSettings(threads=2), known=Reading(1e-9, 1e9))
     first = distance.read()
-    assert 0 < first.shared_s < 1
-    assert 0 < first.alone_s < 1
+    assert first.shared_s > 0
+    assert first.alone_s > 0
     assert distance.best == Reading(1e-9, first.alone_s)
 
 
@@ -59,7 +60,22 @@ def test_a_single_thread_has_its_cores_close_without_a_run():
     assert alone.ratio(alone.read(), alone.awaited()) == 1
 
 
-def test_close_cores_are_awaited_but_not_for_ever():
+class Clock:
+    """Time that passes in pauses alone."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+def test_close_cores_are_awaited_but_not_for_ever(monkeypatch):
+    """In pauses of a tenth of a second: a patience of 0.15 s ends in the second."""
+    monkeypatch.setattr(core_distances, "time", Clock())
     patient = Scripted(APART, APART, CLOSE, APART, patience_s=60)
     assert patient.awaited() == CLOSE
     assert patient.count == 3
@@ -67,9 +83,9 @@ def test_close_cores_are_awaited_but_not_for_ever():
     assert patient.count == 3
     hurried = Scripted(APART, patience_s=0.15)
     assert hurried.awaited() == APART
-    assert 2 <= hurried.count <= 3
+    assert hurried.count == 3
     assert hurried.awaited() == APART  # nothing of the patience is left
-    assert hurried.count <= 4
+    assert hurried.count == 4
 
 
 def test_turns_with_the_cores_apart_do_not_count_where_there_are_others():
@@ -130,7 +146,7 @@ def measured(folder, **options):
             model_path=save(perceptron(), folder),
             feeds=folder / "feeds.npz",
             time_budget_s=0.6,
-            timeout_s=60,
+            timeout_s=900,
             **options,
         )
     )

@@ -21,7 +21,7 @@ from analyzer.measurement.child_process import MeasureRequest, measure
 
 
 def request(path, **options):
-    return MeasureRequest(model_path=path, **{"time_budget_s": 0.3, "threads": 1, "timeout_s": 60, **options})
+    return MeasureRequest(model_path=path, **{"time_budget_s": 0.3, "threads": 1, "timeout_s": 900, **options})
 
 
 def failure(path, kind=MeasurementError, **options):
@@ -157,20 +157,21 @@ def test_noise_on_the_childs_output_is_no_trouble(tmp_path, monkeypatch):
     )
 
 
-def test_interrupting_ends_the_child_too(tmp_path):
+def test_interrupting_ends_the_child_too(tmp_path, interruptible):
     path = save(endless(), tmp_path)
     script = textwrap.dedent(f"""
         from pathlib import Path
         from analyzer.measurement.child_process import MeasureRequest, measure
         print("ready", flush=True)
-        measure(MeasureRequest(model_path=Path({str(path)!r}), timeout_s=60))
+        measure(MeasureRequest(model_path=Path({str(path)!r}), timeout_s=900))
     """)
-    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    command = interruptible([sys.executable, "-c", script])
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         parent.stdout.readline()
         child = wait_for(lambda: children_of(parent.pid))[0]
         parent.send_signal(signal.SIGINT)
-        parent.wait(30)
+        parent.wait(900)
         assert wait_for(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
     finally:
         parent.kill()
@@ -195,7 +196,7 @@ def children_of(pid):
         return []
 
 
-def wait_for(condition, seconds=30):
+def wait_for(condition, seconds=900):
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         found = condition()

@@ -20,7 +20,7 @@ needs_none = pytest.mark.skipif(has_cuda(), reason="this machine has a GPU")
 
 def request(path, **options):
     return MeasureRequest(
-        model_path=path, **{"provider": "cuda", "time_budget_s": 0.5, "threads": 1, "timeout_s": 120, **options}
+        model_path=path, **{"provider": "cuda", "time_budget_s": 0.5, "threads": 1, "timeout_s": 900, **options}
     )
 
 

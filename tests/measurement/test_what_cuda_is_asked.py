@@ -41,7 +41,7 @@ def asked(stand_in_libraries):
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -81,7 +81,7 @@ def failure(path, monkeypatch, libraries, **environment):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     asked = MeasureRequest(
-        model_path=path, provider="cuda", time_budget_s=0.2, threads=1, timeout_s=60, profile=False
+        model_path=path, provider="cuda", time_budget_s=0.2, threads=1, timeout_s=900, profile=False
     )
     with pytest.raises(MeasurementError) as caught:
         measure(asked)
@@ -194,7 +194,12 @@ def test_nvidia_s_packages_are_found_in_another_folder_than_onnxruntime_s(stand_
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), str(packages)]),
     }
     done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
     )
     assert done.stdout.strip() == "CUDAExecutionProvider", done.stderr
 
@@ -223,7 +228,7 @@ def test_a_library_of_another_version_is_named(stand_in_libraries, tmp_path):
         "PYTHONPATH": str(Path(__file__).parents[2]),
     }
     done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True, timeout=900
     )
     message, hint = done.stdout.strip().split("|")
     assert name in message
@@ -240,7 +245,7 @@ def test_nodes_on_the_cpu_are_placement_and_no_cuda_graph(stand_in_libraries, tm
             provider="cuda",
             time_budget_s=0.2,
             threads=1,
-            timeout_s=60,
+            timeout_s=900,
             profile=False,
         )
     )

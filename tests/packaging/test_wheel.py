@@ -59,3 +59,7 @@ def test_the_wheel_holds_no_tests_samples_or_reports(installed):
     assert top == {"analyzer"}
     assert (installed / "analyzer" / "templates").is_dir()
     assert (installed / "analyzer" / "record" / "record.schema.json").is_file()
+
+
+def test_the_wheel_tells_type_checkers_that_it_is_typed(installed):
+    assert (installed / "analyzer" / "py.typed").is_file()

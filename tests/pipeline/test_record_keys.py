@@ -24,10 +24,12 @@ OPERATOR = (
 TIME = "time_s low_s high_s origin bound"
 GROUP = "session name op_type members provider time_s origin"
 PLAN = (
-    "name latency_s low_s high_s throughput_per_s transfers memory_bytes fits energy_j usd_per_million origin"
+    "name latency_s low_s high_s throughput_per_s transfers memory_bytes fits energy_j usd_per_million origin "
+    "usd_low_per_million usd_high_per_million usd_origin energy_low_j energy_high_j energy_origin"
 )
 VERDICT = "device objective speedup low high crossover_batch reason"
-COST = "provider instance gpu usd_per_hour price_date throughput_per_s usd_per_million meets_slo"
+MONEY = "usd_low_per_million usd_per_million usd_high_per_million"
+COST = f"provider instance gpu usd_per_hour price_date throughput_per_s {MONEY} meets_slo origin low_s high_s"
 
 
 def holds(value, keys):
@@ -36,7 +38,7 @@ def holds(value, keys):
 
 
 @pytest.fixture(scope="module")
-def record(tiny_model):
+def record(machine, tiny_model):
     return json.loads(analyze(tiny_model, batch=8, run=False, gpu="l4,t4").render("json"))
 
 
@@ -102,6 +104,10 @@ def test_intervals_hold_their_figure(record):
     for item in (*record["plans"], *record["groups"]):
         time = item.get("latency_s", item.get("time_s"))
         assert item["low_s"] <= time <= item["high_s"]
+    for item in (*record["plans"], *record["costs"]):
+        assert item["usd_low_per_million"] <= item["usd_per_million"] <= item["usd_high_per_million"]
+    for item in record["plans"]:
+        assert item["energy_low_j"] <= item["energy_j"] <= item["energy_high_j"]
 
 
 def test_the_sweep_goes_from_1_to_4096_and_includes_the_batch(record):

@@ -44,7 +44,7 @@ def analyze(libraries, folder, *arguments, **environment):
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(output.read_text())

@@ -32,6 +32,7 @@ from analyzer.record.analysis import (
     Transfers,
     Where,
 )
+from analyzer.record.invocation import Invocation
 
 CPU = handmade.cpu(
     name="Imaginary CPU 12",
@@ -258,6 +259,12 @@ def analysis(count: int = 24, **changes: Any) -> Analysis:
         ),
         "conventions": {"flops_per_mac": 2, "dense": True, "bytes": "compulsory traffic of the operator alone"},
         "tool": Tool(name="onnx-analyzer", version="0.0.0"),
+        "invocation": Invocation(
+            command="run",
+            model="samples/imaginary.py",
+            options={"batch": ("8,1",), "slo": ("20ms",)},
+            stand_ins={"gpu": ("imaginary-gpu",)},
+        ),
         "costs": COSTS,
         "sweep": sweep(),
         "findings": FINDINGS,

@@ -5,7 +5,9 @@ import gzip
 import hashlib
 import json
 import re
+import shlex
 from dataclasses import replace
+from html import unescape
 
 import handmade
 import pytest
@@ -220,27 +222,46 @@ def test_the_method_tells_versions_runs_and_the_source_of_each_device():
 
 def test_the_method_gives_the_command_that_asks_the_same_again():
     base = factory.analysis()
-    said = "analyze samples/imaginary.py --batch 8,1 --gpu imaginary-gpu --precision tf32 --opset 22"
-    assert method.command(base) == f"{said} --objective latency --threads 2"
-    given = replace(base.model, name="imaginary-Net", inputs_origin="given", training=True)
-    static = replace(base.environment, runs=None, threads=None)
-    cpu = replace(factory.CPU, origin="catalogue")
-    other = replace(
-        base, model=given, environment=static, sweep=(), devices=replace(base.devices, cpu=cpu, gpu=None)
-    )
-    assert method.command(other) == (
-        "analyze samples/imaginary.py:Net --batch 8 --input t0=B,3,224,224:float32 --gpu none "
-        "--cpu imaginary-cpu --precision tf32 --opset 22 --objective latency --training --no-run"
-    )
-    nameless = replace(base, model=replace(base.model, source="onnx.ModelProto"))
-    assert method.command(nameless) == ""
-    assert "Repeat it" not in dict(method.sections(nameless))
+    facts = {fact.name: fact.value for fact in dict(method.sections(base))["Repeat it"]}
+    assert facts["Command"] == "analyze samples/imaginary.py --batch 8,1 --gpu imaginary-gpu --slo 20ms"
+    assert "repository" in facts["To be run in"]
+    assert "calibrated" in facts["This CPU"]
+    for unasked in (replace(base.invocation, model=None), None):
+        assert "Repeat it" not in dict(method.sections(replace(base, invocation=unasked)))
 
 
-def test_a_command_of_odd_names_is_quoted_for_the_shell():
+@pytest.mark.parametrize(
+    ("command", "options", "tells"),
+    [
+        ("run", {}, True),
+        ("run", {"cpu": ("epyc-9654",)}, False),
+        ("check", {}, False),
+        ("check", {"run": ()}, True),
+    ],
+)
+def test_a_cpu_that_another_machine_lacks_is_told_beside_the_command(command, options, tells):
     base = factory.analysis()
-    odd = replace(base, model=replace(base.model, name="a b", source="my models/a b.py"))
-    assert method.command(odd).startswith("analyze 'my models/a b.py' --batch")
+    asked = replace(base.invocation, command=command, options=options)
+    cpu = replace(base.devices.cpu, origin="catalogue")
+    other = replace(base, invocation=asked, devices=replace(base.devices, cpu=cpu))
+    facts = {fact.name: fact.value for fact in dict(method.sections(other))["Repeat it"]}
+    assert ("no --cpu was named" in facts.get("This CPU", "")) == tells
+
+
+def test_a_command_stands_on_the_page_as_plain_text():
+    base = factory.analysis()
+    odd = replace(base.invocation, model="my  models/a b.py", options={"pin": ("<b>'*=gpu",)})
+    page_text = replace(base, invocation=odd).render("html")
+    shown = re.search(r'<code class="command">(.*?)</code>', page_text, re.DOTALL)
+    assert "<" not in shown[1]
+    assert shlex.split(unescape(shown[1])) == [
+        "analyze",
+        "my  models/a b.py",
+        "--gpu",
+        "imaginary-gpu",
+        "--pin",
+        "<b>'*=gpu",
+    ]
 
 
 def test_figures_of_a_measurement_are_shown_with_their_units():

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from dataclasses import replace
 
 import pytest
@@ -85,14 +86,54 @@ def test_a_model_that_fits_nowhere_is_not_said_to_be_faster_anywhere():
     assert "Neither fits" in render(cramped, "html")
 
 
-def test_dollars_and_joules_are_as_wide_as_the_latency():
+def priced(**changes):
+    """A measured plan of the CPU whose dollars are another machine's, predicted; and its record."""
     base = factory.analysis()
-    plan = replace(base.plans[0], latency_s=0.02, low_s=0.01, high_s=0.04, usd_per_million=1.0, energy_j=0.5)
-    card = summary.plan_cards(replace(base, plans=(plan,)))[0]
-    assert (card.dollars_interval, card.energy_interval) == ("$0.500 to $2.00", "250 mJ to 1.00 J")
-    unknown = replace(plan, usd_per_million=None, energy_j=None)
-    card = summary.plan_cards(replace(base, plans=(unknown,)))[0]
+    plan = replace(
+        factory.plan("cpu", 0.02, operators_on_gpu=0),
+        origin="measured",
+        usd_per_million=1.0,
+        usd_low_per_million=0.25,
+        usd_high_per_million=4.0,
+        usd_origin="predicted",
+        energy_j=0.5,
+        energy_low_j=0.4,
+        energy_high_j=0.7,
+        energy_origin="mixed",
+    )
+    return replace(base, plans=(replace(plan, **changes),))
+
+
+def test_dollars_and_joules_have_an_interval_and_an_origin_of_their_own():
+    card = summary.plan_cards(priced())[0]
+    assert card.origin == "measured"
+    assert (card.dollars_interval, card.dollars_origin) == ("$0.250 to $4.00", "predicted")
+    assert (card.energy_interval, card.energy_origin) == ("400 to 700 mJ", "mixed")
+    card = summary.plan_cards(priced(usd_per_million=None, energy_j=None))[0]
     assert (card.dollars_interval, card.energy_interval) == ("", "")
+
+
+@pytest.mark.parametrize("name", ["html", "text", "markdown"])
+def test_every_format_for_people_marks_dollars_and_joules_by_their_own_origin(name):
+    text = render(priced(), name)
+    if name == "html":
+        text = " ".join(re.sub(r"<[^>]+>", " ", text).split())
+        assert "Per million $1.00 ○ $0.250 to $4.00" in text
+        assert "Energy each 500 mJ ◐ 400 to 700 mJ" in text
+    else:
+        line = next(row for row in text.replace("\\", "").splitlines() if "$1.00" in row)
+        assert "$1.00 ○" in line
+        assert "500 mJ ◐" in line
+        assert "● measured" in line
+
+
+def test_of_an_old_record_dollars_of_a_gpu_follow_the_latency_and_those_of_the_cpu_have_no_interval():
+    old = {"usd_low_per_million": None, "usd_high_per_million": None, "usd_origin": ""}
+    ends = {"latency_s": 0.02, "low_s": 0.01, "high_s": 0.04}
+    card = summary.plan_cards(priced(**old, **ends, operators_on_gpu=3))[0]
+    assert (card.dollars_interval, card.dollars_origin) == ("$0.500 to $2.00", "measured")
+    card = summary.plan_cards(priced(**old, **ends))[0]
+    assert (card.dollars_interval, card.dollars_origin) == ("", "")
 
 
 def test_few_inferences_a_second_are_shown_without_prefix():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from analyzer.errors import AnalyzerError
 from analyzer.loading.model_reference import Reference
@@ -13,6 +13,7 @@ from analyzer.loading.torch_export.export import Exported
 from analyzer.loading.training.gradient_failures import untranslated
 from analyzer.loading.training.joint_graph import trace_step
 from analyzer.loading.training.step_model import to_step
+from analyzer.progress import StageProgress
 
 
 def export_step(
@@ -20,7 +21,7 @@ def export_step(
     batch: int | None,
     specs: Sequence[InputSpec],
     opset: int,
-    progress: Callable[[str], None],
+    progress: StageProgress,
 ) -> tuple[UserModel, ExampleInputs, Exported]:
     """Builds the model on the meta device, else with its weights, and exports its step.
 

@@ -20,8 +20,7 @@ from analyzer.measurement.noise.core_migration import core_distance
 from analyzer.measurement.noise.profiler_overhead import chain
 from analyzer.measurement.noise.timing_loops import rest
 from analyzer.measurement.session import SessionSettings
-
-Progress = Callable[[str, float], None]
+from analyzer.progress import Progress
 
 # In order of use to the prediction: what comes last is what a short time leaves out.
 _FAMILIES: tuple[tuple[str, Callable[[], Iterator[Probe]]], ...] = (
@@ -192,7 +191,7 @@ def measure_all(
     share = 0.7 if with_gpu else 1.0
 
     def part(begin: float, width: float) -> Progress | None:
-        return None if progress is None else lambda stage, done: progress(stage, begin + width * done)
+        return None if progress is None else lambda stage, done: progress(stage, begin + width * (done or 0.0))
 
     for_cpu = max(seconds - _GPU_S, seconds / 2) if with_gpu else seconds
     found = measure_ceilings(seconds=for_cpu, threads=threads, progress=part(0.0, share))

@@ -15,8 +15,7 @@ from analyzer.measurement.ceilings.probes import Probe, feeds_of, floats, model_
 from analyzer.measurement.io_binding import bind, undisturbed
 from analyzer.measurement.noise.profiler_overhead import chain
 from analyzer.measurement.session import SessionSettings, create
-
-Progress = Callable[[str, float], None]
+from analyzer.progress import Progress
 
 _SECONDS = 0.05
 _SHORT, _LONG = 16, 272

@@ -7,13 +7,15 @@ long as the question is about the same device.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from analyzer.devices import catalogue
-from analyzer.devices.device import Device
+from analyzer.devices.device import Device, Kind, Link
+from analyzer.devices.instances import Instance
 from analyzer.errors import RecordError
-from analyzer.ort.execution import Group
+from analyzer.option_table import RecordOptions
+from analyzer.ort.execution import Group, Session
 from analyzer.pipeline import build_record
 from analyzer.pipeline.batches import correction_of
 from analyzer.pipeline.device_decisions import Answer, answer
@@ -21,12 +23,15 @@ from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options, make_options
 from analyzer.pipeline.prepared import Predictor, PreparedGraph
 from analyzer.pipeline.replay.read import scene_of, swept_of
+from analyzer.pipeline.replay.write import asked_of, cpu_figures, gpu_figures, kept_instances, kept_runs
 from analyzer.precision import is_full
 from analyzer.prediction.estimate import Estimate
-from analyzer.record.analysis import Analysis, Devices, GroupResult, ModelInfo
-from analyzer.record.replay_data import Asked
+from analyzer.record.analysis import Analysis, DeviceInfo, Devices, GroupResult, ModelInfo
+from analyzer.record.replay_data import Asked, CpuFigures, GpuFigures, KeptGroup, KeptRun, ReplayData
 
-OPTIONS = ("gpu", "cpu", "precision", "objective", "slo", "pin", "prices", "utilisation")
+OPTIONS = tuple(RecordOptions.__annotations__)
+# What `devices.detection` assumes of a CPU that is neither in the catalogue nor calibrated.
+_GUESSED = ("bandwidth_bytes_per_s",)
 _ONE_BATCH = (
     "The record holds batch {batch} alone, since the version that wrote it kept no more: no crossover and no "
     "largest batch follow from it. Analyse the model itself for those."
@@ -55,24 +60,63 @@ def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
             "A training step's record cannot be decided anew.", hint="Analyse the model with --training."
         )
     options = _options(analysis, given)
-    cpu = _cpu(analysis, options, named="cpu" in given)
+    own = _own_cpu(analysis)
+    cpu = own if options.cpu is None or "cpu" not in given else catalogue.device(options.cpu)
     gpus = _gpus(analysis, given, options)
     scene = scene_of(analysis)
-    measured = _measured(analysis, cpu, gpus[0] if gpus else None, options)
+    measured = _measured(analysis, gpus[0] if gpus else None, options, same_cpu=cpu == own)
     batch = analysis.model.batch
     here = measured.get(batch or 0)
-    forecaster = Predictor(options, cpu, correction_of(options, cpu, scene, here))
+    instances = _instances(analysis, options)
+    forecaster = Predictor(options, cpu, correction_of(options, cpu, scene, here), instances)
     found = answer(forecaster, scene, swept_of(analysis, scene), gpus, batch, measured)
-    return _changed(analysis, scene, found, cpu, gpus)
+    kept = _kept(analysis, forecaster, gpus, measured, same_cpu=cpu == own)
+    return _changed(analysis, scene, found, cpu, gpus, kept)
+
+
+def _kept(
+    analysis: Analysis,
+    forecaster: Predictor,
+    gpus: tuple[Device, ...],
+    measured: Mapping[int, Measured],
+    *,
+    same_cpu: bool,
+) -> ReplayData:
+    """What the new record holds, so that it is decided anew as this one: what was asked for now above all."""
+    before = analysis.kept or ReplayData(
+        asked=_guessed(analysis), opsets={"ai.onnx": analysis.model.opset}, as_recorded=True
+    )
+    return replace(
+        before,
+        asked=asked_of(forecaster.options),
+        cpu=cpu_figures(forecaster.cpu),
+        gpus=gpu_figures(gpus),
+        runs=kept_runs(measured, analysis.model.batch),
+        instances=kept_instances(forecaster.instances),
+        as_recorded=before.as_recorded and same_cpu,
+    )
+
+
+def _instances(analysis: Analysis, options: Options) -> tuple[Instance, ...]:
+    """The catalogue's instances, with a price list that is given now, else with the record's own."""
+    if options.prices is not None or analysis.kept is None:
+        return catalogue.instances(options.prices)
+    return catalogue.instances(own=(Instance(**asdict(item)) for item in analysis.kept.instances))
 
 
 def _changed(
-    analysis: Analysis, scene: PreparedGraph, found: Answer, cpu: Device, gpus: tuple[Device, ...]
+    analysis: Analysis,
+    scene: PreparedGraph,
+    found: Answer,
+    cpu: Device,
+    gpus: tuple[Device, ...],
+    kept: ReplayData,
 ) -> Analysis:
     """The record with the new answer in place of the old one."""
     decision = found.decision
     return replace(
         analysis,
+        kept=kept,
         model=_model(analysis, found.question.precision),
         devices=Devices(
             cpu=build_record.device_info(cpu), gpu=build_record.device_info(gpus[0]) if gpus else None
@@ -119,37 +163,52 @@ def _guessed(analysis: Analysis) -> Asked:
 
 
 def _gpus(analysis: Analysis, given: Mapping[str, Any], options: Options) -> tuple[Device, ...]:
+    """The GPUs that are named now, else the record's from its own figures or the catalogue's."""
     if "gpu" in given:
         return tuple(catalogue.device(name) for name in options.gpus or ())
     own = [analysis.devices.gpu, *(item.device for item in analysis.alternatives)]
-    return tuple(catalogue.device(item.slug) for item in own if item is not None)
-
-
-def _cpu(analysis: Analysis, options: Options, *, named: bool) -> Device:
-    """The CPU that was named, else the record's from its own figures or the catalogue's."""
-    info, kept = analysis.devices.cpu, analysis.kept
-    if named and options.cpu is not None:
-        return catalogue.device(options.cpu)
-    known = next((item for item in catalogue.cpus() if item.slug == info.slug), None)
-    if known is not None and (kept is None or kept.cpu is None):
-        return known
-    device = Device(
-        slug=info.slug,
-        name=info.name,
-        kind="cpu",
-        peak_flops_per_s=info.peak_flops_per_s,
-        bandwidth_bytes_per_s=info.bandwidth_bytes_per_s,
-        memory_bytes=info.memory_bytes,
-        tdp_w=info.tdp_w,
-        origin="calibrated" if info.origin == "calibrated" else "catalogue",
-        source=info.source,
-        notes=info.notes,
+    figures = {item.slug: item for item in analysis.kept.gpus} if analysis.kept is not None else {}
+    return tuple(
+        _gpu(item, figures[item.slug]) if item.slug in figures else catalogue.device(item.slug)
+        for item in own
+        if item is not None
     )
-    if kept is None or kept.cpu is None:
-        return device
-    figures = kept.cpu
+
+
+def _gpu(info: DeviceInfo, figures: GpuFigures) -> Device:
+    link, pageable, latency = None, figures.pageable_bytes_per_s, figures.link_latency_s
+    if info.link_bytes_per_s is not None and pageable is not None and latency is not None:
+        link = Link(
+            name=info.link,
+            bandwidth_bytes_per_s=info.link_bytes_per_s,
+            pageable_bytes_per_s=pageable,
+            latency_s=latency,
+        )
     return replace(
-        device,
+        _described(info, "gpu"),
+        vendor=figures.vendor,
+        architecture=figures.architecture,
+        units=figures.units,
+        clock_hz=figures.clock_hz,
+        cache_bytes=figures.cache_bytes,
+        compute_capability=figures.compute_capability,
+        link=link,
+        calibration=figures.calibration,
+        assumed=figures.assumed,
+        memory_type=figures.memory_type,
+        sustained=figures.sustained,
+    )
+
+
+def _own_cpu(analysis: Analysis) -> Device:
+    """The record's CPU from its own figures or the catalogue's."""
+    info, kept = analysis.devices.cpu, analysis.kept
+    known = next((item for item in catalogue.cpus() if item.slug == info.slug), None)
+    figures = kept.cpu if kept is not None else None
+    if figures is None:
+        return known or replace(_described(info, "cpu"), assumed=_GUESSED if info.origin == "catalogue" else ())
+    return replace(
+        _described(info, "cpu"),
         vendor=figures.vendor,
         architecture=figures.architecture,
         units=figures.units,
@@ -157,29 +216,98 @@ def _cpu(analysis: Analysis, options: Options, *, named: bool) -> Device:
         clock_hz=figures.clock_hz,
         cache_bytes=figures.cache_bytes,
         calibration=figures.calibration,
+        assumed=_assumed(figures, known),
     )
 
 
-def _measured(analysis: Analysis, cpu: Device, gpu: Device | None, options: Options) -> dict[int, Measured]:
+def _assumed(figures: CpuFigures, known: Device | None) -> tuple[str, ...]:
+    """What no source gives of a CPU; a version that did not keep it had it of the catalogue or of detection."""
+    if figures.assumed is not None:
+        return figures.assumed
+    if figures.calibration:
+        return ()
+    return known.assumed if known is not None else _GUESSED
+
+
+def _described(info: DeviceInfo, kind: Kind) -> Device:
+    """A device by what the record shows of it."""
+    return Device(
+        slug=info.slug,
+        name=info.name,
+        kind=kind,
+        peak_flops_per_s=info.peak_flops_per_s,
+        bandwidth_bytes_per_s=info.bandwidth_bytes_per_s,
+        memory_bytes=info.memory_bytes,
+        tdp_w=info.tdp_w,
+        runs_release_wheel=info.runs_release_wheel,
+        origin="calibrated" if info.origin == "calibrated" else "catalogue",
+        source=info.source,
+        notes=info.notes,
+    )
+
+
+def _measured(
+    analysis: Analysis, gpu: Device | None, options: Options, *, same_cpu: bool
+) -> dict[int, Measured]:
     """What the record's figures hold of these devices, by batch."""
     base = analysis.model.batch or 0
+    same_gpu = _measured_on(analysis, gpu, options)
+    found = _at_other_batches(analysis, same_cpu=same_cpu, same_gpu=same_gpu)
+    if same_cpu:
+        found |= _own_batch(analysis, base)
+    return _with_gpu(analysis, found, base) if same_gpu else found
+
+
+def _measured_on(analysis: Analysis, gpu: Device | None, options: Options) -> bool:
+    """Whether the record's own GPU was measured and the question is about that one, in the same precision."""
+    own, plan = analysis.devices.gpu, analysis.plan("gpu")
+    asked = analysis.kept.asked.precision if analysis.kept is not None else None
+    same = own is not None and gpu is not None and own.slug == gpu.slug and asked == options.precision
+    return same and plan is not None and plan.origin == "measured"
+
+
+def _at_other_batches(analysis: Analysis, *, same_cpu: bool, same_gpu: bool) -> dict[int, Measured]:
+    """What was measured beside the record's own batch; of an old record the whole runs of the CPU alone."""
     found: dict[int, Measured] = {}
-    if cpu.slug == analysis.devices.cpu.slug:
-        for row in analysis.sweep:
-            whole = row.plans["cpu"]
-            if whole.origin == "measured" and row.batch != base:
-                found[row.batch] = Measured(cpu_latency=_estimate(whole))
-        found.update(_own_batch(analysis, base))
-    return _with_gpu(analysis, found, base, gpu, options)
+    runs = analysis.kept.runs if analysis.kept is not None else ()
+    for run in runs:
+        if same_cpu if run.session == "cpu" else same_gpu:
+            found[run.batch] = _with_run(found.get(run.batch, Measured()), run)
+    for row in analysis.sweep if same_cpu and not runs else ():
+        whole = row.plans["cpu"]
+        if whole.origin == "measured" and row.batch != analysis.model.batch:
+            found[row.batch] = Measured(cpu_latency=_estimate(whole))
+    return found
+
+
+def _with_run(measured: Measured, run: KeptRun) -> Measured:
+    latency = Estimate(time_s=run.latency_s, low_s=run.low_s, high_s=run.high_s, origin="measured")
+    groups = tuple(_kept_group(item, run.session) for item in run.groups)
+    times = tuple(map(_kept_time, run.groups))
+    if run.session == "cpu":
+        return replace(measured, cpu_latency=latency, cpu_groups=groups, cpu_times=times)
+    return replace(measured, cuda_latency=latency, cuda_groups=groups, cuda_times=times)
+
+
+def _kept_group(item: KeptGroup, session: Session) -> Group:
+    provider: Any = item.provider
+    return Group(session=session, name=item.name, op_type=item.op_type, members=item.members, provider=provider)
+
+
+def _kept_time(item: KeptGroup) -> Estimate | None:
+    if item.time_s is None or item.low_s is None or item.high_s is None:
+        return None
+    return Estimate(time_s=item.time_s, low_s=item.low_s, high_s=item.high_s, origin="measured")
 
 
 def _own_batch(analysis: Analysis, base: int) -> dict[int, Measured]:
     """The CPU at the record's batch: as measured; in an old record as it has it, measured or predicted."""
     plan = analysis.plan("cpu")
-    if plan is None or (analysis.kept is not None and plan.origin != "measured"):
+    as_it_stands = analysis.kept is None or analysis.kept.as_recorded
+    if plan is None or (not as_it_stands and plan.origin != "measured"):
         return {}
     rows = [item for item in analysis.groups if item.session == "cpu"]
-    if analysis.kept is None and not rows:
+    if as_it_stands and not rows:
         raise RecordError("The record holds no times of the CPU.", hint="Analyse the model itself with --gpu.")
     whole = _estimate(plan)
     if not all(item.origin == "measured" or item.time_s is None for item in rows) and plan.origin == "measured":
@@ -193,17 +321,10 @@ def _own_batch(analysis: Analysis, base: int) -> dict[int, Measured]:
     }
 
 
-def _with_gpu(
-    analysis: Analysis, found: dict[int, Measured], base: int, gpu: Device | None, options: Options
-) -> dict[int, Measured]:
-    """Adds the record's own measured GPU where the question is about that one, in the same precision."""
-    own, plan = analysis.devices.gpu, analysis.plan("gpu")
-    asked = analysis.kept.asked.precision if analysis.kept is not None else None
-    same = own is not None and gpu is not None and own.slug == gpu.slug and asked == options.precision
-    if plan is None or plan.origin != "measured" or not same:
-        return found
+def _with_gpu(analysis: Analysis, found: dict[int, Measured], base: int) -> dict[int, Measured]:
+    """Adds what the record's own GPU was measured at."""
     rows = [item for item in analysis.groups if item.session == "cuda"]
-    there = {base: replace(found.get(base, Measured()), cuda_latency=_estimate(plan))}
+    there = {base: replace(found.get(base, Measured()), cuda_latency=_estimate(analysis.plan("gpu")))}
     if all(item.origin == "measured" for item in rows):
         there[base] = replace(
             there[base],

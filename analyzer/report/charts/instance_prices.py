@@ -21,6 +21,8 @@ _COLUMNS = (
     Column(name="slo", title="Meets the latency limit"),
     Column(name="price_date", title="Price of"),
     Column(name="origin", title="Origin"),
+    Column(name="low", title="Per million, low (90 %)", kind="dollars"),
+    Column(name="high", title="Per million, high (90 %)", kind="dollars"),
 )
 
 
@@ -34,7 +36,7 @@ def chart(analysis: Analysis) -> Chart | None:
     sides = [side for side in (CPU, GPU) if any(row[3] == side for row in rows)]
     lead = (
         "US dollars for a million inferences at full use, at on-demand list prices of the date beside each. "
-        f"Throughputs are {origin_words(row[10] for row in rows)}."
+        f"Throughputs are {origin_words(row[10] for row in rows)}, the thin lines 90 % intervals."
     )
     if len(rows) > CHEAPEST:
         lead += f" The {CHEAPEST} cheapest of {len(rows)} are drawn; the table has all."
@@ -68,6 +70,8 @@ def _row(row: CostRow) -> Row:
         slo,
         row.price_date,
         row.origin,
+        row.usd_low_per_million,
+        row.usd_high_per_million,
     )
 
 
@@ -82,34 +86,47 @@ def _words(rows: tuple[Row, ...]) -> str:
 
 
 def _spec(shown: list[str], sides: list[str]) -> dict[str, Any]:
+    dollars_axis = axis("dollars", "US dollars per million", tickCount=7)
+    place = {
+        "y": {
+            "field": "label",
+            "type": "nominal",
+            "sort": shown,
+            "title": None,
+            "axis": {"labelLimit": 190},
+        },
+        "opacity": {
+            "condition": [
+                {"test": {"not": {"param": "side"}}, "value": 0.1},
+                {"test": "datum.slo === 'no'", "value": 0.35},
+            ],
+            "value": 1,
+        },
+    }
+    bars = {
+        "params": [{"name": "side", "select": {"type": "point", "fields": ["device"]}, "bind": "legend"}],
+        "mark": {"type": "bar", "cornerRadiusEnd": 2, "height": 14},
+        "encoding": {
+            **place,
+            "x": {"field": "usd_per_million", "type": "quantitative", "axis": dollars_axis},
+            "color": {"field": "device", "type": "nominal", "scale": colours(*sides), "title": None},
+            "tooltip": tooltip(*_COLUMNS),
+        },
+    }
+    intervals = {
+        "transform": [{"filter": "isValid(datum.low) && isValid(datum.high)"}],
+        "mark": {"type": "rule", "color": "var(--text)", "strokeWidth": 1.5},
+        "encoding": {
+            **place,
+            "x": {"field": "low", "type": "quantitative", "axis": dollars_axis},
+            "x2": {"field": "high"},
+            "tooltip": tooltip(*_COLUMNS),
+        },
+    }
     return {
         "width": "container",
         "height": {"step": 24},
         "data": {"name": "table"},
         "transform": [{"filter": {"field": "label", "oneOf": shown}}],
-        "params": [{"name": "side", "select": {"type": "point", "fields": ["device"]}, "bind": "legend"}],
-        "mark": {"type": "bar", "cornerRadiusEnd": 2, "height": 14},
-        "encoding": {
-            "y": {
-                "field": "label",
-                "type": "nominal",
-                "sort": shown,
-                "title": None,
-                "axis": {"labelLimit": 190},
-            },
-            "x": {
-                "field": "usd_per_million",
-                "type": "quantitative",
-                "axis": axis("dollars", "US dollars per million", tickCount=7),
-            },
-            "color": {"field": "device", "type": "nominal", "scale": colours(*sides), "title": None},
-            "opacity": {
-                "condition": [
-                    {"test": {"not": {"param": "side"}}, "value": 0.1},
-                    {"test": "datum.slo === 'no'", "value": 0.35},
-                ],
-                "value": 1,
-            },
-            "tooltip": tooltip(*_COLUMNS),
-        },
+        "layer": [bars, intervals],
     }

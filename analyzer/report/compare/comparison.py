@@ -19,7 +19,8 @@ class Figure:
         label: For people.
         unit: ``s``, ``B``, ``FLOP``, ``x``, ``/s``, ``$``, ``J``, or empty for a count.
         values: By record.
-        origins: By record, where the figure is a time: ``measured``, ``predicted``, ``mixed``.
+        origins: By record, of a time, dollars or joules: ``measured``, ``predicted``, ``mixed``, empty where
+            the record does not tell.
         overlap: By record, whether its interval overlaps the base's; None where there is none.
         low, high: By record, the ends of its 90 % interval; empty where no record has one.
         better: Whether ``less`` or ``more`` of it is better; empty where neither can be said.

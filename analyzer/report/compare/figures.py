@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from analyzer.checks.placement import inside
@@ -121,7 +122,7 @@ def _plan(name: str, analyses: Sequence[Analysis]) -> tuple[Figure, ...]:
     """One plan's latency, throughput, memory, dollars and joules.
 
     A throughput is inferences over the latency, so its interval is the latency's turned over. Dollars and
-    joules have none in the record: they may stand for another machine, or for parts of different power.
+    joules have their own: they may stand for another machine, or for parts of different power.
     """
     plans = [analysis.plan(name) for analysis in analyses]
     key, where = f"plans.{name}", PLANS[name]
@@ -130,12 +131,23 @@ def _plan(name: str, analyses: Sequence[Analysis]) -> tuple[Figure, ...]:
         values = tuple(None if plan is None else getattr(plan, field) for plan in plans)
         return Figure(key=f"{key}.{field}", label=f"{label} {where}", unit=unit, values=values, better=better)
 
+    def own(item: Figure, end: str, origin: str) -> Figure:
+        """With its own interval and origin, where any record tells them."""
+        if not any(plan is not None and getattr(plan, origin) for plan in plans):
+            return item
+        return replace(
+            item,
+            origins=tuple("" if plan is None else getattr(plan, origin) for plan in plans),
+            low=tuple(None if plan is None else getattr(plan, end.format("low")) for plan in plans),
+            high=tuple(None if plan is None else getattr(plan, end.format("high")) for plan in plans),
+        )
+
     return (
         _latency(name, plans, same_batch=len({one.model.batch for one in analyses}) == 1),
         _throughput(name, plans),
         figure("memory_bytes", "memory", "B", "less"),
-        figure("usd_per_million", "dollars per million", "$", "less"),
-        figure("energy_j", "energy for each", "J", "less"),
+        own(figure("usd_per_million", "dollars per million", "$", "less"), "usd_{}_per_million", "usd_origin"),
+        own(figure("energy_j", "energy for each", "J", "less"), "energy_{}_j", "energy_origin"),
     )
 
 

@@ -88,8 +88,8 @@ def statements(comparison: Comparison) -> tuple[str, ...]:
         text
         for text in (
             _verdicts(comparison),
-            _least(comparison, "usd_per_million", "costs least", lambda value: f"{dollars(value)} per million"),
-            _least(comparison, "energy_j", "takes least energy", lambda value: f"{joules(value)} for each"),
+            _least(comparison, "usd_per_million", "usd_origin", "costs least", _per_million),
+            _least(comparison, "energy_j", "energy_origin", "takes least energy", _for_each),
         )
         if text
     )
@@ -103,7 +103,15 @@ def _verdicts(comparison: Comparison) -> str:
     return f"The verdict differs: {', '.join(pairs)}."
 
 
-def _least(comparison: Comparison, field: str, verb: str, say: Callable[[float], str]) -> str:
+def _per_million(value: float) -> str:
+    return f"{dollars(value)} per million"
+
+
+def _for_each(value: float) -> str:
+    return f"{joules(value)} for each"
+
+
+def _least(comparison: Comparison, field: str, origin: str, verb: str, say: Callable[[float], str]) -> str:
     """The record and the plan of it with the least of something, and that of the base."""
     found = [
         (value, at, plan)
@@ -118,7 +126,11 @@ def _least(comparison: Comparison, field: str, verb: str, say: Callable[[float],
     most = max(least.values(), key=lambda item: (item[0], -item[1]))
     if most[0] / value - 1 < _SAME:
         return ""
+
+    def where(plan: PlanResult) -> str:
+        return ", ".join(filter(None, (PLAN_TITLES[plan.name], getattr(plan, origin))))
+
     return (
-        f"{comparison.labels[at]} {verb}: {say(value)} ({PLAN_TITLES[plan.name]}), "
-        f"against {say(most[0])} in {comparison.labels[most[1]]} ({PLAN_TITLES[most[2].name]})."
+        f"{comparison.labels[at]} {verb}: {say(value)} ({where(plan)}), "
+        f"against {say(most[0])} in {comparison.labels[most[1]]} ({where(most[2])})."
     )

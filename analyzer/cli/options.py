@@ -1,0 +1,56 @@
+"""Click's options and the keywords of ``analyze()``, both from the one table of options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import click
+
+from analyzer.option_table import AnalyzeOptions, Command, Option, is_analysis, taken_by
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def options_of(command: Command) -> Callable[[Function], Function]:
+    """A decorator that adds a command's options, in the order of the table."""
+
+    def decorate(function: Function) -> Function:
+        for option in reversed(taken_by(command)):  # decorators apply from the inside out
+            function = _option(option, command)(function)
+        return function
+
+    return decorate
+
+
+def _option(option: Option, command: Command) -> Callable[[Function], Function]:
+    name = f"--{option.name}/--no-{option.name}" if option.switch else f"--{option.name}"
+    return click.option(
+        name,
+        type=_type(option),
+        is_flag=option.is_flag,
+        multiple=option.kind == "repeated",
+        default=option.defaults.get(command, False if option.is_flag else None),
+        metavar=option.metavar,
+        help=option.help_for(command),
+    )
+
+
+def _type(option: Option) -> Any:
+    if option.kind == "whole":  # the gate's limits may be 0; what must be above is said by its own message
+        return click.IntRange(min=0) if option.settings == "tool.analyzer.check" else int
+    if option.kind == "path":
+        return click.Path(path_type=Path)
+    return float if option.kind == "number" else None
+
+
+def keywords(params: Mapping[str, Any], command: Command) -> AnalyzeOptions:
+    """What was given, as ``analyze()`` takes it; what was left out is not there."""
+    given = {}
+    for option in taken_by(command):
+        value = params[option.name.replace("-", "_")]
+        left_out = value is None or value is False or value == ()
+        if is_analysis(option) and not left_out:
+            given[option.keyword] = False if option.kind == "negation" else value
+    return cast(AnalyzeOptions, given)

@@ -1,0 +1,379 @@
+"""Every option, once (leaf: data alone).
+
+``run``, ``check``, ``render``, the settings file, the keywords of ``analyze()`` and the command that asks the
+same again derive from this table. It lies below the command line, which makes Click's options of it, because
+the settings, the Python interface and the record read it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import Literal, TypedDict
+
+Command = Literal["run", "check", "render"]
+ValueKind = Literal[
+    "flag",
+    "negation",
+    "whole",
+    "whole_list",
+    "number",
+    "duration",
+    "share",
+    "text",
+    "names",
+    "repeated",
+    "path",
+]
+SettingsTable = Literal["", "tool.analyzer", "tool.analyzer.check"]
+
+# What a machine without a GPU decides for.
+DEFAULT_GPU = "l4"
+DEFAULT_TIME_BUDGET_S = 10.0
+
+_EVERYWHERE: tuple[Command, ...] = ("run", "check", "render")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option of the command line.
+
+    Attributes:
+        name: As users write it, without its dashes; the key in the settings file too.
+        kind: What its value is. A ``negation`` turns a keyword off: ``--no-run`` is ``run=False``.
+        help: What ``--help`` says.
+        commands: Which commands take it.
+        metavar: What stands for its value in the help.
+        question: Whether it is part of what is asked: with another value the answer may be another.
+        settings: In which table of pyproject.toml it stands, empty where in none.
+        switch: Whether it is written ``--name/--no-name``.
+        helps: The help of single commands, where it is another.
+        defaults: What a command takes where nothing is given.
+    """
+
+    name: str
+    kind: ValueKind
+    help: str
+    commands: tuple[Command, ...] = ("run", "check")
+    metavar: str | None = None
+    question: bool = True
+    settings: SettingsTable = "tool.analyzer"
+    switch: bool = False
+    helps: Mapping[Command, str] = field(default_factory=dict)
+    defaults: Mapping[Command, str] = field(default_factory=dict)
+
+    @property
+    def keyword(self) -> str:
+        """The keyword of ``analyze()``."""
+        name = self.name.removeprefix("no-") if self.kind == "negation" else self.name
+        return name.replace("-", "_")
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether it takes no value."""
+        return self.kind in ("flag", "negation")
+
+    def help_for(self, command: Command) -> str:
+        """What a command's ``--help`` says."""
+        return self.helps.get(command, self.help)
+
+
+# In the order of the help.
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        name="batch",
+        kind="whole_list",
+        metavar="N[,N...]",
+        help="Batch size(s); the report is about the first, all are measured.",
+        helps={"check": "Batch size; with several, the first is checked."},
+    ),
+    Option(
+        name="input",
+        kind="repeated",
+        metavar="NAME=SHAPE[:DTYPE]",
+        help="One input, B for the batch; repeatable.",
+    ),
+    Option(
+        name="gpu",
+        kind="names",
+        metavar="NAME[,NAME...]",
+        help=f"Target GPU(s) of the catalogue; `none` for the CPU only. [this machine's, else {DEFAULT_GPU}]",
+        commands=_EVERYWHERE,
+        helps={
+            "check": "Target GPU of the catalogue (`analyze devices`); none for CPU only.",
+            "render": "Decide for these GPUs of the catalogue instead of the record's.",
+        },
+    ),
+    Option(
+        name="cpu",
+        kind="text",
+        metavar="NAME",
+        help="Target CPU of the catalogue. [this machine]",
+        commands=_EVERYWHERE,
+        helps={
+            "check": "Target CPU of the catalogue; default: a fixed one, the same on every runner.",
+            "render": "Decide for this CPU of the catalogue.",
+        },
+    ),
+    Option(
+        name="precision",
+        kind="text",
+        metavar="P",
+        help="fp32, tf32, fp16, bf16 or int8. [the model's own]",
+        commands=_EVERYWHERE,
+        helps={"render": "Decide for fp32, tf32, fp16, bf16 or int8."},
+    ),
+    Option(
+        name="opset",
+        kind="whole",
+        metavar="N",
+        help="Opset of the export; for an .onnx file the one to convert to. [20]",
+    ),
+    Option(
+        name="no-run",
+        kind="negation",
+        help="Execute nothing: counts and predictions only.",
+        commands=("run",),
+    ),
+    Option(
+        name="run",
+        kind="flag",
+        help="Execute and measure here. By default nothing is executed.",
+        commands=("check",),
+        settings="",
+        switch=True,
+    ),
+    Option(
+        name="runs",
+        kind="whole",
+        metavar="N",
+        help="Exact number of timed runs.",
+        helps={"check": "How many runs to measure, with --run."},
+    ),
+    Option(
+        name="time-budget",
+        kind="duration",
+        metavar="S",
+        help=f"Seconds to measure for, each batch. [{DEFAULT_TIME_BUDGET_S:g}]",
+        helps={"check": "Seconds to measure for, with --run."},
+    ),
+    Option(
+        name="threads",
+        kind="whole",
+        metavar="N",
+        help="Intra-op threads of the CPU.",
+        helps={"check": "Intra-op threads, with --run."},
+    ),
+    Option(name="training", kind="flag", help="One training step instead of inference."),
+    Option(
+        name="dataset-size",
+        kind="whole",
+        metavar="N",
+        help="Examples in an epoch, for time and cost per epoch.",
+        commands=("run",),
+    ),
+    Option(
+        name="objective",
+        kind="text",
+        metavar="O",
+        help="latency, throughput, cost or energy. [latency]",
+        commands=_EVERYWHERE,
+        helps={"render": "Decide by latency, throughput, cost or energy."},
+    ),
+    Option(
+        name="slo",
+        kind="duration",
+        metavar="TIME",
+        help="Latency that must be met, like 20ms.",
+        commands=_EVERYWHERE,
+    ),
+    Option(
+        name="pin",
+        kind="repeated",
+        metavar="PATTERN=cpu|gpu",
+        help="Binds operators in the best plan; repeatable.",
+        commands=_EVERYWHERE,
+    ),
+    Option(
+        name="prices",
+        kind="path",
+        metavar="FILE",
+        help="Your own instance prices (TOML).",
+        commands=_EVERYWHERE,
+    ),
+    Option(
+        name="utilisation",
+        kind="number",
+        metavar="U",
+        help="Share of rented time in use, for prices. [1]",
+        commands=_EVERYWHERE,
+        helps={"render": "Share of rented time in use, for prices."},
+    ),
+    Option(
+        name="fail-on",
+        kind="repeated",
+        help="error (default), warning, note or never; or codes that become errors.",
+        commands=("check",),
+        settings="tool.analyzer.check",
+    ),
+    Option(
+        name="warn-on",
+        kind="repeated",
+        help="Codes that become warnings.",
+        commands=("check",),
+        settings="tool.analyzer.check",
+    ),
+    Option(
+        name="fail-on-uncertain",
+        kind="flag",
+        help="Findings whose interval crosses their threshold may be errors; in the settings file alone.",
+        commands=(),
+        settings="tool.analyzer.check",
+    ),
+    Option(
+        name="ignore",
+        kind="repeated",
+        help="Codes to set aside; [tool.analyzer.check] takes patterns and reasons.",
+        commands=("check",),
+        settings="tool.analyzer.check",
+    ),
+    Option(
+        name="max-cpu-operators",
+        kind="whole",
+        help="Most operators forced to the CPU.",
+        commands=("check",),
+        settings="tool.analyzer.check",
+    ),
+    Option(
+        name="max-copies",
+        kind="whole",
+        help="Most copies inside the graph.",
+        commands=("check",),
+        settings="tool.analyzer.check",
+    ),
+    Option(
+        name="max-latency",
+        kind="duration",
+        help="Longest latency, like 20ms.",
+        commands=("check",),
+        settings="tool.analyzer.check",
+    ),
+    Option(
+        name="baseline",
+        kind="path",
+        help="Record that figures may not rise above.",
+        commands=("check",),
+        settings="tool.analyzer.check",
+    ),
+    Option(
+        name="update-baseline",
+        kind="flag",
+        help="Write the baseline (default analyzer-baseline.json).",
+        commands=("check",),
+        question=False,
+        settings="",
+    ),
+    Option(
+        name="tolerance",
+        kind="share",
+        help="Share by which a figure may rise above the baseline, like 2%.",
+        commands=("check",),
+        settings="tool.analyzer.check",
+    ),
+    Option(
+        name="format",
+        kind="names",
+        metavar="F[,F...]",
+        help="html, json, markdown, csv, junit, sarif, github, text. [html,json]",
+        commands=_EVERYWHERE,
+        question=False,
+        helps={
+            "check": "text, json, sarif, junit, github, markdown, ... [text]",
+            "render": "html, json, markdown, csv, text, junit, sarif, github. [html]",
+        },
+        defaults={"run": "html,json", "check": "text", "render": "html"},
+    ),
+    Option(
+        name="output",
+        kind="text",
+        metavar="PATH",
+        help="File, or folder for several formats; - is standard output. [reports/]",
+        commands=_EVERYWHERE,
+        question=False,
+        helps={
+            "check": "File, or folder for several formats; `-` is standard output (the default).",
+            "render": "File, or folder for several formats; - is standard output. [beside the record]",
+        },
+    ),
+    Option(name="no-cache", kind="negation", help="Export afresh.", question=False),
+    Option(
+        name="open",
+        kind="flag",
+        help="Open the page in a browser.",
+        commands=("run", "render"),
+        question=False,
+    ),
+    Option(
+        name="quiet",
+        kind="flag",
+        help="Nothing but errors on standard error.",
+        commands=_EVERYWHERE,
+        question=False,
+        helps={"check": "No progress on standard error.", "render": "Do not print where reports went."},
+    ),
+    Option(
+        name="verbose",
+        kind="flag",
+        help="Findings and times of all stages as well.",
+        question=False,
+        helps={"check": "More about what is happening."},
+    ),
+)
+
+
+class RecordOptions(TypedDict, total=False):
+    """Keywords of ``analyze_record()``: what a saved record can be decided anew by."""
+
+    gpu: str | Sequence[str] | None
+    cpu: str | None
+    precision: str | None
+    objective: str | None
+    slo: float | str | None
+    pin: str | Sequence[str]
+    prices: str | PathLike[str] | None
+    utilisation: float | None
+
+
+class AnalyzeOptions(RecordOptions, total=False):
+    """Keywords of ``analyze()``: the long options with underscores, ``run=False`` and ``cache=False``.
+
+    ``check=True`` decides as ``analyze check`` does: no figure of this machine, a fixed CPU.
+    """
+
+    batch: int | str | Sequence[int] | None
+    input: str | Sequence[str]
+    opset: int | None
+    run: bool
+    runs: int | None
+    time_budget: float | str | None
+    threads: int | None
+    training: bool
+    dataset_size: int | None
+    cache: bool
+    check: bool
+
+
+def taken_by(command: Command) -> tuple[Option, ...]:
+    """The options of a command, in the order of its help."""
+    return tuple(option for option in OPTIONS if command in option.commands)
+
+
+def in_settings(table: SettingsTable) -> tuple[Option, ...]:
+    """What may stand in a table of pyproject.toml."""
+    return tuple(option for option in OPTIONS if option.settings == table)
+
+
+def is_analysis(option: Option) -> bool:
+    """Whether it says how a model is analysed, and is a keyword of ``analyze()``."""
+    return option.keyword in AnalyzeOptions.__annotations__

@@ -1,0 +1,117 @@
+"""What was asked, as the record holds it, and the command line that asks it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from analyzer.option_table import OPTIONS, Command, Option, taken_by
+
+Texts = Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """A command with what was given to it, by the user or by the settings file; nothing of the machine.
+
+    Attributes:
+        command: ``run`` or ``check``.
+        model: MODEL as the command line names it, a file from its repository or else from the working folder;
+            None for one that has no name there, an ``nn.Module``.
+        options: By long option, the values as they are written; none for a flag.
+        stand_ins: The same, of options left out, where what the machine put in their place has a name.
+    """
+
+    command: str
+    model: str | None
+    options: Texts = field(default_factory=dict)
+    stand_ins: Texts = field(default_factory=dict)
+
+    @property
+    def uses_this_cpu(self) -> bool:
+        """Whether the CPU of the decision is that of the machine at hand."""
+        return "cpu" not in self.options and (self.command == "run" or "run" in self.options)
+
+
+def written(
+    command: Command, given: Mapping[str, Any], show_path: Callable[[str], str] = str
+) -> dict[str, tuple[str, ...]]:
+    """Options as they are written, in the order of the table; what is None or empty was not given.
+
+    Args:
+        command: Only its options are taken.
+        given: Values by keyword.
+        show_path: How a path is written.
+    """
+    found = {}
+    for option in taken_by(command):
+        values = _texts(option, given.get(option.keyword), show_path) if option.question else None
+        if values is not None:
+            found[option.name] = values
+    return found
+
+
+def _texts(option: Option, value: Any, show_path: Callable[[str], str]) -> tuple[str, ...] | None:
+    """The values of an option, None where it was not given."""
+    if option.is_flag:
+        asked = value is False if option.kind == "negation" else bool(value)
+        return () if asked else None
+    if value is None or (isinstance(value, (str, list, tuple)) and not value):
+        return None
+    several = [value] if isinstance(value, str) or not isinstance(value, (list, tuple)) else value
+    if option.kind == "path":
+        return (show_path(str(value)),)
+    if option.kind == "repeated":
+        return tuple(map(str, several))
+    return (",".join(map(str, several)),)
+
+
+def amended(invocation: Invocation, options: Texts, *, without: Iterable[str] = ()) -> Invocation:
+    """The invocation with these options in place of its own of the same names, and some left out."""
+    gone = {*options, *without}
+    merged = {**{name: item for name, item in invocation.options.items() if name not in gone}, **options}
+    return replace(
+        invocation,
+        options={option.name: merged[option.name] for option in OPTIONS if option.name in merged},
+        stand_ins={name: item for name, item in invocation.stand_ins.items() if name not in gone},
+    )
+
+
+def command_line(invocation: Invocation) -> str:
+    """The command on one line, quoted for a shell; empty where no command line asks the same.
+
+    A record may come from anywhere: an option that the command does not take makes no line.
+    """
+    given = {**invocation.stand_ins, **invocation.options}
+    command = next((name for name in _COMMANDS if name == invocation.command), None)
+    if command is None or not invocation.model or {*given} - {option.name for option in taken_by(command)}:
+        return ""
+    model = f"./{invocation.model}" if invocation.model.startswith("-") else invocation.model
+    words = ["analyze", *(["check"] if command == "check" else []), model]
+    for option in taken_by(command):
+        if option.name in given:
+            words += _words(option, given[option.name])
+    return " ".join(map(_quoted, words))
+
+
+_COMMANDS: tuple[Command, ...] = ("run", "check")
+
+
+def _words(option: Option, values: Iterable[str]) -> list[str]:
+    if option.is_flag:
+        return [f"--{option.name}"]
+    return [word for value in values for word in (f"--{option.name}", value)]
+
+
+def _quoted(word: str) -> str:
+    """A word as a shell reads it; what would break the line or cannot be seen as in POSIX.1-2024, ``$'…'``."""
+    if word.isprintable():
+        return shlex.quote(word)
+    shown = (char if char.isprintable() else _escape(char) for char in word)
+    return "$'" + "".join({"\\": "\\\\", "'": "\\'"}.get(char, char) for char in shown) + "'"
+
+
+def _escape(char: str) -> str:
+    return "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape"))
