@@ -8,6 +8,7 @@ from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.plans import Plan
 from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
+from analyzer.memory.fit import fits
 from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import CostRow
 from analyzer.units import SECONDS_PER_HOUR
@@ -85,7 +86,7 @@ def _on_cpu(question: DecisionInput, plan: Plan, instance: Instance) -> tuple[Es
     """An instance of the question's own CPU, else what can be predicted for its CPU."""
     if instance.gpu is not None or instance.accelerator or not instance.vcpus:
         return None
-    if plan.memory_bytes is not None and (instance.memory_bytes or plan.memory_bytes) < plan.memory_bytes:
+    if not fits(plan.memory_bytes, instance.memory_bytes or None):
         return None
     if (
         instance.cpu == question.cpu.slug
