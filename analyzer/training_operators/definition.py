@@ -18,12 +18,12 @@ DOMAIN = "analyzer.training"
 # The definitions use no operator that is newer, and none in a form that later opsets refuse.
 OPSET = 18
 
-Define = Callable[["Body", Node], None]
+Define = Callable[["DefinitionBuilder", Node], None]
 _DEFINITIONS: dict[str, Define] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Definition:
     """A definition.
 
     Attributes:
@@ -36,7 +36,7 @@ class Parts:
 
 
 @dataclass(kw_only=True)
-class Body:
+class DefinitionBuilder:
     """Collects the nodes of one definition.
 
     Attributes:
@@ -180,10 +180,10 @@ def is_defined(node: Node) -> bool:
     return node.domain == DOMAIN and node.op_type in _loaded()
 
 
-def definition(node: Node, opset: int = OPSET) -> Parts | None:
+def definition(node: Node, opset: int = OPSET) -> Definition | None:
     """What a compact operator means; None for any other operator."""
     if not is_defined(node):
         return None
-    body = Body(node=node, opset=opset)
+    body = DefinitionBuilder(node=node, opset=opset)
     _loaded()[node.op_type](body, node)
-    return Parts(nodes=tuple(body.nodes), literals=tuple(body.literals))
+    return Definition(nodes=tuple(body.nodes), literals=tuple(body.literals))

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 
 from analyzer.measurement.noise.core_migration import APART, CoreDistance, Reading
 from analyzer.measurement.noise.statistics import median
-from analyzer.measurement.noise.timing_loops import Budget, is_enough, settle, timed_runs
-
-Call = Callable[[], object]
+from analyzer.measurement.noise.timing_loops import Budget, TimedCall, is_enough, settle, timed_runs
 
 # The speed of the machine is not known from fewer turns.
 LEAST_TURNS = 4
@@ -74,8 +72,8 @@ def _part(total: int, turns: int, turn: int) -> int:
 
 
 def alternate(
-    plain: Call | None,
-    profiled: Call,
+    plain: TimedCall | None,
+    profiled: TimedCall,
     turns: tuple[Turn, ...],
     *,
     run_s: float,
