@@ -20,13 +20,14 @@ from analyzer.pipeline import build_record, environment
 from analyzer.pipeline.batches import correction_of, swept
 from analyzer.pipeline.device_decisions import answer
 from analyzer.pipeline.measure import Measured, measure_batch
+from analyzer.pipeline.measurement_memory import memory_of
 from analyzer.pipeline.options import Options, asked_again, invocation_of, make_options, require_keywords
 from analyzer.pipeline.prepared import Predictor, prepare
 from analyzer.pipeline.replay.write import keep
 from analyzer.pipeline.subgraph_results import body_results
 from analyzer.pipeline.target_devices import Targets, find_targets
 from analyzer.pipeline.training_batches import loaded_at
-from analyzer.pipeline.training_summary import memory_of, training_result
+from analyzer.pipeline.training_summary import training_result
 from analyzer.progress import Progress
 from analyzer.record.analysis import Analysis, Devices
 

@@ -14,6 +14,6 @@ from analyzer.checks import (  # noqa: F401
     timing,
 )
 from analyzer.checks.evaluation import Judgement, fails, judge, run
-from analyzer.checks.registry import FAMILIES, Rule, find, rules
+from analyzer.checks.registry import FAMILIES, CheckRule, find, rules
 
-__all__ = ["FAMILIES", "Judgement", "Rule", "fails", "find", "judge", "rules", "run"]
+__all__ = ["FAMILIES", "CheckRule", "Judgement", "fails", "find", "judge", "rules", "run"]

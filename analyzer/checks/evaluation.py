@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from analyzer.checks.registry import Found, Rule, Subject, require_known, rules
+from analyzer.checks.registry import CheckRule, Found, Subject, require_known, rules
 from analyzer.checks.settings import SEVERITIES, CheckSettings, Ignore, Severity
 from analyzer.errors import UsageError
 from analyzer.record.analysis import SCHEMA_VERSION, Analysis, Finding, IgnoredFinding, OperatorResult
@@ -118,7 +118,7 @@ def _gpu(analysis: Analysis) -> str:
     return analysis.devices.gpu.slug if analysis.devices.gpu is not None else "none"
 
 
-def _finding(rule: Rule, found: Found, settings: CheckSettings) -> Finding:
+def _finding(rule: CheckRule, found: Found, settings: CheckSettings) -> Finding:
     return Finding(
         code=rule.code,
         severity=_severity(rule, found, settings),
@@ -131,7 +131,7 @@ def _finding(rule: Rule, found: Found, settings: CheckSettings) -> Finding:
     )
 
 
-def _severity(rule: Rule, found: Found, settings: CheckSettings) -> Severity:
+def _severity(rule: CheckRule, found: Found, settings: CheckSettings) -> Severity:
     """The rule's severity, raised by the settings; what is not certain stops at a warning."""
     severity = found.severity or rule.severity
     if rule.code.startswith(settings.raise_to_warning or ("?",)) and severity == "note":

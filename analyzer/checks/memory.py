@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analyzer.checks.registry import Found, Subject, rule
+from analyzer.memory.fit import beside_context
 from analyzer.units import byte_count, share
 
 # Above this share of the GPU's memory the CUDA context and the libraries' workspaces may tip the balance.
@@ -16,7 +17,8 @@ def does_not_fit(subject: Subject) -> Iterator[Found]:
     """The model does not fit the GPU's memory.
 
     What:
-        Weights and the largest set of live activations together exceed the memory of the target GPU.
+        Weights and the largest set of live activations together exceed what CUDA's context (300 MB) leaves of
+        the target GPU's memory.
 
     Why:
         The session ends with an out-of-memory error, or never starts.
@@ -32,8 +34,9 @@ def does_not_fit(subject: Subject) -> Iterator[Found]:
         return
     largest = subject.analysis.verdict.largest_batch
     smaller = f"use a batch of at most {largest}" if largest else "use a smaller batch"
+    beside = beside_context(plan.memory_bytes, gpu.memory_bytes)
     yield Found(
-        message=f"the model needs {byte_count(plan.memory_bytes)}, "
+        message=f"the model needs {byte_count(plan.memory_bytes)}{beside}, "
         f"and {gpu.name} has {byte_count(gpu.memory_bytes)}",
         fix=f"{smaller}, a narrower type, or a GPU with more memory",
         bytes=plan.memory_bytes,
@@ -48,7 +51,8 @@ def barely_fits(subject: Subject) -> Iterator[Found]:
         Weights and live activations take over 90 % of the target GPU's memory.
 
     Why:
-        The CUDA context and the workspaces of cuDNN and cuBLAS come on top and are not in the figure.
+        The CUDA context and the workspaces of cuDNN and cuBLAS come on top and are not in the figure; the
+        workspaces are counted nowhere.
 
     Fix:
         A smaller batch, a narrower type, or a GPU with more memory.

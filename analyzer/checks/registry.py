@@ -55,7 +55,7 @@ Check = Callable[[Subject], Iterator[Found]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class CheckRule:
     """A rule of the gate.
 
     Attributes:
@@ -78,7 +78,7 @@ class Rule:
     check: Check
 
 
-_RULES: dict[str, Rule] = {}
+_RULES: dict[str, CheckRule] = {}
 
 FAMILIES = {
     "A1": "placement",
@@ -104,18 +104,18 @@ def rule(code: str, name: str, severity: Severity) -> Callable[[Check], Check]:
         if code in _RULES or any(name == other.name for other in _RULES.values()):
             raise ValueError(f"the code {code} or the name {name} is taken")
         title, parts = _documentation(check)
-        _RULES[code] = Rule(code=code, name=name, severity=severity, title=title, check=check, **parts)
+        _RULES[code] = CheckRule(code=code, name=name, severity=severity, title=title, check=check, **parts)
         return check
 
     return register
 
 
-def rules() -> tuple[Rule, ...]:
+def rules() -> tuple[CheckRule, ...]:
     """All rules, by code."""
     return tuple(_RULES[code] for code in sorted(_RULES))
 
 
-def find(code: str) -> Rule:
+def find(code: str) -> CheckRule:
     """The rule of this code or name, in any case.
 
     Raises:

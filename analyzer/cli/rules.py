@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from analyzer.checks import Rule
+    from analyzer.checks import CheckRule
 
 
 @click.command(name="rules", short_help="The CI rules: what, why, how to fix.")
@@ -38,7 +38,7 @@ def _list() -> str:
     return "\n".join([*lines, "analyze rules CODE explains one."])
 
 
-def _page(rule: Rule) -> str:
+def _page(rule: CheckRule) -> str:
     parts = [f"{rule.code} {rule.name} ({rule.severity})", rule.title]
     for heading, text in (
         ("What it finds", rule.what),

@@ -31,7 +31,7 @@ RuleBasis = Literal["exact", "modelled", "depends"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class CostRule:
     """How one operator is counted.
 
     Attributes:
@@ -58,14 +58,14 @@ class Rule:
 OPEN_SIZE = 1
 """What stands in for a size that only the data decide."""
 
-_RULES: dict[tuple[str, str], Rule] = {}
+_RULES: dict[tuple[str, str], CostRule] = {}
 
 
 class DuplicateRuleError(ValueError):
     """Two rules for one operator."""
 
 
-def register(new: Rule, *, replace: bool = False) -> None:
+def register(new: CostRule, *, replace: bool = False) -> None:
     """Adds a rule; one operator has one rule unless ``replace`` says that this one takes its place."""
     key = (new.domain, new.op_type)
     if key in _RULES and not replace:
@@ -97,7 +97,7 @@ def rule(
     def decorate(function: Counts) -> Counts:
         formula, _, description = (inspect.getdoc(function) or "no description").partition("\n")
         for op_type in op_types:
-            new = Rule(
+            new = CostRule(
                 domain=domain,
                 op_type=op_type,
                 count=function,
@@ -118,12 +118,12 @@ def unregister(op_type: str, *, domain: str = DEFAULT_DOMAIN) -> None:
     _RULES.pop((domain, op_type), None)
 
 
-def find(op_type: str, domain: str = DEFAULT_DOMAIN) -> Rule | None:
+def find(op_type: str, domain: str = DEFAULT_DOMAIN) -> CostRule | None:
     """The rule of an operator, None where there is none."""
     return _RULES.get((domain, op_type))
 
 
-def rules() -> tuple[Rule, ...]:
+def rules() -> tuple[CostRule, ...]:
     """All rules, by domain and name."""
     return tuple(_RULES[key] for key in sorted(_RULES))
 
@@ -162,7 +162,7 @@ def count_node(node: Node, likely: Mapping[str, tuple[int, ...]] = NO_ATTRIBUTES
     return cost
 
 
-def _assumed(node: Node, found: Rule, error: OpenSizeError, likely: Mapping[str, tuple[int, ...]]) -> Cost:
+def _assumed(node: Node, found: CostRule, error: OpenSizeError, likely: Mapping[str, tuple[int, ...]]) -> Cost:
     """The cost with the likely size, or 1, in place of every open one; unknown where that does not do."""
     try:
         cost = found.count(closed(node, likely))

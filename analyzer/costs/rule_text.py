@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 
-from analyzer.costs.registry import Rule, rules
+from analyzer.costs.registry import CostRule, rules
 from analyzer.errors import UsageError
 from analyzer.graph import DEFAULT_DOMAIN
 
@@ -32,15 +32,15 @@ def explain(operator: str) -> str:
     return "\n\n".join(_described(one) for one in ordered)
 
 
-def by_family() -> Mapping[str, tuple[Rule, ...]]:
+def by_family() -> Mapping[str, tuple[CostRule, ...]]:
     """All rules by family, both in order of their names."""
-    families: dict[str, list[Rule]] = {}
+    families: dict[str, list[CostRule]] = {}
     for one in rules():
         families.setdefault(one.family, []).append(one)
     return {family: tuple(families[family]) for family in sorted(families)}
 
 
-def _described(one: Rule) -> str:
+def _described(one: CostRule) -> str:
     lines = [f"{one.domain}::{one.op_type}", f"  FLOPs   {one.formula}"]
     lines += [f"          {line.strip()}" for line in one.description.splitlines() if line.strip()]
     basis = f"modelled: {one.assumes}" if one.basis == "modelled" else _BASIS[one.basis]

@@ -9,6 +9,7 @@ from analyzer.decision.plans import Plan
 from analyzer.devices.catalogue import model_of
 from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
+from analyzer.memory.fit import fits
 from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import CostRow
 from analyzer.units import SECONDS_PER_HOUR
@@ -96,7 +97,7 @@ def _on_cpu(question: DecisionInput, plan: Plan, instance: Instance) -> tuple[Es
     """An instance of the question's own CPU, else what can be predicted for its CPU."""
     if instance.gpu is not None or instance.accelerator or not instance.vcpus:
         return None
-    if plan.memory_bytes is not None and (instance.memory_bytes or plan.memory_bytes) < plan.memory_bytes:
+    if not fits(plan.memory_bytes, instance.memory_bytes or None):
         return None
     replicas = _copies_on(question, plan, instance)
     if replicas:

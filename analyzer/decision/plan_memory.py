@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.devices.device import Device
+from analyzer.memory import fit
 from analyzer.precision import bytes_at, is_full
 
 
@@ -31,12 +32,10 @@ def needed(question: DecisionInput, weights: int) -> int | None:
 
 def fits(question: DecisionInput, weights: int, device: Device | None) -> bool:
     """Whether a device has room for these weights and the activations; true as well where it is not known."""
-    if device is None or device.memory_bytes is None:
-        return True
-    return weights + (_activations(question) or 0) <= device.memory_bytes
+    return fit.fits(weights + (_activations(question) or 0), fit.room(device))
 
 
 def room_for_weights(question: DecisionInput) -> float | None:
     """What the activations leave on the GPU for weights; None for no limit."""
-    limit = question.gpu.memory_bytes if question.gpu is not None else None
+    limit = fit.room(question.gpu)
     return None if limit is None else max(0, limit - (_activations(question) or 0))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from analyzer.decision.decision_input import DecisionInput, Sweep
 from analyzer.decision.phrases import capital, gpu_name
 from analyzer.decision.plans import Plan, plan_all
+from analyzer.memory.fit import largest_between
 from analyzer.record.analysis import SweepPlan, SweepRow
 
 BATCHES = tuple(2**power for power in range(13))  # 1 to 4096
@@ -102,13 +103,7 @@ def _largest(
     above = next((row.batch for row in rows if fitting is not None and row.batch > fitting), None)
     if fitting is None or above is None or at is None:
         return fitting
-    while above - fitting > 1:
-        middle = (fitting + above) // 2
-        if _row(middle, at(middle)).plans["gpu"].fits:
-            fitting = middle
-        else:
-            above = middle
-    return fitting
+    return largest_between(lambda batch: _row(batch, at(batch)).plans["gpu"].fits, fitting, above)
 
 
 def _crossover(rows: Sequence[SweepRow], changes: Sequence[int]) -> int | None:

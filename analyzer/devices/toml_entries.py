@@ -12,7 +12,7 @@ from analyzer.devices.instances import Instance
 from analyzer.errors import DeviceError
 from analyzer.precision import PEAK_TYPES
 
-Entry = Mapping[str, Any]
+CatalogueEntry = Mapping[str, Any]
 TABLES = ("sources", "links")
 # Fields that `Instance` takes as they stand in the file.
 _INSTANCE_FIELDS = ("region", "price_date", "vcpus", "memory_bytes", "cpu_type", "cpu", "cpu_nearest")
@@ -35,12 +35,12 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise DeviceError(f"{path} is not valid TOML: {error}.", hint="Mend the line it names.") from error
 
 
-def entries(tables: Mapping[str, Any]) -> Iterator[tuple[str, Entry]]:
+def entries(tables: Mapping[str, Any]) -> Iterator[tuple[str, CatalogueEntry]]:
     """The devices of a parsed file: ``(slug, entry)``."""
     return ((slug, entry) for slug, entry in tables.items() if slug not in TABLES and isinstance(entry, dict))
 
 
-def to_device(slug: str, entry: Entry, kind: Kind, tables: Mapping[str, Any], origin: str) -> Device:
+def to_device(slug: str, entry: CatalogueEntry, kind: Kind, tables: Mapping[str, Any], origin: str) -> Device:
     """One entry as a Device.
 
     Args:
@@ -80,7 +80,7 @@ def to_device(slug: str, entry: Entry, kind: Kind, tables: Mapping[str, Any], or
     )
 
 
-def to_instance(entry: Entry, tables: Mapping[str, Any], origin: str) -> Instance:
+def to_instance(entry: CatalogueEntry, tables: Mapping[str, Any], origin: str) -> Instance:
     """One ``[[instances]]`` entry as an Instance; a missing price, name or provider is an error."""
     for key in ("provider", "name"):
         if not isinstance(entry.get(key), str):
@@ -100,7 +100,7 @@ def to_instance(entry: Entry, tables: Mapping[str, Any], origin: str) -> Instanc
     )
 
 
-def _peaks(slug: str, entry: Entry, origin: str) -> dict[str, float]:
+def _peaks(slug: str, entry: CatalogueEntry, origin: str) -> dict[str, float]:
     table = entry.get("peak_flops_per_s")
     if not isinstance(table, dict) or "fp32" not in table:
         hint = "Write peak_flops_per_s = { fp32 = 30.3e12, fp16 = 121e12 } (operations per second)."
@@ -114,7 +114,7 @@ def _peaks(slug: str, entry: Entry, origin: str) -> dict[str, float]:
     return {key: _number(slug, table, key, origin) for key in PEAK_TYPES if key in table}
 
 
-def _number(slug: str, entry: Entry, key: str, origin: str) -> float:
+def _number(slug: str, entry: CatalogueEntry, key: str, origin: str) -> float:
     value = entry.get(key)
     if value is None:
         raise DeviceError(f"{origin}: {slug} has no {key}.", hint=f"Add {key} = NUMBER, in SI units.")
@@ -123,16 +123,16 @@ def _number(slug: str, entry: Entry, key: str, origin: str) -> float:
     return float(value)
 
 
-def _optional(slug: str, entry: Entry, key: str, origin: str) -> float | None:
+def _optional(slug: str, entry: CatalogueEntry, key: str, origin: str) -> float | None:
     return _number(slug, entry, key, origin) if key in entry else None
 
 
-def _optional_int(slug: str, entry: Entry, key: str, origin: str) -> int | None:
+def _optional_int(slug: str, entry: CatalogueEntry, key: str, origin: str) -> int | None:
     value = _optional(slug, entry, key, origin)
     return None if value is None else int(value)
 
 
-def _link(slug: str, entry: Entry, tables: Mapping[str, Any], origin: str) -> Link | None:
+def _link(slug: str, entry: CatalogueEntry, tables: Mapping[str, Any], origin: str) -> Link | None:
     name = entry.get("link")
     if name is None:
         raise DeviceError(f"{origin}: {slug} has no link.", hint='Add link = "PCIe 4.0 x16".')
@@ -154,6 +154,6 @@ def _link(slug: str, entry: Entry, tables: Mapping[str, Any], origin: str) -> Li
     )
 
 
-def _sources(entry: Entry, tables: Mapping[str, Any]) -> str:
+def _sources(entry: CatalogueEntry, tables: Mapping[str, Any]) -> str:
     known = tables.get("sources", {})
     return "; ".join(str(known.get(key, key)) for key in entry.get("sources", ()))

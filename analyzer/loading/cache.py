@@ -26,7 +26,7 @@ _PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class CacheEntry:
     """A cached export.
 
     Attributes:
@@ -90,7 +90,7 @@ def key(*, source: str, name: str | None, opset: int, specs: Sequence[str], batc
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
 
 
-def find(entry_key: str) -> Entry | None:
+def find(entry_key: str) -> CacheEntry | None:
     """The entry of this key if there is one and nothing it depends on has changed, else None."""
     path = cache_folder() / entry_key
     try:
@@ -106,10 +106,10 @@ def find(entry_key: str) -> Entry | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     _touch(path)
-    return Entry(proto=proto, facts=stored["facts"], dependencies=dependencies)
+    return CacheEntry(proto=proto, facts=stored["facts"], dependencies=dependencies)
 
 
-def keep(entry_key: str, entry: Entry) -> None:
+def keep(entry_key: str, entry: CacheEntry) -> None:
     """Stores an entry; a folder that cannot be written merely means no cache."""
     facts, dependencies = dict(entry.facts), asdict(entry.dependencies)
     digest = _digest(facts, dependencies, entry.proto)

@@ -96,7 +96,7 @@ def _load_python(
         fixed = None if loaded.symbol else (batch or 0)
         export_cache.keep(
             key(fixed),
-            export_cache.Entry(
+            export_cache.CacheEntry(
                 proto=loaded.proto.SerializeToString(deterministic=True),
                 facts=_facts(loaded, asked=batch),
                 dependencies=dependencies,
@@ -124,7 +124,7 @@ def _facts(loaded: Loaded, asked: int | None) -> dict[str, Any]:
 
 
 def _from_entry(
-    reference: Reference, entry: export_cache.Entry, specs: tuple[InputSpec, ...], batch: int | None
+    reference: Reference, entry: export_cache.CacheEntry, specs: tuple[InputSpec, ...], batch: int | None
 ) -> Loaded | None:
     import onnx
 

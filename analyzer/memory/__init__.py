@@ -1,1 +1,1 @@
-"""Memory: what buffers a session holds, when each is alive, and whether that fits a device."""
+"""What a session holds, and whether that fits."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from analyzer.graph import Node
-from analyzer.memory.session_steps import Output, Step, Value
+from analyzer.memory.session_steps import ExecutedStep, Output, Value
 from analyzer.ort.blocked_layout import (
     BLOCK,
     CONVOLUTIONS,
@@ -26,8 +26,8 @@ _SUFFIX = "\0blocked"
 
 
 def blocked(
-    steps: Sequence[Step], given: Iterable[Value], results: Iterable[str], block: int = BLOCK
-) -> list[Step]:
+    steps: Sequence[ExecutedStep], given: Iterable[Value], results: Iterable[str], block: int = BLOCK
+) -> list[ExecutedStep]:
     """The same steps with blocked layouts, and the copies from one layout to the other.
 
     Args:
@@ -45,18 +45,20 @@ def blocked(
 
 
 class _Layout:
-    def __init__(self, steps: Sequence[Step], given: Iterable[Value], results: set[str], block: int) -> None:
+    def __init__(
+        self, steps: Sequence[ExecutedStep], given: Iterable[Value], results: set[str], block: int
+    ) -> None:
         self.values = {value.name: value for value in given}
         self.values |= {output.value.name: output.value for step in steps for output in step.outputs}
         self.shapes = {name: value.shape for name, value in self.values.items()}
         self.results = results
         self.block = block
-        self.done: list[Step] = []
+        self.done: list[ExecutedStep] = []
         self.inside: set[str] = set()  # values there are in blocks
         self.copied: set[str] = set()  # values copied into blocks
         self.wanted: set[str] = set()  # values in blocks that are read as they were
 
-    def take(self, step: Step) -> None:
+    def take(self, step: ExecutedStep) -> None:
         """Keeps a step as it is or puts the blocked one in its place."""
         image = _is_image(step)
         read = inputs_in_blocks(step, self.shapes, self.inside, self.block) if image else None
@@ -68,7 +70,7 @@ class _Layout:
             self.wanted.update(name for name in step.reads if name in self.inside)
             self.done.append(step)
 
-    def _block(self, step: Step, data: Sequence[str]) -> None:
+    def _block(self, step: ExecutedStep, data: Sequence[str]) -> None:
         """Puts the step that reads these inputs, and what it adds, in blocks."""
         added = step.added if step.op_type in CONVOLUTIONS else None
         names = set(data) | ({added.name} if added is not None else set())
@@ -90,10 +92,10 @@ class _Layout:
             )
         )
 
-    def finished(self) -> list[Step]:
+    def finished(self) -> list[ExecutedStep]:
         """All steps with the copies back out of blocks behind what they copy."""
         back = self.wanted | (self.inside & self.results)
-        found: list[Step] = []
+        found: list[ExecutedStep] = []
         for step in self.done:
             found.append(step)
             for output in step.outputs:
@@ -111,11 +113,13 @@ class _Layout:
         return replace(value, name=value.name + _SUFFIX, shape=(shape[0], channels, *shape[2:]))
 
 
-def _copy(node: Node, source: Value, target: Value, rank: tuple[int, int]) -> Step:
-    return Step(op_type=REORDER, node=node, reads=(source.name,), outputs=(Output(value=target),), rank=rank)
+def _copy(node: Node, source: Value, target: Value, rank: tuple[int, int]) -> ExecutedStep:
+    return ExecutedStep(
+        op_type=REORDER, node=node, reads=(source.name,), outputs=(Output(value=target),), rank=rank
+    )
 
 
-def _is_image(step: Step) -> bool:
+def _is_image(step: ExecutedStep) -> bool:
     value = step.outputs[0].value
     return (
         len(step.outputs) == 1 and value.provider == "cpu" and value.bits == 32 and len(value.shape or ()) == 4

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from analyzer.graph import Graph
 from analyzer.memory.blocked_buffers import blocked
-from analyzer.memory.session_steps import Executed, Step, Value, steps_of
+from analyzer.memory.session_steps import Executed, ExecutedStep, Value, steps_of
 from analyzer.ort.blocked_layout import BLOCK
 
 
@@ -57,7 +57,7 @@ def planned_peak_bytes(
     return sum(size or 0 for size in given) + plan.most_held(provider)
 
 
-def executed_steps(graph: Graph, groups: Sequence[Executed], block: int = BLOCK) -> list[Step]:
+def executed_steps(graph: Graph, groups: Sequence[Executed], block: int = BLOCK) -> list[ExecutedStep]:
     """What a session executes, copies between layouts included, in its order.
 
     Fusions make their nodes in the order in which they find them, and so do layouts.
@@ -72,7 +72,7 @@ def executed_steps(graph: Graph, groups: Sequence[Executed], block: int = BLOCK)
     return ordered(with_layouts(graph, ordered(made), block))
 
 
-def with_layouts(graph: Graph, steps: Sequence[Step], block: int = BLOCK) -> list[Step]:
+def with_layouts(graph: Graph, steps: Sequence[ExecutedStep], block: int = BLOCK) -> list[ExecutedStep]:
     """Steps in any order in which they can be executed, with blocked layouts and the copies between layouts."""
     given = [
         Value(name=tensor.name, shape=tensor.shape, bits=tensor.dtype.bits, provider="cpu")
@@ -81,7 +81,7 @@ def with_layouts(graph: Graph, steps: Sequence[Step], block: int = BLOCK) -> lis
     return blocked(steps, given, {tensor.name for tensor in graph.outputs}, block)
 
 
-def ordered(steps: Sequence[Step]) -> list[Step]:
+def ordered(steps: Sequence[ExecutedStep]) -> list[ExecutedStep]:
     """The steps in the order in which ONNX Runtime executes them."""
     writer = {output.value.name: at for at, step in enumerate(steps) for output in step.outputs}
     sources = [
@@ -91,7 +91,7 @@ def ordered(steps: Sequence[Step]) -> list[Step]:
     read = {at for found in sources for at in found}
     stack = [(at, False) for at in sorted(range(len(steps)), key=lambda at: steps[at].rank) if at not in read]
     seen: set[int] = set()
-    order: list[Step] = []
+    order: list[ExecutedStep] = []
     while stack:
         at, done = stack.pop()
         if done:
@@ -103,7 +103,7 @@ def ordered(steps: Sequence[Step]) -> list[Step]:
     return order
 
 
-def _rank(source: Step, reader: Step) -> tuple[int, int]:
+def _rank(source: ExecutedStep, reader: ExecutedStep) -> tuple[int, int]:
     """Before layouts, what a convolution adds is read by an operator of its own beside the convolution."""
     added = reader.added
     if added is None or reader.rank[0] > 1 or any(output.value.name == added.name for output in source.outputs):
@@ -115,7 +115,7 @@ def _rank(source: Step, reader: Step) -> tuple[int, int]:
 class _Plan:
     """The buffer that each value lies in, by the name of the value that it was made for."""
 
-    steps: Sequence[Step]
+    steps: Sequence[ExecutedStep]
     fed: Iterable[str]
     results: set[str]
     buffer: dict[str, str] = field(default_factory=dict)
@@ -151,7 +151,7 @@ class _Plan:
                 if name in self.uses:
                     self.uses[name] += 1
 
-    def _found(self, step: Step, value: Value, shows: str | None) -> str | None:
+    def _found(self, step: ExecutedStep, value: Value, shows: str | None) -> str | None:
         """The buffer that an output can take; None where it needs one of its own."""
         if shows is not None:
             return self.buffer.get(shows)

@@ -56,7 +56,7 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ExecutedStep:
     """A node that is executed.
 
     Attributes:
@@ -78,7 +78,7 @@ class Step:
     rank: tuple[int, int] = (0, 0)
 
 
-def steps_of(graph: Graph, groups: Sequence[Executed]) -> list[Step]:
+def steps_of(graph: Graph, groups: Sequence[Executed]) -> list[ExecutedStep]:
     """The executed nodes, in the order of the groups."""
     constants = {tensor.name for tensor in graph.initializers}
     constants |= {tensor.name for node in graph.nodes for tensor in node.present_outputs if tensor.constant}
@@ -87,14 +87,14 @@ def steps_of(graph: Graph, groups: Sequence[Executed]) -> list[Step]:
     idle |= {node.index for node in graph.nodes if _idle(node)}
     steps = []
     for group in groups:
-        part = _Part(graph, group, constants, idle)
+        part = _GroupReader(graph, group, constants, idle)
         outputs = tuple(part.outputs(results))
         if outputs:
             steps += _turned_last(part.step(outputs))
     return steps
 
 
-def _turned_last(step: Step) -> list[Step]:
+def _turned_last(step: ExecutedStep) -> list[ExecutedStep]:
     """A Transpose whose parts become a Split's is pushed behind it: each part is turned by itself."""
     order = step.node.attributes.get("perm", ())
     turned = bool(order) and (step.op_type, step.node.op_type) == ("Split", "Transpose")
@@ -119,7 +119,7 @@ def _unturned(value: Value, order: Sequence[int]) -> Value:
     return replace(value, name=value.name + "\0part", shape=None if value.shape is None else tuple(shape))
 
 
-class _Part:
+class _GroupReader:
     """A group while its members are read."""
 
     def __init__(self, graph: Graph, group: Executed, constants: set[str], idle: frozenset[int]) -> None:
@@ -182,11 +182,11 @@ class _Part:
             shape = (prod(size or 0 for size in shape[:-1]), shape[-1])  # a Gemm stands between Reshapes
         return Value(name=tensor.name, shape=shape, bits=tensor.dtype.bits, provider=self.group.provider)
 
-    def step(self, outputs: tuple[Output, ...]) -> Step:
+    def step(self, outputs: tuple[Output, ...]) -> ExecutedStep:
         main = self.working[0] if self.working else self.nodes[0]
         added = next(iter(self._added()), None)
         fused = main.op_type != self.group.op_type and added is None
-        return Step(
+        return ExecutedStep(
             op_type=self.group.op_type,
             node=main,
             reads=tuple(self.reads),

@@ -29,11 +29,16 @@ class StepBytes:
     peak: int | None
 
     @property
+    def fixed(self) -> int:
+        """What does not grow with the batch."""
+        return self.weights + self.gradients + self.states
+
+    @property
     def other(self) -> int | None:
         """What of the peak is none of these: gradients of activations, and what is alive for a moment."""
         if self.peak is None or self.kept is None:
             return None
-        return max(0, self.peak - self.weights - self.gradients - self.states - self.kept)
+        return max(0, self.peak - self.fixed - self.kept)
 
 
 def step_bytes(

@@ -52,7 +52,7 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Body:
+class PlacedBody:
     """The placement inside of a control-flow operator: ONNX Runtime places each subgraph by itself.
 
     Attributes:
@@ -83,7 +83,7 @@ class Placement:
     nodes: tuple[NodePlacement, ...]
     copies: tuple[Copy, ...] = ()
     fails: str = ""
-    bodies: tuple[Body, ...] = ()
+    bodies: tuple[PlacedBody, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

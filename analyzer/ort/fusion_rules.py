@@ -20,11 +20,11 @@ from analyzer.ort.blocked_layout import (
 )
 from analyzer.ort.fusion_view import Fused, View, half_on_cpu, order, same_shapes, scalar, scaled, static
 
-Rule = Callable[[View], None]
-RULES: list[Rule] = []
+FusionRule = Callable[[View], None]
+RULES: list[FusionRule] = []
 
 
-def rule(function: Rule) -> Rule:
+def rule(function: FusionRule) -> FusionRule:
     """Adds a rule to the table."""
     RULES.append(function)
     return function

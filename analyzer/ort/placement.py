@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from analyzer.graph import Graph, Node, Tensor
 from analyzer.ort.capability import failing, unsupported
-from analyzer.ort.execution import Body, Copy, Direction, NodePlacement, Placement, Provider
+from analyzer.ort.execution import Copy, Direction, NodePlacement, PlacedBody, Placement, Provider
 from analyzer.ort.function_inlining import Expanded, expand
 from analyzer.ort.kernels import refusal, registry, type_name
 from analyzer.ort.simplify import Simplified, simplify
@@ -48,7 +48,7 @@ def place(graph: Graph) -> Placement:
     )
 
 
-def _bodies(graph: Graph, left: Simplified) -> Iterable[Body]:
+def _bodies(graph: Graph, left: Simplified) -> Iterable[PlacedBody]:
     """Every subgraph, placed as a graph of its own, with the constants of the graphs around it.
 
     What else it reads from outside it is fed, as its own inputs.
@@ -61,7 +61,7 @@ def _bodies(graph: Graph, left: Simplified) -> Iterable[Body]:
             own = {tensor.name for tensor in (*body.inputs, *body.initializers)} | set(body.producer)
             around = tuple(tensor for tensor in constants if tensor.name not in own)
             whole = dataclasses.replace(body, initializers=(*body.initializers, *around))
-            yield Body(operator=node.index, name=name, graph=body, placement=place(whole))
+            yield PlacedBody(operator=node.index, name=name, graph=body, placement=place(whole))
 
 
 def partition(graph: Graph, left: Simplified) -> tuple[Expanded, dict[int, NodePlacement]]:

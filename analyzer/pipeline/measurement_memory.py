@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from analyzer.errors import GraphError
 from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded
+from analyzer.memory import fit
 from analyzer.memory.session_plan import planned_peak_bytes
 from analyzer.memory.training_step import StepBytes, step_bytes
 from analyzer.ort.execution import Session
@@ -14,21 +13,22 @@ from analyzer.ort.fusion import predicted_groups
 from analyzer.ort.placement import place
 from analyzer.units import byte_count
 
-# What a process holds of a GPU's memory before its first tensor: about 300 MB with CUDA 11.7 or newer, which
-# loads kernels when they are used (a maintainer of PyTorch, github.com/pytorch/pytorch/issues/107667); the
-# NAIRR's guide to GPU estimates says 300 MB to 1 GB with the libraries' workspaces. Assumed for every GPU.
-_CONTEXT_BYTES = 300_000_000
-# ONNX Runtime's arena doubles what it asks the GPU for: it may hold twice what is in use.
-_ARENA_GROWTH = 2
+
+def memory_of(loaded: Loaded, graph: Graph) -> StepBytes | None:
+    """The memory of a step; None for a model of inference."""
+    step = loaded.step
+    if step is None:
+        return None
+    return step_bytes(graph, step.weights, step.states, step.gradients.values())
 
 
 def needed_bytes(loaded: Loaded, graph: Graph) -> int | None:
-    """Weights, the buffers that ONNX Runtime plans and CUDA's own; None where a size is open."""
-    step = _step(loaded, graph)
+    """Weights and the buffers that ONNX Runtime plans, CUDA's own apart; None where a size is open."""
+    step = memory_of(loaded, graph)
     if step is not None:
-        return None if step.peak is None else step.peak + _CONTEXT_BYTES
+        return step.peak
     activations = planned_bytes(graph, "cuda")
-    return None if activations is None else graph.parameter_bytes + activations + _CONTEXT_BYTES
+    return None if activations is None else graph.parameter_bytes + activations
 
 
 def planned_bytes(graph: Graph, session: Session) -> int | None:
@@ -37,21 +37,14 @@ def planned_bytes(graph: Graph, session: Session) -> int | None:
     return planned_peak_bytes(graph, groups, provider=session)
 
 
-def _step(loaded: Loaded, graph: Graph) -> StepBytes | None:
-    step = loaded.step
-    if step is None:
-        return None
-    return step_bytes(graph, step.weights, step.states, step.gradients.values())
-
-
 def does_not_fit(loaded: Loaded, graph: Graph, batch: int | None, free: int | None) -> str:
     """Why a run is not worth starting and the batch that would fit; empty where nothing speaks against it."""
     needed = needed_bytes(loaded, graph)
-    if needed is None or free is None or needed <= free:
+    if needed is None or free is None or fit.fits(needed, fit.cuda_room(free)):
         return ""
     return (
-        f"it would need about {byte_count(needed)} of the GPU's memory, {byte_count(free)} are free. "
-        f"{_advice(largest_batch(loaded, graph, batch, lambda size: size <= free))}"
+        f"it would need about {byte_count(needed + fit.CUDA_CONTEXT_BYTES)} of the GPU's memory, "
+        f"{byte_count(free)} are free. {_advice(largest_batch(loaded, graph, batch, fit.cuda_room(free)))}"
     )
 
 
@@ -59,15 +52,12 @@ def smaller_batch(loaded: Loaded, graph: Graph, batch: int | None, free: int | N
     """What to do after memory ended: the largest batch that fits with room for the arena's growth."""
     if free is None:
         return "Use a smaller --batch, or --no-run for predictions alone."
-
-    def fits(size: int) -> bool:
-        return _CONTEXT_BYTES + _ARENA_GROWTH * (size - _CONTEXT_BYTES) <= free
-
-    needed = needed_bytes(loaded, graph)
-    if needed is None or fits(needed):  # the estimate is wrong, or another process took the memory meanwhile
+    room = fit.cuda_room_if_arena_grows(free)
+    # Where it fits, the estimate is wrong, or another process took the memory meanwhile.
+    if fit.fits(needed_bytes(loaded, graph), room):
         found = batch // 2 if batch and loaded.symbol else None
     else:
-        found = largest_batch(loaded, graph, batch, fits)
+        found = largest_batch(loaded, graph, batch, room)
     return f"{byte_count(free)} are free on the GPU. {_advice(found)}"
 
 
@@ -79,33 +69,26 @@ def _advice(batch: int | None) -> str:
     return f"Batch {batch} is the largest expected to fit: use --batch {batch}."
 
 
-def largest_batch(loaded: Loaded, graph: Graph, batch: int | None, fits: Callable[[int], bool]) -> int | None:
-    """The largest batch below this one whose bytes fit; 0 where none does, None where that cannot be told."""
+def largest_batch(loaded: Loaded, graph: Graph, batch: int | None, room: int) -> int | None:
+    """The largest batch below this one that fits; 0 where none does, None where that cannot be told."""
     if batch is None:
         return None
-    step = _step(loaded, graph)
+    step = memory_of(loaded, graph)
     if step is not None:
-        return _largest_step(step, batch, fits)
+        found = fit.largest_by_growth(step.fixed, step.peak, batch, room)
+        return None if found is None else min(found, batch - 1)
     if not loaded.symbol:
         return 0 if batch == 1 else None
-    low, high = max(0, loaded.batch_range[0] - 1), batch  # the one fits (or is nothing), the other does not
+    least = loaded.batch_range[0]
     try:
-        while high - low > 1:
-            middle = (low + high) // 2
-            needed = needed_bytes(loaded, loaded.graph(middle))
-            if needed is None:
-                return None
-            low, high = (middle, high) if fits(needed) else (low, middle)
-    except GraphError:  # the model's own arithmetic forbids this batch
+        found = fit.largest_between(lambda size: _fits(loaded, size, room), max(0, least - 1), batch)
+    except GraphError:  # the model's own arithmetic forbids this batch, or leaves its sizes open
         return None
-    return low if low >= loaded.batch_range[0] else 0
+    return found if found >= least else 0
 
 
-def _largest_step(step: StepBytes, batch: int, fits: Callable[[int], bool]) -> int | None:
-    """All but weights, gradients and state grows with the batch."""
-    if step.peak is None:
-        return None
-    fixed = step.weights + step.gradients + step.states
-    each = (step.peak - fixed) / batch
-    sizes = range(batch - 1, 0, -1)
-    return next((size for size in sizes if fits(int(fixed + each * size) + _CONTEXT_BYTES)), 0)
+def _fits(loaded: Loaded, batch: int, room: int) -> bool:
+    needed = needed_bytes(loaded, loaded.graph(batch))
+    if needed is None:
+        raise GraphError(f"a size is open at batch {batch}")
+    return needed <= room

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analyzer.graph import Graph, Node
-from analyzer.ort.execution import Body, NodePlacement, Placement
+from analyzer.ort.execution import NodePlacement, PlacedBody, Placement
 from analyzer.record.analysis import BodyCopy, BodyOperator, BodyResult, Where
 
 
@@ -15,7 +15,7 @@ def body_results(graph: Graph, placement: Placement) -> tuple[BodyResult, ...]:
     return tuple(result for results in found for result in results)
 
 
-def _flat(body: Body, node: Node, operator: int, path: str, around: int | None) -> Iterator[BodyResult]:
+def _flat(body: PlacedBody, node: Node, operator: int, path: str, around: int | None) -> Iterator[BodyResult]:
     passes = _passes(node)
     times = None if passes is None or around is None else passes * around
     placed = list(zip(body.graph.nodes, body.placement.nodes, strict=True))

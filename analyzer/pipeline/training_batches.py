@@ -18,9 +18,9 @@ from analyzer.loading.training.batch_interpolation import (
     bound,
     without_constants,
 )
+from analyzer.pipeline.measurement_memory import memory_of
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.prepared import PreparedGraph, at_batch
-from analyzer.pipeline.training_summary import memory_of
 from analyzer.progress import Progress
 
 # Batches to trace at, beside the report's, until all others are known: 1, which may have fewer operators, one

@@ -9,9 +9,10 @@ from analyzer import prediction
 from analyzer.decision import DecisionInput
 from analyzer.devices.device import Device
 from analyzer.devices.peer_links import GPUS_A_MACHINE, NETWORK, peer_link
-from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded
-from analyzer.memory.training_step import StepBytes, step_bytes
+from analyzer.memory import fit
+from analyzer.memory.training_step import StepBytes
+from analyzer.pipeline.measurement_memory import memory_of
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.precision import HALF, full_on_cuda
@@ -37,14 +38,6 @@ class AnyStep(Protocol):
 
     def peak(self, batch: int) -> int | None:
         """The bytes alive at its peak."""
-
-
-def memory_of(loaded: Loaded, graph: Graph) -> StepBytes | None:
-    """The memory of a step; None for a model of inference."""
-    step = loaded.step
-    if step is None:
-        return None
-    return step_bytes(graph, step.weights, step.states, step.gradients.values())
 
 
 def training_result(
@@ -170,43 +163,23 @@ def _row(name: str, time: Estimate) -> PrecisionRow:
 
 def _largest(memory: StepBytes, gpu: Device | None, batch: int | None) -> int | None:
     """The largest batch whose step fits the GPU: all but weights, gradients and state grows with it."""
-    if gpu is None or gpu.memory_bytes is None or memory.peak is None or not batch:
-        return None
-    fixed = memory.weights + memory.gradients + memory.states
-    each = (memory.peak - fixed) / batch
-    return max(0, int((gpu.memory_bytes - fixed) / each)) if each > 0 else None
+    return fit.largest_by_growth(memory.fixed, memory.peak, batch, fit.room(gpu))
 
 
 def _largest_exactly(peak_at: Callable[[int], int | None], gpu: Device | None, guess: int | None) -> int | None:
-    """The largest batch whose own step fits: from a guess in growing strides, then between the last two."""
-    if gpu is None or gpu.memory_bytes is None or guess is None:
+    """The largest batch whose own step fits."""
+    room = fit.room(gpu)
+    if room is None or guess is None:
         return None
-    room = gpu.memory_bytes
 
-    def fits(batch: int) -> bool:
+    def holds(batch: int) -> bool:
         peak = peak_at(batch)
         return peak is not None and peak <= room
 
     try:
-        low, high = _bracket(fits, max(1, guess))
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
+        return fit.largest_from(holds, guess)
     except ValueError:  # a batch that the step does not run at
         return None
-    return low
-
-
-def _bracket(fits: Callable[[int], bool], guess: int) -> tuple[int, int]:
-    """A batch that fits (0 where none does) and a larger one that does not."""
-    stride = 1
-    if fits(guess):
-        while fits(guess + stride):
-            guess, stride = guess + stride, 2 * stride
-        return guess, guess + stride
-    while guess > stride and not fits(guess - stride):
-        guess, stride = guess - stride, 2 * stride
-    return max(0, guess - stride), guess
 
 
 def _scaling(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
-from analyzer.checks import Rule, fails, rules
+from analyzer.checks import CheckRule, fails, rules
 from analyzer.checks.settings import CheckSettings
 from analyzer.record.analysis import Analysis, Finding
 from analyzer.report.findings_text import cost_of, operator_of, place_of, subject_line
@@ -49,7 +49,7 @@ def render(analysis: Analysis, *, fail_on: str = "error") -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
-def _case(rule: Rule, finding: Finding | None, analysis: Analysis) -> ET.Element:
+def _case(rule: CheckRule, finding: Finding | None, analysis: Analysis) -> ET.Element:
     operator = operator_of(finding, analysis) if finding is not None else None
     where = f" [{operator.module or operator.name}]" if operator is not None else ""
     attributes = {

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 from urllib.parse import quote
 
-from analyzer.checks import FAMILIES, Rule, rules
+from analyzer.checks import FAMILIES, CheckRule, rules
 from analyzer.record.analysis import Analysis, Finding
 from analyzer.report.findings_text import operator_of, place_of
 
@@ -48,7 +48,7 @@ def _driver(analysis: Analysis) -> dict[str, Any]:
     }
 
 
-def _descriptor(rule: Rule) -> dict[str, Any]:
+def _descriptor(rule: CheckRule) -> dict[str, Any]:
     text = f"{rule.what}\n\n{rule.why}\n\nFix: {rule.fix}\n\nExample: {rule.example}"
     return {
         "id": rule.code,

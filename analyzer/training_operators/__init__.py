@@ -4,7 +4,7 @@ A backward or an optimizer step is one operator in the graph, so that it can be 
 no runtime has kernels for it. What runs, and what is placed and timed, is its definition.
 """
 
-from analyzer.training_operators.definition import DOMAIN, OPSET, Body, Parts, define
+from analyzer.training_operators.definition import DOMAIN, OPSET, Definition, DefinitionBuilder, define
 from analyzer.training_operators.registry import definition, is_defined
 
-__all__ = ["DOMAIN", "OPSET", "Body", "Parts", "define", "definition", "is_defined"]
+__all__ = ["DOMAIN", "OPSET", "Definition", "DefinitionBuilder", "define", "definition", "is_defined"]

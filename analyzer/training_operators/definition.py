@@ -16,12 +16,12 @@ DOMAIN = "analyzer.training"
 # The definitions use no operator that is newer, and none in a form that later opsets refuse.
 OPSET = 18
 
-Define = Callable[["Body", Node], None]
+Define = Callable[["DefinitionBuilder", Node], None]
 DEFINITIONS: dict[str, Define] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Definition:
     """A definition.
 
     Attributes:
@@ -34,7 +34,7 @@ class Parts:
 
 
 @dataclass(kw_only=True)
-class Body:
+class DefinitionBuilder:
     """Collects the nodes of one definition.
 
     Attributes:

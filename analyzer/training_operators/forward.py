@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from analyzer.graph import DTYPES, Node, Tensor
-from analyzer.training_operators.definition import Body, count, define, sizes
+from analyzer.training_operators.definition import DefinitionBuilder, count, define, sizes
 
 
 @define("BatchNorm")
-def batch_norm(b: Body, node: Node) -> None:
+def batch_norm(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: x, scale, bias, running mean and variance (any of the four may be absent).
 
     Outputs: y, mean, reciprocal deviation, new running mean and variance.
@@ -39,13 +39,13 @@ def batch_norm(b: Body, node: Node) -> None:
         _running(b, running_var, b.reshape(unbiased, (shape[1],)), momentum, node.output(4))
 
 
-def _running(b: Body, old: Tensor, new: Tensor, momentum: float, into: Tensor | None) -> None:
+def _running(b: DefinitionBuilder, old: Tensor, new: Tensor, momentum: float, into: Tensor | None) -> None:
     kept = b.op("Mul", old, b.like(1 - momentum, old))
     b.op("Add", kept, b.op("Mul", new, b.like(momentum, new)), into=into)
 
 
 @define("NllLoss")
-def nll_loss(b: Body, node: Node) -> None:
+def nll_loss(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: log-probabilities, class numbers, class weights (may be absent). Outputs: loss, total weight."""
     scores, labels, weights = (node.input(i) for i in range(3))
     assert scores is not None
@@ -67,7 +67,7 @@ def nll_loss(b: Body, node: Node) -> None:
 
 
 def label_weights(
-    b: Body, scores: Tensor, labels: Tensor, weights: Tensor | None
+    b: DefinitionBuilder, scores: Tensor, labels: Tensor, weights: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Whether each label counts, its weight (0 where it does not), and the label or 0."""
     ignored = b.op(
@@ -83,7 +83,7 @@ def label_weights(
 
 
 @define("EmbeddingBag")
-def embedding_bag(b: Body, node: Node) -> None:
+def embedding_bag(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: table, indices, where bags start, weights of the indices (may be absent).
 
     Outputs: sums or means of bags, the bag of each index, how many indices each bag has.
@@ -125,7 +125,7 @@ def embedding_bag(b: Body, node: Node) -> None:
     b.op("Div", total, bag_divisor(b, filled, table), into=node.output(0))
 
 
-def used(b: Body, indices: Tensor, like: Tensor) -> Tensor:
+def used(b: DefinitionBuilder, indices: Tensor, like: Tensor) -> Tensor:
     """As a column, 0 for the index that stands for nothing and 1 for all others."""
     own = b.op(
         "Equal", indices, b.const(b.node.attributes["padding"], indices.dtype.name), dtype=DTYPES["bool"]
@@ -134,7 +134,7 @@ def used(b: Body, indices: Tensor, like: Tensor) -> Tensor:
     return b.reshape(counted, (sizes(indices)[0], 1))
 
 
-def bag_divisor(b: Body, filled: Tensor, like: Tensor) -> Tensor:
+def bag_divisor(b: DefinitionBuilder, filled: Tensor, like: Tensor) -> Tensor:
     """How many indices each bag has, at least 1, as a column."""
     number = sizes(filled)[0]
     least = b.op("Max", filled, b.const(1, "int64"), shape=(number,), dtype=filled.dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import pi, sqrt
 
 from analyzer.graph import DTYPES, Node, Tensor
-from analyzer.training_operators.definition import Body, count, define, sizes
+from analyzer.training_operators.definition import DefinitionBuilder, count, define, sizes
 from analyzer.training_operators.forward import bag_divisor, label_weights, used
 
 
@@ -16,7 +16,7 @@ def _given(node: Node, number: int) -> list[Tensor]:
 
 
 @define("ConvGrad")
-def conv_grad(b: Body, node: Node) -> None:
+def conv_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x, weight. Outputs: gradients of x, weight, bias, each where it is wanted."""
     gradient, x, weight = _given(node, 3)
     transposed = bool(node.attributes.get("transposed", 0))
@@ -39,7 +39,9 @@ def _geometry(node: Node) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, 
     return values["strides"], values["pads"], values["dilations"], values["group"]
 
 
-def _to_input(b: Body, node: Node, gradient: Tensor, x: Tensor, weight: Tensor, into: Tensor | None) -> None:
+def _to_input(
+    b: DefinitionBuilder, node: Node, gradient: Tensor, x: Tensor, weight: Tensor, into: Tensor | None
+) -> None:
     strides, pads, dilations, group = _geometry(node)
     wanted, given, taps = sizes(x)[2:], sizes(gradient)[2:], sizes(weight)[2:]
     beyond = [
@@ -52,7 +54,9 @@ def _to_input(b: Body, node: Node, gradient: Tensor, x: Tensor, weight: Tensor, 
     )  # fmt: skip
 
 
-def _through_transposed(b: Body, node: Node, gradient: Tensor, weight: Tensor, into: Tensor | None) -> None:
+def _through_transposed(
+    b: DefinitionBuilder, node: Node, gradient: Tensor, weight: Tensor, into: Tensor | None
+) -> None:
     strides, pads, dilations, group = _geometry(node)
     b.op(
         "Conv", gradient, weight, into=into, kernel_shape=sizes(weight)[2:], strides=strides,
@@ -60,7 +64,9 @@ def _through_transposed(b: Body, node: Node, gradient: Tensor, weight: Tensor, i
     )  # fmt: skip
 
 
-def _to_weight(b: Body, node: Node, upstream: Tensor, x: Tensor, weight: Tensor, into: Tensor | None) -> None:
+def _to_weight(
+    b: DefinitionBuilder, node: Node, upstream: Tensor, x: Tensor, weight: Tensor, into: Tensor | None
+) -> None:
     """A convolution of the input by the gradient, with strides and dilations exchanged."""
     strides, pads, dilations, group = _geometry(node)
     batch, channels, *spatial = sizes(x)
@@ -86,7 +92,7 @@ def _to_weight(b: Body, node: Node, upstream: Tensor, x: Tensor, weight: Tensor,
     b.transpose(found, (1, 0, *range(2, 2 + rank)), into=into)
 
 
-def _cropped(b: Body, x: Tensor, ends: list[int]) -> tuple[Tensor, list[int]]:
+def _cropped(b: DefinitionBuilder, x: Tensor, ends: list[int]) -> tuple[Tensor, list[int]]:
     batch, channels, *spatial = sizes(x)
     kept = [size + min(end, 0) for size, end in zip(spatial, ends, strict=True)]
     axes = tuple(range(2, 2 + len(spatial)))
@@ -108,7 +114,7 @@ def _by_channel(shape: tuple[int, ...]) -> tuple[list[int], tuple[int, ...]]:
 
 
 @define("BatchNormGrad")
-def batch_norm_grad(b: Body, node: Node) -> None:
+def batch_norm_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x, scale (may be absent), mean, reciprocal deviation. Outputs: of x, scale, bias."""
     gradient, x, scale, mean, inverse = (node.input(i) for i in range(5))
     assert gradient is not None
@@ -135,7 +141,7 @@ def batch_norm_grad(b: Body, node: Node) -> None:
 
 
 @define("FrozenBatchNormGrad")
-def frozen_batch_norm_grad(b: Body, node: Node) -> None:
+def frozen_batch_norm_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x, scale (may be absent), running mean and variance. Outputs: of x, scale, bias."""
     gradient, x, scale, mean, variance = (node.input(i) for i in range(5))
     assert gradient is not None
@@ -156,7 +162,7 @@ def frozen_batch_norm_grad(b: Body, node: Node) -> None:
 
 
 @define("LayerNormGrad")
-def layer_norm_grad(b: Body, node: Node) -> None:
+def layer_norm_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x, mean, reciprocal deviation, scale (may be absent). Outputs: of x, scale, bias."""
     gradient, x, mean, inverse, scale = (node.input(i) for i in range(5))
     assert gradient is not None
@@ -179,7 +185,7 @@ def layer_norm_grad(b: Body, node: Node) -> None:
 
 
 @define("SoftmaxGrad")
-def softmax_grad(b: Body, node: Node) -> None:
+def softmax_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, result."""
     gradient, y = _given(node, 2)
     product = b.op("Mul", gradient, y)
@@ -188,7 +194,7 @@ def softmax_grad(b: Body, node: Node) -> None:
 
 
 @define("LogSoftmaxGrad")
-def log_softmax_grad(b: Body, node: Node) -> None:
+def log_softmax_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, result."""
     gradient, y = _given(node, 2)
     total = b.sum(gradient, [node.attributes["axis"]], keep=True)
@@ -196,7 +202,7 @@ def log_softmax_grad(b: Body, node: Node) -> None:
 
 
 @define("ReluGrad")
-def relu_grad(b: Body, node: Node) -> None:
+def relu_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x or result."""
     gradient, y = _given(node, 2)
     passed = b.op("Greater", y, b.like(node.attributes.get("threshold", 0.0), y), dtype=DTYPES["bool"])
@@ -204,7 +210,7 @@ def relu_grad(b: Body, node: Node) -> None:
 
 
 @define("SigmoidGrad")
-def sigmoid_grad(b: Body, node: Node) -> None:
+def sigmoid_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, result."""
     gradient, y = _given(node, 2)
     slope = b.op("Mul", y, b.op("Sub", b.like(1.0, y), y))
@@ -212,14 +218,14 @@ def sigmoid_grad(b: Body, node: Node) -> None:
 
 
 @define("TanhGrad")
-def tanh_grad(b: Body, node: Node) -> None:
+def tanh_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, result."""
     gradient, y = _given(node, 2)
     b.op("Mul", gradient, b.op("Sub", b.like(1.0, y), b.op("Mul", y, y)), into=node.output(0))
 
 
 @define("SiluGrad")
-def silu_grad(b: Body, node: Node) -> None:
+def silu_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x."""
     gradient, x = _given(node, 2)
     gate = b.op("Sigmoid", x)
@@ -229,21 +235,21 @@ def silu_grad(b: Body, node: Node) -> None:
 
 
 @define("GeluGrad")
-def gelu_grad(b: Body, node: Node) -> None:
+def gelu_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x."""
     gradient, x = _given(node, 2)
     slope = _tanh_slope(b, x) if node.attributes.get("approximate") == "tanh" else _erf_slope(b, x)
     b.op("Mul", gradient, slope, into=node.output(0))
 
 
-def _erf_slope(b: Body, x: Tensor) -> Tensor:
+def _erf_slope(b: DefinitionBuilder, x: Tensor) -> Tensor:
     error = b.op("Erf", b.op("Mul", x, b.like(1 / sqrt(2), x)))
     below = b.op("Mul", b.op("Add", error, b.like(1.0, x)), b.like(0.5, x))
     density = b.op("Exp", b.op("Mul", b.op("Mul", x, x), b.like(-0.5, x)))
     return b.op("Add", below, b.op("Mul", b.op("Mul", x, density), b.like(1 / sqrt(2 * pi), x)))
 
 
-def _tanh_slope(b: Body, x: Tensor) -> Tensor:
+def _tanh_slope(b: DefinitionBuilder, x: Tensor) -> Tensor:
     beta, kappa = sqrt(2 / pi), 0.044715
     square = b.op("Mul", x, x)
     cubed = b.op("Add", b.op("Mul", square, b.like(kappa * beta, x)), b.like(beta, x))
@@ -256,7 +262,7 @@ def _tanh_slope(b: Body, x: Tensor) -> Tensor:
 
 
 @define("MaxPoolGrad")
-def max_pool_grad(b: Body, node: Node) -> None:
+def max_pool_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, indices into the whole flattened input. Outputs: the input's gradient."""
     gradient, indices = _given(node, 2)
     shape = sizes(node.output(0))
@@ -270,7 +276,7 @@ def max_pool_grad(b: Body, node: Node) -> None:
 
 
 @define("EmbeddingGrad")
-def embedding_grad(b: Body, node: Node) -> None:
+def embedding_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, indices. Rows of the table collect the gradients of where they were used."""
     gradient, indices = _given(node, 2)
     rows, width = sizes(node.output(0))
@@ -299,7 +305,7 @@ def embedding_grad(b: Body, node: Node) -> None:
 
 
 @define("EmbeddingBagGrad")
-def embedding_bag_grad(b: Body, node: Node) -> None:
+def embedding_bag_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, indices, the bag of each, the bags' sizes, weights of the indices (may be absent)."""
     gradient, indices, bags, filled, weights = (node.input(i) for i in range(5))
     assert gradient is not None
@@ -319,12 +325,12 @@ def embedding_bag_grad(b: Body, node: Node) -> None:
     b.op("ScatterND", zeros, places, rows, into=node.output(0), reduction="add")
 
 
-def _filled(b: Body, value: float, shape: tuple[int, ...], like: Tensor) -> Tensor:
+def _filled(b: DefinitionBuilder, value: float, shape: tuple[int, ...], like: Tensor) -> Tensor:
     return b.op("Expand", b.like(value, like), b.const(shape, "int64"), shape=shape)
 
 
 @define("NllLossGrad")
-def nll_loss_grad(b: Body, node: Node) -> None:
+def nll_loss_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, log-probabilities, class numbers, class weights (may be absent), total weight."""
     gradient, scores, labels, weights, total = (node.input(i) for i in range(5))
     assert gradient is not None
@@ -343,7 +349,7 @@ def nll_loss_grad(b: Body, node: Node) -> None:
 
 
 @define("HardtanhGrad")
-def hardtanh_grad(b: Body, node: Node) -> None:
+def hardtanh_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x. What was clipped gets nothing."""
     gradient, x = _given(node, 2)
     above = b.op("Greater", x, b.like(node.attributes["minimum"], x), dtype=DTYPES["bool"])
@@ -352,7 +358,7 @@ def hardtanh_grad(b: Body, node: Node) -> None:
 
 
 @define("SliceGrad")
-def slice_grad(b: Body, node: Node) -> None:
+def slice_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient. The places that a slice with a step took get it, those between them zeros."""
     (gradient,) = _given(node, 1)
     axis, start, step = (node.attributes[name] for name in ("axis", "start", "step"))
@@ -364,7 +370,9 @@ def slice_grad(b: Body, node: Node) -> None:
     _padded(b, flat, axis, start, shape[axis] - start - length, into=node.output(0))
 
 
-def _padded(b: Body, tensor: Tensor, axis: int, before: int, after: int, into: Tensor | None = None) -> Tensor:
+def _padded(
+    b: DefinitionBuilder, tensor: Tensor, axis: int, before: int, after: int, into: Tensor | None = None
+) -> Tensor:
     """Zeros around a tensor along one axis; a negative number takes away."""
     shape = list(sizes(tensor))
     pads = [0] * (2 * len(shape))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from analyzer.graph import Node, Tensor
-from analyzer.training_operators.definition import Body, define
+from analyzer.training_operators.definition import DefinitionBuilder, define
 
 
 def _inputs(node: Node) -> list[Tensor]:
     return list(node.present_inputs)
 
 
-def _decayed(b: Body, gradient: Tensor, parameter: Tensor) -> Tensor:
+def _decayed(b: DefinitionBuilder, gradient: Tensor, parameter: Tensor) -> Tensor:
     """The gradient with the penalty on large weights."""
     decay = b.node.attributes.get("weight_decay", 0.0)
     if not decay:
@@ -18,14 +18,14 @@ def _decayed(b: Body, gradient: Tensor, parameter: Tensor) -> Tensor:
     return b.op("Add", gradient, b.op("Mul", parameter, b.like(decay, parameter)))
 
 
-def _mixed(b: Body, state: Tensor, new: Tensor, keep: float, into: Tensor | None) -> Tensor:
+def _mixed(b: DefinitionBuilder, state: Tensor, new: Tensor, keep: float, into: Tensor | None) -> Tensor:
     """``keep * state + (1 - keep) * new``."""
     kept = b.op("Mul", state, b.like(keep, state))
     return b.op("Add", kept, b.op("Mul", new, b.like(1 - keep, new)), into=into)
 
 
 @define("Sgd")
-def sgd(b: Body, node: Node) -> None:
+def sgd(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: parameter, gradient, momentum (where there is one). Outputs: parameter, momentum."""
     parameter, gradient, *rest = _inputs(node)
     options = node.attributes
@@ -43,7 +43,7 @@ def sgd(b: Body, node: Node) -> None:
 
 
 @define("Adam", "AdamW")
-def adam(b: Body, node: Node) -> None:
+def adam(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: parameter, gradient, both moments, step size, root of the second bias correction.
 
     Outputs: parameter, both moments.
@@ -61,7 +61,7 @@ def adam(b: Body, node: Node) -> None:
 
 
 @define("Rmsprop")
-def rmsprop(b: Body, node: Node) -> None:
+def rmsprop(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: parameter, gradient, mean square, momentum (if any). Outputs: all but the gradient."""
     parameter, gradient, square, *rest = _inputs(node)
     options = node.attributes
@@ -75,7 +75,7 @@ def rmsprop(b: Body, node: Node) -> None:
 
 
 @define("Adagrad")
-def adagrad(b: Body, node: Node) -> None:
+def adagrad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: parameter, gradient, sum of squares. Outputs: parameter, sum of squares."""
     parameter, gradient, total = _inputs(node)
     options = node.attributes
@@ -87,7 +87,7 @@ def adagrad(b: Body, node: Node) -> None:
 
 
 @define("Adamax")
-def adamax(b: Body, node: Node) -> None:
+def adamax(b: DefinitionBuilder, node: Node) -> None:
     """Inputs as Adam's, the second moment an infinity norm. Outputs: parameter, both moments."""
     parameter, gradient, first, norm, step_size, _ = _inputs(node)
     options = node.attributes
@@ -99,7 +99,7 @@ def adamax(b: Body, node: Node) -> None:
 
 
 @define("Adadelta")
-def adadelta(b: Body, node: Node) -> None:
+def adadelta(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: parameter, gradient, mean squares of gradients and of steps. Outputs: all but the gradient."""
     parameter, gradient, square, steps = _inputs(node)
     options = node.attributes

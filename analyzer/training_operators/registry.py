@@ -6,7 +6,7 @@ from analyzer.graph import Node
 
 # Importing a family registers its definitions.
 from analyzer.training_operators import forward, gradients, optimizer_steps, spatial  # noqa: F401
-from analyzer.training_operators.definition import DEFINITIONS, DOMAIN, OPSET, Body, Parts
+from analyzer.training_operators.definition import DEFINITIONS, DOMAIN, OPSET, Definition, DefinitionBuilder
 
 
 def is_defined(node: Node) -> bool:
@@ -14,10 +14,10 @@ def is_defined(node: Node) -> bool:
     return node.domain == DOMAIN and node.op_type in DEFINITIONS
 
 
-def definition(node: Node, opset: int = OPSET) -> Parts | None:
+def definition(node: Node, opset: int = OPSET) -> Definition | None:
     """What a compact operator means; None for any other operator."""
     if not is_defined(node):
         return None
-    body = Body(node=node, opset=opset)
+    body = DefinitionBuilder(node=node, opset=opset)
     DEFINITIONS[node.op_type](body, node)
-    return Parts(nodes=tuple(body.nodes), literals=tuple(body.literals))
+    return Definition(nodes=tuple(body.nodes), literals=tuple(body.literals))

@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from analyzer.graph import Node, Tensor
-from analyzer.training_operators.definition import Body, define, sizes
+from analyzer.training_operators.definition import DefinitionBuilder, define, sizes
 from analyzer.training_operators.windows import averaged, repeats, resized, window_counts
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @define("AveragePoolGrad")
-def average_pool_grad(b: Body, node: Node) -> None:
+def average_pool_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient. Each output's gradient goes to its window in equal parts."""
     (gradient,) = node.present_inputs
     values, shape = node.attributes, sizes(node.output(0))
@@ -35,7 +35,7 @@ def average_pool_grad(b: Body, node: Node) -> None:
     )  # fmt: skip
 
 
-def _shared(b: Body, node: Node, gradient: Tensor) -> tuple[Tensor, float]:
+def _shared(b: DefinitionBuilder, node: Node, gradient: Tensor) -> tuple[Tensor, float]:
     """The gradient divided by its window's count where counts differ, and the share of what is left."""
     values = node.attributes
     if values["divisor"]:
@@ -61,7 +61,7 @@ def axis_counts(node: Node) -> list[tuple[int, ...]]:
 
 
 @define("AdaptiveAveragePool", "AdaptiveAveragePoolGrad", "AntialiasedResize", "ResizeGrad")
-def through_matrices(b: Body, node: Node) -> None:
+def through_matrices(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: x or gradient. One product for each axis whose size changes, or a sum over repeated positions."""
     (tensor,) = node.present_inputs
     leading = len(sizes(tensor)) - len(axis_matrices(node))
@@ -89,7 +89,7 @@ def axis_matrices(node: Node) -> list[Matrix]:
     ]
 
 
-def _to_inputs(b: Body, gradient: Tensor, axis: int, matrix: Matrix) -> Tensor:
+def _to_inputs(b: DefinitionBuilder, gradient: Tensor, axis: int, matrix: Matrix) -> Tensor:
     """The gradient along one axis taken back to the inputs."""
     times = repeats(matrix)
     if times == 1:
@@ -101,7 +101,7 @@ def _to_inputs(b: Body, gradient: Tensor, axis: int, matrix: Matrix) -> Tensor:
     return b.sum(apart, [axis + 1])
 
 
-def _multiplied(b: Body, tensor: Tensor, axis: int, matrix: Matrix) -> Tensor:
+def _multiplied(b: DefinitionBuilder, tensor: Tensor, axis: int, matrix: Matrix) -> Tensor:
     """A matrix times every row along one axis."""
     shape = sizes(tensor)
     after = int(matrix.shape[0])

@@ -81,7 +81,8 @@ def test_memory_is_not_known_where_activations_are_not(build, op):
 
 
 def small_gpu(devices, nbytes):
-    return replace(devices["gpu"], memory_bytes=nbytes)
+    """One with so much room beside CUDA's own 300 MB."""
+    return replace(devices["gpu"], memory_bytes=nbytes + 300_000_000)
 
 
 def test_what_does_not_fit_the_gpu_is_split_so_that_it_does(build, op, devices):
@@ -112,7 +113,7 @@ def test_a_model_too_large_for_both_says_how_much_it_needs(build, op, devices):
     cpu = replace(devices["cpu"], memory_bytes=20_000_000)
     decision = decide(build(*ops, gpu=small_gpu(devices, 10_000_000), cpu=cpu, peak_memory_bytes=1_000_000))
     assert not any(plan.fits for plan in decision.plans)
-    for figure in ("31.0 MB", "20.0 MB", "10.0 MB"):
+    for figure in ("31.0 MB", "20.0 MB", "310 MB beside the 300 MB of CUDA's own"):
         assert figure in decision.verdict.sentence
 
 

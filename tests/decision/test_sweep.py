@@ -105,7 +105,7 @@ def test_a_throughput_that_still_grows_has_no_saturation(build, op):
 
 
 def test_the_largest_batch_that_fits_is_found(build, op, devices):
-    """24 GB; 4 GB of weights and 100 MB an inference: 200 inferences."""
+    """24 GB less CUDA's 300 MB; 4 GB of weights and 100 MB an inference: 197 inferences."""
     at = family(
         build,
         op,
@@ -116,7 +116,7 @@ def test_the_largest_batch_that_fits_is_found(build, op, devices):
     )
     found = sweep(asked(at))
     assert found.largest_batch == 128
-    assert sweep(asked(at), at=at).largest_batch == 200
+    assert sweep(asked(at), at=at).largest_batch == 197
     assert not found.rows[-1].plans["gpu"].fits
     assert (
         found.note == "The L4 is faster at every batch from 1 to 128, the largest that fits of those looked at."

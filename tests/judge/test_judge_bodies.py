@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from analyzer.loading.onnx_graph.build import to_graph
-from analyzer.ort.execution import Body, Placement
+from analyzer.ort.execution import PlacedBody, Placement
 from analyzer.ort.placement import place
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ CASES = {
 }
 
 
-def bodies(placement: Placement) -> Iterator[Body]:
+def bodies(placement: Placement) -> Iterator[PlacedBody]:
     for body in placement.bodies:
         yield body
         yield from bodies(body.placement)

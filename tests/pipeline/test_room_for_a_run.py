@@ -1,8 +1,7 @@
 """What a run needs on the CPU and on the GPU, and the batch that is named where the GPU has less.
 
 The model is one product of [batch, 1000] with 4 MB of weights: at batch b it holds 4 MB of weights and, at its
-peak, 4000 b bytes of input and as many of output; the context of CUDA (300 MB,
-``pipeline.measurement_memory``) is added.
+peak, 4000 b bytes of input and as many of output; the context of CUDA (300 MB, ``memory.fit``) is added.
 """
 
 from dataclasses import replace
@@ -16,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from analyzer.errors import MemoryEndedError, MemoryForeseenError
 from analyzer.loading.load import load
 from analyzer.loading.model_reference import parse_reference
+from analyzer.memory.fit import CUDA_CONTEXT_BYTES
 from analyzer.pipeline import measure
 from analyzer.pipeline.measurement_memory import does_not_fit, needed_bytes, smaller_batch
 from analyzer.pipeline.options import Options
@@ -49,7 +49,8 @@ def at(tmp_path):
 
 def test_weights_activations_and_the_context_are_counted(at):
     loaded, graph = at(256)
-    assert needed_bytes(loaded, graph) == FIXED + 256 * EACH
+    assert needed_bytes(loaded, graph) + CUDA_CONTEXT_BYTES == FIXED + 256 * EACH
+    assert "it would need about 306 MB" in does_not_fit(loaded, graph, 256, FIXED + 256 * EACH - 1)
 
 
 def test_a_run_that_fits_is_not_refused(at):

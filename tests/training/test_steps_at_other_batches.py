@@ -12,10 +12,10 @@ from analyzer.cli import run_command_line
 from analyzer.costs import count
 from analyzer.devices.catalogue import device
 from analyzer.loading.training.batch_interpolation import DifferentError, bound
+from analyzer.pipeline.measurement_memory import memory_of
 from analyzer.pipeline.options import make_options
 from analyzer.pipeline.prepared import prepare
 from analyzer.pipeline.training_batches import loaded_at, step_scenes
-from analyzer.pipeline.training_summary import memory_of
 from analyzer.prediction.estimate import total
 
 OPTIONS = make_options(cache=False)
@@ -106,7 +106,7 @@ def test_the_largest_batch_fits_and_the_next_one_does_not(step_of):
             for batch in (found, found + 1)
             if (other := loaded_at(loaded, batch, OPTIONS))
         ]
-        assert peaks[0] <= gpu.memory_bytes < peaks[1]
+        assert peaks[0] <= gpu.memory_bytes - 300_000_000 < peaks[1]
 
 
 def test_each_batch_that_is_asked_for_is_measured(model_file, tmp_path, monkeypatch):

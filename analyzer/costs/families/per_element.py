@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from analyzer.costs.cost import Cost
 from analyzer.costs.dimensions import elements, out
-from analyzer.costs.registry import Counts, Rule, register
+from analyzer.costs.registry import CostRule, Counts, register
 from analyzer.costs.traffic import cost
 from analyzer.graph import DEFAULT_DOMAIN, Node
 from analyzer.operators import CONTRIB_DOMAIN, NCHWC_DOMAIN, NHWC_DOMAIN
@@ -42,7 +42,7 @@ def moved(node: Node) -> Cost:
 
 def _add(op_type: str, domain: str, count: Counts, formula: str, family: str) -> None:
     register(
-        Rule(domain=domain, op_type=op_type, count=count, formula=formula, family=family.rpartition(".")[2])
+        CostRule(domain=domain, op_type=op_type, count=count, formula=formula, family=family.rpartition(".")[2])
     )
 
 

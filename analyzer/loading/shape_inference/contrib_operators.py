@@ -7,24 +7,23 @@ of onnxruntime 1.31 (``onnxruntime/core/graph/contrib_ops``).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analyzer.graph import DTYPES, DType, Shape, Tensor, broadcast
 from analyzer.loading.shape_inference import blocked_operators
 from analyzer.loading.shape_inference.protobuf_values import Type
+from analyzer.loading.shape_inference.subgraphs import AttributeMap, InputTensors
 
 if TYPE_CHECKING:
     import onnx
 
-Inputs = Sequence[Tensor | None]
-Attributes = Mapping[str, Any]
-Infer = Callable[[Inputs, Attributes], Sequence[Type | None]]
+Infer = Callable[[InputTensors, AttributeMap], Sequence[Type | None]]
 
 _DOMAINS = frozenset({"com.microsoft", "com.ms.internal.nhwc"})
 
 
 def infer_contrib(
-    proto: onnx.NodeProto, domain: str, inputs: Inputs, attributes: Attributes
+    proto: onnx.NodeProto, domain: str, inputs: InputTensors, attributes: AttributeMap
 ) -> Mapping[str, Type]:
     """The types of a contrib operator's outputs, by name; empty for an operator that is not known."""
     if domain == blocked_operators.DOMAIN:
@@ -40,35 +39,35 @@ def infer_contrib(
     return {name: kind for name, kind in zip(proto.output, types, strict=False) if name and kind is not None}
 
 
-def _tensor(inputs: Inputs, position: int) -> Tensor:
+def _tensor(inputs: InputTensors, position: int) -> Tensor:
     tensor = inputs[position]
     if tensor is None:
         raise ValueError(f"input {position} is absent")
     return tensor
 
 
-def _shape(inputs: Inputs, position: int) -> tuple[int | None, ...]:
+def _shape(inputs: InputTensors, position: int) -> tuple[int | None, ...]:
     shape = _tensor(inputs, position).shape
     if shape is None:
         raise ValueError(f"the rank of input {position} is open")
     return shape
 
 
-def _has(inputs: Inputs, position: int) -> bool:
+def _has(inputs: InputTensors, position: int) -> bool:
     return len(inputs) > position and inputs[position] is not None
 
 
 def _like(*positions: int) -> Infer:
     """Each output has the type of an input."""
 
-    def infer(inputs: Inputs, _: Attributes) -> list[Type | None]:
+    def infer(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
         return [(_tensor(inputs, position).dtype, _tensor(inputs, position).shape) for position in positions]
 
     return infer
 
 
 def _broadcast(*positions: int) -> Infer:
-    def infer(inputs: Inputs, _: Attributes) -> list[Type | None]:
+    def infer(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
         shape = broadcast([_shape(inputs, position) for position in positions])
         return [(_tensor(inputs, positions[-1]).dtype, shape)]
 
@@ -84,7 +83,7 @@ def _product(left: Sequence[int | None], right: Sequence[int | None]) -> tuple[i
 
 
 def _matmul(left: int, right: int, dtype: str = "") -> Infer:
-    def infer(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
+    def infer(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
         one = _turned(_shape(inputs, left), attributes, "A")
         two = _turned(_shape(inputs, right), attributes, "B")
         kind = DTYPES[dtype] if dtype else _tensor(inputs, left).dtype
@@ -93,7 +92,7 @@ def _matmul(left: int, right: int, dtype: str = "") -> Infer:
     return infer
 
 
-def _turned(shape: tuple[int | None, ...], attributes: Attributes, side: str) -> tuple[int | None, ...]:
+def _turned(shape: tuple[int | None, ...], attributes: AttributeMap, side: str) -> tuple[int | None, ...]:
     if attributes.get(f"transBatch{side}"):
         shape = (*shape[1:-1], shape[0], shape[-1])
     if attributes.get(f"trans{side}") and len(shape) > 1:
@@ -101,19 +100,19 @@ def _turned(shape: tuple[int | None, ...], attributes: Attributes, side: str) ->
     return shape
 
 
-def _packed_matmul(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
+def _packed_matmul(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
     """Y of a product with weights of N by K given as attributes."""
     width = attributes["N"] if attributes.get("transB", 1) else attributes["K"]
     return [(_tensor(inputs, 0).dtype, (*_shape(inputs, 0)[:-1], width))]
 
 
-def _weight_rows(inputs: Inputs, _: Attributes) -> list[Type | None]:
+def _weight_rows(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
     """Y of a product with a packed weight whose first axis is N."""
     return [(_tensor(inputs, 0).dtype, (*_shape(inputs, 0)[:-1], _shape(inputs, 1)[0]))]
 
 
 def _gemm(left: int, right: int) -> Infer:
-    def infer(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
+    def infer(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
         rows = _shape(inputs, left)[1 if attributes.get("transA") else 0]
         columns = _shape(inputs, right)[0 if attributes.get("transB") else 1]
         return [(_tensor(inputs, left).dtype, (rows, columns))]
@@ -121,18 +120,18 @@ def _gemm(left: int, right: int) -> Infer:
     return infer
 
 
-def _qgemm(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
+def _qgemm(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
     (_, shape) = _gemm(0, 3)(inputs, attributes)[0] or (None, None)
     kind = _tensor(inputs, 8).dtype if _has(inputs, 8) else DTYPES["float32"]
     return [(kind, shape)]
 
 
-def _quantized(inputs: Inputs, _: Attributes) -> list[Type | None]:
+def _quantized(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
     kind = _tensor(inputs, 2).dtype if _has(inputs, 2) else DTYPES["uint8"]
     return [(kind, _tensor(inputs, 0).shape)]
 
 
-def _dequantized(inputs: Inputs, _: Attributes) -> list[Type | None]:
+def _dequantized(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
     return [(_tensor(inputs, 1).dtype, _tensor(inputs, 0).shape)]
 
 
@@ -142,7 +141,7 @@ def _conv(*, weight: int, last: bool) -> Infer:
     of a convolution whose weight has the output channels first and the kernel behind the input channels.
     """
 
-    def infer(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
+    def infer(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
         data, filters = _shape(inputs, 0), _shape(inputs, weight)
         channels_last = last or bool(attributes.get("channels_last", 0))
         space = data[1:-1] if channels_last else data[2:]
@@ -155,7 +154,7 @@ def _conv(*, weight: int, last: bool) -> Infer:
 
 
 def _pool(*, last: bool) -> Infer:
-    def infer(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
+    def infer(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
         data = _shape(inputs, 0)
         channels_last = last or bool(attributes.get("channels_last", 0))
         space = data[1:-1] if channels_last else data[2:]
@@ -166,7 +165,7 @@ def _pool(*, last: bool) -> Infer:
     return infer
 
 
-def _global_pool(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
+def _global_pool(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
     data = _shape(inputs, 0)
     ones = (1,) * (len(data) - 2)
     shape = (data[0], *ones, data[-1]) if attributes.get("channels_last") else (*data[:2], *ones)
@@ -174,7 +173,7 @@ def _global_pool(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
 
 
 def window_sizes(
-    space: Sequence[int | None], kernel: Sequence[int | None], attributes: Attributes
+    space: Sequence[int | None], kernel: Sequence[int | None], attributes: AttributeMap
 ) -> tuple[int | None, ...]:
     """How many positions a sliding window has along each axis."""
     rank = len(space)
@@ -198,7 +197,7 @@ def window_sizes(
     return tuple(sizes)
 
 
-def _attention(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
+def _attention(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
     batch, sequence, _ = _shape(inputs, 0)
     hidden = attributes.get("qkv_hidden_sizes")
     width = hidden[2] if hidden else (_shape(inputs, 1)[1] or 0) // 3
@@ -213,7 +212,7 @@ def _attention(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
 def _multi_head(past: int, kv_heads: str = "num_heads") -> Infer:
     """Output, present key and present value of attention on projected inputs."""
 
-    def infer(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
+    def infer(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
         query, heads = _shape(inputs, 0), attributes["num_heads"]
         shared = attributes.get(kv_heads, heads)
         dtype = _tensor(inputs, 0).dtype
@@ -230,7 +229,9 @@ def _multi_head(past: int, kv_heads: str = "num_heads") -> Infer:
     return infer
 
 
-def _head_sizes(inputs: Inputs, query: tuple[int | None, ...], heads: int, shared: int) -> tuple[int, int]:
+def _head_sizes(
+    inputs: InputTensors, query: tuple[int | None, ...], heads: int, shared: int
+) -> tuple[int, int]:
     if len(query) == 5:
         return query[-1] or 0, query[-1] or 0
     width = query[-1] or 0
@@ -243,14 +244,14 @@ def _head_sizes(inputs: Inputs, query: tuple[int | None, ...], heads: int, share
     return size, (values[-1] or 0) if len(values) == 4 else (values[-1] or 0) // shared
 
 
-def _keys(inputs: Inputs, sequence: int | None) -> int | None:
+def _keys(inputs: InputTensors, sequence: int | None) -> int | None:
     if not _has(inputs, 1):
         return sequence
     key = _shape(inputs, 1)
     return key[2] if len(key) == 4 else key[1]
 
 
-def _grouped(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
+def _grouped(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
     """GroupQueryAttention: the cache grows to total_sequence_length, or stays as long as its buffer."""
     types = list(_multi_head(3, "kv_num_heads")(inputs, attributes))
     total = _tensor(inputs, 6).value if _has(inputs, 6) else None
@@ -267,31 +268,31 @@ def _with_axis(shape: Shape, axis: int, size: int) -> Shape:
     return None if shape is None else (*shape[:axis], size, *shape[axis + 1 :])
 
 
-def _embed(inputs: Inputs, _: Attributes) -> list[Type | None]:
+def _embed(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
     batch, sequence = _shape(inputs, 0)
     whole: Type = (_floating(inputs, (5, 11)), (batch, sequence, _shape(inputs, 2)[1]))
     mask: Type = (DTYPES["int32"], (batch,))
     return [whole, mask, whole]
 
 
-def _floating(inputs: Inputs, positions: Sequence[int]) -> DType:
+def _floating(inputs: InputTensors, positions: Sequence[int]) -> DType:
     kinds = [_tensor(inputs, position).dtype for position in positions if _has(inputs, position)]
     return next((kind for kind in kinds if kind.is_float), DTYPES["float32"])
 
 
-def _skip(inputs: Inputs, _: Attributes) -> list[Type | None]:
+def _skip(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
     """Output, mean, inverse deviation and the sum of input and skip."""
     whole: Type = (_tensor(inputs, 0).dtype, _tensor(inputs, 0).shape)
     row: Type = (DTYPES["float32"], (*_shape(inputs, 0)[:-1], 1))
     return [whole, row, row, whole]
 
 
-def _skip_group(inputs: Inputs, _: Attributes) -> list[Type | None]:
+def _skip_group(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
     whole: Type = (_tensor(inputs, 0).dtype, _tensor(inputs, 0).shape)
     return [whole, whole]
 
 
-def _gather_blocks(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
+def _gather_blocks(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
     data, indices, axis = _shape(inputs, 0), _shape(inputs, 1), attributes.get("gather_axis", 0)
     packed = 8 // attributes.get("bits", 4) if _tensor(inputs, 0).dtype.name == "uint8" else 1
     last = data[-1]
@@ -299,12 +300,12 @@ def _gather_blocks(inputs: Inputs, attributes: Attributes) -> list[Type | None]:
     return [(_tensor(inputs, 2).dtype, (*data[:axis], *indices, *data[axis + 1 :]))]
 
 
-def _split_gelu(inputs: Inputs, _: Attributes) -> list[Type | None]:
+def _split_gelu(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
     *lead, width = _shape(inputs, 0)
     return [(_tensor(inputs, 0).dtype, (*lead, None if width is None else width // 2))]
 
 
-def _bias_add(inputs: Inputs, _: Attributes) -> list[Type | None]:
+def _bias_add(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
     return [(_tensor(inputs, 0).dtype, _tensor(inputs, 2).shape)]
 
 

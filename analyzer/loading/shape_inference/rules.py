@@ -10,16 +10,16 @@ from analyzer.loading.shape_inference.protobuf_values import Attributes, Type
 
 Sizes = tuple[int, ...]
 Told = Sequence[Type] | None
-Rule = Callable[[Sequence[Any], Mapping[str, Any], int], Told]
+ShapeRule = Callable[[Sequence[Any], Mapping[str, Any], int], Told]
 """A rule reads inputs, attributes and the number of outputs; it may raise on a node that cannot be."""
 
-RULES: dict[str, Rule] = {}
+RULES: dict[str, ShapeRule] = {}
 
 
-def rule(op_types: str) -> Callable[[Rule], Rule]:
+def rule(op_types: str) -> Callable[[ShapeRule], ShapeRule]:
     """Registers the rule of these operators, whose names stand apart by spaces."""
 
-    def decorate(function: Rule) -> Rule:
+    def decorate(function: ShapeRule) -> ShapeRule:
         RULES.update(dict.fromkeys(op_types.split(), function))
         return function
 

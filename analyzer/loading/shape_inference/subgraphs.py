@@ -12,15 +12,15 @@ from analyzer.loading.shape_inference.protobuf_values import UNKNOWN_TYPE, Type,
 if TYPE_CHECKING:
     import onnx
 
-Inputs = Sequence[Tensor | None]
-Attributes = Mapping[str, Any]
+InputTensors = Sequence[Tensor | None]
+AttributeMap = Mapping[str, Any]
 
 
 def body_inputs(
     proto: onnx.NodeProto,
     body: onnx.GraphProto,
-    inputs: Inputs,
-    attributes: Attributes,
+    inputs: InputTensors,
+    attributes: AttributeMap,
     carried: Graph | None = None,
 ) -> list[Type]:
     """The types of a body's inputs from those of the node that runs it.
@@ -45,7 +45,7 @@ def body_inputs(
     return [merged(one, two) for one, two in zip(given, declared, strict=False)]
 
 
-def _loop(inputs: Inputs, carried: Graph | None) -> list[Type]:
+def _loop(inputs: InputTensors, carried: Graph | None) -> list[Type]:
     state = [_type(tensor) for tensor in inputs[2:]]
     if carried is not None:
         state = [_common(kind, after) for kind, after in zip(state, carried.outputs[1:], strict=False)]
@@ -60,7 +60,7 @@ def _common(kind: Type, after: Tensor) -> Type:
     return dtype, tuple(one if one == two else None for one, two in zip(before, after.shape, strict=True))
 
 
-def _scan(inputs: Inputs, attributes: Attributes, count: int) -> list[Type]:
+def _scan(inputs: InputTensors, attributes: AttributeMap, count: int) -> list[Type]:
     fed = list(inputs)[len(inputs) - count :]
     scanned = attributes.get("num_scan_inputs", 0)
     batched = len(fed) < len(inputs)  # opset 8 puts sequence_lens first and a batch axis on everything
@@ -94,7 +94,7 @@ def _type(tensor: Tensor | None) -> Type:
 
 
 def control_flow_types(
-    proto: onnx.NodeProto, inputs: Inputs, attributes: Attributes, graphs: Mapping[str, Graph]
+    proto: onnx.NodeProto, inputs: InputTensors, attributes: AttributeMap, graphs: Mapping[str, Graph]
 ) -> Types:
     """The types of the outputs of If, Loop and Scan from those of their bodies."""
     if proto.op_type == "If":
@@ -108,7 +108,7 @@ def control_flow_types(
     return {name: kind for name, kind in zip(proto.output, types, strict=False) if name}
 
 
-def _if_types(inputs: Inputs, graphs: Mapping[str, Graph]) -> list[Type]:
+def _if_types(inputs: InputTensors, graphs: Mapping[str, Graph]) -> list[Type]:
     yes, no = (
         [_type(tensor) for tensor in graphs[branch].outputs] for branch in ("then_branch", "else_branch")
     )
@@ -124,7 +124,7 @@ def _either(one: Shape, two: Shape) -> Shape:
     return tuple(first if first == second else None for first, second in zip(one, two, strict=True))
 
 
-def _loop_types(inputs: Inputs, body: Graph) -> list[Type]:
+def _loop_types(inputs: InputTensors, body: Graph) -> list[Type]:
     count = len(body.inputs) - 2
     trips = _trips(inputs, body)
     results = [_type(tensor) for tensor in body.outputs[1:]]
@@ -134,7 +134,7 @@ def _loop_types(inputs: Inputs, body: Graph) -> list[Type]:
     return results[:count] + scanned
 
 
-def _trips(inputs: Inputs, body: Graph) -> int | None:
+def _trips(inputs: InputTensors, body: Graph) -> int | None:
     """How often a Loop runs, where its limit is known and its condition never turns false."""
     limit = inputs[0].value if inputs and inputs[0] is not None else None
     if limit is None or limit.size != 1:
@@ -158,7 +158,7 @@ def keeps_going(body: Graph) -> bool:
     return result is not None
 
 
-def _scan_types(inputs: Inputs, attributes: Attributes, body: Graph) -> list[Type]:
+def _scan_types(inputs: InputTensors, attributes: AttributeMap, body: Graph) -> list[Type]:
     scanned = attributes.get("num_scan_inputs", 0)
     count = len(body.inputs) - scanned
     batched = len(inputs) > len(body.inputs)

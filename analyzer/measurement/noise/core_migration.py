@@ -12,14 +12,12 @@ time of the cache line).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analyzer.measurement.noise.timing_loops import Budget, settle, timed_runs
+from analyzer.measurement.noise.timing_loops import Budget, TimedCall, settle, timed_runs
 from analyzer.measurement.session import SessionSettings
 from analyzer.measurement.statistics import median
-
-Call = Callable[[], object]
 
 # Between the two.
 APART = 1.3
@@ -43,7 +41,7 @@ class CoreDistance:
     """
 
     def __init__(
-        self, shared: Call, alone: Call, *, known: Reading | None = None, patience_s: float = 0.0
+        self, shared: TimedCall, alone: TimedCall, *, known: Reading | None = None, patience_s: float = 0.0
     ) -> None:
         """Readings by timing runs of the chain.
 
@@ -116,7 +114,7 @@ def core_distance(
     )
 
 
-def _chain(settings: SessionSettings, threads: int) -> Call:
+def _chain(settings: SessionSettings, threads: int) -> TimedCall:
     """One run of the chain of nodes, each of which reads half a MiB and writes as much."""
     import numpy as np
 
@@ -131,5 +129,5 @@ def _nothing() -> None:
     """The work that a single thread shares."""
 
 
-def _seconds(call: Call) -> float:
+def _seconds(call: TimedCall) -> float:
     return median(timed_runs(call, Budget(seconds=_READING_S, least_seconds=_READING_S)))

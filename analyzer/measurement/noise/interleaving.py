@@ -10,10 +10,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from analyzer.measurement.noise.core_migration import APART, CoreDistance, Reading
-from analyzer.measurement.noise.timing_loops import Budget, is_enough, settle, timed_runs
+from analyzer.measurement.noise.timing_loops import Budget, TimedCall, is_enough, settle, timed_runs
 from analyzer.measurement.statistics import median
-
-Call = Callable[[], object]
 
 # The speed of the machine is not known from fewer turns.
 LEAST_TURNS = 4
@@ -74,8 +72,8 @@ def _part(total: int, turns: int, turn: int) -> int:
 
 
 def alternate(
-    plain: Call | None,
-    profiled: Call,
+    plain: TimedCall | None,
+    profiled: TimedCall,
     turns: tuple[Turn, ...],
     *,
     run_s: float,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from analyzer.measurement.statistics import is_steady, median, quantile
 
 Clock = Callable[[], float]
-Call = Callable[[], object]
+TimedCall = Callable[[], object]
 
 LEAST_RUNS = 5
 MOST_RUNS = 20_000
@@ -42,14 +42,14 @@ class Budget:
     least_seconds: float = 0.0
 
 
-def time_call(call: Call, clock: Clock = time.perf_counter) -> float:
+def time_call(call: TimedCall, clock: Clock = time.perf_counter) -> float:
     """Seconds of one call."""
     start = clock()
     call()
     return clock() - start
 
 
-def warm_up(call: Call, budget: Budget, *, clock: Clock = time.perf_counter) -> list[float]:
+def warm_up(call: TimedCall, budget: Budget, *, clock: Clock = time.perf_counter) -> list[float]:
     """Calls until they get no faster; at least 3, or 2 where a single one exceeds the budget.
 
     The second is no steady one either: ONNX Runtime knows from the first what its buffers need, and takes them
@@ -67,7 +67,7 @@ def warm_up(call: Call, budget: Budget, *, clock: Clock = time.perf_counter) -> 
     return samples
 
 
-def settle(call: Call, run_s: float, *, clock: Clock = time.perf_counter) -> int:
+def settle(call: TimedCall, run_s: float, *, clock: Clock = time.perf_counter) -> int:
     """Wait until the session that ran before no longer disturbs; returns the calls that this took."""
     rest()
     if run_s > _LONG_S:
@@ -95,7 +95,7 @@ def rest() -> None:
 
 
 def timed_runs(
-    call: Call,
+    call: TimedCall,
     budget: Budget,
     *,
     clock: Clock = time.perf_counter,
