@@ -12,7 +12,7 @@ from analyzer.decision.error_components import EVEN, RESOURCES, Resource, ratio
 from analyzer.decision.plans import Name, Plan, Plans, busy_weights
 from analyzer.record.analysis import CostRow
 
-Device = Literal["cpu", "gpu", "hybrid", "either"]
+VerdictDevice = Literal["cpu", "gpu", "hybrid", "either"]
 Ratio = tuple[float, float, float]
 Prices = Mapping[Name, CostRow | None]
 
@@ -35,7 +35,7 @@ class Choice:
         objective: What decided: ``latency`` where the wished objective is not known for every plan.
     """
 
-    device: Device
+    device: VerdictDevice
     plan: Plan
     over: Plan | None = None
     advantage: Ratio | None = None
@@ -118,7 +118,7 @@ def _weights(
 
 def _best(
     able: Sequence[Plan], weights: Mapping[Name, Mapping[Resource, float]]
-) -> tuple[Device, Plan, Plan | None, Ratio | None]:
+) -> tuple[VerdictDevice, Plan, Plan | None, Ratio | None]:
     def gain(better: Plan, worse: Plan) -> Ratio | None:
         return ratio(worse.parts, better.parts, weights[worse.name], weights[better.name])
 
@@ -127,7 +127,7 @@ def _best(
     if not single:
         return used(able[0]), able[0], None, None
     best, over = single[0], None
-    device: Device = used(best)
+    device: VerdictDevice = used(best)
     if len(single) == 2:
         first = gain(single[0], single[1])
         if first is not None and first[0] < 1:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Figure = Literal["flops", "macs", "bytes_read", "bytes_written"]
+CostFigure = Literal["flops", "macs", "bytes_read", "bytes_written"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class OddFigure:
     """A figure that grows otherwise: it is ``square`` times the batch squared, or ``values`` at each batch."""
 
     operator: int
-    figure: Figure
+    figure: CostFigure
     square: int | None = None
     values: tuple[int, ...] = ()
 
