@@ -17,7 +17,7 @@ _DEPTH = 8  # Operators between x and its Tanh: six in the longest form met.
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wiring:
+class Dataflow:
     """Who makes and who reads each tensor of an analysis, and what each operator is executed as."""
 
     analysis: Analysis
@@ -86,7 +86,7 @@ def gelu_not_fused(subject: Subject) -> Iterator[Found]:
         `0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))` in a hand-written MLP
         block: write `F.gelu(x, approximate="tanh")`.
     """
-    wiring = Wiring(analysis=subject.analysis)
+    wiring = Dataflow(analysis=subject.analysis)
     found = [
         _gelu(op, wiring)
         for op in subject.analysis.operators
@@ -119,7 +119,7 @@ def norm_not_fused(subject: Subject) -> Iterator[Found]:
     Example:
         `x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * self.weight` in a Llama block.
     """
-    wiring = Wiring(analysis=subject.analysis)
+    wiring = Dataflow(analysis=subject.analysis)
     norms = [
         _norm(op, wiring) for op in subject.analysis.operators if op.op_type == "ReduceMean" and runs_here(op)
     ]
@@ -177,7 +177,7 @@ def _is_float64(operator: OperatorResult) -> bool:
     return runs(operator) and any(tensor.dtype == "float64" for tensor in operator.outputs)
 
 
-def _missed(name: str, patterns: list[Pattern], wiring: Wiring, fix: str) -> Iterator[Found]:
+def _missed(name: str, patterns: list[Pattern], wiring: Dataflow, fix: str) -> Iterator[Found]:
     """One finding for all patterns whose anchor comes from one source line."""
     by_anchor = {pattern[0].index: pattern for pattern in patterns}
     for anchors in by_place(pattern[0] for pattern in patterns):
@@ -201,14 +201,14 @@ def _missed(name: str, patterns: list[Pattern], wiring: Wiring, fix: str) -> Ite
         )
 
 
-def _stays(tensor: TensorInfo, members: list[OperatorResult], wiring: Wiring) -> bool:
+def _stays(tensor: TensorInfo, members: list[OperatorResult], wiring: Dataflow) -> bool:
     """Whether a tensor is made and read by the pattern alone, so that a fused kernel would not store it."""
     inside = {op.index for op in members}
     readers = wiring.readers.get(tensor.name, ())
     return bool(readers) and all(reader.index in inside for reader in readers)
 
 
-def _gelu(anchor: OperatorResult, wiring: Wiring) -> Pattern:
+def _gelu(anchor: OperatorResult, wiring: Dataflow) -> Pattern:
     """The operators of a GELU around its Erf or Tanh; empty where it is none or is fused.
 
     x -> scale -> Erf -> Add(1) -> Mul with x and 0.5, in any order of the products; the tanh form has
@@ -224,7 +224,7 @@ def _gelu(anchor: OperatorResult, wiring: Wiring) -> Pattern:
     return (anchor, *before, plus, *products) if closed else ()
 
 
-def _to_origin(anchor: OperatorResult, wiring: Wiring) -> tuple[list[OperatorResult], set[str]]:
+def _to_origin(anchor: OperatorResult, wiring: Dataflow) -> tuple[list[OperatorResult], set[str]]:
     """The operators between x and the anchor, and all tensors on the way, x included.
 
     Walks back, always over the latest tensor, until one tensor is left: for Erf after its scale, for Tanh after
@@ -248,7 +248,7 @@ def _to_origin(anchor: OperatorResult, wiring: Wiring) -> tuple[list[OperatorRes
     return [], set()
 
 
-def _products(plus: OperatorResult, seen: set[str], wiring: Wiring) -> tuple[list[OperatorResult], bool]:
+def _products(plus: OperatorResult, seen: set[str], wiring: Dataflow) -> tuple[list[OperatorResult], bool]:
     """The products after 1 + erf, and whether x is one of their factors."""
     found: dict[int, OperatorResult] = {}
     closed = False
@@ -275,7 +275,7 @@ def _scales(operator: OperatorResult, seen: set[str]) -> bool:
     return any(tensor.constant for tensor in operator.inputs) and any(t.name in seen for t in operator.inputs)
 
 
-def _norm(mean: OperatorResult, wiring: Wiring) -> tuple[str, Pattern]:
+def _norm(mean: OperatorResult, wiring: Dataflow) -> tuple[str, Pattern]:
     """The operators of a norm around its mean of squares, and which norm it is."""
     nothing: tuple[str, Pattern] = ("", ())
     if wiring.fused_as(mean, "LayerNorm", "RMSNorm"):
@@ -298,7 +298,7 @@ def _is_square(operator: OperatorResult) -> bool:
     return operator.op_type == "Mul" and len(names) == 2 and names[0] == names[1]
 
 
-def _tail(mean: OperatorResult, name: str, wiring: Wiring) -> Pattern:
+def _tail(mean: OperatorResult, name: str, wiring: Dataflow) -> Pattern:
     """Add(eps), Sqrt, a quotient of x (or a reciprocal and a product), then the weight where there is one."""
     found: list[OperatorResult] = []
     current: OperatorResult | None = mean

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 Basis = Literal["exact", "modelled", "unknown"]
 _RANK = {"exact": 0, "modelled": 1, "unknown": 2}
@@ -65,3 +66,11 @@ def _plus(left: int | None, right: int | None) -> int | None:
     if left is None and right is None:
         return None
     return (left or 0) + (right or 0)
+
+
+class Costs(Protocol):
+    """The part of a ``CostTable`` that prediction and decision read: costs in the graph's order."""
+
+    @property
+    def costs(self) -> Sequence[Cost]:
+        """One per node."""

@@ -13,7 +13,7 @@ from analyzer.decision.plans import Name, Plan, Plans, busy_weights
 from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import CostRow
 
-Device = Literal["cpu", "gpu", "hybrid", "either"]
+VerdictDevice = Literal["cpu", "gpu", "hybrid", "either"]
 Ratio = tuple[float, float, float]
 Prices = Mapping[Name, CostRow | None]
 # A plan's time by what is uncertain about it, and what a second of each resource counts.
@@ -38,7 +38,7 @@ class Choice:
         objective: What decided: ``latency`` where the wished objective is not known for every plan.
     """
 
-    device: Device
+    device: VerdictDevice
     plan: Plan
     over: Plan | None = None
     advantage: Ratio | None = None
@@ -140,7 +140,7 @@ def _priced(plan: Plan, row: CostRow) -> Weighed:
 
 def _best(
     able: Sequence[Plan], weighed: Mapping[Name, Weighed]
-) -> tuple[Device, Plan, Plan | None, Ratio | None]:
+) -> tuple[VerdictDevice, Plan, Plan | None, Ratio | None]:
     def gain(better: Plan, worse: Plan) -> Ratio | None:
         (parts, weights), (others, other_weights) = weighed[better.name], weighed[worse.name]
         return ratio(others, parts, other_weights, weights)
@@ -150,7 +150,7 @@ def _best(
     if not single:
         return used(able[0]), able[0], None, None
     best, over = single[0], None
-    device: Device = used(best)
+    device: VerdictDevice = used(best)
     if len(single) == 2:
         first = gain(single[0], single[1])
         if first is not None and first[0] < 1:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
-from analyzer.costs.cost import Cost
+from analyzer.costs.cost import Costs
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.graph import Graph
@@ -16,17 +16,9 @@ from analyzer.record.analysis import CostRow, OperatorVerdict, PlanResult, Sweep
 
 Objective = Literal["latency", "throughput", "cost", "energy"]
 Side = Literal["cpu", "gpu"]
-Times = tuple[Estimate | None, ...]
+Estimates = tuple[Estimate | None, ...]
 
 OBJECTIVES: tuple[Objective, ...] = ("latency", "throughput", "cost", "energy")
-
-
-class Costs(Protocol):
-    """The part of a ``CostTable`` that the decision reads: one cost per operator, in the graph's order."""
-
-    @property
-    def costs(self) -> Sequence[Cost]:
-        """One per node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +70,10 @@ class DecisionInput:
     table: Costs
     cpu: Device
     cpu_groups: tuple[Group, ...]
-    cpu_times: Times
+    cpu_times: Estimates
     gpu: Device | None = None
     cuda_groups: tuple[Group, ...] = ()
-    cuda_times: Times = ()
+    cuda_times: Estimates = ()
     placement: Placement | None = None
     batch: int | None = None
     precision: str = "fp32"
@@ -92,8 +84,8 @@ class DecisionInput:
     utilisation: float = 1.0
     cpu_latency: Estimate | None = None
     cuda_latency: Estimate | None = None
-    cpu_shares: Times = ()
-    gpu_shares: Times = ()
+    cpu_shares: Estimates = ()
+    gpu_shares: Estimates = ()
     peak_memory_bytes: int | None = None
     cpu_on: Callable[[Instance], Estimate | None] | None = None
     here: bool | None = None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analyzer.costs.cost import Cost
-from analyzer.decision.decision_input import Costs, DecisionInput, Side, Times
+from analyzer.costs.cost import Cost, Costs
+from analyzer.decision.decision_input import DecisionInput, Estimates, Side
 from analyzer.decision.error_components import part as part_of
 from analyzer.decision.error_components import ratio
 from analyzer.decision.phrases import capital, cpu_name, gpu_name, timed
@@ -74,7 +74,7 @@ def operator_verdicts(
     )
 
 
-def shares(table: Costs, groups: Sequence[Group], times: Sequence[Estimate | None], scale: float) -> Times:
+def shares(table: Costs, groups: Sequence[Group], times: Sequence[Estimate | None], scale: float) -> Estimates:
     """Each operator's time: its groups' times, split by the bytes their members move (evenly where unknown)."""
     found: list[list[Estimate]] = [[] for _ in table.costs]
     for group, time in zip(groups, times, strict=True):
@@ -92,7 +92,7 @@ def _merged(parts: Sequence[Estimate]) -> Estimate | None:
     return parts[0] if len(parts) == 1 else total(parts) if parts else None
 
 
-def _padded(times: Times, size: int) -> Times:
+def _padded(times: Estimates, size: int) -> Estimates:
     return times or (None,) * size
 
 

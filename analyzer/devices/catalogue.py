@@ -10,13 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from analyzer.devices.device import Device, Kind
+from analyzer.devices.device import Device, DeviceKind
 from analyzer.devices.instances import Instance
 from analyzer.devices.toml_entries import entries, read_toml, to_device, to_instance
 from analyzer.errors import DeviceError
 
 FOLDER = Path(__file__).parent
-FILES: Mapping[Kind, str] = {"gpu": "gpus.toml", "cpu": "cpus.toml"}
+FILES: Mapping[DeviceKind, str] = {"gpu": "gpus.toml", "cpu": "cpus.toml"}
 # What `check` decides for where no CPU is named: a two-socket-class server CPU all of whose figures were read.
 DEFAULT_CPU = "xeon-platinum-8260"
 # Words before a model's own name.
@@ -31,7 +31,7 @@ _WORDS = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class DeviceFigure:
     """One figure of a device as ``analyze devices NAME`` shows it.
 
     Attributes:
@@ -158,7 +158,7 @@ def aliases(slug: str) -> tuple[str, ...]:
     return tuple(_entry(slug)[1].get("aliases", ()))
 
 
-def figures(slug: str) -> tuple[Figure, ...]:
+def figures(slug: str) -> tuple[DeviceFigure, ...]:
     """Every figure of a device with its basis, for ``analyze devices NAME``."""
     _, entry = _entry(slug)
     derived, assumed = entry.get("derived", ()), entry.get("assumed", ())
@@ -166,18 +166,24 @@ def figures(slug: str) -> tuple[Figure, ...]:
     def basis(key: str) -> str:
         return "assumed" if key in assumed else "derived" if key in derived else "read"
 
-    peaks = (Figure(key=key, value=value, basis=basis(key)) for key, value in entry["peak_flops_per_s"].items())
-    rest = (Figure(key=key, value=value, basis=basis(key)) for key, value in entry.items() if key not in _WORDS)
+    peaks = (
+        DeviceFigure(key=key, value=value, basis=basis(key)) for key, value in entry["peak_flops_per_s"].items()
+    )
+    rest = (
+        DeviceFigure(key=key, value=value, basis=basis(key))
+        for key, value in entry.items()
+        if key not in _WORDS
+    )
     return (*peaks, *rest)
 
 
 @cache
-def _tables(kind: Kind) -> dict[str, Any]:
+def _tables(kind: DeviceKind) -> dict[str, Any]:
     return read_toml(FOLDER / FILES[kind])
 
 
 @cache
-def _names(kind: Kind) -> dict[str, str]:
+def _names(kind: DeviceKind) -> dict[str, str]:
     names: dict[str, str] = {}
     for slug, entry in entries(_tables(kind)):
         for name in (slug, *entry.get("aliases", ())):
@@ -193,7 +199,7 @@ def _spoken(name: str) -> frozenset[str]:
 
 
 @cache
-def _worded(kind: Kind) -> dict[frozenset[str], str]:
+def _worded(kind: DeviceKind) -> dict[frozenset[str], str]:
     """Slugs by the words of their names; names of the same words are left out."""
     found: dict[frozenset[str], set[str]] = {}
     for name, slug in _names(kind).items():
@@ -202,12 +208,12 @@ def _worded(kind: Kind) -> dict[frozenset[str], str]:
 
 
 @cache
-def _load(kind: Kind, slug: str) -> Device:
+def _load(kind: DeviceKind, slug: str) -> Device:
     tables = _tables(kind)
     return to_device(slug, tables[slug], kind, tables, FILES[kind])
 
 
-def _entry(slug: str) -> tuple[Kind, Mapping[str, Any]]:
+def _entry(slug: str) -> tuple[DeviceKind, Mapping[str, Any]]:
     for kind in FILES:
         if slug in _tables(kind):
             return kind, _tables(kind)[slug]
@@ -236,7 +242,7 @@ def _from_file(name: str) -> Device:
         listed = ", ".join(found) or "none"
         raise DeviceError(f"{path} {problem}.", hint=f"Write {path}:NAME; it has {listed}.")
     entry = found[wanted]
-    kind: Kind = "cpu" if entry.get("kind") == "cpu" else "gpu"
+    kind: DeviceKind = "cpu" if entry.get("kind") == "cpu" else "gpu"
     return to_device(wanted, entry, kind, tables, str(path))
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["cpu", "gpu"]
-Origin = Literal["calibrated", "catalogue"]
+DeviceKind = Literal["cpu", "gpu"]
+DeviceOrigin = Literal["calibrated", "catalogue"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Device:
 
     slug: str
     name: str
-    kind: Kind
+    kind: DeviceKind
     vendor: str = ""
     architecture: str = ""
     peak_flops_per_s: Mapping[str, float] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Device:
     link: Link | None = None
     runs_release_wheel: bool = True
     year: int | None = None
-    origin: Origin = "catalogue"
+    origin: DeviceOrigin = "catalogue"
     source: str = ""
     notes: str = ""
     calibration: Mapping[str, float] = field(default_factory=dict)

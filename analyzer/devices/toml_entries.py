@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from analyzer.devices.device import Device, Kind, Link
+from analyzer.devices.device import Device, DeviceKind, Link
 from analyzer.devices.instances import Instance
 from analyzer.errors import DeviceError
 from analyzer.precision import PEAK_TYPES
@@ -40,7 +40,9 @@ def entries(tables: Mapping[str, Any]) -> Iterator[tuple[str, CatalogueEntry]]:
     return ((slug, entry) for slug, entry in tables.items() if slug not in TABLES and isinstance(entry, dict))
 
 
-def to_device(slug: str, entry: CatalogueEntry, kind: Kind, tables: Mapping[str, Any], origin: str) -> Device:
+def to_device(
+    slug: str, entry: CatalogueEntry, kind: DeviceKind, tables: Mapping[str, Any], origin: str
+) -> Device:
     """One entry as a Device.
 
     Args:

@@ -10,9 +10,9 @@ from typing import Literal
 
 from analyzer.errors import ModelError
 
-Kind = Literal["python", "onnx", "pt2", "record"]
+ReferenceKind = Literal["python", "onnx", "pt2", "record"]
 
-_SUFFIXES: dict[str, Kind] = {".py": "python", ".onnx": "onnx", ".pt2": "pt2", ".json": "record"}
+_SUFFIXES: dict[str, ReferenceKind] = {".py": "python", ".onnx": "onnx", ".pt2": "pt2", ".json": "record"}
 _NAMED_FILE = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_][\w.]*)")
 _NAMED_MODULE = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_][\w.]*)")
 
@@ -30,7 +30,7 @@ class Reference:
     """
 
     text: str
-    kind: Kind
+    kind: ReferenceKind
     path: Path | None = None
     module: str | None = None
     name: str | None = None

@@ -16,7 +16,7 @@ _LEAST_RUNS, _MOST_RUNS = 4, 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
+class BoundSession:
     """A session with inputs and outputs bound.
 
     Attributes:
@@ -30,7 +30,7 @@ class Bound:
     output_shapes: tuple[tuple[int, ...], ...]
 
 
-def bind(model: bytes, feeds: Mapping[str, Any], settings: SessionSettings) -> Bound:
+def bind(model: bytes, feeds: Mapping[str, Any], settings: SessionSettings) -> BoundSession:
     """Bind inputs and outputs to memory of the session's device, as nodes inside a graph have them.
 
     Raises:
@@ -40,7 +40,7 @@ def bind(model: bytes, feeds: Mapping[str, Any], settings: SessionSettings) -> B
     return bind_session(create(model, settings), feeds, settings.provider, device_id)
 
 
-def bind_session(session: Any, feeds: Mapping[str, Any], provider: str, device_id: int = 0) -> Bound:
+def bind_session(session: Any, feeds: Mapping[str, Any], provider: str, device_id: int = 0) -> BoundSession:
     """The same for a session that is there; the model has run three times afterwards.
 
     The outputs of the first run stay bound, so that every address is the same from then on: a CUDA graph, which
@@ -71,7 +71,7 @@ def bind_session(session: Any, feeds: Mapping[str, Any], provider: str, device_i
     except Exception as error:
         raise explained(error) from None
     shapes = tuple(tuple(value.shape()) if value.is_tensor() else () for value in values)
-    return Bound(session=session, call=lambda: session.run_with_iobinding(binding), output_shapes=shapes)
+    return BoundSession(session=session, call=lambda: session.run_with_iobinding(binding), output_shapes=shapes)
 
 
 def undisturbed(call: Callable[[], object], seconds: float) -> float:

@@ -227,7 +227,7 @@ def _operators(
 
 
 def quiet_runs(
-    events: Sequence[profile.Event], turns: Sequence[Taken], distance: CoreDistance
+    events: Sequence[profile.ProfileEvent], turns: Sequence[Taken], distance: CoreDistance
 ) -> tuple[tuple[profile.Run, ...], tuple[float, ...]]:
     """The profiled runs of the quieter half of the turns, and seconds of the unprofiled ones beside them."""
     runs = profile.runs(events)
@@ -267,7 +267,7 @@ def profiled_events(
     folder: Path,
     reporter: Reporter,
     timed: Timed,
-) -> tuple[list[profile.Event], tuple[Taken, ...]]:
+) -> tuple[list[profile.ProfileEvent], tuple[Taken, ...]]:
     """Profiled runs, in turns with unprofiled ones where their session is still there.
 
     Saves the optimized graph on the way. The profile's file is removed.

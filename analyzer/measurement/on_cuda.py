@@ -196,7 +196,7 @@ def _report(traced: node_times.Traced | None, resident: Latency, reporter: Repor
     reporter.nodes(nodes)
 
 
-def _arena(events: list[profile.Event], reporter: Reporter) -> None:
+def _arena(events: list[profile.ProfileEvent], reporter: Reporter) -> None:
     arena = profile.arena(events, "cuda")
     if arena is not None:
         reporter.update(arena_peak_bytes=arena.peak_bytes, arena_held_bytes=arena.held_bytes)

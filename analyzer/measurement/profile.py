@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analyzer.measurement.request import Provider
 from analyzer.measurement.statistics import median, quantile
+from analyzer.ort.execution import Provider
 
-Event = Mapping[str, Any]
+ProfileEvent = Mapping[str, Any]
 
 _SUFFIX = "_kernel_time"
 # Operators whose subgraphs' nodes appear as events of their own, inside the operator's window.
@@ -83,7 +83,7 @@ class Arena:
     held_bytes: int
 
 
-def read(path: Path) -> list[Event]:
+def read(path: Path) -> list[ProfileEvent]:
     """The events of a file; one that was cut off (the process died) gives what it holds."""
     text = path.read_text(encoding="utf-8", errors="replace").strip()
     try:
@@ -93,7 +93,7 @@ def read(path: Path) -> list[Event]:
     return [event for event in events if isinstance(event, dict)]
 
 
-def _salvaged(text: str) -> list[Event]:
+def _salvaged(text: str) -> list[ProfileEvent]:
     events = []
     for line in text.splitlines():
         try:
@@ -103,7 +103,7 @@ def _salvaged(text: str) -> list[Event]:
     return events
 
 
-def runs(events: Sequence[Event], *, skip: Collection[int] = ()) -> tuple[Run, ...]:
+def runs(events: Sequence[ProfileEvent], *, skip: Collection[int] = ()) -> tuple[Run, ...]:
     """The calls in order, without those whose numbers (the first is 0) are to be skipped."""
     calls = sorted(
         (event for event in events if event.get("cat") == "Session" and event.get("name") == "model_run"),
@@ -125,7 +125,7 @@ def runs(events: Sequence[Event], *, skip: Collection[int] = ()) -> tuple[Run, .
     return tuple(found)
 
 
-def _executions(events: Sequence[Event]) -> list[Execution]:
+def _executions(events: Sequence[ProfileEvent]) -> list[Execution]:
     found = []
     for order, event in enumerate(events):
         name = str(event.get("name", ""))
@@ -231,7 +231,7 @@ def wall_s(calls: Sequence[Run]) -> float | None:
     return median([(call.end_us - call.start_us) * _MICRO for call in calls]) if calls else None
 
 
-def arena(events: Sequence[Event], provider: str) -> Arena | None:
+def arena(events: Sequence[ProfileEvent], provider: str) -> Arena | None:
     """The provider's arena at its largest, None where the profile does not tell."""
     name = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}[provider]
     nodes = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-Provider = Literal["cpu", "cuda"]
+from analyzer.ort.execution import Provider
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analyzer.prediction.estimate import Estimate, total
 from analyzer.prediction.predict import (
-    Times,
+    GroupTimes,
     dispatched,
     operator_shares,
     predict,
@@ -17,7 +17,7 @@ from analyzer.prediction.workload import Workload, workload
 
 __all__ = [
     "Estimate",
-    "Times",
+    "GroupTimes",
     "Workload",
     "dispatched",
     "operator_shares",

@@ -45,7 +45,7 @@ _KIND_WIDTH = np.array([WIDTHS.get(kind.name, 1.0) for kind in Kind])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sheet:
+class GpuCeilings:
     """What the model needs to know of a device in one precision.
 
     Attributes:
@@ -80,7 +80,7 @@ class Sheet:
     unsteady: float
 
 
-def sheet(device: Device, precision: str, constants: GpuConstants = FITTED) -> Sheet:
+def sheet(device: Device, precision: str, constants: GpuConstants = FITTED) -> GpuCeilings:
     """The figures of a device in one precision, measured ones first."""
     what = on_device(device, precision)
     power, known = _power(device, constants)
@@ -98,7 +98,7 @@ def sheet(device: Device, precision: str, constants: GpuConstants = FITTED) -> S
         what.substitute or not known or bool(device.assumed) or (not measured and device.vendor != "NVIDIA")
     )
     units = float(max(1, device.units))
-    return Sheet(
+    return GpuCeilings(
         rate=rate,
         single=single,
         plain_rate=plain,
@@ -116,7 +116,7 @@ def sheet(device: Device, precision: str, constants: GpuConstants = FITTED) -> S
 
 
 def kernel_times(
-    work: Workload, at: Sheet, constants: GpuConstants = FITTED
+    work: Workload, at: GpuCeilings, constants: GpuConstants = FITTED
 ) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """Seconds of each piece without any launch, and whether computing (not memory) limits it."""
     times = np.zeros(len(work.kind))
@@ -128,7 +128,7 @@ def kernel_times(
     return times, compute
 
 
-def widths(work: Workload, at: Sheet) -> Floats:
+def widths(work: Workload, at: GpuCeilings) -> Floats:
     """Half-width of each piece's 90 % interval, as a factor."""
     found: Floats = _KIND_WIDTH[work.kind]
     product = work.kind == Kind.MATMUL
@@ -144,7 +144,7 @@ def widths(work: Workload, at: Sheet) -> Floats:
 class _Rows:
     """The chosen pieces' columns; bytes already in the precision's width."""
 
-    def __init__(self, work: Workload, chosen: npt.NDArray[np.int64], at: Sheet) -> None:
+    def __init__(self, work: Workload, chosen: npt.NDArray[np.int64], at: GpuCeilings) -> None:
         self._work, self._chosen = work, chosen
         product = int(work.kind[chosen[0]]) >= Kind.MATMUL
         each = at.precision.product_bytes if product else at.precision.other_bytes
@@ -163,11 +163,11 @@ class _Rows:
 _Answer = tuple[Floats, Any]
 
 
-def _vector(rows: _Rows, at: Sheet, _constants: GpuConstants) -> _Answer:
+def _vector(rows: _Rows, at: GpuCeilings, _constants: GpuConstants) -> _Answer:
     return rows.bytes / (at.bandwidth * at.stream), False
 
 
-def _norm(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
+def _norm(rows: _Rows, at: GpuCeilings, constants: GpuConstants) -> _Answer:
     moved = rows.bytes + _again(rows, at, constants.norm_rows, constants.norm_edge) * rows.read * rows.scale
     streaming = moved / (at.bandwidth * at.stream)
     # Rows one after the other on each unit; both overlap, but not where they take about the same.
@@ -175,7 +175,7 @@ def _norm(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
     return (streaming**3 + stepping**3) ** (1 / 3), False
 
 
-def _softmax(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
+def _softmax(rows: _Rows, at: GpuCeilings, constants: GpuConstants) -> _Answer:
     again = 2.0 * _again(rows, at, constants.softmax_rows, constants.softmax_edge)
     # Shorter rows are kept in registers.
     again = np.where(rows.row > constants.softmax_long, again, 0.0)
@@ -183,7 +183,7 @@ def _softmax(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
     return moved / (at.bandwidth * at.stream), False
 
 
-def _again(rows: _Rows, at: Sheet, in_flight: float, edge: float) -> Floats:
+def _again(rows: _Rows, at: GpuCeilings, in_flight: float, edge: float) -> Floats:
     """Share of the rows in flight that the cache has lost when they are read a second time."""
     filled = at.units * in_flight * rows.row * FLOAT_BYTES * rows.scale / at.near_cache
     steep = filled**edge
@@ -191,7 +191,7 @@ def _again(rows: _Rows, at: Sheet, in_flight: float, edge: float) -> Floats:
     return lost
 
 
-def _matmul(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
+def _matmul(rows: _Rows, at: GpuCeilings, constants: GpuConstants) -> _Answer:
     tiles = constants.tensor if at.precision.tensor else constants.vector
     out = rows.batch * rows.m * rows.n * FLOAT_BYTES * rows.scale
     # Two columns already go to tiles, as measured; a single one is a matrix-vector product by itself.
@@ -210,7 +210,7 @@ def _matmul(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
     return np.maximum(computing, moved), computing > moved
 
 
-def _conv(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
+def _conv(rows: _Rows, at: GpuCeilings, constants: GpuConstants) -> _Answer:
     rate = at.rate * at.power ** (constants.conv_power - 1.0) if not at.precision.tensor else at.rate
     direct, moved = _implicit(rows, at, constants, rate)
     if at.precision.tensor:
@@ -221,7 +221,7 @@ def _conv(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
     return best, best > 2 * moved
 
 
-def _implicit(rows: _Rows, at: Sheet, constants: GpuConstants, rate: float) -> tuple[Floats, Floats]:
+def _implicit(rows: _Rows, at: GpuCeilings, constants: GpuConstants, rate: float) -> tuple[Floats, Floats]:
     tiles = constants.tensor if at.precision.tensor else conv_tiles(constants)
     moved = rows.bytes / (at.bandwidth * at.stream)
     out = rows.written * rows.scale / (at.bandwidth * at.stream)
@@ -241,7 +241,7 @@ def _winograd_fits(rows: _Rows) -> npt.NDArray[np.bool_]:
     return fits
 
 
-def _winograd(rows: _Rows, at: Sheet, constants: GpuConstants, rate: float) -> Floats:
+def _winograd(rows: _Rows, at: GpuCeilings, constants: GpuConstants, rate: float) -> Floats:
     side = np.sqrt(np.maximum(rows.spatial, 1.0))
     images = rows.m / np.maximum(rows.spatial, 1.0)
     tiles = images * np.ceil(side / _WINOGRAD_TILE) ** 2
@@ -256,13 +256,13 @@ def _winograd(rows: _Rows, at: Sheet, constants: GpuConstants, rate: float) -> F
     return found
 
 
-def _depthwise(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
+def _depthwise(rows: _Rows, at: GpuCeilings, constants: GpuConstants) -> _Answer:
     moved = rows.bytes / (at.bandwidth * constants.depthwise_bandwidth)
     computing = rows.flops / (at.plain_rate * constants.depthwise_bandwidth)
     return np.maximum(moved, computing), computing > moved
 
 
-def _recurrent(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
+def _recurrent(rows: _Rows, at: GpuCeilings, constants: GpuConstants) -> _Answer:
     steps = np.maximum(rows.steps, 1.0)
     weights = rows.weights * rows.scale
     # Weights that fit the cache stay there from step to step.
@@ -271,7 +271,7 @@ def _recurrent(rows: _Rows, at: Sheet, constants: GpuConstants) -> _Answer:
     return steps * np.maximum(constants.step_s, np.maximum(reading, computing)), computing > reading
 
 
-def _tree(rows: _Rows, at: Sheet, _constants: GpuConstants) -> _Answer:
+def _tree(rows: _Rows, at: GpuCeilings, _constants: GpuConstants) -> _Answer:
     # No CUDA kernel exists; a visit to a node is one scattered read of a 32-byte sector.
     return rows.flops * 32.0 / (at.bandwidth * at.stream) + rows.bytes / at.bandwidth, False
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from analyzer.costs.cost import Costs
 from analyzer.devices.device import Device
 from analyzer.graph import Graph
 from analyzer.ort.execution import Group
@@ -16,7 +17,7 @@ from analyzer.prediction import cpu, gpu
 from analyzer.prediction.estimate import Bound, Estimate, total
 from analyzer.prediction.features import CONVS, MATMULS
 from analyzer.prediction.gpu_constants import FITTED, HOST_WIDTH, SESSION_WIDTH
-from analyzer.prediction.workload import Costs, Floats, Workload, workload
+from analyzer.prediction.workload import Floats, Workload, workload
 
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "overhead")
 # An operator of which nothing is known: its launch alone, with a wide interval.
@@ -24,7 +25,7 @@ _UNKNOWN_WIDTH = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Times:
+class GroupTimes:
     """Times of groups as arrays, for many devices and batches at once.
 
     Attributes:
@@ -42,7 +43,7 @@ class Times:
 
 def predict_arrays(
     work: Workload, device: Device, *, precision: str = "fp32", threads: int | None = None
-) -> Times:
+) -> GroupTimes:
     """Times of all groups as arrays.
 
     Args:
@@ -71,7 +72,7 @@ def predict_arrays(
 
 def _by_group(
     work: Workload, times: Floats, compute: npt.NDArray[np.bool_], spread: Floats, launch: Floats, method: str
-) -> Times:
+) -> GroupTimes:
     def over(weights: Floats) -> Floats:
         return np.asarray(np.bincount(work.group, weights=weights, minlength=work.groups), dtype=np.float64)
 
@@ -79,7 +80,7 @@ def _by_group(
     computing = over(np.where(compute, times, 0.0))
     bound = np.where(launch > kernel, 2, np.where(2 * computing > kernel, 0, 1))
     widest: Floats = np.where(work.unknown, _UNKNOWN_WIDTH, HOST_WIDTH)
-    return Times(
+    return GroupTimes(
         time_s=kernel + launch,
         low_s=over(times / spread) + launch / widest,
         high_s=over(times * spread) + launch * widest,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.costs.cost import ZERO, Cost
+from analyzer.costs.cost import ZERO, Cost, Costs
 from analyzer.graph import Graph, Tensor
 from analyzer.ort.execution import Group
 from analyzer.prediction.features import MANY, pieces_of
@@ -24,14 +23,6 @@ Ints = npt.NDArray[np.int64]
 COLUMNS = tuple(field.name for field in fields(Piece) if field.name not in ("kind", "op"))
 # Where several members without a product share a kernel, the form of the strongest rules.
 _STRENGTH = (Kind.SOFTMAX, Kind.NORM, Kind.REDUCE, Kind.POOL, Kind.VECTOR, Kind.MOVE)
-
-
-class Costs(Protocol):
-    """The part of a table of costs that is read here: one cost per operator, in the graph's order."""
-
-    @property
-    def costs(self) -> Sequence[Cost]:
-        """One per node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

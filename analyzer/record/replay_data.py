@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from analyzer.record.quantities import Amount, Count, Number, Positive
 
-Figure = Literal["flops", "macs", "bytes_read", "bytes_written"]
+CostFigure = Literal["flops", "macs", "bytes_read", "bytes_written"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +150,7 @@ class OddFigure:
     """A figure that grows otherwise: it is ``square`` times the batch squared, or ``values`` at each batch."""
 
     operator: Count
-    figure: Figure
+    figure: CostFigure
     square: int | None = None
     values: tuple[int, ...] = ()
 

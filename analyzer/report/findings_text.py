@@ -17,7 +17,7 @@ _MARKDOWN = str.maketrans(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class FindingPlace:
     """Where a finding is: a file and a line, and the line's text; the model's own file where it has no line."""
 
     file: str
@@ -36,12 +36,14 @@ def operator_of(finding: Finding, analysis: Analysis) -> OperatorResult | None:
     return analysis.operators[finding.operator]
 
 
-def place_of(finding: Finding, analysis: Analysis) -> Place:
+def place_of(finding: Finding, analysis: Analysis) -> FindingPlace:
     """The user's source line of a finding, or else the model's file."""
     operator = operator_of(finding, analysis)
     if operator is not None and operator.source is not None:
-        return Place(file=operator.source.file, line=operator.source.line, code=operator.source.code.strip())
-    return Place(file=model_file(analysis), line=None)
+        return FindingPlace(
+            file=operator.source.file, line=operator.source.line, code=operator.source.code.strip()
+        )
+    return FindingPlace(file=model_file(analysis), line=None)
 
 
 def model_file(analysis: Analysis) -> str:

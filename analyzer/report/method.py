@@ -38,14 +38,14 @@ _TIMES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
+class MethodFact:
     """A named figure or statement of the method."""
 
     name: str
     value: str
 
 
-def sections(analysis: Analysis) -> tuple[tuple[str, tuple[Fact, ...]], ...]:
+def sections(analysis: Analysis) -> tuple[tuple[str, tuple[MethodFact, ...]], ...]:
     """Title and facts of each section that has any."""
     found = (
         ("Repeat it", _repeat(analysis)),
@@ -58,9 +58,9 @@ def sections(analysis: Analysis) -> tuple[tuple[str, tuple[Fact, ...]], ...]:
         ("Measurement", _measurement(analysis)),
         (
             "Versions",
-            [Fact(name=name, value=text) for name, text in sorted(analysis.environment.versions.items())],
+            [MethodFact(name=name, value=text) for name, text in sorted(analysis.environment.versions.items())],
         ),
-        ("Messages", [Fact(name="", value=text) for text in analysis.environment.messages]),
+        ("Messages", [MethodFact(name="", value=text) for text in analysis.environment.messages]),
     )
     return tuple((title, tuple(facts)) for title, facts in found if facts)
 
@@ -73,37 +73,43 @@ def command(analysis: Analysis) -> str:
     return command_line(analysis.invocation) if analysis.invocation is not None else ""
 
 
-def _repeat(analysis: Analysis) -> list[Fact]:
+def _repeat(analysis: Analysis) -> list[MethodFact]:
     line = command(analysis)
     if not line or analysis.invocation is None:
         return []
-    facts = [Fact(name="Command", value=line)]
+    facts = [MethodFact(name="Command", value=line)]
     if not PurePath(analysis.model.source).is_absolute():
         text = "the root of the model's repository; where it is in none, the folder of the first run"
-        facts.append(Fact(name="To be run in", value=text))
+        facts.append(MethodFact(name="To be run in", value=text))
     if analysis.invocation.uses_this_cpu:
-        facts.append(Fact(name="This CPU", value=_THIS_CPU.get(analysis.devices.cpu.origin, _ANOTHER_CPU)))
+        facts.append(
+            MethodFact(name="This CPU", value=_THIS_CPU.get(analysis.devices.cpu.origin, _ANOTHER_CPU))
+        )
     return facts
 
 
-def _model(analysis: Analysis) -> list[Fact]:
+def _model(analysis: Analysis) -> list[MethodFact]:
     model = analysis.model
     facts = [
-        Fact(name="Source", value=model.source),
-        Fact(name="SHA-256 of graph and shapes", value=model.digest),
-        Fact(name="Opset", value=str(model.opset)),
-        Fact(name="Exporter", value=model.exporter),
-        Fact(name="Export from cache", value="yes" if analysis.environment.export_cached else "no"),
-        Fact(name="Precision decided for", value=model.precision),
-        Fact(name="Inputs come from", value=model.inputs_origin),
+        MethodFact(name="Source", value=model.source),
+        MethodFact(name="SHA-256 of graph and shapes", value=model.digest),
+        MethodFact(name="Opset", value=str(model.opset)),
+        MethodFact(name="Exporter", value=model.exporter),
+        MethodFact(name="Export from cache", value="yes" if analysis.environment.export_cached else "no"),
+        MethodFact(name="Precision decided for", value=model.precision),
+        MethodFact(name="Inputs come from", value=model.inputs_origin),
     ]
-    facts += [Fact(name=f"Input {item.name}", value=operator_columns.shape(item)) for item in model.inputs]
-    facts += [Fact(name=f"Output {item.name}", value=operator_columns.shape(item)) for item in model.outputs]
-    facts += [Fact(name="Note", value=note) for note in model.notes]
+    facts += [
+        MethodFact(name=f"Input {item.name}", value=operator_columns.shape(item)) for item in model.inputs
+    ]
+    facts += [
+        MethodFact(name=f"Output {item.name}", value=operator_columns.shape(item)) for item in model.outputs
+    ]
+    facts += [MethodFact(name="Note", value=note) for note in model.notes]
     return [fact for fact in facts if fact.value]
 
 
-def _times(analysis: Analysis) -> list[Fact]:
+def _times(analysis: Analysis) -> list[MethodFact]:
     origins: set[str] = {plan.origin for plan in analysis.plans}
     origins |= {item.cpu.origin for item in analysis.operators}
     if "mixed" in origins:
@@ -112,7 +118,9 @@ def _times(analysis: Analysis) -> list[Fact]:
         origins.add("copies")
     if not origins:
         return []
-    return [Fact(name=name, value=text) for name, text in _TIMES.items() if name in {*origins, "interval"}]
+    return [
+        MethodFact(name=name, value=text) for name, text in _TIMES.items() if name in {*origins, "interval"}
+    ]
 
 
 def _devices(analysis: Analysis) -> list[DeviceInfo]:
@@ -120,45 +128,45 @@ def _devices(analysis: Analysis) -> list[DeviceInfo]:
     return devices + [item.device for item in analysis.alternatives]
 
 
-def _device(device: DeviceInfo) -> list[Fact]:
+def _device(device: DeviceInfo) -> list[MethodFact]:
     peaks = ", ".join(f"{dtype} {rate(value, 'FLOP')}" for dtype, value in device.peak_flops_per_s.items())
     link = f"; {device.link}, {rate(device.link_bytes_per_s, 'B')}" if device.link else ""
     memory = f"; {byte_count(device.memory_bytes)}" if device.memory_bytes else ""
     power = f"; {digits(device.tdp_w)} W" if device.tdp_w else ""
     figures = f"{peaks}; {rate(device.bandwidth_bytes_per_s, 'B')}{memory}{link}{power}"
     facts = [
-        Fact(name=device.name, value=figures),
-        Fact(name="", value=f"{device.origin}: {device.source}"),
+        MethodFact(name=device.name, value=figures),
+        MethodFact(name="", value=f"{device.origin}: {device.source}"),
     ]
-    return facts + ([Fact(name="", value=device.notes)] if device.notes else [])
+    return facts + ([MethodFact(name="", value=device.notes)] if device.notes else [])
 
 
-def _money(analysis: Analysis) -> list[Fact]:
+def _money(analysis: Analysis) -> list[MethodFact]:
     facts = []
     dates: dict[str, set[str]] = {}
     for row in analysis.costs:
         dates.setdefault(row.provider, set()).add(row.price_date or "date not recorded")
     if dates:
         listed = [f"{provider} of {', '.join(sorted(found))}" for provider, found in sorted(dates.items())]
-        facts.append(Fact(name="Prices", value=f"on-demand list prices: {'; '.join(listed)}"))
+        facts.append(MethodFact(name="Prices", value=f"on-demand list prices: {'; '.join(listed)}"))
     if any(plan.usd_per_million is not None for plan in analysis.plans):
         text = (
             "the instance's price for the time that a million inferences take at its throughput; origin and "
             "range are those of the latency on that instance, which is measured only where it is the machine "
             "that the plan was measured on, else predicted"
         )
-        facts.append(Fact(name="Dollars per million", value=text))
+        facts.append(MethodFact(name="Dollars per million", value=text))
     if any(plan.energy_j is not None for plan in analysis.plans):
         text = (
             "power of the whole machine, idle and full by its devices' design power, over the time that each "
             "device works, for one inference; power is never measured, and its own error is not in the range, "
             "which is that of the times"
         )
-        facts.append(Fact(name="Joules", value=text))
+        facts.append(MethodFact(name="Joules", value=text))
     return facts
 
 
-def _coverage(analysis: Analysis) -> list[Fact]:
+def _coverage(analysis: Analysis) -> list[MethodFact]:
     facts = []
     for name, coverage in (
         ("Of the operators", analysis.totals.coverage),
@@ -166,17 +174,17 @@ def _coverage(analysis: Analysis) -> list[Fact]:
     ):
         if coverage is not None:
             parts = [f"{share(getattr(coverage, basis))} {basis}" for basis in ("exact", "modelled", "unknown")]
-            facts.append(Fact(name=name, value=", ".join(parts)))
+            facts.append(MethodFact(name=name, value=", ".join(parts)))
     for side in ("cpu", "gpu"):
         times = [item.cpu if side == "cpu" else item.gpu for item in analysis.operators]
         tally = Counter(time.origin for time in times if time is not None and time.time_s is not None)
         if tally:
             said = ", ".join(f"{number} {origin}" for origin, number in sorted(tally.items()))
-            facts.append(Fact(name=f"Operator times on the {side.upper()}", value=said))
+            facts.append(MethodFact(name=f"Operator times on the {side.upper()}", value=said))
     return facts
 
 
-def _measurement(analysis: Analysis) -> list[Fact]:
+def _measurement(analysis: Analysis) -> list[MethodFact]:
     env = analysis.environment
     load = " and ".join(filter(None, (_plain(env.load_before), _plain(env.load_after))))
     named = (
@@ -189,7 +197,7 @@ def _measurement(analysis: Analysis) -> list[Fact]:
         ("Load before and after", load),
         *((f"Time to {name}", seconds(value)) for name, value in env.timings_s.items() if value),
     )
-    return [Fact(name=name, value=text) for name, text in named if text] + _flatten(env.measurement)
+    return [MethodFact(name=name, value=text) for name, text in named if text] + _flatten(env.measurement)
 
 
 def _plain(value: float | None) -> str:
@@ -198,16 +206,16 @@ def _plain(value: float | None) -> str:
     return str(value) if isinstance(value, int) else digits(value)
 
 
-def _flatten(values: Mapping[str, Any], prefix: str = "") -> list[Fact]:
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> list[MethodFact]:
     """Nested mappings, and lists of them, as named facts; what is not known is left out."""
-    facts: list[Fact] = []
+    facts: list[MethodFact] = []
     for name, value in values.items():
         if isinstance(value, Mapping):
             facts += _flatten(value, f"{prefix}{_spoken(name)}: ")
         elif isinstance(value, list | tuple) and any(isinstance(part, Mapping) for part in value):
             facts += [fact for part in value for fact in _flatten(part, f"{prefix}{_spoken(name)}: ")]
         elif value is not None:
-            facts.append(Fact(name=f"{prefix}{_spoken(name)}", value=_written(str(name), value)))
+            facts.append(MethodFact(name=f"{prefix}{_spoken(name)}", value=_written(str(name), value)))
     return facts
 
 

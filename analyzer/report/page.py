@@ -10,7 +10,7 @@ from analyzer.report import method, operator_columns, summary, training_tables
 from analyzer.report.charts import batches, instance_prices, roofline, time_share, timeline
 from analyzer.report.charts.chart import Chart, coded, compact
 from analyzer.report.charts.families import SHAPES
-from analyzer.report.method import Fact
+from analyzer.report.method import MethodFact
 from analyzer.report.module_tree import Module, tree
 from analyzer.units import byte_count, count, digits, factor, flop_count, seconds
 
@@ -111,7 +111,7 @@ def _data(
     }
 
 
-def _facts(analysis: Analysis) -> tuple[Fact, ...]:
+def _facts(analysis: Analysis) -> tuple[MethodFact, ...]:
     """The line under the model's name."""
     model, totals = analysis.model, analysis.totals
     bound = summary.at_least(analysis)
@@ -121,17 +121,17 @@ def _facts(analysis: Analysis) -> tuple[Fact, ...]:
         fused = totals.fused_bytes_read + totals.fused_bytes_written
     intensity = [digits(value) for value in (totals.intensity, totals.fused_intensity) if value is not None]
     return (
-        Fact(name="Operators", value=count(totals.operators)),
-        Fact(name="Parameters", value=f"{count(model.parameters)} ({byte_count(model.parameter_bytes)})"),
-        Fact(name="Work", value=f"{bound}{flop_count(totals.flops)}"),
-        Fact(
+        MethodFact(name="Operators", value=count(totals.operators)),
+        MethodFact(name="Parameters", value=f"{count(model.parameters)} ({byte_count(model.parameter_bytes)})"),
+        MethodFact(name="Work", value=f"{bound}{flop_count(totals.flops)}"),
+        MethodFact(
             name="Memory traffic",
             value=f"{bound}{byte_count(moved)}" + ("" if fused is None else f", {byte_count(fused)} fused"),
         ),
-        Fact(
+        MethodFact(
             name="FLOPs per byte", value=" unfused, ".join(intensity) + (" fused" if len(intensity) > 1 else "")
         ),
-        Fact(
+        MethodFact(
             name="Peak memory" if model.training else "Peak activations",
             value=byte_count(totals.peak_memory_bytes),
         ),

@@ -14,7 +14,7 @@ _PLANS = {"cpu": "CPU", "gpu": "GPU", "hybrid": "Best plan"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sheet:
+class StepTable:
     """A table of text: the first column is a heading, the others are figures."""
 
     title: str
@@ -23,7 +23,7 @@ class Sheet:
     lead: str = ""
 
 
-def sheets(analysis: Analysis) -> tuple[Sheet, ...]:
+def sheets(analysis: Analysis) -> tuple[StepTable, ...]:
     """The tables of a training step; none for a model of inference."""
     step = analysis.training
     if step is None:
@@ -53,7 +53,7 @@ def statements(analysis: Analysis) -> tuple[str, ...]:
     return (*step.assumed, *error, *note)
 
 
-def _phases(step: TrainingResult) -> Sheet:
+def _phases(step: TrainingResult) -> StepTable:
     whole = sum(phase.flops for phase in step.phases)
     rows = [
         (
@@ -67,7 +67,7 @@ def _phases(step: TrainingResult) -> Sheet:
         for phase in step.phases
     ]
     head = ("Phase", "Operators", "Work", "Share", "Bytes moved", "CPU", "GPU")
-    return Sheet(title="Phases of the step", head=head, rows=tuple(rows))
+    return StepTable(title="Phases of the step", head=head, rows=tuple(rows))
 
 
 def _times(phase: PhaseTotals) -> tuple[str, str]:
@@ -77,12 +77,12 @@ def _times(phase: PhaseTotals) -> tuple[str, str]:
     )
 
 
-def _beside(analysis: Analysis, step: TrainingResult) -> Sheet:
+def _beside(analysis: Analysis, step: TrainingResult) -> StepTable:
     """Inference and training, plan by plan."""
     head = ("Plan", "Inference", "90 % interval", "Training step", "90 % interval", "Step over inference")
     title, found = "Inference and training", step.inference
     if found is None:
-        return Sheet(title=title, head=head, rows=())
+        return StepTable(title=title, head=head, rows=())
     inferred = {plan.name: plan for plan in found.plans}
     rows = [
         (_PLANS[plan.name], *_shown(inferred[plan.name]), *_shown(plan), _ratio(plan, inferred[plan.name]))
@@ -93,7 +93,7 @@ def _beside(analysis: Analysis, step: TrainingResult) -> Sheet:
         f"Inference: {found.sentence} Training: {sentence(analysis)} Both at batch {found.batch} and "
         f"{found.precision}; inference is from {found.file} of {found.date[:10]}."
     )
-    return Sheet(title=title, head=head, rows=tuple(rows), lead=lead)
+    return StepTable(title=title, head=head, rows=tuple(rows), lead=lead)
 
 
 def _shown(plan: PlanResult | InferencePlan) -> tuple[str, str]:
@@ -106,7 +106,7 @@ def _ratio(step: PlanResult, inference: InferencePlan) -> str:
     return factor(step.latency_s / inference.latency_s if inference.latency_s > 0 else None)
 
 
-def _memory(analysis: Analysis, step: TrainingResult) -> Sheet:
+def _memory(analysis: Analysis, step: TrainingResult) -> StepTable:
     memory = step.memory
     rows = [
         ("weights", byte_count(memory.weights_bytes)),
@@ -120,10 +120,10 @@ def _memory(analysis: Analysis, step: TrainingResult) -> Sheet:
     if step.largest_batch is not None and analysis.devices.gpu is not None:
         about = "" if step.largest_batch_exact else "about "
         lead = f"The largest batch that fits {analysis.devices.gpu.name} is {about}{count(step.largest_batch)}."
-    return Sheet(title="Memory of the step", head=("Part", "Bytes"), rows=tuple(rows), lead=lead)
+    return StepTable(title="Memory of the step", head=("Part", "Bytes"), rows=tuple(rows), lead=lead)
 
 
-def _costs(step: TrainingResult) -> Sheet:
+def _costs(step: TrainingResult) -> StepTable:
     epoch = step.dataset_size is not None
     head = ("Plan", "Step", "1,000 steps", "$ per 1,000 steps") + (("Epoch", "$ per epoch") if epoch else ())
     rows = [
@@ -137,7 +137,7 @@ def _costs(step: TrainingResult) -> Sheet:
         for item in step.costs
     ]
     lead = f"An epoch is {count(step.dataset_size)} examples." if epoch else ""
-    return Sheet(title="What steps cost", head=head, rows=tuple(rows), lead=lead)
+    return StepTable(title="What steps cost", head=head, rows=tuple(rows), lead=lead)
 
 
 def _epoch(item: StepCost) -> tuple[str, str]:
@@ -151,12 +151,12 @@ def _long(value: float | None) -> str:
     return f"{digits(value / 60)} min" if value < 7200 else f"{digits(value / 3600)} h"
 
 
-def _precisions(step: TrainingResult) -> Sheet:
+def _precisions(step: TrainingResult) -> StepTable:
     rows = [
         (item.precision, seconds(item.step_s), span(seconds(item.low_s), seconds(item.high_s)))
         for item in step.precisions
     ]
-    return Sheet(
+    return StepTable(
         title="Precision on the GPU",
         head=("Precision", "Step", "90 % interval"),
         rows=tuple(rows),
@@ -164,11 +164,11 @@ def _precisions(step: TrainingResult) -> Sheet:
     )
 
 
-def _scaling(step: TrainingResult) -> Sheet:
+def _scaling(step: TrainingResult) -> StepTable:
     scaling = step.scaling
     head = ("GPUs", "Step", "Interval", "Communication", "Examples per s", "Efficiency")
     if scaling is None:
-        return Sheet(title="Several GPUs", head=head, rows=())
+        return StepTable(title="Several GPUs", head=head, rows=())
     rows = [
         (
             str(row.gpus),
@@ -186,9 +186,11 @@ def _scaling(step: TrainingResult) -> Sheet:
         if where is not None
         else f"Up to {scaling.rows[-1].gpus} GPUs communication takes less than half of the step."
     )
-    return Sheet(title="Several GPUs", head=head, rows=tuple(rows), lead=" ".join((*scaling.assumptions, last)))
+    return StepTable(
+        title="Several GPUs", head=head, rows=tuple(rows), lead=" ".join((*scaling.assumptions, last))
+    )
 
 
-def columns(sheet: Sheet) -> Sequence[int]:
+def columns(sheet: StepTable) -> Sequence[int]:
     """The columns that hold figures."""
     return range(1, len(sheet.head))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from analyzer.graph import DType, Graph, Shape
-    from analyzer.loading.onnx_graph.node_metadata import Origin
+    from analyzer.loading.onnx_graph.node_metadata import NodeOrigin
 
 
 class _TensorDraft:
@@ -58,7 +58,7 @@ def make_node(
     outputs: tuple[Tensor | None, ...],
     attributes: Mapping[str, Any],
     graphs: Mapping[str, Graph],
-    whence: Origin,
+    whence: NodeOrigin,
 ) -> Node:
     """``Node(...)``; ``operator`` is its type, domain and version."""
     new: Any = _NodeDraft()

@@ -19,13 +19,13 @@ _OURS = [PREFIX + name for name in ("module", "class", "file", "line", "code", "
 _READ = frozenset({_SCOPES, _CLASSES, *_OURS})
 _QUOTED = re.compile(r"'([^']*)'")  # torch writes lists of names as Python does
 
-Origin = tuple[str, str, Source | None, str | None]
+NodeOrigin = tuple[str, str, Source | None, str | None]
 """Module path, module class, source line, phase."""
 
-NOWHERE: Origin = ("", "", None, None)
+NOWHERE: NodeOrigin = ("", "", None, None)
 
 
-def origin(name: str, entries: Sequence[onnx.StringStringEntryProto]) -> Origin:
+def origin(name: str, entries: Sequence[onnx.StringStringEntryProto]) -> NodeOrigin:
     """Module, class, source line and phase of a node, as far as its metadata or its name tells them."""
     if not entries:
         return _from_name(name) if name.startswith("/") else NOWHERE
@@ -61,7 +61,7 @@ def _scoped(scopes: str, classes: str) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=4096)
-def _from_name(name: str) -> Origin:
+def _from_name(name: str) -> NodeOrigin:
     """The module path in a TorchScript export's name: ``/layer1/layer1.0/conv1/Conv`` is ``layer1.0.conv1``."""
     path: list[str] = []
     for part in name.split("/")[1:-1]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from analyzer.errors import GraphError, ModelError, UsageError
 from analyzer.graph import DEFAULT_DOMAIN, DTYPES_BY_NUMBER, packed_bytes
 from analyzer.loading.onnx_graph.dimension_expressions import evaluate, is_symbol, symbols
-from analyzer.loading.onnx_graph.node_metadata import NOWHERE, Origin, origin
+from analyzer.loading.onnx_graph.node_metadata import NOWHERE, NodeOrigin, origin
 from analyzer.loading.onnx_graph.onnx_file import KEEP_BYTES, check_versions
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Normalized:
     model: onnx.ModelProto
     initializers: Sequence[onnx.TensorProto] = ()
     rows: list[Row] = field(default_factory=list)
-    origins: list[Origin] = field(default_factory=list)
+    origins: list[NodeOrigin] = field(default_factory=list)
     open_dimensions: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 

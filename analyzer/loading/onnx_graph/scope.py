@@ -27,7 +27,7 @@ from analyzer.loading.onnx_graph.node_evaluation import (
     measured,
     taken,
 )
-from analyzer.loading.onnx_graph.node_metadata import Origin, origin
+from analyzer.loading.onnx_graph.node_metadata import NodeOrigin, origin
 from analyzer.loading.onnx_graph.normalize import dangling, rows_of
 from analyzer.loading.shape_inference import onnx_inference
 from analyzer.loading.shape_inference.common_operators import told
@@ -137,7 +137,9 @@ class Scope:
     def _given(self, proto: onnx.GraphProto) -> tuple[Tensor, ...]:
         return tuple([self.find(value.name) or self._undeclared(value.name) for value in proto.output])
 
-    def _nodes(self, rows: Sequence[Row], origins: Sequence[Origin], inferred: onnx.GraphProto) -> list[Node]:
+    def _nodes(
+        self, rows: Sequence[Row], origins: Sequence[NodeOrigin], inferred: onnx.GraphProto
+    ) -> list[Node]:
         """The hot loop of loading: what most nodes do not need is not done for them."""
         nodes: list[Node] = []
         tensors, outside, opsets = self.tensors, self._outside, self.opsets

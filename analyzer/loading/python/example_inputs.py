@@ -15,7 +15,7 @@ from analyzer.loading.python.input_containers import open_up
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import DEFAULT_BATCH, UserModel, call_example_inputs
 
-Origin = Literal["given", "file", "inferred"]
+InputsOrigin = Literal["given", "file", "inferred"]
 
 _SPEC = re.compile(r"(?P<name>[^=]+)=(?P<shape>[^:]*)(?::(?P<dtype>\w+))?")
 # Image sizes and sequence lengths to try where the layers leave them open, most usual first.
@@ -58,7 +58,7 @@ class ExampleInputs:
     keywords: Mapping[str, Any] = field(default_factory=dict)
     batch: int
     batch_axes: Mapping[int, tuple[int, ...]]
-    origin: Origin
+    origin: InputsOrigin
 
 
 def parse_input(text: str) -> InputSpec:

@@ -28,7 +28,7 @@ class DifferentError(ValueError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class LinearInBatch:
     """A number at every batch.
 
     Attributes:
@@ -132,17 +132,17 @@ class AnyBatch:
             raise DifferentError
         return self._through(a, b)
 
-    def _through(self, a: float, b: float) -> Line:
+    def _through(self, a: float, b: float) -> LinearInBatch:
         if isinstance(a, int) and isinstance(b, int):
             slope, rest = divmod(b - a, self._other - self._one)
             self._same(not rest)
             start = a - slope * self._one
             self.proportional &= not start
-            return Line(start=start, slope=slope)
+            return LinearInBatch(start=start, slope=slope)
         if abs(a * self._one - b * self._other) <= _CLOSE * abs(a * self._one):
-            return Line(start=0.0, slope=0.0, inverse=a * self._one)
+            return LinearInBatch(start=0.0, slope=0.0, inverse=a * self._one)
         growth = (b - a) / (self._other - self._one)
-        return Line(start=a - growth * self._one, slope=growth)
+        return LinearInBatch(start=a - growth * self._one, slope=growth)
 
     def _array(self, a: Any, b: Any) -> Any:
         """The lines of a constant's elements, with its type; None where they stay."""
@@ -208,7 +208,7 @@ class AnyBatch:
 def _at(value: Any, line: Any, batch: int) -> Any:
     if line is None:
         return value
-    if isinstance(line, Line):
+    if isinstance(line, LinearInBatch):
         return line.at(batch)
     if hasattr(value, "dtype"):
         return _array_at(line, batch)

@@ -23,7 +23,7 @@ _PREFIX = "model."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class TracedOrigin:
     """Where a node of the graph comes from.
 
     Attributes:
@@ -58,7 +58,7 @@ class Joint:
     module: Any
     inputs: Mapping[str, Slot]
     outputs: tuple[Slot, ...]
-    places: Mapping[str, Place]
+    places: Mapping[str, TracedOrigin]
     updates: Mapping[str, Update]
     trained: tuple[str, ...]
     names: tuple[str, ...]
@@ -337,7 +337,7 @@ def _drop_aliases(graph: Any) -> None:
             graph.erase_node(node)
 
 
-def _places(graph: Any) -> dict[str, Place]:
+def _places(graph: Any) -> dict[str, TracedOrigin]:
     """The place of every node; a backward one without its own has that of the forward one it belongs to."""
     calls = [node for node in graph.nodes if node.op == "call_function"]
     places = {node.name: _place(node) for node in calls}
@@ -354,13 +354,13 @@ def _places(graph: Any) -> dict[str, Place]:
     return places
 
 
-def _place(node: Any) -> Place:
+def _place(node: Any) -> TracedOrigin:
     meta = node.meta
     backward = meta.get("partitioner_tag") == "is_backward"
     stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") or {}
     scopes = [(str(path), kind) for path, kind in stack.values() if str(path).startswith(_PREFIX.rstrip("."))]
     path, kind = scopes[-1] if scopes else ("", "")
-    return Place(
+    return TracedOrigin(
         phase="backward" if backward else "forward",
         module=path.removeprefix(_PREFIX.rstrip(".")).removeprefix("."),
         kind=getattr(kind, "__name__", str(kind).rpartition(".")[2]),

@@ -13,7 +13,7 @@ from analyzer.loading.step_interface import STEP_KEY, Step
 from analyzer.loading.torch_export.export import _literal, finish, lighten, origin_properties
 from analyzer.loading.torch_export.silence import quiet_exporter
 from analyzer.loading.training import torch_interfaces
-from analyzer.loading.training.joint_graph import Joint, Place
+from analyzer.loading.training.joint_graph import Joint, TracedOrigin
 from analyzer.loading.training.large_sums import split_large_sums
 from analyzer.loading.training.recipe import Update
 from analyzer.loading.training.translations import table
@@ -55,7 +55,7 @@ def to_step(user: UserModel, joint: Joint, opset: int, notes: list[str]) -> tupl
 
 def _attach(model: Any, joint: Joint, built: Mapping[str, tuple[str, int]]) -> None:
     """Phase, module and source line of every operator, by the name of the traced node that it came from."""
-    nowhere = Place(phase="forward", module="", kind="", trace="")
+    nowhere = TracedOrigin(phase="forward", module="", kind="", trace="")
     phases: dict[str, str] = {}
     for node in model.graph.all_nodes():
         scopes = _literal(node.metadata_props.get(_SCOPES, "[]"))

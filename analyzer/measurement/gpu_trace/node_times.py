@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from analyzer.measurement.gpu_trace.clock_alignment import TICK_US, clock_shift, edges, find
-from analyzer.measurement.profile import Event, Execution, Run, runs
-from analyzer.measurement.request import Latency, NodeTime, Provider
+from analyzer.measurement.profile import Execution, ProfileEvent, Run, runs
+from analyzer.measurement.request import Latency, NodeTime
 from analyzer.measurement.statistics import median, quantile
+from analyzer.ort.execution import Provider
 
 _HOST = frozenset({"cuda_runtime", "cuda_driver"})
 _DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
@@ -94,7 +95,9 @@ class Traced:
         return sum(node.busy_s for node in self.nodes)
 
 
-def join(trace: Mapping[str, Any], profile: Sequence[Event], *, start_ns: int, skip: int = 0) -> Traced | None:
+def join(
+    trace: Mapping[str, Any], profile: Sequence[ProfileEvent], *, start_ns: int, skip: int = 0
+) -> Traced | None:
     """Join a Kineto trace to a profile of the same runs.
 
     Args:
@@ -156,12 +159,12 @@ def device_activities(trace: Mapping[str, Any], start_ns: int) -> list[Activity]
     return sorted(found, key=lambda item: (item.launched_us, item.start_us))
 
 
-def _on_profile_clock(event: Event, base_ns: int, start_ns: int) -> float:
+def _on_profile_clock(event: ProfileEvent, base_ns: int, start_ns: int) -> float:
     # The two large numbers are subtracted as integers: a float would lose 100 nanoseconds and more.
     return float(event["ts"]) + (base_ns - start_ns) / 1000.0
 
 
-def _launching_thread(events: Iterable[Event]) -> object:
+def _launching_thread(events: Iterable[ProfileEvent]) -> object:
     """The thread that makes most of the calls that GPU records refer to."""
     wanted = {
         event["args"]["correlation"]

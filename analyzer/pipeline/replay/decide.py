@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from analyzer.devices import catalogue
-from analyzer.devices.device import Device, Kind, Link
+from analyzer.devices.device import Device, DeviceKind, Link
 from analyzer.devices.instances import Instance
 from analyzer.errors import RecordError
 from analyzer.option_table import RecordOptions
@@ -229,7 +229,7 @@ def _assumed(figures: CpuFigures, known: Device | None) -> tuple[str, ...]:
     return known.assumed if known is not None else _GUESSED
 
 
-def _described(info: DeviceInfo, kind: Kind) -> Device:
+def _described(info: DeviceInfo, kind: DeviceKind) -> Device:
     """A device by what the record shows of it."""
     return Device(
         slug=info.slug,

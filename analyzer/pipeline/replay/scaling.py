@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from analyzer.costs.cost import Cost
 from analyzer.graph import Graph, Shape, Tensor
 from analyzer.pipeline.prepared import PreparedGraph
-from analyzer.record.replay_data import Batches, Figure, OddFigure, OddSizes, SizeGrowth
+from analyzer.record.replay_data import Batches, CostFigure, OddFigure, OddSizes, SizeGrowth
 
-FIGURES: tuple[Figure, ...] = ("flops", "macs", "bytes_read", "bytes_written")
-Row = Sequence[int]  # one value for each batch
+FIGURES: tuple[CostFigure, ...] = ("flops", "macs", "bytes_read", "bytes_written")
+ByBatch = Sequence[int]  # one value for each batch
 
 
 def growth(scenes: Mapping[int, PreparedGraph], base: int | None, *, between: bool) -> Batches | None:
@@ -61,12 +61,12 @@ def _known(cost: Cost) -> tuple[object, ...]:
     return (cost.basis, *(getattr(cost, name) is None for name in FIGURES))
 
 
-def _figures(scenes: Mapping[int, PreparedGraph], name: Figure) -> Iterator[Row]:
+def _figures(scenes: Mapping[int, PreparedGraph], name: CostFigure) -> Iterator[ByBatch]:
     columns = ([getattr(cost, name) or 0 for cost in scene.table.costs] for scene in scenes.values())
     return zip(*columns, strict=True)
 
 
-def _linear(row: Row, batches: Sequence[int]) -> int | None:
+def _linear(row: ByBatch, batches: Sequence[int]) -> int | None:
     """The growth for each inference more; None where there is no such whole number."""
     slope, rest = divmod(row[-1] - row[0], batches[-1] - batches[0])
     start = row[0] - slope * batches[0]
@@ -74,14 +74,14 @@ def _linear(row: Row, batches: Sequence[int]) -> int | None:
     return slope if exact else None
 
 
-def _odd_figure(operator: int, figure: Figure, row: Row, batches: Sequence[int]) -> OddFigure:
+def _odd_figure(operator: int, figure: CostFigure, row: ByBatch, batches: Sequence[int]) -> OddFigure:
     square = _square(row, batches)
     if square is None:
         return OddFigure(operator=operator, figure=figure, values=tuple(row))
     return OddFigure(operator=operator, figure=figure, square=square)
 
 
-def _square(row: Row, batches: Sequence[int]) -> int | None:
+def _square(row: ByBatch, batches: Sequence[int]) -> int | None:
     """What the figure is of the square of the batch, where that is all there is to it."""
     square, rest = divmod(row[-1], batches[-1] ** 2)
     exact = not rest and all(value == square * batch**2 for value, batch in zip(row, batches, strict=True))
@@ -164,7 +164,7 @@ class Grown:
             None if size is None else size + slope * self._more for size, slope in zip(shape, axes, strict=True)
         )
 
-    def figure(self, operator: int, name: Figure, value: int | None) -> int | None:
+    def figure(self, operator: int, name: CostFigure, value: int | None) -> int | None:
         """A figure of an operator that is this one at the record's batch; None stays unknown."""
         if value is None:
             return None
@@ -178,7 +178,7 @@ class Grown:
         )
 
 
-def _among(values: Row, batches: Sequence[int], batch: int) -> int:
+def _among(values: ByBatch, batches: Sequence[int], batch: int) -> int:
     """A figure between two batches that were looked at, by the line through those before or after it.
 
     The smaller of both: so what grows until a table is read whole, or differs at batch 1 alone, is exact.

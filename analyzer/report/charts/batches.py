@@ -12,7 +12,7 @@ from analyzer.report.charts.chart import (
     PLAN_SERIES,
     Chart,
     Column,
-    Kind,
+    ColumnKind,
     Row,
     axis,
     colours,
@@ -104,7 +104,7 @@ def _chart(
 ) -> Chart:
     series = [name for name in PLAN_SERIES.values() if any(row[1] == name for row in rows)]
     origins = {row[8] for row in rows}
-    unit: Kind = "seconds" if field == "latency" else "per_second"
+    unit: ColumnKind = "seconds" if field == "latency" else "per_second"
     lead = {
         "latency": "Time for one batch, inputs and outputs copied. Bands are 90 % intervals.",
         "throughput": "Inferences per second. Where a line flattens, larger batches gain nothing.",
@@ -141,7 +141,7 @@ def _words(rows: tuple[Row, ...], series: list[str], analysis: Analysis, field: 
     return " ".join(parts)
 
 
-def _spec(field: str, title: str, unit: Kind, rows: tuple[Row, ...]) -> dict[str, Any]:
+def _spec(field: str, title: str, unit: ColumnKind, rows: tuple[Row, ...]) -> dict[str, Any]:
     series = [name for name in PLAN_SERIES.values() if any(row[1] == name for row in rows)]
     shown = [value for row in rows for value in row[_COLUMNS_OF[field]]]
     batches = sorted({row[0] for row in rows})

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from analyzer.report.summary import MARKS
 from analyzer.text import listed
 
-Kind = Literal[
+ColumnKind = Literal[
     "text", "count", "number", "seconds", "bytes", "flops", "rate", "share", "dollars", "factor", "per_second"
 ]
 Row = tuple[Any, ...]
@@ -37,7 +37,7 @@ class Column:
 
     name: str
     title: str
-    kind: Kind = "text"
+    kind: ColumnKind = "text"
     lookup: str = ""
 
 
@@ -117,7 +117,7 @@ def _tip(column: Column) -> dict[str, str]:
     return {**tip, "formatType": "figure", "format": column.kind} if numeric else tip
 
 
-def axis(kind: Kind, title: str, **more: Any) -> dict[str, Any]:
+def axis(kind: ColumnKind, title: str, **more: Any) -> dict[str, Any]:
     """An axis whose labels carry their unit."""
     return {"title": title, "formatType": "tick", "format": kind, **more}
 

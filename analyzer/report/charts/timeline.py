@@ -23,7 +23,7 @@ _COLUMNS = (
     Column(name="bytes", title="Bytes", kind="bytes"),
     Column(name="origin", title="Origin"),
 )
-Event = tuple[str, str, int | None, str, float, int | None, str]
+TimelineEvent = tuple[str, str, int | None, str, float, int | None, str]
 
 
 def chart(analysis: Analysis) -> Chart | None:
@@ -52,7 +52,7 @@ def chart(analysis: Analysis) -> Chart | None:
     )
 
 
-def _events(analysis: Analysis, plan: PlanResult | None) -> list[Event]:
+def _events(analysis: Analysis, plan: PlanResult | None) -> list[TimelineEvent]:
     first, inside, last = _copies(analysis, plan)
     events = [_copy(item) for item in first]
     for item in analysis.operators:
@@ -82,12 +82,12 @@ def _copies(
     return first, inside, last
 
 
-def _copy(item: TransferItem) -> Event:
+def _copy(item: TransferItem) -> TimelineEvent:
     way = "to the GPU" if item.direction == "to_gpu" else "to the CPU"
     return (COPY, f"{item.tensor} {way} ({item.where})", None, "", item.time_s, item.bytes, "predicted")
 
 
-def _laid_out(events: list[Event]) -> tuple[Row, ...]:
+def _laid_out(events: list[TimelineEvent]) -> tuple[Row, ...]:
     rows, clock = [], 0.0
     for lane, what, index, module, time, size, origin in events:
         rows.append((lane, what, index, module, clock, time, size, origin))

@@ -11,7 +11,7 @@ SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class ComparedFigure:
     """One figure of all records, the base first; None where a record does not know it.
 
     Attributes:
@@ -67,7 +67,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
+class ComparedFact:
     """One property of all records that is no figure: device, opset, precision, verdict."""
 
     key: str
@@ -168,11 +168,11 @@ class Comparison:
     """
 
     labels: tuple[str, ...]
-    facts: tuple[Fact, ...]
-    figures: tuple[Figure, ...]
+    facts: tuple[ComparedFact, ...]
+    figures: tuple[ComparedFigure, ...]
     differences: tuple[Difference, ...]
     notes: tuple[str, ...] = ()
-    environment: tuple[Fact, ...] = ()
+    environment: tuple[ComparedFact, ...] = ()
     schema_version: int = SCHEMA_VERSION
     analyses: tuple[Analysis, ...] = field(default=(), repr=False, compare=False)
 
@@ -181,6 +181,6 @@ class Comparison:
         """Whether all records are of the same batch, so that latencies can be compared as they are."""
         return len({one.model.batch for one in self.analyses}) < 2
 
-    def figure(self, key: str) -> Figure | None:
+    def figure(self, key: str) -> ComparedFigure | None:
         """The figure of this key."""
         return next((figure for figure in self.figures if figure.key == key), None)

@@ -11,7 +11,7 @@ from analyzer.report.charts.chart import (
     GPU,
     Chart,
     Column,
-    Kind,
+    ColumnKind,
     Row,
     axis,
     decades,
@@ -121,7 +121,7 @@ def _batch_words(field: str, rows: tuple[Row, ...]) -> str:
 def _batch_spec(
     field: str, title: str, rows: tuple[Row, ...], labels: Sequence[str], sides: list[str]
 ) -> dict[str, Any]:
-    unit: Kind = "seconds" if field == "latency" else "per_second"
+    unit: ColumnKind = "seconds" if field == "latency" else "per_second"
     ticks = sorted({row[2] for row in rows})
     at = 3 if field == "latency" else 6
     encoding = {

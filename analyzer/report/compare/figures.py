@@ -8,17 +8,17 @@ from typing import Literal
 
 from analyzer.checks.placement import inside
 from analyzer.record.analysis import Analysis, PlanResult
-from analyzer.report.compare.comparison import Fact, Figure
+from analyzer.report.compare.comparison import ComparedFact, ComparedFigure
 from analyzer.units import UNKNOWN
 
 PLANS = {"cpu": "on the CPU", "gpu": "on the GPU", "hybrid": "of the best plan"}
 
 
-def facts(analyses: Sequence[Analysis]) -> tuple[Fact, ...]:
+def facts(analyses: Sequence[Analysis]) -> tuple[ComparedFact, ...]:
     """What was asked and answered."""
 
-    def fact(key: str, label: str, read: Callable[[Analysis], object]) -> Fact:
-        return Fact(key=key, label=label, values=tuple(str(read(one)) for one in analyses))
+    def fact(key: str, label: str, read: Callable[[Analysis], object]) -> ComparedFact:
+        return ComparedFact(key=key, label=label, values=tuple(str(read(one)) for one in analyses))
 
     return (
         fact("model.name", "model", lambda one: one.model.name),
@@ -33,7 +33,7 @@ def facts(analyses: Sequence[Analysis]) -> tuple[Fact, ...]:
     )
 
 
-def environment(analyses: Sequence[Analysis]) -> tuple[Fact, ...]:
+def environment(analyses: Sequence[Analysis]) -> tuple[ComparedFact, ...]:
     """Versions, machines and how was measured; what no record knows is left out."""
     named: list[tuple[str, str, Callable[[Analysis], object]]] = [
         ("tool.version", "analyze", lambda one: one.tool.version),
@@ -47,13 +47,13 @@ def environment(analyses: Sequence[Analysis]) -> tuple[Fact, ...]:
         ("environment.date", "date", lambda one: one.environment.date),
     ]
     found = [
-        Fact(key=key, label=label, values=tuple(_word(read(one)) for one in analyses))
+        ComparedFact(key=key, label=label, values=tuple(_word(read(one)) for one in analyses))
         for key, label, read in named
     ]
     # The program's own version has a row already.
     for name in sorted({name for one in analyses for name in one.environment.versions} - {"analyzer"}):
         values = tuple(one.environment.versions.get(name, UNKNOWN) for one in analyses)
-        found.append(Fact(key=f"environment.versions.{name}", label=name, values=values))
+        found.append(ComparedFact(key=f"environment.versions.{name}", label=name, values=values))
     return tuple(fact for fact in found if set(fact.values) != {UNKNOWN})
 
 
@@ -61,7 +61,7 @@ def _word(value: object) -> str:
     return UNKNOWN if value is None or value == "" else str(value)
 
 
-def figures(analyses: Sequence[Analysis]) -> tuple[Figure, ...]:
+def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
     """Plans, verdict and work; a figure that no record knows is left out."""
     found = [figure for name in PLANS for figure in _plan(name, analyses)]
 
@@ -73,7 +73,7 @@ def figures(analyses: Sequence[Analysis]) -> tuple[Figure, ...]:
         better: Literal["less", "more", ""] = "",
     ) -> None:
         values = tuple(read(one) for one in analyses)
-        found.append(Figure(key=key, label=label, unit=unit, values=values, better=better))
+        found.append(ComparedFigure(key=key, label=label, unit=unit, values=values, better=better))
 
     found.append(_speedup(analyses))
     figure("verdict.crossover_batch", "GPU wins from batch", "", lambda one: one.verdict.crossover_batch)
@@ -94,7 +94,7 @@ def figures(analyses: Sequence[Analysis]) -> tuple[Figure, ...]:
     return tuple(item for item in found if any(value is not None for value in item.values))
 
 
-def worth_a_row(figure: Figure) -> bool:
+def worth_a_row(figure: ComparedFigure) -> bool:
     """Whether a table for people needs it: the bytes of no copies at all are none."""
     return figure.key != "copy_bytes" or any(figure.values)
 
@@ -107,8 +107,8 @@ def _bytes_of(items: tuple[object, ...]) -> int:
     return sum(getattr(item, "bytes", 0) for item in items)
 
 
-def _speedup(analyses: Sequence[Analysis]) -> Figure:
-    return Figure(
+def _speedup(analyses: Sequence[Analysis]) -> ComparedFigure:
+    return ComparedFigure(
         key="verdict.speedup",
         label="speed-up of the GPU",
         unit="x",
@@ -118,7 +118,7 @@ def _speedup(analyses: Sequence[Analysis]) -> Figure:
     )
 
 
-def _plan(name: str, analyses: Sequence[Analysis]) -> tuple[Figure, ...]:
+def _plan(name: str, analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
     """One plan's latency, throughput, memory, dollars and joules.
 
     A throughput is inferences over the latency, so its interval is the latency's turned over. Dollars and
@@ -127,11 +127,13 @@ def _plan(name: str, analyses: Sequence[Analysis]) -> tuple[Figure, ...]:
     plans = [analysis.plan(name) for analysis in analyses]
     key, where = f"plans.{name}", PLANS[name]
 
-    def figure(field: str, label: str, unit: str, better: Literal["less", "more"]) -> Figure:
+    def figure(field: str, label: str, unit: str, better: Literal["less", "more"]) -> ComparedFigure:
         values = tuple(None if plan is None else getattr(plan, field) for plan in plans)
-        return Figure(key=f"{key}.{field}", label=f"{label} {where}", unit=unit, values=values, better=better)
+        return ComparedFigure(
+            key=f"{key}.{field}", label=f"{label} {where}", unit=unit, values=values, better=better
+        )
 
-    def own(item: Figure, end: str, origin: str) -> Figure:
+    def own(item: ComparedFigure, end: str, origin: str) -> ComparedFigure:
         """With its own interval and origin, where any record tells them."""
         if not any(plan is not None and getattr(plan, origin) for plan in plans):
             return item
@@ -151,14 +153,14 @@ def _plan(name: str, analyses: Sequence[Analysis]) -> tuple[Figure, ...]:
     )
 
 
-def _latency(name: str, plans: Sequence[PlanResult | None], *, same_batch: bool) -> Figure:
+def _latency(name: str, plans: Sequence[PlanResult | None], *, same_batch: bool) -> ComparedFigure:
     """Of different batches no latency is better than another: there is more work in the one."""
     base = plans[0]
     overlap = tuple(
         None if plan is None or base is None else plan.low_s <= base.high_s and base.low_s <= plan.high_s
         for plan in plans
     )
-    return Figure(
+    return ComparedFigure(
         key=f"plans.{name}.latency_s",
         label=f"latency {PLANS[name]}",
         unit="s",
@@ -171,14 +173,14 @@ def _latency(name: str, plans: Sequence[PlanResult | None], *, same_batch: bool)
     )
 
 
-def _throughput(name: str, plans: Sequence[PlanResult | None]) -> Figure:
+def _throughput(name: str, plans: Sequence[PlanResult | None]) -> ComparedFigure:
     def turned(plan: PlanResult | None, end: str) -> float | None:
         bound = None if plan is None else getattr(plan, end)
         return None if plan is None or not bound else plan.throughput_per_s * plan.latency_s / bound
 
     low = tuple(turned(plan, "high_s") for plan in plans)
     high = tuple(turned(plan, "low_s") for plan in plans)
-    return Figure(
+    return ComparedFigure(
         key=f"plans.{name}.throughput_per_s",
         label=f"throughput {PLANS[name]}",
         unit="/s",

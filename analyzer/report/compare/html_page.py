@@ -10,10 +10,10 @@ from analyzer.report import summary
 from analyzer.report.charts.chart import Chart
 from analyzer.report.compare import curve_charts, plan_charts, sentences
 from analyzer.report.compare.comparison import (
+    ComparedFact,
+    ComparedFigure,
     Comparison,
     Difference,
-    Fact,
-    Figure,
     OperatorChange,
     OperatorEntry,
 )
@@ -62,7 +62,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ComparisonRow:
     """One row of a table side by side; ``certain`` says whether the best is beyond the others' intervals."""
 
     label: str
@@ -172,8 +172,8 @@ def _charts(comparison: Comparison) -> tuple[Chart, ...]:
     return tuple(item for item in drawn if item is not None)
 
 
-def _grouped(lines: Sequence[Line]) -> tuple[tuple[str, tuple[Line, ...]], ...]:
-    def home(line: Line) -> str:
+def _grouped(lines: Sequence[ComparisonRow]) -> tuple[tuple[str, tuple[ComparisonRow, ...]], ...]:
+    def home(line: ComparisonRow) -> str:
         return next((title for key, title in _GROUPS.items() if line.key.startswith(f"{key}.")), _WORK)
 
     found = {
@@ -188,22 +188,22 @@ def _grouped(lines: Sequence[Line]) -> tuple[tuple[str, tuple[Line, ...]], ...]:
     )
 
 
-def _fact_line(fact: Fact) -> Line:
-    return Line(label=fact.label, cells=tuple(Cell(text=text) for text in _said(fact)), key=fact.key)
+def _fact_line(fact: ComparedFact) -> ComparisonRow:
+    return ComparisonRow(label=fact.label, cells=tuple(Cell(text=text) for text in _said(fact)), key=fact.key)
 
 
-def _said(fact: Fact) -> tuple[str, ...]:
+def _said(fact: ComparedFact) -> tuple[str, ...]:
     if fact.key != "verdict.device":
         return fact.values
     return tuple(summary.VERDICT_WORDS[value] for value in fact.values)
 
 
-def _line(figure: Figure) -> Line:
+def _line(figure: ComparedFigure) -> ComparisonRow:
     cells = tuple(_cell(figure, at, value) for at, value in enumerate(figure.values))
-    return Line(label=figure.label, cells=cells, key=figure.key, certain=figure.certain)
+    return ComparisonRow(label=figure.label, cells=cells, key=figure.key, certain=figure.certain)
 
 
-def _cell(figure: Figure, at: int, value: float | None) -> Cell:
+def _cell(figure: ComparedFigure, at: int, value: float | None) -> Cell:
     base = figure.values[0]
     cell = Cell(
         text=figure_text(value, figure.unit),
@@ -221,7 +221,7 @@ def _cell(figure: Figure, at: int, value: float | None) -> Cell:
     return replace(cell, change=change(base, value), way=way, tone=tone, unsure=unsure)
 
 
-def _interval(figure: Figure, at: int) -> str:
+def _interval(figure: ComparedFigure, at: int) -> str:
     if not figure.low or figure.low[at] is None or figure.high[at] is None:
         return ""
     return summary.span(figure_text(figure.low[at], figure.unit), figure_text(figure.high[at], figure.unit))

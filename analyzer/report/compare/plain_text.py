@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from analyzer.report.compare.comparison import Comparison, Difference, Figure, OperatorChange, OperatorEntry
+from analyzer.report.compare.comparison import (
+    ComparedFigure,
+    Comparison,
+    Difference,
+    OperatorChange,
+    OperatorEntry,
+)
 from analyzer.report.compare.sentences import headline, statements
 from analyzer.report.findings_text import escape, printable
 from analyzer.report.summary import joules, per_second
@@ -89,7 +95,7 @@ def side_by_side(comparison: Comparison) -> list[list[str]]:
     return rows
 
 
-def _is_of_its_own(comparison: Comparison, figure: Figure) -> bool:
+def _is_of_its_own(comparison: Comparison, figure: ComparedFigure) -> bool:
     """Whether it is no figure of a best plan that is a single device's: that one stands there already."""
     name = figure.key.removeprefix("plans.hybrid.")
     twins = [comparison.figure(f"plans.{side}.{name}") for side in ("cpu", "gpu")]
@@ -104,7 +110,7 @@ def figure_text(value: float | None, unit: str) -> str:
     return written(value) if written else count(int(value))
 
 
-def _cells(figure: Figure) -> list[str]:
+def _cells(figure: ComparedFigure) -> list[str]:
     base = figure.values[0]
     cells = []
     for position, value in enumerate(figure.values):
