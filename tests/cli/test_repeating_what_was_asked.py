@@ -163,8 +163,11 @@ def test_paths_are_named_from_the_repository_of_the_model(folder, monkeypatch):
     monkeypatch.chdir(folder / "models")
     page, record = run(["net.py", "--no-run", "--prices", "prices.toml"], folder / "one")
     monkeypatch.chdir(folder)
-    same_command_and_answer(page, record, folder / "two")
+    page_again, repeated = again(page, folder / "two")
     assert "models/net.py" in printed(page)
+    assert printed(page_again) == printed(page)
+    # A price list is a source under the path by which it was read, in what the record keeps.
+    assert answer(repeated) | {"kept": None} == answer(record) | {"kept": None}
 
 
 def test_what_the_settings_asked_is_asked_again_without_them(folder):
