@@ -8,9 +8,9 @@ the settings, the Python interface and the record read it too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from os import PathLike
-from typing import Literal, TypedDict
+from types import MappingProxyType
+from typing import Literal, NamedTuple, TypedDict
 
 Command = Literal["run", "check", "render"]
 ValueKind = Literal[
@@ -33,10 +33,11 @@ DEFAULT_GPU = "l4"
 DEFAULT_TIME_BUDGET_S = 10.0
 
 _EVERYWHERE: tuple[Command, ...] = ("run", "check", "render")
+_NOWHERE: Mapping[Command, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+# No dataclass: `analyze --help` reads the table, and would wait for the module dataclasses alone.
+class Option(NamedTuple):
     """One option of the command line.
 
     Attributes:
@@ -60,8 +61,8 @@ class Option:
     question: bool = True
     settings: SettingsTable = "tool.analyzer"
     switch: bool = False
-    helps: Mapping[Command, str] = field(default_factory=dict)
-    defaults: Mapping[Command, str] = field(default_factory=dict)
+    helps: Mapping[Command, str] = _NOWHERE
+    defaults: Mapping[Command, str] = _NOWHERE
 
     @property
     def keyword(self) -> str:
