@@ -10,6 +10,7 @@ from typing import Any
 from analyzer.errors import ModelError, UsageError
 from analyzer.loading.load import DEFAULT_OPSET, Loaded, Progress, check_opset, export_any_batch
 from analyzer.loading.python.example_inputs import InputSpec, resolve_inputs
+from analyzer.loading.torch_private import tree_map
 
 
 def load_live(
@@ -73,9 +74,8 @@ def _from_onnx(model: Any, batch: int | None, specs: Sequence[InputSpec], opset:
 def _on_meta(inputs: Any) -> Any:
     """Inputs without data, for a model without weights."""
     import torch
-    from torch.utils import _pytree
 
-    return _pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), inputs)
+    return tree_map(lambda leaf: leaf.to("meta") if isinstance(leaf, torch.Tensor) else leaf, inputs)
 
 
 def _from_module(

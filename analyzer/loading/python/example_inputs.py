@@ -14,6 +14,7 @@ from analyzer.graph import DTYPES
 from analyzer.loading.python.input_containers import open_up
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import DEFAULT_BATCH, UserModel, call_example_inputs
+from analyzer.loading.torch_private import leaves_with_steps, tree_leaves, tree_map
 
 Origin = Literal["given", "file", "inferred"]
 
@@ -128,22 +129,17 @@ def _complete_lazy_layers(user: UserModel, inputs: ExampleInputs) -> None:
 
 def flatten(arguments: Any, keywords: Any) -> list[Any]:
     """All leaves of the inputs in the order in which the exported graph takes them."""
-    from torch.utils import _pytree
-
-    return list(_pytree.tree_leaves((arguments, dict(keywords))))
+    return list(tree_leaves((arguments, dict(keywords))))
 
 
 def tensor_names(user: UserModel, inputs: ExampleInputs) -> list[str]:
     """A name for each tensor of the inputs, in the order of ``flatten``: its parameter and the way into it."""
-    from torch.utils import _pytree
-
     parameters = [item.name for item in forward_parameters(user) if item.kind not in _VARIADIC]
     positional = [*parameters, *(f"input_{i}" for i in range(len(parameters), len(inputs.arguments)))]
     names: list[str] = []
-    for path, leaf in _pytree.tree_flatten_with_path((inputs.arguments, dict(inputs.keywords)))[0]:
+    for steps, leaf in leaves_with_steps((inputs.arguments, dict(inputs.keywords))):
         if not _is_tensor(leaf):
             continue
-        steps: list[Any] = [getattr(key, "idx", getattr(key, "key", getattr(key, "name", ""))) for key in path]
         first = steps[1] if steps[0] else positional[steps[1]]
         name = "_".join(str(step) for step in (first, *steps[2:]))
         names.append(name if name not in names else f"{name}_{len(names)}")
@@ -260,7 +256,6 @@ def _rebatched(
     arguments: Any, keywords: Any, leading: int, batch: int
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     import torch
-    from torch.utils import _pytree
 
     def repeat(leaf: Any) -> Any:
         if not _is_tensor(leaf) or not leaf.dim() or leaf.shape[0] != leading:
@@ -269,7 +264,7 @@ def _rebatched(
             return torch.empty((batch, *leaf.shape[1:]), dtype=leaf.dtype, device="meta")
         return leaf[torch.arange(batch) % leading]
 
-    repeated = _pytree.tree_map(repeat, (arguments, dict(keywords)))
+    repeated = tree_map(repeat, (arguments, dict(keywords)))
     return tuple(repeated[0]), dict(repeated[1])
 
 

@@ -6,23 +6,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from analyzer.loading.python.output_containers import plain
+from analyzer.loading.torch_private import known_containers, rebuilt, register_container, tree_leaves
 
 
 def open_up(arguments: Any, keywords: Any) -> None:
     """Has PyTorch look into every object among the inputs that holds tensors among its attributes.
 
-    The classes stay known to ``torch.utils._pytree`` until the program ends.
+    PyTorch knows the classes until the program ends.
     """
-    from torch.utils import _pytree
-
     found = True
     while found:
-        leaves = _pytree.tree_leaves((arguments, keywords))
-        classes = {type(leaf) for leaf in leaves if _holds_tensors(leaf)} - set(_pytree.SUPPORTED_NODES)
+        leaves = tree_leaves((arguments, keywords))
+        classes = {type(leaf) for leaf in leaves if _holds_tensors(leaf)} - known_containers()
         for kind in classes:
-            _pytree.register_pytree_node(
-                kind, _taken_apart, _put_together, flatten_with_keys_fn=_taken_apart_with_keys
-            )
+            register_container(kind, _taken_apart, _put_together, lambda rest: rest.names)
         found = bool(classes)
 
 
@@ -33,14 +30,9 @@ def laid_out(spec: Any, marks: Iterator[Any]) -> Any:
         spec: How the inputs are built.
         marks: One for each leaf.
     """
-    from torch.utils import _pytree
-
     if spec.is_leaf():
         return next(marks)
-    children = [laid_out(child, marks) for child in spec.children()]
-    if spec.type not in _pytree.BUILTIN_TYPES:
-        return children
-    return _pytree.SUPPORTED_NODES[spec.type].unflatten_fn(children, spec.context)
+    return rebuilt(spec, [laid_out(child, marks) for child in spec.children()])
 
 
 class _Kept:
@@ -58,11 +50,10 @@ class _Kept:
 
 def _holds_tensors(value: Any) -> bool:
     import torch
-    from torch.utils import _pytree
 
     if isinstance(value, (torch.Tensor, torch.nn.Module, type)):
         return False
-    return any(isinstance(leaf, torch.Tensor) for leaf in _pytree.tree_leaves(plain(value)))
+    return any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(plain(value)))
 
 
 def _taken_apart(value: Any) -> tuple[list[Any], _Kept]:
@@ -72,13 +63,6 @@ def _taken_apart(value: Any) -> tuple[list[Any], _Kept]:
     names = tuple(name for name, item in held.items() if isinstance(item, torch.Tensor) or _holds_tensors(item))
     others = {name: item for name, item in held.items() if name not in names}
     return [held[name] for name in names], _Kept(type(value), names, others)
-
-
-def _taken_apart_with_keys(value: Any) -> tuple[list[tuple[Any, Any]], _Kept]:
-    from torch.utils import _pytree
-
-    items, kept = _taken_apart(value)
-    return [(_pytree.GetAttrKey(name), item) for name, item in zip(kept.names, items, strict=True)], kept
 
 
 def _put_together(items: Any, kept: _Kept) -> Any:

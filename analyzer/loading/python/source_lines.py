@@ -7,10 +7,10 @@ shown, which a hook on ``nn.Module.__init__`` remembers.
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import os
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -36,7 +36,8 @@ def construction_lines() -> Iterator[None]:
 
     def remember(module: Any, *arguments: Any, **keywords: Any) -> None:
         original(module, *arguments, **keywords)
-        frame: FrameType | None = sys._getframe(1)
+        here = inspect.currentframe()
+        frame: FrameType | None = here.f_back if here else None
         while frame is not None:
             file = frame.f_code.co_filename
             if file.startswith(_OWN):  # this package built it; what called the package is no part of the model

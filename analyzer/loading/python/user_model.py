@@ -24,6 +24,7 @@ from analyzer.loading.python.user_module import executed, home_folder, importabl
 from analyzer.loading.python.user_module import (
     user_failure as user_failure,  # also for whoever runs a UserModel
 )
+from analyzer.loading.torch_private import compiled_from
 
 # Functions that the file offers to us or to Python, never the model itself.
 _HELPERS = frozenset(
@@ -103,14 +104,13 @@ def _arguments_of(reference: Reference) -> Iterator[None]:
 
 def unwrapped(model: Any) -> Any:
     """The module inside ``torch.compile``, ``DataParallel`` and ``DistributedDataParallel``."""
-    import torch
     from torch.nn.parallel import DataParallel, DistributedDataParallel
 
     while True:
         if isinstance(model, (DataParallel, DistributedDataParallel)):
             model = model.module
-        elif isinstance(getattr(model, "_orig_mod", None), torch.nn.Module):
-            model = model._orig_mod
+        elif (inner := compiled_from(model)) is not None:
+            model = inner
         else:
             return model
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from analyzer.loading.torch_export.autocast import nodes_of, with_origins
+from analyzer.loading.torch_private import attention_products
 
 
 def with_products(program: Any) -> Any:
@@ -34,8 +35,6 @@ def _products(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
-    import torch
-
-    return torch.ops.aten._scaled_dot_product_attention_math.default(
+    return attention_products()(
         query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
     )[0]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from analyzer.loading.torch_export.autocast import nodes_of
+from analyzer.loading.torch_private import qualified_name
 
 _GROUPED = frozenset({"aten::_grouped_mm", "transformers::grouped_mm_fallback"})
 # Each expert is an operator of its own: more of them than this stay one operator of unknown cost.
@@ -16,8 +17,7 @@ def translations(program: Any) -> dict[Any, Callable[..., Any]]:
     """What PyTorch's translation to ONNX lacks for the grouped products of a program."""
     found: dict[Any, Callable[..., Any]] = {}
     for node in nodes_of(program):
-        schema = getattr(node.target, "_schema", None)
-        if schema is None or schema.name not in _GROUPED or len(node.args) < 3:
+        if qualified_name(node.target) not in _GROUPED or len(node.args) < 3:
             continue
         rows, matrices = (item.meta["val"] for item in node.args[:2])
         if (rows.dim(), matrices.dim()) != (2, 3) or matrices.shape[0] > _MOST_EXPERTS:

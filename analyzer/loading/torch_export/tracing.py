@@ -13,6 +13,7 @@ from analyzer.loading.python.input_containers import laid_out
 from analyzer.loading.python.output_containers import UNKNOWN_OUTPUT, plain_outputs, returns_constants
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_transformers
 from analyzer.loading.python.user_module import NO_CUDA
+from analyzer.loading.torch_private import tree_flatten
 
 # The tracer may go on with tensors that claim to be on a GPU, until they meet others.
 _FOR_CUDA = re.compile(rf"{NO_CUDA.pattern}|different from other tensors|at least two devices, .*cuda")
@@ -28,11 +29,10 @@ def trace(model: Any, inputs: ExampleInputs, *, symbolic: bool, elsewhere: bool 
         elsewhere: Whether this runs where asking for CUDA gives another device.
     """
     import torch
-    from torch.utils import _pytree
 
     shapes = None
     if symbolic:
-        leaves, spec = _pytree.tree_flatten((inputs.arguments, dict(inputs.keywords)))
+        leaves, spec = tree_flatten((inputs.arguments, dict(inputs.keywords)))
         marked = [
             dict.fromkeys(inputs.batch_axes.get(i, ()), torch.export.Dim.AUTO)
             if isinstance(leaf, torch.Tensor)

@@ -6,7 +6,16 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from analyzer.errors import ExportError
+from analyzer.errors import ExportError, LibraryError
+from analyzer.loading.torch_private import (
+    is_operator,
+    operator_name,
+    outside_tracer,
+    tree_flatten,
+    tree_leaves,
+    tree_map,
+    tree_unflatten,
+)
 
 # The domain of such operators in the graph.
 OPAQUE_DOMAIN = "pytorch.aten"
@@ -32,6 +41,8 @@ def without_untranslatable(program: Any, attempt: Callable[[Any], Any], notes: l
     for _ in range(_LIMIT):
         try:
             return attempt(program)
+        except LibraryError:
+            raise
         except Exception as error:
             said = _whole_message(error)
             match = _MISSING.search(said)
@@ -91,6 +102,8 @@ def _replaced(program: Any, op: str, overload: str, error: Exception) -> Any:
         if found is None:
             table = {**torch.export.default_decompositions(), **table}
         return program.run_decompositions(table)
+    except LibraryError:
+        raise
     except Exception as failure:
         raise ExportError(
             f"{op} has no ONNX translation, and its output shapes cannot be told either: {failure}",
@@ -104,13 +117,11 @@ def _ancestor(program: Any, target: Any, name: str) -> Any:
     ``linalg_inv`` becomes ``linalg_inv_ex`` and a check with side effects, ``linalg_svd`` becomes
     ``_linalg_svd``: the whole of it has to be replaced.
     """
-    import torch
-
-    calls = [node.target for node in program.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
+    calls = [node.target for node in program.graph.nodes if is_operator(node.target)]
     if target in calls:
         return target
     stem = name.strip("_").removesuffix("_ex")
-    return next((call for call in calls if call._schema.name.partition("::")[2].strip("_") == stem), None)
+    return next((call for call in calls if operator_name(call).strip("_") == stem), None)
 
 
 def _opaque(target: Any, name: str) -> Callable[..., Any]:
@@ -118,8 +129,6 @@ def _opaque(target: Any, name: str) -> Callable[..., Any]:
 
     def decomposition(*arguments: Any, **keywords: Any) -> Any:
         import torch
-        from torch.utils import _pytree
-        from torch.utils._python_dispatch import _disable_current_modes
 
         def as_meta(leaf: Any) -> Any:
             if isinstance(leaf, torch.Tensor):
@@ -127,12 +136,10 @@ def _opaque(target: Any, name: str) -> Callable[..., Any]:
             return leaf
 
         # Outside the tracer, which would otherwise decompose this very call again.
-        with _disable_current_modes():
-            outputs = target(*_pytree.tree_map(as_meta, arguments), **_pytree.tree_map(as_meta, keywords))
-        tensors = [
-            leaf for leaf in _pytree.tree_leaves((arguments, keywords)) if isinstance(leaf, torch.Tensor)
-        ]
-        results, spec = _pytree.tree_flatten(outputs)
+        with outside_tracer():
+            outputs = target(*tree_map(as_meta, arguments), **tree_map(as_meta, keywords))
+        tensors = [leaf for leaf in tree_leaves((arguments, keywords)) if isinstance(leaf, torch.Tensor)]
+        results, spec = tree_flatten(outputs)
         made = torch.onnx.ops.symbolic_multi_out(
             f"{OPAQUE_DOMAIN}::{name}",
             tensors,
@@ -140,6 +147,6 @@ def _opaque(target: Any, name: str) -> Callable[..., Any]:
             shapes=[item.shape for item in results],
             version=1,
         )
-        return _pytree.tree_unflatten(list(made), spec)
+        return tree_unflatten(list(made), spec)
 
     return decomposition

@@ -7,6 +7,8 @@ from functools import partial
 from math import inf
 from typing import Any
 
+from analyzer.loading.torch_private import operator
+
 
 def own_decompositions() -> Mapping[Any, Callable[..., Any]]:
     """By operator, the function that stands for it; the same results from smaller operators."""
@@ -14,12 +16,12 @@ def own_decompositions() -> Mapping[Any, Callable[..., Any]]:
 
     aten = torch.ops.aten
     found: dict[Any, Callable[..., Any]] = {
-        aten._weight_norm_interface_backward.default: _weight_norm_backward,
+        operator("_weight_norm_interface_backward"): _weight_norm_backward,
         aten.softshrink_backward.default: _shrink_backward,
         aten.hardshrink_backward.default: _shrink_backward,
-        aten._cdist_forward.default: distances,
-        aten._cdist_backward.default: distances_backward,
-        aten._trilinear.default: _trilinear,
+        operator("_cdist_forward"): distances,
+        operator("_cdist_backward"): distances_backward,
+        operator("_trilinear"): _trilinear,
         aten.squeeze.dims: _squeezed,
         aten.sort.stable: _sorted,
         aten.var.correction: _variance,

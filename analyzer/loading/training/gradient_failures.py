@@ -9,6 +9,7 @@ from typing import Any
 from analyzer.errors import AnalyzerError, ExportError, ModelError
 from analyzer.loading.python.source_lines import line_text, shown_path, source_line
 from analyzer.loading.python.user_model import UserModel
+from analyzer.loading.torch_private import operator_name, tree_leaves
 
 _NO_DERIVATIVE = re.compile(r"derivative for '?(?:aten::)?(?P<op>\w+)'? is not implemented")
 
@@ -97,7 +98,6 @@ def _break(program: Any, call: tuple[Any, ...]) -> Any:
     """The last operator that reads what has a gradient and gives what has none."""
     import torch
     from torch import fx
-    from torch.utils import _pytree
 
     broken: list[Any] = []
 
@@ -106,22 +106,20 @@ def _break(program: Any, call: tuple[Any, ...]) -> Any:
             result = super().run_node(n)
             given = [self.env[source] for source in n.all_input_nodes if source in self.env]
             reads = any(isinstance(item, torch.Tensor) and item.requires_grad for item in given)
-            gives = any(
-                isinstance(item, torch.Tensor) and item.requires_grad for item in _pytree.tree_leaves(result)
-            )
+            gives = any(isinstance(item, torch.Tensor) and item.requires_grad for item in tree_leaves(result))
             if n.op == "call_function" and reads and not gives and isinstance(result, torch.Tensor):
                 broken.append(n)
             return result
 
     try:
-        Watch(program.module(check_guards=False), garbage_collect_values=False).run(*_pytree.tree_leaves(call))
+        Watch(program.module(check_guards=False), garbage_collect_values=False).run(*tree_leaves(call))
     except Exception:  # only to name the operator; the error stands without it
         return broken[-1] if broken else None
     return broken[-1] if broken else None
 
 
 def _short(node: Any) -> str:
-    return str(getattr(node.target, "_opname", node.target))
+    return operator_name(node.target) or str(node.target)
 
 
 def _line_of(program: Any, op: str) -> str:

@@ -12,10 +12,10 @@ from analyzer.loading.python.example_inputs import ExampleInputs, flatten
 from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.torch_export.failures import explain_failure
 from analyzer.loading.torch_export.silence import quiet_exporter
+from analyzer.loading.torch_private import Slot, fake_tensor_mode, tree_leaves, tree_map
 from analyzer.loading.training import torch_interfaces
 from analyzer.loading.training.gradient_failures import needs_values, told, without_gradient
 from analyzer.loading.training.recipe import Recipe, Update, checked_loss, find_recipe, find_updates
-from analyzer.loading.training.torch_interfaces import Slot
 from analyzer.loading.training.translations import own_names
 from analyzer.loading.training.weightless import fake_like, without_data
 
@@ -94,17 +94,15 @@ def trace_step(user: UserModel, inputs: ExampleInputs, *, modules: bool = True) 
         InputError: The inputs or the targets do not fit.
         ExportError: PyTorch cannot trace the step.
     """
-    from torch.utils import _pytree
-
     _check_parameters(user)
     was_training = user.model.training
+    mode = fake_tensor_mode()
     with (
         quiet_exporter(),
-        torch_interfaces.fake_tensors() as mode,
         torch_interfaces.plain_kernels(),
         without_data(user.model, mode),
     ):
-        arguments, keywords = _pytree.tree_map(
+        arguments, keywords = tree_map(
             lambda leaf: fake_like(leaf, mode), (inputs.arguments, dict(inputs.keywords))
         )
         user.model.train()
@@ -130,7 +128,6 @@ def _check_parameters(user: UserModel) -> None:
 def _traced(
     user: UserModel, inputs: ExampleInputs, mode: Any, arguments: Any, keywords: Any, modules: bool
 ) -> Joint:
-    from torch.utils import _pytree
 
     with mode, torch_interfaces.own_functions() as functions:
         try:
@@ -141,7 +138,7 @@ def _traced(
             arguments=arguments, keywords=keywords, batch=inputs.batch, batch_axes={}, origin=inputs.origin
         )
         recipe = find_recipe(user, faked, outputs)
-        targets = _pytree.tree_map(lambda leaf: fake_like(leaf, mode), recipe.targets)
+        targets = tree_map(lambda leaf: fake_like(leaf, mode), recipe.targets)
         value = checked_loss(recipe, outputs, targets)
     wanted = modules or not value.requires_grad
     program: Any = _program(user, recipe, (arguments, keywords, targets)) if wanted else None
@@ -186,15 +183,13 @@ def _program(user: UserModel, recipe: Recipe, call: tuple[Any, ...]) -> Any:
 def _input_names(user: UserModel, arguments: Any, keywords: Any, targets: Any) -> tuple[str, ...]:
     import inspect
 
-    from torch.utils import _pytree
-
     parameters = list(inspect.signature(user.model.forward).parameters)
     single = len(flatten(arguments, {})) == len(arguments)
     count = len(flatten(arguments, {}))
     first = parameters[:count] if single and len(parameters) >= count else [f"input_{i}" for i in range(count)]
     named = list(keywords) if len(flatten((), keywords)) == len(keywords) else []
     named = named or [f"keyword_{i}" for i in range(len(flatten((), keywords)))]
-    wanted = len(_pytree.tree_leaves(targets))
+    wanted = len(tree_leaves(targets))
     last = ["targets"] if wanted == 1 else [f"targets_{i}" for i in range(wanted)]
     return (*first, *named, *last)
 

@@ -13,6 +13,7 @@ from typing import Any
 from analyzer.errors import InputError, ModelError
 from analyzer.loading.python.example_inputs import ExampleInputs
 from analyzer.loading.python.user_model import UserModel, user_failure
+from analyzer.loading.torch_private import tree_leaves
 from analyzer.loading.training.gradient_failures import needs_values
 
 # Losses of torch.nn whose targets are class numbers, and those whose targets look like the outputs.
@@ -114,14 +115,13 @@ def _file_loss(user: UserModel) -> tuple[Callable[..., Any], str, int] | None:
 def first_tensor(outputs: Any) -> Any:
     """The tensor that a loss is for: ``logits`` where there are any, else the first of floating point."""
     import torch
-    from torch.utils import _pytree
 
     logits = getattr(outputs, "logits", None)
     if logits is None and isinstance(outputs, Mapping):
         logits = outputs.get("logits")
     if isinstance(logits, torch.Tensor):
         return logits
-    leaves = [leaf for leaf in _pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
+    leaves = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
     floats = [leaf for leaf in leaves if leaf.is_floating_point()]
     if not floats:
         raise ModelError(
@@ -134,9 +134,8 @@ def first_tensor(outputs: Any) -> Any:
 def _tokens(user: UserModel, inputs: ExampleInputs, output: Any) -> Any:
     """The token numbers that a language model read; None where no table is as long as outputs are wide."""
     import torch
-    from torch.utils import _pytree
 
-    leaves = _pytree.tree_leaves((inputs.arguments, dict(inputs.keywords)))
+    leaves = tree_leaves((inputs.arguments, dict(inputs.keywords)))
     tables = {item.num_embeddings for item in user.model.modules() if isinstance(item, torch.nn.Embedding)}
     if output.dim() != 3 or output.shape[-1] not in tables:
         return None
@@ -240,9 +239,8 @@ def checked_loss(recipe: Recipe, outputs: Any, targets: Any) -> Any:
 
 
 def _shapes(values: Any) -> str:
-    from torch.utils import _pytree
 
-    found = [str(list(leaf.shape)) for leaf in _pytree.tree_leaves(values) if hasattr(leaf, "shape")]
+    found = [str(list(leaf.shape)) for leaf in tree_leaves(values) if hasattr(leaf, "shape")]
     return ", ".join(found) or "no tensor"
 
 

@@ -11,6 +11,7 @@ from analyzer.errors import MeasurementError
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, names_read
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten
 from analyzer.loading.python.user_model import UserModel
+from analyzer.loading.torch_private import tree_leaves, tree_map
 from analyzer.loading.training.joint_graph import with_loss
 from analyzer.loading.training.recipe import find_recipe
 from analyzer.loading.training.step_model import Step
@@ -105,12 +106,11 @@ def feeds_of(user: UserModel, inputs: ExampleInputs, step: Step, graph: Graph) -
         MeasurementError: The step takes something that the model does not have.
     """
     import torch
-    from torch.utils import _pytree
 
     held = dict(user.model.named_parameters(remove_duplicate=False))
     held |= dict(user.model.named_buffers(remove_duplicate=False))
     given = [leaf for leaf in flatten(inputs.arguments, inputs.keywords) if hasattr(leaf, "shape")]
-    given += [leaf for leaf in _pytree.tree_leaves(_targets(user, inputs)) if hasattr(leaf, "shape")]
+    given += [leaf for leaf in tree_leaves(_targets(user, inputs)) if hasattr(leaf, "shape")]
     fed = dict(zip(step.fed, given, strict=False))
     states = set(step.states)
     feeds: dict[str, Any] = {}
@@ -162,12 +162,11 @@ def eager_gradients(
         return None
 
     def run() -> Mapping[str, Array]:
-        from torch.utils import _pytree
 
         _foresee_double(graph)
         recipe = _recipe(user, inputs)
         model = _copied(user.model).double().train()
-        call = _pytree.tree_map(_double, (inputs.arguments, dict(inputs.keywords), recipe.targets))
+        call = tree_map(_double, (inputs.arguments, dict(inputs.keywords), recipe.targets))
         loss = with_loss(model, recipe)(*call)
         loss.backward()
         found = {"loss": loss.detach().numpy()}

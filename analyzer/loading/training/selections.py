@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from analyzer.loading.torch_private import operator
 from analyzer.loading.training.decompositions import distances, distances_backward
 
 _MAX = 2  # of embedding bags
@@ -20,11 +21,11 @@ def choosing() -> Mapping[Any, Callable[..., Any]]:
         aten.cummax.default: partial(_running, aten.gt),
         aten.cummin.default: partial(_running, aten.lt),
         aten.rrelu_with_noise_functional.default: _random_slopes,
-        aten._embedding_bag.default: _largest_of_bags,
-        aten._embedding_bag_backward.default: _largest_of_bags_backward,
-        aten._embedding_bag_per_sample_weights_backward.default: _bag_weights_backward,
-        aten._pdist_forward.default: _pairs,
-        aten._pdist_backward.default: _pairs_backward,
+        operator("_embedding_bag"): _largest_of_bags,
+        operator("_embedding_bag_backward"): _largest_of_bags_backward,
+        operator("_embedding_bag_per_sample_weights_backward"): _bag_weights_backward,
+        operator("_pdist_forward"): _pairs,
+        operator("_pdist_backward"): _pairs_backward,
         aten.masked_scatter.default: _filled_in,
         aten.masked_scatter_backward.default: _filled_in_backward,
         aten.index_put.default: _written,
@@ -39,7 +40,7 @@ def choosing() -> Mapping[Any, Callable[..., Any]]:
             _one_maximum_backward, axes
         )
         for name in (f"max_pool{axes}d_with_indices", f"avg_pool{axes}d", f"_adaptive_avg_pool{axes}d"):
-            for op in (getattr(aten, name).default, getattr(aten, f"{name}_backward").default):
+            for op in (operator(name), operator(f"{name}_backward")):
                 found.setdefault(op, partial(_as_batch, op, axes))
     return found
 

@@ -8,6 +8,14 @@ from functools import cache
 from math import log, pi
 from typing import Any
 
+from analyzer.loading.torch_private import (
+    batch_norm_class,
+    check_input_rank,
+    gradient_kernels,
+    operator,
+    unchecked_distributions,
+    without_autograd,
+)
 from analyzer.loading.training.decompositions import running_products
 
 
@@ -15,17 +23,15 @@ from analyzer.loading.training.decompositions import running_products
 def rewritten() -> Iterator[None]:
     """Puts our own functions in the place of PyTorch's, and its own back after."""
     import torch
-    from torch.distributions import Distribution
-    from torch.nn.modules.batchnorm import _BatchNorm
 
+    batch_norm = batch_norm_class()
     places: list[tuple[Any, str, Any]] = [
-        (_BatchNorm, "forward", _batch_norm(_BatchNorm.forward)),
+        (batch_norm, "forward", _batch_norm(batch_norm.forward)),
         (torch.nn.functional, "gaussian_nll_loss", _gaussian_loss),
         (torch.nn.functional, "ctc_loss", _ctc_loss),
-        (Distribution, "_validate_args", False),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in places]
-    with _kernels(_apart()):
+    with gradient_kernels(_apart()), unchecked_distributions():
         try:
             for owner, name, function in places:
                 setattr(owner, name, function)
@@ -43,30 +49,11 @@ def _apart() -> Mapping[Any, Callable[..., Any]]:
     return {
         aten.cumprod.default: running_products,
         aten.multilabel_margin_loss_forward.default: _margins_of_labels,
-        aten._linalg_solve_ex.default: _solve,
-        aten._linalg_det.default: _determinant,
-        aten._linalg_slogdet.default: _logarithm_of_determinant,
-        aten._linalg_check_errors.default: lambda *_, **__: None,
+        operator("_linalg_solve_ex"): _solve,
+        operator("_linalg_det"): _determinant,
+        operator("_linalg_slogdet"): _logarithm_of_determinant,
+        operator("_linalg_check_errors"): lambda *_, **__: None,
     }
-
-
-@contextmanager
-def _kernels(functions: Mapping[Any, Callable[..., Any]]) -> Iterator[None]:
-    import torch
-
-    key = torch._C.DispatchKey.Autograd
-    before = {op: op.py_kernels.get(key) for op in functions}
-    try:
-        for op, function in functions.items():
-            op.py_kernels[key] = function
-            op._dispatch_cache.clear()
-        yield
-    finally:
-        for op, function in before.items():
-            op.py_kernels.pop(key)
-            if function is not None:
-                op.py_kernels[key] = function
-            op._dispatch_cache.clear()
 
 
 def _batch_norm(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,7 +65,7 @@ def _batch_norm(plain: Callable[..., Any]) -> Callable[..., Any]:
         tracks = self.training and self.track_running_stats and self.num_batches_tracked is not None
         if self.momentum is not None or not tracks:
             return plain(self, x)
-        self._check_input_dim(x)
+        check_input_rank(self, x)
         self.num_batches_tracked.add_(1)
         old = [self.running_mean, self.running_var]
         new = [torch.zeros_like(statistic) for statistic in old]
@@ -184,10 +171,8 @@ def _logarithm_of_determinant(a: Any) -> Any:
 
 
 def _fixed(a: Any) -> Any:
-    import torch
-
-    with torch._C._AutoDispatchBelowAutograd():
-        return torch.ops.aten._linalg_det(a.detach())[0]
+    with without_autograd():
+        return operator("_linalg_det")(a.detach())[0]
 
 
 def _first_order(a: Any) -> Any:

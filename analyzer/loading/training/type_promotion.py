@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from analyzer.loading.torch_private import operator, operator_name
+
 _ARITHMETIC = (
     "add sub mul div pow remainder fmod maximum minimum where atan2 lerp addcmul addcdiv rsub hypot xlogy"
 )
@@ -14,7 +16,7 @@ _REDUCTIONS = "sum prod cumsum mean"
 def promote(graph: Any) -> None:
     """Casts the operands of element-wise operators and reductions to the type that PyTorch computes in."""
     for node in list(graph.nodes):
-        packet = getattr(getattr(node, "target", None), "_opname", "")
+        packet = operator_name(node.target)
         if node.op != "call_function" or packet not in _KINDS:
             continue
         wanted = _KINDS[packet](node)
@@ -49,13 +51,11 @@ def _tensor(item: Any) -> Any:
 
 
 def _cast_operands(graph: Any, node: Any, wanted: Any, *, condition: bool) -> None:
-    import torch
-
     for position, item in enumerate(node.args):
         value = _tensor(item)
         if value is None or value.dtype == wanted or (condition and position == 0):
             continue
         with graph.inserting_before(node):
-            cast = graph.call_function(torch.ops.aten._to_copy.default, (item,), {"dtype": wanted})
+            cast = graph.call_function(operator("_to_copy"), (item,), {"dtype": wanted})
         cast.meta = {**node.meta, "val": value.to(wanted)}
         node.update_arg(position, cast)

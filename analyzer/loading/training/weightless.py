@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from analyzer.loading.torch_private import held_tensors
+
 
 @contextmanager
 def without_data(model: Any, mode: Any) -> Iterator[None]:
@@ -18,7 +20,7 @@ def without_data(model: Any, mode: Any) -> Iterator[None]:
     made: dict[int, Any] = {}
     before: list[tuple[dict[str, Any], str, Any]] = []
     for module in model.modules():
-        for held in (module._parameters, module._buffers):
+        for held in held_tensors(module):
             for name, tensor in list(held.items()):
                 if tensor is None:
                     continue
