@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from analyzer.errors import LibraryError
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten
 from analyzer.loading.python.parameter_sizes import parameter_sizes
 from analyzer.loading.python.source_lines import built_at, line_text, shown_path, source_line
@@ -26,6 +27,10 @@ from analyzer.loading.torch_export.untranslatable import OPAQUE_DOMAIN, without_
 
 if TYPE_CHECKING:
     import onnx
+    import onnx_ir as ir
+    from onnxscript.optimizer._constant_folding import Replacement
+
+    Constants = Mapping[ir.Value, ir.TensorProtocol]
 
 BATCH_SYMBOL = "batch"
 # Initializers up to this many elements keep their values: shapes, axes, scalars, small tables.
@@ -84,11 +89,11 @@ def translate(user: UserModel, program: Any, inputs: ExampleInputs, opset: int) 
     notes: list[str] = []
     model = to_onnx_ir(program, opset, notes)
     static = _name_batch(model, inputs)
-    lighten(model)
+    held_back = lighten(model)
     attach_origins(model, built_at(user.model))
     stored = set(dict(user.model.named_parameters(remove_duplicate=False)))
     stored |= set(dict(user.model.named_buffers(remove_duplicate=False)))
-    finished = finish(model, stored, keep=lambda name: name not in stored and not user.meta)
+    finished = finish(model, held_back, stored, keep=lambda name: name not in stored and not user.meta)
     parameters, parameter_bytes = parameter_sizes(user.model.parameters())
     return replace(
         finished,
@@ -101,17 +106,18 @@ def translate(user: UserModel, program: Any, inputs: ExampleInputs, opset: int) 
     )
 
 
-def finish(model: Any, stored: set[str], keep: Callable[[str], bool]) -> Exported:
+def finish(model: ir.Model, held_back: Constants, stored: set[str], keep: Callable[[str], bool]) -> Exported:
     """The last steps for an onnx_ir model: weights out, symbolic inner shapes out, unique names.
 
     Args:
         model: An onnx_ir model after ``lighten``.
+        held_back: What ``lighten`` gave for it.
         stored: Names of parameters and buffers, whose data the model can give later.
         keep: Whether a large constant keeps its data.
     """
     import onnx_ir
 
-    needs_values = strip_weights(model, keep=keep, stored=stored)
+    needs_values = strip_weights(model, held_back, keep=keep, stored=stored)
     _drop_symbolic_shapes(model)
     _unique_names(model)
     return Exported(proto=onnx_ir.to_proto(model), static_batch=None, needs_values=needs_values)
@@ -177,17 +183,16 @@ def batch_bounds(program: Any) -> tuple[int, int | None]:
     return low, high
 
 
-def lighten(model: Any) -> None:
-    """Inlines functions and folds shape arithmetic, without touching what computes on data."""
+def lighten(model: ir.Model) -> Constants:
+    """Inlines functions and folds shape arithmetic, without touching what computes on data.
+
+    Returns:
+        The data of large constants, which the model no longer holds: ``finish`` wants them.
+    """
     import onnx_ir.passes.common as common
     from onnx_ir.passes import PassManager, Sequential
-    from onnxscript.optimizer import _constant_folding
 
-    for value in model.graph.initializers.values():
-        constant = value.const_value
-        if constant is not None and (constant.size > SMALL_ELEMENTS or _on_meta(constant)):
-            _ORIGINALS[id(value)] = constant
-            value.const_value = None  # shape-only: the folder must neither read nor copy a weight
+    held_back = _without_data(model)
     origins = {
         output.name: dict(node.metadata_props)
         for node in model.graph
@@ -195,23 +200,10 @@ def lighten(model: Any) -> None:
         if output.name and _SCOPES in node.metadata_props
     }
 
-    class Folding(_constant_folding.FoldConstantsPass):
-        def process_node(self, node: Any, is_function: bool) -> Any:
-            try:
-                return super().process_node(node, is_function)
-            except RuntimeError:  # what it trips over stays as it is
-                return None
-
-    folding = Folding(
-        shape_inference=True,
-        input_size_limit=1024,
-        output_size_limit=_FOLD_ELEMENTS,
-        should_fold=_small_results_only,
-    )
     Sequential(
         common.InlinePass(),
         PassManager(
-            [folding, common.RemoveUnusedNodesPass(), common.RemoveUnusedFunctionsPass()],  # type: ignore[no-untyped-call]  # onnx_ir's own gap
+            [_folding(), common.RemoveUnusedNodesPass(), common.RemoveUnusedFunctionsPass()],  # type: ignore[no-untyped-call]  # onnx_ir's own gap
             steps=2,
             early_stop=True,
         ),
@@ -220,6 +212,49 @@ def lighten(model: Any) -> None:
     )(model)
     _drop_made_up_biases(model)
     _restore_origins(model, origins)
+    return held_back
+
+
+def _without_data(model: ir.Model) -> Constants:
+    """Takes the data of large constants out: the folder must neither read nor copy a weight."""
+    held_back = {}
+    for value in model.graph.initializers.values():
+        constant = value.const_value
+        if constant is not None and (constant.size > SMALL_ELEMENTS or _on_meta(constant)):
+            held_back[value] = constant
+            value.const_value = None
+    return held_back
+
+
+def _folding() -> ir.passes.PassBase:
+    """The folding of constants by onnxscript/optimizer/_constant_folding.py, which its optimiser uses.
+
+    The public function folds nothing where one node fails; as a class each node can fail by itself.
+
+    Raises:
+        LibraryError: This onnxscript has no such class.
+    """
+    try:
+        from onnxscript.optimizer._constant_folding import FoldConstantsPass
+    except ImportError as error:
+        raise LibraryError(
+            f"onnxscript lacks an interface that the export needs: {error}.",
+            hint="Install an onnxscript that was tested (0.5.6 to 0.7), or analyse an .onnx file.",
+        ) from error
+
+    class Folding(FoldConstantsPass):
+        def process_node(self, node: ir.Node, is_function: bool) -> Replacement | None:
+            try:
+                return super().process_node(node, is_function)
+            except RuntimeError:  # what it trips over stays as it is
+                return None
+
+    return Folding(
+        shape_inference=True,
+        input_size_limit=1024,
+        output_size_limit=_FOLD_ELEMENTS,
+        should_fold=_small_results_only,
+    )
 
 
 def _restore_origins(model: Any, origins: Mapping[str, Mapping[str, str]]) -> None:
@@ -249,10 +284,6 @@ def _drop_made_up_biases(model: Any) -> None:
             node.resize_inputs(2)
             if not bias.uses() and bias.name in model.graph.initializers:
                 del model.graph.initializers[bias.name]
-
-
-# Constants set aside while the folder runs, by identity of their value.
-_ORIGINALS: dict[int, Any] = {}
 
 
 def _on_meta(constant: Any) -> bool:
@@ -306,11 +337,14 @@ def _literal(text: str) -> list[str]:
         return []
 
 
-def strip_weights(model: Any, keep: Callable[[str], bool], stored: set[str]) -> tuple[str, ...]:
+def strip_weights(
+    model: ir.Model, held_back: Constants, keep: Callable[[str], bool], stored: set[str]
+) -> tuple[str, ...]:
     """Gives large initializers a shape without data; returns the constants that the model does not store.
 
     Args:
         model: An onnx_ir model.
+        held_back: The data that ``lighten`` took out of it.
         keep: Whether a large constant keeps its data.
         stored: Names of parameters and buffers, whose data the model can give later.
     """
@@ -318,7 +352,7 @@ def strip_weights(model: Any, keep: Callable[[str], bool], stored: set[str]) -> 
 
     missing = []
     for name, value in model.graph.initializers.items():
-        constant = _ORIGINALS.pop(id(value), None)
+        constant = held_back.get(value)
         if constant is None:
             if value.const_value is not None:
                 continue
@@ -330,7 +364,6 @@ def strip_weights(model: Any, keep: Callable[[str], bool], stored: set[str]) -> 
         value.const_value = onnx_ir.ExternalTensor(
             "weights", 0, 0, value.dtype or onnx_ir.DataType.FLOAT, shape=value.shape, name=name
         )
-    _ORIGINALS.clear()
     return tuple(missing)
 
 

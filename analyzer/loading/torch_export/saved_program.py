@@ -55,9 +55,9 @@ def load_pt2(
     progress("translating to ONNX")
     with quiet_exporter():
         model = export.to_onnx_ir(program, opset, notes)
-        export.lighten(model)
+        held_back = export.lighten(model)
         export.attach_origins(model, {})
-        proto = export.finish(model, stored=set(program.state_dict), keep=lambda _: False).proto
+        proto = export.finish(model, held_back, stored=set(program.state_dict), keep=lambda _: False).proto
     symbol, fixed = batch_dimension(proto)
     if batch is not None and not symbol and batch != fixed:
         raise InputError(

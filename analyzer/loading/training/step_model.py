@@ -76,13 +76,13 @@ def to_step(user: UserModel, joint: Joint, opset: int, notes: list[str]) -> tupl
     """
     with quiet_exporter():
         model = torch_interfaces.translate(joint.module, table(notes), opset)
-        lighten(model)
+        held_back = lighten(model)
         merge_transposes(model)
         split_large_sums(model)
     _attach(model, joint, built_at(user.model))
     step = _Appended(model, joint).finished()
     _clear_unused_outputs(model)
-    finished = finish(model, set(), keep=lambda _: not user.meta)
+    finished = finish(model, held_back, set(), keep=lambda _: not user.meta)
     proto = finished.proto
     if not any(entry.domain == DOMAIN for entry in proto.opset_import):
         proto.opset_import.add(domain=DOMAIN, version=1)
