@@ -45,8 +45,9 @@ def _looking_up() -> Iterator[None]:
     try:
         yield
     except (ImportError, AttributeError, KeyError) as error:
+        said = str(error).partition(" (")[0]  # without the path of the file
         raise LibraryError(
-            f"PyTorch {torch.__version__} lacks an interface that the analysis needs: {error}.",
+            f"PyTorch {torch.__version__} lacks an interface that the analysis needs: {said}.",
             hint=f"Install a PyTorch that was tested (torch {TESTED}), or analyse an .onnx file.",
         ) from error
 

@@ -361,6 +361,7 @@ def strip_weights(
             continue
         if name not in stored:
             missing.append(name)
+        assert value.shape is not None  # an initializer
         value.const_value = onnx_ir.ExternalTensor(
             "weights", 0, 0, value.dtype or onnx_ir.DataType.FLOAT, shape=value.shape, name=name
         )
