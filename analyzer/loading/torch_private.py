@@ -26,6 +26,13 @@ if TYPE_CHECKING:
     from torch.onnx._internal.exporter._registration import ONNXRegistry as ONNXRegistry  # as above
     from torch.utils._pytree import TreeSpec as TreeSpec  # as above
 
+    class Refused:
+        """What a decomposition gives for a call that it leaves alone: NotImplemented, typed as Any."""
+
+    REFUSED: Refused
+else:
+    REFUSED = NotImplemented
+
 TESTED = "2.11 to 2.13"  # what pyproject.toml admits, a test compares them
 
 # A value nested in tuples, lists, dicts and users' own classes: whatever a model takes or gives.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from analyzer.loading.torch_private import (
     Slot,
@@ -26,6 +26,16 @@ from analyzer.loading.training.selections import choosing
 from analyzer.loading.training.special_functions import special_functions
 from analyzer.loading.training.trace_rewrites import rewritten
 from analyzer.loading.training.type_promotion import promote
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+    import torch
+    from torch import fx
+    from torch.nn import Module
+
+    from analyzer.loading.torch_private import Kernel, OpOverload
+
+    Inputs = Sequence[ir.Value | None]
 
 # Resizing that PyTorch would take apart into dozens of gathers before it differentiates.
 _WHOLE = (
@@ -61,7 +71,7 @@ def own_functions() -> Iterator[list[str]]:
     called: list[str] = []
     original = torch.autograd.Function.__dict__["apply"]
 
-    def apply(cls: Any, *arguments: Any, **keywords: Any) -> Any:
+    def apply(cls: type[torch.autograd.Function], /, *arguments: object, **keywords: object) -> object:
         if not cls.__module__.startswith("torch.") and cls.__name__ not in called:
             called.append(cls.__name__)
         return original.__func__(cls, *arguments, **keywords)
@@ -73,7 +83,7 @@ def own_functions() -> Iterator[list[str]]:
         torch.autograd.Function.apply = original  # type: ignore[method-assign]
 
 
-def joint_graph(module: Any, arguments: tuple[Any, ...], own: Collection[str]) -> Any:
+def joint_graph(module: Module, arguments: tuple[Any, ...], own: Collection[str]) -> fx.GraphModule:
     """The fx graph of forward and backward of a module with a scalar result.
 
     ``own`` are operators by qualified name that we translate: they stay whole.
@@ -85,7 +95,7 @@ def joint_graph(module: Any, arguments: tuple[Any, ...], own: Collection[str]) -
     return found
 
 
-def _decompositions(own: Collection[str]) -> dict[Any, Any]:
+def _decompositions(own: Collection[str]) -> Mapping[OpOverload, Kernel]:
     """Operators to take apart: their translation is wrong or missing, and their parts are few."""
     names = (
         "mse_loss_backward "
@@ -103,12 +113,12 @@ def _decompositions(own: Collection[str]) -> dict[Any, Any]:
     return {**_for_untranslatable(own), **registered_decompositions(names.split()), **ours}
 
 
-def _for_untranslatable(own: Collection[str]) -> Mapping[Any, Callable[..., Any]]:
+def _for_untranslatable(own: Collection[str]) -> Mapping[OpOverload, Kernel]:
     """PyTorch's core decompositions of what neither it nor we can translate."""
     from torch.export import default_decompositions
 
     known = translation_registry()
-    table: dict[Any, Callable[..., Any]] = default_decompositions()
+    table: dict[Any, Kernel] = default_decompositions()
     return {
         target: function
         for target, function in table.items()
@@ -118,14 +128,14 @@ def _for_untranslatable(own: Collection[str]) -> Mapping[Any, Callable[..., Any]
     }
 
 
-def slots(graph: Any) -> tuple[list[Slot], list[Slot]]:
+def slots(graph: fx.Graph) -> tuple[list[Slot], list[Slot]]:
     """What the inputs and outputs of a joint graph are, in its order."""
     inputs = [describe_input(node.meta.get("desc")) for node in graph.nodes if node.op == "placeholder"]
     output = next(node for node in graph.nodes if node.op == "output")
     return inputs, [describe_output(found) for found in output.meta["desc"]]
 
 
-def translate(graph_module: Any, own: Mapping[str, Callable[..., Any]], opset: int) -> Any:
+def translate(graph_module: fx.GraphModule, own: Mapping[str, Kernel], opset: int) -> ir.Model:
     """An fx graph of aten operators -> an onnx_ir model with the graph's own inputs and outputs.
 
     Args:
@@ -155,7 +165,7 @@ def translate(graph_module: Any, own: Mapping[str, Callable[..., Any]], opset: i
     return model if opset == registry.opset_version else at_opset(model, opset)
 
 
-def _constants(graph_module: Any) -> None:
+def _constants(graph_module: fx.GraphModule) -> None:
     """Gives constants that the user's code made their values back, which the tracer hides."""
     from torch import Tensor
 
@@ -165,7 +175,7 @@ def _constants(graph_module: Any) -> None:
             node.meta["val"] = held
 
 
-def _drop_checks(graph: Any) -> None:
+def _drop_checks(graph: fx.Graph) -> None:
     """Takes out what only asserts: it gives nothing and has no translation."""
     for node in list(graph.nodes):
         said = str(node.target)
@@ -173,10 +183,25 @@ def _drop_checks(graph: Any) -> None:
             graph.erase_node(node)
 
 
-def emit(domain: str, op_type: str, inputs: list[Any], attributes: Mapping[str, Any], outputs: int) -> Any:
+@overload
+def emit(  # type: ignore[overload-overlap]  # 1 is a number as well: a count that is not written out gives several
+    domain: str, op_type: str, inputs: Inputs, attributes: Mapping[str, Any], outputs: Literal[1]
+) -> ir.Value: ...
+
+
+@overload
+def emit(
+    domain: str, op_type: str, inputs: Inputs, attributes: Mapping[str, Any], outputs: int
+) -> Sequence[ir.Value]: ...
+
+
+def emit(
+    domain: str, op_type: str, inputs: Inputs, attributes: Mapping[str, Any], outputs: int
+) -> ir.Value | Sequence[ir.Value]:
     """Inside a translation: one node of any domain; its output, or a sequence of its outputs."""
     import onnx_ir
 
+    inputs = list(inputs)
     while inputs and inputs[-1] is None:
         inputs.pop()
     node = onnx_ir.Node(
