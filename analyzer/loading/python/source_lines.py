@@ -16,9 +16,13 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from analyzer.loading.dependencies import is_library
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _ATTRIBUTE = "_analyzer_built_at"
@@ -34,7 +38,7 @@ def construction_lines() -> Iterator[None]:
     original = torch.nn.Module.__init__
     torch_folder = os.path.dirname(torch.__file__)
 
-    def remember(module: Any, *arguments: Any, **keywords: Any) -> None:
+    def remember(module: Module, *arguments: object, **keywords: object) -> None:
         original(module, *arguments, **keywords)
         here = inspect.currentframe()
         frame: FrameType | None = here.f_back if here else None
@@ -56,14 +60,14 @@ def construction_lines() -> Iterator[None]:
         torch.nn.Module.__init__ = original  # type: ignore[method-assign]
 
 
-def _remember_definition(module: Any) -> None:
+def _remember_definition(module: Module) -> None:
     """The line of a user's class that no line of the user's builds: the analysis itself did."""
     code = getattr(getattr(type(module), "forward", None), "__code__", None)
     if code is not None and not is_library(code.co_filename):
         object.__setattr__(module, _ATTRIBUTE, (code.co_filename, code.co_firstlineno))
 
 
-def built_at(model: Any) -> dict[str, tuple[str, int]]:
+def built_at(model: Module) -> dict[str, tuple[str, int]]:
     """The line that built each submodule, by dotted path; modules built elsewhere are absent."""
     found = {}
     for path, module in model.named_modules(remove_duplicate=False):

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 from analyzer.graph import Tensor
 from analyzer.loading.shape_inference.protobuf_values import LARGEST, Type
-from analyzer.loading.shape_inference.rules import RULES
+from analyzer.loading.shape_inference.rules import RULES, Known
 
 __all__ = ["OLDEST", "common_arithmetic", "common_movement", "is_common", "told"]
 
@@ -37,7 +37,7 @@ def told(
     if rule is None:
         return None
     try:
-        kinds = rule(inputs, attributes, outputs)
+        kinds = rule(cast("Sequence[Known]", inputs), attributes, outputs)  # one that lacks an input raises
         if kinds is None or len(kinds) < outputs:
             return None
         for dtype, shape in kinds:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from math import prod
+from typing import TYPE_CHECKING
 
 from analyzer.errors import LibraryError
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
     from onnxscript.optimizer._constant_folding import Replacement
+    from torch.export import ExportedProgram
 
     Constants = Mapping[ir.Value, ir.TensorProtocol]
 
@@ -84,7 +86,7 @@ def export_model(user: UserModel, inputs: ExampleInputs, opset: int) -> Exported
         return translate(user, program, inputs, opset)
 
 
-def translate(user: UserModel, program: Any, inputs: ExampleInputs, opset: int) -> Exported:
+def translate(user: UserModel, program: ExportedProgram, inputs: ExampleInputs, opset: int) -> Exported:
     """An exported program -> a weight-free ModelProto with origins."""
     notes: list[str] = []
     model = to_onnx_ir(program, opset, notes)
@@ -123,7 +125,7 @@ def finish(model: ir.Model, held_back: Constants, stored: set[str], keep: Callab
     return Exported(proto=onnx_ir.to_proto(model), static_batch=None, needs_values=needs_values)
 
 
-def to_onnx_ir(program: Any, opset: int, notes: list[str]) -> Any:
+def to_onnx_ir(program: ExportedProgram, opset: int, notes: list[str]) -> ir.Model:
     """Translates to onnx_ir; operators without a translation are kept as opaque ones and noted.
 
     Raises:
@@ -131,7 +133,7 @@ def to_onnx_ir(program: Any, opset: int, notes: list[str]) -> Any:
     """
     import torch
 
-    def attempt(candidate: Any) -> Any:
+    def attempt(candidate: ExportedProgram) -> ir.Model:
         with torch.no_grad():  # or complex tensors that a gradient flows through cannot be translated
             exported = torch.onnx.export(
                 candidate,
@@ -149,13 +151,14 @@ def to_onnx_ir(program: Any, opset: int, notes: list[str]) -> Any:
     return without_untranslatable(with_products(with_casts(program)), attempt, notes)
 
 
-def _name_batch(model: Any, inputs: ExampleInputs) -> bool:
+def _name_batch(model: ir.Model, inputs: ExampleInputs) -> bool:
     """Names the batch's symbol on the graph's inputs; True where some batch axis came out fixed or derived."""
     leaves = flatten(inputs.arguments, inputs.keywords)
     tensors = [i for i, leaf in enumerate(leaves) if hasattr(leaf, "shape")]
     axes = [
         (value.shape, axis, leaves[position].shape[axis])
         for position, value in zip(tensors, model.graph.inputs, strict=False)
+        if value.shape is not None
         for axis in inputs.batch_axes.get(position, ())
     ]
     symbols = [getattr(shape[axis], "value", None) for shape, axis, _ in axes]
@@ -166,7 +169,7 @@ def _name_batch(model: Any, inputs: ExampleInputs) -> bool:
     return fixed
 
 
-def batch_bounds(program: Any) -> tuple[int, int | None]:
+def batch_bounds(program: ExportedProgram) -> tuple[int, int | None]:
     """Bounds that the tracer found for its symbols; it never tries sizes 0 and 1, so 2 stands for no bound."""
     low, high = 1, None
     for symbol, bounds in program.range_constraints.items():
@@ -257,7 +260,7 @@ def _folding() -> ir.passes.PassBase:
     )
 
 
-def _restore_origins(model: Any, origins: Mapping[str, Mapping[str, str]]) -> None:
+def _restore_origins(model: ir.Model, origins: Mapping[str, Mapping[str, str]]) -> None:
     """Gives nodes that the folder made (Split in place of a sequence) the metadata of what they stand for.
 
     Their outputs are named after the original output: ``split_split_0`` comes from ``split``.
@@ -273,38 +276,33 @@ def _restore_origins(model: Any, origins: Mapping[str, Mapping[str, str]]) -> No
                 break
 
 
-def _drop_made_up_biases(model: Any) -> None:
+def _drop_made_up_biases(model: ir.Model) -> None:
     """Takes out the zeros that the translation gives a convolution for the bias it does not have."""
     for node in model.graph.all_nodes():
         if node.op_type not in ("Conv", "ConvTranspose") or len(node.inputs) < 3 or node.inputs[2] is None:
             continue
-        constant = node.inputs[2].const_value
-        if constant is not None and not constant.numpy().any():
-            bias = node.inputs[2]
+        bias = node.inputs[2]
+        if bias.const_value is not None and not bias.const_value.numpy().any():
             node.resize_inputs(2)
             if not bias.uses() and bias.name in model.graph.initializers:
-                del model.graph.initializers[bias.name]
+                del model.graph.initializers[bias.name or ""]
 
 
-def _on_meta(constant: Any) -> bool:
+def _on_meta(constant: ir.TensorProtocol) -> bool:
     raw = getattr(constant, "raw", None)
     return bool(getattr(raw, "is_meta", False)) or "Fake" in type(raw).__name__
 
 
-def _small_results_only(node: Any) -> bool | None:
+def _small_results_only(node: ir.Node) -> bool | None:
     for output in node.outputs:
         shape = output.shape
-        if shape is None or any(not isinstance(size, int) for size in shape):
-            continue
-        elements = 1
-        for size in shape:
-            elements *= size
-        if elements > _FOLD_ELEMENTS:
+        known = [size for size in shape or () if isinstance(size, int)]
+        if shape is not None and len(known) == len(shape) and prod(known) > _FOLD_ELEMENTS:
             return False
     return None
 
 
-def attach_origins(model: Any, built: Mapping[str, tuple[str, int]]) -> None:
+def attach_origins(model: ir.Model, built: Mapping[str, tuple[str, int]]) -> None:
     """Replaces the exporter's metadata by module path, class, file, line and code."""
     for node in model.graph.all_nodes():
         properties = node.metadata_props
@@ -368,7 +366,7 @@ def strip_weights(
     return tuple(missing)
 
 
-def _drop_symbolic_shapes(model: Any) -> None:
+def _drop_symbolic_shapes(model: ir.Model) -> None:
     """Forgets inner shapes with symbols in them; they are inferred again once the batch is bound.
 
     Nothing can infer what an opaque operator gives: there a plain batch stays, under its own name.
@@ -387,14 +385,14 @@ def _drop_symbolic_shapes(model: Any) -> None:
                 value.shape = None
 
 
-def onnx_ir_shape(sizes: Iterable[int | str]) -> Any:
+def onnx_ir_shape(sizes: Iterable[int | str]) -> ir.Shape:
     """A shape of onnx_ir."""
     import onnx_ir
 
     return onnx_ir.Shape(list(sizes))
 
 
-def _unique_names(model: Any) -> None:
+def _unique_names(model: ir.Model) -> None:
     seen: set[str] = set()
     for number, node in enumerate(model.graph):
         name = node.name or f"{node.op_type}_{number}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from analyzer.errors import InputError, ModelError
 from analyzer.loading.load import Loaded, Progress
@@ -13,8 +13,11 @@ from analyzer.loading.python.parameter_sizes import parameter_sizes
 from analyzer.loading.python.source_lines import shown_path
 from analyzer.loading.torch_export.silence import quiet_exporter
 
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
-def read_program(reference: Reference) -> Any:
+
+def read_program(reference: Reference) -> ExportedProgram:
     """The ``torch.export.ExportedProgram`` of a .pt2 file.
 
     Raises:
@@ -89,7 +92,7 @@ def load_pt2(
     )
 
 
-def _example_batch(program: Any) -> int:
+def _example_batch(program: ExportedProgram) -> int:
     from analyzer.loading.python.example_inputs import flatten
 
     if program.example_inputs is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from analyzer.errors import ExportError, LibraryError
 from analyzer.loading.torch_private import (
@@ -17,6 +17,13 @@ from analyzer.loading.torch_private import (
     tree_unflatten,
 )
 
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+    from analyzer.loading.torch_private import Kernel, OpOverload, Tree
+
+
+Translated = TypeVar("Translated")
 # The domain of such operators in the graph.
 OPAQUE_DOMAIN = "pytorch.aten"
 _MISSING = re.compile(
@@ -27,7 +34,9 @@ _NODE = re.compile(r"Error when translating node (?P<node>%\w+)")
 _LIMIT = 16
 
 
-def without_untranslatable(program: Any, attempt: Callable[[Any], Any], notes: list[str]) -> Any:
+def without_untranslatable(
+    program: ExportedProgram, attempt: Callable[[ExportedProgram], Translated], notes: list[str]
+) -> Translated:
     """Calls ``attempt(program)``, replacing one untranslatable operator after another by an opaque one.
 
     Args:
@@ -91,17 +100,17 @@ def _gist(said: str) -> str:
     return f"{reason[:300]}" + (f" (at {node['node']})" if node and node["node"] not in reason else "")
 
 
-def _replaced(program: Any, op: str, overload: str, error: Exception) -> Any:
+def _replaced(program: ExportedProgram, op: str, overload: str, error: Exception) -> ExportedProgram:
     import torch
 
     namespace, _, name = op.partition(".")
     target = getattr(getattr(getattr(torch.ops, namespace), name), overload)
     found = _ancestor(program, target, name)
-    table: dict[Any, Any] = {found or target: _opaque(found or target, name)}
+    table: dict[Any, Kernel] = {found or target: _opaque(found or target, name)}
     try:
         if found is None:
             table = {**torch.export.default_decompositions(), **table}
-        return program.run_decompositions(table)
+        taken_apart: ExportedProgram = program.run_decompositions(table)
     except LibraryError:
         raise
     except Exception as failure:
@@ -109,9 +118,10 @@ def _replaced(program: Any, op: str, overload: str, error: Exception) -> Any:
             f"{op} has no ONNX translation, and its output shapes cannot be told either: {failure}",
             hint="Rewrite that operation with ones that ONNX has.",
         ) from error
+    return taken_apart
 
 
-def _ancestor(program: Any, target: Any, name: str) -> Any:
+def _ancestor(program: ExportedProgram, target: OpOverload, name: str) -> OpOverload | None:
     """The operator of the traced program that is ``target`` or is decomposed into it; None where none looks so.
 
     ``linalg_inv`` becomes ``linalg_inv_ex`` and a check with side effects, ``linalg_svd`` becomes
@@ -124,13 +134,13 @@ def _ancestor(program: Any, target: Any, name: str) -> Any:
     return next((call for call in calls if operator_name(call).strip("_") == stem), None)
 
 
-def _opaque(target: Any, name: str) -> Callable[..., Any]:
+def _opaque(target: OpOverload, name: str) -> Kernel:
     """A decomposition of ``target`` into one symbolic ONNX operator with the right output shapes."""
 
-    def decomposition(*arguments: Any, **keywords: Any) -> Any:
+    def decomposition(*arguments: object, **keywords: object) -> Tree:
         import torch
 
-        def as_meta(leaf: Any) -> Any:
+        def as_meta(leaf: object) -> object:
             if isinstance(leaf, torch.Tensor):
                 return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
             return leaf
