@@ -12,6 +12,7 @@ from analyzer.cli import run_command_line
 from analyzer.costs import count
 from analyzer.devices.catalogue import device
 from analyzer.errors import ModelError
+from analyzer.graph import DEFAULT_DOMAIN
 from analyzer.loading.training.batch_interpolation import DifferentError, bound
 from analyzer.pipeline.options import make_options
 from analyzer.pipeline.prepared import prepare
@@ -68,7 +69,8 @@ def test_few_batches_are_traced_and_all_that_are_wanted_known(step_of, monkeypat
 def test_a_step_at_another_batch_is_of_the_options_that_it_is_asked_with(step_of):
     loaded = step_of("mlp")
     opsets = [
-        loaded_at(loaded, 9, make_options(cache=False, opset=opset)).graph().opsets[""] for opset in (18, 20)
+        loaded_at(loaded, 9, make_options(cache=False, opset=opset)).graph().opsets[DEFAULT_DOMAIN]
+        for opset in (18, 20)
     ]
     assert opsets == [18, 20]
 
