@@ -331,6 +331,8 @@ def whole_operators(names: Sequence[str], overloads: Sequence[str]) -> Iterator[
         keys = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
         found = [operator(name, overload) for name in names for overload in overloads]
         held = [(op.py_kernels, op._dispatch_cache) for op in found]
+    # torch/_export/utils.py asks once for all operators that PyTorch takes apart, and remembers: not in here.
+    torch.export.default_decompositions()
     taken = [(kernels, key, kernels.pop(key)) for kernels, _ in held for key in keys if key in kernels]
     for _, cached in held:
         cached.clear()

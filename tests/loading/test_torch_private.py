@@ -259,6 +259,17 @@ def test_kernels_that_are_replaced_are_put_back():
     assert op.py_kernels == before
 
 
+def test_what_is_kept_whole_for_a_step_is_taken_apart_in_the_export_after_it():
+    """PyTorch remembers which operators it takes apart; an export fails where it was asked in the block."""
+    from torch._export.utils import _collect_all_valid_cia_ops_for_aten_namespace as known
+    from torch.export import default_decompositions
+
+    known.cache_clear()
+    with torch_private.whole_operators(["_upsample_nearest_exact1d"], ["default", "vec"]):
+        default_decompositions()
+    assert torch_private.operator("_upsample_nearest_exact1d", "vec") in known()
+
+
 def test_an_onnxscript_without_the_folding_is_told(model_file, monkeypatch):
     from onnxscript.optimizer import _constant_folding
 

@@ -40,7 +40,10 @@ def with_origins(program: ExportedProgram, inlined: ExportedProgram) -> Exported
 
 
 def has_autocast(program: ExportedProgram) -> bool:
-    """Whether a part of the program runs under autocast, which tensors on the meta device ignore."""
+    """Whether a part of the program runs under autocast, which tensors on the meta device ignore.
+
+    Such a part is a call of ``wrap_with_autocast`` of torch/_higher_order_ops/wrap.py.
+    """
     return any("wrap_with_autocast" in str(node.target) for node in nodes_of(program))
 
 

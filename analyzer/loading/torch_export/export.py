@@ -40,6 +40,7 @@ SMALL_ELEMENTS = 64
 # Nodes with larger results stay operators instead of being evaluated at export.
 _FOLD_ELEMENTS = 4096
 
+# What the exporter writes at each node: torch/onnx/_internal/exporter/_core.py.
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _CLASSES = "pkg.torch.onnx.class_hierarchy"
 _TRACE = "pkg.torch.onnx.stack_trace"

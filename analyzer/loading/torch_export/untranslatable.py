@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Translated = TypeVar("Translated")
 # The domain of such operators in the graph.
 OPAQUE_DOMAIN = "pytorch.aten"
+# Both as torch/onnx/_internal/exporter/_core.py says them.
 _MISSING = re.compile(
     r"No ONNX function found for <OpOverload\(op='(?P<op>[\w.]+)', overload='(?P<overload>\w+)'\)>"
 )

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 
+# As torch/csrc/autograd/functions/basic_ops.h says it.
 _NO_DERIVATIVE = re.compile(r"derivative for '?(?:aten::)?(?P<op>\w+)'? is not implemented")
 
 
-# What the tracer raises where a shape or a branch hangs on values, which a trace does not have.
+# What the tracer raises where a shape or a branch hangs on values, which a trace does not have: classes of
+# torch/_subclasses/fake_tensor.py and torch/fx/experimental/symbolic_shapes.py.
 _NEEDS_VALUES = ("DynamicOutputShapeException", "DataDependentOutputException", "GuardOnDataDependentSymNode")
 
 _FIXED = "--training needs a graph of fixed shapes; analyse inference, or rewrite that line."

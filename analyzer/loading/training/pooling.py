@@ -113,7 +113,7 @@ def _average_pool(
     padding: Sequence[int] = (0,), ceil_mode: bool = False, include_pad: bool = True,
     divisor: int | None = None,
 ) -> Result:  # fmt: skip
-    """PyTorch's own translation leaves the divisor out."""
+    """PyTorch's own leaves the divisor out (onnxscript/function_libs/torch_lib/ops/nn.py)."""
     if len(x.shape) != space + 2 or (divisor and ceil_mode):
         return opaque(name, 1, (x,), {})
     taps, pads = spread(kernel, space), spread(padding, space)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _KEY = "analyzer.record.training_step"
-_SCOPES = "pkg.torch.onnx.name_scopes"
+_SCOPES = "pkg.torch.onnx.name_scopes"  # as torch/onnx/_internal/exporter/_core.py writes it
 STEP_INPUT = "optimizer.step"
 NEW = ".new"
 
@@ -43,6 +43,7 @@ class Step:
         fed: What each step is given anew, inputs then targets.
         random: Whether the step draws random numbers.
         optimizer: Its name.
+        options: Its settings, of the first trained parameter.
     """
 
     carried: Mapping[str, str]

@@ -314,7 +314,7 @@ def _embedding_bag_backward(
 
 @translates("copy")
 def _copy(target: Symbol, source: Symbol, _non_blocking: bool = False) -> Result:
-    """A write into a tensor; PyTorch's own translation forgets to broadcast what is written."""
+    """A write into a tensor, broadcast, as onnxscript/function_libs/torch_lib/ops/core.py forgets to."""
     written: ir.Value = source
     if source.dtype != target.dtype:
         written = emit("", "Cast", [source], {"to": int(target.dtype)}, 1)
