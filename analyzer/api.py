@@ -26,7 +26,7 @@ from analyzer.pipeline.prepared import Predictor, prepare
 from analyzer.pipeline.replay.write import keep
 from analyzer.pipeline.subgraph_results import body_results
 from analyzer.pipeline.target_devices import Targets, find_targets
-from analyzer.pipeline.training_batches import loaded_at
+from analyzer.pipeline.training_batches import Steps, loaded_at
 from analyzer.pipeline.training_summary import training_result
 from analyzer.progress import Progress
 from analyzer.record.analysis import Analysis, Devices
@@ -71,12 +71,13 @@ def _analyzed(model: Model, inputs: Any, options: AnalyzeOptions, tell: Progress
         memory = memory_of(loaded, scene.graph)
         scene = scene if memory is None else replace(scene, step_peak=memory.peak)
     with _timed(timings, "measure"):
-        measured = _measure(loaded, asked, targets, tell)
+        traced = _traced_steps(loaded, asked, targets)
+        measured = _measure(loaded, asked, targets, tell, traced)
     with _timed(timings, "predict and decide"):
         here = measured.get(loaded.batch or 0)
         gpu = targets.gpus[0] if targets.gpus else None
         forecaster = Predictor(asked, targets.cpu, correction_of(asked, targets.cpu, scene, here))
-        batches = swept(loaded, scene, asked, tell)
+        batches = swept(loaded, scene, asked, tell, traced)
         found = answer(forecaster, scene, batches, targets.gpus, loaded.batch, measured)
         question, decision = found.question, found.decision
     analysis = Analysis(
@@ -184,13 +185,26 @@ def _loaded(model: Model, inputs: Any, asked: Options, tell: Progress) -> Loaded
     )
 
 
-def _measure(loaded: Loaded, asked: Options, targets: Targets, tell: Progress) -> dict[int, Measured]:
+def _runs_here(asked: Options, targets: Targets) -> bool:
+    return asked.run and bool(targets.local_cpu or targets.local_gpu)
+
+
+def _traced_steps(loaded: Loaded, asked: Options, targets: Targets) -> Steps:
+    """A training step at each other batch that is to be run; empty for a model of inference."""
+    if loaded.step is None or not _runs_here(asked, targets):
+        return {}
+    return {batch: loaded_at(loaded, batch, asked) for batch in asked.batches if batch != loaded.batch}
+
+
+def _measure(
+    loaded: Loaded, asked: Options, targets: Targets, tell: Progress, traced: Steps
+) -> dict[int, Measured]:
     """What can be run here at each batch that was asked for, by batch."""
-    if not asked.run or not (targets.local_cpu or targets.local_gpu):
+    if not _runs_here(asked, targets):
         return {}
     found = {}
     for batch in asked.batches or (loaded.batch,):
-        at_batch = loaded_at(loaded, batch, asked) if loaded.step is not None else loaded
+        at_batch = traced.get(batch, loaded) if batch is not None else loaded
         if at_batch is None or (batch != at_batch.batch and not (batch and at_batch.supports(batch))):
             continue
         found[batch or 0] = measure_batch(

@@ -33,6 +33,10 @@ class ExportError(AnalyzerError):
     """PyTorch cannot turn the model into a graph: change the model's code."""
 
 
+class LibraryError(AnalyzerError):
+    """An installed library lacks what the analysis needs: install a version that was tested."""
+
+
 class GraphError(AnalyzerError):
     """The graph is not a valid one: cyclic, dangling, or with impossible shapes."""
 

@@ -8,6 +8,7 @@ the network.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import sys
 import sysconfig
@@ -16,7 +17,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from os import _Environ
+
+    _Environment = _Environ[str]
+else:
+    _Environment = type(os.environ)
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _SYSTEM_FOLDERS = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/lib/", "/usr/share/", "/tmp/torchinductor_")
@@ -132,19 +140,22 @@ class _Recorder:
 
 def _importing() -> bool:
     """Whether the import system itself lists a folder: local modules are found another way."""
-    frame = sys._getframe(2)
-    return "importlib" in frame.f_code.co_filename
+    frame = inspect.currentframe()
+    for _ in range(2):
+        frame = frame.f_back if frame else None
+    return frame is not None and "importlib" in frame.f_code.co_filename
 
 
 _RECORDER = _Recorder()
 
 
-class _RecordingEnvironment(os._Environ):  # type: ignore[type-arg]  # the class of os.environ itself is not generic
+class _RecordingEnvironment(_Environment):
     def __getitem__(self, key: Any) -> Any:
-        frame = sys._getframe(1)
-        while frame.f_back and frame.f_code.co_filename.startswith(("<frozen", os.__file__)):
+        frame = inspect.currentframe()
+        frame = frame.f_back if frame else None
+        while frame and frame.f_back and frame.f_code.co_filename.startswith(("<frozen", os.__file__)):
             frame = frame.f_back
-        if _RECORDER.active and isinstance(key, str) and not is_library(frame.f_code.co_filename):
+        if _RECORDER.active and frame and isinstance(key, str) and not is_library(frame.f_code.co_filename):
             _RECORDER.environment[key] = self._peek(key)
         return super().__getitem__(key)
 

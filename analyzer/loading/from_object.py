@@ -11,6 +11,7 @@ from analyzer.errors import ModelError, UsageError
 from analyzer.loading.load import export_any_batch
 from analyzer.loading.loaded import DEFAULT_OPSET, Loaded, check_opset
 from analyzer.loading.python.example_inputs import InputSpec, resolve_inputs
+from analyzer.loading.torch_private import tree_map
 from analyzer.progress import StageProgress
 
 
@@ -75,9 +76,8 @@ def _from_onnx(model: Any, batch: int | None, specs: Sequence[InputSpec], opset:
 def _on_meta(inputs: Any) -> Any:
     """Inputs without data, for a model without weights."""
     import torch
-    from torch.utils import _pytree
 
-    return _pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), inputs)
+    return tree_map(lambda leaf: leaf.to("meta") if isinstance(leaf, torch.Tensor) else leaf, inputs)
 
 
 def _from_module(

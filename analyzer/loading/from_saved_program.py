@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from analyzer.errors import InputError, ModelError
 from analyzer.loading.loaded import Loaded
@@ -14,8 +14,11 @@ from analyzer.loading.python.source_lines import shown_path
 from analyzer.loading.torch_export.silence import quiet_exporter
 from analyzer.progress import StageProgress
 
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
 
-def read_program(reference: Reference) -> Any:
+
+def read_program(reference: Reference) -> ExportedProgram:
     """The ``torch.export.ExportedProgram`` of a .pt2 file.
 
     Raises:
@@ -61,9 +64,9 @@ def load_pt2(
     progress("translating to ONNX")
     with quiet_exporter():
         model = export.to_onnx_ir(program, opset, notes)
-        export.lighten(model)
+        held_back = export.lighten(model)
         export.attach_origins(model, {})
-        proto = export.finish(model, stored=set(program.state_dict), keep=lambda _: False).proto
+        proto = export.finish(model, held_back, stored=set(program.state_dict), keep=lambda _: False).proto
     symbol, fixed = batch_dimension(proto)
     if batch is not None and not symbol and batch != fixed:
         raise InputError(
@@ -95,7 +98,7 @@ def load_pt2(
     )
 
 
-def _example_batch(program: Any) -> int:
+def _example_batch(program: ExportedProgram) -> int:
     from analyzer.loading.python.example_inputs import flatten
 
     if program.example_inputs is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import AnalyzerError, ExportError, InputError, ModelError, UsageError
@@ -265,8 +264,3 @@ def _torchscript(
     inputs = resolve_inputs(user, specs, batch, meta=False)
     exported = export_torchscript(user, inputs, opset, first)
     return user, inputs, exported, inputs.batch
-
-
-def local_path(reference: Reference | None) -> Path | None:
-    """The model's file, None where there is none."""
-    return reference.path if reference else None

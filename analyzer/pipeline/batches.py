@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from analyzer import prediction
 from analyzer.decision import BATCHES, DecisionInput, Sweep, sweep
@@ -14,7 +15,7 @@ from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.prepared import Predictor, PreparedGraph, at_batch, batch_questions
 from analyzer.pipeline.target_devices import cpu_precision, decision_precision
-from analyzer.pipeline.training_batches import step_scenes
+from analyzer.pipeline.training_batches import Steps, step_scenes
 from analyzer.prediction.estimate import total
 from analyzer.progress import Progress
 
@@ -47,10 +48,13 @@ class BatchModels:
     between: Callable[[int], PreparedGraph] | None = None
 
 
-def swept(loaded: Loaded, scene: PreparedGraph, options: Options, tell: Progress) -> BatchModels:
-    """A loaded model at the batches of the sweep."""
+def swept(
+    loaded: Loaded, scene: PreparedGraph, options: Options, tell: Progress, traced: Steps = MappingProxyType({})
+) -> BatchModels:
+    """A loaded model at the batches of the sweep; ``traced`` as for ``step_scenes``."""
     if loaded.step is not None and loaded.batch is not None:
-        at_each, any_other = step_scenes(loaded, scene, options, _wanted(loaded, scene, options), tell)
+        wanted = _wanted(loaded, scene, options)
+        at_each, any_other = step_scenes(loaded, scene, options, wanted, tell, traced)
         return BatchModels(scenes=at_each, between=any_other)
     scenes = scenes_of(loaded, scene, options, tell)
 

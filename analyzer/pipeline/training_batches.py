@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from analyzer.costs import count
@@ -33,18 +34,18 @@ _SWEPT_UP_TO = 2000
 # Traces in short that may differ from the whole one, as at batch 1, before they are given up.
 _DOUBTS = 2
 
+# A step at batches where it was traced; None where the user's code forbids one.
+Steps = Mapping[int, Loaded | None]
+
 
 def loaded_at(loaded: Loaded, batch: int | None, options: Options) -> Loaded | None:
-    """The same step traced at a batch, once; None where the user's code forbids that batch."""
+    """The same step traced at a batch; None where the user's code forbids that batch."""
     if batch is None or batch == loaded.batch:
         return loaded
-    if batch not in loaded.retraced:
-        try:
-            loaded.retraced[batch] = replace(_traced(loaded, batch, options), compared=False)
-        except AnalyzerError:
-            loaded.retraced[batch] = None
-    found: Loaded | None = loaded.retraced[batch]
-    return found
+    try:
+        return replace(_traced(loaded, batch, options), compared=False)
+    except AnalyzerError:
+        return None
 
 
 def _traced(loaded: Loaded, batch: int, options: Options) -> Loaded:
@@ -71,9 +72,23 @@ def _of_user(loaded: Loaded, user: Any, batch: int, opset: int, *, modules: bool
 
 
 def step_scenes(
-    loaded: Loaded, scene: PreparedGraph, options: Options, wanted: Sequence[int], tell: Progress
+    loaded: Loaded,
+    scene: PreparedGraph,
+    options: Options,
+    wanted: Sequence[int],
+    tell: Progress,
+    traced: Steps = MappingProxyType({}),
 ) -> tuple[dict[int, PreparedGraph], StepAt | None]:
-    """The step at each batch that is wanted, and a way to any other; without one, at those traced alone."""
+    """The step at each batch that is wanted, and a way to any other; without one, at those traced alone.
+
+    Args:
+        loaded: The step.
+        scene: Of its own batch.
+        options: What was asked.
+        wanted: The batches.
+        tell: Told what is happening.
+        traced: The step at other batches, where it has been traced already.
+    """
     assert loaded.batch is not None
     asked = [batch for batch in options.batches if batch != loaded.batch]
     nodes = len(scene.graph.nodes)
@@ -81,12 +96,14 @@ def step_scenes(
         return {loaded.batch: scene}, None
     tell("tracing the step at other batches", None)
     graphs = {loaded.batch: scene.graph}
-    graphs |= {batch: other.graph() for batch, other in loaded.retraced.items() if other is not None}
+    graphs |= {batch: other.graph() for batch, other in traced.items() if other is not None}
+    forbidden = frozenset(batch for batch, other in traced.items() if other is None)
     found = any_batch(graphs, confirmed=nodes <= _CONFIRMED_UP_TO) if 1 in graphs else None
     if found is None and (nodes <= _SWEPT_UP_TO or len(asked) > 1):
-        found = _probed(loaded, graphs, options)
+        found = _probed(loaded, graphs, options, forbidden)
     if found is None:
-        others = {batch: loaded_at(loaded, batch, options) for batch in asked if batch not in graphs}
+        left = [batch for batch in asked if batch not in graphs and batch not in forbidden]
+        others = {batch: loaded_at(loaded, batch, options) for batch in left}
         graphs |= {batch: other.graph() for batch, other in others.items() if other is not None}
     own = {batch: _scene(loaded, scene, graph) for batch, graph in graphs.items() if batch != loaded.batch}
     scenes = {loaded.batch: scene, **own}
@@ -98,10 +115,13 @@ def step_scenes(
     return {batch: between(batch) for batch in reached}, between
 
 
-def _probed(loaded: Loaded, graphs: dict[int, Graph], options: Options) -> AnyBatch | None:
+def _probed(
+    loaded: Loaded, graphs: dict[int, Graph], options: Options, forbidden: frozenset[int]
+) -> AnyBatch | None:
     """The step at every batch, from traces at some more, which ``graphs`` receives; None if nothing tells it.
 
-    Traces in short count once one of them is like the whole trace; else whole ones are made.
+    Traces in short count once one of them is like the whole trace; else whole ones are made, but for batches
+    that are ``forbidden``.
     """
     (base, like), *_ = graphs.items()
     doubtful: dict[int, Graph] = {}
@@ -120,7 +140,8 @@ def _probed(loaded: Loaded, graphs: dict[int, Graph], options: Options) -> AnyBa
         if len(doubtful) + missing >= _DOUBTS:
             break
     for batch in _PROBES if not trusted else ():
-        other = loaded_at(loaded, batch, options)
+        known = batch in graphs or batch in forbidden
+        other = None if known else loaded_at(loaded, batch, options)
         graphs |= {} if other is None else {batch: other.graph()}
         if (found := any_batch(graphs)) is not None:
             return found

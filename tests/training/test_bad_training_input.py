@@ -164,8 +164,8 @@ def test_a_size_of_the_data_set_below_one_is_refused(model_file, capsys):
 def test_a_pytorch_without_the_interface_is_one_clear_error(step_of, monkeypatch):
     import torch._functorch.aot_autograd as aot
 
-    from analyzer.errors import ExportError
+    from analyzer.errors import LibraryError
 
     monkeypatch.delattr(aot, "aot_export_joint_with_descriptors")
-    with pytest.raises(ExportError, match="lacks an interface that --training needs"):
+    with pytest.raises(LibraryError, match="lacks an interface that the analysis needs"):
         step_of("mlp")

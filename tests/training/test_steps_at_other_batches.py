@@ -11,6 +11,8 @@ from analyzer import prediction
 from analyzer.cli import run_command_line
 from analyzer.costs import count
 from analyzer.devices.catalogue import device
+from analyzer.errors import ModelError
+from analyzer.graph import DEFAULT_DOMAIN
 from analyzer.loading.training.batch_interpolation import DifferentError, bound
 from analyzer.pipeline.measurement_memory import memory_of
 from analyzer.pipeline.options import make_options
@@ -56,11 +58,37 @@ def test_figures_are_those_of_tracing_at_that_batch(name, large, step_of, monkey
         assert times == pytest.approx(expected_times, rel=1e-9)
 
 
-def test_few_batches_are_traced_and_all_that_are_wanted_known(step_of):
-    loaded = step_of("mlp")
-    found, _ = scenes(loaded, wanted=(1, 2, 4096))
+def test_few_batches_are_traced_and_all_that_are_wanted_known(step_of, monkeypatch):
+    whole = []
+    monkeypatch.setattr("analyzer.pipeline.training_batches._traced", lambda _, batch, __: whole.append(batch))
+    found, _ = scenes(step_of("mlp"), wanted=(1, 2, 4096))
     assert sorted(found) == [1, 2, 6, 4096]
-    assert not loaded.retraced  # none as a whole
+    assert not whole
+
+
+def test_a_step_at_another_batch_is_of_the_options_that_it_is_asked_with(step_of):
+    loaded = step_of("mlp")
+    opsets = [
+        loaded_at(loaded, 9, make_options(cache=False, opset=opset)).graph().opsets[DEFAULT_DOMAIN]
+        for opset in (18, 20)
+    ]
+    assert opsets == [18, 20]
+
+
+def test_a_batch_that_was_traced_to_be_run_is_not_traced_again(step_of, monkeypatch):
+    loaded = step_of(SIMILAR)
+    options = make_options(cache=False, batch=[6, 9])
+    traced = {9: loaded_at(loaded, 9, options)}
+    again = []
+
+    def trace(_, batch, __):
+        again.append(batch)
+        raise ModelError("no")
+
+    monkeypatch.setattr("analyzer.pipeline.training_batches._traced", trace)
+    found, _ = step_scenes(loaded, scene_of(loaded), options, (), lambda *_: None, traced)
+    assert 9 in found
+    assert 9 not in again
 
 
 SIMILAR = """

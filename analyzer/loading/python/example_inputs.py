@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 from analyzer.errors import InputError, UsageError
 from analyzer.graph import DTYPES
 from analyzer.loading.python.input_containers import open_up
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import DEFAULT_BATCH, UserModel, call_example_inputs
+from analyzer.loading.torch_private import leaves_with_steps, tree_leaves, tree_map
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+
+    from analyzer.loading.torch_private import Tree
 
 InputsOrigin = Literal["given", "file", "inferred"]
 
@@ -126,37 +133,32 @@ def _complete_lazy_layers(user: UserModel, inputs: ExampleInputs) -> None:
             user.model(*inputs.arguments, **inputs.keywords)
 
 
-def flatten(arguments: Any, keywords: Any) -> list[Any]:
+def flatten(arguments: Tree, keywords: Tree) -> list[Any]:
     """All leaves of the inputs in the order in which the exported graph takes them."""
-    from torch.utils import _pytree
-
-    return list(_pytree.tree_leaves((arguments, dict(keywords))))
+    return list(tree_leaves((arguments, dict(keywords))))
 
 
 def tensor_names(user: UserModel, inputs: ExampleInputs) -> list[str]:
     """A name for each tensor of the inputs, in the order of ``flatten``: its parameter and the way into it."""
-    from torch.utils import _pytree
-
     parameters = [item.name for item in forward_parameters(user) if item.kind not in _VARIADIC]
     positional = [*parameters, *(f"input_{i}" for i in range(len(parameters), len(inputs.arguments)))]
     names: list[str] = []
-    for path, leaf in _pytree.tree_flatten_with_path((inputs.arguments, dict(inputs.keywords)))[0]:
+    for steps, leaf in leaves_with_steps((inputs.arguments, dict(inputs.keywords))):
         if not _is_tensor(leaf):
             continue
-        steps: list[Any] = [getattr(key, "idx", getattr(key, "key", getattr(key, "name", ""))) for key in path]
         first = steps[1] if steps[0] else positional[steps[1]]
         name = "_".join(str(step) for step in (first, *steps[2:]))
         names.append(name if name not in names else f"{name}_{len(names)}")
     return names
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: object) -> TypeGuard[Tensor]:
     import torch
 
     return isinstance(value, torch.Tensor)
 
 
-def _as_call(user: UserModel, offered: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _as_call(user: UserModel, offered: Tree) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """What is offered as arguments and keywords; a dict or list that can only be one argument stays whole."""
     parameters = forward_parameters(user)
     if isinstance(offered, Mapping):
@@ -170,7 +172,7 @@ def _as_call(user: UserModel, offered: Any) -> tuple[tuple[Any, ...], dict[str, 
     return (offered,), {}
 
 
-def _from_file(user: UserModel, offered: Any, batch: int | None) -> ExampleInputs:
+def _from_file(user: UserModel, offered: Tree, batch: int | None) -> ExampleInputs:
     arguments, keywords = _as_call(user, offered)
     open_up(arguments, keywords)
     leaves = flatten(arguments, keywords)
@@ -209,7 +211,7 @@ def _grows(user: UserModel, leaves: list[Any], batch: int) -> bool:
     return [getattr(leaf, "shape", leaf) for leaf in leaves] != [getattr(leaf, "shape", leaf) for leaf in other]
 
 
-def _own_batch(function: Any) -> int | None:
+def _own_batch(function: Callable[..., object]) -> int | None:
     """The batch at which ``example_inputs`` was called where none was asked for; None where it takes none."""
     taken = next(iter(inspect.signature(function).parameters.values()), None)
     if taken is None or taken.kind in _VARIADIC:
@@ -217,7 +219,7 @@ def _own_batch(function: Any) -> int | None:
     return DEFAULT_BATCH if taken.default is taken.empty else _whole(taken.default)
 
 
-def _whole(value: Any) -> int | None:
+def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
@@ -257,19 +259,18 @@ def _axes_that_follow(user: UserModel, leaves: list[Any], batch: int) -> dict[in
 
 
 def _rebatched(
-    arguments: Any, keywords: Any, leading: int, batch: int
+    arguments: Tree, keywords: Tree, leading: int, batch: int
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     import torch
-    from torch.utils import _pytree
 
-    def repeat(leaf: Any) -> Any:
+    def repeat(leaf: object) -> object:
         if not _is_tensor(leaf) or not leaf.dim() or leaf.shape[0] != leading:
             return leaf
         if leaf.is_meta:
             return torch.empty((batch, *leaf.shape[1:]), dtype=leaf.dtype, device="meta")
         return leaf[torch.arange(batch) % leading]
 
-    repeated = _pytree.tree_map(repeat, (arguments, dict(keywords)))
+    repeated = tree_map(repeat, (arguments, dict(keywords)))
     return tuple(repeated[0]), dict(repeated[1])
 
 
@@ -326,7 +327,7 @@ def _from_specs(user: UserModel, specs: Sequence[InputSpec], batch: int, *, meta
     )
 
 
-def make_tensor(sizes: tuple[int, ...], dtype: str, *, meta: bool) -> Any:
+def make_tensor(sizes: tuple[int, ...], dtype: str, *, meta: bool) -> Tensor:
     """Random values: standard normal floats, true booleans, integers 0 or 1 (valid in any table)."""
     import torch
 
@@ -365,7 +366,7 @@ def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
     )
 
 
-def _does_not_fit(user: UserModel, tensor: Any) -> str:
+def _does_not_fit(user: UserModel, tensor: Tensor) -> str:
     """Why a forward call fails, empty if it does not."""
     import torch
 
@@ -377,7 +378,7 @@ def _does_not_fit(user: UserModel, tensor: Any) -> str:
     return ""
 
 
-def _candidates(model: Any) -> list[InputSpec]:
+def _candidates(model: Module) -> list[InputSpec]:
     """Shapes (None is the batch) and types that the first layer with a say would take; without a name."""
     for layer in model.modules():
         shapes, dtype = _taken_by(layer)
@@ -386,7 +387,7 @@ def _candidates(model: Any) -> list[InputSpec]:
     return []
 
 
-def _taken_by(layer: Any) -> tuple[list[tuple[int | None, ...]], str]:
+def _taken_by(layer: Module) -> tuple[list[tuple[int | None, ...]], str]:
     from torch import nn
 
     weight = getattr(layer, "weight", getattr(layer, "weight_ih_l0", getattr(layer, "in_proj_weight", None)))

@@ -2,51 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from analyzer.loading.python.output_containers import plain
+from analyzer.loading.torch_private import known_containers, rebuilt, register_container, tree_leaves
+
+if TYPE_CHECKING:
+    from analyzer.loading.torch_private import Tree, TreeSpec
 
 
-def open_up(arguments: Any, keywords: Any) -> None:
+def open_up(arguments: Tree, keywords: Tree) -> None:
     """Has PyTorch look into every object among the inputs that holds tensors among its attributes.
 
-    The classes stay known to ``torch.utils._pytree`` until the program ends.
+    PyTorch knows the classes until the program ends.
     """
-    from torch.utils import _pytree
-
     found = True
     while found:
-        leaves = _pytree.tree_leaves((arguments, keywords))
-        classes = {type(leaf) for leaf in leaves if _holds_tensors(leaf)} - set(_pytree.SUPPORTED_NODES)
+        leaves = tree_leaves((arguments, keywords))
+        classes = {type(leaf) for leaf in leaves if _holds_tensors(leaf)} - known_containers()
         for kind in classes:
-            _pytree.register_pytree_node(
-                kind, _taken_apart, _put_together, flatten_with_keys_fn=_taken_apart_with_keys
-            )
+            register_container(kind, _taken_apart, _put_together, lambda rest: rest.names)
         found = bool(classes)
 
 
-def laid_out(spec: Any, marks: Iterator[Any]) -> Any:
+def laid_out(spec: TreeSpec, marks: Iterator[object]) -> Tree:
     """Marks for the leaves in the form in which ``torch.export`` takes them: an object's as a list.
 
     Args:
         spec: How the inputs are built.
         marks: One for each leaf.
     """
-    from torch.utils import _pytree
-
     if spec.is_leaf():
         return next(marks)
-    children = [laid_out(child, marks) for child in spec.children()]
-    if spec.type not in _pytree.BUILTIN_TYPES:
-        return children
-    return _pytree.SUPPORTED_NODES[spec.type].unflatten_fn(children, spec.context)
+    return rebuilt(spec, [laid_out(child, marks) for child in spec.children()])
 
 
 class _Kept:
     """What an object holds beside its tensors; the same for two objects whose tensors have the same names."""
 
-    def __init__(self, kind: type, names: tuple[str, ...], others: dict[str, Any]) -> None:
+    def __init__(self, kind: type, names: tuple[str, ...], others: dict[str, object]) -> None:
         self.kind, self.names, self.others = kind, names, others
 
     def __eq__(self, other: object) -> bool:
@@ -56,16 +51,15 @@ class _Kept:
         return hash((self.kind, self.names))
 
 
-def _holds_tensors(value: Any) -> bool:
+def _holds_tensors(value: object) -> bool:
     import torch
-    from torch.utils import _pytree
 
     if isinstance(value, (torch.Tensor, torch.nn.Module, type)):
         return False
-    return any(isinstance(leaf, torch.Tensor) for leaf in _pytree.tree_leaves(plain(value)))
+    return any(isinstance(leaf, torch.Tensor) for leaf in tree_leaves(plain(value)))
 
 
-def _taken_apart(value: Any) -> tuple[list[Any], _Kept]:
+def _taken_apart(value: object) -> tuple[list[object], _Kept]:
     import torch
 
     held = attributes(value)
@@ -74,21 +68,14 @@ def _taken_apart(value: Any) -> tuple[list[Any], _Kept]:
     return [held[name] for name in names], _Kept(type(value), names, others)
 
 
-def _taken_apart_with_keys(value: Any) -> tuple[list[tuple[Any, Any]], _Kept]:
-    from torch.utils import _pytree
-
-    items, kept = _taken_apart(value)
-    return [(_pytree.GetAttrKey(name), item) for name, item in zip(kept.names, items, strict=True)], kept
-
-
-def _put_together(items: Any, kept: _Kept) -> Any:
-    made: Any = object.__new__(kept.kind)
+def _put_together(items: Iterable[object], kept: _Kept) -> object:
+    made: object = object.__new__(kept.kind)
     for name, item in (*kept.others.items(), *zip(kept.names, items, strict=True)):
         object.__setattr__(made, name, item)  # frozen ones too
     return made
 
 
-def attributes(value: Any) -> dict[str, Any]:
+def attributes(value: object) -> dict[str, object]:
     """The attributes of an object, with a dictionary or with slots."""
     if hasattr(value, "__dict__"):
         return dict(vars(value))

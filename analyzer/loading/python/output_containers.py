@@ -6,21 +6,28 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.nn import Module
+
+    from analyzer.loading.torch_private import Tree
+
 
 # What torch.export says of such an output.
 UNKNOWN_OUTPUT = re.compile(r"Found <class .*> in output, which is not a known type")
 _CONSTANTS = (str, int, float, bool)
 
 
-def returns_constants(program: Any) -> bool:
+def returns_constants(program: ExportedProgram) -> bool:
     """Whether an exported program gives texts or numbers beside tensors, which ONNX cannot."""
     outputs = (getattr(item.arg, "value", None) for item in program.graph_signature.output_specs)
     return any(isinstance(value, _CONSTANTS) for value in outputs)
 
 
 @contextmanager
-def plain_outputs(model: Any) -> Iterator[None]:
+def plain_outputs(model: Module) -> Iterator[None]:
     """Inside the block the model returns what ``plain`` makes of its outputs."""
     handle = model.register_forward_hook(lambda _module, _arguments, outputs: plain(outputs))
     try:
@@ -29,12 +36,12 @@ def plain_outputs(model: Any) -> Iterator[None]:
         handle.remove()
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Tree:
     """Dataclasses, records and dict subclasses as dicts, all that holds no tensor as None."""
     return _plain(value, ())
 
 
-def _plain(value: Any, around: tuple[int, ...]) -> Any:
+def _plain(value: object, around: tuple[int, ...]) -> Tree:
     """``around`` holds the objects that hold ``value``: one that holds itself ends there."""
     import torch
 
@@ -51,7 +58,7 @@ def _plain(value: Any, around: tuple[int, ...]) -> Any:
     return None if held is None else {key: _plain(item, around) for key, item in held.items()}
 
 
-def _held(value: Any) -> Mapping[Any, Any] | None:
+def _held(value: object) -> Mapping[Any, object] | None:
     """What an object holds by name; None for one that holds nothing."""
     if isinstance(value, Mapping):
         return value

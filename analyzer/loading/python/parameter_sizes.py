@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
-def parameter_sizes(parameters: Iterable[Any]) -> tuple[int, int]:
+def parameter_sizes(parameters: Iterable[Tensor]) -> tuple[int, int]:
     """The number of elements of these tensors, and their bytes."""
     found = list(parameters)
     return sum(item.numel() for item in found), sum(item.numel() * item.element_size() for item in found)

@@ -7,18 +7,22 @@ shown, which a hook on ``nn.Module.__init__`` remembers.
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import os
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from analyzer.loading.dependencies import is_library
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _ATTRIBUTE = "_analyzer_built_at"
@@ -34,9 +38,10 @@ def construction_lines() -> Iterator[None]:
     original = torch.nn.Module.__init__
     torch_folder = os.path.dirname(torch.__file__)
 
-    def remember(module: Any, *arguments: Any, **keywords: Any) -> None:
+    def remember(module: Module, *arguments: object, **keywords: object) -> None:
         original(module, *arguments, **keywords)
-        frame: FrameType | None = sys._getframe(1)
+        here = inspect.currentframe()
+        frame: FrameType | None = here.f_back if here else None
         while frame is not None:
             file = frame.f_code.co_filename
             if file.startswith(_OWN):  # this package built it; what called the package is no part of the model
@@ -55,14 +60,14 @@ def construction_lines() -> Iterator[None]:
         torch.nn.Module.__init__ = original  # type: ignore[method-assign]
 
 
-def _remember_definition(module: Any) -> None:
+def _remember_definition(module: Module) -> None:
     """The line of a user's class that no line of the user's builds: the analysis itself did."""
     code = getattr(getattr(type(module), "forward", None), "__code__", None)
     if code is not None and not is_library(code.co_filename):
         object.__setattr__(module, _ATTRIBUTE, (code.co_filename, code.co_firstlineno))
 
 
-def built_at(model: Any) -> dict[str, tuple[str, int]]:
+def built_at(model: Module) -> dict[str, tuple[str, int]]:
     """The line that built each submodule, by dotted path; modules built elsewhere are absent."""
     found = {}
     for path, module in model.named_modules(remove_duplicate=False):

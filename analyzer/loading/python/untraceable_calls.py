@@ -7,20 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from analyzer.loading.torch_private import causal_masks_by_word, scripting_disabled
+
 _CUDA = re.compile(r"cuda(:\d+)?")
 
 
 @contextmanager
 def unscripted() -> Iterator[None]:
     """Inside the block ``torch.jit.script`` and ``torch.jit.trace`` give back what they are given."""
-    from torch.jit import _state
-
-    before = _state._enabled.enabled
-    _state._enabled.enabled = False
-    try:
+    with scripting_disabled():
         yield
-    finally:
-        _state._enabled.enabled = before
 
 
 @contextmanager
@@ -31,17 +27,14 @@ def plain_transformers() -> Iterator[None]:
     changes what they compute for what is no padding.
     """
     import torch
-    from torch.nn.modules import transformer
 
     before = torch.backends.mha.get_fastpath_enabled()
-    detect = transformer._detect_is_causal_mask
     torch.backends.mha.set_fastpath_enabled(False)
-    vars(transformer)["_detect_is_causal_mask"] = _as_told
     try:
-        yield
+        with causal_masks_by_word(_as_told):
+            yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
-        vars(transformer)["_detect_is_causal_mask"] = detect
 
 
 def _as_told(_mask: Any, is_causal: bool | None = None, _size: int | None = None) -> bool:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import InputError, ModelError
 from analyzer.loading.model_reference import Reference
@@ -24,6 +24,13 @@ from analyzer.loading.python.user_module import executed, home_folder, importabl
 from analyzer.loading.python.user_module import (
     user_failure as user_failure,  # also for whoever runs a UserModel
 )
+from analyzer.loading.torch_private import compiled_from
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from analyzer.loading.torch_private import Tree
+
 
 # Functions that the file offers to us or to Python, never the model itself.
 _HELPERS = frozenset(
@@ -46,7 +53,7 @@ class UserModel:
         is_function: Whether the user gave a plain function of tensors.
     """
 
-    model: Any
+    model: Module
     name: str
     module: ModuleType
     meta: bool
@@ -101,21 +108,20 @@ def _arguments_of(reference: Reference) -> Iterator[None]:
         sys.argv = before
 
 
-def unwrapped(model: Any) -> Any:
+def unwrapped(model: Module) -> Module:
     """The module inside ``torch.compile``, ``DataParallel`` and ``DistributedDataParallel``."""
-    import torch
     from torch.nn.parallel import DataParallel, DistributedDataParallel
 
     while True:
         if isinstance(model, (DataParallel, DistributedDataParallel)):
             model = model.module
-        elif isinstance(getattr(model, "_orig_mod", None), torch.nn.Module):
-            model = model._orig_mod
+        elif (inner := compiled_from(model)) is not None:
+            model = inner
         else:
             return model
 
 
-def _choose(reference: Reference, module: ModuleType) -> tuple[str, Any]:
+def _choose(reference: Reference, module: ModuleType) -> tuple[str, object]:
     if reference.name is not None:
         return reference.name, _named(reference, module)
     if callable(getattr(module, "build_model", None)):
@@ -125,8 +131,8 @@ def _choose(reference: Reference, module: ModuleType) -> tuple[str, Any]:
     return _only_candidate(reference, module)
 
 
-def _named(reference: Reference, module: ModuleType) -> Any:
-    found: Any = module
+def _named(reference: Reference, module: ModuleType) -> object:
+    found: object = module
     assert reference.name is not None
     for part in reference.name.split("."):
         if not hasattr(found, part):
@@ -135,7 +141,7 @@ def _named(reference: Reference, module: ModuleType) -> Any:
     return found
 
 
-def _classes(module: ModuleType) -> list[Any]:
+def _classes(module: ModuleType) -> list[type[Module]]:
     import torch
 
     return [
@@ -154,7 +160,7 @@ def _instances(module: ModuleType) -> list[str]:
     return [name for name, value in vars(module).items() if isinstance(value, torch.nn.Module)]
 
 
-def _functions(module: ModuleType) -> list[Callable[..., Any]]:
+def _functions(module: ModuleType) -> list[FunctionType]:
     return [
         value
         for name, value in vars(module).items()
@@ -166,11 +172,12 @@ def _functions(module: ModuleType) -> list[Callable[..., Any]]:
 
 
 def _what_there_is(module: ModuleType) -> str | None:
-    names = [item.__name__ for item in (*_classes(module), *_functions(module))] + _instances(module)
+    classes, functions = _classes(module), _functions(module)
+    names = [item.__name__ for item in classes] + [item.__name__ for item in functions] + _instances(module)
     return f"It defines {', '.join(names)}." if names else None
 
 
-def _required(callable_: Callable[..., Any]) -> list[str]:
+def _required(callable_: Callable[..., object]) -> list[str]:
     try:
         parameters = inspect.signature(callable_).parameters.values()
     except (TypeError, ValueError):
@@ -179,7 +186,7 @@ def _required(callable_: Callable[..., Any]) -> list[str]:
     return [item.name for item in parameters if item.default is item.empty and item.kind not in kinds]
 
 
-def _only_candidate(reference: Reference, module: ModuleType) -> tuple[str, Any]:
+def _only_candidate(reference: Reference, module: ModuleType) -> tuple[str, object]:
     classes = _classes(module)
     ready = [item for item in classes if not _required(item)]
     if len(ready) > 1:
@@ -214,7 +221,7 @@ def _only_candidate(reference: Reference, module: ModuleType) -> tuple[str, Any]
     )
 
 
-def _build(reference: Reference, name: str, candidate: Any) -> tuple[Any, bool]:
+def _build(reference: Reference, name: str, candidate: Any) -> tuple[Module, bool]:
     """The model as an ``nn.Module``, and whether the user gave a plain function of tensors."""
     import torch
 
@@ -239,7 +246,7 @@ def _build(reference: Reference, name: str, candidate: Any) -> tuple[Any, bool]:
     return _built(reference, name, candidate), False
 
 
-def _built(reference: Reference, name: str, builder: Callable[[], Any]) -> Any:
+def _built(reference: Reference, name: str, builder: Callable[[], object]) -> Module:
     import torch
 
     try:
@@ -254,7 +261,7 @@ def _built(reference: Reference, name: str, builder: Callable[[], Any]) -> Any:
     return model
 
 
-def function_module(function: Callable[..., Any]) -> Any:
+def function_module(function: Callable[..., object]) -> Module:
     """Wraps a plain function of tensors as an ``nn.Module`` with the same parameters."""
     import torch
 
@@ -265,7 +272,7 @@ def function_module(function: Callable[..., Any]) -> Any:
     return Function()
 
 
-def call_example_inputs(user: UserModel, batch: int | None, *, meta: bool) -> Any:
+def call_example_inputs(user: UserModel, batch: int | None, *, meta: bool) -> Tree:
     """What the file offers as inputs: ``example_inputs(batch)`` called, or the variable; None where neither is.
 
     Raises:

@@ -22,6 +22,7 @@ _NO_NETWORK = re.compile(
     r"URLError|HTTPError|ConnectionError|ConnectTimeout|internet connection|couldn't connect|Max retries|"
     r"offline mode"
 )
+_LOADED = "_analyzer_loaded"  # our mark on a user's module
 NO_CUDA = re.compile(
     r"not compiled with CUDA|not linked with support for cuda|NVIDIA driver|No CUDA GPUs|"
     r"deserialize object on a CUDA device"
@@ -38,7 +39,7 @@ def importable(folder: str) -> Iterator[None]:
     """Puts a folder first on the import path, and forgets its modules before, so that edits are seen."""
     for name, module in tuple(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if getattr(module, "_analyzer_loaded", False) and isinstance(file, str):
+        if getattr(module, _LOADED, False) and isinstance(file, str):
             del sys.modules[name]
     before = set(sys.modules)
     sys.path.insert(0, folder)
@@ -50,7 +51,7 @@ def importable(folder: str) -> Iterator[None]:
             module = sys.modules[name]
             file = getattr(module, "__file__", None)
             if isinstance(file, str) and not is_library(os.path.abspath(file)):
-                module._analyzer_loaded = True  # type: ignore[attr-defined]  # a mark of ours on the user's module
+                vars(module)[_LOADED] = True
 
 
 def executed(reference: Reference) -> ModuleType:

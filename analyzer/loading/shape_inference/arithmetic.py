@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from analyzer.graph import DTYPES, DTYPES_BY_NUMBER, broadcast
-from analyzer.loading.shape_inference.rules import Sizes, Told, axes_of, axis_of, plain, rule
+from analyzer.loading.shape_inference.rules import (
+    Given,
+    Known,
+    Sizes,
+    Told,
+    axes_of,
+    axis_of,
+    plain,
+    rule,
+)
 
 _BOOL = DTYPES["bool"]
 _INT64 = DTYPES["int64"]
@@ -21,40 +29,40 @@ Reciprocal Relu Round ScatterElements ScatterND Selu Shrink Sigmoid Sign Sin Sin
 Sqrt Tan Tanh ThresholdedRelu Trilu
 """
 )
-def _same(inputs: Sequence[Any], _attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _same(inputs: Sequence[Known], _attributes: Given, _outputs: int) -> Told:
     first = inputs[0]
     return ((first.dtype, first.shape),)
 
 
 @rule("Dropout")
-def _dropout(inputs: Sequence[Any], _attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _dropout(inputs: Sequence[Known], _attributes: Given, _outputs: int) -> Told:
     first = inputs[0]
     return (first.dtype, first.shape), (_BOOL, first.shape)
 
 
 @rule("IsNaN IsInf")
-def _asked(inputs: Sequence[Any], _attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _asked(inputs: Sequence[Known], _attributes: Given, _outputs: int) -> Told:
     return ((_BOOL, inputs[0].shape),)
 
 
 @rule("Add Sub Mul Div Pow Mod Max Min Sum Mean And Or Xor BitwiseAnd BitwiseOr BitwiseXor BitShift")
-def _broadcasting(inputs: Sequence[Any], _attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _broadcasting(inputs: Sequence[Known], _attributes: Given, _outputs: int) -> Told:
     first = inputs[0]
     return ((first.dtype, broadcast([tensor.shape for tensor in inputs])),)
 
 
 @rule("Equal Greater GreaterOrEqual Less LessOrEqual")
-def _comparing(inputs: Sequence[Any], _attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _comparing(inputs: Sequence[Known], _attributes: Given, _outputs: int) -> Told:
     return ((_BOOL, broadcast([tensor.shape for tensor in inputs])),)
 
 
 @rule("Where")
-def _where(inputs: Sequence[Any], _attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _where(inputs: Sequence[Known], _attributes: Given, _outputs: int) -> Told:
     return ((inputs[1].dtype, broadcast([tensor.shape for tensor in inputs])),)
 
 
 @rule("Conv")
-def _conv(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _conv(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
     data, weight = inputs[0], inputs[1].shape
     attributes = plain(attributes)
     kernel = weight[2:]
@@ -67,7 +75,7 @@ def _conv(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -
 
 
 @rule("MaxPool AveragePool LpPool")
-def _pool(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _pool(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
     data, attributes = inputs[0], plain(attributes)
     if attributes.get("ceil_mode", 0):
         return None
@@ -75,7 +83,7 @@ def _pool(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -
     return None if spatial is None else ((data.dtype, (*data.shape[:2], *spatial)),)
 
 
-def _windows(sizes: Sizes, kernel: Sizes, attributes: Mapping[str, Any]) -> Sizes | None:
+def _windows(sizes: Sizes, kernel: Sizes, attributes: Given) -> Sizes | None:
     """How many windows fit along each spatial axis; None for padding that is worked out from the sizes."""
     if attributes.get("auto_pad", "NOTSET") != "NOTSET":
         return None
@@ -96,13 +104,13 @@ def _windows(sizes: Sizes, kernel: Sizes, attributes: Mapping[str, Any]) -> Size
 
 
 @rule("GlobalAveragePool GlobalMaxPool")
-def _whole(inputs: Sequence[Any], _attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _whole(inputs: Sequence[Known], _attributes: Given, _outputs: int) -> Told:
     data = inputs[0]
     return ((data.dtype, (*data.shape[:2], *(1,) * (len(data.shape) - 2))),) if len(data.shape) > 2 else None
 
 
 @rule("Gemm")
-def _gemm(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _gemm(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
     (rows, inner), (other, columns) = inputs[0].shape, inputs[1].shape
     if attributes.get("transA", 0):
         rows, inner = inner, rows
@@ -112,7 +120,7 @@ def _gemm(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -
 
 
 @rule("MatMul")
-def _matmul(inputs: Sequence[Any], _attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _matmul(inputs: Sequence[Known], _attributes: Given, _outputs: int) -> Told:
     left, right = inputs[0].shape, inputs[1].shape
     if len(left) < 2 or len(right) < 2 or left[-1] != right[-2]:
         return None
@@ -120,7 +128,7 @@ def _matmul(inputs: Sequence[Any], _attributes: Mapping[str, Any], _outputs: int
 
 
 @rule("ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum")
-def _reduce(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _reduce(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
     shape, axes = inputs[0].shape, axes_of(inputs, attributes)
     if not axes:
         return None
@@ -129,7 +137,7 @@ def _reduce(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int)
 
 
 @rule("ArgMax ArgMin")
-def _arg(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _arg(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
     shape = inputs[0].shape
     gone = {axis_of(attributes.get("axis", 0), len(shape))}
     return ((_INT64, _reduced(shape, gone, attributes.get("keepdims", 1))),)
@@ -142,22 +150,22 @@ def _reduced(shape: Sizes, gone: set[int], keep: int) -> Sizes:
 
 
 @rule("Cast")
-def _cast(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _cast(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
     return ((DTYPES_BY_NUMBER[attributes["to"]], inputs[0].shape),)
 
 
 @rule("QuantizeLinear")
-def _quantize(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _quantize(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
     if "output_dtype" in attributes or len(inputs) < 3:
         return None
     return ((inputs[2].dtype, inputs[0].shape),)
 
 
 @rule("DequantizeLinear")
-def _dequantize(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _dequantize(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
     return None if "output_dtype" in attributes else ((inputs[1].dtype, inputs[0].shape),)
 
 
 @rule("CastLike")
-def _cast_like(inputs: Sequence[Any], _attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _cast_like(inputs: Sequence[Known], _attributes: Given, _outputs: int) -> Told:
     return ((inputs[1].dtype, inputs[0].shape),)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 from analyzer.graph import Tensor
 from analyzer.loading.shape_inference import arithmetic, movement
 from analyzer.loading.shape_inference.protobuf_values import LARGEST, Type
-from analyzer.loading.shape_inference.rules import RULES
+from analyzer.loading.shape_inference.rules import RULES, Known
 
 __all__ = ["OLDEST", "arithmetic", "is_common", "movement", "told"]
 
@@ -38,7 +38,7 @@ def told(
     if rule is None:
         return None
     try:
-        kinds = rule(inputs, attributes, outputs)
+        kinds = rule(cast("Sequence[Known]", inputs), attributes, outputs)  # one that lacks an input raises
         if kinds is None or len(kinds) < outputs:
             return None
         for dtype, shape in kinds:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 from analyzer.graph import DTYPES, DTYPES_BY_NUMBER, broadcast
 from analyzer.loading.shape_inference.protobuf_values import Attributes
-from analyzer.loading.shape_inference.rules import Told, axes_of, axis_of, numbers, rule
+from analyzer.loading.shape_inference.rules import (
+    Given,
+    Known,
+    Told,
+    axes_of,
+    axis_of,
+    numbers,
+    rule,
+)
 
 _INT64 = DTYPES["int64"]
 
 
 @rule("Flatten")
-def _flatten(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _flatten(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
     shape, axis = inputs[0].shape, attributes.get("axis", 1)
     if not -len(shape) <= axis <= len(shape):
         return None
@@ -22,7 +30,7 @@ def _flatten(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int
 
 
 @rule("Concat")
-def _concat(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _concat(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
     first = inputs[0].shape
     axis = axis_of(attributes["axis"], len(first))
     along = 0
@@ -35,7 +43,7 @@ def _concat(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int)
 
 
 @rule("Transpose")
-def _transpose(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _transpose(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
     shape = inputs[0].shape
     order = attributes.get("perm") or range(len(shape) - 1, -1, -1)
     if sorted(order) != list(range(len(shape))):
@@ -44,7 +52,7 @@ def _transpose(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: i
 
 
 @rule("Reshape")
-def _reshape(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _reshape(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
     shape, asked = inputs[0].shape, numbers(inputs[1])
     if asked is None:
         return None
@@ -62,7 +70,7 @@ def _reshape(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int
 
 
 @rule("Unsqueeze")
-def _unsqueeze(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _unsqueeze(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
     shape, axes = inputs[0].shape, axes_of(inputs, attributes)
     if axes is None:
         return None
@@ -77,7 +85,7 @@ def _unsqueeze(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: i
 
 
 @rule("Squeeze")
-def _squeeze(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _squeeze(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
     shape, axes = inputs[0].shape, axes_of(inputs, attributes)
     if axes is None:
         return None
@@ -88,19 +96,19 @@ def _squeeze(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int
 
 
 @rule("Gather")
-def _gather(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _gather(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
     shape = inputs[0].shape
     axis = axis_of(attributes.get("axis", 0), len(shape))
     return ((inputs[0].dtype, (*shape[:axis], *inputs[1].shape, *shape[axis + 1 :])),)
 
 
 @rule("GatherElements")
-def _gather_elements(inputs: Sequence[Any], _attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _gather_elements(inputs: Sequence[Known], _attributes: Given, _outputs: int) -> Told:
     return ((inputs[0].dtype, inputs[1].shape),)
 
 
 @rule("Slice")
-def _slice(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _slice(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
     if "starts" in attributes:
         parts: list[Any] = [attributes["starts"], attributes["ends"], attributes.get("axes"), None]
     else:
@@ -119,7 +127,7 @@ def _slice(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) 
 
 
 @rule("Split")
-def _split(inputs: Sequence[Any], attributes: Mapping[str, Any], outputs: int) -> Told:
+def _split(inputs: Sequence[Known], attributes: Given, outputs: int) -> Told:
     shape = inputs[0].shape
     axis = axis_of(attributes.get("axis", 0), len(shape))
     parts: Sequence[int] | None
@@ -135,7 +143,7 @@ def _split(inputs: Sequence[Any], attributes: Mapping[str, Any], outputs: int) -
 
 
 @rule("Expand")
-def _expand(inputs: Sequence[Any], _attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _expand(inputs: Sequence[Known], _attributes: Given, _outputs: int) -> Told:
     asked = numbers(inputs[1])
     if asked is None or min(asked, default=1) < 1:
         return None
@@ -143,7 +151,7 @@ def _expand(inputs: Sequence[Any], _attributes: Mapping[str, Any], _outputs: int
 
 
 @rule("Tile")
-def _tile(inputs: Sequence[Any], _attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _tile(inputs: Sequence[Known], _attributes: Given, _outputs: int) -> Told:
     shape, repeats = inputs[0].shape, numbers(inputs[1])
     if repeats is None or min(repeats, default=0) < 0:
         return None
@@ -151,13 +159,13 @@ def _tile(inputs: Sequence[Any], _attributes: Mapping[str, Any], _outputs: int) 
 
 
 @rule("Shape")
-def _shape(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _shape(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
     axes = inputs[0].shape[attributes.get("start", 0) : attributes.get("end")]
     return ((_INT64, (len(axes),)),)
 
 
 @rule("ConstantOfShape")
-def _constant_of_shape(inputs: Sequence[Any], attributes: Mapping[str, Any], _outputs: int) -> Told:
+def _constant_of_shape(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
     asked = numbers(inputs[0])
     number = attributes.data_type("value") if isinstance(attributes, Attributes) else 1  # float32
     if asked is None or min(asked, default=0) < 0:

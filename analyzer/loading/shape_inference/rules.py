@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from analyzer.graph import Tensor
+from analyzer.graph import DType
 from analyzer.loading.shape_inference.protobuf_values import Attributes, Type
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
 
 Sizes = tuple[int, ...]
 Told = Sequence[Type] | None
-ShapeRule = Callable[[Sequence[Any], Mapping[str, Any], int], Told]
+# What an ONNX node's attributes hold differs by name: numbers, texts, arrays and lists of them.
+Given = Mapping[str, Any]
+
+
+class Known(Protocol):
+    """An input whose sizes are all known; where a node lacks one that a rule reads, the rule raises."""
+
+    @property
+    def dtype(self) -> DType:
+        """Its element type."""
+
+    @property
+    def shape(self) -> Sizes:
+        """Its sizes."""
+
+    @property
+    def value(self) -> Array | None:
+        """Its elements where they are few and known."""
+
+
+ShapeRule = Callable[[Sequence[Known], Given, int], Told]
 """A rule reads inputs, attributes and the number of outputs; it may raise on a node that cannot be."""
 
 RULES: dict[str, ShapeRule] = {}
@@ -26,7 +51,7 @@ def rule(op_types: str) -> Callable[[ShapeRule], ShapeRule]:
     return decorate
 
 
-def plain(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+def plain(attributes: Given) -> Given:
     """The same, faster to ask several times."""
     return attributes.plain() if isinstance(attributes, Attributes) else attributes
 
@@ -42,14 +67,14 @@ def axis_of(axis: int, rank: int) -> int:
     return axis % rank
 
 
-def axes_of(inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Sequence[int] | None:
+def axes_of(inputs: Sequence[Known], attributes: Given) -> Sequence[int] | None:
     """Axes as attribute (older opsets) or as second input; None where there are none, or not known."""
     if len(inputs) > 1:
         return numbers(inputs[1])
     return attributes.get("axes")
 
 
-def numbers(tensor: Tensor | None) -> list[int] | None:
+def numbers(tensor: Known | None) -> list[int] | None:
     """The elements of a known tensor of whole numbers."""
     if tensor is None or tensor.value is None:
         return None

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from analyzer.loading.torch_export.autocast import nodes_of, with_origins
+from analyzer.loading.torch_export.autocast import nodes_of, tensor_read, with_origins
+from analyzer.loading.torch_private import attention_products
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.export import ExportedProgram
 
 
-def with_products(program: Any) -> Any:
+def with_products(program: ExportedProgram) -> ExportedProgram:
     """The program with such attentions written out; the program itself where it has none.
 
     Args:
@@ -16,26 +21,22 @@ def with_products(program: Any) -> Any:
     import torch
 
     attention = torch.ops.aten.scaled_dot_product_attention.default
-    odd = [
-        node for node in nodes_of(program) if node.target is attention and node.args[0].meta["val"].dim() != 4
-    ]
+    odd = [node for node in nodes_of(program) if node.target is attention and tensor_read(node, 0).dim() != 4]
     if not odd:
         return program
     return with_origins(program, program.run_decompositions({attention: _products}))
 
 
 def _products(
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> Any:
-    import torch
-
-    return torch.ops.aten._scaled_dot_product_attention_math.default(
+) -> Tensor:
+    return attention_products()(
         query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
     )[0]

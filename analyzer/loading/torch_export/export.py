@@ -10,8 +10,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from math import prod
+from typing import TYPE_CHECKING
 
+from analyzer.errors import LibraryError
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten
 from analyzer.loading.python.parameter_sizes import parameter_sizes
 from analyzer.loading.python.source_lines import built_at, line_text, shown_path, source_line
@@ -26,6 +28,11 @@ from analyzer.loading.torch_export.untranslatable import OPAQUE_DOMAIN, without_
 
 if TYPE_CHECKING:
     import onnx
+    import onnx_ir as ir
+    from onnxscript.optimizer._constant_folding import Replacement
+    from torch.export import ExportedProgram
+
+    Constants = Mapping[ir.Value, ir.TensorProtocol]
 
 BATCH_SYMBOL = "batch"
 # Initializers up to this many elements keep their values: shapes, axes, scalars, small tables.
@@ -33,6 +40,7 @@ SMALL_ELEMENTS = 64
 # Nodes with larger results stay operators instead of being evaluated at export.
 _FOLD_ELEMENTS = 4096
 
+# What the exporter writes at each node: torch/onnx/_internal/exporter/_core.py.
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _CLASSES = "pkg.torch.onnx.class_hierarchy"
 _TRACE = "pkg.torch.onnx.stack_trace"
@@ -79,16 +87,16 @@ def export_model(user: UserModel, inputs: ExampleInputs, opset: int) -> Exported
         return translate(user, program, inputs, opset)
 
 
-def translate(user: UserModel, program: Any, inputs: ExampleInputs, opset: int) -> Exported:
+def translate(user: UserModel, program: ExportedProgram, inputs: ExampleInputs, opset: int) -> Exported:
     """An exported program -> a weight-free ModelProto with origins."""
     notes: list[str] = []
     model = to_onnx_ir(program, opset, notes)
     static = _name_batch(model, inputs)
-    lighten(model)
+    held_back = lighten(model)
     attach_origins(model, built_at(user.model))
     stored = set(dict(user.model.named_parameters(remove_duplicate=False)))
     stored |= set(dict(user.model.named_buffers(remove_duplicate=False)))
-    finished = finish(model, stored, keep=lambda name: name not in stored and not user.meta)
+    finished = finish(model, held_back, stored, keep=lambda name: name not in stored and not user.meta)
     parameters, parameter_bytes = parameter_sizes(user.model.parameters())
     return replace(
         finished,
@@ -101,23 +109,24 @@ def translate(user: UserModel, program: Any, inputs: ExampleInputs, opset: int) 
     )
 
 
-def finish(model: Any, stored: set[str], keep: Callable[[str], bool]) -> Exported:
+def finish(model: ir.Model, held_back: Constants, stored: set[str], keep: Callable[[str], bool]) -> Exported:
     """The last steps for an onnx_ir model: weights out, symbolic inner shapes out, unique names.
 
     Args:
         model: An onnx_ir model after ``lighten``.
+        held_back: What ``lighten`` gave for it.
         stored: Names of parameters and buffers, whose data the model can give later.
         keep: Whether a large constant keeps its data.
     """
     import onnx_ir
 
-    needs_values = strip_weights(model, keep=keep, stored=stored)
+    needs_values = strip_weights(model, held_back, keep=keep, stored=stored)
     _drop_symbolic_shapes(model)
     _unique_names(model)
     return Exported(proto=onnx_ir.to_proto(model), static_batch=None, needs_values=needs_values)
 
 
-def to_onnx_ir(program: Any, opset: int, notes: list[str]) -> Any:
+def to_onnx_ir(program: ExportedProgram, opset: int, notes: list[str]) -> ir.Model:
     """Translates to onnx_ir; operators without a translation are kept as opaque ones and noted.
 
     Raises:
@@ -125,7 +134,7 @@ def to_onnx_ir(program: Any, opset: int, notes: list[str]) -> Any:
     """
     import torch
 
-    def attempt(candidate: Any) -> Any:
+    def attempt(candidate: ExportedProgram) -> ir.Model:
         with torch.no_grad():  # or complex tensors that a gradient flows through cannot be translated
             exported = torch.onnx.export(
                 candidate,
@@ -143,13 +152,14 @@ def to_onnx_ir(program: Any, opset: int, notes: list[str]) -> Any:
     return without_untranslatable(with_products(with_casts(program)), attempt, notes)
 
 
-def _name_batch(model: Any, inputs: ExampleInputs) -> bool:
+def _name_batch(model: ir.Model, inputs: ExampleInputs) -> bool:
     """Names the batch's symbol on the graph's inputs; True where some batch axis came out fixed or derived."""
     leaves = flatten(inputs.arguments, inputs.keywords)
     tensors = [i for i, leaf in enumerate(leaves) if hasattr(leaf, "shape")]
     axes = [
         (value.shape, axis, leaves[position].shape[axis])
         for position, value in zip(tensors, model.graph.inputs, strict=False)
+        if value.shape is not None
         for axis in inputs.batch_axes.get(position, ())
     ]
     symbols = [getattr(shape[axis], "value", None) for shape, axis, _ in axes]
@@ -160,7 +170,7 @@ def _name_batch(model: Any, inputs: ExampleInputs) -> bool:
     return fixed
 
 
-def batch_bounds(program: Any) -> tuple[int, int | None]:
+def batch_bounds(program: ExportedProgram) -> tuple[int, int | None]:
     """Bounds that the tracer found for its symbols; it never tries sizes 0 and 1, so 2 stands for no bound."""
     low, high = 1, None
     for symbol, bounds in program.range_constraints.items():
@@ -177,17 +187,16 @@ def batch_bounds(program: Any) -> tuple[int, int | None]:
     return low, high
 
 
-def lighten(model: Any) -> None:
-    """Inlines functions and folds shape arithmetic, without touching what computes on data."""
+def lighten(model: ir.Model) -> Constants:
+    """Inlines functions and folds shape arithmetic, without touching what computes on data.
+
+    Returns:
+        The data of large constants, which the model no longer holds: ``finish`` wants them.
+    """
     import onnx_ir.passes.common as common
     from onnx_ir.passes import PassManager, Sequential
-    from onnxscript.optimizer import _constant_folding
 
-    for value in model.graph.initializers.values():
-        constant = value.const_value
-        if constant is not None and (constant.size > SMALL_ELEMENTS or _on_meta(constant)):
-            _ORIGINALS[id(value)] = constant
-            value.const_value = None  # shape-only: the folder must neither read nor copy a weight
+    held_back = _without_data(model)
     origins = {
         output.name: dict(node.metadata_props)
         for node in model.graph
@@ -195,23 +204,10 @@ def lighten(model: Any) -> None:
         if output.name and _SCOPES in node.metadata_props
     }
 
-    class Folding(_constant_folding.FoldConstantsPass):
-        def process_node(self, node: Any, is_function: bool) -> Any:
-            try:
-                return super().process_node(node, is_function)
-            except RuntimeError:  # what it trips over stays as it is
-                return None
-
-    folding = Folding(
-        shape_inference=True,
-        input_size_limit=1024,
-        output_size_limit=_FOLD_ELEMENTS,
-        should_fold=_small_results_only,
-    )
     Sequential(
         common.InlinePass(),
         PassManager(
-            [folding, common.RemoveUnusedNodesPass(), common.RemoveUnusedFunctionsPass()],  # type: ignore[no-untyped-call]  # onnx_ir's own gap
+            [_folding(), common.RemoveUnusedNodesPass(), common.RemoveUnusedFunctionsPass()],  # type: ignore[no-untyped-call]  # onnx_ir's own gap
             steps=2,
             early_stop=True,
         ),
@@ -220,9 +216,52 @@ def lighten(model: Any) -> None:
     )(model)
     _drop_made_up_biases(model)
     _restore_origins(model, origins)
+    return held_back
 
 
-def _restore_origins(model: Any, origins: Mapping[str, Mapping[str, str]]) -> None:
+def _without_data(model: ir.Model) -> Constants:
+    """Takes the data of large constants out: the folder must neither read nor copy a weight."""
+    held_back = {}
+    for value in model.graph.initializers.values():
+        constant = value.const_value
+        if constant is not None and (constant.size > SMALL_ELEMENTS or _on_meta(constant)):
+            held_back[value] = constant
+            value.const_value = None
+    return held_back
+
+
+def _folding() -> ir.passes.PassBase:
+    """The folding of constants by onnxscript/optimizer/_constant_folding.py, which its optimiser uses.
+
+    The public function folds nothing where one node fails; as a class each node can fail by itself.
+
+    Raises:
+        LibraryError: This onnxscript has no such class.
+    """
+    try:
+        from onnxscript.optimizer._constant_folding import FoldConstantsPass
+    except ImportError as error:
+        raise LibraryError(
+            f"onnxscript lacks an interface that the export needs: {error}.",
+            hint="Install an onnxscript that was tested (0.5.6 to 0.7), or analyse an .onnx file.",
+        ) from error
+
+    class Folding(FoldConstantsPass):
+        def process_node(self, node: ir.Node, is_function: bool) -> Replacement | None:
+            try:
+                return super().process_node(node, is_function)
+            except RuntimeError:  # what it trips over stays as it is
+                return None
+
+    return Folding(
+        shape_inference=True,
+        input_size_limit=1024,
+        output_size_limit=_FOLD_ELEMENTS,
+        should_fold=_small_results_only,
+    )
+
+
+def _restore_origins(model: ir.Model, origins: Mapping[str, Mapping[str, str]]) -> None:
     """Gives nodes that the folder made (Split in place of a sequence) the metadata of what they stand for.
 
     Their outputs are named after the original output: ``split_split_0`` comes from ``split``.
@@ -238,42 +277,33 @@ def _restore_origins(model: Any, origins: Mapping[str, Mapping[str, str]]) -> No
                 break
 
 
-def _drop_made_up_biases(model: Any) -> None:
+def _drop_made_up_biases(model: ir.Model) -> None:
     """Takes out the zeros that the translation gives a convolution for the bias it does not have."""
     for node in model.graph.all_nodes():
         if node.op_type not in ("Conv", "ConvTranspose") or len(node.inputs) < 3 or node.inputs[2] is None:
             continue
-        constant = node.inputs[2].const_value
-        if constant is not None and not constant.numpy().any():
-            bias = node.inputs[2]
+        bias = node.inputs[2]
+        if bias.const_value is not None and not bias.const_value.numpy().any():
             node.resize_inputs(2)
             if not bias.uses() and bias.name in model.graph.initializers:
-                del model.graph.initializers[bias.name]
+                del model.graph.initializers[bias.name or ""]
 
 
-# Constants set aside while the folder runs, by identity of their value.
-_ORIGINALS: dict[int, Any] = {}
-
-
-def _on_meta(constant: Any) -> bool:
+def _on_meta(constant: ir.TensorProtocol) -> bool:
     raw = getattr(constant, "raw", None)
     return bool(getattr(raw, "is_meta", False)) or "Fake" in type(raw).__name__
 
 
-def _small_results_only(node: Any) -> bool | None:
+def _small_results_only(node: ir.Node) -> bool | None:
     for output in node.outputs:
         shape = output.shape
-        if shape is None or any(not isinstance(size, int) for size in shape):
-            continue
-        elements = 1
-        for size in shape:
-            elements *= size
-        if elements > _FOLD_ELEMENTS:
+        known = [size for size in shape or () if isinstance(size, int)]
+        if shape is not None and len(known) == len(shape) and prod(known) > _FOLD_ELEMENTS:
             return False
     return None
 
 
-def attach_origins(model: Any, built: Mapping[str, tuple[str, int]]) -> None:
+def attach_origins(model: ir.Model, built: Mapping[str, tuple[str, int]]) -> None:
     """Replaces the exporter's metadata by module path, class, file, line and code."""
     for node in model.graph.all_nodes():
         properties = node.metadata_props
@@ -306,11 +336,14 @@ def _literal(text: str) -> list[str]:
         return []
 
 
-def strip_weights(model: Any, keep: Callable[[str], bool], stored: set[str]) -> tuple[str, ...]:
+def strip_weights(
+    model: ir.Model, held_back: Constants, keep: Callable[[str], bool], stored: set[str]
+) -> tuple[str, ...]:
     """Gives large initializers a shape without data; returns the constants that the model does not store.
 
     Args:
         model: An onnx_ir model.
+        held_back: The data that ``lighten`` took out of it.
         keep: Whether a large constant keeps its data.
         stored: Names of parameters and buffers, whose data the model can give later.
     """
@@ -318,7 +351,7 @@ def strip_weights(model: Any, keep: Callable[[str], bool], stored: set[str]) -> 
 
     missing = []
     for name, value in model.graph.initializers.items():
-        constant = _ORIGINALS.pop(id(value), None)
+        constant = held_back.get(value)
         if constant is None:
             if value.const_value is not None:
                 continue
@@ -327,14 +360,14 @@ def strip_weights(model: Any, keep: Callable[[str], bool], stored: set[str]) -> 
             continue
         if name not in stored:
             missing.append(name)
+        assert value.shape is not None  # an initializer
         value.const_value = onnx_ir.ExternalTensor(
             "weights", 0, 0, value.dtype or onnx_ir.DataType.FLOAT, shape=value.shape, name=name
         )
-    _ORIGINALS.clear()
     return tuple(missing)
 
 
-def _drop_symbolic_shapes(model: Any) -> None:
+def _drop_symbolic_shapes(model: ir.Model) -> None:
     """Forgets inner shapes with symbols in them; they are inferred again once the batch is bound.
 
     Nothing can infer what an opaque operator gives: there a plain batch stays, under its own name.
@@ -353,14 +386,14 @@ def _drop_symbolic_shapes(model: Any) -> None:
                 value.shape = None
 
 
-def onnx_ir_shape(sizes: Iterable[int | str]) -> Any:
+def onnx_ir_shape(sizes: Iterable[int | str]) -> ir.Shape:
     """A shape of onnx_ir."""
     import onnx_ir
 
     return onnx_ir.Shape(list(sizes))
 
 
-def _unique_names(model: Any) -> None:
+def _unique_names(model: ir.Model) -> None:
     seen: set[str] = set()
     for number, node in enumerate(model.graph):
         name = node.name or f"{node.op_type}_{number}"

@@ -6,7 +6,7 @@ import os
 import re
 import traceback
 
-from analyzer.errors import ExportError, InputError
+from analyzer.errors import ExportError, InputError, LibraryError
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import UserModel
@@ -43,6 +43,8 @@ def explain_failure(user: UserModel, inputs: ExampleInputs, error: Exception) ->
     """Whether the inputs do not fit (a plain call fails as well) or the export itself fails."""
     import torch
 
+    if isinstance(error, LibraryError):
+        return error
     try:
         with torch.no_grad(), cuda_is_elsewhere("meta" if user.meta else "cpu"):
             user.model(*inputs.arguments, **inputs.keywords)

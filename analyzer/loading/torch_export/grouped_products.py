@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from analyzer.loading.torch_export.autocast import nodes_of
+from analyzer.loading.torch_export.autocast import nodes_of, tensor_read
+from analyzer.loading.torch_private import qualified_name
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+    from torch.export import ExportedProgram
+
+    from analyzer.loading.torch_private import Kernel
+    from analyzer.loading.training.translation_registry import Symbol
+
 
 _GROUPED = frozenset({"aten::_grouped_mm", "transformers::grouped_mm_fallback"})
 # Each expert is an operator of its own: more of them than this stay one operator of unknown cost.
 _MOST_EXPERTS = 64
 
 
-def translations(program: Any) -> dict[Any, Callable[..., Any]]:
+def translations(program: ExportedProgram) -> dict[Any, Kernel]:
     """What PyTorch's translation to ONNX lacks for the grouped products of a program."""
-    found: dict[Any, Callable[..., Any]] = {}
+    found: dict[Any, Kernel] = {}
     for node in nodes_of(program):
-        schema = getattr(node.target, "_schema", None)
-        if schema is None or schema.name not in _GROUPED or len(node.args) < 3:
+        if qualified_name(node.target) not in _GROUPED or len(node.args) < 3:
             continue
-        rows, matrices = (item.meta["val"] for item in node.args[:2])
+        rows, matrices = (tensor_read(node, position) for position in range(2))
         if (rows.dim(), matrices.dim()) != (2, 3) or matrices.shape[0] > _MOST_EXPERTS:
             return {}
         found[node.target] = _grouped
     return found
 
 
-def _grouped(rows: Any, matrices: Any, ends: Any, *_rest: Any, **_more: Any) -> Any:
+def _grouped(rows: Symbol, matrices: Symbol, ends: ir.Value, *_rest: object, **_more: object) -> ir.Value:
     """Rows up to each end, times that group's matrix, one after another."""
     from onnx import TensorProto
     from onnxscript import opset18
@@ -44,10 +51,11 @@ def _grouped(rows: Any, matrices: Any, ends: Any, *_rest: Any, **_more: Any) -> 
     for expert in range(experts):
         matrix = op.Gather(matrices, op.Constant(value_int=expert), axis=0)
         products.append(op.MatMul(parts[expert], matrix))
-    return op.Concat(*products, axis=0)
+    found: ir.Value = op.Concat(*products, axis=0)
+    return found
 
 
-def mend_splits(model: Any) -> None:
+def mend_splits(model: ir.Model) -> None:
     """A Split by given sizes must not say their number as well, which the recording of one needs."""
     for node in model.graph.all_nodes():
         if node.op_type == "Split" and len(node.inputs) > 1 and node.inputs[1] is not None:

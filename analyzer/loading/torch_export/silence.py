@@ -6,25 +6,18 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+
+from analyzer.loading.torch_private import silent_tracer
 
 
 @contextmanager
 def quiet_exporter() -> Iterator[None]:
     """Silences what the exporter logs and warns about; errors still arrive as exceptions."""
-    from torch.export import _trace
-
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
-    vars(_trace)["print"] = _say_nothing  # it prints the unfinished graph of a failed trace
     try:
-        with warnings.catch_warnings():
+        with silent_tracer(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
         logging.disable(before)
-        del vars(_trace)["print"]
-
-
-def _say_nothing(*_: Any, **__: Any) -> None:
-    """Takes the place of ``print``."""

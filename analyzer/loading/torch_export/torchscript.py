@@ -14,7 +14,7 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analyzer.errors import AnalyzerError, ExportError
+from analyzer.errors import AnalyzerError, ExportError, LibraryError
 from analyzer.loading.from_onnx import fed_inputs
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten, tensor_names
 from analyzer.loading.python.output_containers import plain
@@ -24,6 +24,7 @@ from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_t
 from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.torch_export.export import Exported, origin_properties
 from analyzer.loading.torch_export.silence import quiet_exporter
+from analyzer.loading.torch_private import tree_flatten, tree_unflatten
 
 if TYPE_CHECKING:
     import onnx
@@ -67,6 +68,8 @@ def export_torchscript(user: UserModel, inputs: ExampleInputs, opset: int, first
                 input_names=names,
             )
             proto = onnx.load(path)
+    except LibraryError:
+        raise
     except Exception:  # the first exporter's words are the better ones
         raise first from None
     if not fed_inputs(proto):  # computed outside of PyTorch: the recorded graph is one constant
@@ -94,7 +97,6 @@ def export_torchscript(user: UserModel, inputs: ExampleInputs, opset: int, first
 def _called_with_tensors(model: Any, inputs: ExampleInputs) -> Iterator[tuple[Any, ...]]:
     """Inside the block the model takes and returns tensors alone, no keywords, dicts or records."""
     import torch
-    from torch.utils import _pytree
 
     if isinstance(model, torch.jit.ScriptModule):
         schema: Any = getattr(model.forward, "schema")  # noqa: B009 - a compiled method, which typing takes for any
@@ -102,13 +104,13 @@ def _called_with_tensors(model: Any, inputs: ExampleInputs) -> Iterator[tuple[An
         named = sorted(inputs.keywords.items(), key=lambda item: order.index(item[0]))
         yield (*inputs.arguments, *(value for _, value in named))
         return
-    leaves, spec = _pytree.tree_flatten((inputs.arguments, dict(inputs.keywords)))
+    leaves, spec = tree_flatten((inputs.arguments, dict(inputs.keywords)))
     forward = model.forward
 
     def called(*tensors: Any) -> tuple[Any, ...]:
         given = iter(tensors)
         filled = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        arguments, keywords = _pytree.tree_unflatten(filled, spec)
+        arguments, keywords = tree_unflatten(filled, spec)
         outputs = flatten(plain(forward(*arguments, **keywords)), {})
         return tuple(leaf for leaf in outputs if isinstance(leaf, torch.Tensor))
 

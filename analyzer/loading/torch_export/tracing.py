@@ -6,19 +6,25 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analyzer.loading.python.example_inputs import ExampleInputs
 from analyzer.loading.python.input_containers import laid_out
 from analyzer.loading.python.output_containers import UNKNOWN_OUTPUT, plain_outputs, returns_constants
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_transformers
 from analyzer.loading.python.user_module import NO_CUDA
+from analyzer.loading.torch_private import tree_flatten
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.nn import Module
+
 
 # The tracer may go on with tensors that claim to be on a GPU, until they meet others.
 _FOR_CUDA = re.compile(rf"{NO_CUDA.pattern}|different from other tensors|at least two devices, .*cuda")
 
 
-def trace(model: Any, inputs: ExampleInputs, *, symbolic: bool, elsewhere: bool = False) -> Any:
+def trace(model: Module, inputs: ExampleInputs, *, symbolic: bool, elsewhere: bool = False) -> ExportedProgram:
     """``torch.export.export`` with every batch axis left to the tracer (``Dim.AUTO``).
 
     Args:
@@ -28,11 +34,10 @@ def trace(model: Any, inputs: ExampleInputs, *, symbolic: bool, elsewhere: bool 
         elsewhere: Whether this runs where asking for CUDA gives another device.
     """
     import torch
-    from torch.utils import _pytree
 
     shapes = None
     if symbolic:
-        leaves, spec = _pytree.tree_flatten((inputs.arguments, dict(inputs.keywords)))
+        leaves, spec = tree_flatten((inputs.arguments, dict(inputs.keywords)))
         marked = [
             dict.fromkeys(inputs.batch_axes.get(i, ()), torch.export.Dim.AUTO)
             if isinstance(leaf, torch.Tensor)
@@ -42,7 +47,7 @@ def trace(model: Any, inputs: ExampleInputs, *, symbolic: bool, elsewhere: bool 
         positional, named = laid_out(spec, iter(marked))
         shapes = _by_parameter(model, positional, named) if named else _by_position(model, positional)
 
-    def export() -> Any:
+    def export() -> ExportedProgram:
         return torch.export.export(
             model, inputs.arguments, dict(inputs.keywords), dynamic_shapes=shapes, strict=False
         )
@@ -62,17 +67,17 @@ def trace(model: Any, inputs: ExampleInputs, *, symbolic: bool, elsewhere: bool 
             return export()
 
 
-def _device_of(model: Any) -> str:
+def _device_of(model: Module) -> str:
     first = next(iter((*model.parameters(), *model.buffers())), None)
     return first.device.type if first is not None else "cpu"
 
 
-def _by_parameter(model: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+def _by_parameter(model: Module, positional: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
     names = list(inspect.signature(model.forward).parameters)
     return {**dict(zip(names, positional, strict=False)), **named}
 
 
-def _by_position(model: Any, positional: tuple[Any, ...]) -> tuple[Any, ...]:
+def _by_position(model: Module, positional: tuple[Any, ...]) -> tuple[Any, ...]:
     """As ``forward`` takes them: those of ``*arguments`` together."""
     kinds = [item.kind for item in inspect.signature(model.forward).parameters.values()]
     if inspect.Parameter.VAR_POSITIONAL not in kinds:
@@ -82,7 +87,7 @@ def _by_position(model: Any, positional: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @contextmanager
-def _named_keywords(model: Any, keywords: Mapping[str, Any]) -> Iterator[None]:
+def _named_keywords(model: Module, keywords: Mapping[str, Any]) -> Iterator[None]:
     """Gives ``forward(**keywords)`` a signature that names them: the tracer looks there for what may vary."""
     import torch
 
@@ -94,7 +99,7 @@ def _named_keywords(model: Any, keywords: Mapping[str, Any]) -> Iterator[None]:
         return
     forward, own = model.forward, vars(model).get("forward")
 
-    def called(*arguments: Any, **given: Any) -> Any:
+    def called(*arguments: object, **given: object) -> object:
         return forward(*arguments, **given)
 
     named = [item for item in taken if item.kind is not item.VAR_KEYWORD]

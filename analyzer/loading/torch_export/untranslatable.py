@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from analyzer.errors import ExportError
+from analyzer.errors import ExportError, LibraryError
+from analyzer.loading.torch_private import (
+    is_operator,
+    operator_name,
+    outside_tracer,
+    tree_flatten,
+    tree_leaves,
+    tree_map,
+    tree_unflatten,
+)
 
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+    from analyzer.loading.torch_private import Kernel, OpOverload, Tree
+
+
+Translated = TypeVar("Translated")
 # The domain of such operators in the graph.
 OPAQUE_DOMAIN = "pytorch.aten"
+# Both as torch/onnx/_internal/exporter/_core.py says them.
 _MISSING = re.compile(
     r"No ONNX function found for <OpOverload\(op='(?P<op>[\w.]+)', overload='(?P<overload>\w+)'\)>"
 )
@@ -18,7 +35,9 @@ _NODE = re.compile(r"Error when translating node (?P<node>%\w+)")
 _LIMIT = 16
 
 
-def without_untranslatable(program: Any, attempt: Callable[[Any], Any], notes: list[str]) -> Any:
+def without_untranslatable(
+    program: ExportedProgram, attempt: Callable[[ExportedProgram], Translated], notes: list[str]
+) -> Translated:
     """Calls ``attempt(program)``, replacing one untranslatable operator after another by an opaque one.
 
     Args:
@@ -32,6 +51,8 @@ def without_untranslatable(program: Any, attempt: Callable[[Any], Any], notes: l
     for _ in range(_LIMIT):
         try:
             return attempt(program)
+        except LibraryError:
+            raise
         except Exception as error:
             said = _whole_message(error)
             match = _MISSING.search(said)
@@ -80,59 +101,56 @@ def _gist(said: str) -> str:
     return f"{reason[:300]}" + (f" (at {node['node']})" if node and node["node"] not in reason else "")
 
 
-def _replaced(program: Any, op: str, overload: str, error: Exception) -> Any:
+def _replaced(program: ExportedProgram, op: str, overload: str, error: Exception) -> ExportedProgram:
     import torch
 
     namespace, _, name = op.partition(".")
     target = getattr(getattr(getattr(torch.ops, namespace), name), overload)
     found = _ancestor(program, target, name)
-    table: dict[Any, Any] = {found or target: _opaque(found or target, name)}
+    table: dict[Any, Kernel] = {found or target: _opaque(found or target, name)}
     try:
         if found is None:
             table = {**torch.export.default_decompositions(), **table}
-        return program.run_decompositions(table)
+        taken_apart: ExportedProgram = program.run_decompositions(table)
+    except LibraryError:
+        raise
     except Exception as failure:
         raise ExportError(
             f"{op} has no ONNX translation, and its output shapes cannot be told either: {failure}",
             hint="Rewrite that operation with ones that ONNX has.",
         ) from error
+    return taken_apart
 
 
-def _ancestor(program: Any, target: Any, name: str) -> Any:
+def _ancestor(program: ExportedProgram, target: OpOverload, name: str) -> OpOverload | None:
     """The operator of the traced program that is ``target`` or is decomposed into it; None where none looks so.
 
     ``linalg_inv`` becomes ``linalg_inv_ex`` and a check with side effects, ``linalg_svd`` becomes
     ``_linalg_svd``: the whole of it has to be replaced.
     """
-    import torch
-
-    calls = [node.target for node in program.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
+    calls = [node.target for node in program.graph.nodes if is_operator(node.target)]
     if target in calls:
         return target
     stem = name.strip("_").removesuffix("_ex")
-    return next((call for call in calls if call._schema.name.partition("::")[2].strip("_") == stem), None)
+    return next((call for call in calls if operator_name(call).strip("_") == stem), None)
 
 
-def _opaque(target: Any, name: str) -> Callable[..., Any]:
+def _opaque(target: OpOverload, name: str) -> Kernel:
     """A decomposition of ``target`` into one symbolic ONNX operator with the right output shapes."""
 
-    def decomposition(*arguments: Any, **keywords: Any) -> Any:
+    def decomposition(*arguments: object, **keywords: object) -> Tree:
         import torch
-        from torch.utils import _pytree
-        from torch.utils._python_dispatch import _disable_current_modes
 
-        def as_meta(leaf: Any) -> Any:
+        def as_meta(leaf: object) -> object:
             if isinstance(leaf, torch.Tensor):
                 return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
             return leaf
 
         # Outside the tracer, which would otherwise decompose this very call again.
-        with _disable_current_modes():
-            outputs = target(*_pytree.tree_map(as_meta, arguments), **_pytree.tree_map(as_meta, keywords))
-        tensors = [
-            leaf for leaf in _pytree.tree_leaves((arguments, keywords)) if isinstance(leaf, torch.Tensor)
-        ]
-        results, spec = _pytree.tree_flatten(outputs)
+        with outside_tracer():
+            outputs = target(*tree_map(as_meta, arguments), **tree_map(as_meta, keywords))
+        tensors = [leaf for leaf in tree_leaves((arguments, keywords)) if isinstance(leaf, torch.Tensor)]
+        results, spec = tree_flatten(outputs)
         made = torch.onnx.ops.symbolic_multi_out(
             f"{OPAQUE_DOMAIN}::{name}",
             tensors,
@@ -140,6 +158,6 @@ def _opaque(target: Any, name: str) -> Callable[..., Any]:
             shapes=[item.shape for item in results],
             version=1,
         )
-        return _pytree.tree_unflatten(list(made), spec)
+        return tree_unflatten(list(made), spec)
 
     return decomposition

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING
+
+from analyzer.loading.torch_private import REFUSED, operator
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from analyzer.loading.torch_private import Kernel, OpOverload, Refused
+
+    Pair = tuple[Tensor, Tensor]
 
 
-def own_decompositions() -> Mapping[Any, Callable[..., Any]]:
+def own_decompositions() -> Mapping[OpOverload, Kernel]:
     """By operator, the function that stands for it; the same results from smaller operators."""
     import torch
 
     aten = torch.ops.aten
-    found: dict[Any, Callable[..., Any]] = {
-        aten._weight_norm_interface_backward.default: _weight_norm_backward,
+    found: dict[OpOverload, Kernel] = {
+        operator("_weight_norm_interface_backward"): _weight_norm_backward,
         aten.softshrink_backward.default: _shrink_backward,
         aten.hardshrink_backward.default: _shrink_backward,
-        aten._cdist_forward.default: distances,
-        aten._cdist_backward.default: distances_backward,
-        aten._trilinear.default: _trilinear,
+        operator("_cdist_forward"): distances,
+        operator("_cdist_backward"): distances_backward,
+        operator("_trilinear"): _trilinear,
         aten.squeeze.dims: _squeezed,
         aten.sort.stable: _sorted,
         aten.var.correction: _variance,
@@ -38,20 +48,20 @@ def own_decompositions() -> Mapping[Any, Callable[..., Any]]:
     }
 
 
-def _weight_norm_backward(gradient: Any, v: Any, g: Any, norms: Any, dim: int) -> Any:
+def _weight_norm_backward(gradient: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> Pair:
     axes = [axis for axis in range(v.dim()) if axis != dim % v.dim()]
     along = (gradient * v).sum(axes, keepdim=True)
     to_v = (g / norms) * (gradient - v * (along / (norms * norms)))
     return to_v, along / norms
 
 
-def _shrink_backward(gradient: Any, x: Any, limit: float) -> Any:
+def _shrink_backward(gradient: Tensor, x: Tensor, limit: float) -> Tensor:
     import torch
 
     return torch.where((x >= -limit) & (x <= limit), torch.zeros_like(gradient), gradient)
 
 
-def _replicated_backward(rank: int, gradient: Any, x: Any, padding: Sequence[int]) -> Any:
+def _replicated_backward(rank: int, gradient: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor | Refused:
     """What was copied beyond an edge gives its gradient to the edge."""
     import torch
 
@@ -59,7 +69,7 @@ def _replicated_backward(rank: int, gradient: Any, x: Any, padding: Sequence[int
         axis = x.dim() - 1 - number
         before, after = (max(0, int(pad)) for pad in padding[2 * number : 2 * number + 2])
         if any(int(pad) < 0 for pad in padding[2 * number : 2 * number + 2]):
-            return NotImplemented
+            return REFUSED
         size = x.shape[axis]
         if not before and not after:
             continue
@@ -73,7 +83,7 @@ def _replicated_backward(rank: int, gradient: Any, x: Any, padding: Sequence[int
     return gradient
 
 
-def distances(x: Any, y: Any, p: float, _mode: Any = None) -> Any:
+def distances(x: Tensor, y: Tensor, p: float, _mode: object = None) -> Tensor:
     """Between each row of ``x`` and each of ``y``, in the norm ``p``."""
     apart = (x.unsqueeze(-2) - y.unsqueeze(-3)).abs()
     if p == 0:
@@ -85,7 +95,7 @@ def distances(x: Any, y: Any, p: float, _mode: Any = None) -> Any:
     return (apart * apart).sum(-1).sqrt() if p == 2 else apart.pow(p).sum(-1).pow(1 / p)
 
 
-def distances_backward(gradient: Any, x: Any, y: Any, p: float, distances: Any) -> Any:
+def distances_backward(gradient: Tensor, x: Tensor, y: Tensor, p: float, distances: Tensor) -> Tensor:
     """The gradient of ``x``; where two points coincide there is none."""
     import torch
 
@@ -105,9 +115,9 @@ def distances_backward(gradient: Any, x: Any, y: Any, p: float, distances: Any) 
 
 
 def _trilinear(
-    a: Any, b: Any, c: Any, wide_a: Sequence[int], wide_b: Sequence[int], wide_c: Sequence[int],
+    a: Tensor, b: Tensor, c: Tensor, wide_a: Sequence[int], wide_b: Sequence[int], wide_c: Sequence[int],
     summed: Sequence[int], _unrolled: int = 1,
-) -> Any:  # fmt: skip
+) -> Tensor:  # fmt: skip
     found = []
     for tensor, axes in ((a, wide_a), (b, wide_b), (c, wide_c)):
         for axis in sorted(axes):
@@ -117,19 +127,19 @@ def _trilinear(
     return product.sum(list(summed)) if summed else product
 
 
-def _squeezed(x: Any, axes: Sequence[int]) -> Any:
+def _squeezed(x: Tensor, axes: Sequence[int]) -> Tensor:
     dropped = {axis % x.dim() for axis in axes if x.shape[axis] == 1} if x.dim() else set()
     return x.reshape([size for axis, size in enumerate(x.shape) if axis not in dropped])
 
 
-def _sorted(x: Any, *, dim: int = -1, descending: bool = False, **_stable: Any) -> Any:
+def _sorted(x: Tensor, *, dim: int = -1, descending: bool = False, **_stable: object) -> Pair:
     """ONNX's TopK puts the lower index first, which is stable."""
     return x.sort(dim, descending)
 
 
 def _variance(
-    x: Any, axes: Sequence[int] | None = None, *, correction: Any = None, keepdim: bool = False
-) -> Any:
+    x: Tensor, axes: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> Tensor:
     chosen = list(axes) if axes else list(range(x.dim()))
     number = 1
     for axis in chosen:
@@ -139,11 +149,11 @@ def _variance(
     return (centred * centred).sum(chosen, keepdim=keepdim) / free
 
 
-def _hypotenuse(a: Any, b: Any) -> Any:
+def _hypotenuse(a: Tensor, b: Tensor) -> Tensor:
     return (a * a + b * b).sqrt()
 
 
-def _unfolded_backward(gradient: Any, sizes: Sequence[int], axis: int, size: int, step: int) -> Any:
+def _unfolded_backward(gradient: Tensor, sizes: Sequence[int], axis: int, size: int, step: int) -> Tensor:
     """Windows give their gradients to the places that they showed."""
     import torch
 
@@ -156,7 +166,7 @@ def _unfolded_backward(gradient: Any, sizes: Sequence[int], axis: int, size: int
     return gradient.new_zeros(list(sizes)).index_add(axis, places, moved)
 
 
-def _diagonal_written(x: Any, diagonal: Any, offset: int = 0, first: int = 0, second: int = 1) -> Any:
+def _diagonal_written(x: Tensor, diagonal: Tensor, offset: int = 0, first: int = 0, second: int = 1) -> Tensor:
     import torch
 
     moved = x.movedim((first, second), (-2, -1))
@@ -167,7 +177,7 @@ def _diagonal_written(x: Any, diagonal: Any, offset: int = 0, first: int = 0, se
     return flat.reshape(moved.shape).movedim((-2, -1), (first, second))
 
 
-def running_products(x: Any, axis: int, *, dtype: Any = None) -> Any:
+def running_products(x: Tensor, axis: int, *, dtype: torch.dtype | None = None) -> Tensor:
     """Each round over twice as many; PyTorch's own gradient takes the largest of truth values."""
     import torch
 
@@ -182,30 +192,30 @@ def running_products(x: Any, axis: int, *, dtype: Any = None) -> Any:
     return found
 
 
-def _kth_value(x: Any, k: int, axis: int = -1, keepdim: bool = False) -> Any:
+def _kth_value(x: Tensor, k: int, axis: int = -1, keepdim: bool = False) -> Pair:
     values, places = x.topk(k, axis, largest=False, sorted=True)
     found = (values.narrow(axis, k - 1, 1), places.narrow(axis, k - 1, 1))
-    return found if keepdim else tuple(item.squeeze(axis) for item in found)
+    return found if keepdim else (found[0].squeeze(axis), found[1].squeeze(axis))
 
 
-def _median(x: Any, axis: int, keepdim: bool = False) -> Any:
+def _median(x: Tensor, axis: int, keepdim: bool = False) -> Pair:
     return _kth_value(x, (x.shape[axis] + 1) // 2, axis, keepdim)
 
 
-def _exponential(x: Any, rate: float = 1.0, **_generator: Any) -> Any:
+def _exponential(x: Tensor, rate: float = 1.0, **_generator: object) -> Tensor:
     import torch
 
     return -torch.log1p(-torch.rand_like(x)) / rate
 
 
 def _scatter_reduced(
-    x: Any, axis: int, places: Any, source: Any, reduce: str, *, include_self: bool = True
-) -> Any:
+    x: Tensor, axis: int, places: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor | Refused:
     """A mean as a sum over a count; ONNX has the other reductions."""
     import torch
 
     if reduce != "mean":
-        return NotImplemented
+        return REFUSED
     if not include_self:
         x = x.scatter(axis, places, 0.0)
     ones = torch.ones_like(source)
@@ -218,13 +228,13 @@ _ZEROS, _BORDER = 0, 1
 
 
 def _sampled_backward(
-    gradient: Any, x: Any, grid: Any, mode: int, padding: int, corners: bool, wanted: Sequence[bool]
-) -> Any:
+    gradient: Tensor, x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool, wanted: Sequence[bool]
+) -> tuple[Tensor | None, Tensor | None] | Refused:
     """Samples give their gradients to the pixels around them, and by the slopes between those to the grid."""
     import torch
 
     if padding not in (_ZEROS, _BORDER) or mode not in (0, 1):
-        return NotImplemented
+        return REFUSED
     height, width = x.shape[-2:]
     across, slope_x = _placed(grid[..., 0], width, padding, corners)
     down, slope_y = _placed(grid[..., 1], height, padding, corners)
@@ -251,7 +261,7 @@ def _sampled_backward(
     return to_x.reshape(x.shape) if wanted[0] else None, both if wanted[1] else None
 
 
-def _placed(grid: Any, size: int, padding: int, corners: bool) -> tuple[Any, Any]:
+def _placed(grid: Tensor, size: int, padding: int, corners: bool) -> tuple[Tensor, Tensor | float]:
     """Where a grid from -1 to 1 lies in pixels, and how fast that moves with it."""
     place = (grid + 1) * ((size - 1) / 2) if corners else ((grid + 1) * size - 1) / 2
     slope = (size - 1) / 2 if corners else size / 2

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import re
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import AnalyzerError, ExportError, ModelError
 from analyzer.loading.python.source_lines import line_text, shown_path, source_line
 from analyzer.loading.python.user_model import UserModel
+from analyzer.loading.torch_private import operator_name, tree_leaves
 
+if TYPE_CHECKING:
+    from torch import fx
+    from torch.export import ExportedProgram
+
+
+# As torch/csrc/autograd/functions/basic_ops.h says it.
 _NO_DERIVATIVE = re.compile(r"derivative for '?(?:aten::)?(?P<op>\w+)'? is not implemented")
 
 
-# What the tracer raises where a shape or a branch hangs on values, which a trace does not have.
+# What the tracer raises where a shape or a branch hangs on values, which a trace does not have: classes of
+# torch/_subclasses/fake_tensor.py and torch/fx/experimental/symbolic_shapes.py.
 _NEEDS_VALUES = ("DynamicOutputShapeException", "DataDependentOutputException", "GuardOnDataDependentSymNode")
 
 _FIXED = "--training needs a graph of fixed shapes; analyse inference, or rewrite that line."
@@ -40,7 +48,7 @@ def needs_values(what: str, error: BaseException) -> AnalyzerError | None:
     )
 
 
-def told(user: UserModel, program: Any, error: Exception) -> AnalyzerError:
+def told(user: UserModel, program: ExportedProgram | None, error: Exception) -> AnalyzerError:
     """An error of the tracer: an operator without a gradient by its name and line, else as it is."""
     values = needs_values(f"The training step of {user.name}", error)
     if values is not None:
@@ -59,9 +67,9 @@ def told(user: UserModel, program: Any, error: Exception) -> AnalyzerError:
     )
 
 
-def without_gradient(user: UserModel, program: Any, call: tuple[Any, ...]) -> AnalyzerError:
+def without_gradient(user: UserModel, program: ExportedProgram | None, call: tuple[Any, ...]) -> AnalyzerError:
     """The loss depends on no parameter through operators with gradients: the last that breaks the chain."""
-    found = _break(program, call)
+    found = _break(program, call) if program is not None else None
     what = f"{_short(found)} has no gradient{_line(found)}" if found is not None else "no parameter leads to it"
     return ModelError(
         f"The loss of {user.name} has no gradient: {what}.",
@@ -69,7 +77,7 @@ def without_gradient(user: UserModel, program: Any, call: tuple[Any, ...]) -> An
     )
 
 
-def untranslated(user: UserModel, graph: Any, error: Exception) -> AnalyzerError:
+def untranslated(user: UserModel, graph: fx.Graph, error: Exception) -> AnalyzerError:
     """What ONNX has no translation of: complex numbers by the first operator and its line, else as it is."""
     while error.__cause__ is not None:
         error = error.__cause__  # type: ignore[assignment]
@@ -80,7 +88,7 @@ def untranslated(user: UserModel, graph: Any, error: Exception) -> AnalyzerError
             f"translate to ONNX: {_short(first).strip('_')}{_line(first)}.",
             hint="Analyse it without --training, or compute with real tensors.",
         )
-    said: list[Any] = str(error).strip().splitlines()
+    said: list[str] = str(error).strip().splitlines()
     return ExportError(
         f"The training step of {user.name} cannot be translated to ONNX: "
         f"{said[0][:300] if said else type(error).__name__}",
@@ -88,48 +96,47 @@ def untranslated(user: UserModel, graph: Any, error: Exception) -> AnalyzerError
     )
 
 
-def _is_complex(node: Any) -> bool:
+def _is_complex(node: fx.Node) -> bool:
+    from torch import Tensor
+
     value = node.meta.get("val")
-    return node.op == "call_function" and hasattr(value, "is_complex") and bool(value.is_complex())
+    return node.op == "call_function" and isinstance(value, Tensor) and value.is_complex()
 
 
-def _break(program: Any, call: tuple[Any, ...]) -> Any:
+def _break(program: ExportedProgram, call: tuple[Any, ...]) -> fx.Node | None:
     """The last operator that reads what has a gradient and gives what has none."""
     import torch
     from torch import fx
-    from torch.utils import _pytree
 
-    broken: list[Any] = []
+    broken: list[fx.Node] = []
 
     class Watch(fx.Interpreter):
-        def run_node(self, n: Any) -> Any:
+        def run_node(self, n: fx.Node) -> Any:
             result = super().run_node(n)
             given = [self.env[source] for source in n.all_input_nodes if source in self.env]
             reads = any(isinstance(item, torch.Tensor) and item.requires_grad for item in given)
-            gives = any(
-                isinstance(item, torch.Tensor) and item.requires_grad for item in _pytree.tree_leaves(result)
-            )
+            gives = any(isinstance(item, torch.Tensor) and item.requires_grad for item in tree_leaves(result))
             if n.op == "call_function" and reads and not gives and isinstance(result, torch.Tensor):
                 broken.append(n)
             return result
 
     try:
-        Watch(program.module(check_guards=False), garbage_collect_values=False).run(*_pytree.tree_leaves(call))
+        Watch(program.module(check_guards=False), garbage_collect_values=False).run(*tree_leaves(call))
     except Exception:  # only to name the operator; the error stands without it
         return broken[-1] if broken else None
     return broken[-1] if broken else None
 
 
-def _short(node: Any) -> str:
-    return str(getattr(node.target, "_opname", node.target))
+def _short(node: fx.Node) -> str:
+    return operator_name(node.target) or str(node.target)
 
 
-def _line_of(program: Any, op: str) -> str:
+def _line_of(program: ExportedProgram | None, op: str) -> str:
     nodes = program.graph.nodes if program is not None else ()
     found = next((node for node in nodes if _short(node).strip("_") == op.strip("_")), None)
     return _line(found) if found is not None else ""
 
 
-def _line(node: Any) -> str:
+def _line(node: fx.Node) -> str:
     place = source_line(node.meta.get("stack_trace") or "", "", {})
     return f" ({shown_path(place[0])}:{place[1]}: {line_text(*place)})" if place else ""

@@ -5,19 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from analyzer.errors import AnalyzerError, ModelError
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten
 from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.torch_export.failures import explain_failure
 from analyzer.loading.torch_export.silence import quiet_exporter
+from analyzer.loading.torch_private import Slot, fake_tensor_mode, tree_leaves, tree_map
 from analyzer.loading.training import torch_interfaces
 from analyzer.loading.training.gradient_failures import needs_values, told, without_gradient
 from analyzer.loading.training.recipe import Recipe, Update, checked_loss, find_recipe, find_updates
-from analyzer.loading.training.torch_interfaces import Slot
 from analyzer.loading.training.translations import own_names
 from analyzer.loading.training.weightless import fake_like, without_data
+
+if TYPE_CHECKING:
+    from torch import Tensor, fx
+    from torch.export import ExportedProgram
+    from torch.nn import Module
+
+    from analyzer.loading.torch_private import FakeTensorMode, Tree
+
 
 _PREFIX = "model."
 
@@ -55,7 +63,7 @@ class Joint:
         random: Whether the step draws random numbers (dropout).
     """
 
-    module: Any
+    module: fx.GraphModule
     inputs: Mapping[str, Slot]
     outputs: tuple[Slot, ...]
     places: Mapping[str, TracedOrigin]
@@ -66,7 +74,7 @@ class Joint:
     random: bool
 
 
-def with_loss(model: Any, recipe: Recipe) -> Any:
+def with_loss(model: Module, recipe: Recipe) -> Module:
     """A module that takes inputs and targets and gives the loss."""
     from torch import nn
 
@@ -75,8 +83,9 @@ def with_loss(model: Any, recipe: Recipe) -> Any:
             super().__init__()
             self.model = model
 
-        def forward(self, arguments: Any, keywords: Any, targets: Any) -> Any:
-            return recipe.loss(self.model(*arguments, **keywords), targets).reshape(())
+        def forward(self, arguments: Tree, keywords: Tree, targets: Tree) -> Tensor:
+            loss: Tensor = recipe.loss(self.model(*arguments, **keywords), targets)
+            return loss.reshape(())
 
     return WithLoss()
 
@@ -94,17 +103,15 @@ def trace_step(user: UserModel, inputs: ExampleInputs, *, modules: bool = True) 
         InputError: The inputs or the targets do not fit.
         ExportError: PyTorch cannot trace the step.
     """
-    from torch.utils import _pytree
-
     _check_parameters(user)
     was_training = user.model.training
+    mode = fake_tensor_mode()
     with (
         quiet_exporter(),
-        torch_interfaces.fake_tensors() as mode,
         torch_interfaces.plain_kernels(),
         without_data(user.model, mode),
     ):
-        arguments, keywords = _pytree.tree_map(
+        arguments, keywords = tree_map(
             lambda leaf: fake_like(leaf, mode), (inputs.arguments, dict(inputs.keywords))
         )
         user.model.train()
@@ -128,9 +135,8 @@ def _check_parameters(user: UserModel) -> None:
 
 
 def _traced(
-    user: UserModel, inputs: ExampleInputs, mode: Any, arguments: Any, keywords: Any, modules: bool
+    user: UserModel, inputs: ExampleInputs, mode: FakeTensorMode, arguments: Tree, keywords: Tree, modules: bool
 ) -> Joint:
-    from torch.utils import _pytree
 
     with mode, torch_interfaces.own_functions() as functions:
         try:
@@ -141,10 +147,10 @@ def _traced(
             arguments=arguments, keywords=keywords, batch=inputs.batch, batch_axes={}, origin=inputs.origin
         )
         recipe = find_recipe(user, faked, outputs)
-        targets = _pytree.tree_map(lambda leaf: fake_like(leaf, mode), recipe.targets)
+        targets = tree_map(lambda leaf: fake_like(leaf, mode), recipe.targets)
         value = checked_loss(recipe, outputs, targets)
     wanted = modules or not value.requires_grad
-    program: Any = _program(user, recipe, (arguments, keywords, targets)) if wanted else None
+    program: ExportedProgram | None = _program(user, recipe, (arguments, keywords, targets)) if wanted else None
     if not value.requires_grad:
         with mode:
             raise without_gradient(user, program, (arguments, keywords, targets))
@@ -152,8 +158,8 @@ def _traced(
     updates, assumed = find_updates(user, trained)
     try:
         # An exported program keeps what a function of the user's computes and loses the gradient it defines.
-        followed = program is None or bool(functions)
-        traced = with_loss(user.model, recipe) if followed else program.module(check_guards=False)
+        exported = None if functions else program
+        traced = with_loss(user.model, recipe) if exported is None else exported.module(check_guards=False)
         module = torch_interfaces.joint_graph(traced, (arguments, keywords, targets), own_names())
     except AnalyzerError:
         raise
@@ -174,7 +180,7 @@ def _without_modules(functions: Sequence[str]) -> tuple[str, ...]:
     return (f"{functions[0]} defines its own gradient: it is followed, and operators are not told by module.",)
 
 
-def _program(user: UserModel, recipe: Recipe, call: tuple[Any, ...]) -> Any:
+def _program(user: UserModel, recipe: Recipe, call: tuple[Tree, ...]) -> ExportedProgram:
     import torch
 
     try:
@@ -183,10 +189,8 @@ def _program(user: UserModel, recipe: Recipe, call: tuple[Any, ...]) -> Any:
         raise told(user, None, error) from error
 
 
-def _input_names(user: UserModel, arguments: Any, keywords: Any, targets: Any) -> tuple[str, ...]:
+def _input_names(user: UserModel, arguments: Tree, keywords: Tree, targets: Tree) -> tuple[str, ...]:
     import inspect
-
-    from torch.utils import _pytree
 
     parameters = list(inspect.signature(user.model.forward).parameters)
     single = len(flatten(arguments, {})) == len(arguments)
@@ -194,12 +198,12 @@ def _input_names(user: UserModel, arguments: Any, keywords: Any, targets: Any) -
     first = parameters[:count] if single and len(parameters) >= count else [f"input_{i}" for i in range(count)]
     named = list(keywords) if len(flatten((), keywords)) == len(keywords) else []
     named = named or [f"keyword_{i}" for i in range(len(flatten((), keywords)))]
-    wanted = len(_pytree.tree_leaves(targets))
+    wanted = len(tree_leaves(targets))
     last = ["targets"] if wanted == 1 else [f"targets_{i}" for i in range(wanted)]
     return (*first, *named, *last)
 
 
-def _first_names(model: Any) -> dict[str, str]:
+def _first_names(model: Module) -> dict[str, str]:
     """By each name of a parameter or buffer, the first name of the same tensor: tied ones have several."""
     names: dict[int, str] = {}
     held = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
@@ -207,7 +211,7 @@ def _first_names(model: Any) -> dict[str, str]:
 
 
 def _described(
-    module: Any,
+    module: fx.GraphModule,
     *,
     first: Mapping[str, str],
     updates: Mapping[str, Update],
@@ -237,9 +241,9 @@ def _described(
     )
 
 
-def _merge_tied(graph: Any, by_name: dict[str, Slot]) -> None:
+def _merge_tied(graph: fx.Graph, by_name: dict[str, Slot]) -> None:
     """One input for a parameter that several modules hold."""
-    seen: dict[str, Any] = {}
+    seen: dict[str, fx.Node] = {}
     for node in [node for node in graph.nodes if node.op == "placeholder"]:
         slot = by_name[node.name]
         if slot.kind != "state":
@@ -252,11 +256,11 @@ def _merge_tied(graph: Any, by_name: dict[str, Slot]) -> None:
             seen[slot.name] = node
 
 
-def _summed(graph: Any, output: Any, pairs: list[tuple[Any, Slot]]) -> list[tuple[Any, Slot]]:
+def _summed(graph: fx.Graph, output: fx.Node, pairs: list[tuple[fx.Node, Slot]]) -> list[tuple[fx.Node, Slot]]:
     """One gradient for each parameter: the sum over all places that hold it."""
     import torch
 
-    found: list[tuple[Any, Slot]] = []
+    found: list[tuple[fx.Node, Slot]] = []
     places: dict[str, int] = {}
     for node, slot in pairs:
         if slot.kind != "gradient" or slot.name not in places:
@@ -272,7 +276,7 @@ def _summed(graph: Any, output: Any, pairs: list[tuple[Any, Slot]]) -> list[tupl
     return found
 
 
-def _draws(node: Any) -> bool:
+def _draws(node: fx.Node) -> bool:
     return node.op == "call_function" and bool(
         re.search(r"dropout|bernoulli|rand|multinomial", str(node.target))
     )
@@ -287,7 +291,7 @@ def _user_slot(slot: Slot, first: Mapping[str, str]) -> Slot:
 _TANGENTS = {"tangent": 1.0, "no tangent": 0.0}
 
 
-def _start_of_backward(graph: Any, tangents: list[tuple[Any, float]]) -> None:
+def _start_of_backward(graph: fx.Graph, tangents: list[tuple[fx.Node, float]]) -> None:
     """Constants in the place of the gradients that the backward pass starts from."""
     import torch
 
@@ -305,7 +309,7 @@ def _start_of_backward(graph: Any, tangents: list[tuple[Any, float]]) -> None:
         first.prepend(node)
 
 
-def _outputs(graph: Any, slots: list[Slot], parameters: list[str]) -> tuple[Slot, ...]:
+def _outputs(graph: fx.Graph, slots: list[Slot], parameters: list[str]) -> tuple[Slot, ...]:
     """Keeps the outputs that are there, and no parameter's unchanged value; gradients last, in its order.
 
     Of a tied parameter the tracer may give either gradient first.
@@ -326,7 +330,7 @@ def _outputs(graph: Any, slots: list[Slot], parameters: list[str]) -> tuple[Slot
     return tuple(slot for _, slot in pairs)
 
 
-def _drop_aliases(graph: Any) -> None:
+def _drop_aliases(graph: fx.Graph) -> None:
     import torch
 
     aten = torch.ops.aten
@@ -337,7 +341,7 @@ def _drop_aliases(graph: Any) -> None:
             graph.erase_node(node)
 
 
-def _places(graph: Any) -> dict[str, TracedOrigin]:
+def _places(graph: fx.Graph) -> dict[str, TracedOrigin]:
     """The place of every node; a backward one without its own has that of the forward one it belongs to."""
     calls = [node for node in graph.nodes if node.op == "call_function"]
     places = {node.name: _place(node) for node in calls}
@@ -354,7 +358,7 @@ def _places(graph: Any) -> dict[str, TracedOrigin]:
     return places
 
 
-def _place(node: Any) -> TracedOrigin:
+def _place(node: fx.Node) -> TracedOrigin:
     meta = node.meta
     backward = meta.get("partitioner_tag") == "is_backward"
     stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") or {}

@@ -6,28 +6,40 @@ Its CPU provider's mean of 10^8 squares is off by 2 %; over the last axes first 
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
+
+from analyzer.loading.training.translation_registry import take_type
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 # Numbers of one example that may be added one after another: rounding errors grow with them. The batch does not
 # count, so that the step has the same operators at every batch.
 _AT_ONCE = 2**10
 
 
-def split_large_sums(model: Any) -> None:
+def split_large_sums(model: ir.Model) -> None:
     """Puts a round over the last axes before every sum or mean of more than 1,024 numbers an example to one."""
     for node in list(model.graph):
         if node.domain or node.op_type not in ("ReduceMean", "ReduceSum") or not node.inputs:
             continue
         source, result = node.inputs[0], node.outputs[0]
-        shapes = [value.shape if value is not None else None for value in (source, result)]
-        if any(shape is None or not all(isinstance(size, int) for size in shape) for shape in shapes):
+        sizes, left = _sizes(source), _sizes(result)
+        if source is None or sizes is None or left is None:
             continue
-        sizes = list(source.shape)
-        if len(sizes) > 1 and prod(sizes[1:]) > _AT_ONCE and prod(result.shape) == 1:
+        if len(sizes) > 1 and prod(sizes[1:]) > _AT_ONCE and prod(left) == 1:
             _split(model, node, source, sizes)
 
 
-def _split(model: Any, node: Any, source: Any, sizes: list[int]) -> None:
+def _sizes(value: ir.Value | None) -> list[int] | None:
+    """A value's sizes where all are known."""
+    if value is None or value.shape is None:
+        return None
+    known = [size for size in value.shape if isinstance(size, int)]
+    return known if len(known) == len(value.shape) else None
+
+
+def _split(model: ir.Model, node: ir.Node, source: ir.Value, sizes: list[int]) -> None:
     import onnx_ir
 
     first = (len(sizes) + 1) // 2
@@ -36,12 +48,13 @@ def _split(model: Any, node: Any, source: Any, sizes: list[int]) -> None:
     inner.metadata_props.update(node.metadata_props)
     value = inner.outputs[0]
     value.name = f"{node.outputs[0].name}/inner"
-    value.shape, value.dtype = onnx_ir.Shape(sizes[:first] + [1] * (len(sizes) - first)), source.dtype
+    take_type(value, source)
+    value.shape = onnx_ir.Shape(sizes[:first] + [1] * (len(sizes) - first))
     model.graph.insert_before(node, inner)
     node.replace_input_with(0, value)
 
 
-def _axes(model: Any, axes: range) -> Any:
+def _axes(model: ir.Model, axes: range) -> ir.Value:
     import numpy as np
     import onnx_ir
 

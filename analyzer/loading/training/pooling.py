@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analyzer.loading.training.torch_interfaces import emit
-from analyzer.loading.training.translation_registry import OWN, constant, numbers, opaque, spread
+from analyzer.loading.training.translation_registry import constant, numbers, opaque, register, spread
 from analyzer.training_operators import DOMAIN
 
-__all__ = ["OWN"]
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from analyzer.loading.torch_private import Kernel
+    from analyzer.loading.training.translation_registry import Result, Symbol
+
 
 # What PyTorch calls the operator that resizes, and how it weighs.
 RESIZING = {
@@ -30,16 +35,16 @@ RESIZING = {
 }
 
 
-def _of_rank(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _of_rank(*names: str) -> Callable[[Kernel], Kernel]:
     """Registers a translation for 2 and 3 axes of space; without an axis of examples it stays opaque.
 
     The names have ``{}`` for the number of axes; the function gets it and the name first.
     """
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(function: Kernel) -> Kernel:
         for name in names:
             for space in (2, 3):
-                OWN[f"aten::{name.format(space)}"] = partial(function, space, name.format(space))
+                register(name.format(space), partial(function, space, name.format(space)))
         return function
 
     return decorate
@@ -47,9 +52,9 @@ def _of_rank(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 @_of_rank("max_pool{}d_with_indices")
 def _max_pool(
-    space: int, name: str, x: Any, kernel: Any, stride: Any = (), padding: Any = (0,), dilation: Any = (1,),
-    ceil_mode: bool = False,
-) -> Any:  # fmt: skip
+    space: int, name: str, x: Symbol, kernel: Sequence[int], stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,), dilation: Sequence[int] = (1,), ceil_mode: bool = False,
+) -> Result:  # fmt: skip
     if len(x.shape) != space + 2:
         return opaque(name, 2, (x,), {})
     pads = spread(padding, space)
@@ -63,7 +68,7 @@ def _max_pool(
     return _max_pooled(x, attributes, space)
 
 
-def _max_pooled(x: Any, attributes: dict[str, Any], space: int) -> Any:
+def _max_pooled(x: Symbol, attributes: dict[str, Any], space: int) -> Result:
     """PyTorch's indices count within one plane, ONNX's over the whole tensor."""
     y, places = emit("", "MaxPool", [x], attributes, 2)
     plane = numbers([prod(int(size) for size in x.shape[-space:])])
@@ -71,7 +76,7 @@ def _max_pooled(x: Any, attributes: dict[str, Any], space: int) -> Any:
 
 
 @_of_rank("max_pool{}d_with_indices_backward")
-def _max_pool_backward(space: int, name: str, gradient: Any, x: Any, *rest: Any) -> Any:
+def _max_pool_backward(space: int, name: str, gradient: Symbol, x: Symbol, *rest: Any) -> Result:
     producer = rest[-1].producer()
     if len(x.shape) != space + 2 or producer is None or producer.op_type != "Mod":
         return opaque(name, 1, (gradient, x, rest[-1]), {})
@@ -79,7 +84,7 @@ def _max_pool_backward(space: int, name: str, gradient: Any, x: Any, *rest: Any)
 
 
 @_of_rank("adaptive_max_pool{}d")
-def _adaptive_max_pool(space: int, name: str, x: Any, wanted: Any) -> Any:
+def _adaptive_max_pool(space: int, name: str, x: Symbol, wanted: Sequence[int]) -> Result:
     windows = _even_windows(x, spread(wanted, space), space)
     if windows is None:
         return opaque(name, 2, (x,), {})
@@ -87,13 +92,14 @@ def _adaptive_max_pool(space: int, name: str, x: Any, wanted: Any) -> Any:
 
 
 @_of_rank("adaptive_max_pool{}d_backward")
-def _adaptive_max_pool_backward(space: int, name: str, gradient: Any, x: Any, indices: Any) -> Any:
+def _adaptive_max_pool_backward(space: int, name: str, gradient: Symbol, x: Symbol, indices: Symbol) -> Result:
     if _even_windows(x, list(gradient.shape)[2:], space) is None:
         return opaque(name, 1, (gradient, x, indices), {})
-    return _max_pool_backward(space, name, gradient, x, indices)
+    found: Result = _max_pool_backward(space, name, gradient, x, indices)
+    return found
 
 
-def _even_windows(x: Any, outputs: Sequence[int], space: int) -> list[int] | None:
+def _even_windows(x: Symbol, outputs: Sequence[int], space: int) -> list[int] | None:
     """The windows of an adaptive pool that all have one size and do not overlap; None for any other."""
     inputs = [int(size) for size in x.shape][2:]
     if len(inputs) != space or any(size % part for size, part in zip(inputs, outputs, strict=True)):
@@ -103,10 +109,11 @@ def _even_windows(x: Any, outputs: Sequence[int], space: int) -> list[int] | Non
 
 @_of_rank("avg_pool{}d")
 def _average_pool(
-    space: int, name: str, x: Any, kernel: Any, stride: Any = (), padding: Any = (0,), ceil_mode: bool = False,
-    include_pad: bool = True, divisor: int | None = None,
-) -> Any:  # fmt: skip
-    """PyTorch's own translation leaves the divisor out."""
+    space: int, name: str, x: Symbol, kernel: Sequence[int], stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,), ceil_mode: bool = False, include_pad: bool = True,
+    divisor: int | None = None,
+) -> Result:  # fmt: skip
+    """PyTorch's own leaves the divisor out (onnxscript/function_libs/torch_lib/ops/nn.py)."""
     if len(x.shape) != space + 2 or (divisor and ceil_mode):
         return opaque(name, 1, (x,), {})
     taps, pads = spread(kernel, space), spread(padding, space)
@@ -125,9 +132,9 @@ def _average_pool(
 
 @_of_rank("avg_pool{}d_backward")
 def _average_pool_backward(
-    space: int, name: str, gradient: Any, x: Any, kernel: Any, stride: Any, padding: Any, _ceil_mode: bool,
-    include_pad: bool, divisor: int | None = None,
-) -> Any:  # fmt: skip
+    space: int, name: str, gradient: Symbol, x: Symbol, kernel: Sequence[int], stride: Sequence[int],
+    padding: Sequence[int], _ceil_mode: bool, include_pad: bool, divisor: int | None = None,
+) -> Result:  # fmt: skip
     if len(x.shape) != space + 2:
         return opaque(name, 1, (gradient, x), {})
     attributes = {
@@ -141,7 +148,7 @@ def _average_pool_backward(
 
 
 @_of_rank("_adaptive_avg_pool{}d")
-def _adaptive_pool(space: int, name: str, x: Any, wanted: Any) -> Any:
+def _adaptive_pool(space: int, name: str, x: Symbol, wanted: Sequence[int]) -> Result:
     if len(x.shape) != space + 2:
         return opaque(name, 1, (x,), {})
     windows = _even_windows(x, spread(wanted, space), space)
@@ -151,7 +158,7 @@ def _adaptive_pool(space: int, name: str, x: Any, wanted: Any) -> Any:
 
 
 @_of_rank("_adaptive_avg_pool{}d_backward")
-def _adaptive_pool_backward(space: int, name: str, gradient: Any, x: Any) -> Any:
+def _adaptive_pool_backward(space: int, name: str, gradient: Symbol, x: Symbol) -> Result:
     if len(x.shape) != space + 2:
         return opaque(name, 1, (gradient, x), {})
     windows = _even_windows(x, list(gradient.shape)[2:], space)
@@ -163,16 +170,16 @@ def _adaptive_pool_backward(space: int, name: str, gradient: Any, x: Any) -> Any
     return emit(DOMAIN, "AveragePoolGrad", [gradient], attributes, 1)
 
 
-def _resized(mode: str, gradient: Any, _outputs: Any, _inputs: Any, *rest: Any) -> Any:
+def _resized(mode: str, gradient: Symbol, _outputs: object, _inputs: object, *rest: Any) -> ir.Value:
     return emit(DOMAIN, "ResizeGrad", [gradient], _placing(mode, gradient, rest), 1)
 
 
-def _smoothed(mode: str, x: Any, _outputs: Any, *rest: Any) -> Any:
+def _smoothed(mode: str, x: Symbol, _outputs: object, *rest: Any) -> ir.Value:
     """ONNX Runtime 1.31 weighs the samples otherwise."""
     return emit(DOMAIN, "AntialiasedResize", [x], _placing(mode, x, rest), 1)
 
 
-def _placing(mode: str, x: Any, rest: Sequence[Any]) -> dict[str, Any]:
+def _placing(mode: str, x: Symbol, rest: Sequence[float | None]) -> dict[str, Any]:
     """``rest`` is whether corners coincide (not for nearest neighbours), then a factor for each axis."""
     corners = bool(rest[0]) if "nearest" not in mode else False
     scales = [float(scale or 0.0) for scale in (rest if "nearest" in mode else rest[1:])]
@@ -180,7 +187,7 @@ def _placing(mode: str, x: Any, rest: Sequence[Any]) -> dict[str, Any]:
     return {"mode": mode, "align_corners": int(corners), "scales": scales or [0.0] * space}
 
 
-def _resize(mode: str, x: Any, outputs: Any, *rest: Any) -> Any:
+def _resize(mode: str, x: Symbol, outputs: Sequence[int], *rest: Any) -> ir.Value:
     """PyTorch's own translation leaves the user's factors out, which place the samples."""
     corners = bool(rest[0]) if "nearest" not in mode else False
     factors = [factor for factor in (rest if "nearest" in mode else rest[1:]) if factor]
@@ -210,10 +217,6 @@ def _giving(factor: float, size: int, wanted: int) -> float:
     return float(single if exact else np.nextafter(single, np.float32(2**20)))
 
 
-OWN.update(
-    {
-        f"aten::{name}": partial(_smoothed if "anti" in mode else _resize, mode)
-        for name, mode in RESIZING.items()
-    }
-)
-OWN.update({f"aten::{name}_backward": partial(_resized, mode) for name, mode in RESIZING.items()})
+for _name, _mode in RESIZING.items():
+    register(_name, partial(_smoothed if "anti" in _mode else _resize, _mode))
+    register(f"{_name}_backward", partial(_resized, _mode))

@@ -8,12 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import InputError, ModelError
 from analyzer.loading.python.example_inputs import ExampleInputs
 from analyzer.loading.python.user_model import UserModel, user_failure
+from analyzer.loading.torch_private import tree_leaves
 from analyzer.loading.training.gradient_failures import needs_values
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+    from analyzer.loading.torch_private import Tree
 
 # Losses of torch.nn whose targets are class numbers, and those whose targets look like the outputs.
 _CLASSES = ("CrossEntropyLoss", "NLLLoss")
@@ -30,8 +37,8 @@ class Recipe:
         assumed: Sentences for the report; empty where the file says everything.
     """
 
-    loss: Callable[[Any, Any], Any]
-    targets: Any
+    loss: Callable[[Tree, Tree], Tensor]
+    targets: Tree
     assumed: tuple[str, ...] = ()
 
 
@@ -50,7 +57,7 @@ class Update:
     states: tuple[str, ...] = ()
 
 
-def find_recipe(user: UserModel, inputs: ExampleInputs, outputs: Any) -> Recipe:
+def find_recipe(user: UserModel, inputs: ExampleInputs, outputs: Tree) -> Recipe:
     """The loss and its targets.
 
     Args:
@@ -74,7 +81,7 @@ def find_recipe(user: UserModel, inputs: ExampleInputs, outputs: Any) -> Recipe:
     return Recipe(loss=loss, targets=targets)
 
 
-def _file_targets(user: UserModel, inputs: ExampleInputs) -> Any:
+def _file_targets(user: UserModel, inputs: ExampleInputs) -> Tree:
     import torch
 
     offered = getattr(user.module, "example_targets", None)
@@ -89,7 +96,7 @@ def _file_targets(user: UserModel, inputs: ExampleInputs) -> Any:
             raise user_failure(error, "example_targets raises", InputError) from error
 
 
-def _file_loss(user: UserModel) -> tuple[Callable[..., Any], str, int] | None:
+def _file_loss(user: UserModel) -> tuple[Callable[..., Tensor], str, int] | None:
     import torch
 
     loss = getattr(user.module, "loss", None)
@@ -111,17 +118,16 @@ def _file_loss(user: UserModel) -> tuple[Callable[..., Any], str, int] | None:
     return criterion, type(criterion).__name__, 2
 
 
-def first_tensor(outputs: Any) -> Any:
+def first_tensor(outputs: Tree) -> Tensor:
     """The tensor that a loss is for: ``logits`` where there are any, else the first of floating point."""
     import torch
-    from torch.utils import _pytree
 
     logits = getattr(outputs, "logits", None)
     if logits is None and isinstance(outputs, Mapping):
         logits = outputs.get("logits")
     if isinstance(logits, torch.Tensor):
         return logits
-    leaves = [leaf for leaf in _pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
+    leaves = [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
     floats = [leaf for leaf in leaves if leaf.is_floating_point()]
     if not floats:
         raise ModelError(
@@ -131,23 +137,23 @@ def first_tensor(outputs: Any) -> Any:
     return floats[0]
 
 
-def _tokens(user: UserModel, inputs: ExampleInputs, output: Any) -> Any:
+def _tokens(user: UserModel, inputs: ExampleInputs, output: Tensor) -> Tensor | None:
     """The token numbers that a language model read; None where no table is as long as outputs are wide."""
     import torch
-    from torch.utils import _pytree
 
-    leaves = _pytree.tree_leaves((inputs.arguments, dict(inputs.keywords)))
+    leaves = tree_leaves((inputs.arguments, dict(inputs.keywords)))
     tables = {item.num_embeddings for item in user.model.modules() if isinstance(item, torch.nn.Embedding)}
     if output.dim() != 3 or output.shape[-1] not in tables:
         return None
     for leaf in leaves:
-        whole = isinstance(leaf, torch.Tensor) and leaf.dtype in (torch.int64, torch.int32)
-        if whole and tuple(leaf.shape) == tuple(output.shape[:2]) and output.shape[1] > 1:
+        if not isinstance(leaf, torch.Tensor) or leaf.dtype not in (torch.int64, torch.int32):
+            continue
+        if tuple(leaf.shape) == tuple(output.shape[:2]) and output.shape[1] > 1:
             return leaf
     return None
 
 
-def _assumed(user: UserModel, inputs: ExampleInputs, outputs: Any, targets: Any) -> Recipe:
+def _assumed(user: UserModel, inputs: ExampleInputs, outputs: Tree, targets: Tree) -> Recipe:
     from torch.nn import functional
 
     output = first_tensor(outputs)
@@ -173,7 +179,7 @@ def _assumed(user: UserModel, inputs: ExampleInputs, outputs: Any, targets: Any)
     )
 
 
-def _next_token_loss(outputs: Any, tokens: Any) -> Any:
+def _next_token_loss(outputs: Tree, tokens: Tensor) -> Tensor:
     from torch.nn import functional
 
     logits = first_tensor(outputs)
@@ -181,7 +187,7 @@ def _next_token_loss(outputs: Any, tokens: Any) -> Any:
     return functional.cross_entropy(logits[:, :-1].reshape(-1, classes), tokens[:, 1:].reshape(-1).long())
 
 
-def _targets_for(user: UserModel, name: str, outputs: Any, inputs: ExampleInputs) -> tuple[Any, str]:
+def _targets_for(user: UserModel, name: str, outputs: Tree, inputs: ExampleInputs) -> tuple[Tensor, str]:
     output = first_tensor(outputs)
     if name in _CLASSES and output.dim() >= 2:
         return _class_targets(output), "Targets are assumed to be class numbers; define example_targets(batch)."
@@ -198,7 +204,7 @@ def _targets_for(user: UserModel, name: str, outputs: Any, inputs: ExampleInputs
     )
 
 
-def _class_targets(output: Any) -> Any:
+def _class_targets(output: Tensor) -> Tensor:
     import torch
 
     shape = (output.shape[0], *output.shape[2:])
@@ -206,14 +212,14 @@ def _class_targets(output: Any) -> Any:
     return torch.randint(0, output.shape[1], shape, device=output.device, generator=generator)
 
 
-def _like(output: Any) -> Any:
+def _like(output: Tensor) -> Tensor:
     import torch
 
     generator = None if output.is_meta else torch.Generator().manual_seed(3)
     return torch.rand(tuple(output.shape), dtype=output.dtype, device=output.device, generator=generator)
 
 
-def checked_loss(recipe: Recipe, outputs: Any, targets: Any) -> Any:
+def checked_loss(recipe: Recipe, outputs: Tree, targets: Tree) -> Tensor:
     """Calls the loss.
 
     Raises:
@@ -239,15 +245,14 @@ def checked_loss(recipe: Recipe, outputs: Any, targets: Any) -> Any:
     return value
 
 
-def _shapes(values: Any) -> str:
-    from torch.utils import _pytree
+def _shapes(values: Tree) -> str:
 
-    found = [str(list(leaf.shape)) for leaf in _pytree.tree_leaves(values) if hasattr(leaf, "shape")]
+    found = [str(list(leaf.shape)) for leaf in tree_leaves(values) if hasattr(leaf, "shape")]
     return ", ".join(found) or "no tensor"
 
 
 def find_updates(
-    user: UserModel, named: Sequence[tuple[str, Any]]
+    user: UserModel, named: Sequence[tuple[str, Tensor]]
 ) -> tuple[dict[str, Update], tuple[str, ...]]:
     """How each parameter is updated, and what was assumed.
 
@@ -286,7 +291,7 @@ def find_updates(
     return found, assumed
 
 
-def _built(offered: Any, parameters: list[Any]) -> Any:
+def _built(offered: Any, parameters: list[Tensor]) -> Optimizer:
     import torch
 
     if isinstance(
@@ -310,7 +315,7 @@ def _built(offered: Any, parameters: list[Any]) -> Any:
     return found
 
 
-def _again(offered: Any, parameters: list[Any]) -> Any:
+def _again(offered: Optimizer, parameters: list[Tensor]) -> Optimizer:
     known = inspect.signature(type(offered).__init__).parameters
     options = {key: value for key, value in offered.defaults.items() if key in known}
     return type(offered)(parameters, **options)

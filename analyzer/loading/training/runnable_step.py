@@ -12,14 +12,17 @@ from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, names_read
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten
 from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.step_interface import Step
+from analyzer.loading.torch_private import tree_leaves, tree_map
 from analyzer.loading.training.joint_graph import with_loss
-from analyzer.loading.training.recipe import find_recipe
+from analyzer.loading.training.recipe import Recipe, find_recipe
 from analyzer.training_operators import DOMAIN, OPSET, definition, is_defined
 from analyzer.units import byte_count
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx
+    from torch import Tensor
+    from torch.nn import Module
 
     Array = np.ndarray[Any, Any]
 
@@ -98,22 +101,21 @@ def _attributes(node: Node) -> dict[str, Any]:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in node.attributes.items()}
 
 
-def feeds_of(user: UserModel, inputs: ExampleInputs, step: Step, graph: Graph) -> dict[str, Any]:
+def feeds_of(user: UserModel, inputs: ExampleInputs, step: Step, graph: Graph) -> dict[str, Tensor]:
     """Tensors for every input of the step: weights as they are, states zero, inputs and targets as examples.
 
     Raises:
         MeasurementError: The step takes something that the model does not have.
     """
     import torch
-    from torch.utils import _pytree
 
-    held = dict(user.model.named_parameters(remove_duplicate=False))
+    held: dict[str, Tensor] = dict(user.model.named_parameters(remove_duplicate=False))
     held |= dict(user.model.named_buffers(remove_duplicate=False))
     given = [leaf for leaf in flatten(inputs.arguments, inputs.keywords) if hasattr(leaf, "shape")]
-    given += [leaf for leaf in _pytree.tree_leaves(_targets(user, inputs)) if hasattr(leaf, "shape")]
+    given += [leaf for leaf in tree_leaves(_targets(user, inputs)) if hasattr(leaf, "shape")]
     fed = dict(zip(step.fed, given, strict=False))
     states = set(step.states)
-    feeds: dict[str, Any] = {}
+    feeds: dict[str, Tensor] = {}
     for tensor in graph.inputs:
         if tensor.name in states:
             feeds[tensor.name] = torch.zeros([size or 0 for size in tensor.shape or ()])
@@ -130,7 +132,7 @@ def _targets(user: UserModel, inputs: ExampleInputs) -> Any:
     return _recipe(user, inputs).targets
 
 
-def _recipe(user: UserModel, inputs: ExampleInputs) -> Any:
+def _recipe(user: UserModel, inputs: ExampleInputs) -> Recipe:
     """The loss and targets for real tensors; the outputs are those of a call without gradients."""
     import torch
 
@@ -140,7 +142,7 @@ def _recipe(user: UserModel, inputs: ExampleInputs) -> Any:
     return find_recipe(user, inputs, outputs)
 
 
-def _copied(model: Any) -> Any:
+def _copied(model: Module) -> Module:
     """A copy with its own parameters and buffers; tensors that a hook computes anew stay behind."""
     import torch
 
@@ -162,12 +164,11 @@ def eager_gradients(
         return None
 
     def run() -> Mapping[str, Array]:
-        from torch.utils import _pytree
 
         _foresee_double(graph)
         recipe = _recipe(user, inputs)
         model = _copied(user.model).double().train()
-        call = _pytree.tree_map(_double, (inputs.arguments, dict(inputs.keywords), recipe.targets))
+        call = tree_map(_double, (inputs.arguments, dict(inputs.keywords), recipe.targets))
         loss = with_loss(model, recipe)(*call)
         loss.backward()
         found = {"loss": loss.detach().numpy()}
@@ -194,8 +195,10 @@ def _foresee_double(graph: Graph) -> None:
         )
 
 
-def _double(leaf: Any) -> Any:
-    return leaf.double() if hasattr(leaf, "is_floating_point") and leaf.is_floating_point() else leaf
+def _double(leaf: object) -> object:
+    import torch
+
+    return leaf.double() if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
 
 
 def relative_errors(
@@ -218,7 +221,7 @@ def relative_errors(
     return rows
 
 
-def _largest(values: Any) -> float:
+def _largest(values: Array) -> float:
     import numpy as np
 
     return float(np.max(np.abs(np.asarray(values, np.float64)), initial=0.0))

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from analyzer.loading.torch_private import REFUSED, operator
 from analyzer.loading.training.decompositions import distances, distances_backward
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from analyzer.loading.torch_private import Kernel, OpOverload, Refused
+
+    Pair = tuple[Tensor, Tensor]
+
 
 _MAX = 2  # of embedding bags
 
 
-def choosing() -> Mapping[Any, Callable[..., Any]]:
+def choosing() -> Mapping[OpOverload, Kernel]:
     """By operator, the function that stands for it."""
     import torch
 
     aten = torch.ops.aten
-    found: dict[Any, Callable[..., Any]] = {
+    found: dict[OpOverload, Kernel] = {
         aten.cummax.default: partial(_running, aten.gt),
         aten.cummin.default: partial(_running, aten.lt),
         aten.rrelu_with_noise_functional.default: _random_slopes,
-        aten._embedding_bag.default: _largest_of_bags,
-        aten._embedding_bag_backward.default: _largest_of_bags_backward,
-        aten._embedding_bag_per_sample_weights_backward.default: _bag_weights_backward,
-        aten._pdist_forward.default: _pairs,
-        aten._pdist_backward.default: _pairs_backward,
+        operator("_embedding_bag"): _largest_of_bags,
+        operator("_embedding_bag_backward"): _largest_of_bags_backward,
+        operator("_embedding_bag_per_sample_weights_backward"): _bag_weights_backward,
+        operator("_pdist_forward"): _pairs,
+        operator("_pdist_backward"): _pairs_backward,
         aten.masked_scatter.default: _filled_in,
         aten.masked_scatter_backward.default: _filled_in_backward,
         aten.index_put.default: _written,
@@ -39,29 +48,31 @@ def choosing() -> Mapping[Any, Callable[..., Any]]:
             _one_maximum_backward, axes
         )
         for name in (f"max_pool{axes}d_with_indices", f"avg_pool{axes}d", f"_adaptive_avg_pool{axes}d"):
-            for op in (getattr(aten, name).default, getattr(aten, f"{name}_backward").default):
+            for op in (operator(name), operator(f"{name}_backward")):
                 found.setdefault(op, partial(_as_batch, op, axes))
     return found
 
 
-def _as_batch(op: Any, axes: int, *arguments: Any, **keywords: Any) -> Any:
+def _as_batch(
+    op: Kernel, axes: int, *arguments: Any, **keywords: object
+) -> Tensor | tuple[Tensor, ...] | Refused:
     """One example without an axis for it, with one."""
     import torch
 
     if arguments[0].dim() != axes + 1:
-        return NotImplemented
+        return REFUSED
     found = op(
         *(item.unsqueeze(0) if isinstance(item, torch.Tensor) else item for item in arguments), **keywords
     )
     return tuple(item.squeeze(0) for item in found) if isinstance(found, tuple) else found.squeeze(0)
 
 
-def _extreme(op: Any, x: Any, axes: Sequence[int] = (), keepdim: bool = False) -> Any:
+def _extreme(op: Kernel, x: Tensor, axes: Sequence[int] = (), keepdim: bool = False) -> Tensor | Refused:
     """ONNX's translation wants to be told all axes."""
-    return x.clone() if not x.dim() else NotImplemented if axes else op(x, list(range(x.dim())), keepdim)
+    return x.clone() if not x.dim() else REFUSED if axes else op(x, list(range(x.dim())), keepdim)
 
 
-def _running(beats: Any, x: Any, axis: int) -> Any:
+def _running(beats: Kernel, x: Tensor, axis: int) -> Pair:
     """Each round over twice as many; of equal numbers the last counts."""
     import torch
 
@@ -81,12 +92,12 @@ def _running(beats: Any, x: Any, axis: int) -> Any:
     return x, places
 
 
-def _adaptive_maximum(x: Any, wanted: Sequence[int]) -> Any:
+def _adaptive_maximum(x: Tensor, wanted: Sequence[int]) -> Pair | Refused:
     """Windows of several sizes, made equal by repeating their last place, along one axis after another."""
     import torch
 
     if _is_even(x, wanted):
-        return NotImplemented
+        return REFUSED
     space = len(wanted)
     sizes = x.shape[-space:]
     places = torch.arange(sizes.numel()).reshape(sizes).expand(x.shape)
@@ -104,33 +115,33 @@ def _adaptive_maximum(x: Any, wanted: Sequence[int]) -> Any:
     return x, places
 
 
-def _adaptive_maximum_backward(space: int, gradient: Any, x: Any, places: Any) -> Any:
-    return NotImplemented if _is_even(x, gradient.shape[-space:]) else _given_back(space, gradient, x, places)
+def _adaptive_maximum_backward(space: int, gradient: Tensor, x: Tensor, places: Tensor) -> Tensor | Refused:
+    return REFUSED if _is_even(x, gradient.shape[-space:]) else _given_back(space, gradient, x, places)
 
 
-def _one_maximum_backward(space: int, gradient: Any, x: Any, *rest: Any) -> Any:
-    return NotImplemented if x.dim() > space + 1 else _given_back(space, gradient, x, rest[-1])
+def _one_maximum_backward(space: int, gradient: Tensor, x: Tensor, *rest: Any) -> Tensor | Refused:
+    return REFUSED if x.dim() > space + 1 else _given_back(space, gradient, x, rest[-1])
 
 
-def _given_back(space: int, gradient: Any, x: Any, places: Any) -> Any:
+def _given_back(space: int, gradient: Tensor, x: Tensor, places: Tensor) -> Tensor:
     flat = x.new_zeros((*x.shape[:-space], x.shape[-space:].numel()))
     return flat.scatter_add(-1, places.flatten(-space), gradient.flatten(-space)).reshape(x.shape)
 
 
-def _is_even(x: Any, wanted: Sequence[int]) -> bool:
+def _is_even(x: Tensor, wanted: Sequence[int]) -> bool:
     """Whether ONNX's pooling does it: windows of one size side by side, and an axis of examples."""
     space = len(wanted)
     return x.dim() == space + 2 and not any(a % b for a, b in zip(x.shape[-space:], wanted, strict=True))
 
 
 def _random_slopes(
-    x: Any,
-    noise: Any,
+    x: Tensor,
+    noise: Tensor,
     lower: float = 1 / 8,
     upper: float = 1 / 3,
     training: bool = False,
-    *_generator: Any,
-) -> Any:
+    *_generator: object,
+) -> Pair:
     import torch
 
     if training:
@@ -140,13 +151,13 @@ def _random_slopes(
 
 
 def _largest_of_bags(
-    table: Any, indices: Any, offsets: Any, _scale: bool = False, mode: int = 0, _sparse: bool = False,
-    _weights: Any = None, include_last: bool = False, padding: int = -1,
-) -> Any:  # fmt: skip
+    table: Tensor, indices: Tensor, offsets: Tensor, _scale: bool = False, mode: int = 0, _sparse: bool = False,
+    _weights: object = None, include_last: bool = False, padding: int = -1,
+) -> tuple[Tensor, Tensor, Tensor, Tensor] | Refused:  # fmt: skip
     import torch
 
     if mode != _MAX:
-        return NotImplemented
+        return REFUSED
     number, width, filled = indices.shape[0], table.shape[1], offsets.shape[0] - include_last
     bags = _bag_of_each(indices, offsets)
     used = indices != padding
@@ -162,7 +173,7 @@ def _largest_of_bags(
     return torch.where(empty, 0.0, best), bags, sizes, chosen
 
 
-def _bag_of_each(indices: Any, offsets: Any) -> Any:
+def _bag_of_each(indices: Tensor, offsets: Tensor) -> Tensor:
     import torch
 
     number = indices.shape[0]
@@ -171,36 +182,42 @@ def _bag_of_each(indices: Any, offsets: Any) -> Any:
 
 
 def _largest_of_bags_backward(
-    gradient: Any, _indices: Any, _offsets: Any, _bags: Any, _sizes: Any, chosen: Any, rows: int, _scale: bool,
-    mode: int, *_rest: Any,
-) -> Any:  # fmt: skip
+    gradient: Tensor, _indices: object, _offsets: object, _bags: object, _sizes: object, chosen: Tensor,
+    rows: int, _scale: bool, mode: int, *_rest: object,
+) -> Tensor | Refused:  # fmt: skip
     if mode != _MAX:
-        return NotImplemented
+        return REFUSED
     kept = gradient * (chosen >= 0).to(gradient.dtype)
     return gradient.new_zeros((rows, gradient.shape[1])).scatter_add(0, chosen.clamp_min(0), kept)
 
 
 def _bag_weights_backward(
-    gradient: Any, table: Any, indices: Any, offsets: Any, _bags: Any, _mode: int, padding: int = -1
-) -> Any:
+    gradient: Tensor,
+    table: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    _bags: object,
+    _mode: int,
+    padding: int = -1,
+) -> Tensor:
     bags = _bag_of_each(indices, offsets)
     found = (gradient.index_select(0, bags) * table.index_select(0, indices)).sum(1)
     return found * (indices != padding).to(found.dtype)
 
 
-def _pairs(x: Any, p: float = 2.0) -> Any:
+def _pairs(x: Tensor, p: float = 2.0) -> Tensor:
     first, second = _of_pairs(x)
     return distances(x[first].unsqueeze(1), x[second].unsqueeze(1), p).flatten()
 
 
-def _pairs_backward(gradient: Any, x: Any, p: float, found: Any) -> Any:
+def _pairs_backward(gradient: Tensor, x: Tensor, p: float, found: Tensor) -> Tensor:
     first, second = _of_pairs(x)
     gradient, found = (item.reshape(-1, 1, 1) for item in (gradient, found))
     part = distances_backward(gradient, x[first].unsqueeze(1), x[second].unsqueeze(1), p, found).squeeze(1)
     return x.new_zeros(x.shape).index_add(0, first, part).index_add(0, second, -part)
 
 
-def _of_pairs(x: Any) -> Any:
+def _of_pairs(x: Tensor) -> Pair:
     """The two rows of each pair, by its number."""
     import torch
 
@@ -211,14 +228,14 @@ def _of_pairs(x: Any) -> Any:
     return first.long(), second.long()
 
 
-def _filled_in(x: Any, mask: Any, source: Any) -> Any:
+def _filled_in(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     import torch
 
     taken = source.flatten().index_select(0, _numbered(mask.expand(x.shape), source.numel()))
     return torch.where(mask, taken.reshape(x.shape), x)
 
 
-def _filled_in_backward(gradient: Any, mask: Any, sizes: Sequence[int]) -> Any:
+def _filled_in_backward(gradient: Tensor, mask: Tensor, sizes: Sequence[int]) -> Tensor:
     import torch
 
     mask = mask.expand(gradient.shape)
@@ -227,16 +244,18 @@ def _filled_in_backward(gradient: Any, mask: Any, sizes: Sequence[int]) -> Any:
     return found.scatter_add(0, _numbered(mask, found.numel()), kept).reshape(list(sizes))
 
 
-def _numbered(mask: Any, most: int) -> Any:
+def _numbered(mask: Tensor, most: int) -> Tensor:
     """The number of each place among those that a mask takes."""
     return (mask.flatten().long().cumsum(0) - 1).clamp(0, most - 1)
 
 
-def _written(x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
+def _written(
+    x: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False
+) -> Tensor | Refused:
     """Where a mask chooses what gets one value, its places need not be known."""
     import torch
 
     mask = indices[0]
     if accumulate or len(indices) > 1 or mask.dtype != torch.bool or values.dim() > x.dim() - mask.dim():
-        return NotImplemented
+        return REFUSED
     return torch.where(mask.reshape(*mask.shape, *[1] * (x.dim() - mask.dim())), values.to(x.dtype), x)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import log, pi
-from typing import Any
+from typing import TYPE_CHECKING
+
+from analyzer.loading.torch_private import REFUSED
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from analyzer.loading.torch_private import Kernel, OpOverload, Refused
+
 
 _SHIFT = 6  # the series are for numbers of at least this and a half; recurrence leads there
 
 
-def special_functions() -> Mapping[Any, Callable[..., Any]]:
+def special_functions() -> Mapping[OpOverload, Kernel]:
     """By operator, the function that stands for it."""
     import torch
 
@@ -23,13 +31,13 @@ def special_functions() -> Mapping[Any, Callable[..., Any]]:
     }
 
 
-def _reflected(x: Any) -> tuple[Any, Any, Any]:
+def _reflected(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Whether a number is below one half, its mirror image there, pi times how far it is from a whole one."""
     below = x < 0.5
     return below, below.to(x.dtype) + x * (1 - 2 * below.to(x.dtype)), pi * (x - x.round())
 
 
-def _log_gamma(x: Any) -> Any:
+def _log_gamma(x: Tensor) -> Tensor:
     import torch
 
     below, y, angle = _reflected(x)
@@ -45,7 +53,7 @@ def _log_gamma(x: Any) -> Any:
     return torch.where(below, log(pi) - angle.sin().abs().log() - found, found)
 
 
-def _digamma(x: Any) -> Any:
+def _digamma(x: Tensor) -> Tensor:
     import torch
 
     below, y, angle = _reflected(x)
@@ -57,11 +65,11 @@ def _digamma(x: Any) -> Any:
     return torch.where(below, found - pi / angle.tan(), found)
 
 
-def _polygamma(order: int, x: Any) -> Any:
+def _polygamma(order: int, x: Tensor) -> Tensor | Refused:
     import torch
 
     if order != 1:
-        return NotImplemented if order else _digamma(x)
+        return REFUSED if order else _digamma(x)
     below, y, angle = _reflected(x)
     w = y + _SHIFT
     square = 1 / (w * w)
@@ -71,7 +79,7 @@ def _polygamma(order: int, x: Any) -> Any:
     return torch.where(below, (pi / angle.sin()).square() - found, found)
 
 
-def _inverse_error(x: Any) -> Any:
+def _inverse_error(x: Tensor) -> Tensor:
     """Winitzki's approximation, made exact by two of Halley's steps."""
     import torch
 
@@ -89,7 +97,7 @@ _FIT = (-1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806, 0.27886807
         -0.82215223, 0.17087277)  # fmt: skip
 
 
-def _scaled_error(x: Any) -> Any:
+def _scaled_error(x: Tensor) -> Tensor:
     """PyTorch's own translation multiplies what is 0 by what is infinite."""
     import torch
 

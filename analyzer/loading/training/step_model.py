@@ -16,19 +16,23 @@ from analyzer.loading.training import torch_interfaces
 from analyzer.loading.training.joint_graph import Joint, TracedOrigin
 from analyzer.loading.training.large_sums import split_large_sums
 from analyzer.loading.training.recipe import Update
+from analyzer.loading.training.translation_registry import take_type
 from analyzer.loading.training.translations import table
 from analyzer.loading.training.transposed_operands import merge_transposes
 from analyzer.training_operators import DOMAIN
 
 if TYPE_CHECKING:
-    pass
+    import onnx
+    import onnx_ir as ir
 
-_SCOPES = "pkg.torch.onnx.name_scopes"
+_SCOPES = "pkg.torch.onnx.name_scopes"  # as torch/onnx/_internal/exporter/_core.py writes it
 STEP_INPUT = "optimizer.step"
 NEW = ".new"
 
 
-def to_step(user: UserModel, joint: Joint, opset: int, notes: list[str]) -> tuple[Any, tuple[str, ...]]:
+def to_step(
+    user: UserModel, joint: Joint, opset: int, notes: list[str]
+) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """The ModelProto of the step, and the names of large constants that the model does not hold.
 
     Args:
@@ -39,13 +43,13 @@ def to_step(user: UserModel, joint: Joint, opset: int, notes: list[str]) -> tupl
     """
     with quiet_exporter():
         model = torch_interfaces.translate(joint.module, table(notes), opset)
-        lighten(model)
+        held_back = lighten(model)
         merge_transposes(model)
         split_large_sums(model)
     _attach(model, joint, built_at(user.model))
     step = _Appended(model, joint).finished()
     _clear_unused_outputs(model)
-    finished = finish(model, set(), keep=lambda _: not user.meta)
+    finished = finish(model, held_back, set(), keep=lambda _: not user.meta)
     proto = finished.proto
     if not any(entry.domain == DOMAIN for entry in proto.opset_import):
         proto.opset_import.add(domain=DOMAIN, version=1)
@@ -53,7 +57,7 @@ def to_step(user: UserModel, joint: Joint, opset: int, notes: list[str]) -> tupl
     return proto, finished.needs_values
 
 
-def _attach(model: Any, joint: Joint, built: Mapping[str, tuple[str, int]]) -> None:
+def _attach(model: ir.Model, joint: Joint, built: Mapping[str, tuple[str, int]]) -> None:
     """Phase, module and source line of every operator, by the name of the traced node that it came from."""
     nowhere = TracedOrigin(phase="forward", module="", kind="", trace="")
     phases: dict[str, str] = {}
@@ -74,7 +78,7 @@ def _attach(model: Any, joint: Joint, built: Mapping[str, tuple[str, int]]) -> N
 class _Appended:
     """Renames what the graph takes and gives, and appends one operator per trained parameter."""
 
-    def __init__(self, model: Any, joint: Joint) -> None:
+    def __init__(self, model: ir.Model, joint: Joint) -> None:
         self.graph = model.graph
         self.joint = joint
         self.carried: dict[str, str] = {}
@@ -82,18 +86,18 @@ class _Appended:
         self.states: list[str] = []
         self.gradients: dict[str, str] = {}
         self.fed: list[str] = []
-        self.values: dict[str, Any] = {}
+        self.values: dict[str, ir.Value] = {}
 
     def finished(self) -> Step:
         """Does it, in the order: inputs, outputs, optimizer."""
         outputs = list(self.graph.outputs)
         self._name_inputs()
         self.graph.outputs.clear()
-        gradients: dict[str, Any] = {}
+        gradients: dict[str, ir.Value] = {}
         for value, slot in zip(outputs, self.joint.outputs, strict=True):
             if slot.kind == "gradient":
                 gradients[slot.name] = self._named(value, f"{slot.name}.grad")
-                self.gradients[slot.name] = gradients[slot.name].name
+                self.gradients[slot.name] = f"{slot.name}.grad"
             elif slot.kind == "update" and slot.name in self.joint.updates:
                 self.values[slot.name] = value  # the optimizer updates what the forward pass has changed
             elif slot.kind == "update":
@@ -122,18 +126,20 @@ class _Appended:
     def _name_inputs(self) -> None:
         taken = {slot.name for slot in self.joint.inputs.values() if slot.kind == "state"}
         for value in self.graph.inputs:
-            slot = self.joint.inputs[value.name]
+            own = value.name or ""
+            slot = self.joint.inputs[own]
             if slot.kind == "state":
                 value.name = slot.name
                 self.weights.append(slot.name)
                 self.values[slot.name] = value
                 continue
             known = 0 <= slot.position < len(self.joint.names)
-            name = self.joint.names[slot.position] if known else value.name
-            value.name = f"{name}_input" if name in taken else name
-            self.fed.append(value.name)
+            name = self.joint.names[slot.position] if known else own
+            name = f"{name}_input" if name in taken else name
+            value.name = name
+            self.fed.append(name)
 
-    def _named(self, value: Any, name: str) -> Any:
+    def _named(self, value: ir.Value, name: str) -> ir.Value:
         """The value under this name; a copy of one that is an input or has been named already."""
         import onnx_ir
 
@@ -141,26 +147,25 @@ class _Appended:
             node = onnx_ir.node("Identity", [value])
             node.metadata_props["analyzer.phase"] = "backward"
             self.graph.append(node)
-            node.outputs[0].shape, node.outputs[0].dtype = value.shape, value.dtype
+            take_type(node.outputs[0], value)
             value = node.outputs[0]
         value.name = name
         return value
 
-    def _input(self, name: str, like: Any = None) -> Any:
+    def _input(self, name: str, like: ir.Value | None = None) -> ir.Value:
         import onnx_ir
 
         value = onnx_ir.Value(name=name)
-        value.shape = onnx_ir.Shape(like.shape) if like is not None else onnx_ir.Shape([])
-        value.dtype = like.dtype if like is not None else onnx_ir.DataType.FLOAT
+        _type_like(value, like)
         self.graph.inputs.append(value)
         self.states.append(name)
         self.carried[name] = name + NEW
         return value
 
     def _operator(
-        self, op_type: str, inputs: Sequence[Any], outputs: Sequence[tuple[str, Any]], *, domain: str = "",
-        attributes: Mapping[str, Any] | None = None, module: str = "",
-    ) -> list[Any]:  # fmt: skip
+        self, op_type: str, inputs: Sequence[ir.Value], outputs: Sequence[tuple[str, ir.Value | None]], *,
+        domain: str = "", attributes: Mapping[str, Any] | None = None, module: str = "",
+    ) -> list[ir.Value]:  # fmt: skip
         import onnx_ir
 
         node = onnx_ir.node(
@@ -174,12 +179,11 @@ class _Appended:
             node.metadata_props["analyzer.module"] = module
         for value, (name, like) in zip(node.outputs, outputs, strict=True):
             value.name = name
-            value.shape = onnx_ir.Shape(like.shape) if like is not None else onnx_ir.Shape([])
-            value.dtype = like.dtype if like is not None else onnx_ir.DataType.FLOAT
+            _type_like(value, like)
         self.graph.append(node)
         return list(node.outputs)
 
-    def _scalar(self, value: float) -> Any:
+    def _scalar(self, value: float) -> ir.Value:
         import numpy as np
         import onnx_ir
 
@@ -192,7 +196,7 @@ class _Appended:
             self.graph.initializers[name] = found
         return self.graph.initializers[name]
 
-    def _corrections(self) -> dict[tuple[float, ...], tuple[Any, Any]]:
+    def _corrections(self) -> dict[tuple[float, ...], tuple[ir.Value, ir.Value]]:
         """Adam's step size and second correction, once for each set of options: only the step matters."""
         groups = {
             (update.options["lr"], update.options["beta1"], update.options["beta2"])
@@ -204,11 +208,11 @@ class _Appended:
         step = self._input(STEP_INPUT)
         (now,) = self._operator("Add", [step, self._scalar(1.0)], [(STEP_INPUT + NEW, None)])
         self.graph.outputs.append(now)
-        found: dict[tuple[float, ...], tuple[Any, Any]] = {}
+        found: dict[tuple[float, ...], tuple[ir.Value, ir.Value]] = {}
         for number, key in enumerate(sorted(groups)):
             rate, *betas = key
             one = self._scalar(1.0)
-            left: list[Any] = []
+            left: list[ir.Value] = []
             for beta in betas:
                 tag = f"optimizer.{number}.beta{len(left) + 1}"
                 (power,) = self._operator("Pow", [self._scalar(beta), now], [(f"{tag}.power", None)])
@@ -221,7 +225,7 @@ class _Appended:
         return found
 
     def _update(
-        self, name: str, gradient: Any, corrections: Mapping[tuple[float, ...], tuple[Any, Any]]
+        self, name: str, gradient: ir.Value, corrections: Mapping[tuple[float, ...], tuple[ir.Value, ir.Value]]
     ) -> None:
         update = self.joint.updates[name]
         options = update.options
@@ -230,7 +234,7 @@ class _Appended:
         inputs = [parameter, gradient, *states]
         if "beta1" in options:
             inputs += corrections[options["lr"], options["beta1"], options["beta2"]]
-        outputs = [(item.name + NEW, parameter) for item in (parameter, *states)]
+        outputs = [(f"{item.name}{NEW}", parameter) for item in (parameter, *states)]
         self.carried[name] = name + NEW
         made = self._operator(
             update.op_type, inputs, outputs, domain=DOMAIN, attributes=options, module=name.rpartition(".")[0]
@@ -238,7 +242,17 @@ class _Appended:
         self.graph.outputs.extend(made)
 
 
-def _clear_unused_outputs(model: Any) -> None:
+def _type_like(value: ir.Value, like: ir.Value | None) -> None:
+    """The type of another value, else that of one number."""
+    import onnx_ir
+
+    sizes = like.shape if like is not None else None
+    dtype = like.dtype if like is not None else None
+    value.shape = onnx_ir.Shape([] if sizes is None else sizes)
+    value.dtype = onnx_ir.DataType.FLOAT if dtype is None else dtype
+
+
+def _clear_unused_outputs(model: ir.Model) -> None:
     """An optional result that nothing reads has no name in ONNX."""
     wanted = set(map(id, model.graph.outputs))
     for node in model.graph.all_nodes():

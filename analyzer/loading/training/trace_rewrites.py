@@ -6,26 +6,39 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from math import log, pi
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from analyzer.loading.torch_private import (
+    batch_norm_class,
+    check_input_rank,
+    gradient_kernels,
+    operator,
+    unchecked_distributions,
+    without_autograd,
+)
 from analyzer.loading.training.decompositions import running_products
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.autograd.function import FunctionCtx
+    from torch.nn import BatchNorm1d as BatchNorm
+
+    from analyzer.loading.torch_private import Kernel, OpOverload
 
 
 @contextmanager
 def rewritten() -> Iterator[None]:
     """Puts our own functions in the place of PyTorch's, and its own back after."""
     import torch
-    from torch.distributions import Distribution
-    from torch.nn.modules.batchnorm import _BatchNorm
 
-    places: list[tuple[Any, str, Any]] = [
-        (_BatchNorm, "forward", _batch_norm(_BatchNorm.forward)),
+    batch_norm = batch_norm_class()
+    places: list[tuple[object, str, Kernel]] = [
+        (batch_norm, "forward", _batch_norm(batch_norm.forward)),
         (torch.nn.functional, "gaussian_nll_loss", _gaussian_loss),
         (torch.nn.functional, "ctc_loss", _ctc_loss),
-        (Distribution, "_validate_args", False),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in places]
-    with _kernels(_apart()):
+    with gradient_kernels(_apart()), unchecked_distributions():
         try:
             for owner, name, function in places:
                 setattr(owner, name, function)
@@ -35,7 +48,7 @@ def rewritten() -> Iterator[None]:
                 setattr(owner, name, function)
 
 
-def _apart() -> Mapping[Any, Callable[..., Any]]:
+def _apart() -> Mapping[OpOverload, Kernel]:
     """By operator, what the tracer sees in its place before it differentiates."""
     import torch
 
@@ -43,57 +56,43 @@ def _apart() -> Mapping[Any, Callable[..., Any]]:
     return {
         aten.cumprod.default: running_products,
         aten.multilabel_margin_loss_forward.default: _margins_of_labels,
-        aten._linalg_solve_ex.default: _solve,
-        aten._linalg_det.default: _determinant,
-        aten._linalg_slogdet.default: _logarithm_of_determinant,
-        aten._linalg_check_errors.default: lambda *_, **__: None,
+        operator("_linalg_solve_ex"): _solve,
+        operator("_linalg_det"): _determinant,
+        operator("_linalg_slogdet"): _logarithm_of_determinant,
+        operator("_linalg_check_errors"): lambda *_, **__: None,
     }
 
 
-@contextmanager
-def _kernels(functions: Mapping[Any, Callable[..., Any]]) -> Iterator[None]:
-    import torch
-
-    key = torch._C.DispatchKey.Autograd
-    before = {op: op.py_kernels.get(key) for op in functions}
-    try:
-        for op, function in functions.items():
-            op.py_kernels[key] = function
-            op._dispatch_cache.clear()
-        yield
-    finally:
-        for op, function in before.items():
-            op.py_kernels.pop(key)
-            if function is not None:
-                op.py_kernels[key] = function
-            op._dispatch_cache.clear()
-
-
-def _batch_norm(plain: Callable[..., Any]) -> Callable[..., Any]:
+def _batch_norm(plain: Callable[[BatchNorm, Tensor], Tensor]) -> Kernel:
     """Without momentum the running statistics are means over all batches so far, whose number is a tensor."""
 
-    def forward(self: Any, x: Any) -> Any:
+    def forward(self: BatchNorm, x: Tensor) -> Tensor:
         import torch
 
-        tracks = self.training and self.track_running_stats and self.num_batches_tracked is not None
-        if self.momentum is not None or not tracks:
+        number = self.num_batches_tracked if self.training and self.track_running_stats else None
+        if self.momentum is not None or number is None:
             return plain(self, x)
-        self._check_input_dim(x)
-        self.num_batches_tracked.add_(1)
-        old = [self.running_mean, self.running_var]
+        check_input_rank(self, x)
+        number.add_(1)
+        old = [item for item in (self.running_mean, self.running_var) if item is not None]
         new = [torch.zeros_like(statistic) for statistic in old]
         y = torch.nn.functional.batch_norm(x, new[0], new[1], self.weight, self.bias, True, 1.0, self.eps)
         with torch.no_grad():
             for before, now in zip(old, new, strict=True):
-                before.add_((now - before) / self.num_batches_tracked)
+                before.add_((now - before) / number)
         return y
 
     return forward
 
 
 def _gaussian_loss(
-    x: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
-) -> Any:
+    x: Tensor,
+    target: Tensor,
+    var: Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Tensor:
     """Without the check that no variance is negative, which needs the values."""
     import torch
 
@@ -109,7 +108,7 @@ def _gaussian_loss(
 
 
 @cache
-def _ctc_operator() -> Any:
+def _ctc_operator() -> Kernel:
     """An operator with a gradient and no more said: sizes inside PyTorch's own depend on values."""
     import torch
 
@@ -119,11 +118,12 @@ def _ctc_operator() -> Any:
     library.register_fake("analyzer::ctc_loss", lambda scores, *_: scores.new_empty(scores.shape[1:-1]))
     library.register_fake("analyzer::ctc_loss_backward", lambda _, scores, *__: torch.empty_like(scores))
 
-    def keep(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG001  # PyTorch's names
+    # PyTorch passes both by name.
+    def keep(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
         ctx.save_for_backward(*inputs[:4])
-        ctx.blank = inputs[4]
+        ctx.blank = inputs[4]  # type: ignore[attr-defined]  # a context holds what it is given
 
-    def back(ctx: Any, gradient: Any) -> Any:
+    def back(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         found = torch.ops.analyzer.ctc_loss_backward(gradient, *ctx.saved_tensors, ctx.blank)
         return found, None, None, None, None
 
@@ -132,19 +132,19 @@ def _ctc_operator() -> Any:
 
 
 def _ctc_loss(
-    log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, blank: int = 0,
-    reduction: str = "mean", *_rest: Any, **_options: Any,
-) -> Any:  # fmt: skip
+    log_probs: Tensor, targets: Tensor, input_lengths: Tensor, target_lengths: Tensor, blank: int = 0,
+    reduction: str = "mean", *_rest: object, **_options: object,
+) -> Tensor:  # fmt: skip
     import torch
 
     lengths, sizes = (torch.as_tensor(item) for item in (input_lengths, target_lengths))
-    losses = _ctc_operator()(log_probs, targets, lengths, sizes, blank)
+    losses: Tensor = _ctc_operator()(log_probs, targets, lengths, sizes, blank)
     if reduction == "mean":
         return (losses / sizes.clamp_min(1)).mean()
     return losses.sum() if reduction == "sum" else losses
 
 
-def _margins_of_labels(x: Any, labels: Any, reduction: int) -> Any:
+def _margins_of_labels(x: Tensor, labels: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
     """Of every label, up to the first below 0, over every other class; PyTorch's own gradient is wrong."""
     import torch
 
@@ -156,7 +156,9 @@ def _margins_of_labels(x: Any, labels: Any, reduction: int) -> Any:
     return (losses, losses.mean(), losses.sum())[reduction], own
 
 
-def _solve(a: Any, b: Any, *, left: bool = True, **_options: Any) -> Any:
+def _solve(
+    a: Tensor, b: Tensor, *, left: bool = True, **_options: object
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Through the inverse; what the factors would be is given to nobody."""
     import torch
 
@@ -168,14 +170,14 @@ def _solve(a: Any, b: Any, *, left: bool = True, **_options: Any) -> Any:
     return found.squeeze(-1) if vector else found, a, pivots, pivots.sum(-1)
 
 
-def _determinant(a: Any) -> Any:
+def _determinant(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Jacobi's formula: the value without a gradient, times one that is 1 and has it."""
     import torch
 
     return _fixed(a) * (1 + _first_order(a)), a, torch.zeros(a.shape[:-1], dtype=torch.int32)
 
 
-def _logarithm_of_determinant(a: Any) -> Any:
+def _logarithm_of_determinant(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     import torch
 
     value = _fixed(a)
@@ -183,16 +185,16 @@ def _logarithm_of_determinant(a: Any) -> Any:
     return value.sign(), value.abs().log() + _first_order(a), a, pivots
 
 
-def _fixed(a: Any) -> Any:
-    import torch
+def _fixed(a: Tensor) -> Tensor:
+    with without_autograd():
+        value: Tensor = operator("_linalg_det")(a.detach())[0]
+    return value
 
-    with torch._C._AutoDispatchBelowAutograd():
-        return torch.ops.aten._linalg_det(a.detach())[0]
 
-
-def _first_order(a: Any) -> Any:
+def _first_order(a: Tensor) -> Tensor:
     """Zero, whose gradient is that of the determinant's logarithm: the inverse, transposed."""
     import torch
 
     fixed = a.detach()
-    return (torch.linalg.inv_ex(fixed)[0].mT * (a - fixed)).sum((-2, -1))
+    inverse: Tensor = torch.linalg.inv_ex(fixed)[0]
+    return (inverse.mT * (a - fixed)).sum((-2, -1))

@@ -2,43 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from analyzer.loading.torch_export.untranslatable import OPAQUE_DOMAIN
+from analyzer.loading.torch_private import Kernel
 from analyzer.loading.training.torch_interfaces import emit
 
-OWN: dict[str, Callable[..., Any]] = {}
+Function = TypeVar("Function", bound=Kernel)
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+    from numpy.typing import DTypeLike
+
+    class Symbol(ir.Value):
+        """A value while a step is translated: PyTorch's tracer knows its sizes and type.
+
+        At run time it is a SymbolicTensor (torch/onnx/_internal/exporter/_tensors.py).
+        """
+
+        shape: tuple[int, ...]  # type: ignore[assignment]  # a value of onnx_ir may have none
+        dtype: ir.DataType
+
+    Result = ir.Value | Sequence[ir.Value]
+    """What a translation gives: one value for each output of the operator."""
 
 
-def translates(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+OWN: dict[str, Kernel] = {}
+
+
+def register(name: str, function: Kernel) -> None:
+    """Makes a function the translation of an operator of ``aten``, all its overloads.
+
+    Raises:
+        ValueError: There is one already.
+    """
+    if f"aten::{name}" in OWN:
+        raise ValueError(f"{name} has two translations")
+    OWN[f"aten::{name}"] = function
+
+
+def translates(*names: str) -> Callable[[Function], Function]:
     """Registers the decorated function as the translation of these operators, all overloads of each."""
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        OWN.update({f"aten::{name}": function for name in names})
+    def decorate(function: Function) -> Function:
+        for name in names:
+            register(name, function)
         return function
 
     return decorate
 
 
-def opaque(name: str, outputs: int, arguments: Any, keywords: Mapping[str, Any]) -> Any:
-    """A node that says what it is and nothing about how it computes."""
+def opaque(name: str, outputs: int, arguments: Iterable[object], keywords: Mapping[str, object]) -> Result:
+    """A node that says what it is and nothing about how it computes; of several outputs their sequence."""
     import onnx_ir
 
-    found: list[Any] = []
+    found: list[ir.Value | None] = []
     for argument in (*arguments, *keywords.values()):
         items = argument if isinstance(argument, (tuple, list)) else (argument,)
         found += [item for item in items if isinstance(item, onnx_ir.Value)]
     return emit(OPAQUE_DOMAIN, name, found, {}, outputs)
 
 
-def spread(sizes: Any, rank: int) -> list[int]:
+def spread(sizes: Iterable[int], rank: int) -> list[int]:
     """One number an axis, where a single one stands for all."""
     listed = [int(size) for size in sizes]
     return listed * rank if len(listed) == 1 else listed
 
 
-def constant(values: Any, dtype: str) -> Any:
+def constant(values: object, dtype: DTypeLike) -> ir.Value:
     """A small constant."""
     import numpy as np
     import onnx_ir
@@ -46,14 +78,21 @@ def constant(values: Any, dtype: str) -> Any:
     return emit("", "Constant", [], {"value": onnx_ir.tensor(np.asarray(values, dtype))}, 1)
 
 
-def numbers(values: Sequence[int]) -> Any:
+def numbers(values: Sequence[int]) -> ir.Value:
     """A constant of whole numbers."""
     return constant(list(values), "int64")
 
 
-def shaped(value: Any, shape: Sequence[int], like: Any) -> Any:
+def shaped(value: ir.Value, shape: Sequence[int], like: Symbol) -> Symbol:
     """Tells the shape of a result that the tracer does not know, with another tensor's type."""
     import onnx_ir
 
     value.shape, value.dtype = onnx_ir.Shape([int(size) for size in shape]), like.dtype
-    return value
+    return cast("Symbol", value)
+
+
+def take_type(value: ir.Value, like: ir.Value) -> None:
+    """Gives a value the shape and element type of another."""
+    value.shape = like.shape
+    if like.dtype is not None:
+        value.dtype = like.dtype

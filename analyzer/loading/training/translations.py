@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
 
-from analyzer.loading.training import pooling  # registers its translations
+from analyzer.loading.torch_private import operator_name
+from analyzer.loading.training import pooling as pooling  # registers its translations
 from analyzer.loading.training.torch_interfaces import emit
 from analyzer.loading.training.translation_registry import (
     OWN,
@@ -19,16 +20,23 @@ from analyzer.loading.training.translation_registry import (
 )
 from analyzer.training_operators import DOMAIN
 
+if TYPE_CHECKING:
+    import onnx_ir as ir
+    from torch import fx
 
-def table(notes: list[str]) -> Mapping[str, Callable[..., Any]]:
+    from analyzer.loading.torch_private import Kernel, OpOverload
+    from analyzer.loading.training.translation_registry import Result, Symbol
+
+
+def table(notes: list[str]) -> Mapping[str, Kernel]:
     """Translations by qualified name; ``opaque`` makes one for an operator that nobody translates.
 
     Args:
         notes: Receives a sentence for each operator that is kept without a translation.
     """
 
-    def keep(target: Any, node: Any) -> Callable[..., Any]:
-        name = target.name().partition(".")[0].rpartition("::")[2]
+    def keep(target: OpOverload, node: fx.Node) -> Kernel:
+        name = operator_name(target)
         told = (
             f"{name} has no ONNX translation: kept as an operator of unknown cost; ONNX Runtime cannot "
             "run the step."
@@ -39,7 +47,7 @@ def table(notes: list[str]) -> Mapping[str, Callable[..., Any]]:
         outputs = len(value) if isinstance(value, (tuple, list)) else 1
         return lambda *arguments, **keywords: opaque(name, outputs, arguments, keywords)
 
-    return {**OWN, **pooling.OWN, "opaque": keep}
+    return {**OWN, "opaque": keep}
 
 
 def own_names() -> frozenset[str]:
@@ -49,9 +57,10 @@ def own_names() -> frozenset[str]:
 
 @translates("convolution_backward")
 def _convolution_backward(
-    gradient: Any, x: Any, weight: Any, _bias: Any, stride: Any, padding: Any, dilation: Any,
-    transposed: bool, _output_padding: Any, groups: int, _mask: Any,
-) -> Any:  # fmt: skip
+    gradient: Symbol, x: Symbol, weight: Symbol, _bias: object, stride: Sequence[int],
+    padding: Sequence[int], dilation: Sequence[int], transposed: bool, _output_padding: object, groups: int,
+    _mask: object,
+) -> Result:  # fmt: skip
     rank = len(weight.shape) - 2
     attributes = {
         "strides": spread(stride, rank),
@@ -65,8 +74,15 @@ def _convolution_backward(
 
 @translates("_native_batch_norm_legit_functional")
 def _batch_norm(
-    x: Any, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, momentum: float, eps: float
-) -> Any:
+    x: Symbol,
+    weight: Symbol | None,
+    bias: Symbol | None,
+    mean: Symbol,
+    variance: Symbol,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Result:
     if not training:
         y = _frozen_batch_norm(x, weight, bias, mean, variance, eps)
         same = [emit("", "Identity", [statistic], {}, 1) for statistic in (mean, variance)]
@@ -77,37 +93,45 @@ def _batch_norm(
 
 @translates("_native_batch_norm_legit_no_training")
 def _batch_norm_without_training(
-    x: Any, weight: Any, bias: Any, mean: Any, variance: Any, _momentum: float, eps: float
-) -> Any:
+    x: Symbol,
+    weight: Symbol | None,
+    bias: Symbol | None,
+    mean: Symbol,
+    variance: Symbol,
+    _momentum: float,
+    eps: float,
+) -> Result:
     return (_frozen_batch_norm(x, weight, bias, mean, variance, eps), *_no_statistics())
 
 
-def _no_statistics() -> list[Any]:
+def _no_statistics() -> list[ir.Value]:
     """Statistics of a batch that nothing took; the gradient reads the running ones."""
     return [constant([], "float32"), constant([], "float32")]
 
 
-def _frozen_batch_norm(x: Any, weight: Any, bias: Any, mean: Any, variance: Any, eps: float) -> Any:
+def _frozen_batch_norm(
+    x: Symbol, weight: Symbol | None, bias: Symbol | None, mean: Symbol, variance: Symbol, eps: float
+) -> ir.Value:
     """With running statistics: ONNX's own operator, which always has a scale and a bias."""
     channels = int(x.shape[1])
-    weight = weight if weight is not None else constant([1.0] * channels, x.dtype.numpy())
-    bias = bias if bias is not None else constant([0.0] * channels, x.dtype.numpy())
-    return emit("", "BatchNormalization", [x, weight, bias, mean, variance], {"epsilon": float(eps)}, 1)
+    scale = weight if weight is not None else constant([1.0] * channels, x.dtype.numpy())
+    shift = bias if bias is not None else constant([0.0] * channels, x.dtype.numpy())
+    return emit("", "BatchNormalization", [x, scale, shift, mean, variance], {"epsilon": float(eps)}, 1)
 
 
 @translates("_native_batch_norm_legit")
 def _batch_norm_without_statistics(
-    x: Any, weight: Any, bias: Any, _training: bool, momentum: float, eps: float
-) -> Any:
+    x: Symbol, weight: Symbol | None, bias: Symbol | None, _training: bool, momentum: float, eps: float
+) -> Result:
     attributes = {"momentum": float(momentum), "eps": float(eps)}
     return emit(DOMAIN, "BatchNorm", [x, weight, bias], attributes, 3)
 
 
 @translates("native_batch_norm_backward")
 def _batch_norm_backward(
-    gradient: Any, x: Any, weight: Any, mean: Any, variance: Any, save_mean: Any, save_inverse: Any,
-    train: bool, eps: float, _mask: Any,
-) -> Any:  # fmt: skip
+    gradient: Symbol, x: Symbol, weight: Symbol | None, mean: Symbol, variance: Symbol, save_mean: Symbol,
+    save_inverse: Symbol, train: bool, eps: float, _mask: object,
+) -> Result:  # fmt: skip
     if not train:
         inputs = [gradient, x, weight, mean, variance]
         return emit(DOMAIN, "FrozenBatchNormGrad", inputs, {"eps": float(eps)}, 3)
@@ -116,62 +140,71 @@ def _batch_norm_backward(
 
 @translates("native_layer_norm_backward")
 def _layer_norm_backward(
-    gradient: Any, x: Any, shape: Any, mean: Any, inverse: Any, weight: Any, _bias: Any, _mask: Any
-) -> Any:
+    gradient: Symbol,
+    x: Symbol,
+    shape: Sequence[int],
+    mean: Symbol,
+    inverse: Symbol,
+    weight: Symbol | None,
+    _bias: object,
+    _mask: object,
+) -> Result:
     axis = len(x.shape) - len(shape)
     return emit(DOMAIN, "LayerNormGrad", [gradient, x, mean, inverse, weight], {"axis": axis}, 3)
 
 
 @translates("_softmax_backward_data")
-def _softmax_backward(gradient: Any, output: Any, dim: int, *_: Any, **_more: Any) -> Any:
+def _softmax_backward(gradient: Symbol, output: Symbol, dim: int, *_: object, **_more: object) -> Result:
     return emit(DOMAIN, "SoftmaxGrad", [gradient, output], {"axis": int(dim)}, 1)
 
 
 @translates("_log_softmax_backward_data")
-def _log_softmax_backward(gradient: Any, output: Any, dim: int, *_: Any, **_more: Any) -> Any:
+def _log_softmax_backward(gradient: Symbol, output: Symbol, dim: int, *_: object, **_more: object) -> Result:
     return emit(DOMAIN, "LogSoftmaxGrad", [gradient, output], {"axis": int(dim)}, 1)
 
 
 @translates("threshold_backward")
-def _threshold_backward(gradient: Any, x: Any, threshold: float) -> Any:
+def _threshold_backward(gradient: Symbol, x: Symbol, threshold: float) -> Result:
     return emit(DOMAIN, "ReluGrad", [gradient, x], {"threshold": float(threshold)}, 1)
 
 
 @translates("gelu_backward")
-def _gelu_backward(gradient: Any, x: Any, approximate: str = "none") -> Any:
+def _gelu_backward(gradient: Symbol, x: Symbol, approximate: str = "none") -> Result:
     return emit(DOMAIN, "GeluGrad", [gradient, x], {"approximate": approximate}, 1)
 
 
 @translates("sigmoid_backward")
-def _sigmoid_backward(gradient: Any, output: Any) -> Any:
+def _sigmoid_backward(gradient: Symbol, output: Symbol) -> Result:
     return emit(DOMAIN, "SigmoidGrad", [gradient, output], {}, 1)
 
 
 @translates("tanh_backward")
-def _tanh_backward(gradient: Any, output: Any) -> Any:
+def _tanh_backward(gradient: Symbol, output: Symbol) -> Result:
     return emit(DOMAIN, "TanhGrad", [gradient, output], {}, 1)
 
 
 @translates("silu_backward")
-def _silu_backward(gradient: Any, x: Any) -> Any:
+def _silu_backward(gradient: Symbol, x: Symbol) -> Result:
     return emit(DOMAIN, "SiluGrad", [gradient, x], {}, 1)
 
 
 @translates("embedding_dense_backward")
 def _embedding_backward(
-    gradient: Any, indices: Any, _rows: int, padding_idx: int = -1, scale: bool = False
-) -> Any:
+    gradient: Symbol, indices: Symbol, _rows: int, padding_idx: int = -1, scale: bool = False
+) -> Result:
     attributes = {"padding_idx": int(padding_idx), "scale": int(scale)}
     return emit(DOMAIN, "EmbeddingGrad", [gradient, indices], attributes, 1)
 
 
 @translates("native_dropout")
-def _dropout(x: Any, p: float, _train: bool | None = True) -> Any:
+def _dropout(x: Symbol, p: float, _train: bool | None = True) -> Result:
     return emit("", "Dropout", [x, constant(p, "float32"), constant(True, "bool")], {}, 2)
 
 
 @translates("slice_backward")
-def _slice_backward(gradient: Any, shape: Any, dim: int, start: int, _end: int, step: int) -> Any:
+def _slice_backward(
+    gradient: Symbol, shape: Sequence[int], dim: int, start: int, _end: int, step: int
+) -> Result:
     size = int(shape[dim])
     first = min(max(start + size if start < 0 else start, 0), size)
     if step != 1:
@@ -181,14 +214,14 @@ def _slice_backward(gradient: Any, shape: Any, dim: int, start: int, _end: int, 
 
 
 @translates("select_backward")
-def _select_backward(gradient: Any, shape: Any, dim: int, index: int) -> Any:
+def _select_backward(gradient: Symbol, shape: Sequence[int], dim: int, index: int) -> Result:
     size, axis = int(shape[dim]), int(dim) % len(shape)
     wide = emit("", "Unsqueeze", [gradient, numbers([axis])], {}, 1)
     place = index + size if index < 0 else index
     return _padded(wide, len(shape), axis, place, size - place - 1)
 
 
-def _padded(gradient: Any, rank: int, axis: int, before: int, after: int) -> Any:
+def _padded(gradient: ir.Value, rank: int, axis: int, before: int, after: int) -> ir.Value:
     """The gradient with zeros around it along one axis."""
     pads = [0] * (2 * rank)
     pads[axis], pads[rank + axis] = before, after
@@ -197,7 +230,9 @@ def _padded(gradient: Any, rank: int, axis: int, before: int, after: int) -> Any
 
 # PyTorch's own translation of nll_loss_forward makes up the number of labels, and with it every gradient.
 @translates("nll_loss_forward", "nll_loss2d_forward")
-def _nll_loss(scores: Any, labels: Any, weights: Any, reduction: int, ignore_index: int) -> Any:
+def _nll_loss(
+    scores: Symbol, labels: Symbol, weights: Symbol | None, reduction: int, ignore_index: int
+) -> Result:
     attributes = {"reduction": int(reduction), "ignore_index": int(ignore_index)}
     if len(scores.shape) < 2:  # one example without an axis for it
         inputs = [_with_axis(scores), _with_axis(labels), weights]
@@ -210,8 +245,14 @@ def _nll_loss(scores: Any, labels: Any, weights: Any, reduction: int, ignore_ind
 
 @translates("nll_loss_backward", "nll_loss2d_backward")
 def _nll_loss_backward(
-    gradient: Any, scores: Any, labels: Any, weights: Any, reduction: int, ignore_index: int, total: Any
-) -> Any:
+    gradient: Symbol,
+    scores: Symbol,
+    labels: Symbol,
+    weights: Symbol | None,
+    reduction: int,
+    ignore_index: int,
+    total: Symbol,
+) -> Result:
     attributes = {"reduction": int(reduction), "ignore_index": int(ignore_index)}
     if len(scores.shape) < 2:
         inputs = [gradient, _with_axis(scores), _with_axis(labels), weights, total]
@@ -220,29 +261,29 @@ def _nll_loss_backward(
     return emit(DOMAIN, "NllLossGrad", [gradient, scores, labels, weights, total], attributes, 1)
 
 
-def _with_axis(tensor: Any) -> Any:
+def _with_axis(tensor: Symbol) -> ir.Value:
     wide = emit("", "Unsqueeze", [tensor, numbers([0])], {}, 1)
     return shaped(wide, [1, *tensor.shape], tensor)
 
 
 @translates("hardtanh_backward")
-def _hardtanh_backward(gradient: Any, x: Any, minimum: float, maximum: float) -> Any:
+def _hardtanh_backward(gradient: Symbol, x: Symbol, minimum: float, maximum: float) -> Result:
     attributes = {"minimum": float(minimum), "maximum": float(maximum)}
     return emit(DOMAIN, "HardtanhGrad", [gradient, x], attributes, 1)
 
 
 @translates("linalg_inv_ex")
-def _inverse(x: Any, **_options: Any) -> Any:
+def _inverse(x: Symbol, **_options: object) -> Result:
     return emit("com.microsoft", "Inverse", [x], {}, 1), constant(0, "int32")
 
 
 @translates("_linalg_det")
-def _determinant(x: Any) -> Any:
+def _determinant(x: Symbol) -> Result:
     return emit("", "Det", [x], {}, 1), x, constant(0, "int32")
 
 
 @translates("mv")
-def _matrix_by_vector(matrix: Any, vector: Any) -> Any:
+def _matrix_by_vector(matrix: Symbol, vector: Symbol) -> Result:
     """As a product of matrices: ONNX Runtime 1.31 multiplies a transposed matrix by a vector wrongly."""
     column = emit("", "Unsqueeze", [vector, numbers([1])], {}, 1)
     return emit("", "Squeeze", [emit("", "MatMul", [matrix, column], {}, 1), numbers([1])], {}, 1)
@@ -251,9 +292,9 @@ def _matrix_by_vector(matrix: Any, vector: Any) -> Any:
 # Sums are mode 0 and means 1; the largest are taken apart.
 @translates("_embedding_bag", "_embedding_bag_forward_only")
 def _embedding_bag(
-    table: Any, indices: Any, offsets: Any, _scale: bool = False, mode: int = 0, _sparse: bool = False,
-    weights: Any = None, include_last: bool = False, padding_idx: int = -1,
-) -> Any:  # fmt: skip
+    table: Symbol, indices: Symbol, offsets: Symbol, _scale: bool = False, mode: int = 0, _sparse: bool = False,
+    weights: Symbol | None = None, include_last: bool = False, padding_idx: int = -1,
+) -> Result:  # fmt: skip
     attributes = {"mean": int(mode), "include_last": int(include_last), "padding": int(padding_idx)}
     found = emit(DOMAIN, "EmbeddingBag", [table, indices, offsets, weights], attributes, 3)
     return (*found, constant([], "int64"))
@@ -261,9 +302,9 @@ def _embedding_bag(
 
 @translates("_embedding_bag_backward")
 def _embedding_bag_backward(
-    gradient: Any, indices: Any, _offsets: Any, bags: Any, sizes: Any, _maxima: Any, _rows: int, scale: bool,
-    mode: int, _sparse: bool, weights: Any, padding_idx: int = -1,
-) -> Any:  # fmt: skip
+    gradient: Symbol, indices: Symbol, _offsets: object, bags: Symbol, sizes: Symbol, _maxima: object,
+    _rows: int, scale: bool, mode: int, _sparse: bool, weights: Symbol | None, padding_idx: int = -1,
+) -> Result:  # fmt: skip
     inputs = [gradient, indices, bags, sizes, weights]
     if scale:  # PyTorch's own scales by the use of another row
         return opaque("_embedding_bag_backward", 1, inputs, {})
@@ -272,15 +313,16 @@ def _embedding_bag_backward(
 
 
 @translates("copy")
-def _copy(target: Any, source: Any, _non_blocking: bool = False) -> Any:
-    """A write into a tensor; PyTorch's own translation forgets to broadcast what is written."""
+def _copy(target: Symbol, source: Symbol, _non_blocking: bool = False) -> Result:
+    """A write into a tensor, broadcast, as onnxscript/function_libs/torch_lib/ops/core.py forgets to."""
+    written: ir.Value = source
     if source.dtype != target.dtype:
-        source = emit("", "Cast", [source], {"to": int(target.dtype)}, 1)
-    return emit("", "Expand", [source, numbers([int(size) for size in target.shape])], {}, 1)
+        written = emit("", "Cast", [source], {"to": int(target.dtype)}, 1)
+    return emit("", "Expand", [written, numbers([int(size) for size in target.shape])], {}, 1)
 
 
 @translates("view", "_unsafe_view")
-def _view(x: Any, sizes: Any) -> Any:
+def _view(x: Symbol, sizes: Sequence[int]) -> Result:
     """Sizes of a traced step are known: one constant, where PyTorch's own translation puts them together.
 
     What is left to be worked out (-1) is so at some batches alone.

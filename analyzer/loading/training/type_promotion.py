@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+from analyzer.loading.torch_private import operator, operator_name
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, fx
+
 
 _ARITHMETIC = (
     "add sub mul div pow remainder fmod maximum minimum where atan2 lerp addcmul addcdiv rsub hypot xlogy"
@@ -11,10 +18,10 @@ _COMPARISONS = "eq ne lt le gt ge"
 _REDUCTIONS = "sum prod cumsum mean"
 
 
-def promote(graph: Any) -> None:
+def promote(graph: fx.Graph) -> None:
     """Casts the operands of element-wise operators and reductions to the type that PyTorch computes in."""
     for node in list(graph.nodes):
-        packet = getattr(getattr(node, "target", None), "_opname", "")
+        packet = operator_name(node.target)
         if node.op != "call_function" or packet not in _KINDS:
             continue
         wanted = _KINDS[packet](node)
@@ -22,13 +29,13 @@ def promote(graph: Any) -> None:
             _cast_operands(graph, node, wanted, condition=packet == "where")
 
 
-def _result(node: Any) -> Any:
+def _result(node: fx.Node) -> torch.dtype | None:
     """The type of what comes out; a power or quotient of whole numbers is real already."""
     value = node.meta.get("val")
     return getattr(value, "dtype", None)
 
 
-def _common(node: Any) -> Any:
+def _common(node: fx.Node) -> torch.dtype | None:
     """The type in which two tensors are compared; numbers among the operands do not change it."""
     import torch
 
@@ -43,19 +50,17 @@ _KINDS = {
 }
 
 
-def _tensor(item: Any) -> Any:
+def _tensor(item: object) -> Tensor | None:
     value = getattr(item, "meta", {}).get("val")
     return value if hasattr(value, "dtype") and hasattr(value, "shape") else None
 
 
-def _cast_operands(graph: Any, node: Any, wanted: Any, *, condition: bool) -> None:
-    import torch
-
+def _cast_operands(graph: fx.Graph, node: fx.Node, wanted: torch.dtype, *, condition: bool) -> None:
     for position, item in enumerate(node.args):
         value = _tensor(item)
         if value is None or value.dtype == wanted or (condition and position == 0):
             continue
         with graph.inserting_before(node):
-            cast = graph.call_function(torch.ops.aten._to_copy.default, (item,), {"dtype": wanted})
+            cast = graph.call_function(operator("_to_copy"), (item,), {"dtype": wanted})
         cast.meta = {**node.meta, "val": value.to(wanted)}
         node.update_arg(position, cast)

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from analyzer.loading.torch_private import held_tensors
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+
+    from analyzer.loading.torch_private import FakeTensorMode
 
 
 @contextmanager
-def without_data(model: Any, mode: Any) -> Iterator[None]:
+def without_data(model: Module, mode: FakeTensorMode) -> Iterator[None]:
     """Puts fake tensors in the place of all parameters and buffers, tied ones once; puts them back after.
 
     PyTorch gives no gradients for tensors on the meta device, and fake ones need no memory either.
     """
     import torch
 
-    made: dict[int, Any] = {}
-    before: list[tuple[dict[str, Any], str, Any]] = []
+    made: dict[int, Tensor] = {}
+    before: list[tuple[dict[str, Any], str, object]] = []
     for module in model.modules():
-        for held in (module._parameters, module._buffers):
+        for held in held_tensors(module):
             for name, tensor in list(held.items()):
                 if tensor is None:
                     continue
@@ -35,7 +43,7 @@ def without_data(model: Any, mode: Any) -> Iterator[None]:
             held[name] = tensor
 
 
-def fake_like(value: Any, mode: Any) -> Any:
+def fake_like(value: Any, mode: FakeTensorMode) -> Any:
     """A tensor's twin without data; anything else as it is."""
     import torch
 

@@ -1,0 +1,495 @@
+"""Loading: the one place that touches PyTorch's private names, a function for each use.
+
+Each function names the file of PyTorch that it relies on and says what happens where a name is missing: most
+raise one LibraryError that tells which versions were tested, some do without. Nothing else in the package may
+import from a module of torch whose path has an underscore in front, nor read such an attribute of torch: a test
+walks the syntax trees and Ruff's private-name rule holds for every file but this.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from analyzer.errors import LibraryError
+
+if TYPE_CHECKING:
+    import onnx_ir
+    from torch import Tensor, fx
+    from torch._ops import OpOverload as OpOverload  # what other modules annotate with
+    from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode  # as above
+    from torch.nn import Module
+    from torch.onnx._internal.exporter._registration import ONNXRegistry as ONNXRegistry  # as above
+    from torch.utils._pytree import TreeSpec as TreeSpec  # as above
+
+    class Refused:
+        """What a decomposition gives for a call that it leaves alone: NotImplemented, typed as Any."""
+
+    REFUSED: Refused
+else:
+    REFUSED = NotImplemented
+
+TESTED = "2.11 to 2.13"  # what pyproject.toml admits, a test compares them
+
+# A value nested in tuples, lists, dicts and users' own classes: whatever a model takes or gives.
+Tree = Any
+Kernel = Callable[..., Any]
+
+
+@contextmanager
+def _looking_up() -> Iterator[None]:
+    """Tells a name that is missing as one error; only look-ups stand inside, never calls of a user's code.
+
+    Raises:
+        LibraryError: The name is not there.
+    """
+    import torch
+
+    try:
+        yield
+    except (ImportError, AttributeError, KeyError) as error:
+        said = str(error).partition(" (")[0]  # without the path of the file
+        raise LibraryError(
+            f"PyTorch {torch.__version__} lacks an interface that the analysis needs: {said}.",
+            hint=f"Install a PyTorch that was tested (torch {TESTED}), or analyse an .onnx file.",
+        ) from error
+
+
+# Trees of values: torch/utils/_pytree.py. There is no public module of this name; a missing one is an error.
+
+
+def tree_flatten(tree: Tree) -> tuple[list[Any], TreeSpec]:
+    """The leaves of a tree, and how it is built (torch/utils/_pytree.py)."""
+    with _looking_up():
+        from torch.utils._pytree import tree_flatten as function
+    return function(tree)
+
+
+def tree_unflatten(leaves: Iterable[object], spec: TreeSpec) -> Tree:
+    """The tree that is built as ``spec`` says (torch/utils/_pytree.py)."""
+    with _looking_up():
+        from torch.utils._pytree import tree_unflatten as function
+    return function(leaves, spec)
+
+
+def tree_leaves(tree: Tree) -> list[Any]:
+    """The leaves of a tree, in the order in which torch.export takes them (torch/utils/_pytree.py)."""
+    with _looking_up():
+        from torch.utils._pytree import tree_leaves as function
+    return function(tree)
+
+
+def tree_map(function: Callable[[Any], object], tree: Tree) -> Tree:
+    """The tree with a function applied to each leaf (torch/utils/_pytree.py)."""
+    with _looking_up():
+        from torch.utils._pytree import tree_map as apply
+    return apply(function, tree)
+
+
+def leaves_with_steps(tree: Tree) -> list[tuple[list[Any], Any]]:
+    """Each leaf with the way to it: positions, keys and names of attributes (torch/utils/_pytree.py)."""
+    with _looking_up():
+        from torch.utils._pytree import tree_leaves_with_path as function
+    return [([_step(key) for key in path], leaf) for path, leaf in function(tree)]
+
+
+def _step(key: object) -> Any:
+    """SequenceKey has ``idx``, MappingKey has ``key``, GetAttrKey has ``name``."""
+    return getattr(key, "idx", getattr(key, "key", getattr(key, "name", "")))
+
+
+def known_containers() -> frozenset[type]:
+    """The classes that PyTorch looks into for tensors (SUPPORTED_NODES of torch/utils/_pytree.py)."""
+    with _looking_up():
+        from torch.utils._pytree import SUPPORTED_NODES
+    return frozenset(SUPPORTED_NODES)
+
+
+def register_container(
+    kind: type,
+    flatten: Callable[[Any], tuple[list[Any], Any]],
+    unflatten: Callable[[Iterable[Any], Any], object],
+    names: Callable[[Any], Sequence[str]],
+) -> None:
+    """Has PyTorch look into the objects of a class from now on (torch/utils/_pytree.py).
+
+    Args:
+        kind: The class.
+        flatten: An object -> its parts and what else it holds.
+        unflatten: Parts and the rest -> an object.
+        names: What else it holds -> the names of its parts.
+    """
+    with _looking_up():
+        from torch.utils._pytree import GetAttrKey, register_pytree_node
+
+    def with_keys(value: object) -> tuple[list[tuple[Any, Any]], Any]:
+        parts, rest = flatten(value)
+        return [(GetAttrKey(name), part) for name, part in zip(names(rest), parts, strict=True)], rest
+
+    register_pytree_node(kind, flatten, unflatten, flatten_with_keys_fn=with_keys)
+
+
+def rebuilt(spec: TreeSpec, children: list[Any]) -> Tree:
+    """The children in a container as ``spec`` has it, in a list where a user's class holds them.
+
+    That is the form in which torch.export takes what it is told about inputs (torch/utils/_pytree.py).
+    """
+    with _looking_up():
+        from torch.utils._pytree import BUILTIN_TYPES, SUPPORTED_NODES
+    if spec.type not in BUILTIN_TYPES:
+        return children
+    return SUPPORTED_NODES[spec.type].unflatten_fn(children, spec.context)
+
+
+# What is put off while a model is built and traced. Where a name is missing nothing is put off: a model that
+# does none of these things needs none of them, and one that does gets the tracer's own error.
+
+
+@contextmanager
+def scripting_disabled() -> Iterator[None]:
+    """Inside the block ``torch.jit.script`` and ``trace`` give back what they get (torch/jit/_state.py)."""
+    try:
+        from torch.jit._state import _enabled as state
+    except ImportError:
+        yield
+        return
+    with _replaced(state, "enabled", False):
+        yield
+
+
+def causal_masks_by_word(decide: Callable[..., bool]) -> AbstractContextManager[None]:
+    """Inside the block ``decide`` says whether a mask is causal (torch/nn/modules/transformer.py looks)."""
+    from torch.nn.modules import transformer
+
+    return _replaced(transformer, "_detect_is_causal_mask", decide)
+
+
+@contextmanager
+def silent_tracer() -> Iterator[None]:
+    """Inside the block torch/export/_trace.py prints nothing: it shows the graph of a failed trace."""
+    try:
+        from torch.export import _trace
+    except ImportError:
+        yield
+        return
+    vars(_trace)["print"] = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        vars(_trace).pop("print", None)
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: object) -> Iterator[None]:
+    """Inside the block an attribute is another; one that is not there is not made."""
+    if not hasattr(owner, name):
+        yield
+        return
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+# Modules.
+
+
+def compiled_from(model: object) -> Module | None:
+    """The module inside what ``torch.compile`` made, else None (torch/_dynamo/eval_frame.py)."""
+    from torch.nn import Module
+
+    inner = getattr(model, "_orig_mod", None)
+    return inner if isinstance(inner, Module) else None
+
+
+def held_tensors(module: Module) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A module's own parameters and buffers as it holds them, open to change (torch/nn/modules/module.py)."""
+    with _looking_up():
+        return module._parameters, module._buffers
+
+
+def batch_norm_class() -> type[Module]:
+    """What the batch norms over all numbers of axes have in common (torch/nn/modules/batchnorm.py)."""
+    with _looking_up():
+        from torch.nn.modules.batchnorm import _BatchNorm
+    return _BatchNorm
+
+
+def check_input_rank(module: Module, x: Tensor) -> None:
+    """A batch norm's own check of what it is given (torch/nn/modules/batchnorm.py); none where it has none."""
+    check = getattr(module, "_check_input_dim", None)
+    if check is not None:
+        check(x)
+
+
+def unchecked_distributions() -> AbstractContextManager[None]:
+    """Inside the block no distribution looks at its arguments' values.
+
+    The class has a public switch and no public way to ask how it stands (torch/distributions/distribution.py).
+    """
+    from torch.distributions import Distribution
+
+    return _replaced(Distribution, "_validate_args", False)
+
+
+# Operators: torch/_ops.py.
+
+
+def is_operator(target: object) -> bool:
+    """Whether a node calls an overload of an operator (OpOverload of torch/_ops.py)."""
+    import torch
+
+    return isinstance(target, type(torch.ops.aten.add.Tensor))
+
+
+def operator(name: str, overload: str = "default") -> OpOverload:
+    """An operator of ``aten`` whose name has an underscore in front: no promise says that it stays.
+
+    They are declared in aten/src/ATen/native/native_functions.yaml.
+    """
+    import torch
+
+    with _looking_up():
+        found: OpOverload = getattr(getattr(torch.ops.aten, name), overload)
+    return found
+
+
+def operator_name(target: object) -> str:
+    """``linalg_inv`` of an overload of that operator; empty for what is no operator (torch/_ops.py)."""
+    return str(getattr(getattr(target, "overloadpacket", None), "__name__", ""))
+
+
+def qualified_name(target: object) -> str:
+    """``aten::add`` of an overload of that operator; empty for what is no operator (torch/_ops.py)."""
+    name = operator_name(target)
+    return f"{getattr(target, 'namespace', '')}::{name}" if name else ""
+
+
+def overload_name(target: OpOverload) -> str:
+    """``aten::add.Tensor``, or ``aten::relu`` of the default overload (torch/_ops.py)."""
+    found: str = target.name()  # type: ignore[no-untyped-call]  # PyTorch's own gap
+    return found
+
+
+def attention_products() -> Callable[..., tuple[Tensor, Tensor]]:
+    """Attention as products, with its weights (aten/src/ATen/native/transformers/attention.cpp)."""
+    return operator("_scaled_dot_product_attention_math")
+
+
+def outside_tracer() -> AbstractContextManager[object]:
+    """A block in which no tracer sees what is called (torch/utils/_python_dispatch.py)."""
+    with _looking_up():
+        from torch.utils._python_dispatch import _disable_current_modes
+    found: AbstractContextManager[object] = _disable_current_modes()
+    return found
+
+
+def without_autograd() -> AbstractContextManager[object]:
+    """A block in which kernels below those of gradients run (torch/_C/__init__.pyi)."""
+    import torch
+
+    with _looking_up():
+        return torch._C._AutoDispatchBelowAutograd()
+
+
+@contextmanager
+def gradient_kernels(functions: Mapping[OpOverload, Kernel]) -> Iterator[None]:
+    """Inside the block operators are differentiated through other functions (py_kernels of torch/_ops.py)."""
+    import torch
+
+    with _looking_up():
+        key = torch._C.DispatchKey.Autograd
+        before = [(op, op.py_kernels, op._dispatch_cache, op.py_kernels.get(key)) for op in functions]
+    try:
+        for op, function in functions.items():
+            op.py_kernels[key] = function
+            op._dispatch_cache.clear()
+        yield
+    finally:
+        for _, kernels, cached, kernel in before:
+            kernels.pop(key, None)
+            if kernel is not None:
+                kernels[key] = kernel
+            cached.clear()
+
+
+@contextmanager
+def whole_operators(names: Sequence[str], overloads: Sequence[str]) -> Iterator[None]:
+    """Inside the block operators of ``aten`` are not taken apart by Python before they are differentiated.
+
+    Their Python kernels stand in py_kernels of torch/_ops.py, put there by torch/_decomp/decompositions.py.
+    """
+    import torch
+
+    with _looking_up():
+        keys = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
+        found = [operator(name, overload) for name in names for overload in overloads]
+        held = [(op.py_kernels, op._dispatch_cache) for op in found]
+    # torch/_export/utils.py asks once for all operators that PyTorch takes apart, and remembers: not in here.
+    torch.export.default_decompositions()
+    taken = [(kernels, key, kernels.pop(key)) for kernels, _ in held for key in keys if key in kernels]
+    for _, cached in held:
+        cached.clear()
+    try:
+        yield
+    finally:
+        for kernels, key, kernel in taken:
+            kernels[key] = kernel
+        for _, cached in held:
+            cached.clear()
+
+
+# One graph of forward and backward.
+
+
+def fake_tensor_mode() -> FakeTensorMode:
+    """A mode in which tensors have shapes and no data (torch/_subclasses/fake_tensor.py)."""
+    with _looking_up():
+        from torch._subclasses.fake_tensor import FakeTensorMode
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def joint_graph_module(
+    module: Module, arguments: tuple[Any, ...], decompositions: Mapping[OpOverload, Kernel]
+) -> fx.GraphModule:
+    """Forward and backward of a module with a scalar result (torch/_functorch/aot_autograd.py)."""
+    from torch import fx
+
+    with _looking_up():
+        from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+    with ExitStack() as stack, fx.traceback.preserve_node_meta():
+        joint = aot_export_joint_with_descriptors(stack, module, arguments, decompositions=dict(decompositions))
+    return joint.graph_module
+
+
+def registered_decompositions(names: Iterable[str]) -> dict[OpOverload, Kernel]:
+    """PyTorch's own decompositions of operators of ``aten``; those it lacks are left out.
+
+    From the registry of torch/_decomp/__init__.py, which also knows those that torch.export's table does not.
+    """
+    import torch
+
+    with _looking_up():
+        from torch._decomp import get_decompositions
+    packets = [getattr(torch.ops.aten, name) for name in names if hasattr(torch.ops.aten, name)]
+    found: dict[Any, Kernel] = get_decompositions(packets)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """An input or output of a joint graph (torch/_functorch/_aot_autograd/descriptors.py).
+
+    Attributes:
+        kind: ``state`` (parameter or buffer), ``input`` (of the step), ``tangent`` (of the loss),
+            ``no tangent`` (of what else the pass gives, which the loss does not see); for outputs ``result``,
+            ``gradient``, ``update`` (a buffer's new value), ``none``.
+        name: Dotted path of the parameter or buffer, else empty.
+        position: Of an input of the step.
+    """
+
+    kind: str
+    name: str = ""
+    position: int = -1
+
+
+def describe_input(descriptor: object) -> Slot:
+    """What an input of a joint graph is (torch/_functorch/_aot_autograd/descriptors.py)."""
+    with _looking_up():
+        from torch._functorch._aot_autograd import descriptors as kinds
+
+        state = (kinds.ParamAOTInput, kinds.BufferAOTInput)
+        plain, tangent, result = kinds.PlainAOTInput, kinds.TangentAOTInput, kinds.PlainAOTOutput
+    if isinstance(descriptor, state):
+        return Slot(kind="state", name=descriptor.target)
+    if isinstance(descriptor, plain):
+        return Slot(kind="input", position=descriptor.idx)
+    if isinstance(descriptor, tangent):
+        return Slot(kind="tangent" if isinstance(descriptor.output, result) else "no tangent")
+    return Slot(kind="unknown")
+
+
+def describe_output(descriptor: object) -> Slot:
+    """What an output of a joint graph is (torch/_functorch/_aot_autograd/descriptors.py)."""
+    with _looking_up():
+        from torch._functorch._aot_autograd import descriptors as kinds
+
+        gradient, update = kinds.GradAOTOutput, kinds.InputMutationAOTOutput
+    if isinstance(descriptor, gradient):
+        return Slot(kind="gradient", name=describe_input(descriptor.grad_of).name)
+    if isinstance(descriptor, update):
+        return Slot(kind="update", name=describe_input(descriptor.mutated_input).name)
+    return Slot(kind="none" if descriptor is None else "result")
+
+
+# Translation of a graph of operators to ONNX: torch/onnx/_internal/exporter/.
+
+
+@cache
+def _all_translations() -> ONNXRegistry:
+    """Every translation that PyTorch has; to gather them takes a third of a second."""
+    with _looking_up():
+        from torch.onnx._internal.exporter._registration import ONNXRegistry
+    return ONNXRegistry.from_torchlib()
+
+
+def translation_registry() -> ONNXRegistry:
+    """PyTorch's translations, to add others to (torch/onnx/_internal/exporter/_registration.py)."""
+    fresh = copy.copy(_all_translations())
+    fresh.functions = dict(fresh.functions)
+    return fresh
+
+
+def add_translation(registry: ONNXRegistry, target: OpOverload, function: Kernel) -> None:
+    """Puts a translation before PyTorch's own, but for those of complex numbers.
+
+    The registry keeps a list by name, of which torch/onnx/_internal/exporter/_dispatching.py takes what fits.
+    """
+    with _looking_up():
+        from torch.onnx._internal.exporter._registration import OnnxDecompMeta
+    name = overload_name(target)
+    of_complex = [known for known in registry.functions.get(name, ()) if known.is_complex]
+    own = OnnxDecompMeta(
+        onnx_function=function, fx_target=target, signature=None, is_custom=True, skip_signature_inference=True
+    )
+    registry.functions[name] = [own, *of_complex]
+
+
+def translate_into(model: onnx_ir.Model, graph: fx.Graph, registry: ONNXRegistry) -> None:
+    """Fills an empty model with the translation of a graph (torch/onnx/_internal/exporter/_core.py)."""
+    with _looking_up():
+        from torch.onnx._internal.exporter._core import _translate_fx_graph
+        from torch.onnx._internal.exporter._ir_passes import add_opset_imports
+    _translate_fx_graph(
+        graph, model, graph_like=model.graph, owned_graphs={}, lower="at_conversion", registry=registry
+    )
+    add_opset_imports(model)
+
+
+def emit_node(node: onnx_ir.Node) -> None:
+    """Adds a node to the graph that a translation is writing (torch/onnx/_internal/exporter/_core.py)."""
+    with _looking_up():
+        from torch.onnx._internal.exporter import _core
+
+        tracer = _core.current_tracer
+    assert tracer is not None  # a translation runs
+    tracer.nodes.append(node)
+
+
+def at_opset(model: onnx_ir.Model, opset: int) -> onnx_ir.Model:
+    """The model at another opset, by the converter that PyTorch's exporter uses.
+
+    torch/onnx/_internal/_lazy_import.py names the module of onnxscript that goes with this PyTorch.
+    """
+    with _looking_up():
+        from torch.onnx._internal import _lazy_import
+
+        apis: Any = vars(_lazy_import)["onnxscript_apis"]  # a module that is imported when it is asked
+        convert: Callable[[onnx_ir.Model, int], onnx_ir.Model] = apis.convert_version
+    return convert(model, opset)

@@ -1,0 +1,282 @@
+"""PyTorch's private names: one module touches them, and where one is missing it says so or does without."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+
+from analyzer.cli import run_command_line
+from analyzer.errors import LibraryError
+from analyzer.loading import torch_private
+from analyzer.loading.load import load
+from analyzer.loading.model_reference import parse_reference
+from analyzer.loading.training import torch_interfaces
+
+ROOT = Path(__file__).parents[2]
+ALLOWED = ROOT / "analyzer" / "loading" / "torch_private.py"
+
+MODEL = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(6, 4)
+
+    def forward(self, x):
+        return torch.relu(self.first(x))
+
+def example_inputs(batch=2):
+    return (torch.randn(batch, 6),)
+"""
+
+
+def private(path):
+    """Whether a part of a dotted path has an underscore in front and no second one."""
+    return any(re.match(r"_(?!_)", part) for part in path.split("."))
+
+
+def dotted(node):
+    """``a.b.c`` of an attribute chain, empty for any other expression."""
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
+
+
+def aliases(tree):
+    """By local name, what of torch it is bound to."""
+    found = {"torch": "torch"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {item.asname: item.name for item in node.names if item.asname and is_torch(item.name)}
+        elif isinstance(node, ast.ImportFrom) and is_torch(node.module or ""):
+            found |= {item.asname or item.name: f"{node.module}.{item.name}" for item in node.names}
+        elif isinstance(node, ast.Assign) and is_torch(dotted(node.value)):
+            found |= {item.id: dotted(node.value) for item in node.targets if isinstance(item, ast.Name)}
+    return found
+
+
+def is_torch(path):
+    return path.partition(".")[0] == "torch"
+
+
+def uses(source):
+    """Private names of torch in a source: imports, attribute chains, names in strings given to ``getattr``."""
+    tree = ast.parse(source)
+    bound = aliases(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            paths = [item.name for item in node.names if is_torch(item.name)]
+        elif isinstance(node, ast.ImportFrom) and is_torch(node.module or ""):
+            paths = [f"{node.module}.{item.name}" for item in node.names]
+        elif isinstance(node, ast.Attribute):
+            first, _, rest = dotted(node).partition(".")
+            paths = [f"{bound[first]}.{rest}"] if first in bound else []
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
+            paths = [item.value for item in node.args[1:2] if isinstance(item, ast.Constant)]
+            paths = [path for path in paths if path in OF_TORCH]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            paths = [node.value] if re.fullmatch(r"torch(\.\w+)*\._\w+(\.\w+)*", node.value) else []
+        else:
+            continue
+        yield from (path for path in paths if private(path))
+
+
+# Attributes of PyTorch's objects that have been asked for by name.
+OF_TORCH = ("_schema", "_opname", "_orig_mod", "_overloadname", "_namespace", "_parameters", "_buffers")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from torch._decomp import get_decompositions",
+        "from torch.utils import _pytree",
+        "from torch.nn.modules.batchnorm import _BatchNorm as Norm",
+        "import torch._ops as ops",
+        "import torch\ntorch._C.DispatchKey",
+        "import torch\naten = torch.ops.aten\naten._linalg_det.default",
+        "from torch.jit import script as s\ns._enabled",
+        "getattr(op, '_schema', None)",
+        "import_module('torch.onnx._internal')",
+    ],
+)
+def test_the_search_sees_each_way_to_a_private_name(source):
+    assert list(uses(source))
+
+
+def test_one_module_alone_touches_private_names_of_pytorch():
+    found = {
+        str(path.relative_to(ROOT)): names
+        for path in sorted((ROOT / "analyzer").rglob("*.py"))
+        if path != ALLOWED and (names := sorted(set(uses(path.read_text(encoding="utf-8")))))
+    }
+    assert found == {}
+
+
+def test_each_use_names_a_file_of_pytorch_that_is_there():
+    files = set(re.findall(r"\btorch/[\w/]+\.pyi?", ALLOWED.read_text(encoding="utf-8")))
+    assert len(files) > 10
+    folder = Path(torch.__file__).parent.parent
+    assert [file for file in sorted(files) if not (folder / file).exists()] == []
+
+
+def test_the_versions_that_a_message_names_are_those_that_the_package_admits():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (asked,) = (item for item in project["dependencies"] if item.startswith("torch>"))
+    first, last = torch_private.TESTED.split(" to ")
+    following = f"{last.partition('.')[0]}.{int(last.partition('.')[2]) + 1}"
+    assert asked == f"torch>={first},<{following}"
+
+
+@pytest.fixture
+def model_file(tmp_path):
+    path = tmp_path / "model.py"
+    path.write_text(MODEL)
+    return path
+
+
+# Module and name that a PyTorch of tomorrow may lack, and whether an export can do without.
+MISSING = [
+    ("torch.utils._pytree", "tree_leaves", False),
+    ("torch.utils._pytree", "tree_flatten", False),
+    ("torch.jit._state", "_enabled", True),
+    ("torch.nn.modules.transformer", "_detect_is_causal_mask", True),
+]
+
+
+@pytest.mark.parametrize(("module", "name", "does_without"), MISSING)
+def test_a_pytorch_without_a_name_is_exit_2_with_a_hint_or_does_without(
+    module, name, does_without, model_file, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / "cache"))
+    found = __import__(module, fromlist=[name])
+    monkeypatch.setattr(torch_private, "_looking_up", looking_up_without(found, name))
+    if does_without:
+        monkeypatch.delattr(found, name)
+    given = [str(model_file), "--no-run", "--no-cache", "--gpu", "none", "--format", "json", "--output", "-"]
+    status = run_command_line([*given, "--quiet"])
+    said = capsys.readouterr().err
+    assert status == (0 if does_without else 2)
+    if not does_without:
+        assert f"lacks an interface that the analysis needs: cannot import name '{name}'" in said
+        assert "torch 2.11 to 2.13" in said
+        assert "Traceback" not in said
+
+
+def looking_up_without(module, name):
+    """The context of a look-up in which a module lacks a name; outside PyTorch has it, for its own calls."""
+    original = torch_private._looking_up
+
+    class Without:
+        def __enter__(self):
+            self.outer = original()
+            self.outer.__enter__()
+            self.value = vars(module).pop(name, None)
+
+        def __exit__(self, *error):
+            if self.value is not None:
+                setattr(module, name, self.value)
+            return self.outer.__exit__(*error)
+
+    return Without
+
+
+def test_an_operator_that_is_gone_is_told_by_its_name():
+    with pytest.raises(LibraryError, match="_no_such_operator"):
+        torch_private.operator("_no_such_operator")
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "use"),
+    [
+        ("torch._subclasses.fake_tensor", "FakeTensorMode", torch_private.fake_tensor_mode),
+        ("torch.utils._python_dispatch", "_disable_current_modes", torch_private.outside_tracer),
+        ("torch.nn.modules.batchnorm", "_BatchNorm", torch_private.batch_norm_class),
+        ("torch._decomp", "get_decompositions", lambda: torch_private.registered_decompositions(["add"])),
+        (
+            "torch._functorch._aot_autograd.descriptors",
+            "GradAOTOutput",
+            lambda: torch_private.describe_output(None),
+        ),
+        (
+            "torch._functorch._aot_autograd.descriptors",
+            "PlainAOTInput",
+            lambda: torch_private.describe_input(None),
+        ),
+        (
+            "torch.onnx._internal.exporter._core",
+            "_translate_fx_graph",
+            lambda: torch_private.translate_into(None, None, None),
+        ),
+        ("torch.onnx._internal._lazy_import", "onnxscript_apis", lambda: torch_private.at_opset(None, 18)),
+        ("torch.onnx._internal.exporter._core", "current_tracer", lambda: torch_private.emit_node(None)),
+        ("torch._C", "_AutoDispatchBelowAutograd", torch_private.without_autograd),
+        ("torch._C", "DispatchKey", lambda: torch_private.gradient_kernels({}).__enter__()),
+        ("torch._C", "DispatchKey", lambda: torch_private.whole_operators((), ()).__enter__()),
+    ],
+)
+def test_each_missing_name_is_told_by_itself(module, name, use, monkeypatch):
+    monkeypatch.delattr(__import__(module, fromlist=[name]), name)
+    with pytest.raises(LibraryError, match=name) as caught:
+        use()
+    assert caught.value.hint is not None
+    assert "torch 2.11 to 2.13" in caught.value.hint
+
+
+def test_what_is_put_off_while_a_model_is_traced_is_put_back():
+    from torch.distributions import Distribution
+    from torch.export import _trace
+    from torch.jit import _state
+    from torch.nn.modules import transformer
+
+    before = (_state._enabled.enabled, transformer._detect_is_causal_mask, Distribution._validate_args)
+    with (
+        torch_private.scripting_disabled(),
+        torch_private.causal_masks_by_word(bool),
+        torch_private.silent_tracer(),
+        torch_private.unchecked_distributions(),
+    ):
+        inside = (_state._enabled.enabled, transformer._detect_is_causal_mask, Distribution._validate_args)
+        assert inside == (False, bool, False)
+        assert _trace.print("not seen") is None
+    after = (_state._enabled.enabled, transformer._detect_is_causal_mask, Distribution._validate_args)
+    assert after == before
+    assert "print" not in vars(_trace)
+
+
+def test_kernels_that_are_replaced_are_put_back():
+    op = torch_private.operator("_linalg_det")
+    before = dict(op.py_kernels)
+    with torch_private.gradient_kernels({op: len}):
+        assert len in op.py_kernels.values()
+    assert op.py_kernels == before
+
+
+def test_what_is_kept_whole_for_a_step_is_taken_apart_in_the_export_after_it():
+    """PyTorch remembers which operators it takes apart; an export fails where it was asked in the block."""
+    from torch._export.utils import _collect_all_valid_cia_ops_for_aten_namespace as known
+    from torch.export import default_decompositions
+
+    names = torch_interfaces._WHOLE
+    known.cache_clear()
+    expected = known()
+    known.cache_clear()
+    with torch_private.whole_operators(names, ["default", "vec"]):
+        default_decompositions()
+    assert known() == expected
+
+
+def test_an_onnxscript_without_the_folding_is_told(model_file, monkeypatch):
+    from onnxscript.optimizer import _constant_folding
+
+    monkeypatch.delattr(_constant_folding, "FoldConstantsPass")
+    with pytest.raises(LibraryError, match="onnxscript lacks"):
+        load(parse_reference(str(model_file)), use_cache=False)
