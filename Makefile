@@ -1,13 +1,17 @@
-# make report   analyse a sample and print where the page is
-# make test     run every check
-# make install  make .venv alone
+# make report    analyse a sample and print where the page is
+# make test      run every check
+# make lint      run the checks that execute no test
+# make coverage  run every test and print which lines none of them reached; the pages go to htmlcov/
+# make install   make .venv alone
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
+# The schemas come with the package; nothing is fetched.
+CHECK_SCHEMA := $(BIN)/check-jsonschema --quiet --builtin-schema vendor
 
-.PHONY: install report test lint gallery judge bench clean
+.PHONY: install report test lint coverage gallery judge bench clean
 
 install: $(VENV)/.installed
 
@@ -25,9 +29,17 @@ lint: install
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(CHECK_SCHEMA).github-workflows .github/workflows/*.yml
+	$(CHECK_SCHEMA).github-actions .github/actions/*/action.yml
+	$(CHECK_SCHEMA).github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(CHECK_SCHEMA).github-issue-forms $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
 
 test: lint
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup
+
+# Slower than `make test`: every process is traced, those that tests start too.
+coverage: install
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup --cov --cov-report=term:skip-covered --cov-report=html
 
 # Every sample's page and record, under reports/.
 gallery: install
@@ -41,4 +53,4 @@ bench: install
 	$(BIN)/python tests/benchmarks/floor.py
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache tests/output
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .coverage htmlcov tests/output

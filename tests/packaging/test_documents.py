@@ -1,0 +1,130 @@
+"""The documents for those who change the code: what they name exists, and what they say to type works."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+# What the recipes change or run; the copies are made fresh, so that no recipe sees another's changes.
+COPIED = ("analyzer", "templates", "samples", "tests", "pyproject.toml")
+RECIPES = re.findall(r"^## (Add [^\n]+)\n(.*?)(?=^## )", CONTRIBUTING, re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+TARGET = re.compile(r"Append\s+to\s+`([^`]+)`:\s*\Z")
+
+
+def text_of(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def glossary():
+    table = ARCHITECTURE.split("## Glossary")[1]
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE)
+    return [row for row in rows if row != ("word", "meaning") and not row[0].startswith("-")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_link_within_the_repository_leads_somewhere(name):
+    links = re.findall(r"\]\(([^)#]+)", text_of(name))
+    assert all(link.startswith("https://") or (ROOT / link).exists() for link in links)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_file_of_ours_that_a_document_names_exists(name):
+    """Paths to modules stand as seen from the repository or from the package."""
+    named = re.findall(r"`([\w./-]+/[\w.-]+\.(?:py|toml|json|yml))`", text_of(name))
+    ours = [path for path in named if not path.startswith("models/")]
+    assert [
+        path for path in ours if not any((home / path).exists() for home in (ROOT, ROOT / "analyzer"))
+    ] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_make_target_that_a_document_names_exists(name):
+    targets = set(re.findall(r"^([a-z]+):", text_of("Makefile"), re.MULTILINE))
+    assert set(re.findall(r"(?:^|`)make ([a-z]+)", text_of(name), re.MULTILINE)) <= targets
+
+
+def test_the_architecture_names_every_room():
+    rooms = {path.stem for path in (ROOT / "analyzer").iterdir() if path.suffix in ("", ".py")}
+    rooms = {room for room in rooms if not room.startswith(("_", "."))} - {"templates"}
+    listed = ARCHITECTURE.split("## Rooms")[1].split("\n## ")[0]
+    assert sorted(room for room in rooms if f"`{room}`" not in listed) == []
+
+
+def test_the_architecture_names_every_import_contract_as_pyproject_does():
+    settings = tomllib.loads(text_of("pyproject.toml"))["tool"]["importlinter"]
+    held = ARCHITECTURE.split("## Rooms")[1].split("\n## ")[0]
+    assert set(re.findall(r'"([^"]+)"', held)) == {contract["name"] for contract in settings["contracts"]}
+
+
+def test_the_architecture_stays_short():
+    assert len(ARCHITECTURE.splitlines()) < 300
+
+
+def test_the_glossary_has_each_of_thirty_terms_or_more_once_in_order():
+    terms = [term.lower() for term, _ in glossary()]
+    assert len(terms) >= 30
+    assert terms == sorted(set(terms))
+    assert all(meaning.strip() for _, meaning in glossary())
+
+
+def test_every_entry_of_the_changelog_stands_under_what_it_does():
+    heading = ""
+    for line in text_of("CHANGELOG.md").splitlines():
+        if line.startswith("#"):
+            heading = line
+        if line.startswith("- "):
+            assert heading in {f"### {kind}" for kind in ("Added", "Changed", "Deprecated", "Removed", "Fixed")}
+
+
+def test_there_is_a_recipe_for_an_operator_a_device_and_a_check():
+    assert [title for title, _ in RECIPES] == ["Add an operator", "Add a GPU", "Add a check"]
+
+
+def follow(recipe, folder):
+    """Does what a recipe says: blocks go to the files it names, commands are run; gives what they print."""
+    said, end = [], 0
+    for block in BLOCK.finditer(recipe):
+        kind, body = block.groups()
+        before, end = recipe[end : block.start()], block.end()
+        if kind == "console":
+            said += [run(shlex.split(line), folder) for line in body.splitlines()]
+        else:
+            target = TARGET.search(before)
+            assert target is not None, before
+            with (folder / target[1]).open("a", encoding="utf-8") as file:
+                file.write(f"\n\n{body}")
+    return said
+
+
+def run(words, folder):
+    words = {"analyze": ["-m", "analyzer", *words[1:]], "python": words[1:]}[words[0]]
+    environment = {**os.environ, "PYTHONPATH": str(folder), "ANALYZER_CACHE_DIR": str(folder / "cache")}
+    done = subprocess.run(
+        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(("title", "recipe"), RECIPES, ids=[title for title, _ in RECIPES])
+def test_what_a_recipe_says_works_as_it_stands(title, recipe, tmp_path):
+    for name in COPIED:
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(ROOT / name, tmp_path / name)
+    said = follow(recipe, tmp_path)
+    shown = {"Add an operator": "8 * outputs", "Add a GPU": "Example A1", "Add a check": "over a thousand"}[
+        title
+    ]
+    assert shown in said[0]
+    assert any(" passed" in text for text in said)

@@ -1,0 +1,107 @@
+"""The CI workflow: what its schema cannot see. What it runs exists, and it tests what the package promises."""
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from analyzer.cli import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+# Commands that come with the runner's Python, and what stands behind `python -m`.
+KNOWN = {"analyze", "bash", "make", "python"}
+MODULES = {"pip", "pytest"}
+
+
+def read(path):
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def steps(path):
+    return [step for job in read(path)["jobs"].values() for step in job["steps"]]
+
+
+def command_lines(path):
+    """Every command of every step, as words; a backslash at a line's end goes on with the next."""
+    scripts = [step["run"].replace("\\\n", " ") for step in steps(path) if "run" in step]
+    return [shlex.split(line) for script in scripts for line in script.splitlines() if line.strip()]
+
+
+def paths_in(words):
+    return [word for word in words if "/" in word and not word.startswith(("-", "http", "reports/"))]
+
+
+@pytest.fixture(params=WORKFLOWS, ids=lambda path: path.stem)
+def workflow(request):
+    return request.param
+
+
+def test_every_command_of_a_workflow_is_known(workflow):
+    assert {words[0] for words in command_lines(workflow)} <= KNOWN
+
+
+def test_what_a_workflow_makes_or_runs_exists(workflow):
+    for words in command_lines(workflow):
+        program, *rest = words
+        if program == "make":
+            assert set(rest) <= TARGETS, words
+        elif program == "python":
+            assert rest[0] == "-m", words
+            assert rest[1] in MODULES, words
+        elif program == "analyze":
+            assert rest[0] in COMMANDS or (ROOT / rest[0]).is_file(), words
+        assert all((ROOT / path).exists() for path in paths_in(rest)), words
+
+
+def test_a_workflow_may_only_read_and_a_newer_push_ends_an_older_run(workflow):
+    content = read(workflow)
+    assert content["permissions"] == {"contents": "read"}
+    assert all("permissions" not in job for job in content["jobs"].values())
+    assert content["concurrency"]["cancel-in-progress"] is True
+
+
+def test_no_job_may_run_for_ever(workflow):
+    assert all(0 < job["timeout-minutes"] <= 90 for job in read(workflow)["jobs"].values())
+
+
+def test_a_workflow_never_pastes_an_expression_into_a_script(workflow):
+    assert not any("${{" in step.get("run", "") for step in steps(workflow))
+
+
+def test_the_token_of_a_checkout_is_not_left_on_the_disk(workflow):
+    checkouts = [step for step in steps(workflow) if step.get("uses", "").startswith("actions/checkout@")]
+    assert checkouts
+    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+
+
+def test_every_action_names_its_version(workflow):
+    assert all(re.search(r"@v\d+$", step["uses"]) for step in steps(workflow) if "uses" in step)
+
+
+def test_ci_runs_the_oldest_and_the_newest_python_that_the_package_names():
+    named = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+    ends = sorted(named, key=lambda version: int(version.split(".")[1]))
+    assert PROJECT["requires-python"] == f">={ends[0]}"
+    for job in read(ROOT / ".github/workflows/ci.yml")["jobs"].values():
+        assert job["strategy"]["matrix"]["python"] == [ends[0], ends[-1]]
+
+
+def test_ci_runs_everything_on_linux_and_what_needs_no_run_elsewhere():
+    jobs = read(ROOT / ".github/workflows/ci.yml")["jobs"]
+    assert {"run": "bash .ci/run"}.items() <= jobs["all"]["steps"][-1].items()
+    assert jobs["no-run"]["strategy"]["matrix"]["system"] == ["macos-latest", "windows-latest"]
+    said = [words for words in command_lines(ROOT / ".github/workflows/ci.yml") if words[0] == "analyze"]
+    assert ["analyze", "samples/mlp.py", "--no-run", "--quiet"] in said
+    assert ["analyze", "check", "samples/mlp.py"] in said
+
+
+def test_make_lint_checks_every_file_that_github_reads():
+    lint = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for kind in ("github-workflows", "github-actions", "github-issue-forms", "github-issue-config"):
+        assert f"$(CHECK_SCHEMA).{kind} " in lint
