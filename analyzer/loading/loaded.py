@@ -63,11 +63,6 @@ class Loaded:
     bindings: Mapping[str, int] = field(default_factory=dict)
     compared: bool = True
 
-    @cached_property
-    def retraced(self) -> dict[int, Loaded | None]:
-        """A training step at other batches, filled as they are traced; None where one cannot be."""
-        return {}
-
     def supports(self, batch: int) -> bool:
         """Whether the graph is right for this batch without another export."""
         if not self.symbol:
