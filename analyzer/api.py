@@ -17,8 +17,8 @@ from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
 from analyzer.option_table import AnalyzeOptions, RecordOptions
 from analyzer.pipeline import build_record, environment
-from analyzer.pipeline.batches import correction_of, swept
-from analyzer.pipeline.device_decisions import answer
+from analyzer.pipeline.batches import batch_models, correction_of
+from analyzer.pipeline.device_decisions import decide_on
 from analyzer.pipeline.measure import Measured, measure_batch
 from analyzer.pipeline.measurement_memory import memory_of
 from analyzer.pipeline.options import Options, asked_again, invocation_of, make_options, require_keywords
@@ -67,28 +67,28 @@ def _analyzed(model: Model, inputs: Any, options: AnalyzeOptions, tell: Progress
     with _timed(timings, "load"):
         loaded = _loaded(model, inputs, asked, tell)
     with _timed(timings, "count and place"):
-        scene = prepare(loaded.graph())
-        memory = memory_of(loaded, scene.graph)
-        scene = scene if memory is None else replace(scene, step_peak=memory.peak)
+        prepared = prepare(loaded.graph())
+        memory = memory_of(loaded, prepared.graph)
+        prepared = prepared if memory is None else replace(prepared, step_peak=memory.peak)
     with _timed(timings, "measure"):
         traced = _traced_steps(loaded, asked, targets)
         measured = _measure(loaded, asked, targets, tell, traced)
     with _timed(timings, "predict and decide"):
         here = measured.get(loaded.batch or 0)
         gpu = targets.gpus[0] if targets.gpus else None
-        forecaster = Predictor(asked, targets.cpu, correction_of(asked, targets.cpu, scene, here))
-        batches = swept(loaded, scene, asked, tell, traced)
-        found = answer(forecaster, scene, batches, targets.gpus, loaded.batch, measured)
+        predictor = Predictor(asked, targets.cpu, correction_of(asked, targets.cpu, prepared, here))
+        batches = batch_models(loaded, prepared, asked, tell, traced)
+        found = decide_on(predictor, prepared, batches, targets.gpus, loaded.batch, measured)
         question, decision = found.question, found.decision
     analysis = Analysis(
         tool=build_record.TOOL,
-        model=build_record.model_info(loaded, scene.graph, question.precision),
+        model=build_record.model_info(loaded, prepared.graph, question.precision),
         conventions=build_record.CONVENTIONS,
         devices=Devices(
             cpu=build_record.device_info(targets.cpu),
             gpu=build_record.device_info(gpu) if gpu is not None else None,
         ),
-        totals=build_record.totals(scene, question),
+        totals=build_record.totals(prepared, question),
         operators=build_record.operators(question, decision),
         groups=build_record.groups(question),
         plans=decision.plans,
@@ -96,20 +96,20 @@ def _analyzed(model: Model, inputs: Any, options: AnalyzeOptions, tell: Progress
         alternatives=found.others,
         costs=decision.costs,
         sweep=found.sweep.rows,
-        session_fails=scene.placement.fails,
-        bodies=body_results(scene.graph, scene.placement) if gpu is not None else (),
+        session_fails=prepared.placement.fails,
+        bodies=body_results(prepared.graph, prepared.placement) if gpu is not None else (),
         invocation=invocation_of(model, options, default_gpu=targets.default_gpu),
         environment=environment.describe(
             measured=here, timings_s=timings, cached=loaded.cached, cpu_name=targets.cpu.name
         ),
         kept=keep(
-            asked, targets.cpu, targets.gpus, scene, batches, loaded.batch, measured, forecaster.instances
+            asked, targets.cpu, targets.gpus, prepared, batches, loaded.batch, measured, predictor.instances
         )
         if loaded.step is None
         else None,
     )
     analysis = replace(
-        analysis, training=training_result(loaded, question, scene, asked, analysis, batches.between)
+        analysis, training=training_result(loaded, question, prepared, asked, analysis, batches.between)
     )
     return replace(analysis, findings=find_findings(analysis))
 

@@ -10,13 +10,13 @@ import click
 
 from analyzer.option_table import AnalyzeOptions, Command, Option, is_analysis, taken_by
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
 
 
-def options_of(command: Command) -> Callable[[Function], Function]:
+def options_of(command: Command) -> Callable[[CommandFunction], CommandFunction]:
     """A decorator that adds a command's options, in the order of the table."""
 
-    def decorate(function: Function) -> Function:
+    def decorate(function: CommandFunction) -> CommandFunction:
         for option in reversed(taken_by(command)):  # decorators apply from the inside out
             function = _option(option, command)(function)
         return function
@@ -24,7 +24,7 @@ def options_of(command: Command) -> Callable[[Function], Function]:
     return decorate
 
 
-def _option(option: Option, command: Command) -> Callable[[Function], Function]:
+def _option(option: Option, command: Command) -> Callable[[CommandFunction], CommandFunction]:
     name = f"--{option.name}/--no-{option.name}" if option.switch else f"--{option.name}"
     return click.option(
         name,

@@ -37,7 +37,7 @@ TESTED = "2.11 to 2.13"  # what pyproject.toml admits, a test compares them
 
 # A value nested in tuples, lists, dicts and users' own classes: whatever a model takes or gives.
 Tree = Any
-Kernel = Callable[..., Any]
+PythonKernel = Callable[..., Any]
 
 
 @contextmanager
@@ -299,7 +299,7 @@ def without_autograd() -> AbstractContextManager[object]:
 
 
 @contextmanager
-def gradient_kernels(functions: Mapping[OpOverload, Kernel]) -> Iterator[None]:
+def gradient_kernels(functions: Mapping[OpOverload, PythonKernel]) -> Iterator[None]:
     """Inside the block operators are differentiated through other functions (py_kernels of torch/_ops.py)."""
     import torch
 
@@ -356,7 +356,7 @@ def fake_tensor_mode() -> FakeTensorMode:
 
 
 def joint_graph_module(
-    module: Module, arguments: tuple[Any, ...], decompositions: Mapping[OpOverload, Kernel]
+    module: Module, arguments: tuple[Any, ...], decompositions: Mapping[OpOverload, PythonKernel]
 ) -> fx.GraphModule:
     """Forward and backward of a module with a scalar result (torch/_functorch/aot_autograd.py)."""
     from torch import fx
@@ -368,7 +368,7 @@ def joint_graph_module(
     return joint.graph_module
 
 
-def registered_decompositions(names: Iterable[str]) -> dict[OpOverload, Kernel]:
+def registered_decompositions(names: Iterable[str]) -> dict[OpOverload, PythonKernel]:
     """PyTorch's own decompositions of operators of ``aten``; those it lacks are left out.
 
     From the registry of torch/_decomp/__init__.py, which also knows those that torch.export's table does not.
@@ -378,7 +378,7 @@ def registered_decompositions(names: Iterable[str]) -> dict[OpOverload, Kernel]:
     with _looking_up():
         from torch._decomp import get_decompositions
     packets = [getattr(torch.ops.aten, name) for name in names if hasattr(torch.ops.aten, name)]
-    found: dict[Any, Kernel] = get_decompositions(packets)
+    found: dict[Any, PythonKernel] = get_decompositions(packets)
     return found
 
 
@@ -446,7 +446,7 @@ def translation_registry() -> ONNXRegistry:
     return fresh
 
 
-def add_translation(registry: ONNXRegistry, target: OpOverload, function: Kernel) -> None:
+def add_translation(registry: ONNXRegistry, target: OpOverload, function: PythonKernel) -> None:
     """Puts a translation before PyTorch's own, but for those of complex numbers.
 
     The registry keeps a list by name, of which torch/onnx/_internal/exporter/_dispatching.py takes what fits.

@@ -41,7 +41,7 @@ BLOCKED_CONVOLUTION_ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "HardSigmoid", "Ha
 _LINEAR = frozenset({"half_pixel", "asymmetric", "align_corners"})
 
 
-class Kernel(Protocol):
+class LayoutKernel(Protocol):
     """A node that a CPU session executes, before layouts."""
 
     @property
@@ -58,7 +58,7 @@ class Kernel(Protocol):
 
 
 def inputs_in_blocks(
-    kernel: Kernel, shapes: Mapping[str, Shape], inside: frozenset[str] | set[str], block: int = BLOCK
+    kernel: LayoutKernel, shapes: Mapping[str, Shape], inside: frozenset[str] | set[str], block: int = BLOCK
 ) -> tuple[str, ...] | None:
     """What an executed node reads in blocks where it works on them; None where it does not.
 
@@ -95,7 +95,7 @@ def convolves_in_blocks(node: Node, block: int = BLOCK) -> bool:
     return each % block == 0 and out % group == 0 and (out // group) % block == 0
 
 
-def to_channels_last(kernel: Kernel) -> bool:
+def to_channels_last(kernel: LayoutKernel) -> bool:
     """Whether a Transpose of an image is what the copy out of blocks does anyway (``TransformTranspose``)."""
     return kernel.op_type == "Transpose" and tuple(kernel.node.attributes.get("perm", ())) == (0, 2, 3, 1)
 
@@ -116,13 +116,13 @@ def _channels(shape: Shape) -> int:
     return (shape[1] or 0) if shape is not None and len(shape) == 4 else 0
 
 
-def _sum(kernel: Kernel, shapes: Mapping[str, Shape], _block: int) -> bool:
+def _sum(kernel: LayoutKernel, shapes: Mapping[str, Shape], _block: int) -> bool:
     """TransformBinary: of as many channels each; where sizes differ, Reshapes stand around it."""
     alike = len({_channels(shapes.get(name)) for name in kernel.reads}) == 1
     return alike and not any(map(_is_constant, kernel.node.present_inputs))
 
 
-def _product(kernel: Kernel, shapes: Mapping[str, Shape], _block: int) -> bool:
+def _product(kernel: LayoutKernel, shapes: Mapping[str, Shape], _block: int) -> bool:
     """Of one shape; or by a constant for each channel, which is a convolution of depth 1."""
     constants = [tensor for tensor in kernel.node.present_inputs if _is_constant(tensor)]
     if not constants:
@@ -131,19 +131,19 @@ def _product(kernel: Kernel, shapes: Mapping[str, Shape], _block: int) -> bool:
     return len(constants) == 1 and constants[0].shape in (wanted, (1, *wanted))
 
 
-def _concatenation(kernel: Kernel, shapes: Mapping[str, Shape], block: int) -> bool:
+def _concatenation(kernel: LayoutKernel, shapes: Mapping[str, Shape], block: int) -> bool:
     """TransformConcat: whole blocks along the channels, which must be called axis 1."""
     whole = all(_channels(shapes.get(name)) % block == 0 for name in kernel.reads)
     variable = not any(map(_is_constant, kernel.node.present_inputs))
     return whole and variable and kernel.node.attributes.get("axis") == 1
 
 
-def _normalization(kernel: Kernel, _shapes: Mapping[str, Shape], _block: int) -> bool:
+def _normalization(kernel: LayoutKernel, _shapes: Mapping[str, Shape], _block: int) -> bool:
     """TransformBatchNormalization: it becomes a convolution of depth 1."""
     return all(map(_is_constant, kernel.node.inputs[1:5])) and len(list(kernel.node.present_outputs)) == 1
 
 
-def _resize(kernel: Kernel, shapes: Mapping[str, Shape], _block: int) -> bool:
+def _resize(kernel: LayoutKernel, shapes: Mapping[str, Shape], _block: int) -> bool:
     """TransformResize: whole factors, and a rule for coordinates that its kernel knows."""
     attributes, after = kernel.node.attributes, kernel.node.output(0)
     coordinates = attributes.get("coordinate_transformation_mode", "half_pixel")
@@ -163,7 +163,7 @@ def _is_constant(tensor: Tensor | None) -> bool:
     return tensor is not None and tensor.constant
 
 
-_CARRIES: dict[str, Callable[[Kernel, Mapping[str, Shape], int], bool]] = {
+_CARRIES: dict[str, Callable[[LayoutKernel, Mapping[str, Shape], int], bool]] = {
     **dict.fromkeys(ACTIVATIONS, lambda *_: True),
     **dict.fromkeys(SUMS, _sum),
     "Mul": _product,

@@ -15,7 +15,7 @@ from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.prepared import Predictor, PreparedGraph, at_batch, batch_questions
 from analyzer.pipeline.target_devices import cpu_precision, decision_precision
-from analyzer.pipeline.training_batches import Steps, step_scenes
+from analyzer.pipeline.training_batches import Steps, prepared_steps
 from analyzer.prediction.estimate import total
 from analyzer.progress import Progress
 
@@ -26,12 +26,12 @@ _FEW = (1, 8, 64, 512, 4096)
 _EXACT_UP_TO = 160
 
 
-def correction_of(options: Options, cpu: Device, scene: PreparedGraph, measured: Measured | None) -> float:
+def correction_of(options: Options, cpu: Device, prepared: PreparedGraph, measured: Measured | None) -> float:
     """Measured over predicted latency of the CPU, so that other batches start from what was seen; else 1."""
     if measured is None or measured.cpu_latency is None:
         return 1.0
-    precision = cpu_precision(decision_precision(options, scene.graph, None), scene.graph)
-    predicted = total(prediction.predict(scene.cpu_work, cpu, precision=precision, threads=options.threads))
+    precision = cpu_precision(decision_precision(options, prepared.graph, None), prepared.graph)
+    predicted = total(prediction.predict(prepared.cpu_work, cpu, precision=precision, threads=options.threads))
     return measured.cpu_latency.time_s / predicted.time_s if predicted.time_s > 0 else 1.0
 
 
@@ -40,64 +40,68 @@ class BatchModels:
     """The model at many batches.
 
     Attributes:
-        scenes: By batch.
+        prepared_graphs: By batch.
         between: The model at any batch between them; None where it cannot be had.
     """
 
-    scenes: Mapping[int, PreparedGraph] = field(default_factory=dict)
+    prepared_graphs: Mapping[int, PreparedGraph] = field(default_factory=dict)
     between: Callable[[int], PreparedGraph] | None = None
 
 
-def swept(
-    loaded: Loaded, scene: PreparedGraph, options: Options, tell: Progress, traced: Steps = MappingProxyType({})
+def batch_models(
+    loaded: Loaded,
+    prepared: PreparedGraph,
+    options: Options,
+    tell: Progress,
+    traced: Steps = MappingProxyType({}),
 ) -> BatchModels:
-    """A loaded model at the batches of the sweep; ``traced`` as for ``step_scenes``."""
+    """A loaded model at the batches of the sweep; ``traced`` as for ``prepared_steps``."""
     if loaded.step is not None and loaded.batch is not None:
-        wanted = _wanted(loaded, scene, options)
-        at_each, any_other = step_scenes(loaded, scene, options, wanted, tell, traced)
-        return BatchModels(scenes=at_each, between=any_other)
-    scenes = scenes_of(loaded, scene, options, tell)
+        wanted = _wanted(loaded, prepared, options)
+        at_each, any_other = prepared_steps(loaded, prepared, options, wanted, tell, traced)
+        return BatchModels(prepared_graphs=at_each, between=any_other)
+    prepared_graphs = prepared_batches(loaded, prepared, options, tell)
 
     def between(batch: int) -> PreparedGraph:
-        return at_batch(scene, loaded.graph(batch))
+        return at_batch(prepared, loaded.graph(batch))
 
-    return BatchModels(scenes=scenes, between=between if loaded.symbol else None)
+    return BatchModels(prepared_graphs=prepared_graphs, between=between if loaded.symbol else None)
 
 
 def sweep_of(
-    model: BatchModels, forecaster: Predictor, gpu: Device | None, measured: Mapping[int, Measured]
+    model: BatchModels, predictor: Predictor, gpu: Device | None, measured: Mapping[int, Measured]
 ) -> Sweep:
     """Plans at every batch; measured batches keep what was measured."""
-    questions = batch_questions(forecaster, model.scenes, gpu, measured)
-    scene, between = next(iter(model.scenes.values()), None), model.between
-    if scene is None or between is None or len(scene.graph.nodes) > _EXACT_UP_TO:
+    questions = batch_questions(predictor, model.prepared_graphs, gpu, measured)
+    prepared, between = next(iter(model.prepared_graphs.values()), None), model.between
+    if prepared is None or between is None or len(prepared.graph.nodes) > _EXACT_UP_TO:
         return sweep(questions)
 
     def at(batch: int) -> DecisionInput:
-        return forecaster.question(between(batch), gpu, batch, None, whole=False)
+        return predictor.question(between(batch), gpu, batch, None, whole=False)
 
     return sweep(questions, at=at)
 
 
-def scenes_of(
-    loaded: Loaded, scene: PreparedGraph, options: Options, tell: Progress
+def prepared_batches(
+    loaded: Loaded, prepared: PreparedGraph, options: Options, tell: Progress
 ) -> dict[int, PreparedGraph]:
     """The model at each batch of the sweep."""
-    batches = _wanted(loaded, scene, options)
+    batches = _wanted(loaded, prepared, options)
     found: dict[int, PreparedGraph] = {}
     for number, batch in enumerate(batches):
         if batch == loaded.batch:
-            found[batch] = scene
+            found[batch] = prepared
         elif loaded.symbol and loaded.supports(batch):
             tell("predicting other batches", number / len(batches))
             try:
-                found[batch] = at_batch(scene, loaded.graph(batch))
+                found[batch] = at_batch(prepared, loaded.graph(batch))
             except GraphError:  # a size overflows, or the model's own arithmetic forbids this batch
                 continue
     return found
 
 
-def _wanted(loaded: Loaded, scene: PreparedGraph, options: Options) -> list[int]:
+def _wanted(loaded: Loaded, prepared: PreparedGraph, options: Options) -> list[int]:
     """The batches to look at."""
-    few = BATCHES if len(scene.graph.nodes) <= _ALL_BATCHES_UP_TO else _FEW
+    few = BATCHES if len(prepared.graph.nodes) <= _ALL_BATCHES_UP_TO else _FEW
     return sorted({*few, *options.batches, *([loaded.batch] if loaded.batch else [])})

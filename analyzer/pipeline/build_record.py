@@ -230,12 +230,12 @@ def _group(group: Group, estimate: Estimate | None) -> GroupResult:
     )
 
 
-def totals(scene: PreparedGraph, question: DecisionInput) -> Totals:
+def totals(prepared: PreparedGraph, question: DecisionInput) -> Totals:
     """Sums over operators; the fused bytes are those of the groups that the CUDA session executes."""
-    table: CostTable = scene.table
+    table: CostTable = prepared.table
     whole = table.total
-    chosen = scene.cuda_groups if question.gpu else scene.cpu_groups
-    together = _fused_total(scene, chosen)
+    chosen = prepared.cuda_groups if question.gpu else prepared.cpu_groups
+    together = _fused_total(prepared, chosen)
     moved = None if together is None else sum(together)
     return Totals(
         flops=whole.flops or 0,
@@ -247,14 +247,14 @@ def totals(scene: PreparedGraph, question: DecisionInput) -> Totals:
         fused_bytes_written=together[1] if together else None,
         fused_intensity=(whole.flops or 0) / moved if moved else None,
         peak_memory_bytes=question.peak_memory_bytes,
-        operators=len(scene.graph.nodes),
+        operators=len(prepared.graph.nodes),
         coverage=_coverage(table.coverage()),
         coverage_time=_coverage_time(table, question),
     )
 
 
-def _fused_total(scene: PreparedGraph, chosen: Sequence[Group]) -> tuple[int, int] | None:
-    costs = fused(scene.graph, scene.table, chosen)
+def _fused_total(prepared: PreparedGraph, chosen: Sequence[Group]) -> tuple[int, int] | None:
+    costs = fused(prepared.graph, prepared.table, chosen)
     if any(cost.bytes_read is None or cost.bytes_written is None for cost in costs):
         return None
     return sum(cost.bytes_read or 0 for cost in costs), sum(cost.bytes_written or 0 for cost in costs)

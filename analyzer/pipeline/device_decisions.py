@@ -15,7 +15,7 @@ from analyzer.record.analysis import Alternative
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Answer:
+class DeviceDecisions:
     """The answer for the first GPU, and for the others.
 
     Attributes:
@@ -31,49 +31,49 @@ class Answer:
     others: tuple[Alternative, ...]
 
 
-def answer(
-    forecaster: Predictor,
-    scene: PreparedGraph,
+def decide_on(
+    predictor: Predictor,
+    prepared: PreparedGraph,
     model: BatchModels,
     gpus: Sequence[Device],
     batch: int | None,
     measured: Mapping[int, Measured],
-) -> Answer:
+) -> DeviceDecisions:
     """Asks about one model.
 
     Args:
-        forecaster: For the CPU and the user's options.
-        scene: The model at the batch of the report.
+        predictor: For the CPU and the user's options.
+        prepared: The model at the batch of the report.
         model: The same over batches.
         gpus: The first is the verdict's.
         batch: The batch of the report.
         measured: By batch; of a GPU, of the first.
     """
     gpu = gpus[0] if gpus else None
-    question = forecaster.question(scene, gpu, batch, measured.get(batch or 0))
+    question = predictor.question(prepared, gpu, batch, measured.get(batch or 0))
     on_cpu = {at: found.cpu_alone for at, found in measured.items()}
     if gpu is not None:
-        question = replace(question, what_if=forecaster.what_if(scene, gpu, batch, on_cpu.get(batch or 0)))
-    swept = sweep_of(model, forecaster, gpu, measured)
-    return Answer(
+        question = replace(question, what_if=predictor.what_if(prepared, gpu, batch, on_cpu.get(batch or 0)))
+    swept = sweep_of(model, predictor, gpu, measured)
+    return DeviceDecisions(
         question=question,
         decision=decide(question, swept),
         sweep=swept,
-        others=tuple(_other(forecaster, scene, model, gpu, batch, on_cpu) for gpu in gpus[1:]),
+        others=tuple(_other(predictor, prepared, model, gpu, batch, on_cpu) for gpu in gpus[1:]),
     )
 
 
 def _other(
-    forecaster: Predictor,
-    scene: PreparedGraph,
+    predictor: Predictor,
+    prepared: PreparedGraph,
     model: BatchModels,
     gpu: Device,
     batch: int | None,
     on_cpu: Mapping[int, Measured],
 ) -> Alternative:
     """The decision for a further GPU: of what was measured, the CPU's part holds beside it as well."""
-    question = forecaster.question(scene, gpu, batch, on_cpu.get(batch or 0))
-    decision = decide(question, sweep_of(model, forecaster, gpu, on_cpu))
+    question = predictor.question(prepared, gpu, batch, on_cpu.get(batch or 0))
+    decision = decide(question, sweep_of(model, predictor, gpu, on_cpu))
     return Alternative(
         device=build_record.device_info(gpu),
         plans=decision.plans,

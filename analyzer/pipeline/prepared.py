@@ -89,24 +89,26 @@ def prepare(graph: Graph) -> PreparedGraph:
     )
 
 
-def at_batch(scene: PreparedGraph, graph: Graph, table: CostTable | None = None) -> PreparedGraph:
+def at_batch(prepared: PreparedGraph, graph: Graph, table: CostTable | None = None) -> PreparedGraph:
     """The same model at another batch: placement and groups carry over, since the operators are the same.
 
     Args:
-        scene: The model at one batch.
+        prepared: The model at one batch.
         graph: At the other.
         table: Its costs there, counted where None.
     """
-    same = len(graph.nodes) == len(scene.graph.nodes) and all(
-        left.op_type == right.op_type for left, right in zip(graph.nodes, scene.graph.nodes, strict=True)
+    same = len(graph.nodes) == len(prepared.graph.nodes) and all(
+        left.op_type == right.op_type for left, right in zip(graph.nodes, prepared.graph.nodes, strict=True)
     )
     if not same:
         return prepare(graph)
     sizes = {tensor.name: tensor.nbytes for node in graph.nodes for tensor in node.present_outputs}
     sizes |= {tensor.name: tensor.nbytes for tensor in graph.inputs}
-    copies = tuple(replace(copy, nbytes=sizes.get(copy.tensor, copy.nbytes)) for copy in scene.placement.copies)
-    placement = replace(scene.placement, copies=copies)
-    return replace(scene, graph=graph, table=table or count(graph), placement=placement)
+    copies = tuple(
+        replace(copy, nbytes=sizes.get(copy.tensor, copy.nbytes)) for copy in prepared.placement.copies
+    )
+    placement = replace(prepared.placement, copies=copies)
+    return replace(prepared, graph=graph, table=table or count(graph), placement=placement)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,34 +145,34 @@ class Predictor:
 
     def question(
         self,
-        scene: PreparedGraph,
+        prepared: PreparedGraph,
         gpu: Device | None,
         batch: int | None,
         measured: Measured | None,
         *,
         whole: bool = True,
     ) -> DecisionInput:
-        """Everything known about one scene on one GPU.
+        """Everything known about one prepared on one GPU.
 
         Args:
-            scene: The model at ``batch``.
+            prepared: The model at ``batch``.
             gpu: None to look at the CPU alone.
             batch: Inferences per run.
             measured: What was measured at this batch, None for predictions alone.
             whole: Whether operators are asked about one by one; plans need groups alone.
         """
-        precision = decision_precision(self.options, scene.graph, gpu)
+        precision = decision_precision(self.options, prepared.graph, gpu)
         if measured is not None and measured.cpu_groups:
-            scene = replace(scene, cpu_groups=measured.cpu_groups)
+            prepared = replace(prepared, cpu_groups=measured.cpu_groups)
         if measured is not None and measured.cuda_groups and gpu is not None:
-            scene = replace(scene, cuda_groups=measured.cuda_groups)
-        sides = self._sides(scene, gpu, precision, measured)
-        question = self._asked(scene, gpu, batch, precision, sides, measured)
-        return self._with_shares(question, scene) if whole else question
+            prepared = replace(prepared, cuda_groups=measured.cuda_groups)
+        sides = self._sides(prepared, gpu, precision, measured)
+        question = self._asked(prepared, gpu, batch, precision, sides, measured)
+        return self._with_shares(question, prepared) if whole else question
 
     def _asked(
         self,
-        scene: PreparedGraph,
+        prepared: PreparedGraph,
         gpu: Device | None,
         batch: int | None,
         precision: str,
@@ -178,17 +180,17 @@ class Predictor:
         measured: Measured | None,
     ) -> DecisionInput:
         options = self.options
-        on_cpu = cpu_precision(precision, scene.graph)
+        on_cpu = cpu_precision(precision, prepared.graph)
         return DecisionInput(
-            graph=scene.graph,
-            table=scene.table,
+            graph=prepared.graph,
+            table=prepared.table,
             cpu=self.cpu,
-            cpu_groups=scene.cpu_groups,
+            cpu_groups=prepared.cpu_groups,
             cpu_times=sides.cpu,
             gpu=gpu,
-            cuda_groups=scene.cuda_groups if gpu else (),
+            cuda_groups=prepared.cuda_groups if gpu else (),
             cuda_times=sides.cuda,
-            placement=scene.placement if gpu else None,
+            placement=prepared.placement if gpu else None,
             batch=batch,
             precision=precision,
             objective=options.objective,
@@ -198,23 +200,23 @@ class Predictor:
             utilisation=options.utilisation,
             cpu_latency=measured.cpu_latency if measured else None,
             cuda_latency=measured.cuda_latency if measured else None,
-            peak_memory_bytes=scene.cuda_peak if gpu else scene.cpu_peak,
+            peak_memory_bytes=prepared.cuda_peak if gpu else prepared.cpu_peak,
             here=options.cpu is None and not options.fixed,
-            cpu_on=self._cpu_on(scene, on_cpu),
+            cpu_on=self._cpu_on(prepared, on_cpu),
         )
 
     def _sides(
-        self, scene: PreparedGraph, gpu: Device | None, precision: str, measured: Measured | None
+        self, prepared: PreparedGraph, gpu: Device | None, precision: str, measured: Measured | None
     ) -> Sides:
-        on_cpu = cpu_precision(precision, scene.graph)
-        here = prediction.predict(scene.cpu_work, self.cpu, precision=on_cpu, threads=self.options.threads)
+        on_cpu = cpu_precision(precision, prepared.graph)
+        here = prediction.predict(prepared.cpu_work, self.cpu, precision=on_cpu, threads=self.options.threads)
         cpu: tuple[Estimate | None, ...] = tuple(estimate.scaled(self.correction) for estimate in here)
         if measured is not None and measured.cpu_times:
             cpu = tuple(
                 found if found is None else replace(found, bound=predicted.bound)
                 for found, predicted in zip(measured.cpu_times, here, strict=True)
             )
-        cuda = self._cuda(scene, gpu, precision, on_cpu) if gpu else ()
+        cuda = self._cuda(prepared, gpu, precision, on_cpu) if gpu else ()
         if gpu is not None and measured is not None and measured.cuda_times:
             cuda = tuple(
                 found if found is None else replace(found, bound=predicted.bound if predicted else None)
@@ -223,74 +225,80 @@ class Predictor:
         return Sides(cpu=cpu, cuda=cuda)
 
     def _cuda(
-        self, scene: PreparedGraph, gpu: Device, precision: str, on_cpu: str
+        self, prepared: PreparedGraph, gpu: Device, precision: str, on_cpu: str
     ) -> tuple[Estimate | None, ...]:
         """Times in a CUDA session: groups that fall back take the CPU's time."""
-        there = prediction.predict(scene.cuda_work, gpu, precision=precision)
-        if all(group.provider == "cuda" for group in scene.cuda_groups):
+        there = prediction.predict(prepared.cuda_work, gpu, precision=precision)
+        if all(group.provider == "cuda" for group in prepared.cuda_groups):
             return there
-        here = prediction.predict(scene.cuda_work, self.cpu, precision=on_cpu, threads=self.options.threads)
+        here = prediction.predict(prepared.cuda_work, self.cpu, precision=on_cpu, threads=self.options.threads)
         return tuple(
             on_gpu if group.provider == "cuda" else fallen.scaled(self.correction)
-            for group, on_gpu, fallen in zip(scene.cuda_groups, there, here, strict=True)
+            for group, on_gpu, fallen in zip(prepared.cuda_groups, there, here, strict=True)
         )
 
-    def _with_shares(self, question: DecisionInput, scene: PreparedGraph) -> DecisionInput:
+    def _with_shares(self, question: DecisionInput, prepared: PreparedGraph) -> DecisionInput:
         """Splits the time of each group over its operators."""
-        graph, table = scene.graph, scene.table
+        graph, table = prepared.graph, prepared.table
         on_cpu = cpu_precision(question.precision, graph)
         cpu = prediction.operator_shares(
-            graph, table, scene.cpu_groups, question.cpu_times, self.cpu, on_cpu, threads=self.options.threads
+            graph,
+            table,
+            prepared.cpu_groups,
+            question.cpu_times,
+            self.cpu,
+            on_cpu,
+            threads=self.options.threads,
         )
         if question.gpu is None:
             return replace(question, cpu_shares=cpu)
         gpu = prediction.operator_shares(
-            graph, table, scene.cuda_groups, question.cuda_times, question.gpu, question.precision
+            graph, table, prepared.cuda_groups, question.cuda_times, question.gpu, question.precision
         )
         return replace(question, cpu_shares=cpu, gpu_shares=gpu)
 
-    def _cpu_on(self, scene: PreparedGraph, precision: str) -> Callable[[Instance], Estimate | None]:
+    def _cpu_on(self, prepared: PreparedGraph, precision: str) -> Callable[[Instance], Estimate | None]:
         def latency(instance: Instance) -> Estimate | None:
             cpu = catalogue.instance_cpu(instance)
             if cpu is None:
                 return None
-            return total(prediction.predict(scene.cpu_work, cpu, precision=precision))
+            return total(prediction.predict(prepared.cpu_work, cpu, precision=precision))
 
         return latency
 
     def what_if(
-        self, scene: PreparedGraph, gpu: Device, batch: int | None, on_cpu: Measured | None
+        self, prepared: PreparedGraph, gpu: Device, batch: int | None, on_cpu: Measured | None
     ) -> tuple[WhatIf, ...]:
         """The same question in half precision and at the opset that brings operators back to the GPU.
 
         Args:
-            scene: The model at ``batch``.
+            prepared: The model at ``batch``.
             gpu: The verdict's.
             batch: Inferences per run.
             on_cpu: What the CPU was measured at: half precision is the GPU's alone, see ``cpu_precision``.
         """
         found = []
-        own = decision_precision(self.options, scene.graph, gpu)
+        own = decision_precision(self.options, prepared.graph, gpu)
         if self.options.precision is None and is_full(own) and "fp16" in gpu.peak_flops_per_s:
             options = replace(self.options, precision="fp16")
             half = Predictor(options, self.cpu, self.correction, self.instances)
-            found.append(WhatIf(change="in fp16", question=half.question(scene, gpu, batch, on_cpu)))
-        opset = opset_with_kernels(scene)
+            found.append(WhatIf(change="in fp16", question=half.question(prepared, gpu, batch, on_cpu)))
+        opset = opset_with_kernels(prepared)
         if opset is not None:
-            older = prepare(with_opset(scene.graph, opset))
+            older = prepare(with_opset(prepared.graph, opset))
             found.append(
                 WhatIf(change=f"exported at opset {opset}", question=self.question(older, gpu, batch, None))
             )
         return tuple(found)
 
 
-def opset_with_kernels(scene: PreparedGraph) -> int | None:
+def opset_with_kernels(prepared: PreparedGraph) -> int | None:
     """The opset at which fewer operators fall to the CPU for want of a kernel; None where none does."""
     from analyzer.ort.placement import best_opset
 
     fallen = [
         node
-        for node, there in zip(scene.graph.nodes, scene.placement.nodes, strict=True)
+        for node, there in zip(prepared.graph.nodes, prepared.placement.nodes, strict=True)
         if there.why == "no-kernel-for-opset"
     ]
     candidates = [opset for opset in map(best_opset, fallen) if opset is not None]
@@ -304,13 +312,13 @@ def with_opset(graph: Graph, opset: int) -> Graph:
 
 
 def batch_questions(
-    forecaster: Predictor,
-    scenes: Mapping[int, PreparedGraph],
+    predictor: Predictor,
+    prepared_graphs: Mapping[int, PreparedGraph],
     gpu: Device | None,
     measured: Mapping[int, Measured],
 ) -> dict[int, DecisionInput]:
     """The question at each batch."""
     return {
-        batch: forecaster.question(scene, gpu, batch, measured.get(batch), whole=False)
-        for batch, scene in scenes.items()
+        batch: predictor.question(prepared, gpu, batch, measured.get(batch), whole=False)
+        for batch, prepared in prepared_graphs.items()
     }

@@ -71,9 +71,9 @@ def _of_user(loaded: Loaded, user: Any, batch: int, opset: int, *, modules: bool
     return replace(loaded, proto=exported.proto, batch=batch, static_batch=batch)
 
 
-def step_scenes(
+def prepared_steps(
     loaded: Loaded,
-    scene: PreparedGraph,
+    prepared: PreparedGraph,
     options: Options,
     wanted: Sequence[int],
     tell: Progress,
@@ -83,7 +83,7 @@ def step_scenes(
 
     Args:
         loaded: The step.
-        scene: Of its own batch.
+        prepared: Of its own batch.
         options: What was asked.
         wanted: The batches.
         tell: Told what is happening.
@@ -91,11 +91,11 @@ def step_scenes(
     """
     assert loaded.batch is not None
     asked = [batch for batch in options.batches if batch != loaded.batch]
-    nodes = len(scene.graph.nodes)
+    nodes = len(prepared.graph.nodes)
     if not asked and nodes > _SWEPT_UP_TO:
-        return {loaded.batch: scene}, None
+        return {loaded.batch: prepared}, None
     tell("tracing the step at other batches", None)
-    graphs = {loaded.batch: scene.graph}
+    graphs = {loaded.batch: prepared.graph}
     graphs |= {batch: other.graph() for batch, other in traced.items() if other is not None}
     forbidden = frozenset(batch for batch, other in traced.items() if other is None)
     found = any_batch(graphs, confirmed=nodes <= _CONFIRMED_UP_TO) if 1 in graphs else None
@@ -105,12 +105,14 @@ def step_scenes(
         left = [batch for batch in asked if batch not in graphs and batch not in forbidden]
         others = {batch: loaded_at(loaded, batch, options) for batch in left}
         graphs |= {batch: other.graph() for batch, other in others.items() if other is not None}
-    own = {batch: _scene(loaded, scene, graph) for batch, graph in graphs.items() if batch != loaded.batch}
-    scenes = {loaded.batch: scene, **own}
+    own = {
+        batch: _prepared(loaded, prepared, graph) for batch, graph in graphs.items() if batch != loaded.batch
+    }
+    prepared_graphs = {loaded.batch: prepared, **own}
     if found is None:
-        return {batch: scenes[batch] for batch in sorted(scenes)}, None
+        return {batch: prepared_graphs[batch] for batch in sorted(prepared_graphs)}, None
 
-    between = StepAt(loaded=loaded, base=scene, scenes=scenes, graph=found)
+    between = StepAt(loaded=loaded, base=prepared, prepared_graphs=prepared_graphs, graph=found)
     reached = sorted(batch for batch in {*wanted, loaded.batch} if batch >= min(graphs))
     return {batch: between(batch) for batch in reached}, between
 
@@ -173,26 +175,26 @@ class StepAt:
 
     Attributes:
         loaded: At the report's batch.
-        base: Its scene.
-        scenes: What was traced, by batch.
+        base: Its prepared.
+        prepared_graphs: What was traced, by batch.
         graph: The step at every other batch.
     """
 
     loaded: Loaded
     base: PreparedGraph
-    scenes: Mapping[int, PreparedGraph]
+    prepared_graphs: Mapping[int, PreparedGraph]
     graph: AnyBatch
 
     def __call__(self, batch: int) -> PreparedGraph:
         """The step at a batch, counted."""
-        if batch in self.scenes:
-            return self.scenes[batch]
-        return _scene(self.loaded, self.base, self.graph.at(batch))
+        if batch in self.prepared_graphs:
+            return self.prepared_graphs[batch]
+        return _prepared(self.loaded, self.base, self.graph.at(batch))
 
     def peak(self, batch: int) -> int | None:
         """The bytes alive at its peak, without counting the rest."""
-        if batch in self.scenes:
-            return self.scenes[batch].step_peak
+        if batch in self.prepared_graphs:
+            return self.prepared_graphs[batch].step_peak
         memory = memory_of(self.loaded, self.graph.at(batch))
         return memory.peak if memory is not None else None
 
@@ -223,7 +225,7 @@ def _proven(found: Graph, traced: Graph) -> bool:
     return agree(found, traced) and count(found).costs == count(without_constants(traced)).costs
 
 
-def _scene(loaded: Loaded, scene: PreparedGraph, graph: Graph) -> PreparedGraph:
-    made = at_batch(scene, graph)
+def _prepared(loaded: Loaded, prepared: PreparedGraph, graph: Graph) -> PreparedGraph:
+    made = at_batch(prepared, graph)
     memory = memory_of(loaded, graph)
     return made if memory is None else replace(made, step_peak=memory.peak)

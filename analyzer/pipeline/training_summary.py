@@ -43,13 +43,13 @@ class AnyStep(Protocol):
 def training_result(
     loaded: Loaded,
     question: DecisionInput,
-    scene: PreparedGraph,
+    prepared: PreparedGraph,
     options: Options,
     analysis: Analysis,
     between: Callable[[int], PreparedGraph] | None = None,
 ) -> TrainingResult | None:
     """The step's part of the record; None for a model of inference. ``between`` knows the step at any batch."""
-    step, memory = loaded.step, memory_of(loaded, scene.graph)
+    step, memory = loaded.step, memory_of(loaded, prepared.graph)
     if step is None or memory is None:
         return None
     phases = _phases(question)
@@ -62,7 +62,7 @@ def training_result(
         phases=phases,
         memory=_memory(memory),
         costs=tuple(_cost(plan, loaded.batch, options) for plan in analysis.plans),
-        precisions=_precisions(scene, question.gpu) if question.gpu else (),
+        precisions=_precisions(prepared, question.gpu) if question.gpu else (),
         scaling=_scaling(question.gpu, gpu_plan, phases, memory, loaded.batch) if question.gpu else None,
         largest_batch=exact if exact is not None else largest,
         largest_batch_exact=exact is not None,
@@ -138,19 +138,20 @@ def _cost(plan: PlanResult, batch: int | None, options: Options) -> StepCost:
     )
 
 
-def _precisions(scene: PreparedGraph, gpu: Device) -> tuple[PrecisionRow, ...]:
+def _precisions(prepared: PreparedGraph, gpu: Device) -> tuple[PrecisionRow, ...]:
     """The CUDA session's kernels in each precision that the GPU has, without copies of inputs."""
     full = full_on_cuda(gpu.peak_flops_per_s)
     rows = [
-        _row(name, total(prediction.predict(scene.cuda_work, gpu, precision=name)))
+        _row(name, total(prediction.predict(prepared.cuda_work, gpu, precision=name)))
         for name in dict.fromkeys(("fp32", full))
     ]
     half = next((name for name in HALF if name in gpu.peak_flops_per_s), None)
     if half is not None:
-        low = prediction.predict(scene.cuda_work, gpu, precision=half)
-        high = prediction.predict(scene.cuda_work, gpu, precision=full)
+        low = prediction.predict(prepared.cuda_work, gpu, precision=half)
+        high = prediction.predict(prepared.cuda_work, gpu, precision=full)
         phases = [
-            scene.graph.nodes[group.members[0]].phase if group.members else None for group in scene.cuda_groups
+            prepared.graph.nodes[group.members[0]].phase if group.members else None
+            for group in prepared.cuda_groups
         ]
         chosen = [b if phase == "optimizer" else a for a, b, phase in zip(low, high, phases, strict=True)]
         rows.append(_row(f"mixed ({half})", total(item for item in chosen if item is not None)))

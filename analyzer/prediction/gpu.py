@@ -160,14 +160,14 @@ class _Rows:
         return moved
 
 
-_Answer = tuple[Floats, Any]
+_RowTimes = tuple[Floats, Any]
 
 
-def _vector(rows: _Rows, at: GpuCeilings, _constants: GpuConstants) -> _Answer:
+def _vector(rows: _Rows, at: GpuCeilings, _constants: GpuConstants) -> _RowTimes:
     return rows.bytes / (at.bandwidth * at.stream), False
 
 
-def _norm(rows: _Rows, at: GpuCeilings, constants: GpuConstants) -> _Answer:
+def _norm(rows: _Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
     moved = rows.bytes + _again(rows, at, constants.norm_rows, constants.norm_edge) * rows.read * rows.scale
     streaming = moved / (at.bandwidth * at.stream)
     # Rows one after the other on each unit; both overlap, but not where they take about the same.
@@ -175,7 +175,7 @@ def _norm(rows: _Rows, at: GpuCeilings, constants: GpuConstants) -> _Answer:
     return (streaming**3 + stepping**3) ** (1 / 3), False
 
 
-def _softmax(rows: _Rows, at: GpuCeilings, constants: GpuConstants) -> _Answer:
+def _softmax(rows: _Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
     again = 2.0 * _again(rows, at, constants.softmax_rows, constants.softmax_edge)
     # Shorter rows are kept in registers.
     again = np.where(rows.row > constants.softmax_long, again, 0.0)
@@ -191,7 +191,7 @@ def _again(rows: _Rows, at: GpuCeilings, in_flight: float, edge: float) -> Float
     return lost
 
 
-def _matmul(rows: _Rows, at: GpuCeilings, constants: GpuConstants) -> _Answer:
+def _matmul(rows: _Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
     tiles = constants.tensor if at.precision.tensor else constants.vector
     out = rows.batch * rows.m * rows.n * FLOAT_BYTES * rows.scale
     # Two columns already go to tiles, as measured; a single one is a matrix-vector product by itself.
@@ -210,7 +210,7 @@ def _matmul(rows: _Rows, at: GpuCeilings, constants: GpuConstants) -> _Answer:
     return np.maximum(computing, moved), computing > moved
 
 
-def _conv(rows: _Rows, at: GpuCeilings, constants: GpuConstants) -> _Answer:
+def _conv(rows: _Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
     rate = at.rate * at.power ** (constants.conv_power - 1.0) if not at.precision.tensor else at.rate
     direct, moved = _implicit(rows, at, constants, rate)
     if at.precision.tensor:
@@ -256,13 +256,13 @@ def _winograd(rows: _Rows, at: GpuCeilings, constants: GpuConstants, rate: float
     return found
 
 
-def _depthwise(rows: _Rows, at: GpuCeilings, constants: GpuConstants) -> _Answer:
+def _depthwise(rows: _Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
     moved = rows.bytes / (at.bandwidth * constants.depthwise_bandwidth)
     computing = rows.flops / (at.plain_rate * constants.depthwise_bandwidth)
     return np.maximum(moved, computing), computing > moved
 
 
-def _recurrent(rows: _Rows, at: GpuCeilings, constants: GpuConstants) -> _Answer:
+def _recurrent(rows: _Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
     steps = np.maximum(rows.steps, 1.0)
     weights = rows.weights * rows.scale
     # Weights that fit the cache stay there from step to step.
@@ -271,7 +271,7 @@ def _recurrent(rows: _Rows, at: GpuCeilings, constants: GpuConstants) -> _Answer
     return steps * np.maximum(constants.step_s, np.maximum(reading, computing)), computing > reading
 
 
-def _tree(rows: _Rows, at: GpuCeilings, _constants: GpuConstants) -> _Answer:
+def _tree(rows: _Rows, at: GpuCeilings, _constants: GpuConstants) -> _RowTimes:
     # No CUDA kernel exists; a visit to a node is one scattered read of a 32-byte sector.
     return rows.flops * 32.0 / (at.bandwidth * at.stream) + rows.bytes / at.bandwidth, False
 

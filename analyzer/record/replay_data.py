@@ -66,7 +66,7 @@ class GpuFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptGroup:
+class ReplayGroup:
     """What a session executed together at another batch than the record's, and the time of it."""
 
     name: str
@@ -79,7 +79,7 @@ class KeptGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptRun:
+class ReplayRun:
     """What was measured at another batch than the record's; ``groups`` is empty where no profile was had."""
 
     batch: Count
@@ -87,7 +87,7 @@ class KeptRun:
     latency_s: Amount
     low_s: Amount
     high_s: Amount
-    groups: tuple[KeptGroup, ...] = ()
+    groups: tuple[ReplayGroup, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +203,6 @@ class ReplayData:
     absent: tuple[Absent, ...] = ()
     batches: Batches | None = None
     gpus: tuple[GpuFigures, ...] = ()
-    runs: tuple[KeptRun, ...] = ()
+    runs: tuple[ReplayRun, ...] = ()
     instances: tuple[OwnInstance, ...] = ()
     as_recorded: bool = False

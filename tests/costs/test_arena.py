@@ -136,9 +136,9 @@ def test_a_scene_tells_what_each_session_holds(make_graph):
         node("Softmax", ["a"], ["b"]),
         node("ReduceSum", ["b"], ["y"], keepdims=0),
     ]
-    scene = prepare(make_graph(nodes, {"x": [10]}, ["y"], opset=17))
-    assert scene.cpu_peak == 40 + 40 + 4
-    assert scene.cuda_peak == 40 + 40 + 40
+    prepared = prepare(make_graph(nodes, {"x": [10]}, ["y"], opset=17))
+    assert prepared.cpu_peak == 40 + 40 + 4
+    assert prepared.cuda_peak == 40 + 40 + 40
 
 
 # Against ONNX Runtime's arena.

@@ -114,6 +114,6 @@ def test_the_plan_of_attention_on_cuda_holds_what_the_arena_holds(folder, tmp_pa
     proto = model(nodes, [1, 48, 32], [1, 32], weights)
     (states,) = asked(folder, tmp_path, [proto])
     start = states[0][2] - states[0][1]
-    scene = prepare(to_graph(proto))
+    prepared = prepare(to_graph(proto))
     given = 48 * 32 * 4
-    assert scene.cuda_peak == max(held for _, _, held in states) - start + given
+    assert prepared.cuda_peak == max(held for _, _, held in states) - start + given

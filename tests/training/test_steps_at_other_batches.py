@@ -17,29 +17,29 @@ from analyzer.loading.training.batch_interpolation import DifferentError, bound
 from analyzer.pipeline.measurement_memory import memory_of
 from analyzer.pipeline.options import make_options
 from analyzer.pipeline.prepared import prepare
-from analyzer.pipeline.training_batches import loaded_at, step_scenes
+from analyzer.pipeline.training_batches import loaded_at, prepared_steps
 from analyzer.prediction.estimate import total
 
 OPTIONS = make_options(cache=False)
 
 
-def scenes(loaded, wanted=(), options=OPTIONS):
-    return step_scenes(loaded, scene_of(loaded), options, wanted, lambda *_: None)
+def prepared_graphs(loaded, wanted=(), options=OPTIONS):
+    return prepared_steps(loaded, prepared_of(loaded), options, wanted, lambda *_: None)
 
 
-def scene_of(loaded):
-    scene = prepare(loaded.graph())
-    return replace(scene, step_peak=memory_of(loaded, scene.graph).peak)
+def prepared_of(loaded):
+    prepared = prepare(loaded.graph())
+    return replace(prepared, step_peak=memory_of(loaded, prepared.graph).peak)
 
 
-def figures(scene):
+def figures(prepared):
     """What the decision reads of a step: work, bytes, memory and times on both sides."""
-    whole = scene.table.total
+    whole = prepared.table.total
     times = [
         total(prediction.predict(work, device(name), precision="fp32")).time_s
-        for work, name in ((scene.cpu_work, "epyc-9654"), (scene.cuda_work, "l4"))
+        for work, name in ((prepared.cpu_work, "epyc-9654"), (prepared.cuda_work, "l4"))
     ]
-    return (whole.flops, whole.macs, whole.bytes_read, whole.bytes_written, scene.step_peak), times
+    return (whole.flops, whole.macs, whole.bytes_read, whole.bytes_written, prepared.step_peak), times
 
 
 @pytest.mark.parametrize("name", ["mlp", "convnet", "transformer", "lstm", "upward"])
@@ -48,11 +48,11 @@ def test_figures_are_those_of_tracing_at_that_batch(name, large, step_of, monkey
     if large:  # where a third trace would take long
         monkeypatch.setattr("analyzer.pipeline.training_batches._CONFIRMED_UP_TO", 0)
     loaded = step_of(name)
-    _, between = scenes(loaded)
+    _, between = prepared_graphs(loaded)
     assert between is not None
     for batch in (2, 23, 64, 300):
         other = loaded_at(loaded, batch, OPTIONS)
-        expected, expected_times = figures(scene_of(other))
+        expected, expected_times = figures(prepared_of(other))
         found, times = figures(between(batch))
         assert found == expected
         assert times == pytest.approx(expected_times, rel=1e-9)
@@ -61,7 +61,7 @@ def test_figures_are_those_of_tracing_at_that_batch(name, large, step_of, monkey
 def test_few_batches_are_traced_and_all_that_are_wanted_known(step_of, monkeypatch):
     whole = []
     monkeypatch.setattr("analyzer.pipeline.training_batches._traced", lambda _, batch, __: whole.append(batch))
-    found, _ = scenes(step_of("mlp"), wanted=(1, 2, 4096))
+    found, _ = prepared_graphs(step_of("mlp"), wanted=(1, 2, 4096))
     assert sorted(found) == [1, 2, 6, 4096]
     assert not whole
 
@@ -86,7 +86,7 @@ def test_a_batch_that_was_traced_to_be_run_is_not_traced_again(step_of, monkeypa
         raise ModelError("no")
 
     monkeypatch.setattr("analyzer.pipeline.training_batches._traced", trace)
-    found, _ = step_scenes(loaded, scene_of(loaded), options, (), lambda *_: None, traced)
+    found, _ = prepared_steps(loaded, prepared_of(loaded), options, (), lambda *_: None, traced)
     assert 9 in found
     assert 9 not in again
 
@@ -109,7 +109,7 @@ SIMILAR = """
 @pytest.mark.parametrize("confirmed_up_to", [0, 400])
 def test_a_size_that_grows_with_the_square_of_the_batch_is_not_made_up(confirmed_up_to, step_of, monkeypatch):
     monkeypatch.setattr("analyzer.pipeline.training_batches._CONFIRMED_UP_TO", confirmed_up_to)
-    found, between = scenes(step_of(SIMILAR), wanted=(2, 64))
+    found, between = prepared_graphs(step_of(SIMILAR), wanted=(2, 64))
     assert between is None
     assert 64 not in found  # nobody asked for it, and it cannot be known without tracing
 
@@ -125,7 +125,7 @@ def test_the_largest_batch_fits_and_the_next_one_does_not(step_of):
     from analyzer.pipeline.training_summary import _largest_exactly
 
     loaded = step_of("convnet")
-    _, between = scenes(loaded)
+    _, between = prepared_graphs(loaded)
     gpu = device("l4")
     for guess in (1, 1000, 10**7):
         found = _largest_exactly(between.peak, gpu, guess)
@@ -150,5 +150,5 @@ def test_each_batch_that_is_asked_for_is_measured(model_file, tmp_path, monkeypa
 def test_costs_at_a_batch_need_no_constants_that_grow(step_of):
     """A table with a row for each example keeps its size and not its elements."""
     loaded = step_of("transformer")
-    _, between = scenes(loaded)
+    _, between = prepared_graphs(loaded)
     assert count(between(64).graph).total.basis == "exact"

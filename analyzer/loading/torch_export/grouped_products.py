@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
     from torch.export import ExportedProgram
 
-    from analyzer.loading.torch_private import Kernel
+    from analyzer.loading.torch_private import PythonKernel
     from analyzer.loading.training.translation_registry import Symbol
 
 
@@ -20,9 +20,9 @@ _GROUPED = frozenset({"aten::_grouped_mm", "transformers::grouped_mm_fallback"})
 _MOST_EXPERTS = 64
 
 
-def translations(program: ExportedProgram) -> dict[Any, Kernel]:
+def translations(program: ExportedProgram) -> dict[Any, PythonKernel]:
     """What PyTorch's translation to ONNX lacks for the grouped products of a program."""
-    found: dict[Any, Kernel] = {}
+    found: dict[Any, PythonKernel] = {}
     for node in nodes_of(program):
         if qualified_name(node.target) not in _GROUPED or len(node.args) < 3:
             continue

@@ -20,7 +20,7 @@ from analyzer.loading.torch_private import (
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-    from analyzer.loading.torch_private import Kernel, OpOverload, Tree
+    from analyzer.loading.torch_private import OpOverload, PythonKernel, Tree
 
 
 Translated = TypeVar("Translated")
@@ -107,7 +107,7 @@ def _replaced(program: ExportedProgram, op: str, overload: str, error: Exception
     namespace, _, name = op.partition(".")
     target = getattr(getattr(getattr(torch.ops, namespace), name), overload)
     found = _ancestor(program, target, name)
-    table: dict[Any, Kernel] = {found or target: _opaque(found or target, name)}
+    table: dict[Any, PythonKernel] = {found or target: _opaque(found or target, name)}
     try:
         if found is None:
             table = {**torch.export.default_decompositions(), **table}
@@ -135,7 +135,7 @@ def _ancestor(program: ExportedProgram, target: OpOverload, name: str) -> OpOver
     return next((call for call in calls if operator_name(call).strip("_") == stem), None)
 
 
-def _opaque(target: OpOverload, name: str) -> Kernel:
+def _opaque(target: OpOverload, name: str) -> PythonKernel:
     """A decomposition of ``target`` into one symbolic ONNX operator with the right output shapes."""
 
     def decomposition(*arguments: object, **keywords: object) -> Tree:

@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from analyzer.loading.torch_private import Kernel, OpOverload, Refused
+    from analyzer.loading.torch_private import OpOverload, PythonKernel, Refused
 
     Pair = tuple[Tensor, Tensor]
 
 
-def own_decompositions() -> Mapping[OpOverload, Kernel]:
+def own_decompositions() -> Mapping[OpOverload, PythonKernel]:
     """By operator, the function that stands for it; the same results from smaller operators."""
     import torch
 
     aten = torch.ops.aten
-    found: dict[OpOverload, Kernel] = {
+    found: dict[OpOverload, PythonKernel] = {
         operator("_weight_norm_interface_backward"): _weight_norm_backward,
         aten.softshrink_backward.default: _shrink_backward,
         aten.hardshrink_backward.default: _shrink_backward,

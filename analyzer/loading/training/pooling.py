@@ -14,7 +14,7 @@ from analyzer.training_operators import DOMAIN
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from analyzer.loading.torch_private import Kernel
+    from analyzer.loading.torch_private import PythonKernel
     from analyzer.loading.training.translation_registry import Result, Symbol
 
 
@@ -35,13 +35,13 @@ RESIZING = {
 }
 
 
-def _of_rank(*names: str) -> Callable[[Kernel], Kernel]:
+def _of_rank(*names: str) -> Callable[[PythonKernel], PythonKernel]:
     """Registers a translation for 2 and 3 axes of space; without an axis of examples it stays opaque.
 
     The names have ``{}`` for the number of axes; the function gets it and the name first.
     """
 
-    def decorate(function: Kernel) -> Kernel:
+    def decorate(function: PythonKernel) -> PythonKernel:
         for name in names:
             for space in (2, 3):
                 register(name.format(space), partial(function, space, name.format(space)))

@@ -12,7 +12,7 @@ from analyzer.loading.training.decompositions import distances, distances_backwa
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from analyzer.loading.torch_private import Kernel, OpOverload, Refused
+    from analyzer.loading.torch_private import OpOverload, PythonKernel, Refused
 
     Pair = tuple[Tensor, Tensor]
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 _MAX = 2  # of embedding bags
 
 
-def choosing() -> Mapping[OpOverload, Kernel]:
+def choosing() -> Mapping[OpOverload, PythonKernel]:
     """By operator, the function that stands for it."""
     import torch
 
     aten = torch.ops.aten
-    found: dict[OpOverload, Kernel] = {
+    found: dict[OpOverload, PythonKernel] = {
         aten.cummax.default: partial(_running, aten.gt),
         aten.cummin.default: partial(_running, aten.lt),
         aten.rrelu_with_noise_functional.default: _random_slopes,
@@ -54,7 +54,7 @@ def choosing() -> Mapping[OpOverload, Kernel]:
 
 
 def _as_batch(
-    op: Kernel, axes: int, *arguments: Any, **keywords: object
+    op: PythonKernel, axes: int, *arguments: Any, **keywords: object
 ) -> Tensor | tuple[Tensor, ...] | Refused:
     """One example without an axis for it, with one."""
     import torch
@@ -67,12 +67,12 @@ def _as_batch(
     return tuple(item.squeeze(0) for item in found) if isinstance(found, tuple) else found.squeeze(0)
 
 
-def _extreme(op: Kernel, x: Tensor, axes: Sequence[int] = (), keepdim: bool = False) -> Tensor | Refused:
+def _extreme(op: PythonKernel, x: Tensor, axes: Sequence[int] = (), keepdim: bool = False) -> Tensor | Refused:
     """ONNX's translation wants to be told all axes."""
     return x.clone() if not x.dim() else REFUSED if axes else op(x, list(range(x.dim())), keepdim)
 
 
-def _running(beats: Kernel, x: Tensor, axis: int) -> Pair:
+def _running(beats: PythonKernel, x: Tensor, axis: int) -> Pair:
     """Each round over twice as many; of equal numbers the last counts."""
     import torch
 

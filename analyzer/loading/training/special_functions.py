@@ -11,13 +11,13 @@ from analyzer.loading.torch_private import REFUSED
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from analyzer.loading.torch_private import Kernel, OpOverload, Refused
+    from analyzer.loading.torch_private import OpOverload, PythonKernel, Refused
 
 
 _SHIFT = 6  # the series are for numbers of at least this and a half; recurrence leads there
 
 
-def special_functions() -> Mapping[OpOverload, Kernel]:
+def special_functions() -> Mapping[OpOverload, PythonKernel]:
     """By operator, the function that stands for it."""
     import torch
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torch import fx
     from torch.nn import Module
 
-    from analyzer.loading.torch_private import Kernel, OpOverload
+    from analyzer.loading.torch_private import OpOverload, PythonKernel
 
     Inputs = Sequence[ir.Value | None]
 
@@ -95,7 +95,7 @@ def joint_graph(module: Module, arguments: tuple[Any, ...], own: Collection[str]
     return found
 
 
-def _decompositions(own: Collection[str]) -> Mapping[OpOverload, Kernel]:
+def _decompositions(own: Collection[str]) -> Mapping[OpOverload, PythonKernel]:
     """Operators to take apart: their translation is wrong or missing, and their parts are few."""
     names = (
         "mse_loss_backward "
@@ -113,12 +113,12 @@ def _decompositions(own: Collection[str]) -> Mapping[OpOverload, Kernel]:
     return {**_for_untranslatable(own), **registered_decompositions(names.split()), **ours}
 
 
-def _for_untranslatable(own: Collection[str]) -> Mapping[OpOverload, Kernel]:
+def _for_untranslatable(own: Collection[str]) -> Mapping[OpOverload, PythonKernel]:
     """PyTorch's core decompositions of what neither it nor we can translate."""
     from torch.export import default_decompositions
 
     known = translation_registry()
-    table: dict[Any, Kernel] = default_decompositions()
+    table: dict[Any, PythonKernel] = default_decompositions()
     return {
         target: function
         for target, function in table.items()
@@ -135,7 +135,7 @@ def slots(graph: fx.Graph) -> tuple[list[Slot], list[Slot]]:
     return inputs, [describe_output(found) for found in output.meta["desc"]]
 
 
-def translate(graph_module: fx.GraphModule, own: Mapping[str, Kernel], opset: int) -> ir.Model:
+def translate(graph_module: fx.GraphModule, own: Mapping[str, PythonKernel], opset: int) -> ir.Model:
     """An fx graph of aten operators -> an onnx_ir model with the graph's own inputs and outputs.
 
     Args:

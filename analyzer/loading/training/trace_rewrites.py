@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch.autograd.function import FunctionCtx
     from torch.nn import BatchNorm1d as BatchNorm
 
-    from analyzer.loading.torch_private import Kernel, OpOverload
+    from analyzer.loading.torch_private import OpOverload, PythonKernel
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def rewritten() -> Iterator[None]:
     import torch
 
     batch_norm = batch_norm_class()
-    places: list[tuple[object, str, Kernel]] = [
+    places: list[tuple[object, str, PythonKernel]] = [
         (batch_norm, "forward", _batch_norm(batch_norm.forward)),
         (torch.nn.functional, "gaussian_nll_loss", _gaussian_loss),
         (torch.nn.functional, "ctc_loss", _ctc_loss),
@@ -48,7 +48,7 @@ def rewritten() -> Iterator[None]:
                 setattr(owner, name, function)
 
 
-def _apart() -> Mapping[OpOverload, Kernel]:
+def _apart() -> Mapping[OpOverload, PythonKernel]:
     """By operator, what the tracer sees in its place before it differentiates."""
     import torch
 
@@ -63,7 +63,7 @@ def _apart() -> Mapping[OpOverload, Kernel]:
     }
 
 
-def _batch_norm(plain: Callable[[BatchNorm, Tensor], Tensor]) -> Kernel:
+def _batch_norm(plain: Callable[[BatchNorm, Tensor], Tensor]) -> PythonKernel:
     """Without momentum the running statistics are means over all batches so far, whose number is a tensor."""
 
     def forward(self: BatchNorm, x: Tensor) -> Tensor:
@@ -108,7 +108,7 @@ def _gaussian_loss(
 
 
 @cache
-def _ctc_operator() -> Kernel:
+def _ctc_operator() -> PythonKernel:
     """An operator with a gradient and no more said: sizes inside PyTorch's own depend on values."""
     import torch
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from analyzer.loading.torch_export.untranslatable import OPAQUE_DOMAIN
-from analyzer.loading.torch_private import Kernel
+from analyzer.loading.torch_private import PythonKernel
 from analyzer.loading.training.torch_interfaces import emit
 
-Function = TypeVar("Function", bound=Kernel)
+Function = TypeVar("Function", bound=PythonKernel)
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     """What a translation gives: one value for each output of the operator."""
 
 
-OWN: dict[str, Kernel] = {}
+OWN: dict[str, PythonKernel] = {}
 
 
-def register(name: str, function: Kernel) -> None:
+def register(name: str, function: PythonKernel) -> None:
     """Makes a function the translation of an operator of ``aten``, all its overloads.
 
     Raises:

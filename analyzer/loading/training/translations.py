@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     import onnx_ir as ir
     from torch import fx
 
-    from analyzer.loading.torch_private import Kernel, OpOverload
+    from analyzer.loading.torch_private import OpOverload, PythonKernel
     from analyzer.loading.training.translation_registry import Result, Symbol
 
 
-def table(notes: list[str]) -> Mapping[str, Kernel]:
+def table(notes: list[str]) -> Mapping[str, PythonKernel]:
     """Translations by qualified name; ``opaque`` makes one for an operator that nobody translates.
 
     Args:
         notes: Receives a sentence for each operator that is kept without a translation.
     """
 
-    def keep(target: OpOverload, node: fx.Node) -> Kernel:
+    def keep(target: OpOverload, node: fx.Node) -> PythonKernel:
         name = operator_name(target)
         told = (
             f"{name} has no ONNX translation: kept as an operator of unknown cost; ONNX Runtime cannot "

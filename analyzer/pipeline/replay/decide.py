@@ -18,16 +18,16 @@ from analyzer.option_table import RecordOptions
 from analyzer.ort.execution import Group, Session
 from analyzer.pipeline import build_record
 from analyzer.pipeline.batches import correction_of
-from analyzer.pipeline.device_decisions import Answer, answer
+from analyzer.pipeline.device_decisions import DeviceDecisions, decide_on
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options, make_options
 from analyzer.pipeline.prepared import Predictor, PreparedGraph
-from analyzer.pipeline.replay.read import scene_of, swept_of
+from analyzer.pipeline.replay.read import batch_models_of, prepared_of
 from analyzer.pipeline.replay.write import asked_of, cpu_figures, gpu_figures, kept_instances, kept_runs
 from analyzer.precision import is_full
 from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import Analysis, DeviceInfo, Devices, GroupResult, ModelInfo
-from analyzer.record.replay_data import Asked, CpuFigures, GpuFigures, KeptGroup, KeptRun, ReplayData
+from analyzer.record.replay_data import Asked, CpuFigures, GpuFigures, ReplayData, ReplayGroup, ReplayRun
 
 OPTIONS = tuple(RecordOptions.__annotations__)
 # What `devices.detection` assumes of a CPU that is neither in the catalogue nor calibrated.
@@ -63,20 +63,20 @@ def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
     own = _own_cpu(analysis)
     cpu = own if options.cpu is None or "cpu" not in given else catalogue.device(options.cpu)
     gpus = _gpus(analysis, given, options)
-    scene = scene_of(analysis)
+    prepared = prepared_of(analysis)
     measured = _measured(analysis, gpus[0] if gpus else None, options, same_cpu=cpu == own)
     batch = analysis.model.batch
     here = measured.get(batch or 0)
     instances = _instances(analysis, options)
-    forecaster = Predictor(options, cpu, correction_of(options, cpu, scene, here), instances)
-    found = answer(forecaster, scene, swept_of(analysis, scene), gpus, batch, measured)
-    kept = _kept(analysis, forecaster, gpus, measured, same_cpu=cpu == own)
-    return _changed(analysis, scene, found, cpu, gpus, kept)
+    predictor = Predictor(options, cpu, correction_of(options, cpu, prepared, here), instances)
+    found = decide_on(predictor, prepared, batch_models_of(analysis, prepared), gpus, batch, measured)
+    kept = _kept(analysis, predictor, gpus, measured, same_cpu=cpu == own)
+    return _changed(analysis, prepared, found, cpu, gpus, kept)
 
 
 def _kept(
     analysis: Analysis,
-    forecaster: Predictor,
+    predictor: Predictor,
     gpus: tuple[Device, ...],
     measured: Mapping[int, Measured],
     *,
@@ -88,11 +88,11 @@ def _kept(
     )
     return replace(
         before,
-        asked=asked_of(forecaster.options),
-        cpu=cpu_figures(forecaster.cpu),
+        asked=asked_of(predictor.options),
+        cpu=cpu_figures(predictor.cpu),
         gpus=gpu_figures(gpus),
         runs=kept_runs(measured, analysis.model.batch),
-        instances=kept_instances(forecaster.instances),
+        instances=kept_instances(predictor.instances),
         as_recorded=before.as_recorded and same_cpu,
     )
 
@@ -106,8 +106,8 @@ def _instances(analysis: Analysis, options: Options) -> tuple[Instance, ...]:
 
 def _changed(
     analysis: Analysis,
-    scene: PreparedGraph,
-    found: Answer,
+    prepared: PreparedGraph,
+    found: DeviceDecisions,
     cpu: Device,
     gpus: tuple[Device, ...],
     kept: ReplayData,
@@ -121,7 +121,7 @@ def _changed(
         devices=Devices(
             cpu=build_record.device_info(cpu), gpu=build_record.device_info(gpus[0]) if gpus else None
         ),
-        totals=build_record.totals(scene, found.question),
+        totals=build_record.totals(prepared, found.question),
         operators=build_record.operators(found.question, decision),
         groups=build_record.groups(found.question),
         plans=decision.plans,
@@ -129,7 +129,7 @@ def _changed(
         costs=decision.costs,
         alternatives=found.others,
         sweep=found.sweep.rows,
-        session_fails=scene.placement.fails,
+        session_fails=prepared.placement.fails,
         findings=(),
     )
 
@@ -280,7 +280,7 @@ def _at_other_batches(analysis: Analysis, *, same_cpu: bool, same_gpu: bool) -> 
     return found
 
 
-def _with_run(measured: Measured, run: KeptRun) -> Measured:
+def _with_run(measured: Measured, run: ReplayRun) -> Measured:
     latency = Estimate(time_s=run.latency_s, low_s=run.low_s, high_s=run.high_s, origin="measured")
     groups = tuple(_kept_group(item, run.session) for item in run.groups)
     times = tuple(map(_kept_time, run.groups))
@@ -289,12 +289,12 @@ def _with_run(measured: Measured, run: KeptRun) -> Measured:
     return replace(measured, cuda_latency=latency, cuda_groups=groups, cuda_times=times)
 
 
-def _kept_group(item: KeptGroup, session: Session) -> Group:
+def _kept_group(item: ReplayGroup, session: Session) -> Group:
     provider: Any = item.provider
     return Group(session=session, name=item.name, op_type=item.op_type, members=item.members, provider=provider)
 
 
-def _kept_time(item: KeptGroup) -> Estimate | None:
+def _kept_time(item: ReplayGroup) -> Estimate | None:
     if item.time_s is None or item.low_s is None or item.high_s is None:
         return None
     return Estimate(time_s=item.time_s, low_s=item.low_s, high_s=item.high_s, origin="measured")

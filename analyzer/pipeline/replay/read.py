@@ -20,7 +20,7 @@ from analyzer.record.replay_data import Absent, Batches
 Shapes = Callable[[str, Shape], Shape]
 
 
-def scene_of(analysis: Analysis) -> PreparedGraph:
+def prepared_of(analysis: Analysis) -> PreparedGraph:
     """The model at the record's batch.
 
     Raises:
@@ -37,24 +37,24 @@ def scene_of(analysis: Analysis) -> PreparedGraph:
     )
 
 
-def swept_of(analysis: Analysis, scene: PreparedGraph) -> BatchModels:
+def batch_models_of(analysis: Analysis, prepared: PreparedGraph) -> BatchModels:
     """The model at each batch that the record knows; that of the record alone in an old one."""
     base = analysis.model.batch
     batches = analysis.kept.batches if analysis.kept is not None else None
     if base is None or batches is None:
-        return BatchModels(scenes={} if base is None else {base: scene})
+        return BatchModels(prepared_graphs={} if base is None else {base: prepared})
 
     def at(batch: int) -> PreparedGraph:
-        return _at(analysis, batches, base, batch, scene)
+        return _at(analysis, batches, base, batch, prepared)
 
-    scenes = {batch: scene if batch == base else at(batch) for batch in batches.looked_at}
-    return BatchModels(scenes=scenes, between=at if batches.between else None)
+    prepared_graphs = {batch: prepared if batch == base else at(batch) for batch in batches.looked_at}
+    return BatchModels(prepared_graphs=prepared_graphs, between=at if batches.between else None)
 
 
-def _at(analysis: Analysis, batches: Batches, base: int, batch: int, scene: PreparedGraph) -> PreparedGraph:
+def _at(analysis: Analysis, batches: Batches, base: int, batch: int, prepared: PreparedGraph) -> PreparedGraph:
     grown = Grown(batches, base, batch)
     graph = graph_of(analysis, grown.shape)
-    return at_batch(scene, graph, _table(analysis, graph, grown))
+    return at_batch(prepared, graph, _table(analysis, graph, grown))
 
 
 def _table(analysis: Analysis, graph: Graph, grown: Grown | None) -> CostTable:

@@ -1,4 +1,4 @@
-"""How a model grows with the batch: found from its scenes, and applied to a record's own figures."""
+"""How a model grows with the batch: found from its prepared_graphs, and applied to a record's own figures."""
 
 from __future__ import annotations
 
@@ -14,19 +14,23 @@ FIGURES: tuple[CostFigure, ...] = ("flops", "macs", "bytes_read", "bytes_written
 ByBatch = Sequence[int]  # one value for each batch
 
 
-def growth(scenes: Mapping[int, PreparedGraph], base: int | None, *, between: bool) -> Batches | None:
+def growth(prepared_graphs: Mapping[int, PreparedGraph], base: int | None, *, between: bool) -> Batches | None:
     """The growth of everything, exact at each batch; None where there is nothing but the record's own batch.
 
     Batches at which the model has other operators, or at which other figures are known, are left out.
 
     Args:
-        scenes: The model at each batch.
+        prepared_graphs: The model at each batch.
         base: The record's own batch.
         between: Whether the model runs at every batch between them.
     """
-    if base is None or base not in scenes:
+    if base is None or base not in prepared_graphs:
         return None
-    alike = {batch: scene for batch, scene in sorted(scenes.items()) if _alike(scene, scenes[base])}
+    alike = {
+        batch: prepared
+        for batch, prepared in sorted(prepared_graphs.items())
+        if _alike(prepared, prepared_graphs[base])
+    }
     if len(alike) < 2:
         return None
     batches = tuple(alike)
@@ -41,7 +45,7 @@ def growth(scenes: Mapping[int, PreparedGraph], base: int | None, *, between: bo
     sizes, odd_sizes = _sizes(alike, base)
     return Batches(
         looked_at=batches,
-        between=between and len(alike) == len(scenes) and not odd_sizes,
+        between=between and len(alike) == len(prepared_graphs) and not odd_sizes,
         sizes=sizes,
         odd_sizes=odd_sizes,
         odd_figures=odd,
@@ -49,11 +53,11 @@ def growth(scenes: Mapping[int, PreparedGraph], base: int | None, *, between: bo
     )
 
 
-def _alike(scene: PreparedGraph, other: PreparedGraph) -> bool:
-    if [node.op_type for node in scene.graph.nodes] != [node.op_type for node in other.graph.nodes]:
+def _alike(prepared: PreparedGraph, other: PreparedGraph) -> bool:
+    if [node.op_type for node in prepared.graph.nodes] != [node.op_type for node in other.graph.nodes]:
         return False
     return all(
-        _known(one) == _known(two) for one, two in zip(scene.table.costs, other.table.costs, strict=True)
+        _known(one) == _known(two) for one, two in zip(prepared.table.costs, other.table.costs, strict=True)
     )
 
 
@@ -61,8 +65,10 @@ def _known(cost: Cost) -> tuple[object, ...]:
     return (cost.basis, *(getattr(cost, name) is None for name in FIGURES))
 
 
-def _figures(scenes: Mapping[int, PreparedGraph], name: CostFigure) -> Iterator[ByBatch]:
-    columns = ([getattr(cost, name) or 0 for cost in scene.table.costs] for scene in scenes.values())
+def _figures(prepared_graphs: Mapping[int, PreparedGraph], name: CostFigure) -> Iterator[ByBatch]:
+    columns = (
+        [getattr(cost, name) or 0 for cost in prepared.table.costs] for prepared in prepared_graphs.values()
+    )
     return zip(*columns, strict=True)
 
 
@@ -98,18 +104,20 @@ def tensors_of(graph: Graph) -> dict[str, Tensor]:
 
 
 def _sizes(
-    scenes: Mapping[int, PreparedGraph], base: int
+    prepared_graphs: Mapping[int, PreparedGraph], base: int
 ) -> tuple[tuple[SizeGrowth, ...], tuple[OddSizes, ...]]:
-    tensors = {batch: tensors_of(scene.graph) for batch, scene in scenes.items()}
+    tensors = {batch: tensors_of(prepared.graph) for batch, prepared in prepared_graphs.items()}
     alike: dict[tuple[int, ...], list[str]] = {}
     odd: list[OddSizes] = []
     for name, tensor in tensors[base].items():
         if tensor.initializer:
             continue
-        shapes = tuple(tensors[batch][name].shape if name in tensors[batch] else None for batch in scenes)
+        shapes = tuple(
+            tensors[batch][name].shape if name in tensors[batch] else None for batch in prepared_graphs
+        )
         if all(shape == tensor.shape for shape in shapes):
             continue
-        axes = _axes(shapes, tuple(scenes))
+        axes = _axes(shapes, tuple(prepared_graphs))
         if axes is not None:
             alike.setdefault(axes, []).append(name)
         else:

@@ -23,10 +23,10 @@ from analyzer.record.replay_data import (
     Asked,
     CpuFigures,
     GpuFigures,
-    KeptGroup,
-    KeptRun,
     OwnInstance,
     ReplayData,
+    ReplayGroup,
+    ReplayRun,
     SmallValue,
 )
 
@@ -38,7 +38,7 @@ def keep(
     options: Options,
     cpu: Device,
     gpus: Sequence[Device],
-    scene: PreparedGraph,
+    prepared: PreparedGraph,
     model: BatchModels,
     batch: int | None,
     measured: Mapping[int, Measured],
@@ -50,21 +50,21 @@ def keep(
         options: The user's.
         cpu: The CPU of the decision.
         gpus: Of the verdict and of the alternatives.
-        scene: The model at the record's batch.
+        prepared: The model at the record's batch.
         model: The same over batches.
         batch: The record's.
         measured: What was measured, by batch.
         instances: What could be rented.
     """
-    graph = scene.graph
+    graph = prepared.graph
     return ReplayData(
         asked=asked_of(options),
         opsets=dict(graph.opsets),
         cpu=cpu_figures(cpu),
         values=tuple(_values(graph)),
         absent=tuple(_absent(graph)),
-        batches=growth(model.scenes, batch, between=model.between is not None)
-        if batch in model.scenes
+        batches=growth(model.prepared_graphs, batch, between=model.between is not None)
+        if batch in model.prepared_graphs
         else None,
         gpus=gpu_figures(gpus),
         runs=kept_runs(measured, batch),
@@ -130,7 +130,7 @@ def kept_instances(instances: Iterable[Instance]) -> tuple[OwnInstance, ...]:
     return tuple(OwnInstance(**asdict(item)) for item in catalogue.own_instances(instances))
 
 
-def kept_runs(measured: Mapping[int, Measured], base: int | None) -> tuple[KeptRun, ...]:
+def kept_runs(measured: Mapping[int, Measured], base: int | None) -> tuple[ReplayRun, ...]:
     """What was measured at other batches than the record's, whose own figures its groups and plans hold."""
     found = []
     for batch, here in sorted(measured.items()):
@@ -146,10 +146,10 @@ def _run(
     latency: Estimate | None,
     groups: Sequence[Group],
     times: Sequence[Estimate | None],
-) -> KeptRun | None:
+) -> ReplayRun | None:
     if latency is None:
         return None
-    return KeptRun(
+    return ReplayRun(
         batch=batch,
         session=session,
         latency_s=latency.time_s,
@@ -159,8 +159,8 @@ def _run(
     )
 
 
-def _kept_group(group: Group, time: Estimate | None) -> KeptGroup:
-    return KeptGroup(
+def _kept_group(group: Group, time: Estimate | None) -> ReplayGroup:
+    return ReplayGroup(
         name=group.name,
         op_type=group.op_type,
         members=group.members,
