@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -144,7 +145,7 @@ def _written(x: Any) -> Any:
     return found * x.unsqueeze(1)
 
 
-CASES = {
+CASES: dict[str, Callable[[], Any]] = {
     "batch norm with running statistics": frozen_norm,
     "average that leaves padding out": lambda: average(
         kernel_size=3, stride=2, padding=1, count_include_pad=False
@@ -159,7 +160,7 @@ CASES = {
     "adaptive maximum": lambda: image(lambda x: functional.adaptive_max_pool2d(x, (3, 5))),
     "dilated maximum": lambda: image(lambda x: functional.max_pool2d(x, 3, 2, 1, dilation=2)),
     "maximum with its places": lambda: image(
-        lambda x: functional.max_unpool2d(*functional.max_pool2d(x, 2, return_indices=True), 2)
+        lambda x: functional.max_unpool2d(*functional.max_pool2d(x, 2, return_indices=True), [2, 2])
     ),
     "slice with a step": lambda: rows(lambda _, x: x[:, 1::2].sum() + x[::3, :5:3].sum() * x),
     "slice from the end": lambda: rows(lambda _, x: x[:, -4:-1] * x[-3:-2, :3]),
@@ -227,7 +228,7 @@ CASES = {
         lambda _, x: functional.gaussian_nll_loss(x, x * x, x.exp(), full=True, reduction="none")
     ),
     "a distribution that checks its arguments": lambda: rows(
-        lambda _, x: torch.distributions.Gamma(x.exp(), x.exp() + 1).log_prob(x.abs() + 0.1)
+        lambda _, x: torch.distributions.Gamma(x.exp(), x.exp() + 1).log_prob(x.abs() + 0.1)  # type: ignore[no-untyped-call]
     ),
     "values put where a mask is": lambda: rows(
         lambda _, x, m: x.masked_scatter(m, x * x) + x.index_put((m,), torch.tensor(2.0).to(x)),
@@ -253,7 +254,7 @@ CASES = {
     "one example's loss": lambda: rows(
         lambda _, x, t: functional.cross_entropy(x[0], t).reshape(1, 1), torch.tensor(3)
     ),
-    "a gradient of the user's own": lambda: rows(lambda _, x: Doubled.apply(3 * x) * x),
+    "a gradient of the user's own": lambda: rows(lambda _, x: Doubled.apply(3 * x) * x),  # type: ignore[no-untyped-call]
     "embedding that scales by use": lambda: (
         nn.Sequential(nn.Embedding(11, 5, scale_grad_by_freq=True), nn.Linear(5, 3)),
         (torch.randint(0, 4, (4, 6)),),
