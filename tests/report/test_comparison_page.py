@@ -45,7 +45,7 @@ def dicts(chart: Chart | None) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in chart.rows]
 
 
-def lines(comparison: Comparison) -> dict[str, Line]:
+def lines(comparison: Comparison) -> dict[str, ComparisonRow]:
     return {line.label: line for line in html_page.build(comparison)["lines"]}
 
 
