@@ -8,7 +8,7 @@ from typing import Literal
 
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.energy import watts
-from analyzer.decision.error_components import EVEN, RESOURCES, Part, Parts, Resource, ratio
+from analyzer.decision.error_components import EVEN, RESOURCES, ErrorComponent, ErrorComponents, Resource, ratio
 from analyzer.decision.plans import Name, Plan, Plans, busy_weights
 from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import CostRow
@@ -17,9 +17,10 @@ VerdictDevice = Literal["cpu", "gpu", "hybrid", "either"]
 Ratio = tuple[float, float, float]
 Prices = Mapping[Name, CostRow | None]
 # A plan's time by what is uncertain about it, and what a second of each resource counts.
-Weighed = tuple[Parts, Mapping[Resource, float]]
+WeightedComponents = tuple[ErrorComponents, Mapping[Resource, float]]
 
 # A plan on both devices needs copies and a session for each stretch: it must pay by more than this.
+# A judgement of what another deployment is worth, no measurement.
 WORTHWHILE = 1.05
 
 
@@ -30,21 +31,21 @@ class Choice:
     Attributes:
         device: The answer.
         plan: The plan that stands for it; the better of two that tie.
-        over: The plan it was weighed against, None where it stood alone.
-        advantage: Of ``plan`` over ``over`` under the objective, with its interval.
+        rival: The plan it was weighed against, None where it stood alone.
+        advantage: Of ``plan`` over ``rival`` under the objective, with its interval.
         speedup: CPU latency over GPU latency with its interval; None without a GPU plan.
-        barred: Why a plan was not eligible: ``memory``, ``wheel``, ``kernels`` or ``pins``.
-        late: Whether no eligible plan meets the SLO, so that the nearest was chosen.
+        ineligible: Why a plan was not eligible: ``memory``, ``wheel``, ``kernels`` or ``pins``.
+        misses_slo: Whether no eligible plan meets the SLO, so that the nearest was chosen.
         objective: What decided: ``latency`` where the wished objective is not known for every plan.
     """
 
     device: VerdictDevice
     plan: Plan
-    over: Plan | None = None
+    rival: Plan | None = None
     advantage: Ratio | None = None
     speedup: Ratio | None = None
-    barred: Mapping[Name, str]
-    late: bool = False
+    ineligible: Mapping[Name, str]
+    misses_slo: bool = False
     objective: str = "latency"
 
 
@@ -54,27 +55,28 @@ def choose(question: DecisionInput, plans: Plans, prices: Prices) -> Choice:
     CPU and GPU tie where the interval of their ratio holds 1. The mixed plan is chosen where it beats both by
     ``WORTHWHILE`` and the interval agrees, or where it alone is eligible.
     """
-    barred = dict(_barred(question, plans))
-    able = [plan for plan in plans if plan.name not in barred] or [plans.cpu]
-    prompt = [plan for plan in able if question.slo_s is None or plan.latency.time_s <= question.slo_s]
-    weighed, objective = _weighed(question, plans, prices)
-    late = not prompt
-    if late:  # the nearest is wanted, whatever the objective
-        weighed = _by_time(plans)
-    device, best, over, gain = _best(prompt or able, weighed)
+    ineligible = dict(_ineligible(question, plans))
+    # Where nothing is eligible the CPU plan answers: of the three it needs least.
+    eligible = [plan for plan in plans if plan.name not in ineligible] or [plans.cpu]
+    in_time = [plan for plan in eligible if question.slo_s is None or plan.latency.time_s <= question.slo_s]
+    weighted, objective = _weighted_by_objective(question, plans, prices)
+    misses_slo = not in_time
+    if misses_slo:  # the plan that comes nearest to the limit is wanted, whatever the objective
+        weighted = _by_time(plans)
+    device, best, rival, gain = _best(in_time or eligible, weighted)
     return Choice(
-        device=used(best) if late else device,
+        device=device_used(best) if misses_slo else device,
         plan=best,
-        over=over,
+        rival=rival,
         advantage=gain,
-        speedup=ratio(plans.cpu.parts, plans.gpu.parts) if plans.gpu is not None else None,
-        barred=barred,
-        late=late,
+        speedup=ratio(plans.cpu.components, plans.gpu.components) if plans.gpu is not None else None,
+        ineligible=ineligible,
+        misses_slo=misses_slo,
         objective=objective,
     )
 
 
-def used(plan: Plan) -> Literal["cpu", "gpu", "hybrid"]:
+def device_used(plan: Plan) -> Literal["cpu", "gpu", "hybrid"]:
     """What a plan really uses."""
     if "gpu" not in plan.sides:
         return "cpu"
@@ -86,7 +88,7 @@ def nothing_on_gpu(question: DecisionInput) -> bool:
     return bool(question.cuda_groups) and all(group.provider == "cpu" for group in question.cuda_groups)
 
 
-def _barred(question: DecisionInput, plans: Plans) -> Iterator[tuple[Name, str]]:
+def _ineligible(question: DecisionInput, plans: Plans) -> Iterator[tuple[Name, str]]:
     for plan in plans:
         if "gpu" in plan.sides and question.gpu is not None and not question.gpu.runs_release_wheel:
             yield plan.name, "wheel"
@@ -95,73 +97,79 @@ def _barred(question: DecisionInput, plans: Plans) -> Iterator[tuple[Name, str]]
         elif plan.name == "gpu" and nothing_on_gpu(question):
             yield plan.name, "kernels"
         elif question.pins and plans.hybrid is not None and plan.name != "hybrid":
+            # Either session alone disregards the pins: with pins the best plan is the only one asked for.
             yield plan.name, "pins"
 
 
-def _weighed(question: DecisionInput, plans: Plans, prices: Prices) -> tuple[Mapping[Name, Weighed], str]:
+def _weighted_by_objective(
+    question: DecisionInput, plans: Plans, prices: Prices
+) -> tuple[Mapping[Name, WeightedComponents], str]:
     """What the objective compares of each plan, and the objective that decides."""
     if question.objective == "energy":
+        # Weights fall back to 1 where a power is not known: then seconds were compared, and the answer says so.
         known = all(watts(question.cpu, device) is not None for device in (None, question.gpu))
-        found = {
-            plan.name: (plan.parts, busy_weights(question, with_gpu="gpu" in plan.sides)) for plan in plans
+        by_joules = {
+            plan.name: (plan.components, busy_weights(question, with_gpu="gpu" in plan.sides)) for plan in plans
         }
-        return found, "energy" if known else "latency"
+        return by_joules, "energy" if known else "latency"
     if question.objective == "cost":
         priced = {
-            plan.name: _priced(plan, row)
+            plan.name: _weighted_by_price(plan, row)
             for plan in plans
             if (row := prices.get(plan.name)) is not None and row.latency_s
         }
+        # A plan without a price must not lose for that: dollars decide only where every plan has them.
         if len(priced) == len(tuple(plans)):
             return priced, "cost"
         return _by_time(plans), "latency"
     return _by_time(plans), question.objective
 
 
-def _by_time(plans: Plans) -> Mapping[Name, Weighed]:
-    return {plan.name: (plan.parts, EVEN) for plan in plans}
+def _by_time(plans: Plans) -> Mapping[Name, WeightedComponents]:
+    return {plan.name: (plan.components, EVEN) for plan in plans}
 
 
-def _priced(plan: Plan, row: CostRow) -> Weighed:
+def _weighted_by_price(plan: Plan, row: CostRow) -> WeightedComponents:
     """A plan by its dollars: where it is priced on another machine, by the time there and its error."""
     time = row.latency_s or 0.0
     rate = dict.fromkeys(RESOURCES, row.usd_per_million / time)
-    here = plan.latency
-    if (time, row.low_s, row.high_s) == (here.time_s, here.low_s, here.high_s):
-        return plan.parts, rate
-    there = Estimate(
+    own = plan.latency
+    if (time, row.low_s, row.high_s) == (own.time_s, own.low_s, own.high_s):
+        return plan.components, rate  # priced by its own time: shared errors still cancel
+    elsewhere = Estimate(
         time_s=time,
         low_s=time if row.low_s is None else row.low_s,
         high_s=time if row.high_s is None else row.high_s,
         origin="predicted",
     )
-    return (Part(resource="cpu", source=f"{row.provider} {row.instance}", time=there),), rate
+    return (ErrorComponent(resource="cpu", source=f"{row.provider} {row.instance}", time=elsewhere),), rate
 
 
 def _best(
-    able: Sequence[Plan], weighed: Mapping[Name, Weighed]
+    eligible: Sequence[Plan], weighted: Mapping[Name, WeightedComponents]
 ) -> tuple[VerdictDevice, Plan, Plan | None, Ratio | None]:
     def gain(better: Plan, worse: Plan) -> Ratio | None:
-        (parts, weights), (others, other_weights) = weighed[better.name], weighed[worse.name]
-        return ratio(others, parts, other_weights, weights)
+        (components, weights), (others, other_weights) = weighted[better.name], weighted[worse.name]
+        return ratio(others, components, other_weights, weights)
 
-    single = [plan for plan in able if plan.name != "hybrid"]
-    mixed = next((plan for plan in able if plan.name == "hybrid"), None)
+    single = [plan for plan in eligible if plan.name != "hybrid"]
+    mixed = next((plan for plan in eligible if plan.name == "hybrid"), None)
     if not single:
-        return used(able[0]), able[0], None, None
-    best, over = single[0], None
-    device: VerdictDevice = used(best)
-    if len(single) == 2:
-        first = gain(single[0], single[1])
-        if first is not None and first[0] < 1:
+        return device_used(eligible[0]), eligible[0], None, None
+    best, rival = single[0], None
+    device: VerdictDevice = device_used(best)
+    if len(single) == 2:  # CPU and GPU alone
+        gain_of_first = gain(single[0], single[1])
+        if gain_of_first is not None and gain_of_first[0] < 1:
             single.reverse()
-        best, over = single
-        device = used(best)
-        if first is None or first[1] <= 1 <= first[2]:
+        best, rival = single
+        device = device_used(best)
+        if gain_of_first is None or gain_of_first[1] <= 1 <= gain_of_first[2]:
             device = "either"
-    advantage = gain(best, over) if over is not None else None
-    if mixed is not None and used(mixed) == "hybrid" and mixed.sides != best.sides:
+    advantage = gain(best, rival) if rival is not None else None
+    # The best split is often a uniform one: then it is no rival of the session that it equals.
+    if mixed is not None and device_used(mixed) == "hybrid" and mixed.sides != best.sides:
         better = gain(mixed, best)
         if better is not None and better[0] >= WORTHWHILE and better[1] > 1:
             return "hybrid", mixed, best, better
-    return device, best, over, advantage
+    return device, best, rival, advantage

@@ -29,22 +29,24 @@ def decide(question: DecisionInput, swept: Sweep | None = None) -> Decision:
         DeviceError: The GPU has no link.
     """
     plans = plan_all(question)
-    rows = {plan.name: tuple(offers(question, plan)) for plan in plans}
-    prices = {name: cheapest(found) for name, found in rows.items()}
+    offers_by_plan = {plan.name: tuple(offers(question, plan)) for plan in plans}
+    prices = {name: cheapest(plan_offers) for name, plan_offers in offers_by_plan.items()}
     choice = choose(question, plans, prices)
-    best = plans.hybrid if plans.hybrid is not None and "hybrid" not in choice.barred else plans.cpu
+    # What the record calls placement is the best split even where a single session is chosen: it shows which
+    # operators would be better off elsewhere.
+    best = plans.hybrid if plans.hybrid is not None and "hybrid" not in choice.ineligible else plans.cpu
     return Decision(
         plans=tuple(result(question, plan, prices[plan.name]) for plan in plans),
         verdict=verdict(question, plans, choice, swept),
         operators=operator_verdicts(question, plans, best.sides),
         placement=best.sides,
-        costs=rank(question, rows[choice.plan.name]),
+        costs=rank(question, offers_by_plan[choice.plan.name]),
     )
 
 
 def result(question: DecisionInput, plan: Plan, price: CostRow | None) -> PlanResult:
     """A plan as the record shows it; energy is for one inference."""
-    latency, spent = plan.latency, energy(question, plan)
+    latency, joules = plan.latency, energy(question, plan)
     items = tuple(transfer.item for transfer in plan.transfers)
     return PlanResult(
         name=plan.name,
@@ -60,7 +62,7 @@ def result(question: DecisionInput, plan: Plan, price: CostRow | None) -> PlanRe
         ),
         memory_bytes=plan.memory_bytes,
         fits=plan.fits,
-        energy_j=spent.time_s if spent else None,
+        energy_j=joules.time_s if joules else None,
         usd_per_million=price.usd_per_million if price is not None else None,
         origin=latency.origin,
         operators_on_gpu=plan.on_gpu,
@@ -70,9 +72,9 @@ def result(question: DecisionInput, plan: Plan, price: CostRow | None) -> PlanRe
         usd_low_per_million=price.usd_low_per_million if price is not None else None,
         usd_high_per_million=price.usd_high_per_million if price is not None else None,
         usd_origin=price.origin if price is not None else "",
-        energy_low_j=spent.low_s if spent else None,
-        energy_high_j=spent.high_s if spent else None,
-        energy_origin=spent.origin if spent else "",
+        energy_low_j=joules.low_s if joules else None,
+        energy_high_j=joules.high_s if joules else None,
+        energy_origin=joules.origin if joules else "",
     )
 
 
@@ -84,5 +86,6 @@ def energy(question: DecisionInput, plan: Plan) -> Estimate | None:
     weights = watts(question.cpu, question.gpu if "gpu" in plan.sides else None)
     if weights is None or not plan.fits:
         return None
-    found = summed(plan.parts, weights).scaled(1 / question.inferences)
-    return found if found.origin == "predicted" else replace(found, origin="mixed")
+    # An Estimate of joules: the weights are watts, and sums and intervals follow the same arithmetic.
+    joules = summed(plan.components, weights).scaled(1 / question.inferences)
+    return joules if joules.origin == "predicted" else replace(joules, origin="mixed")

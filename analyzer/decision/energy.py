@@ -13,9 +13,11 @@ from analyzer.decision.error_components import Resource
 from analyzer.devices.device import Device
 
 # Share of TDP, idle and at full use: ratios of Teads as used by Cloud Carbon Footprint (T4 8 and 71 W of 70,
-# A100 46 and 407 W of 400, V100 35 and 306 W of 300).
+# A100 46 and 407 W of 400, V100 35 and 306 W of 300). Its model, P_idle + u (P_max - P_idle), is this one's too
+# (cloudcarbonfootprint.org/docs/methodology).
 GPU_IDLE, GPU_FULL = 0.11, 1.02
-# Watts per hardware thread, idle and full: Cloud Carbon Footprint's coefficients from SPECpower.
+# Watts per hardware thread, idle and full: Cloud Carbon Footprint's coefficients from SPECpower (repository
+# cloud-carbon-footprint/cloud-carbon-coefficients). Zen 2 and Graviton2 share a row there.
 CPU_WATTS_PER_THREAD: Mapping[str, tuple[float, float]] = {
     "cascade lake": (0.64, 3.97),
     "skylake": (0.65, 4.26),
@@ -45,6 +47,8 @@ def power(device: Device) -> Power | None:
             return None
         return Power(idle=GPU_IDLE * device.tdp_w, full=GPU_FULL * device.tdp_w)
     if device.tdp_w is not None:
+        # No source gives a server CPU's idle power beside its TDP: 16 % of full use, where the table has 15 to
+        # 28.
         idle, full = CPU_WATTS_PER_THREAD["cascade lake"]
         return Power(idle=device.tdp_w * idle / full, full=device.tdp_w)
     idle, full = _per_thread(f"{device.architecture} {device.name}".lower())
@@ -70,6 +74,8 @@ def watts(cpu: Device, gpu: Device | None) -> Mapping[Resource, float] | None:
     card = power(gpu) if gpu is not None else Power(idle=0.0, full=0.0)
     if host is None or card is None:
         return None
+    # A thread that waits for the card spins: CUDA's default where there are more processors than contexts
+    # (CUDA Runtime API, cudaDeviceScheduleAuto).
     waiting = host.idle + (host.full - host.idle) / max(1, cpu.threads)
     return {
         "cpu": host.full + card.idle,

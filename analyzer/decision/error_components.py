@@ -12,11 +12,12 @@ from analyzer.prediction.estimate import Estimate, Origin, total
 # `launch` is time in which the GPU waits for the host to hand it the next kernel.
 Resource = Literal["cpu", "gpu", "launch", "link"]
 RESOURCES: tuple[Resource, ...] = ("cpu", "gpu", "launch", "link")
-_WIDEST = 1000.0  # an interval that reaches 0 counts as this factor
+# An interval that reaches 0 has no logarithm: it counts as this factor, beyond any that a prediction states.
+_WIDEST = 1000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class ErrorComponent:
     """Time that one resource is busy.
 
     Attributes:
@@ -30,35 +31,41 @@ class Part:
     time: Estimate
 
 
-Parts = tuple[Part, ...]
+ErrorComponents = tuple[ErrorComponent, ...]
 EVEN: Mapping[Resource, float] = dict.fromkeys(RESOURCES, 1.0)
 
 
-def part(resource: Resource, times: Iterable[Estimate]) -> Part:
+def component(resource: Resource, times: Iterable[Estimate]) -> ErrorComponent:
     """The sum of a resource's times; its errors are shared, so interval ends add."""
-    return Part(resource=resource, source="gpu" if resource == "launch" else resource, time=total(times))
+    # Launches and kernels of a GPU are predicted by one model: they err together.
+    source = "gpu" if resource == "launch" else resource
+    return ErrorComponent(resource=resource, source=source, time=total(times))
 
 
-def rescaled(parts: Parts, whole: Estimate) -> Parts:
+def rescaled(components: ErrorComponents, whole: Estimate) -> ErrorComponents:
     """The same parts as shares of a run that was timed as a whole."""
-    spent = sum(item.time.time_s for item in parts)
+    spent = sum(component.time.time_s for component in components)
     if not spent:
-        return (Part(resource="cpu", source="run", time=whole),)
+        return (ErrorComponent(resource="cpu", source="run", time=whole),)
+    # One clock timed the whole run: whatever it erred by, all parts share.
     return tuple(
-        Part(resource=item.resource, source="run", time=whole.scaled(item.time.time_s / spent))
-        for item in parts
+        ErrorComponent(
+            resource=component.resource, source="run", time=whole.scaled(component.time.time_s / spent)
+        )
+        for component in components
     )
 
 
-def summed(parts: Parts, weights: Mapping[Resource, float] = EVEN) -> Estimate:
+def summed(components: ErrorComponents, weights: Mapping[Resource, float] = EVEN) -> Estimate:
     """The weighted sum with its 90 % interval: ends add inside a source, sources are independent."""
-    middle = sum(weights[item.resource] * item.time.time_s for item in parts)
+    middle = sum(weights[component.resource] * component.time.time_s for component in components)
+    # Half-widths of independent errors add in squares, the two sides apart, since intervals are not symmetric.
     below = above = 0.0
-    for source in dict.fromkeys(item.source for item in parts):
-        mine = [item for item in parts if item.source == source]
-        below += sum(weights[i.resource] * (i.time.time_s - i.time.low_s) for i in mine) ** 2
-        above += sum(weights[i.resource] * (i.time.high_s - i.time.time_s) for i in mine) ** 2
-    origins = {item.time.origin for item in parts if item.time.time_s > 0}
+    for source in dict.fromkeys(component.source for component in components):
+        same_source = [component for component in components if component.source == source]
+        below += sum(weights[i.resource] * (i.time.time_s - i.time.low_s) for i in same_source) ** 2
+        above += sum(weights[i.resource] * (i.time.high_s - i.time.time_s) for i in same_source) ** 2
+    origins = {component.time.origin for component in components if component.time.time_s > 0}
     origin: Origin = origins.pop() if len(origins) == 1 else "mixed" if origins else "predicted"
     return Estimate(
         time_s=middle,
@@ -69,8 +76,8 @@ def summed(parts: Parts, weights: Mapping[Resource, float] = EVEN) -> Estimate:
 
 
 def ratio(
-    over: Parts,
-    under: Parts,
+    over: ErrorComponents,
+    under: ErrorComponents,
     over_weights: Mapping[Resource, float] = EVEN,
     under_weights: Mapping[Resource, float] = EVEN,
 ) -> tuple[float, float, float] | None:
@@ -80,11 +87,13 @@ def ratio(
     the ratio adds in squares over the sources.
     """
 
+    # Logarithms, for a ratio errs by factors: 2x and 0.5x are equally far from 1.
     def value(moved: str | None, end: Literal["low_s", "high_s"]) -> float:
-        def side(parts: Parts, weights: Mapping[Resource, float]) -> float:
+        def side(components: ErrorComponents, weights: Mapping[Resource, float]) -> float:
             return sum(
-                weights[item.resource] * (getattr(item.time, end) if item.source == moved else item.time.time_s)
-                for item in parts
+                weights[component.resource]
+                * (getattr(component.time, end) if component.source == moved else component.time.time_s)
+                for component in components
             )
 
         bottom = side(under, under_weights)
@@ -94,7 +103,7 @@ def ratio(
     if not 0 < middle < math.inf:
         return None
     down = up = 0.0
-    for source in dict.fromkeys(item.source for item in (*over, *under)):
+    for source in dict.fromkeys(component.source for component in (*over, *under)):
         ends = [value(source, "low_s"), value(source, "high_s")]
         logs = [math.log(min(max(end / middle, 1 / _WIDEST), _WIDEST)) for end in ends]
         down += min(0.0, *logs) ** 2

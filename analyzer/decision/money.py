@@ -23,6 +23,7 @@ def usd_per_million(usd_per_hour: float, throughput_per_s: float, utilisation: f
         raise UsageError(
             f"A utilisation of {utilisation:g} is impossible.", hint="It is a share over 0 and up to 1."
         )
+    # All rented hours are paid, idle ones too: at half the utilisation an inference costs twice as much.
     return usd_per_hour / SECONDS_PER_HOUR / (throughput_per_s * utilisation) * _MILLION
 
 
@@ -32,6 +33,7 @@ def rank(question: DecisionInput, rows: Iterable[CostRow]) -> tuple[CostRow, ...
     Those that meet the SLO lead, by the price of an inference; where none meets it, the fastest leads.
     """
     rows = tuple(rows)
+    # A missed limit is not made good by a low price.
     if question.slo_s is not None and rows and not any(row.meets_slo for row in rows):
         return tuple(sorted(rows, key=lambda row: (row.latency_s or 0.0, *_price_key(row))))
     return tuple(sorted(rows, key=lambda row: (row.meets_slo is False, *_price_key(row))))
@@ -39,6 +41,7 @@ def rank(question: DecisionInput, rows: Iterable[CostRow]) -> tuple[CostRow, ...
 
 def cheapest(rows: Iterable[CostRow]) -> CostRow | None:
     """The instance on which a million inferences cost least, whatever the SLO; None where nothing is known."""
+    # Names break ties, so that the answer does not hang on the order of the price list.
     return min(rows, key=_price_key, default=None)
 
 
@@ -88,6 +91,7 @@ def _row(question: DecisionInput, instance: Instance, latency: Estimate, replica
 
 def _on_gpu(question: DecisionInput, plan: Plan, instance: Instance) -> tuple[Estimate, int] | None:
     """Slices of a GPU do not have the device."""
+    # The host's CPU is taken to be the question's: a plan with fallbacks is off by how much the two differ.
     if question.gpu is None or not plan.fits or instance.gpu != question.gpu.slug or instance.gpu_count < 1:
         return None
     return plan.latency, instance.replicas
@@ -95,18 +99,20 @@ def _on_gpu(question: DecisionInput, plan: Plan, instance: Instance) -> tuple[Es
 
 def _on_cpu(question: DecisionInput, plan: Plan, instance: Instance) -> tuple[Estimate, int] | None:
     """An instance of the question's own CPU, else what can be predicted for its CPU."""
+    # An accelerator that is not used would be paid for.
     if instance.gpu is not None or instance.accelerator or not instance.vcpus:
         return None
+    # One replica's need: that as many fit as there are cores for is taken for granted.
     if not fits(plan.memory_bytes, instance.memory_bytes or None):
         return None
-    replicas = _copies_on(question, plan, instance)
+    replicas = _replicas_on(question, plan, instance)
     if replicas:
         return plan.latency, replicas
     latency = question.cpu_on(instance) if question.cpu_on is not None else None
     return None if latency is None else (latency, 1)
 
 
-def _copies_on(question: DecisionInput, plan: Plan, instance: Instance) -> int:
+def _replicas_on(question: DecisionInput, plan: Plan, instance: Instance) -> int:
     """How many copies of the plan run on an instance as they do on the question's CPU; 0 where none does.
 
     What was measured holds for that very machine: on a larger one of the same processor other copies share its

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from analyzer.costs.cost import Cost, Costs
 from analyzer.decision.decision_input import DecisionInput, Estimates, Side
-from analyzer.decision.error_components import part as part_of
-from analyzer.decision.error_components import ratio
+from analyzer.decision.error_components import component, ratio
 from analyzer.decision.phrases import capital, cpu_name, gpu_name, timed
-from analyzer.decision.pins import wishes
+from analyzer.decision.pins import pins_by_operator
 from analyzer.decision.placement_problem import HOST
 from analyzer.decision.plans import Plans, copy_time, cpu_scale, cuda_scale, known
 from analyzer.graph import Node
@@ -63,7 +62,7 @@ def operator_verdicts(
     cpu = question.cpu_shares or shares(
         question.table, question.cpu_groups, question.cpu_times, cpu_scale(question)
     )
-    scale = cuda_scale(question, plans.wiring) if plans.wiring is not None else 1.0
+    scale = cuda_scale(question, plans.problem) if plans.problem is not None else 1.0
     gpu = question.gpu_shares or shares(question.table, question.cuda_groups, question.cuda_times, scale)
     judge = _Judge(question, plans, sides)
     return tuple(
@@ -76,19 +75,20 @@ def operator_verdicts(
 
 def shares(table: Costs, groups: Sequence[Group], times: Sequence[Estimate | None], scale: float) -> Estimates:
     """Each operator's time: its groups' times, split by the bytes their members move (evenly where unknown)."""
-    found: list[list[Estimate]] = [[] for _ in table.costs]
+    split: list[list[Estimate]] = [[] for _ in table.costs]
     for group, time in zip(groups, times, strict=True):
         if time is None or not group.members:
             continue
-        moved = [table.costs[member].bytes_moved or 0 for member in group.members]
-        whole = sum(moved)
-        for member, mine in zip(group.members, moved, strict=True):
-            share = mine / whole if whole else 1 / len(group.members)
-            found[member].append(time.scaled(share * scale))
-    return tuple(_merged(parts) for parts in found)
+        # By bytes, not by FLOPs: a Cast or Transpose in the group takes time and has none.
+        bytes_moved = [table.costs[member].bytes_moved or 0 for member in group.members]
+        group_bytes = sum(bytes_moved)
+        for member, member_bytes in zip(group.members, bytes_moved, strict=True):
+            share = member_bytes / group_bytes if group_bytes else 1 / len(group.members)
+            split[member].append(time.scaled(share * scale))
+    return tuple(_sum_or_none(parts) for parts in split)
 
 
-def _merged(parts: Sequence[Estimate]) -> Estimate | None:
+def _sum_or_none(parts: Sequence[Estimate]) -> Estimate | None:
     return parts[0] if len(parts) == 1 else total(parts) if parts else None
 
 
@@ -105,19 +105,19 @@ class _Judge:
         self._plans = plans
         self._cpu = cpu_name(question)
         self._gpu = gpu_name(question)
-        self._pinned = wishes(question.graph, question.pins)
+        self._pinned = pins_by_operator(question.graph, question.pins)
 
     def __call__(self, node: Node, cost: Cost, cpu: Estimate | None, gpu: Estimate | None) -> OperatorVerdict:
         placed = self._question.placement.nodes[node.index] if self._question.placement else None
-        if self._plans.wiring is None:
+        if self._plans.problem is None:
             fails = self._question.placement.fails if self._question.placement else ""
             return self._verdict("cpu", None, "no-session", fails or "Its time on the GPU is not known.")
-        if self._plans.wiring.unit[node.index] == HOST:
+        if self._plans.problem.unit[node.index] == HOST:
             return self._verdict("either", None, "folded", "Does not run: ONNX Runtime folds it away.")
-        speedup = ratio((part_of("cpu", known([cpu])),), (part_of("gpu", known([gpu])),))
+        speedup = ratio((component("cpu", known([cpu])),), (component("gpu", known([gpu])),))
         middle = speedup[0] if speedup else None
-        if not self._plans.wiring.able[node.index]:
-            return self._verdict("cpu", middle, *self._kept(placed, cpu))
+        if not self._plans.problem.gpu_capable[node.index]:
+            return self._verdict("cpu", middle, *self._forced_to_cpu(placed, cpu))
         if cpu is None or gpu is None:
             return self._one_sided(cpu, gpu)
         if cpu.time_s == gpu.time_s == 0:
@@ -125,9 +125,9 @@ class _Judge:
                 "either", None, "free", "Takes no time on either: it moves no data, or became part of another."
             )
         side = self._sides[node.index]
-        return self._timed(node, cost, cpu, gpu, side, speedup)
+        return self._by_time(node, cost, cpu, gpu, side, speedup)
 
-    def _timed(
+    def _by_time(
         self,
         node: Node,
         cost: Cost,
@@ -136,25 +136,26 @@ class _Judge:
         side: Side,
         speedup: tuple[float, float, float] | None,
     ) -> OperatorVerdict:
-        work = self._work(cost, cpu, gpu)
+        work = self._work_and_times(cost, cpu, gpu)
         if node.index in self._pinned:
             device = self._pinned[node.index].device
             middle = speedup[0] if speedup else None
             return self._verdict(device, middle, "pinned", f"Pinned to the {device.upper()}. {work}.")
         if speedup is None:
-            return self._verdict("gpu" if gpu.time_s == 0 else "cpu", None, _bound(cpu, gpu), f"{work}.")
+            return self._verdict("gpu" if gpu.time_s == 0 else "cpu", None, _limit(cpu, gpu), f"{work}.")
         middle, low, high = speedup
+        # Host and card err independently: the ratio's interval is wider than either's alone.
         if low <= 1 <= high:
             tie = f"{work}; the difference is within the error"
             return self._verdict("either", middle, "within-error", f"{tie}.")
         better: Side = "gpu" if middle > 1 else "cpu"
         if better == side:
-            return self._verdict(better, middle, _bound(cpu, gpu), f"{work}.")
+            return self._verdict(better, middle, _limit(cpu, gpu), f"{work}.")
         return self._overruled(node, better, middle, work)
 
     def _overruled(self, node: Node, better: Side, middle: float, work: str) -> OperatorVerdict:
         """Faster on one side, and yet on the other in the best plan."""
-        copies = seconds(self._copies(node))
+        copies = seconds(self._copy_seconds(node))
         if better == "cpu":
             return self._verdict(
                 "gpu", middle, "data-on-gpu", f"{work}; the copies to the CPU would add {copies}."
@@ -168,15 +169,16 @@ class _Judge:
             return self._verdict("cpu", middle, "energy", f"{work}; with its copies the GPU needs more joules.")
         return self._verdict("cpu", middle, "transfer-bound", f"{work}; the copies would add {copies}.")
 
-    def _kept(self, placed: NodePlacement | None, cpu: Estimate | None) -> tuple[str, str]:
+    def _forced_to_cpu(self, placed: NodePlacement | None, cpu: Estimate | None) -> tuple[str, str]:
         """ONNX Runtime runs it on the CPU even in a CUDA session."""
         spent = f" It takes {timed(cpu)} on the CPU." if cpu is not None else ""
         why = placed.why if placed is not None else "no-cuda-kernel"
+        # The operator itself could run on the GPU, yet its unit cannot: it is fused with one that cannot.
         if why not in REASONS or why == "folded":
             return "fused", f"Runs as one with an operator that stays on the CPU.{spent}"
         if placed is not None and placed.detail:
             return why, f"{capital(placed.detail.rstrip('.'))}.{spent}"
-        return why, f"{_KEPT[why]}{spent}"
+        return why, f"{_WHY_ON_CPU[why]}{spent}"
 
     def _one_sided(self, cpu: Estimate | None, gpu: Estimate | None) -> OperatorVerdict:
         if cpu is None and gpu is None:
@@ -186,28 +188,30 @@ class _Judge:
         text = f"{capital(name)} takes {known_time}; the time on {other} is not known."
         return self._verdict("either", None, "unknown", text)
 
-    def _copies(self, node: Node) -> float:
+    def _copy_seconds(self, node: Node) -> float:
         """Time to bring what it reads and writes across, were it alone on the other side."""
+        # Constants are copied once, when the session is made.
         tensors = {t.name: t for t in (*node.present_inputs, *node.present_outputs) if not t.constant}
         return sum(copy_time(self._question, tensor.nbytes).time_s for tensor in tensors.values())
 
-    def _work(self, cost: Cost, cpu: Estimate, gpu: Estimate) -> str:
+    def _work_and_times(self, cost: Cost, cpu: Estimate, gpu: Estimate) -> str:
         """What it does and how long either takes: the sentence without its stop."""
-        there, here = timed(gpu), timed(cpu)
-        if _bound(cpu, gpu) == "memory-bound" and gpu.bound == "memory":
-            memory = f"{self._gpu}'s memory takes {there}, "
-            memory += f"{self._cpu}'s {here}" if cpu.bound == "memory" else f"{self._cpu} takes {here}"
-            return f"{_moved(cost)}: {memory}"
+        gpu_took, cpu_took = timed(gpu), timed(cpu)
+        if _limit(cpu, gpu) == "memory-bound" and gpu.bound == "memory":
+            memory = f"{self._gpu}'s memory takes {gpu_took}, "
+            memory += f"{self._cpu}'s {cpu_took}" if cpu.bound == "memory" else f"{self._cpu} takes {cpu_took}"
+            return f"{_bytes_in_words(cost)}: {memory}"
+        work = _work_in_words(cost)
         if gpu.bound == "overhead":
-            return f"{_computed(cost)}: starting it on {self._gpu} takes {there}, {self._cpu} needs {here}"
-        return f"{_computed(cost)}: {self._gpu} takes {there}, {self._cpu} {here}"
+            return f"{work}: starting it on {self._gpu} takes {gpu_took}, {self._cpu} needs {cpu_took}"
+        return f"{work}: {self._gpu} takes {gpu_took}, {self._cpu} {cpu_took}"
 
     @staticmethod
     def _verdict(device: Verdict3, speedup: float | None, reason: str, explanation: str) -> OperatorVerdict:
         return OperatorVerdict(device=device, speedup=speedup, reason=reason, explanation=explanation)
 
 
-_KEPT = {
+_WHY_ON_CPU = {
     "shape-arithmetic": "Computes shapes: ONNX Runtime keeps it on the CPU on purpose.",
     "no-cuda-kernel": "ONNX Runtime has no CUDA kernel for it.",
     "no-kernel-for-opset": "ONNX Runtime has a CUDA kernel for it only at another opset.",
@@ -216,8 +220,9 @@ _KEPT = {
 }
 
 
-def _bound(cpu: Estimate, gpu: Estimate) -> str:
+def _limit(cpu: Estimate, gpu: Estimate) -> str:
     """What decides: the launch where the CPU wins against one, else what limits the side that loses."""
+    # The GPU's own limit first; the CPU's where all that the GPU's says is that launching takes long.
     if gpu.bound == "overhead" and cpu.time_s < gpu.time_s:
         return "launch-bound"
     for estimate in (gpu, cpu):
@@ -226,7 +231,7 @@ def _bound(cpu: Estimate, gpu: Estimate) -> str:
     return "launch-bound" if gpu.bound == "overhead" else "faster"
 
 
-def _moved(cost: Cost) -> str:
+def _bytes_in_words(cost: Cost) -> str:
     if cost.bytes_moved is None:
         return "Moves an unknown amount of data"
     verb = "Reads" if (cost.bytes_read or 0) >= (cost.bytes_written or 0) else "Writes"
@@ -236,9 +241,9 @@ def _moved(cost: Cost) -> str:
     return f"{verb} {byte_count(size)} and computes {digits(cost.intensity, 2)} FLOP per byte"
 
 
-def _computed(cost: Cost) -> str:
+def _work_in_words(cost: Cost) -> str:
     if not cost.flops:
-        return _moved(cost) if cost.flops is not None else "Computes an unknown amount"
+        return _bytes_in_words(cost) if cost.flops is not None else "Computes an unknown amount"
     if cost.intensity is None:
         return f"Computes {flop_count(cost.flops)}"
     return f"Computes {flop_count(cost.flops)} at {digits(cost.intensity, 2)} FLOP per byte"

@@ -16,11 +16,16 @@ def gpu_name(question: DecisionInput) -> str:
 
 def cpu_name(question: DecisionInput) -> str:
     """``this CPU`` on this machine, else ``the EPYC 9654``."""
-    here = question.here
-    if here is None:
+    is_this_machine = question.here
+    if is_this_machine is None:
+        # A calibration is kept by the machine's fingerprint, and a CPU from the catalogue is never measured.
         measured = any(time is not None and time.origin == "measured" for time in question.cpu_times)
-        here = question.cpu.origin == "calibrated" or measured
-    return "this CPU" if here else f"the {question.cpu.name.removeprefix('Intel ').removeprefix('AMD ')}"
+        is_this_machine = question.cpu.origin == "calibrated" or measured
+    return (
+        "this CPU"
+        if is_this_machine
+        else f"the {question.cpu.name.removeprefix('Intel ').removeprefix('AMD ')}"
+    )
 
 
 def capital(text: str) -> str:

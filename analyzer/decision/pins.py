@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 from analyzer.decision.decision_input import Pin
-from analyzer.decision.placement_problem import HOST, Wiring
+from analyzer.decision.placement_problem import HOST, PlacementProblem
 from analyzer.errors import UsageError
 from analyzer.graph import Graph, Node
 
@@ -18,6 +18,7 @@ def parse(text: str) -> Pin:
     Raises:
         UsageError: It is anything else.
     """
+    # From the right: a pattern may hold an equals sign, a device does not.
     pattern, _, device = text.rpartition("=")
     if pattern and device == "cpu":
         return Pin(pattern=pattern, device="cpu")
@@ -29,28 +30,30 @@ def parse(text: str) -> Pin:
     )
 
 
-def wishes(graph: Graph, pins: Iterable[Pin]) -> dict[int, Pin]:
+def pins_by_operator(graph: Graph, pins: Iterable[Pin]) -> dict[int, Pin]:
     """The pin of each pinned operator; the last one that fits wins.
 
     Raises:
         UsageError: A pin fits no operator.
     """
-    return {node.index: pin for pin in pins for node in _fitting(graph, pin)}
+    # Later pins overwrite earlier ones, as options on a command line do.
+    return {node.index: pin for pin in pins for node in _matching_operators(graph, pin)}
 
 
-def bound_units(graph: Graph, pins: Iterable[Pin], wiring: Wiring) -> list[bool | None]:
+def bound_units(graph: Graph, pins: Iterable[Pin], problem: PlacementProblem) -> list[bool | None]:
     """For each unit the side it is bound to: True is the GPU, None is free.
 
     Raises:
         UsageError: A pin fits no operator, or asks for what cannot be.
     """
-    bound: list[bool | None] = [None if able else False for able in wiring.able_units()]
+    # What has no CUDA kernel stays on the CPU as if it were pinned there.
+    bound: list[bool | None] = [None if gpu_capable else False for gpu_capable in problem.gpu_capable_units()]
     pinned: dict[int, tuple[Pin, Node]] = {}
-    for index, pin in wishes(graph, pins).items():
-        unit, node = wiring.unit[index], graph.nodes[index]
+    for index, pin in pins_by_operator(graph, pins).items():
+        unit, node = problem.unit[index], graph.nodes[index]
         if unit == HOST:
-            continue
-        if pin.device == "gpu" and not wiring.able[index]:
+            continue  # folded away: it runs nowhere, so that any wish is met
+        if pin.device == "gpu" and not problem.gpu_capable[index]:
             raise UsageError(
                 f"{node.name} ({node.op_type}) cannot be pinned to the GPU: ONNX Runtime runs it on the CPU.",
                 hint=f"Drop the pin {pin.pattern}={pin.device}.",
@@ -66,13 +69,13 @@ def bound_units(graph: Graph, pins: Iterable[Pin], wiring: Wiring) -> list[bool 
     return bound
 
 
-def _fitting(graph: Graph, pin: Pin) -> list[Node]:
-    found = [
+def _matching_operators(graph: Graph, pin: Pin) -> list[Node]:
+    matches = [
         node
         for node in graph.nodes
         if any(fnmatchcase(text, pin.pattern) for text in (node.name, node.module, node.op_type) if text)
     ]
-    if not found:
+    if not matches:
         names = sorted(
             {text for node in graph.nodes for text in (node.name, node.module, node.op_type) if text}
         )
@@ -81,4 +84,4 @@ def _fitting(graph: Graph, pin: Pin) -> list[Node]:
             f"Did you mean {', '.join(near)}?" if near else "A pattern is an operator's name, module or type."
         )
         raise UsageError(f"No operator fits the pin {pin.pattern}={pin.device}.", hint=hint)
-    return found
+    return matches

@@ -1,4 +1,4 @@
-"""What the partition works on: units that move as one, and the tensors between them.
+"""What the minimum cut works on: units that move as one, and the tensors between them as edges.
 
 A unit is a connected union of overlapping CPU and CUDA groups: a device runs all of it or nothing, since a
 fused kernel cannot be cut. Operators in no group (folded, eliminated) cost nothing and hand on what they read.
@@ -18,8 +18,8 @@ HOST = -1  # where inputs come from, outputs go to, and operators without a CUDA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wire:
-    """A tensor that may have to be copied.
+class TensorEdge:
+    """A tensor that a cut may cross, and then has to be copied: one edge to all its readers.
 
     Attributes:
         tensor: Its name.
@@ -40,46 +40,46 @@ class Wire:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wiring:
-    """Units and wires of a graph.
+class PlacementProblem:
+    """Units of a graph and the edges between them.
 
     Attributes:
         unit: Unit of each operator, ``HOST`` for one in no group.
         units: How many units there are.
-        able: For each operator, whether it runs on the GPU when its unit is there.
-        wires: Tensors between units, or between a unit and the host.
+        gpu_capable: For each operator, whether it runs on the GPU when its unit is there.
+        edges: Tensors between units, or between a unit and the host.
         weights: Bytes of initializers that each unit reads on the GPU, each initializer once.
         roots: For a tensor that an eliminated operator hands on, the tensor it really is; None for a constant.
     """
 
     unit: tuple[int, ...]
     units: int
-    able: tuple[bool, ...]
-    wires: tuple[Wire, ...]
+    gpu_capable: tuple[bool, ...]
+    edges: tuple[TensorEdge, ...]
     weights: tuple[int, ...]
     roots: Mapping[str, str | None]
 
-    def able_units(self) -> tuple[bool, ...]:
+    def gpu_capable_units(self) -> tuple[bool, ...]:
         """Units of which at least a part runs on the GPU."""
-        found = [False] * self.units
+        capable = [False] * self.units
         for node, unit in enumerate(self.unit):
-            if unit != HOST and self.able[node]:
-                found[unit] = True
-        return tuple(found)
+            if unit != HOST and self.gpu_capable[node]:
+                capable[unit] = True
+        return tuple(capable)
 
 
-def wire(question: DecisionInput) -> Wiring:
-    """The wiring of a question that has a GPU."""
+def placement_problem(question: DecisionInput) -> PlacementProblem:
+    """Units and edges of a question that has a GPU."""
     graph = question.graph
     unit, units = _units(len(graph.nodes), (*question.cpu_groups, *question.cuda_groups))
-    able = _able(question, unit)
+    gpu_capable = _gpu_capable(question, unit)
     roots = _roots(graph, unit)
-    return Wiring(
+    return PlacementProblem(
         unit=unit,
         units=units,
-        able=able,
-        wires=tuple(_wires(question, unit, able, roots)),
-        weights=_weights(question, unit, units, able),
+        gpu_capable=gpu_capable,
+        edges=tuple(_edges(question, unit, gpu_capable, roots)),
+        weights=_weights(question, unit, units, gpu_capable),
         roots=roots,
     )
 
@@ -89,12 +89,13 @@ def _units(nodes: int, groups: Iterable[Group]) -> tuple[tuple[int, ...], int]:
     parent = list(range(nodes))
     grouped = [False] * nodes
 
-    def root(item: int) -> int:
-        while parent[item] != item:
-            parent[item] = parent[parent[item]]
-            item = parent[item]
-        return item
+    def root(node: int) -> int:
+        while parent[node] != node:
+            parent[node] = parent[parent[node]]  # path halving: near constant time for deep chains
+            node = parent[node]
+        return node
 
+    # CPU and CUDA sessions fuse differently; where their groups overlap neither may be cut, so they join.
     for group in groups:
         for member in group.members:
             grouped[member] = True
@@ -104,7 +105,7 @@ def _units(nodes: int, groups: Iterable[Group]) -> tuple[tuple[int, ...], int]:
     return unit, len(numbers)
 
 
-def _able(question: DecisionInput, unit: tuple[int, ...]) -> tuple[bool, ...]:
+def _gpu_capable(question: DecisionInput, unit: tuple[int, ...]) -> tuple[bool, ...]:
     """Operators that the CUDA session runs on the GPU, or that it eliminates and a CPU session does not."""
     providers: dict[int, set[str]] = {}
     for group in question.cuda_groups:
@@ -112,6 +113,8 @@ def _able(question: DecisionInput, unit: tuple[int, ...]) -> tuple[bool, ...]:
             providers.setdefault(member, set()).add(group.provider)
     placed = question.placement.nodes if question.placement else ()
 
+    # In no CUDA group, yet in one of the CPU's: CUDA's optimiser took it away, so that it costs nothing there.
+    # What was placed on the CPU for another reason stays there.
     def eliminated(node: int) -> bool:
         return not placed or placed[node].provider == "cuda" or placed[node].why == "folded"
 
@@ -128,6 +131,7 @@ def _roots(graph: Graph, unit: tuple[int, ...]) -> dict[str, str | None]:
             if tensor.constant:
                 roots[tensor.name] = None
             elif unit[node.index] == HOST:
+                # Eliminated operators (Identity, Dropout, a pair of Transposes) hand on their first real input.
                 read = (roots.get(name, name) for name in names_read(node))
                 roots[tensor.name] = next((name for name in read if name is not None), None)
     return roots
@@ -152,20 +156,20 @@ class _HostMemory:
             else:
                 self._to_cpu.add(name)
 
-    def written(self, name: str, readers: Iterable[int]) -> bool:
+    def left_on_host(self, name: str, readers: Iterable[int]) -> bool:
         """Whether a CUDA kernel leaves this tensor on the host."""
         producer = self._producer.get(name)
         if producer is None or not self._cuda or not self._cuda[producer] or name in self._to_cpu:
             return False
         return any(not self._cuda[reader] for reader in readers)
 
-    def reads(self, name: str, reader: int, *, written: bool) -> bool:
+    def reads(self, name: str, reader: int, *, left_on_host: bool) -> bool:
         """Whether a CUDA kernel reads this tensor on the host."""
         producer = self._producer.get(name)
         if producer is None or not self._cuda or not self._cuda[reader]:
             return False
-        if self._cuda[producer] and not written:
-            return False
+        if self._cuda[producer] and not left_on_host:
+            return False  # made and read on the card
         return reader not in self._to_gpu.get(name, ())
 
 
@@ -184,14 +188,19 @@ def _readers(
     return readers, {name for name in outputs if name is not None}
 
 
-def _wires(
-    question: DecisionInput, unit: tuple[int, ...], able: tuple[bool, ...], roots: Mapping[str, str | None]
-) -> Iterable[Wire]:
+def _edges(
+    question: DecisionInput,
+    unit: tuple[int, ...],
+    gpu_capable: tuple[bool, ...],
+    roots: Mapping[str, str | None],
+) -> Iterable[TensorEdge]:
     graph = question.graph
     memory = _HostMemory(graph, question.placement, roots)
     readers, outputs = _readers(graph, unit, roots)
     inputs = {tensor.name: tensor for tensor in graph.inputs}
     carried = {name: roots.get(new, new) or new for name, new in graph.carried.items()}
+    # In a training step new weights and optimizer state are outputs for form's sake: they stay for the next
+    # step.
     outputs -= {new for name, new in carried.items() if name != new}
     tensors = inputs | {tensor.name: tensor for node in graph.nodes for tensor in node.present_outputs}
     for name, tensor in tensors.items():
@@ -202,19 +211,23 @@ def _wires(
         read = readers.get(name, [])
         # What is carried to the next run lies where its new value was written.
         producer = graph.producer.get(carried.get(name, name))
-        written = memory.written(name, read)
-        home = HOST if producer is None or written or not able[producer] else unit[producer]
-        on_host = [r for r in read if not able[r] or memory.reads(name, r, written=written)]
-        moving = dict.fromkeys(unit[r] for r in read if r not in set(on_host) and unit[r] != home)
+        left_on_host = memory.left_on_host(name, read)
+        producer_unit = (
+            HOST if producer is None or left_on_host or not gpu_capable[producer] else unit[producer]
+        )
+        on_host = [r for r in read if not gpu_capable[r] or memory.reads(name, r, left_on_host=left_on_host)]
+        reader_units = dict.fromkeys(
+            unit[r] for r in read if r not in set(on_host) and unit[r] != producer_unit
+        )
         is_output = name in outputs
         host = bool(on_host) or is_output
-        if moving or (host and home != HOST):
-            kept = name in inputs or is_output  # the caller's own type
-            yield Wire(
+        if reader_units or (host and producer_unit != HOST):
+            callers_type = name in inputs or is_output  # what the caller feeds and gets is cast on the device
+            yield TensorEdge(
                 tensor=name,
-                nbytes=tensor.nbytes if kept else bytes_at(tensor, question.precision),
-                producer=home,
-                readers=tuple(moving),
+                nbytes=tensor.nbytes if callers_type else bytes_at(tensor, question.precision),
+                producer=producer_unit,
+                readers=tuple(reader_units),
                 host=host,
                 is_input=name in inputs and name not in carried,
                 is_output=is_output,
@@ -222,15 +235,16 @@ def _wires(
 
 
 def _weights(
-    question: DecisionInput, unit: tuple[int, ...], units: int, able: tuple[bool, ...]
+    question: DecisionInput, unit: tuple[int, ...], units: int, gpu_capable: tuple[bool, ...]
 ) -> tuple[int, ...]:
     """A folded operator's result (a transposed weight) stands in for the initializer it was made from."""
+    # Each initializer counts for its first reader: units are free to part, but the bytes are on the card once.
     weights = [0] * units
     stored = {tensor.name: tensor for tensor in question.graph.initializers}
     for node in question.graph.nodes:
         stored.update((tensor.name, tensor) for tensor in node.present_outputs if tensor.constant)
     for node in question.graph.nodes:
-        if not able[node.index]:
+        if not gpu_capable[node.index]:
             continue
         for name in names_read(node):
             tensor = stored.pop(name, None)

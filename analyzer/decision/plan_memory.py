@@ -18,6 +18,8 @@ def _activations(question: DecisionInput) -> int | None:
     peak = question.peak_memory_bytes
     if peak is None or is_full(question.precision):
         return peak
+    # The peak was planned at the model's own types; at another precision it shrinks about as all outputs do
+    # together. Which tensors are alive at the peak is not known here.
     tensors = [tensor for node in question.graph.nodes for tensor in node.present_outputs]
     before = sum(tensor.nbytes or 0 for tensor in tensors)
     after = sum(bytes_at(tensor, question.precision) or 0 for tensor in tensors)
@@ -38,4 +40,5 @@ def fits(question: DecisionInput, weights: int, device: Device | None) -> bool:
 def room_for_weights(question: DecisionInput) -> float | None:
     """What the activations leave on the GPU for weights; None for no limit."""
     limit = fit.room(question.gpu)
+    # All activations, as if every operator ran there: the cut may leave room unused, but never runs out of it.
     return None if limit is None else max(0, limit - (_activations(question) or 0))

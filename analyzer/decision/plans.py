@@ -9,10 +9,18 @@ from typing import Literal
 
 from analyzer.decision.decision_input import DecisionInput, Side
 from analyzer.decision.energy import watts
-from analyzer.decision.error_components import EVEN, Part, Parts, Resource, part, rescaled, summed
-from analyzer.decision.min_cut import Cut, Problem, crossings, partition, room
+from analyzer.decision.error_components import (
+    EVEN,
+    ErrorComponent,
+    ErrorComponents,
+    Resource,
+    component,
+    rescaled,
+    summed,
+)
+from analyzer.decision.min_cut import Cut, PlacementCosts, copy_direction, partition, weight_bytes_on_gpu
 from analyzer.decision.pins import bound_units
-from analyzer.decision.placement_problem import HOST, Wire, Wiring, wire
+from analyzer.decision.placement_problem import HOST, PlacementProblem, TensorEdge, placement_problem
 from analyzer.decision.plan_memory import fits, needed, room_for_weights, weight_bytes
 from analyzer.devices.device import Link
 from analyzer.errors import DeviceError
@@ -24,7 +32,7 @@ from analyzer.record.analysis import TransferItem
 from analyzer.units import count, share
 
 Name = Literal["cpu", "gpu", "hybrid"]
-_EXACT = 1e-3  # a difference that no figure shows
+_EXACT = 1e-3  # a relative difference that no figure shows: reports print three digits
 _ALL_CPU: tuple[Side, ...] = ("cpu",)
 
 
@@ -42,7 +50,7 @@ class Plan:
 
     Attributes:
         name: ``cpu``, ``gpu`` or ``hybrid``.
-        parts: What its time is made of.
+        components: What its time is made of.
         transfers: Its copies.
         sides: Device of each operator.
         on_gpu, on_cpu: How many operators run on each; those that are folded away run on neither.
@@ -52,7 +60,7 @@ class Plan:
     """
 
     name: Name
-    parts: Parts
+    components: ErrorComponents
     transfers: tuple[Transfer, ...] = ()
     sides: tuple[Side, ...] = ()
     on_gpu: int = 0
@@ -64,7 +72,7 @@ class Plan:
     @cached_property
     def latency(self) -> Estimate:
         """Host to host."""
-        return summed(self.parts)
+        return summed(self.components)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +82,7 @@ class Plans:
     cpu: Plan
     gpu: Plan | None = None
     hybrid: Plan | None = None
-    wiring: Wiring | None = None
+    problem: PlacementProblem | None = None
     cut: Cut | None = None
 
     def __iter__(self) -> Iterator[Plan]:
@@ -85,14 +93,17 @@ class Plans:
 def plan_all(question: DecisionInput) -> Plans:
     """All plans of a question."""
     cpu = _cpu_plan(question)
-    silent = bool(question.cpu_groups) and not question.cuda_groups
-    if question.gpu is None or silent or (question.placement is not None and question.placement.fails):
+    # The CPU's session executes something and no CUDA session is known: nothing says what the GPU would do.
+    # Where both are empty every operator is folded away, and both plans take no time.
+    no_session = bool(question.cpu_groups) and not question.cuda_groups
+    refused = question.placement is not None and question.placement.fails
+    if question.gpu is None or no_session or refused:
         return Plans(cpu=cpu)
-    wiring = wire(question)
-    gpu = _gpu_plan(question, wiring)
-    cut = partition(_problem(question, wiring), memory_bytes=room_for_weights(question))
-    hybrid = _hybrid_plan(question, wiring, cut, cpu, gpu)
-    return Plans(cpu=cpu, gpu=gpu, hybrid=hybrid, wiring=wiring, cut=cut)
+    problem = placement_problem(question)
+    gpu = _gpu_plan(question, problem)
+    cut = partition(_placement_costs(question, problem), memory_bytes=room_for_weights(question))
+    hybrid = _hybrid_plan(question, problem, cut, cpu, gpu)
+    return Plans(cpu=cpu, gpu=gpu, hybrid=hybrid, problem=problem, cut=cut)
 
 
 def copy_time(question: DecisionInput, nbytes: int | None, *, pinned: bool = True) -> Estimate:
@@ -100,6 +111,7 @@ def copy_time(question: DecisionInput, nbytes: int | None, *, pinned: bool = Tru
 
     What the caller feeds and gets lies in ordinary memory, what a session copies inside the graph in pinned.
     """
+    # One byte stands for the fixed time: a copy of no bytes would cost nothing, and is never made.
     return transfer(link_of(question), 1 if nbytes is None else nbytes, pinned=pinned)
 
 
@@ -125,68 +137,72 @@ def known(times: Iterable[Estimate | None]) -> Iterator[Estimate]:
 
 def cpu_scale(question: DecisionInput) -> float:
     """What brings the CPU groups' times to the whole run as measured."""
-    return _scale(question.cpu_latency, question.cpu_times)
+    return _measured_over_sum(question.cpu_latency, question.cpu_times)
 
 
-def cuda_scale(question: DecisionInput, wiring: Wiring) -> float:
+def cuda_scale(question: DecisionInput, problem: PlacementProblem) -> float:
     """What brings the CUDA session's groups' times and copies to the whole run as measured."""
     if question.cuda_latency is None:
         return 1.0
-    parts = _session_parts(question, _session_transfers(question, wiring))
-    spent = sum(item.time.time_s for item in parts)
+    components = _session_components(question, _session_transfers(question, problem))
+    spent = sum(item.time.time_s for item in components)
     return question.cuda_latency.time_s / spent if spent else 1.0
 
 
-def _scale(whole: Estimate | None, times: Iterable[Estimate | None]) -> float:
+def _measured_over_sum(whole: Estimate | None, times: Iterable[Estimate | None]) -> float:
     spent = sum(time.time_s for time in known(times))
     return whole.time_s / spent if whole is not None and spent else 1.0
 
 
 def _cpu_plan(question: DecisionInput) -> Plan:
-    parts: Parts = (part("cpu", known(question.cpu_times)),)
+    components: ErrorComponents = (component("cpu", known(question.cpu_times)),)
     if question.cpu_latency is not None:
-        parts = (Part(resource="cpu", source="cpu", time=question.cpu_latency),)
+        # Timed without the profiler, which adds a microsecond or two to each node.
+        components = (ErrorComponent(resource="cpu", source="cpu", time=question.cpu_latency),)
     return Plan(
         name="cpu",
-        parts=parts,
+        components=components,
         sides=_ALL_CPU * len(question.graph.nodes),
         on_cpu=len({member for group in question.cpu_groups for member in group.members}),
         memory_bytes=needed(question, weight_bytes(question)),
         fits=fits(question, weight_bytes(question), question.cpu),
-        why=_unknown(question.cpu_times),
+        why=_missing_times(question.cpu_times),
     )
 
 
-def _gpu_plan(question: DecisionInput, wiring: Wiring) -> Plan:
-    transfers = _session_transfers(question, wiring)
-    parts = _session_parts(question, transfers)
+def _gpu_plan(question: DecisionInput, problem: PlacementProblem) -> Plan:
+    transfers = _session_transfers(question, problem)
+    components = _session_components(question, transfers)
     if question.cuda_latency is not None:
-        parts = rescaled(parts, question.cuda_latency)
-    sides = _sides(question.graph, wiring, wiring.able_units())
+        components = rescaled(components, question.cuda_latency)
+    sides = _sides(question.graph, problem, problem.gpu_capable_units())
     return Plan(
         name="gpu",
-        parts=parts,
+        components=components,
         transfers=transfers,
         sides=sides,
-        on_gpu=_running(wiring, sides, "gpu"),
-        on_cpu=_running(wiring, sides, "cpu"),
+        on_gpu=_operators_on(problem, sides, "gpu"),
+        on_cpu=_operators_on(problem, sides, "cpu"),
         memory_bytes=needed(question, weight_bytes(question)),
         fits=fits(question, weight_bytes(question), question.gpu),
-        why=" ".join(filter(None, (_unknown(question.cuda_times), _unknown_sizes(transfers)))),
+        why=" ".join(filter(None, (_missing_times(question.cuda_times), _missing_sizes(transfers)))),
     )
 
 
-def _hybrid_plan(question: DecisionInput, wiring: Wiring, cut: Cut, cpu: Plan, gpu: Plan) -> Plan:
+def _hybrid_plan(question: DecisionInput, problem: PlacementProblem, cut: Cut, cpu: Plan, gpu: Plan) -> Plan:
     """The best plan: the cut, or a plan of one session where that is as fast or the same."""
-    sides = _sides(question.graph, wiring, cut.on_gpu)
+    sides = _sides(question.graph, problem, cut.on_gpu)
+    # A uniform cut is a session that exists: its own times and copies are nearer than the sum over units.
     whole = cpu if "gpu" not in sides else gpu if sides == gpu.sides else None
     if whole is None:
-        mixed = _mixed_plan(question, wiring, cut, sides)
+        mixed = _mixed_plan(question, problem, cut, sides)
+        # The cut is exact for sums over units and only near it where memory limits: a session's own figures may
+        # be better. With pins neither session is a rival, since it need not keep them.
         rivals = () if question.pins else (cpu, gpu)
         whole = min((mixed, *rivals), key=lambda plan: (not plan.fits, objective_value(question, plan)))
     return Plan(
         name="hybrid",
-        parts=whole.parts,
+        components=whole.components,
         transfers=whole.transfers,
         sides=whole.sides,
         on_gpu=whole.on_gpu,
@@ -199,7 +215,7 @@ def _hybrid_plan(question: DecisionInput, wiring: Wiring, cut: Cut, cpu: Plan, g
 
 def objective_value(question: DecisionInput, plan: Plan) -> float:
     """What the best plan makes least: joules for that objective, else seconds."""
-    return summed(plan.parts, busy_weights(question, with_gpu="gpu" in plan.sides)).time_s
+    return summed(plan.components, busy_weights(question, with_gpu="gpu" in plan.sides)).time_s
 
 
 def busy_weights(question: DecisionInput, *, with_gpu: bool) -> Mapping[Resource, float]:
@@ -209,35 +225,37 @@ def busy_weights(question: DecisionInput, *, with_gpu: bool) -> Mapping[Resource
     return watts(question.cpu, question.gpu if with_gpu else None) or EVEN
 
 
-def _mixed_plan(question: DecisionInput, wiring: Wiring, cut: Cut, sides: tuple[Side, ...]) -> Plan:
+def _mixed_plan(question: DecisionInput, problem: PlacementProblem, cut: Cut, sides: tuple[Side, ...]) -> Plan:
     scale = cpu_scale(question)
     on_cpu = [
         time.scaled(scale)
-        for unit, time in _by_unit(wiring, question.cpu_groups, question.cpu_times)
+        for unit, time in _times_by_unit(problem, question.cpu_groups, question.cpu_times)
         if not cut.on_gpu[unit]
     ]
-    scale = cuda_scale(question, wiring)
+    scale = cuda_scale(question, problem)
     session = [
         (group, time.scaled(scale))
         for group, time in zip(question.cuda_groups, question.cuda_times, strict=True)
-        if time is not None and group.members and cut.on_gpu[wiring.unit[group.members[0]]]
+        if time is not None and group.members and cut.on_gpu[problem.unit[group.members[0]]]
     ]
-    transfers = _crossing_transfers(question, wiring, cut.on_gpu)
-    weights, there = weight_bytes(question), room(wiring, cut.on_gpu)
+    transfers = _crossing_transfers(question, problem, cut.on_gpu)
+    weights, gpu_weights = weight_bytes(question), weight_bytes_on_gpu(problem, cut.on_gpu)
     return Plan(
         name="hybrid",
-        parts=_parts(on_cpu, session, transfers),
+        components=_components(on_cpu, session, transfers),
         transfers=transfers,
         sides=sides,
-        on_gpu=_running(wiring, sides, "gpu"),
-        on_cpu=_running(wiring, sides, "cpu"),
+        on_gpu=_operators_on(problem, sides, "gpu"),
+        on_cpu=_operators_on(problem, sides, "cpu"),
         memory_bytes=needed(question, weights),
-        fits=fits(question, there, question.gpu) and fits(question, max(0, weights - there), question.cpu),
-        why=" ".join(filter(None, (_unknown_sizes(transfers), _gap(cut)))),
+        # Either device may have to hold all activations at its peak: which part of them is not worked out.
+        fits=fits(question, gpu_weights, question.gpu)
+        and fits(question, max(0, weights - gpu_weights), question.cpu),
+        why=" ".join(filter(None, (_missing_sizes(transfers), _optimality_gap(cut)))),
     )
 
 
-def _gap(cut: Cut) -> str:
+def _optimality_gap(cut: Cut) -> str:
     """How much better another placement could be, where the GPU's memory makes the search inexact."""
     if cut.least >= cut.cost * (1 - _EXACT):
         return ""
@@ -245,60 +263,63 @@ def _gap(cut: Cut) -> str:
     return f"The GPU's memory limits the split: another one could be better, by {excess} at most."
 
 
-def _parts(
+def _components(
     on_cpu: Iterable[Estimate], session: Iterable[tuple[Group, Estimate]], transfers: Iterable[Transfer]
-) -> Parts:
+) -> ErrorComponents:
     """The parts of a plan; what the CUDA session runs on the CPU is the CPU's."""
     by_resource: dict[Resource, list[Estimate]] = {"cpu": list(on_cpu), "gpu": [], "launch": [], "link": []}
     for group, time in session:
         by_resource[_resource(group, time)].append(time)
     by_resource["link"].extend(transfer.time for transfer in transfers)
-    return tuple(part(resource, times) for resource, times in by_resource.items() if times)
+    return tuple(component(resource, times) for resource, times in by_resource.items() if times)
 
 
 def _resource(group: Group, time: Estimate) -> Resource:
     """Who is busy while the CUDA session runs this group."""
     if group.provider == "cpu":
         return "cpu"
+    # Where the host cannot hand over kernels fast enough the GPU idles between them, and draws less power.
     return "launch" if time.bound == "overhead" else "gpu"
 
 
-def _session_parts(question: DecisionInput, transfers: Iterable[Transfer]) -> Parts:
+def _session_components(question: DecisionInput, transfers: Iterable[Transfer]) -> ErrorComponents:
     pairs = zip(question.cuda_groups, question.cuda_times, strict=True)
-    return _parts((), ((group, time) for group, time in pairs if time is not None), transfers)
+    return _components((), ((group, time) for group, time in pairs if time is not None), transfers)
 
 
-def _session_transfers(question: DecisionInput, wiring: Wiring) -> tuple[Transfer, ...]:
+def _session_transfers(question: DecisionInput, problem: PlacementProblem) -> tuple[Transfer, ...]:
     """Inputs and outputs as the wiring has them, and inside the graph what the session really copies."""
-    found = {
+    transfers = {
         (transfer.item.tensor, transfer.item.direction): transfer
-        for transfer in _crossing_transfers(question, wiring, wiring.able_units())
+        for transfer in _crossing_transfers(question, problem, problem.gpu_capable_units())
         if transfer.item.where != "inside"
     }
-    sizes = {wire.tensor: wire.nbytes for wire in wiring.wires}
+    sizes = {edge.tensor: edge.nbytes for edge in problem.edges}
     for copy in question.placement.copies if question.placement else ():
-        name = wiring.roots.get(copy.tensor, copy.tensor) or copy.tensor
+        name = problem.roots.get(copy.tensor, copy.tensor) or copy.tensor
         nbytes = sizes.get(name, copy.nbytes)
-        if (name, copy.direction) not in found and nbytes != 0:
-            found[name, copy.direction] = _transfer(question, name, copy.direction, nbytes, "inside")
-    return tuple(found.values())
+        # ONNX Runtime inserts one Memcpy node a tensor and direction, however many nodes read the copy
+        # (onnxruntime/core/optimizer/transformer_memcpy.cc).
+        if (name, copy.direction) not in transfers and nbytes != 0:
+            transfers[name, copy.direction] = _transfer(question, name, copy.direction, nbytes, "inside")
+    return tuple(transfers.values())
 
 
 def _crossing_transfers(
-    question: DecisionInput, wiring: Wiring, on_gpu: Sequence[bool]
+    question: DecisionInput, problem: PlacementProblem, on_gpu: Sequence[bool]
 ) -> tuple[Transfer, ...]:
-    found = ((wire, crossings(wire, on_gpu)) for wire in wiring.wires)
+    directions = ((edge, copy_direction(edge, on_gpu)) for edge in problem.edges)
     return tuple(
-        _transfer(question, wire.tensor, direction, wire.nbytes, _where(wire, direction))
-        for wire, direction in found
-        if direction is not None and wire.nbytes != 0
+        _transfer(question, edge.tensor, direction, edge.nbytes, _where(edge, direction))
+        for edge, direction in directions
+        if direction is not None and edge.nbytes != 0
     )
 
 
-def _where(wire: Wire, direction: Direction) -> Literal["input", "output", "inside"]:
-    if wire.is_input and direction == "to_gpu":
+def _where(edge: TensorEdge, direction: Direction) -> Literal["input", "output", "inside"]:
+    if edge.is_input and direction == "to_gpu":
         return "input"
-    return "output" if wire.is_output and direction == "to_cpu" else "inside"
+    return "output" if edge.is_output and direction == "to_cpu" else "inside"
 
 
 def _transfer(
@@ -308,17 +329,19 @@ def _transfer(
     nbytes: int | None,
     where: Literal["input", "output", "inside"],
 ) -> Transfer:
+    # Arrays that a program passes to run() lie in pageable memory, which CUDA copies through a pinned buffer of
+    # its own: slower (CUDA C++ Best Practices Guide, "Pinned Memory").
     time = copy_time(question, nbytes, pinned=where == "inside")
     item = TransferItem(tensor=tensor, direction=direction, bytes=nbytes or 0, time_s=time.time_s, where=where)
     return Transfer(item=item, time=time)
 
 
-def _sides(graph: Graph, wiring: Wiring, on_gpu: Sequence[bool]) -> tuple[Side, ...]:
+def _sides(graph: Graph, problem: PlacementProblem, on_gpu: Sequence[bool]) -> tuple[Side, ...]:
     """Device of each operator; one that does not run goes with what hands it its input, else with the CPU."""
     sides: list[Side] = []
-    for node, unit, able in zip(graph.nodes, wiring.unit, wiring.able, strict=True):
+    for node, unit, gpu_capable in zip(graph.nodes, problem.unit, problem.gpu_capable, strict=True):
         if unit != HOST:
-            sides.append("gpu" if able and on_gpu[unit] else "cpu")
+            sides.append("gpu" if gpu_capable and on_gpu[unit] else "cpu")
             continue
         before = (graph.producer.get(tensor.name) for tensor in node.present_inputs if not tensor.constant)
         producer = next((index for index in before if index is not None and index < node.index), None)
@@ -326,42 +349,46 @@ def _sides(graph: Graph, wiring: Wiring, on_gpu: Sequence[bool]) -> tuple[Side, 
     return tuple(sides)
 
 
-def _running(wiring: Wiring, sides: Sequence[Side], side: Side) -> int:
-    return sum(unit != HOST and here == side for unit, here in zip(wiring.unit, sides, strict=True))
+def _operators_on(problem: PlacementProblem, sides: Sequence[Side], side: Side) -> int:
+    return sum(unit != HOST and device == side for unit, device in zip(problem.unit, sides, strict=True))
 
 
-def _by_unit(
-    wiring: Wiring, groups: Sequence[Group], times: Sequence[Estimate | None]
+def _times_by_unit(
+    problem: PlacementProblem, groups: Sequence[Group], times: Sequence[Estimate | None]
 ) -> Iterator[tuple[int, Estimate]]:
     for group, time in zip(groups, times, strict=True):
         if time is not None and group.members:
-            yield wiring.unit[group.members[0]], time
+            yield problem.unit[group.members[0]], time
 
 
-def _problem(question: DecisionInput, wiring: Wiring) -> Problem:
+def _placement_costs(question: DecisionInput, problem: PlacementProblem) -> PlacementCosts:
     """Costs of each unit under the objective.
 
     A unit of which a time is known on one side alone is bound to that side, unless a pin says otherwise.
     """
     weights = busy_weights(question, with_gpu=True)
-    cpu, gpu = [0.0] * wiring.units, [0.0] * wiring.units
+    cpu, gpu = [0.0] * problem.units, [0.0] * problem.units
+    # Groups lie inside one unit by construction, so that the first member tells the unit of all.
     scale = cpu_scale(question)
-    for unit, time in _by_unit(wiring, question.cpu_groups, question.cpu_times):
+    for unit, time in _times_by_unit(problem, question.cpu_groups, question.cpu_times):
         cpu[unit] += weights["cpu"] * time.time_s * scale
-    scale = cuda_scale(question, wiring)
+    scale = cuda_scale(question, problem)
     for group, spent in zip(question.cuda_groups, question.cuda_times, strict=True):
         if spent is not None and group.members:
             busy = weights[_resource(group, spent)]
-            gpu[wiring.unit[group.members[0]]] += busy * spent.time_s * scale
-    weight = weights["link"]
-    wires = wiring.wires
-    to_gpu = (weight * copy_time(question, wire.nbytes, pinned=not wire.is_input).time_s for wire in wires)
-    to_cpu = (weight * copy_time(question, wire.nbytes, pinned=not wire.is_output).time_s for wire in wires)
-    bound = bound_units(question.graph, question.pins, wiring)
-    for unit, side in _one_sided(question, wiring):
+            gpu[problem.unit[group.members[0]]] += busy * spent.time_s * scale
+    weight = weights[
+        "link"
+    ]  # a copy's price: seconds, or joules of the whole machine while it waits for the link
+    edges = problem.edges
+    to_gpu = (weight * copy_time(question, edge.nbytes, pinned=not edge.is_input).time_s for edge in edges)
+    to_cpu = (weight * copy_time(question, edge.nbytes, pinned=not edge.is_output).time_s for edge in edges)
+    bound = bound_units(question.graph, question.pins, problem)
+    # An unknown time must not read as 0 seconds, or the cut would put the unit where nothing is known.
+    for unit, side in _units_timed_on_one_side(question, problem):
         bound[unit] = side if bound[unit] is None else bound[unit]
-    return Problem(
-        wiring=wiring,
+    return PlacementCosts(
+        problem=problem,
         cpu=tuple(cpu),
         gpu=tuple(gpu),
         to_gpu=tuple(to_gpu),
@@ -370,26 +397,28 @@ def _problem(question: DecisionInput, wiring: Wiring) -> Problem:
     )
 
 
-def _one_sided(question: DecisionInput, wiring: Wiring) -> Iterator[tuple[int, bool]]:
-    unknown_cpu = _without_time(wiring, question.cpu_groups, question.cpu_times)
-    unknown_gpu = _without_time(wiring, question.cuda_groups, question.cuda_times)
+def _units_timed_on_one_side(question: DecisionInput, problem: PlacementProblem) -> Iterator[tuple[int, bool]]:
+    unknown_cpu = _units_without_time(problem, question.cpu_groups, question.cpu_times)
+    unknown_gpu = _units_without_time(problem, question.cuda_groups, question.cuda_times)
     yield from ((unit, True) for unit in unknown_cpu - unknown_gpu)
     yield from ((unit, False) for unit in unknown_gpu - unknown_cpu)
 
 
-def _without_time(wiring: Wiring, groups: Sequence[Group], times: Sequence[Estimate | None]) -> set[int]:
+def _units_without_time(
+    problem: PlacementProblem, groups: Sequence[Group], times: Sequence[Estimate | None]
+) -> set[int]:
     pairs = zip(groups, times, strict=True)
-    return {wiring.unit[group.members[0]] for group, time in pairs if time is None and group.members}
+    return {problem.unit[group.members[0]] for group, time in pairs if time is None and group.members}
 
 
-def _unknown(times: Iterable[Estimate | None]) -> str:
+def _missing_times(times: Iterable[Estimate | None]) -> str:
     missing = sum(time is None for time in times)
     if not missing:
         return ""
     return f"The time of {count(missing)} operator{'s' * (missing > 1)} is not known: this is at least."
 
 
-def _unknown_sizes(transfers: Iterable[Transfer]) -> str:
+def _missing_sizes(transfers: Iterable[Transfer]) -> str:
     missing = sum(transfer.item.bytes == 0 for transfer in transfers)  # empty tensors are not copied
     if not missing:
         return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from analyzer.decision.choice import WORTHWHILE, Choice, used
+from analyzer.decision.choice import WORTHWHILE, Choice, device_used
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.error_components import Resource
 from analyzer.decision.phrases import capital, cpu_name, gpu_name, interval, timed
@@ -20,7 +20,8 @@ _BURDENS: Mapping[str, tuple[Resource, ...]] = {
     "launch": ("launch",),
     "fallback": ("cpu",),
 }
-_LARGE = 0.25  # of a plan's time, from where a part is named as the cause
+# Share of a plan's time from where a part is named as the cause. A judgement, no measurement.
+_LARGE = 0.25
 
 
 def sentence(question: DecisionInput, plans: Plans, choice: Choice) -> str:
@@ -39,7 +40,7 @@ def sentence(question: DecisionInput, plans: Plans, choice: Choice) -> str:
     if choice.device == "either":
         return _tie(question, choice)
     place = {"gpu": f"on {gpu}", "cpu": f"on {cpu}"}.get(choice.device, f"on both, {gpu} and {cpu}")
-    return f"Run it {place}: {_how(question, choice)}."
+    return f"Run it {place}: {_gain_over_rival(question, choice)}."
 
 
 def _tie(question: DecisionInput, choice: Choice) -> str:
@@ -51,7 +52,7 @@ def _tie(question: DecisionInput, choice: Choice) -> str:
     if choice.speedup is None:
         return f"Either: neither {cpu} nor {gpu} takes any time."
     middle, low, high = choice.speedup
-    if middle < 1:
+    if middle < 1:  # told as a factor over 1: the ends of the interval change places
         gain = interval(1 / middle, 1 / high, 1 / low)
         return f"Either: {cpu} is {gain} as fast as {gpu}, which is within the error."
     return f"Either: {gpu} is {interval(middle, low, high)} as fast as {cpu}, which is within the error."
@@ -71,16 +72,16 @@ def _cpu_alone(question: DecisionInput, plans: Plans) -> str:
     return f"Run it on {cpu_name(question)}, which takes {took}: the time on {gpu_name(question)} is not known."
 
 
-def _how(question: DecisionInput, choice: Choice) -> str:
+def _gain_over_rival(question: DecisionInput, choice: Choice) -> str:
     """By how much, and against what; or why nothing else could be chosen."""
     names = {"cpu": cpu_name(question), "gpu": gpu_name(question), "hybrid": "the best split"}
     took = timed(choice.plan.latency)
-    if choice.late and question.slo_s is not None:
+    if choice.misses_slo and question.slo_s is not None:
         return f"{took} misses the limit of {seconds(question.slo_s)}, and nothing comes nearer"
-    if choice.over is None or choice.advantage is None:
-        return f"it takes {took}, and {_no_rival(question, choice)}"
-    other = names[choice.over.name]
-    against = timed(choice.over.latency)
+    if choice.rival is None or choice.advantage is None:
+        return f"it takes {took}, and {_why_no_rival(question, choice)}"
+    other = names[choice.rival.name]
+    against = timed(choice.rival.latency)
     gain = interval(*choice.advantage)
     if choice.objective in _FEWER:
         return (
@@ -90,19 +91,19 @@ def _how(question: DecisionInput, choice: Choice) -> str:
     return f"{gain} faster than {other}{alone}, {took} against {against}"
 
 
-def _no_rival(question: DecisionInput, choice: Choice) -> str:
-    barred = {name: why for name, why in choice.barred.items() if name != choice.plan.name}
-    if barred.get("gpu") == barred.get("cpu") == "memory":
+def _why_no_rival(question: DecisionInput, choice: Choice) -> str:
+    ineligible = {name: why for name, why in choice.ineligible.items() if name != choice.plan.name}
+    if ineligible.get("gpu") == ineligible.get("cpu") == "memory":
         return "neither alone has room for the model"
-    if "wheel" in barred.values():
+    if "wheel" in ineligible.values():
         return f"ONNX Runtime's release wheel does not run on {gpu_name(question)}, predicted for reference"
-    if barred.get("gpu") == "memory":
+    if ineligible.get("gpu") == "memory":
         return f"the model does not fit the memory of {gpu_name(question)}"
-    if barred.get("cpu") == "memory":
+    if ineligible.get("cpu") == "memory":
         return f"the model does not fit the memory of {cpu_name(question)}"
-    if barred.get("gpu") == "kernels":
+    if ineligible.get("gpu") == "kernels":
         return f"ONNX Runtime would run every operator on the CPU beside {gpu_name(question)} as well"
-    if "pins" in barred.values():
+    if "pins" in ineligible.values():
         return "the pins leave no other choice"
     return f"nothing else keeps the limit of {seconds(question.slo_s)}"
 
@@ -111,7 +112,7 @@ def cause(question: DecisionInput, plans: Plans, choice: Choice) -> str:
     """The main reason for the device, in one sentence."""
     if plans.gpu is None:
         return "No GPU was asked about." if question.gpu is None else "There is no plan for the GPU to compare."
-    for name, why in choice.barred.items():
+    for name, why in choice.ineligible.items():
         if name == "gpu" and why == "kernels":
             types = {group.op_type for group in question.cuda_groups}
             return f"ONNX Runtime has no CUDA kernel for {listed(sorted(types))}."
@@ -119,7 +120,7 @@ def cause(question: DecisionInput, plans: Plans, choice: Choice) -> str:
             return _barred_cause(question, plans.gpu, why)
     if choice.device == "hybrid":
         return _mixed_cause(question, plans.gpu, choice.plan)
-    if used(choice.plan) == "cpu" or choice.device == "either":
+    if device_used(choice.plan) == "cpu" or choice.device == "either":
         return _against_gpu(question, plans.gpu)
     return _for_gpu(question)
 
@@ -128,21 +129,21 @@ def _barred_cause(question: DecisionInput, gpu: Plan, why: str) -> str:
     if why == "wheel":
         return f"ONNX Runtime's release wheel has no machine code for {gpu_name(question)}."
     room, need = byte_count(_memory_of(question)), byte_count(gpu.memory_bytes)
-    beside = beside_context(gpu.memory_bytes, _memory_of(question))
-    return f"{capital(gpu_name(question))} has {room} of memory, weights and activations need {need}{beside}."
+    context = beside_context(gpu.memory_bytes, _memory_of(question))
+    return f"{capital(gpu_name(question))} has {room} of memory, weights and activations need {need}{context}."
 
 
 def _mixed_cause(question: DecisionInput, gpu: Plan, mixed: Plan) -> str:
     text = (
         f"{plural(mixed.on_gpu, 'operator')} on {gpu_name(question)} and {mixed.on_cpu:,} on "
         f"{cpu_name(question)} take "
-        f"{seconds(mixed.latency.time_s)}, {seconds(_busy(mixed, 'link'))} of it copies"
+        f"{seconds(mixed.latency.time_s)}, {seconds(_busy_time(mixed, 'link'))} of it copies"
     )
     return f"{text}; all on the GPU would take {seconds(gpu.latency.time_s)}." if gpu.fits else f"{text}."
 
 
-def _busy(plan: Plan, *resources: Resource) -> float:
-    return sum(item.time.time_s for item in plan.parts if item.resource in resources)
+def _busy_time(plan: Plan, *resources: Resource) -> float:
+    return sum(component.time.time_s for component in plan.components if component.resource in resources)
 
 
 def _against_gpu(question: DecisionInput, gpu: Plan) -> str:
@@ -151,7 +152,7 @@ def _against_gpu(question: DecisionInput, gpu: Plan) -> str:
     if not whole:
         return "There is nothing to run."
     largest = _largest_burden(gpu)
-    spent = _busy(gpu, *_BURDENS[largest]) if largest else 0.0
+    spent = _busy_time(gpu, *_BURDENS[largest]) if largest else 0.0
     took = f"{seconds(spent)} of the GPU plan's {seconds(whole)}"
     if not largest:
         return f"{capital(gpu_name(question))}'s kernels gain too little over {cpu_name(question)}."
@@ -165,7 +166,7 @@ def _against_gpu(question: DecisionInput, gpu: Plan) -> str:
 
 def _largest_burden(gpu: Plan) -> str:
     """What the GPU plan spends most on besides kernels, if it is a large part; else empty."""
-    spent = {name: _busy(gpu, *resources) for name, resources in _BURDENS.items()}
+    spent = {name: _busy_time(gpu, *resources) for name, resources in _BURDENS.items()}
     largest = max(spent, key=lambda name: spent[name])
     return largest if spent[largest] >= _LARGE * gpu.latency.time_s else ""
 
@@ -179,6 +180,8 @@ def _for_gpu(question: DecisionInput) -> str:
         if time is not None:
             limit = time.bound or "unknown"
             by_bound[limit] = by_bound.get(limit, 0.0) + time.time_s
+            # ONNX Runtime calls a Conv with its Relu FusedConv (core/optimizer/conv_activation_fusion.cc); the
+            # model's author knows a Conv.
             kind = group.op_type.removeprefix("Fused")
             by_type[kind] = by_type.get(kind, 0.0) + time.time_s
             if len(group.members) > 1:
@@ -186,8 +189,8 @@ def _for_gpu(question: DecisionInput) -> str:
     whole = sum(by_type.values())
     if not whole:
         return f"{capital(gpu_name(question))} is faster."
-    op_type, spent = max(by_type.items(), key=lambda item: item[1])
-    bound, bounded = max(by_bound.items(), key=lambda item: item[1])
+    op_type, spent = max(by_type.items(), key=lambda pair: pair[1])
+    bound, bounded = max(by_bound.items(), key=lambda pair: pair[1])
     ceiling = {"compute": "arithmetic", "memory": "memory bandwidth"}.get(bound)
     more = ", with what ONNX Runtime fuses into it," if op_type in fused else ""
     text = f"{op_type}{more} takes {share(spent / whole)} of {cpu_name(question)}'s time"
@@ -204,26 +207,27 @@ def because(question: DecisionInput, plans: Plans, choice: Choice) -> Iterator[s
     if choice.objective != question.objective:
         missing = {"cost": "price", "energy": "power"}[question.objective]
         yield f"Latency decided: the {missing} is not known for every plan."
+    # `cause` spoke of the memory then, and left out what the split does.
     if choice.device == "hybrid" and not plans.gpu.fits:
         yield _mixed_cause(question, plans.gpu, choice.plan)
-    told = choice.device in ("cpu", "either") and _largest_burden(plans.gpu) == "copies"
-    if not told:
+    copies_were_the_cause = choice.device in ("cpu", "either") and _largest_burden(plans.gpu) == "copies"
+    if not copies_were_the_cause:
         yield _copies(plans.gpu)
-    if choice.barred.get("gpu") != "kernels":
-        yield _stuck(question, plans.gpu)
-    if choice.objective in ("latency", "throughput") and not choice.barred:
+    if choice.ineligible.get("gpu") != "kernels":
+        yield _fallback(question, plans.gpu)
+    if choice.objective in ("latency", "throughput") and not choice.ineligible:
         yield _margin(plans, choice)
 
 
 def _copies(gpu: Plan) -> str:
-    spent, whole = _busy(gpu, "link"), gpu.latency.time_s
+    spent, whole = _busy_time(gpu, "link"), gpu.latency.time_s
     if not whole or not gpu.transfers:
         return ""
     copies = plural(len(gpu.transfers), "copy takes", "copies take")
     return f"{copies} {seconds(spent)}, {share(spent / whole)} of the GPU plan."
 
 
-def _stuck(question: DecisionInput, gpu: Plan) -> str:
+def _fallback(question: DecisionInput, gpu: Plan) -> str:
     placed = question.placement.nodes if question.placement else ()
     types = Counter(
         node.op_type
@@ -233,7 +237,7 @@ def _stuck(question: DecisionInput, gpu: Plan) -> str:
     if not types:
         return ""
     named = listed(name for name, _ in types.most_common(3))
-    spent = _busy(gpu, "cpu")
+    spent = _busy_time(gpu, "cpu")
     return f"ONNX Runtime runs {named} on the CPU for want of a CUDA kernel, {seconds(spent)} of the GPU plan."
 
 
@@ -256,6 +260,6 @@ def _margin(plans: Plans, choice: Choice) -> str:
     return f"The best split is {gain} as fast as {name} alone: too little, or too uncertain, to recommend."
 
 
-def first(sentences: Iterable[str], number: int) -> tuple[str, ...]:
+def first_said(sentences: Iterable[str], number: int) -> tuple[str, ...]:
     """The first few that say something."""
     return tuple(text for text in sentences if text)[:number]

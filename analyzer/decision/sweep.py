@@ -12,7 +12,8 @@ from analyzer.memory.fit import largest_between
 from analyzer.record.analysis import SweepPlan, SweepRow
 
 BATCHES = tuple(2**power for power in range(13))  # 1 to 4096
-SATURATED = 0.9  # of the best throughput
+# Share of the best throughput from which a larger batch is latency for little gain. A judgement.
+SATURATED = 0.9
 
 
 def sweep(questions: Mapping[int, DecisionInput], *, at: Callable[[int], DecisionInput] | None = None) -> Sweep:
@@ -23,21 +24,22 @@ def sweep(questions: Mapping[int, DecisionInput], *, at: Callable[[int], Decisio
         at: Asks at a batch between two of them: with it crossovers are exact to one inference, without it
             they are batches of ``questions``.
     """
-    asked = dict(sorted(questions.items()))
-    rows = tuple(_row(batch, question) for batch, question in asked.items())
+    by_batch = dict(sorted(questions.items()))
+    rows = tuple(_row(batch, question) for batch, question in by_batch.items())
     if not rows or "gpu" not in rows[0].plans:
         return Sweep(rows=rows, note="Only the CPU was looked at." if rows else "No batch was looked at.")
-    changes = _changes(rows, at)
+    crossovers = _crossovers(rows, at)
     fitting = [row.batch for row in rows if row.plans["gpu"].fits]
-    known = next(iter(asked.values())).peak_memory_bytes is not None
+    # Without the peak every batch seems to fit: then no largest one is told.
+    known = next(iter(by_batch.values())).peak_memory_bytes is not None
     largest = max(fitting, default=None) if known else None
     return Sweep(
         rows=rows,
-        crossover_batch=_crossover(rows, changes),
-        crossovers=tuple(changes),
-        saturation_batch=_saturation(rows),
-        largest_batch=_largest(rows, largest, at),
-        note=_note(rows, changes, capital(gpu_name(next(iter(asked.values()))))),
+        crossover_batch=_crossover_batch(rows, crossovers),
+        crossovers=tuple(crossovers),
+        saturation_batch=_saturation_batch(rows),
+        largest_batch=_largest_batch(rows, largest, at),
+        note=_note(rows, crossovers, capital(gpu_name(next(iter(by_batch.values()))))),
     )
 
 
@@ -48,11 +50,11 @@ def throughput(question: DecisionInput, plan: Plan) -> float:
 
 
 def _row(batch: int, question: DecisionInput) -> SweepRow:
-    plans: dict[str, SweepPlan] = {plan.name: _point(question, plan) for plan in plan_all(question)}
+    plans: dict[str, SweepPlan] = {plan.name: _sweep_plan(question, plan) for plan in plan_all(question)}
     return SweepRow(batch=batch, plans=plans)
 
 
-def _point(question: DecisionInput, plan: Plan) -> SweepPlan:
+def _sweep_plan(question: DecisionInput, plan: Plan) -> SweepPlan:
     return SweepPlan(
         latency_s=plan.latency.time_s,
         low_s=plan.latency.low_s,
@@ -66,26 +68,28 @@ def _point(question: DecisionInput, plan: Plan) -> SweepPlan:
 def gpu_wins(row: SweepRow) -> bool:
     """Whether the GPU plan is expected to be faster, and fits."""
     gpu = row.plans["gpu"]
+    # By the middle, not by the interval: a curve needs a crossing, and the verdict tells the doubt.
     return gpu.fits and gpu.latency_s < row.plans["cpu"].latency_s
 
 
-def _looked_at(rows: Sequence[SweepRow]) -> list[SweepRow]:
+def _fitting(rows: Sequence[SweepRow]) -> list[SweepRow]:
     """The rows in which a comparison makes sense: those that fit the GPU."""
     return [row for row in rows if row.plans["gpu"].fits]
 
 
-def _changes(rows: Sequence[SweepRow], at: Callable[[int], DecisionInput] | None) -> list[int]:
+def _crossovers(rows: Sequence[SweepRow], at: Callable[[int], DecisionInput] | None) -> list[int]:
     """Every batch from which the other device is the faster one."""
-    fitting = _looked_at(rows)
-    found = []
+    fitting = _fitting(rows)
+    crossovers = []
     for before, after in itertools.pairwise(fitting):
         if gpu_wins(before) != gpu_wins(after):
-            found.append(_exact(before, after, at) if at is not None else after.batch)
-    return found
+            crossovers.append(_bisected(before, after, at) if at is not None else after.batch)
+    return crossovers
 
 
-def _exact(before: SweepRow, after: SweepRow, at: Callable[[int], DecisionInput]) -> int:
+def _bisected(before: SweepRow, after: SweepRow, at: Callable[[int], DecisionInput]) -> int:
     """Bisection between two batches at which different devices win."""
+    # Where the winner changes several times in between, bisection still ends at one of the changes.
     low, high = before.batch, after.batch
     while high - low > 1:
         middle = (low + high) // 2
@@ -96,7 +100,7 @@ def _exact(before: SweepRow, after: SweepRow, at: Callable[[int], DecisionInput]
     return high
 
 
-def _largest(
+def _largest_batch(
     rows: Sequence[SweepRow], fitting: int | None, at: Callable[[int], DecisionInput] | None
 ) -> int | None:
     """The largest batch that fits: exact where one that does not was looked at and others can be asked."""
@@ -106,32 +110,33 @@ def _largest(
     return largest_between(lambda batch: _row(batch, at(batch)).plans["gpu"].fits, fitting, above)
 
 
-def _crossover(rows: Sequence[SweepRow], changes: Sequence[int]) -> int | None:
-    fitting = _looked_at(rows)
+def _crossover_batch(rows: Sequence[SweepRow], crossovers: Sequence[int]) -> int | None:
+    fitting = _fitting(rows)
+    # "Wins from this batch on": where the GPU loses again at the largest batch there is no such batch.
     if not fitting or not gpu_wins(fitting[-1]):
         return None
     if len(fitting) == 1 and fitting[0].batch > 1:
         return None  # nothing says what smaller batches do
-    return changes[-1] if changes else fitting[0].batch
+    return crossovers[-1] if crossovers else fitting[0].batch
 
 
-def _saturation(rows: Sequence[SweepRow]) -> int | None:
+def _saturation_batch(rows: Sequence[SweepRow]) -> int | None:
     """None where the largest batch is the first to get there: the throughput may still grow."""
-    fitting = _looked_at(rows)
+    fitting = _fitting(rows)
     rates = [row.plans["gpu"].throughput_per_s for row in fitting]
     if len(rates) < 2:
-        return None
+        return None  # one point is no curve
     first = next(position for position, rate in enumerate(rates) if rate >= SATURATED * max(rates))
     return fitting[first].batch if first < len(fitting) - 1 else None
 
 
-def _note(rows: Sequence[SweepRow], changes: Sequence[int], gpu: str) -> str:
-    fitting = _looked_at(rows)
+def _note(rows: Sequence[SweepRow], crossovers: Sequence[int], gpu: str) -> str:
+    fitting = _fitting(rows)
     if not fitting:
         return f"{gpu} has no room for the model at any batch from {rows[0].batch} to {rows[-1].batch}."
     first, last = fitting[0].batch, fitting[-1].batch
     more = "" if last == rows[-1].batch else ", the largest that fits of those looked at"
-    if not changes:
+    if not crossovers:
         if first == last:
             wins = "faster" if gpu_wins(fitting[0]) else "not faster"
             return f"{gpu} is {wins} at batch {first}, the only one that could be looked at."
@@ -139,8 +144,8 @@ def _note(rows: Sequence[SweepRow], changes: Sequence[int], gpu: str) -> str:
             return f"{gpu} is faster at every batch from {first} to {last}{more}."
         return f"No batch from {first} to {last} is faster on {gpu[0].lower()}{gpu[1:]}."
     winner = "faster" if gpu_wins(fitting[-1]) else "no longer faster"
-    text = f"{gpu} is {winner} from batch {changes[-1]} up to {last}{more}."
-    if len(changes) > 1:
-        before = ", ".join(str(batch) for batch in changes[:-1])
+    text = f"{gpu} is {winner} from batch {crossovers[-1]} up to {last}{more}."
+    if len(crossovers) > 1:
+        before = ", ".join(str(batch) for batch in crossovers[:-1])
         text += f" The faster device also changes at batch {before}."
     return text

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from analyzer.decision.choice import Choice, Prices, choose
 from analyzer.decision.decision_input import DecisionInput, Sweep
-from analyzer.decision.error_components import Part, Parts, ratio
+from analyzer.decision.error_components import ErrorComponent, ErrorComponents, ratio
 from analyzer.decision.money import cheapest, offers
 from analyzer.decision.operator_verdicts import REASONS
 from analyzer.decision.phrases import capital, cpu_name, gpu_name
 from analyzer.decision.plans import Plan, Plans, plan_all
-from analyzer.decision.reasons import because, cause, first, sentence
+from analyzer.decision.reasons import because, cause, first_said, sentence
 from analyzer.decision.sweep import gpu_wins
 from analyzer.record.analysis import VerdictResult
 from analyzer.units import factor, seconds
@@ -32,7 +32,7 @@ def verdict(question: DecisionInput, plans: Plans, choice: Choice, swept: Sweep 
     """
     middle, low, high = choice.speedup or (None, None, None)
     why = cause(question, plans, choice)
-    note = swept.note if swept is not None else _only_here(question)
+    note = swept.note if swept is not None else _single_batch_note(question)
     return VerdictResult(
         device=choice.device,
         objective=question.objective,
@@ -42,7 +42,7 @@ def verdict(question: DecisionInput, plans: Plans, choice: Choice, swept: Sweep 
         crossover_batch=swept.crossover_batch if swept else None,
         reason=f"{why} {note}".strip(),
         sentence=sentence(question, plans, choice),
-        because=first((why, *because(question, plans, choice)), _SENTENCES),
+        because=first_said((why, *because(question, plans, choice)), _SENTENCES),
         would_change=tuple(_would_change(question, plans, choice, swept)),
         crossovers=swept.crossovers if swept else (),
         saturation_batch=swept.saturation_batch if swept else None,
@@ -50,7 +50,7 @@ def verdict(question: DecisionInput, plans: Plans, choice: Choice, swept: Sweep 
     )
 
 
-def _only_here(question: DecisionInput) -> str:
+def _single_batch_note(question: DecisionInput) -> str:
     if question.gpu is None:
         return ""
     batch = f"batch {question.batch}" if question.batch else "one batch"
@@ -61,24 +61,25 @@ def _would_change(question: DecisionInput, plans: Plans, choice: Choice, swept: 
     """Sentences that name what would turn the verdict."""
     if plans.gpu is None or question.gpu is None:
         return
-    if choice.late and question.slo_s is not None:
+    if choice.misses_slo and question.slo_s is not None:
         yield f"A latency limit of {seconds(choice.plan.latency.time_s)} or more can be met."
-    if choice.barred.get("gpu") == "memory" and swept is not None and swept.largest_batch is not None:
+    if choice.ineligible.get("gpu") == "memory" and swept is not None and swept.largest_batch is not None:
         yield f"Up to batch {swept.largest_batch} it fits {gpu_name(question)}."
     if choice.device == "either":
         yield f"Measuring on {gpu_name(question)} would narrow the interval."
-    yield from _batch(question, choice, swept)
-    yield from _what_if(question, choice)
-    yield from _resident(question, plans, choice)
+    yield from _nearest_batches(question, choice, swept)
+    yield from _changes_that_turn_it(question, choice)
+    yield from _if_io_stays_on_gpu(question, plans, choice)
     yield from _opset(question, choice)
 
 
-def _batch(question: DecisionInput, choice: Choice, swept: Sweep | None) -> Iterator[str]:
+def _nearest_batches(question: DecisionInput, choice: Choice, swept: Sweep | None) -> Iterator[str]:
     """The nearest batch on either side at which the other device is faster."""
-    judged_by_time = choice.objective in ("latency", "throughput") and choice.over is not None
+    judged_by_time = choice.objective in ("latency", "throughput") and choice.rival is not None
     if swept is None or question.batch is None or choice.device not in ("cpu", "gpu") or not judged_by_time:
         return
     wins = choice.device == "gpu"
+    # Rows that do not fit say nothing: there the GPU loses for want of memory, not of speed.
     other = cpu_name(question) if wins else gpu_name(question)
     rows = [row for row in swept.rows if row.plans["gpu"].fits and gpu_wins(row) != wins]
     above = next((row.batch for row in rows if row.batch > question.batch), None)
@@ -87,17 +88,18 @@ def _batch(question: DecisionInput, choice: Choice, swept: Sweep | None) -> Iter
         yield f"From batch {exact} {other} is faster."
     below = next((row.batch for row in reversed(rows) if row.batch < question.batch), None)
     if below is not None:
+        # A crossover is the first batch of the new winner: the old one wins up to the batch before it.
         exact = next((b - 1 for b in reversed(swept.crossovers) if below < b <= question.batch), below)
         yield f"{'At' if exact == 1 else 'Up to'} batch {exact} {other} is faster."
 
 
-def _what_if(question: DecisionInput, choice: Choice) -> Iterator[str]:
-    for item in question.what_if:
-        plans = plan_all(item.question)
-        prices: Prices = {}
+def _changes_that_turn_it(question: DecisionInput, choice: Choice) -> Iterator[str]:
+    for what_if in question.what_if:
+        plans = plan_all(what_if.question)
+        prices: Prices = {}  # offers are dear to ask for and compared under this objective alone
         if question.objective == "cost":
-            prices = {plan.name: cheapest(offers(item.question, plan)) for plan in plans}
-        other = choose(item.question, plans, prices)
+            prices = {plan.name: cheapest(offers(what_if.question, plan)) for plan in plans}
+        other = choose(what_if.question, plans, prices)
         if other.device == choice.device:
             continue
         words = {
@@ -107,17 +109,17 @@ def _what_if(question: DecisionInput, choice: Choice) -> Iterator[str]:
             "either": "the two would tie",
         }
         gain = f" ({gpu_name(question)} at {factor(other.speedup[0])})" if other.speedup else ""
-        yield f"{capital(item.change)} {words[other.device]}{gain}."
+        yield f"{capital(what_if.change)} {words[other.device]}{gain}."
 
 
-def _resident(question: DecisionInput, plans: Plans, choice: Choice) -> Iterator[str]:
+def _if_io_stays_on_gpu(question: DecisionInput, plans: Plans, choice: Choice) -> Iterator[str]:
     """Inputs and outputs that stay on the GPU, where a stage before or after runs there too."""
-    if plans.gpu is None or choice.device not in ("cpu", "either") or choice.barred.get("gpu"):
+    if plans.gpu is None or choice.device not in ("cpu", "either") or choice.ineligible.get("gpu"):
         return
-    parts = _without_ends(plans.gpu)
-    change = ratio(plans.cpu.parts, parts)
+    components = _without_io_copies(plans.gpu)
+    change = ratio(plans.cpu.components, components)
     if choice.speedup is not None and choice.speedup[1] > 1:
-        return
+        return  # the GPU is faster with its copies already
     if change is not None and change[1] > 1:
         yield (
             f"Where inputs and outputs stay on the GPU, {gpu_name(question)} is {factor(change[0])} as fast as "
@@ -125,16 +127,19 @@ def _resident(question: DecisionInput, plans: Plans, choice: Choice) -> Iterator
         )
 
 
-def _without_ends(plan: Plan) -> Parts:
+def _without_io_copies(plan: Plan) -> ErrorComponents:
     """The plan's parts less the copies of the model's inputs and outputs."""
     link = sum(transfer.time.time_s for transfer in plan.transfers)
     inside = sum(transfer.time.time_s for transfer in plan.transfers if transfer.item.where == "inside")
-    keep = inside / link if link else 0.0
+    inside_share = inside / link if link else 0.0
+    # Copies are one component of one source, so that the share inside the graph scales its interval as well.
     return tuple(
-        item
-        if item.resource != "link"
-        else Part(resource=item.resource, source=item.source, time=item.time.scaled(keep))
-        for item in plan.parts
+        component
+        if component.resource != "link"
+        else ErrorComponent(
+            resource=component.resource, source=component.source, time=component.time.scaled(inside_share)
+        )
+        for component in plan.components
     )
 
 
@@ -143,6 +148,7 @@ def _opset(question: DecisionInput, choice: Choice) -> Iterator[str]:
     if choice.device == "gpu" or question.placement is None:
         return
     nodes = zip(question.graph.nodes, question.placement.nodes, strict=True)
+    # One sentence a type: a missing kernel is a matter of type and opset, not of the single node.
     missing = {node.op_type: place.detail for node, place in nodes if place.why == "no-kernel-for-opset"}
     for op_type, detail in missing.items():
         why = f": {detail.rstrip('. ')}" if detail else ""
