@@ -132,12 +132,13 @@ class _GroupReader:
         self.made: dict[str, Tensor] = {}
         self.shown: dict[str, str] = {}
         self.reads: list[str] = []
+        types = [node.op_type for node in self.nodes]
         twins: dict[tuple[object, ...], Node] = {}
         for node in self.nodes:
             names = [self.shown.get(name, name) for name in names_read(node)]
             self.reads += [name for name in names if name not in self.made and name not in constants]
             twin = node
-            if len(self.nodes) > 1:
+            if types.count(node.op_type) > 1:  # the key is long: only where there can be a twin
                 key = (node.op_type, repr(dict(node.attributes)), *self._read_by(node))
                 twin = twins.setdefault(key, node)
             if twin is not node:
