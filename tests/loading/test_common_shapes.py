@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from analyzer.graph import DEFAULT_DOMAIN, DTYPES, Graph, Tensor
 from analyzer.loading.onnx_graph import build
 from analyzer.loading.onnx_graph.normalize import normalized
-from analyzer.loading.shape_inference.common_operators import told
+from analyzer.loading.shape_inference.common_operators import common_output_types
 
 node = helper.make_node
 FLOAT, INT64 = DTYPES["float32"], DTYPES["int64"]
@@ -80,7 +80,7 @@ def test_rules_tell_the_types_of_most_operators_of_the_backend_suite(cases: list
             if item.domain != DEFAULT_DOMAIN or item.graphs or not closed or item.version < 7:
                 continue
             asked += 1
-            kinds = told(item.op_type, item.inputs, item.attributes, len(item.outputs))
+            kinds = common_output_types(item.op_type, item.inputs, item.attributes, len(item.outputs))
             if kinds is not None:
                 found += 1
                 assert [(tensor.dtype, tensor.shape) for tensor in item.present_outputs] == [
@@ -120,7 +120,7 @@ def test_windows_are_counted_as_onnx_counts_them(
         inputs.append(Tensor(name="w", shape=(4, 3, *kernel), dtype=FLOAT))
     else:
         attributes["ceil_mode"] = int(ceil)
-    kinds = told(op_type, inputs, attributes, 1)
+    kinds = common_output_types(op_type, inputs, attributes, 1)
     schema = onnx.defs.get_schema(op_type, 22, "")
     proto = node(op_type, [tensor.name for tensor in inputs], ["y"], **attributes)
     known = {tensor.name: helper.make_tensor_type_proto(TensorProto.FLOAT, tensor.shape) for tensor in inputs}
@@ -175,7 +175,7 @@ def tensors(*shapes: Any, values: Any = ()) -> Any:
 def test_what_does_not_fit_is_left_to_onnx(
     op_type: str, inputs: list[Tensor], attributes: dict[Any, Any]
 ) -> None:
-    assert told(op_type, inputs, attributes, 1) is None
+    assert common_output_types(op_type, inputs, attributes, 1) is None
 
 
 def test_a_type_that_stays_open_sends_the_whole_model_to_onnx(make_onnx: Callable[..., Any]) -> None:
