@@ -39,8 +39,8 @@ BATCH_SYMBOL = "batch"
 # them; what is larger is a weight, whose values decide nothing that is counted.
 SMALL_ELEMENTS = 64
 # Nodes with larger results stay operators instead of being evaluated at export. Measured on a training step of
-# GPT-2 with onnxscript 0.7.2: 8.5 s and 3.6 GB without a limit (zeros as large as the logits), with it 0.5 s and
-# 0.4 GB.
+# GPT-2 with onnxscript 0.7.2: 8.5 s and 3.6 GB without a limit (zeros as large as the logits), 0.5 s and
+# 0.4 GB with it.
 _FOLD_ELEMENTS = 4096
 
 # What the exporter writes at each node: torch/onnx/_internal/exporter/_core.py.
@@ -211,7 +211,7 @@ def lighten(model: ir.Model) -> Constants:
     }
 
     # Functions first: torchlib's bodies hold the shape arithmetic that is to be folded. Twice, since what one
-    # round makes constant lets the next infer a shape. Common subexpressions last: many lifted constants are equal.
+    # round makes constant lets the next infer a shape. Common subexpressions last: equal constants are lifted.
     Sequential(
         common.InlinePass(),
         PassManager(
