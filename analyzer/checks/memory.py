@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analyzer.checks.registry import Found, Subject, rule
-from analyzer.memory.fit import beside_context
+from analyzer.memory.fit import context_note
 from analyzer.units import byte_count, share
 
 # Above this share of the GPU's memory the CUDA context and the libraries' workspaces may tip the balance.
@@ -34,9 +34,9 @@ def does_not_fit(subject: Subject) -> Iterator[Found]:
         return
     largest = subject.analysis.verdict.largest_batch
     smaller = f"use a batch of at most {largest}" if largest else "use a smaller batch"
-    beside = beside_context(plan.memory_bytes, gpu.memory_bytes)
+    context = context_note(plan.memory_bytes, gpu.memory_bytes)
     yield Found(
-        message=f"the model needs {byte_count(plan.memory_bytes)}{beside}, "
+        message=f"the model needs {byte_count(plan.memory_bytes)}{context}, "
         f"and {gpu.name} has {byte_count(gpu.memory_bytes)}",
         fix=f"{smaller}, a narrower type, or a GPU with more memory",
         bytes=plan.memory_bytes,

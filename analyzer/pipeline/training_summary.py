@@ -78,7 +78,7 @@ def _memory(found: StepBytes) -> StepMemory:
         weights_bytes=found.weights,
         gradients_bytes=found.gradients,
         optimizer_state_bytes=found.states,
-        activations_bytes=found.kept,
+        activations_bytes=found.activations,
         other_bytes=found.other,
         peak_bytes=found.peak,
     )
