@@ -1,6 +1,7 @@
 """How many bytes a tensor has and what shape operands have together: the same wherever it is asked."""
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,11 +9,11 @@ from onnx import helper
 
 from analyzer.checks.phrases import tensor_bytes
 from analyzer.costs import dimensions
-from analyzer.graph import DTYPES, Node, Tensor, broadcast, packed_bytes
+from analyzer.graph import DTYPES, DTYPES_BY_NUMBER, Node, Tensor, broadcast, packed_bytes
 from analyzer.loading.shape_inference.contrib_operators import infer_contrib
 from analyzer.record.analysis import TensorInfo
 from analyzer.training_operators import DOMAIN, definition
-from analyzer.training_operators.definition import Body
+from analyzer.training_operators.definition import DefinitionBuilder
 
 
 @pytest.mark.parametrize(
@@ -27,6 +28,9 @@ from analyzer.training_operators.definition import Body
         ((1,), "uint4", 1),
         ((5,), "int2", 2),
         ((4,), "float4e2m1", 2),
+        # Four in three bytes (onnx.proto, raw_data): 30 bits are 4 bytes.
+        ((4,), "float6e2m3", 3),
+        ((5,), "float6e3m2", 4),
         ((2,), "float8e5m2", 2),
         ((None, 3), "float32", None),
         (None, "float32", None),
@@ -36,6 +40,12 @@ from analyzer.training_operators.definition import Body
 def test_types_of_less_than_a_byte_fill_up_the_last_byte_of_a_tensor(shape, dtype, expected):
     assert packed_bytes(shape, DTYPES[dtype].bits) == expected
     assert Tensor(name="x", shape=shape, dtype=DTYPES[dtype]).nbytes == expected
+
+
+@pytest.mark.parametrize(("name", "number"), onnx.TensorProto.DataType.items())
+def test_every_type_of_the_installed_onnx_is_known_by_its_number(name, number):
+    short = {"FLOAT": "float32", "DOUBLE": "float64"}.get(name, name.lower())
+    assert (DTYPES_BY_NUMBER[number].name, DTYPES[short].onnx) == (short, number)
 
 
 @pytest.mark.parametrize("name", sorted(DTYPES))
@@ -93,7 +103,7 @@ def test_quantized_operands_that_do_not_fit_have_no_shape_made_up():
 def test_an_empty_operand_of_a_compact_operator_makes_an_empty_result():
     empty, one = (Tensor(name=f"t{size}", shape=(size, 4), dtype=DTYPES["float32"]) for size in (0, 1))
     node = Node(index=0, name="compact", op_type="Any", inputs=(empty, one), outputs=(empty,))
-    assert Body(node=node, opset=18).op("Add", empty, one).shape == (0, 4)
+    assert DefinitionBuilder(node=node, opset=18).op("Add", empty, one).shape == (0, 4)
 
 
 def test_how_often_each_row_of_a_small_table_was_used_is_a_number_for_each_row():
