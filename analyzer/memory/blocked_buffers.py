@@ -107,10 +107,10 @@ class _Layout:
 
     def _in_blocks(self, value: Value) -> Value:
         shape = value.shape
-        if shape is None or len(shape) < 2:
-            return replace(value, name=value.name + _SUFFIX)
-        channels = None if shape[1] is None else -(-shape[1] // self.block) * self.block
-        return replace(value, name=value.name + _SUFFIX, shape=(shape[0], channels, *shape[2:]))
+        if shape is not None and len(shape) >= 2:
+            channels = None if shape[1] is None else -(-shape[1] // self.block) * self.block
+            shape = (shape[0], channels, *shape[2:])
+        return Value(name=value.name + _SUFFIX, shape=shape, bits=value.bits, provider=value.provider)
 
 
 def _copy(node: Node, source: Value, target: Value, rank: tuple[int, int]) -> ExecutedStep:

@@ -210,10 +210,10 @@ class _GroupReader:
 
     def _values(self, tensors: Sequence[Tensor | None]) -> tuple[Value, ...]:
         """What is read, under the names by which it enters the group."""
+        values = [self._value(tensor) for tensor in tensors if tensor is not None]
         return tuple(
-            replace(self._value(tensor), name=self.shown.get(tensor.name, tensor.name))
-            for tensor in tensors
-            if tensor is not None
+            replace(value, name=self.shown[value.name]) if value.name in self.shown else value
+            for value in values
         )
 
 
