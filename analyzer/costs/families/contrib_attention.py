@@ -47,9 +47,11 @@ def _projected(node: Node, *, mask: tuple[int, ...], past: int, bias: int, share
     batch, sequence, width = dims(node.inputs[0])
     weights = dims(node.inputs[1])
     heads = node.attributes["num_heads"]
+    # Without sizes of their own, Q, K and V are a third each of the packed weight.
     hidden = node.attributes.get("qkv_hidden_sizes") or (weights[1] // 3,) * 3
     cache = node.input(past)
     earlier = dims(cache)[-2] if cache is not None else 0
+    # A cache that past and present share is as long as it may grow: the new tokens are in it.
     keys = earlier if shared and earlier else sequence + earlier
     sizes = Heads(
         batch=batch,
@@ -126,6 +128,7 @@ def _multi_head(node: Node, *, past: int, shared: bool = False) -> Heads:
     key, values, cache = node.input(1), node.input(2), node.input(past)
     earlier = dims(cache)[-2] if cache is not None else 0
     batch, sequence = query[0], query[1]
+    # Rank 5 is Q, K and V packed: (batch, sequence, heads, 3, size).
     size = value_size = query[-1] if len(query) == 5 else query[-1] // heads
     keys = sequence
     if key is not None:
@@ -146,6 +149,7 @@ def group_query_attention(node: Node) -> Cost:
     """
     batch, sequence, width = dims(node.inputs[0])
     heads, kv_heads = node.attributes["num_heads"], node.attributes["kv_num_heads"]
+    # Without a key of its own the first input holds Q, K and V side by side.
     size = width // heads if node.input(1) is not None else width // (heads + 2 * kv_heads)
     total, note = value(node.input(6)), ""
     if total is not None:

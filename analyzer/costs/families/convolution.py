@@ -64,6 +64,7 @@ def nchwc_conv(node: Node) -> Cost:
 
 def _fused(node: Node) -> Cost:
     outputs = out(node)
+    # X, W, B and Z, which is added (onnxruntime/core/graph/contrib_ops/contrib_defs.cc, FusedConv).
     each = (node.input(2) is not None) + (node.input(3) is not None)
     each += activation(node.attributes.get("activation", ""))
     return product(node, outputs * taps(node), each * outputs)

@@ -55,6 +55,7 @@ CONTRIB_COMPOSITES = {
     "ScaledSiLU": (3, "multiply, sigmoid, multiply"),
 }
 
+# As written out in small operators; the tanh form's are named at ``gelu``.
 GELU_ERF = 5
 GELU_TANH = 8
 
@@ -81,6 +82,8 @@ def clip(node: Node) -> Cost:
 
     Before opset 6 both bounds are attributes with defaults, from opset 11 on they are optional inputs.
     """
+    # An input of opset 11 that is left out is no bound; an attribute of opset 6 that is left out is one that
+    # no finite number passes, so that it is not counted either.
     if node.version >= 11:
         bounds = sum(1 for position in (1, 2) if node.input(position) is not None)
     else:

@@ -10,6 +10,7 @@ from analyzer.costs.traffic import cost
 from analyzer.graph import Node
 from analyzer.operators import in_training
 
+# FLOPs an element, of the passes that the tables below name.
 SOFTMAX = 5
 LAYER_NORM = 6
 RMS_NORM = 4

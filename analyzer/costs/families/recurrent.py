@@ -11,6 +11,7 @@ from analyzer.costs.families.products import product
 from analyzer.costs.registry import rule
 from analyzer.graph import Node
 
+# FLOPs an element of the state at each step, by the equations of onnx/defs/rnn/defs.cc.
 LSTM, LSTM_BIAS, LSTM_PEEPHOLE = 13, 4, 6
 GRU, GRU_BIAS = 11, 3
 RNN, RNN_BIAS = 2, 1

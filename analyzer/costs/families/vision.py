@@ -112,6 +112,7 @@ def _at_most_samples(node: Node) -> Mapping[int, int]:
     """The map is read where it is sampled, at most whole."""
     data = node.inputs[0]
     width = (data.dtype.bits or 0) if data is not None else 0
+    # Four neighbours a sample; where sampling_ratio is 0 the boxes decide, and 2 is assumed as in the FLOPs.
     samples = 4 * max(node.attributes.get("sampling_ratio", 0), 2) ** 2 if node.op_type == "RoiAlign" else 4
     if node.op_type == "MaxRoiPool":
         return {0: elements(data) * width // 8}
