@@ -106,6 +106,7 @@ def deform_conv(node: Node) -> Cost:
     shape = dims(node.outputs[0])
     channels, kernel = dims(node.inputs[0])[1], prod(dims(node.inputs[1])[2:])
     samples = shape[0] * channels * prod(shape[2:]) * kernel
+    # X, W, offset, B, mask (onnx/defs/nn/defs.cc, DeformConv).
     each = 2 * 2 ** (len(shape) - 2) + (node.input(4) is not None)
     return product(node, outputs * taps(node), each * samples + (outputs if node.input(3) is not None else 0))
 

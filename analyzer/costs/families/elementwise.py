@@ -123,6 +123,7 @@ def swiglu(node: Node) -> Cost:
 @rule("BiasDropout", "BitmaskBiasDropout", domain=CONTRIB)
 def bias_dropout(node: Node) -> Cost:
     """Outputs for the bias, outputs for a residual, 2 * outputs in training for mask and scale."""
+    # Data, bias, residual, ratio, training_mode; a flag that only the run knows counts as training.
     flag = node.input(4)
     trains = flag is not None and (flag.value is None or bool(flag.value.reshape(-1)[0]))
     return cost(node, flops=(1 + (node.input(2) is not None) + 2 * trains) * out(node))

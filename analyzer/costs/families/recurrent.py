@@ -37,6 +37,7 @@ def lstm(node: Node) -> Cost:
     The 13: four sums of input and recurrent part, three sigmoids, two tanh, three products and one sum of the
     state update. T steps at full length, D directions.
     """
+    # X, W, R, B, sequence_lens, initial_h, initial_c, P (peepholes).
     each = LSTM + LSTM_BIAS * (node.input(3) is not None) + LSTM_PEEPHOLE * (node.input(7) is not None)
     return recurrent(node, each)
 
@@ -58,6 +59,7 @@ def gru(node: Node) -> Cost:
     The 11: three sums of input and recurrent part, two sigmoids and tanh, the reset product, and the update
     (1 - z) * n + z * h of four.
     """
+    # With linear_before_reset the recurrent bias is added by itself, before the reset gate's product.
     bias = GRU_BIAS + bool(node.attributes.get("linear_before_reset", 0))
     return recurrent(node, GRU + bias * (node.input(3) is not None))
 
@@ -74,6 +76,7 @@ def attention_lstm(node: Node) -> Cost:
 
     M are memory steps of that depth, A is the attention's size; the memory layer runs once.
     """
+    # Behind LSTM's inputs: QW 8, MW 9, V 10, M 11, memory_seq_lens, AW 13.
     base = lstm(node)
     at = steps(node)
     batch = dims(node.inputs[0])[1]
