@@ -114,12 +114,12 @@ class _Layout:
 
     def _blocked_value(self, value: Value) -> Value:
         shape = value.shape
-        if shape is None or len(shape) < 2:
-            return replace(value, name=value.name + _SUFFIX)
         # Channels are filled up to whole blocks, so that the buffer is larger than the tensor
         # (nchwc_output_channels in onnxruntime/core/optimizer/nchwc_transformer.cc).
-        channels = None if shape[1] is None else -(-shape[1] // self.block) * self.block
-        return replace(value, name=value.name + _SUFFIX, shape=(shape[0], channels, *shape[2:]))
+        if shape is not None and len(shape) >= 2:
+            channels = None if shape[1] is None else -(-shape[1] // self.block) * self.block
+            shape = (shape[0], channels, *shape[2:])
+        return Value(name=value.name + _SUFFIX, shape=shape, bits=value.bits, provider=value.provider)
 
 
 def _reorder(node: Node, source: Value, target: Value, rank: tuple[int, int]) -> ExecutedStep:

@@ -219,10 +219,10 @@ class _GroupReader:
 
     def _values(self, tensors: Sequence[Tensor | None]) -> tuple[Value, ...]:
         """What is read, under the names by which it enters the group."""
+        values = [self._value(tensor) for tensor in tensors if tensor is not None]
         return tuple(
-            replace(self._value(tensor), name=self.alias_of_name.get(tensor.name, tensor.name))
-            for tensor in tensors
-            if tensor is not None
+            replace(value, name=self.alias_of_name[value.name]) if value.name in self.alias_of_name else value
+            for value in values
         )
 
 
