@@ -173,6 +173,7 @@ def explained(error: Exception) -> AnalyzerError:
     """ONNX Runtime's exception in plain words; its own message stays readable at the end."""
     if isinstance(error, AnalyzerError):
         return error
+    # Memory first: a message about it may also hold the words of a failed node.
     text = plain(str(error))
     for pattern, sentence in _MEMORY_ENDED:
         found = re.search(pattern, text)

@@ -17,7 +17,7 @@ class MeasureRequest:
     Attributes:
         model_path: An ``.onnx`` file in which every node has its own name; weights inside or beside it.
         provider: ``cpu``, or ``cuda`` for a session with [CUDA, CPU].
-        feeds: Inputs as written by ``tensors.save_tensors`` (a plain ``numpy.savez`` file will do too);
+        feeds: Inputs as written by ``tensor_files.save_tensors`` (a plain ``numpy.savez`` file will do too);
             None lets the child make some from the session's input types.
         outputs: Where to keep what the model returns, for a comparison; None keeps nothing.
         time_budget_s: About how long the runs may take together, loading apart.
@@ -156,25 +156,10 @@ class Measurement:
     outputs: Path | None = None
     optimized: Any = None
 
-    @property
-    def copies_s(self) -> float | None:
-        """What copying inputs and outputs between host and GPU adds; None where not known."""
-        resident = self.ways.get("resident")
-        return None if resident is None else max(0.0, self.latency.median_s - resident.median_s)
-
-    @property
-    def warmup_runs(self) -> int:
-        """Runs before the first timed one."""
-        return self.latency.warmup_runs
-
-    def node(self, name: str) -> NodeTime | None:
-        """The executed node of this name, None where there is none."""
-        return next((node for node in self.nodes if node.name == name), None)
-
 
 def request_to_json(request: MeasureRequest) -> dict[str, Any]:
     """The request as plain JSON values."""
-    values = {item.name: getattr(request, item.name) for item in fields(request)}
+    values = {each.name: getattr(request, each.name) for each in fields(request)}
     return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
 
 

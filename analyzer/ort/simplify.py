@@ -167,8 +167,8 @@ def _before(graph: Graph, name: str) -> Node | None:
 
 def _undoes(node: Node, before: Node) -> bool:
     """Whether a node takes back what the one before it did."""
-    # Transposes: transpose_optimization/onnx_transpose_optimization.cc. Casts there and back through a wider
-    # type: cast_chain_elimination.cc and insert_cast_transformer.cc (``RemoveDuplicateCastTransformer``).
+    # Transposes: transpose_optimization/onnx_transpose_optimization.cc. Casts to a wider type and back:
+    # cast_chain_elimination.cc, ``RemoveDuplicateCastTransformer`` of insert_cast_transformer.cc.
     if node.op_type != before.op_type:
         return False
     if node.op_type == "Transpose":

@@ -194,7 +194,8 @@ def with_scalars(onnx_model: onnx.ModelProto, **values: float) -> onnx.ModelProt
 
 @pytest.mark.parametrize("low", [-1.0, None, 0.0, 1.0])
 def test_a_clip_takes_up_a_relu_whatever_its_lower_limit(low, tmp_path):
-    text = f"(float[4] x) => (float[4] y) {{ n = Neg (x) a = Relu (n) y = Clip (a, {'' if low is None else 'low'}, high) }}"
+    lower = "" if low is None else "low"
+    text = f"(float[4] x) => (float[4] y) {{ n = Neg (x) a = Relu (n) y = Clip (a, {lower}, high) }}"
     limits = {"high": 6.0} if low is None else {"low": low, "high": 6.0}
     clipped = with_scalars(model(text), **limits)
     assert predicted_types(clipped) == executed_types(clipped, tmp_path) == ["Neg", "Clip"]
@@ -230,9 +231,9 @@ def test_of_the_sum_of_two_products_one_is_a_gemm(tmp_path):
 
 
 def test_products_of_doubles_stay_products(tmp_path):
-    biased = model(
-        "(double[4,8] x, double[8,8] w, double[8] b) => (double[4,8] y) { a = MatMul (x, w) y = Add (a, b) }"
-    )
+    biased = model("(double[4,8] x) => (double[4,8] y) { a = MatMul (x, w) y = Add (a, b) }")
+    for name, shape in (("w", (8, 8)), ("b", (8,))):
+        biased.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(shape), name))
     assert predicted_types(biased) == executed_types(biased, tmp_path) == ["MatMul", "Add"]
 
 
