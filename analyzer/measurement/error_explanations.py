@@ -205,6 +205,7 @@ def plain(text: str) -> str:
     text = re.sub(r"\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text.strip())
     text = re.sub(r"^Load model from \S+ (?:failed:)?\s*", "", text)
     text = re.sub(r" with the cudnn frontend json:.*", "", text, flags=re.DOTALL)
+    # What CUDA_CALL appends (core/providers/cuda/cuda_call.cc) names the host: it must not get into a report.
     text = re.sub(r" ?; GPU=-?\d+ ; hostname=[^\n]*", "", text)
     text = re.sub(r"(?<!\S)\S+\.(?:cc|h|cu|cpp|hpp):\d+ (?:[\w:]+ )?", "", text)
     text = re.sub(_SIGNATURE, "", text)

@@ -23,7 +23,7 @@ ProfileEvent = Mapping[str, Any]
 _SUFFIX = "_kernel_time"
 # Operators whose subgraphs' nodes appear as events of their own, inside the operator's window.
 _HOLDS_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-_MICRO = 1e-6
+_MICRO = 1e-6  # seconds of the profile's unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,7 @@ class MeasureRequest:
 
     model_path: Path
     provider: Provider = "cpu"
+    # A file, not arrays: the child is another process.
     feeds: Path | None = None
     outputs: Path | None = None
     time_budget_s: float = 10.0
@@ -165,6 +166,7 @@ def request_to_json(request: MeasureRequest) -> dict[str, Any]:
 
 def request_from_json(values: Mapping[str, Any]) -> MeasureRequest:
     """The reverse of ``request_to_json``."""
+    # JSON has no paths: those fields are text in it.
     paths = {"model_path", "feeds", "outputs"}
     fields_read: dict[str, Any] = {
         name: Path(value) if name in paths and value is not None else value for name, value in values.items()

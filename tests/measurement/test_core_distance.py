@@ -10,7 +10,13 @@ from measuring_models import perceptron, save
 from analyzer.measurement.child_messages import RESULT, Reporter
 from analyzer.measurement.child_process import MeasureRequest, measure
 from analyzer.measurement.noise import core_migration as core_distances
-from analyzer.measurement.noise.core_migration import CoreDistance, Reading, SingleThread, close, core_distance
+from analyzer.measurement.noise.core_migration import (
+    CoreDistance,
+    Reading,
+    SingleThread,
+    close_turns,
+    core_distance,
+)
 from analyzer.measurement.noise.interleaving import TurnResult, alternate, turns_for
 from analyzer.measurement.noise.profiler_overhead import Bias
 from analyzer.measurement.on_cpu import quiet_turns, scaled
@@ -89,8 +95,8 @@ def test_close_cores_are_awaited_but_not_for_ever(monkeypatch):
 
 
 def test_turns_with_the_cores_apart_do_not_count_where_there_are_others():
-    assert close([1.0, 1.8, 1.1, 1.31]) == {0, 2}
-    assert close([1.8, 1.9]) == {0, 1}
+    assert close_turns([1.0, 1.8, 1.1, 1.31]) == {0, 2}
+    assert close_turns([1.8, 1.9]) == {0, 1}
     readings = [(CLOSE, APART), (CLOSE, CLOSE), (CLOSE, CLOSE), (APART, CLOSE)]
     turns = [TurnResult(samples=(1.0,), readings=pair) for pair in readings]
     lengths = [[1.0], [3.0], [2.0], [1.0]]

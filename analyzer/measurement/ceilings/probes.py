@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 MICROSOFT, BLOCKED = CONTRIB_DOMAIN, NCHWC_DOMAIN
-_OPSET = 20
+_OPSET = 20  # as the exporter's default
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 

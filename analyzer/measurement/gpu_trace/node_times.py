@@ -257,6 +257,7 @@ def _gaps(
 
 
 def _medians(results: Sequence[_Result]) -> tuple[TracedNode, ...]:
+    # In the order of the first run that has the node: branches may differ between runs.
     order = list(dict.fromkeys(name for result in results for name in result.parts))
     return tuple(
         _median_of([result.parts[name] for result in results if name in result.parts]) for name in order
