@@ -16,7 +16,7 @@ from analyzer.errors import InputError, MeasurementError
 from analyzer.loading.from_onnx import bound_proto, convert, fed_inputs, name_nodes
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.python.example_inputs import flatten, resolve_inputs, tensor_names
-from analyzer.loading.python.output_containers import plain
+from analyzer.loading.python.output_containers import tensors_in_containers
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_transformers
 
 if TYPE_CHECKING:
@@ -97,16 +97,18 @@ def _from_python(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
     tensors = [leaf for leaf in flatten(inputs.arguments, inputs.keywords) if hasattr(leaf, "detach")]
     state = dict(user.model.named_parameters(remove_duplicate=False))
     state |= dict(user.model.named_buffers(remove_duplicate=False))
-    model_path = _written(loaded, batch, state, folder)
+    model_path = _write_model(loaded, batch, state, folder)
     names = [value.name for value in fed_inputs(loaded.proto)]
-    feeds, types = _feeds(names, _that_are_left(tensor_names(user, inputs), names, tensors))
+    feeds, types = _feeds_and_types(names, _tensors_still_taken(tensor_names(user, inputs), names, tensors))
 
     def eager() -> list[Array]:
         import torch
 
         with torch.no_grad(), plain_transformers(), cuda_is_elsewhere("cpu"), redirect_stdout(sys.stderr):
             outputs = user.model(*inputs.arguments, **inputs.keywords)
-        return [_array(leaf)[0] for leaf in flatten(plain(outputs), {}) if hasattr(leaf, "detach")]
+        return [
+            _array(leaf)[0] for leaf in flatten(tensors_in_containers(outputs), {}) if hasattr(leaf, "detach")
+        ]
 
     return Runnable(model_path=model_path, feeds=feeds, feed_types=types, eager=eager)
 
@@ -134,7 +136,7 @@ def _from_program(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
     assert loaded.reference is not None
     program = read_program(loaded.reference)
     state = {**program.state_dict, **program.constants}
-    model_path = _written(loaded, batch, state, folder)
+    model_path = _write_model(loaded, batch, state, folder)
     return _with_random_feeds(model_path, loaded.graph(batch))
 
 
@@ -153,40 +155,42 @@ def _from_file(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
     name_nodes(proto)
     bound = bound_proto(proto, loaded.bound_to(batch))
     if loaded.reference is not None and loaded.reference.path is not None:
-        _bring_external_data(bound, loaded.reference.path.parent, folder)
+        _link_external_data(bound, loaded.reference.path.parent, folder)
     path = folder / "model.onnx"
     path.write_bytes(bound.SerializeToString())
     return _with_random_feeds(path, loaded.graph(batch))
 
 
-def _bring_external_data(proto: onnx.ModelProto, home: Path, folder: Path) -> None:
+def _link_external_data(proto: onnx.ModelProto, home: Path, folder: Path) -> None:
     """Puts the files that hold weights beside the copy; ONNX Runtime refuses to read outside its folder."""
-    places = {
+    locations = {
         entry.value
         for item in proto.graph.initializer
         for entry in item.external_data
         if entry.key == "location"
     }
-    for place in places:
-        target = folder / place
+    for location in locations:
+        target = folder / location
+        # A model file from elsewhere could name any file of the machine.
         if not target.resolve().is_relative_to(folder.resolve()):
             raise MeasurementError(
-                f"The model names {place} as a weights file, which lies outside its own folder.",
+                f"The model names {location} as a weights file, which lies outside its own folder.",
                 hint="Save the model again with its weights beside it.",
             )
         target.parent.mkdir(parents=True, exist_ok=True)
+        # A link costs nothing; between file systems there is none.
         try:
-            os.link(home / place, target)
+            os.link(home / location, target)
         except OSError:
             try:
-                shutil.copyfile(home / place, target)
+                shutil.copyfile(home / location, target)
             except OSError as error:
                 raise MeasurementError(
-                    f"The weights file {home / place} cannot be read: {error.strerror}."
+                    f"The weights file {home / location} cannot be read: {error.strerror}."
                 ) from error
 
 
-def _written(loaded: Loaded, batch: int | None, state: Mapping[str, Any], folder: Path) -> Path:
+def _write_model(loaded: Loaded, batch: int | None, state: Mapping[str, Any], folder: Path) -> Path:
     proto = bound_proto(loaded.proto, loaded.bound_to(batch))
     without_data = [item for item in proto.graph.initializer if item.data_location == item.EXTERNAL]
     missing = [item.name for item in without_data if item.name not in state]
@@ -197,21 +201,21 @@ def _written(loaded: Loaded, batch: int | None, state: Mapping[str, Any], folder
         )
     with open(folder / _WEIGHTS_FILE, "wb") as file:
         for item in without_data:
-            _append(item, state[item.name], file)
+            _append_data(item, state[item.name], file)
     path = folder / "model.onnx"
     path.write_bytes(proto.SerializeToString())
     return path
 
 
-def _append(item: onnx.TensorProto, tensor: Any, file: Any) -> None:
+def _append_data(initializer: onnx.TensorProto, tensor: Any, file: Any) -> None:
     array, _ = _array(tensor)
-    offset = -file.tell() % _ALIGNMENT + file.tell()
+    offset = -file.tell() % _ALIGNMENT + file.tell()  # rounded up
     file.seek(offset)
     data = array.tobytes()
     file.write(data)
-    del item.external_data[:]
+    del initializer.external_data[:]
     for key, value in (("location", _WEIGHTS_FILE), ("offset", offset), ("length", len(data))):
-        item.external_data.add(key=key, value=str(value))
+        initializer.external_data.add(key=key, value=str(value))
 
 
 def _array(tensor: Any) -> tuple[Array, str]:
@@ -226,14 +230,14 @@ def _array(tensor: Any) -> tuple[Array, str]:
     return tensor.numpy(), ""
 
 
-def _that_are_left(known: list[str], names: list[str], tensors: list[Any]) -> list[Any]:
+def _tensors_still_taken(known: list[str], names: list[str], tensors: list[Any]) -> list[Any]:
     """The tensors that the graph still takes: TorchScript drops those that became constants."""
     if len(names) >= len(tensors) or not set(names) <= set(known):
         return tensors
     return [tensors[known.index(name)] for name in names]
 
 
-def _feeds(names: Iterable[str], tensors: list[Any]) -> tuple[dict[str, Array], dict[str, str]]:
+def _feeds_and_types(names: Iterable[str], tensors: list[Any]) -> tuple[dict[str, Array], dict[str, str]]:
     listed = list(names)
     if len(listed) != len(tensors):
         raise InputError(
@@ -261,7 +265,7 @@ def random_feeds(graph: Any) -> dict[str, Array]:
     """
     import numpy as np
 
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(0)  # the same inputs in every run
     feeds: dict[str, Array] = {}
     for tensor in graph.inputs:
         if tensor.elements is None or tensor.dtype.bits is None:
@@ -278,7 +282,7 @@ def random_feeds(graph: Any) -> dict[str, Array]:
         elif tensor.dtype.name == "bool":
             feeds[tensor.name] = np.ones(tensor.shape, dtype=bool)
         else:
-            limit = min(rows_indexed(graph, tensor.name), 127)
+            limit = min(rows_indexed(graph, tensor.name), 127)  # 127: the largest int8
             feeds[tensor.name] = generator.integers(0, max(limit, 1), tensor.shape).astype(tensor.dtype.name)
     return feeds
 
