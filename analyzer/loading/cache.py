@@ -96,9 +96,7 @@ def find(entry_key: str) -> CacheEntry | None:
     path = cache_folder() / entry_key
     try:
         content = path.read_bytes()
-        header, _, proto = content.partition(
-            b"\n"
-        )  # JSON writes a line break as \n: the first one ends the header
+        header, _, proto = content.partition(b"\n")  # JSON on one line has no line break of its own
         stored = json.loads(header)
         dependencies = Dependencies(
             **{**stored["dependencies"], "imports": tuple(stored["dependencies"]["imports"])}

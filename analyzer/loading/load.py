@@ -16,6 +16,7 @@ from analyzer.loading.python.parameter_sizes import parameter_sizes
 from analyzer.progress import StageProgress
 
 if TYPE_CHECKING:
+    from analyzer.loading.dependencies import Dependencies
     from analyzer.loading.python.user_model import UserModel
     from analyzer.loading.torch_export.export import Exported
 
@@ -152,7 +153,7 @@ def _export_python(
     opset: int,
     progress: StageProgress,
     training: bool = False,
-) -> tuple[Loaded, Any]:
+) -> tuple[Loaded, Dependencies]:
     from analyzer.loading.dependencies import recording
     from analyzer.loading.python.source_lines import shown_path
     from analyzer.loading.python.user_model import path_of
@@ -234,9 +235,8 @@ def export_any_batch(
         return export_model(user, inputs, opset)
     _, weight_bytes = parameter_sizes(user.model.parameters())
     if weight_bytes > NO_GPU_HOLDS_BYTES:
-        note = (
-            f"Exported at batch {inputs.batch} alone: no GPU holds its {weight_bytes / 1e9:,.0f} GB of weights."
-        )
+        weights = f"{weight_bytes / 1e9:,.0f} GB of weights"
+        note = f"Exported at batch {inputs.batch} alone: no GPU holds its {weights}."
         exported = export_model(user, replace(inputs, batch_axes={}), opset)
         return replace(exported, static_batch=inputs.batch, notes=(*exported.notes, note))
     # The tracer fixes sizes 0 and 1, so a batch of 1 is traced as 2 and bound afterwards.

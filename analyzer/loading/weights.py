@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from analyzer.errors import InputError, MeasurementError
 from analyzer.loading.from_onnx import bound_proto, convert, fed_inputs, name_nodes
@@ -22,6 +22,7 @@ from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_t
 if TYPE_CHECKING:
     import numpy as np
     import onnx
+    from torch import Tensor
 
     from analyzer.graph import Graph
     from analyzer.loading.python.example_inputs import ExampleInputs
@@ -190,7 +191,7 @@ def _link_external_data(proto: onnx.ModelProto, home: Path, folder: Path) -> Non
                 ) from error
 
 
-def _write_model(loaded: Loaded, batch: int | None, state: Mapping[str, Any], folder: Path) -> Path:
+def _write_model(loaded: Loaded, batch: int | None, state: Mapping[str, Tensor], folder: Path) -> Path:
     proto = bound_proto(loaded.proto, loaded.bound_to(batch))
     without_data = [item for item in proto.graph.initializer if item.data_location == item.EXTERNAL]
     missing = [item.name for item in without_data if item.name not in state]
@@ -207,7 +208,7 @@ def _write_model(loaded: Loaded, batch: int | None, state: Mapping[str, Any], fo
     return path
 
 
-def _append_data(initializer: onnx.TensorProto, tensor: Any, file: Any) -> None:
+def _append_data(initializer: onnx.TensorProto, tensor: Tensor, file: BinaryIO) -> None:
     array, _ = _array(tensor)
     offset = -file.tell() % _ALIGNMENT + file.tell()  # rounded up
     file.seek(offset)
@@ -218,7 +219,7 @@ def _append_data(initializer: onnx.TensorProto, tensor: Any, file: Any) -> None:
         initializer.external_data.add(key=key, value=str(value))
 
 
-def _array(tensor: Any) -> tuple[Array, str]:
+def _array(tensor: Tensor) -> tuple[Array, str]:
     """A torch tensor as a NumPy array, and its ONNX type's name where NumPy lacks it (then raw bits)."""
     import torch
 
@@ -230,14 +231,14 @@ def _array(tensor: Any) -> tuple[Array, str]:
     return tensor.numpy(), ""
 
 
-def _tensors_still_taken(known: list[str], names: list[str], tensors: list[Any]) -> list[Any]:
+def _tensors_still_taken(known: list[str], names: list[str], tensors: list[Tensor]) -> list[Tensor]:
     """The tensors that the graph still takes: TorchScript drops those that became constants."""
     if len(names) >= len(tensors) or not set(names) <= set(known):
         return tensors
     return [tensors[known.index(name)] for name in names]
 
 
-def _feeds_and_types(names: Iterable[str], tensors: list[Any]) -> tuple[dict[str, Array], dict[str, str]]:
+def _feeds_and_types(names: Iterable[str], tensors: list[Tensor]) -> tuple[dict[str, Array], dict[str, str]]:
     listed = list(names)
     if len(listed) != len(tensors):
         raise InputError(
@@ -257,7 +258,7 @@ def _with_random_feeds(path: Path, graph: Graph) -> Runnable:
     return Runnable(model_path=path, feeds=random_feeds(graph), feed_types=types)
 
 
-def random_feeds(graph: Any) -> dict[str, Array]:
+def random_feeds(graph: Graph) -> dict[str, Array]:
     """Random inputs: standard normal floats, true booleans, integers valid in every table they index.
 
     Raises:
@@ -270,31 +271,32 @@ def random_feeds(graph: Any) -> dict[str, Array]:
     for tensor in graph.inputs:
         if tensor.elements is None or tensor.dtype.bits is None:
             raise InputError(f"No values can be made for the input {tensor.name} ({tensor.dtype.name}).")
+        shape = tuple(size or 0 for size in tensor.shape or ())  # whole, since the elements are known
         if tensor.dtype.is_float:
             width = {64: np.float64, 32: np.float32, 16: np.float16}.get(tensor.dtype.bits)
             if width is None:
                 raise InputError(f"No values can be made for the input {tensor.name} ({tensor.dtype.name}).")
-            values = generator.standard_normal(tensor.shape)
+            values = generator.standard_normal(shape)
             if tensor.dtype.name == "bfloat16":  # the upper half of a float32
                 feeds[tensor.name] = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
             else:
                 feeds[tensor.name] = values.astype(width)
         elif tensor.dtype.name == "bool":
-            feeds[tensor.name] = np.ones(tensor.shape, dtype=bool)
+            feeds[tensor.name] = np.ones(shape, dtype=bool)
         else:
             limit = min(rows_indexed(graph, tensor.name), 127)  # 127: the largest int8
-            feeds[tensor.name] = generator.integers(0, max(limit, 1), tensor.shape).astype(tensor.dtype.name)
+            feeds[tensor.name] = generator.integers(0, max(limit, 1), shape).astype(tensor.dtype.name)
     return feeds
 
 
-def rows_indexed(graph: Any, name: str) -> int:
+def rows_indexed(graph: Graph, name: str) -> int:
     """The rows of the smallest table that a tensor indexes through Gather, 2 where it indexes none."""
     rows = []
     for index in graph.consumers.get(name, ()):
         node = graph.nodes[index]
-        table = node.input(0)
-        if node.op_type == "Gather" and node.input(1) and node.input(1).name == name and table and table.shape:
+        table, indices, output = node.input(0), node.input(1), node.output(0)
+        if node.op_type == "Gather" and indices and indices.name == name and table and table.shape:
             rows.append(table.shape[node.attributes.get("axis", 0)] or 2)
-        elif node.op_type in ("Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze") and node.output(0):
-            rows.append(rows_indexed(graph, node.output(0).name))
+        elif node.op_type in ("Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze") and output:
+            rows.append(rows_indexed(graph, output.name))
     return min(rows, default=2)

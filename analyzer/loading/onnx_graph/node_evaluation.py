@@ -10,7 +10,10 @@ from analyzer.loading.shape_inference.protobuf_values import SMALL, Type
 from analyzer.operators import RANDOM
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx
+
+    Array = np.ndarray[Any, Any]
 
 SHAPE_OPERATORS = ("Shape", "Size")
 """Operators that need the shape of what they read alone."""
@@ -73,7 +76,7 @@ def taken_branch(inputs: Sequence[Tensor | None]) -> str:
     return "then_branch" if condition.reshape(-1)[0] else "else_branch"
 
 
-def shape_or_size(call: Call) -> Sequence[Any]:
+def shape_or_size(call: Call) -> Sequence[Array]:
     """What Shape or Size gives."""
     import numpy as np
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, SupportsIndex
 
 from analyzer.errors import GraphError, ModelError, UsageError
 from analyzer.graph import DEFAULT_DOMAIN, DTYPES_BY_NUMBER, packed_bytes
@@ -311,14 +311,14 @@ def _open_dimensions(
                 yield value, axis, dim, dim.dim_param or f"{value.name}[{axis}]"
 
 
-def _checked_size(name: str, size: Any) -> int:
+def _checked_size(name: str, size: SupportsIndex) -> int:
     """A binding as a number."""
-    if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
+    if isinstance(size, bool) or not hasattr(size, "__index__") or operator.index(size) < 1:
         raise UsageError(f"dimension '{name}' cannot be {size!r}", hint="give a whole number from 1")
     return operator.index(size)
 
 
-def _bind(result: Normalized, bindings: Mapping[str, Any], stored: set[str]) -> None:
+def _bind(result: Normalized, bindings: Mapping[str, SupportsIndex], stored: set[str]) -> None:
     sizes = {name: _checked_size(name, size) for name, size in bindings.items()}
     open_sizes = list(_open_dimensions(result.model.graph.input, stored))
     for _, _, _, name in open_sizes:
@@ -335,7 +335,7 @@ def _bind(result: Normalized, bindings: Mapping[str, Any], stored: set[str]) -> 
         _resolve_types((*graph.value_info, *graph.output), sizes)
 
 
-def _note_bindings(result: Normalized, bindings: Mapping[str, int], present: set[str]) -> None:
+def _note_bindings(result: Normalized, bindings: Mapping[str, SupportsIndex], present: set[str]) -> None:
     if result.open_dimensions:
         names = ", ".join(f"'{name}'" for name in result.open_dimensions)
         result.notes.append(f"Nothing binds the dimension(s) {names}: {DEFAULT_SIZE} is assumed for each.")

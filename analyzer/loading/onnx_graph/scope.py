@@ -45,9 +45,12 @@ from analyzer.loading.shape_inference.subgraphs import body_inputs, control_flow
 from analyzer.operators import RANDOM
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx
 
     from analyzer.loading.onnx_graph.normalize import Normalized, Row
+
+    Array = np.ndarray[Any, Any]
 
 # Their types alone are not enough: a value that is known before the run decides what later nodes give.
 _EVALUATED = frozenset({*SHAPE_OPERATORS, "CastLike", "SequenceEmpty", "Optional"})
@@ -284,7 +287,7 @@ class Scope:
             outputs.append(self._make_output(name, kind, constant, value))
         return tuple(outputs)
 
-    def _make_output(self, name: str, kind: Type, constant: bool, value: Any = None) -> Tensor:
+    def _make_output(self, name: str, kind: Type, constant: bool, value: Array | None = None) -> Tensor:
         tensor = self.tensors[name] = make_tensor(name, kind[1], kind[0], constant, False, value)
         self._check_known(tensor)
         return tensor
@@ -293,7 +296,7 @@ class Scope:
         if self.by_rules and onnx_inference.is_open((tensor.dtype, tensor.shape)):
             raise OpenTypeError(tensor.name)
 
-    def _values(self, call: Call) -> Sequence[Any] | None:
+    def _values(self, call: Call) -> Sequence[Array | None] | None:
         """What a constant node gives where all it reads is known and small."""
         op_type, inputs = call.op_type, call.inputs
         if call.domain != DEFAULT_DOMAIN:

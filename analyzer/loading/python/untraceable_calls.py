@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analyzer.loading.torch_private import causal_masks_by_word, scripting_disabled
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.overrides import TorchFunctionMode
 
 _CUDA = re.compile(r"cuda(:\d+)?")
 
@@ -39,7 +43,7 @@ def plain_transformers() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(before)
 
 
-def _causal_only_if_said(_mask: Any, is_causal: bool | None = None, _size: int | None = None) -> bool:
+def _causal_only_if_said(_mask: object, is_causal: bool | None = None, _size: int | None = None) -> bool:
     return is_causal is True
 
 
@@ -59,17 +63,17 @@ def cuda_is_elsewhere(home: str | None = None) -> Iterator[None]:
         yield
 
 
-def _cuda_mode(home: str | None) -> Any:
+def _cuda_mode(home: str | None) -> TorchFunctionMode:
     import torch
     from torch.overrides import TorchFunctionMode
 
-    def at_home(tensor: Any) -> Any:
+    def at_home(tensor: Tensor) -> Tensor:
         return tensor if home is None or tensor.device.type == home else tensor.to(home)
 
     class WithoutCuda(TorchFunctionMode):
         def __torch_function__(
-            self, function: Any, _types: Any, arguments: Any = (), keywords: Any = None
-        ) -> Any:
+            self, function: Callable[..., object], _types: Any, arguments: Any = (), keywords: Any = None
+        ) -> object:
             keywords = dict(keywords or {})
             # A mode of functions, not of operators: .cuda() fails before it reaches an operator.
             if function is torch.Tensor.cuda:
@@ -89,7 +93,7 @@ def _cuda_mode(home: str | None) -> Any:
     return WithoutCuda()
 
 
-def _is_cuda(value: Any) -> bool:
+def _is_cuda(value: object) -> bool:
     import torch
 
     if isinstance(value, torch.device):
