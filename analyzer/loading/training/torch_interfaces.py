@@ -1,4 +1,4 @@
-"""What a training step asks of PyTorch: which operators it keeps whole or takes apart, and its translation to ONNX.
+"""What a training step asks of PyTorch: what stays whole, what is taken apart, and its translation.
 
 The calls of private names stand in loading/torch_private.py, which decides nothing; here is what they are
 called with.
@@ -150,10 +150,9 @@ def translate(graph_module: fx.GraphModule, own: Mapping[str, PythonKernel], ops
     """
     import onnx_ir
 
-    # Checks first, so that nothing is cast for them; types last, when every node has its value.
     _drop_checks(graph_module.graph)
     _constants(graph_module)
-    promote(graph_module.graph)
+    promote(graph_module.graph)  # reads values, so after constants have theirs
     registry = translation_registry()
     for node in graph_module.graph.nodes:
         target = node.target
