@@ -140,8 +140,7 @@ class AnyBatch:
             start = a - slope * self._one
             self.proportional &= not start
             return LinearInBatch(start=start, slope=slope)
-        # A mean over the batch divides by it: the product with the batch stays, where a line would fit by
-        # chance.
+        # A mean over the batch divides by it: the product with the batch stays. A line fits any two.
         if abs(a * self._one - b * self._other) <= _CLOSE * abs(a * self._one):
             return LinearInBatch(start=0.0, slope=0.0, inverse=a * self._one)
         growth = (b - a) / (self._other - self._one)
@@ -240,7 +239,7 @@ def _signature(node: Node, origins: Mapping[str, str]) -> tuple[Any, ...]:
         tuple(_role(item, origins) for item in node.inputs),
         tuple(_role(item, origins) for item in node.outputs),
         tuple(node.attributes),  # names alone: values are lines of their own
-        bool(node.graphs),  # a step has no control flow: that there is one body is enough to compare
+        bool(node.graphs),
     )
 
 

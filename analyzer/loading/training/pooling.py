@@ -57,8 +57,7 @@ def _max_pool(
     space: int, name: str, x: Symbol, kernel: Sequence[int], stride: Sequence[int] = (),
     padding: Sequence[int] = (0,), dilation: Sequence[int] = (1,), ceil_mode: bool = False,
 ) -> Result:  # fmt: skip
-    # One example without its axis comes in the decompositions of selections.py with one; no other rank is
-    # pooled.
+    # selections.py gives one example its axis before: what lacks it here is of a form that it leaves alone.
     if len(x.shape) != space + 2:
         return opaque(name, 2, (x,), {})
     pads = spread(padding, space)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def merge_transposes(model: ir.Model) -> None:
     """Turns a product of matrices of which one is transposed into ``Gemm`` with ``transA`` or ``transB``."""
-    # First what is turned twice, which is what it was: a gradient of a Linear turns its weight back.
+    # First what is turned twice, which is what it was: the gradient of a Linear turns its weight back.
     for node in list(model.graph):
         source = _before_transpose(_before_transpose(node.outputs[0])) if _is_transpose(node) else None
         if source is not None:
