@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from analyzer.graph import DEFAULT_DOMAIN, DTYPES, DType, Node, Tensor, broadcast
 
 if TYPE_CHECKING:
-    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
 DOMAIN = "analyzer.training"
 # The definitions use no operator that is newer, and none in a form that later opsets refuse: axes are inputs
@@ -48,11 +48,11 @@ class DefinitionBuilder:
     nodes: list[Node] = field(default_factory=list)
     literals: list[Tensor] = field(default_factory=list)
 
-    def const(self, value: Any, dtype: str) -> Tensor:
+    def const(self, value: ArrayLike | range, dtype: str) -> Tensor:
         """A constant of a few elements."""
         import numpy as np
 
-        array: np.ndarray[Any, Any] = np.asarray(value if not isinstance(value, range) else list(value), dtype)
+        array: NDArray[Any] = np.asarray(value if not isinstance(value, range) else list(value), dtype)
         # Unique in the graph, since the compact node's name is.
         name = f"{self.node.name}/c{len(self.literals)}"
         tensor = Tensor(

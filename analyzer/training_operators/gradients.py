@@ -40,8 +40,8 @@ def conv_grad(b: DefinitionBuilder, node: Node) -> None:
 
 
 def _geometry(node: Node) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]:
-    values = node.attributes
-    return values["strides"], values["pads"], values["dilations"], values["group"]
+    attributes = node.attributes
+    return attributes["strides"], attributes["pads"], attributes["dilations"], attributes["group"]
 
 
 def _to_input(

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def average_pool_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient. Each output's gradient goes to its window in equal parts."""
     (gradient,) = node.present_inputs
-    values, shape = node.attributes, sizes(node.output(0))
-    kernel, strides, pads = values["kernel_shape"], values["strides"], values["pads"]
+    attributes, shape = node.attributes, sizes(node.output(0))
+    kernel, strides, pads = attributes["kernel_shape"], attributes["strides"], attributes["pads"]
     gradient, share = _shared(b, node, gradient)
     uncovered = [
         size - ((g - 1) * s - 2 * p + k)
@@ -40,9 +40,9 @@ def average_pool_grad(b: DefinitionBuilder, node: Node) -> None:
 
 def _shared(b: DefinitionBuilder, node: Node, gradient: Tensor) -> tuple[Tensor, float]:
     """The gradient divided by its window's count where counts differ, and the share of what is left."""
-    values = node.attributes
-    if values["divisor"]:
-        return gradient, 1 / values["divisor"]
+    attributes = node.attributes
+    if attributes["divisor"]:
+        return gradient, 1 / attributes["divisor"]
     # A product of counts by axis is divided by one axis after another: each a row that broadcasts.
     counts = axis_counts(node)
     if all(len(set(axis)) == 1 for axis in counts):
@@ -56,12 +56,12 @@ def _shared(b: DefinitionBuilder, node: Node, gradient: Tensor) -> tuple[Tensor,
 
 def axis_counts(node: Node) -> list[tuple[int, ...]]:
     """How many positions the windows of an average count, axis by axis; a window's count is their product."""
-    values = node.attributes
+    attributes = node.attributes
     rows = zip(
-        sizes(node.output(0))[2:], sizes(node.inputs[0])[2:], values["kernel_shape"], values["strides"],
-        values["pads"], strict=True,
+        sizes(node.output(0))[2:], sizes(node.inputs[0])[2:], attributes["kernel_shape"], attributes["strides"],
+        attributes["pads"], strict=True,
     )  # fmt: skip
-    return [window_counts(*row, include_pad=bool(values["include_pad"])) for row in rows]
+    return [window_counts(*row, include_pad=bool(attributes["include_pad"])) for row in rows]
 
 
 @define("AdaptiveAveragePool", "AdaptiveAveragePoolGrad", "AntialiasedResize", "ResizeGrad")
@@ -88,10 +88,10 @@ def axis_matrices(node: Node) -> list[Matrix]:
     )
     if "Resize" not in node.op_type:
         return [averaged(before, after) for before, after in pairs]
-    values = node.attributes
+    attributes = node.attributes
     return [
-        resized(values["mode"], before, after, float(scale), bool(values["align_corners"]))
-        for (before, after), scale in zip(pairs, values["scales"], strict=True)
+        resized(attributes["mode"], before, after, float(scale), bool(attributes["align_corners"]))
+        for (before, after), scale in zip(pairs, attributes["scales"], strict=True)
     ]
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import ceil, floor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
 
-    Matrix = np.ndarray[Any, Any]
+    Matrix = NDArray[np.float64]
 
 
 @lru_cache(maxsize=64)
@@ -65,9 +66,9 @@ def _linear(row: Matrix, at: int, step: float, corners: bool) -> None:
     place = at * step if corners else max((at + 0.5) * step - 0.5, 0.0)
     low = min(floor(place), len(row) - 1)
     high = min(low + 1, len(row) - 1)
-    part = min(max(place - low, 0.0), 1.0)
-    row[low] += 1 - part
-    row[high] += part
+    fraction = min(max(place - low, 0.0), 1.0)
+    row[low] += 1 - fraction
+    row[high] += fraction
 
 
 def _cubic(row: Matrix, place: float) -> None:

@@ -163,8 +163,10 @@ class AnyBatch:
         """
         tensors = {name: self._made(name, batch) for name in self._lines}
 
-        def swapped(items: Sequence[Any]) -> tuple[Any, ...]:
-            return tuple(tensors.get(item.name, item) if item is not None else None for item in items)
+        def swapped(tensors_before: Sequence[Any]) -> tuple[Any, ...]:
+            return tuple(
+                tensors.get(tensor.name, tensor) if tensor is not None else None for tensor in tensors_before
+            )
 
         nodes = tuple(
             dataclasses.replace(
@@ -188,7 +190,7 @@ class AnyBatch:
     def _touched(self, node: Node) -> bool:
         if node.index in self._attributes:
             return True
-        return any(item.name in self._lines for item in (*node.present_inputs, *node.present_outputs))
+        return any(tensor.name in self._lines for tensor in (*node.present_inputs, *node.present_outputs))
 
     def _made(self, name: str, batch: int) -> Tensor:
         tensor = self._tensors[name]
@@ -217,10 +219,10 @@ def _at(value: Any, line: Any, batch: int) -> Any:
     return tuple(_at(element, element_line, batch) for element, element_line in zip(value, line, strict=True))
 
 
-def _array_at(held: tuple[Any, Array | None], batch: int) -> Array | None:
+def _array_at(lines_and_array: tuple[Any, Array | None], batch: int) -> Array | None:
     import numpy as np
 
-    lines, array = held
+    lines, array = lines_and_array
     if array is None:
         return None
     elements = [
@@ -236,8 +238,8 @@ def _signature(node: Node, origins: Mapping[str, str]) -> tuple[Any, ...]:
         node.identity,
         node.version,
         node.phase,
-        tuple(_role(item, origins) for item in node.inputs),
-        tuple(_role(item, origins) for item in node.outputs),
+        tuple(_role(tensor, origins) for tensor in node.inputs),
+        tuple(_role(tensor, origins) for tensor in node.outputs),
         tuple(node.attributes),  # names alone: values are lines of their own
         bool(node.graphs),
     )

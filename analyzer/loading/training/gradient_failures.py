@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from torch import fx
     from torch.export import ExportedProgram
 
+    from analyzer.loading.torch_private import Tree
+
 
 # As torch/csrc/autograd/functions/basic_ops.h says it.
 _NO_DERIVATIVE = re.compile(r"derivative for '?(?:aten::)?(?P<op>\w+)'? is not implemented")
@@ -67,7 +69,7 @@ def tracing_failure(user: UserModel, program: ExportedProgram | None, error: Exc
     )
 
 
-def without_gradient(user: UserModel, program: ExportedProgram | None, call: tuple[Any, ...]) -> AnalyzerError:
+def without_gradient(user: UserModel, program: ExportedProgram | None, call: tuple[Tree, ...]) -> AnalyzerError:
     """The loss depends on no parameter through operators with gradients: the last that breaks the chain."""
     breaking = _break(program, call) if program is not None else None
     reason = (
@@ -107,7 +109,7 @@ def _is_complex(node: fx.Node) -> bool:
     return node.op == "call_function" and isinstance(value, Tensor) and value.is_complex()
 
 
-def _break(program: ExportedProgram, call: tuple[Any, ...]) -> fx.Node | None:
+def _break(program: ExportedProgram, call: tuple[Tree, ...]) -> fx.Node | None:
     """The last operator that reads what has a gradient and gives what has none."""
     import torch
     from torch import fx

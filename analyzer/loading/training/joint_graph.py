@@ -216,8 +216,11 @@ def _input_names(user: UserModel, arguments: Tree, keywords: Tree, targets: Tree
 def _first_names(model: Module) -> dict[str, str]:
     """By each name of a parameter or buffer, the first name of the same tensor: tied ones have several."""
     names: dict[int, str] = {}
-    held = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
-    return {name: names.setdefault(id(tensor), name) for name, tensor in held}
+    named_tensors = [
+        *model.named_parameters(remove_duplicate=False),
+        *model.named_buffers(remove_duplicate=False),
+    ]
+    return {name: names.setdefault(id(tensor), name) for name, tensor in named_tensors}
 
 
 def _described(

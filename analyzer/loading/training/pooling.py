@@ -90,8 +90,8 @@ def _max_pool_backward(space: int, name: str, gradient: Symbol, x: Symbol, *rest
 
 
 @_of_rank("adaptive_max_pool{}d")
-def _adaptive_max_pool(space: int, name: str, x: Symbol, wanted: Sequence[int]) -> Result:
-    windows = _even_windows(x, spread(wanted, space), space)
+def _adaptive_max_pool(space: int, name: str, x: Symbol, output_size: Sequence[int]) -> Result:
+    windows = _even_windows(x, spread(output_size, space), space)
     if windows is None:
         return opaque(name, 2, (x,), {})
     return _max_pooled(x, {"kernel_shape": windows, "strides": windows}, space)
@@ -157,10 +157,10 @@ def _average_pool_backward(
 
 
 @_of_rank("_adaptive_avg_pool{}d")
-def _adaptive_pool(space: int, name: str, x: Symbol, wanted: Sequence[int]) -> Result:
+def _adaptive_pool(space: int, name: str, x: Symbol, output_size: Sequence[int]) -> Result:
     if len(x.shape) != space + 2:
         return opaque(name, 1, (x,), {})
-    windows = _even_windows(x, spread(wanted, space), space)
+    windows = _even_windows(x, spread(output_size, space), space)
     if windows is None:
         return emit(DOMAIN, "AdaptiveAveragePool", [x], {}, 1)
     return emit("", "AveragePool", [x], {"kernel_shape": windows, "strides": windows}, 1)
@@ -214,18 +214,18 @@ def _resize(mode: str, x: Symbol, outputs: Sequence[int], *rest: Any) -> ir.Valu
     elif mode == "cubic":
         attributes["cubic_coeff_a"] = -0.75  # get_cubic_upsample_coefficients there; also ONNX's default
     if len(factors) == len(x.shape) - 2 and not corners:
-        scales = [_giving(*axis) for axis in zip(factors, list(x.shape)[2:], outputs, strict=True)]
+        scales = [_scale_giving(*axis) for axis in zip(factors, list(x.shape)[2:], outputs, strict=True)]
         return emit("", "Resize", [x, None, constant([1.0, 1.0, *scales], "float32")], attributes, 1)
     sizes = numbers([int(size) for size in (*list(x.shape)[:2], *outputs)])
     return emit("", "Resize", [x, None, None, sizes], attributes, 1)
 
 
-def _giving(factor: float, size: int, wanted: int) -> float:
-    """The factor in single precision, or the next one where rounding would lose the last of ``wanted``."""
+def _scale_giving(factor: float, size: int, output_size: int) -> float:
+    """The factor in single precision, or the next one where rounding would lose the last output."""
     import numpy as np
 
     single = np.float32(factor)  # an input of Resize: ONNX has factors in single precision alone
-    exact = int(float(single) * int(size)) == int(wanted)
+    exact = int(float(single) * int(size)) == int(output_size)
     return float(single if exact else np.nextafter(single, np.float32(2**20)))
 
 

@@ -70,10 +70,10 @@ def find_recipe(user: UserModel, inputs: ExampleInputs, outputs: Tree) -> Recipe
         InputError: A loss without targets that anything tells.
     """
     targets = _file_targets(user, inputs)
-    own = _file_loss(user)
-    if own is None:
+    declared = _file_loss(user)
+    if declared is None:
         return _assumed(user, inputs, outputs, targets)
-    loss, name, takes = own
+    loss, name, takes = declared
     if targets is None and takes > 1:
         targets, assumption = _targets_for(user, name, outputs, inputs)
         return Recipe(loss=loss, targets=targets, assumed=(assumption,))
@@ -252,9 +252,9 @@ def checked_loss(recipe: Recipe, outputs: Tree, targets: Tree) -> Tensor:
     return value
 
 
-def _shapes(values: Tree) -> str:
+def _shapes(tensors: Tree) -> str:
 
-    shapes = [str(list(leaf.shape)) for leaf in tree_leaves(values) if hasattr(leaf, "shape")]
+    shapes = [str(list(leaf.shape)) for leaf in tree_leaves(tensors) if hasattr(leaf, "shape")]
     return ", ".join(shapes) or "no tensor"
 
 

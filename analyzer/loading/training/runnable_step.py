@@ -21,10 +21,13 @@ from analyzer.units import byte_count
 if TYPE_CHECKING:
     import numpy as np
     import onnx
+    from numpy.typing import NDArray
     from torch import Tensor
     from torch.nn import Module
 
-    Array = np.ndarray[Any, Any]
+    from analyzer.loading.torch_private import Tree
+
+    Array = NDArray[np.generic]  # floats of either precision; losses and gradients
 
 # Of the largest gradient: what is smaller is compared with this. A bias before batch norm has no gradient but
 # rounding, and the quotient of two roundings says nothing.
@@ -48,15 +51,15 @@ def runnable_proto(proto: onnx.ModelProto, graph: Graph, step: Step) -> onnx.Mod
     opset = graph.opsets.get(DEFAULT_DOMAIN, OPSET)
     nodes: list[onnx.NodeProto] = []
     left_out: set[str] = set()
-    for part in copied.graph.node:
-        node = by_name.get(part.name)
-        if part.domain != DOMAIN:
-            nodes.append(part)
+    for node_proto in copied.graph.node:
+        node = by_name.get(node_proto.name)
+        if node_proto.domain != DOMAIN:
+            nodes.append(node_proto)
         elif node is not None and node.phase == "optimizer" and not is_defined(node):
-            left_out.update(part.output)
+            left_out.update(node_proto.output)
         elif node is not None:  # one that is gone from the graph is used by nothing
             nodes += _expanded(node, opset, copied.graph)
-    copies = [_copy(part) for part in nodes]
+    copies = [_copy(node_proto) for node_proto in nodes]
     del copied.graph.node[:]
     copied.graph.node.extend(copies)
     del copied.graph.value_info[:]  # they describe values of compact operators, some of which are gone
@@ -112,8 +115,8 @@ def feeds_of(user: UserModel, inputs: ExampleInputs, step: Step, graph: Graph) -
     """
     import torch
 
-    held: dict[str, Tensor] = dict(user.model.named_parameters(remove_duplicate=False))
-    held |= dict(user.model.named_buffers(remove_duplicate=False))
+    state: dict[str, Tensor] = dict(user.model.named_parameters(remove_duplicate=False))
+    state |= dict(user.model.named_buffers(remove_duplicate=False))
     tensors = [leaf for leaf in flatten(inputs.arguments, inputs.keywords) if hasattr(leaf, "shape")]
     tensors += [leaf for leaf in tree_leaves(_targets(user, inputs)) if hasattr(leaf, "shape")]
     by_input = dict(zip(step.fed, tensors, strict=False))
@@ -122,8 +125,8 @@ def feeds_of(user: UserModel, inputs: ExampleInputs, step: Step, graph: Graph) -
     for tensor in graph.inputs:
         if tensor.name in states:
             feeds[tensor.name] = torch.zeros([size or 0 for size in tensor.shape or ()])
-        elif tensor.name in held:
-            feeds[tensor.name] = held[tensor.name]
+        elif tensor.name in state:
+            feeds[tensor.name] = state[tensor.name]
         elif tensor.name in by_input:
             feeds[tensor.name] = by_input[tensor.name]
         else:
@@ -131,7 +134,7 @@ def feeds_of(user: UserModel, inputs: ExampleInputs, step: Step, graph: Graph) -
     return feeds
 
 
-def _targets(user: UserModel, inputs: ExampleInputs) -> Any:
+def _targets(user: UserModel, inputs: ExampleInputs) -> Tree:
     return _recipe(user, inputs).targets
 
 
@@ -228,10 +231,10 @@ def relative_errors(
     return rows
 
 
-def _largest(values: Array) -> float:
+def _largest(array: Array) -> float:
     import numpy as np
 
-    return float(np.max(np.abs(np.asarray(values, np.float64)), initial=0.0))
+    return float(np.max(np.abs(np.asarray(array, np.float64)), initial=0.0))
 
 
 def _common(expected: Mapping[str, Array], actual: Mapping[str, Array]) -> Iterable[str]:

@@ -86,7 +86,7 @@ class _Appended:
         self.states: list[str] = []
         self.gradients: dict[str, str] = {}
         self.fed: list[str] = []
-        self.values: dict[str, ir.Value] = {}
+        self.latest: dict[str, ir.Value] = {}
 
     def finished(self) -> Step:
         """Does it, in the order: inputs, outputs, optimizer."""
@@ -99,7 +99,7 @@ class _Appended:
                 gradients[slot.name] = self._named(value, f"{slot.name}.grad")
                 self.gradients[slot.name] = f"{slot.name}.grad"
             elif slot.kind == "update" and slot.name in self.joint.updates:
-                self.values[slot.name] = value  # the optimizer updates what the forward pass has changed
+                self.latest[slot.name] = value  # the optimizer updates what the forward pass has changed
             elif slot.kind == "update":
                 self.graph.outputs.append(self._named(value, slot.name + NEW))
                 self.carried[slot.name] = slot.name + NEW
@@ -131,7 +131,7 @@ class _Appended:
             if slot.kind == "state":
                 value.name = slot.name
                 self.weights.append(slot.name)
-                self.values[slot.name] = value
+                self.latest[slot.name] = value
                 continue
             has_name = 0 <= slot.position < len(self.joint.names)
             name = self.joint.names[slot.position] if has_name else traced_name
@@ -233,7 +233,7 @@ class _Appended:
     ) -> None:
         update = self.joint.updates[name]
         options = update.options
-        parameter = self.values[name]
+        parameter = self.latest[name]
         states = [self._input(f"{name}.{state}", parameter) for state in update.states]
         # In the order that training_operators/optimizer_steps.py reads them.
         inputs = [parameter, gradient, *states]

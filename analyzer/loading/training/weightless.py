@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
-    from analyzer.loading.torch_private import FakeTensorMode
+    from analyzer.loading.torch_private import FakeTensorMode, Tree
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def without_data(model: Module, mode: FakeTensorMode) -> Iterator[None]:
             table[name] = tensor
 
 
-def fake_like(value: Any, mode: FakeTensorMode) -> Any:
+def fake_like(value: Tree, mode: FakeTensorMode) -> Tree:
     """A tensor's twin without data; anything else as it is."""
     import torch
 
