@@ -463,14 +463,14 @@ def add_translation(registry: ONNXRegistry, target: OpOverload, function: Python
         from torch.onnx._internal.exporter._registration import OnnxDecompMeta
     name = overload_name(target)
     of_complex = [known for known in registry.functions.get(name, ()) if known.is_complex]
-    own = OnnxDecompMeta(
+    entry = OnnxDecompMeta(
         onnx_function=function,
         fx_target=target,
         signature=None,
         is_custom=True,
         skip_signature_inference=True,  # without a signature it is taken for every call of the operator
     )
-    registry.functions[name] = [own, *of_complex]
+    registry.functions[name] = [entry, *of_complex]
 
 
 def translate_into(model: onnx_ir.Model, graph: fx.Graph, registry: ONNXRegistry) -> None:

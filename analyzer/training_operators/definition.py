@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from analyzer.graph import DEFAULT_DOMAIN, DTYPES, DType, Node, Tensor, broadcast
 
 if TYPE_CHECKING:
-    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
 DOMAIN = "analyzer.training"
-# The definitions use no operator that is newer, and none in a form that later opsets refuse.
+# The definitions use no operator that is newer, and none in a form that later opsets refuse: axes are inputs
+# (ReduceSum since 13, ReduceMean since 18), and the export's default is newer.
 OPSET = 18
 
 Define = Callable[["DefinitionBuilder", Node], None]
@@ -47,11 +48,12 @@ class DefinitionBuilder:
     nodes: list[Node] = field(default_factory=list)
     literals: list[Tensor] = field(default_factory=list)
 
-    def const(self, value: Any, dtype: str) -> Tensor:
+    def const(self, value: ArrayLike | range, dtype: str) -> Tensor:
         """A constant of a few elements."""
         import numpy as np
 
-        array: np.ndarray[Any, Any] = np.asarray(value if not isinstance(value, range) else list(value), dtype)
+        array: NDArray[Any] = np.asarray(value if not isinstance(value, range) else list(value), dtype)
+        # Unique in the graph, since the compact node's name is.
         name = f"{self.node.name}/c{len(self.literals)}"
         tensor = Tensor(
             name=name, shape=array.shape, dtype=DTYPES[dtype], constant=True, initializer=True, value=array
@@ -128,13 +130,13 @@ class DefinitionBuilder:
         """A reduction over axes, a sum or a ``kind="Mean"``."""
         shape = sizes(tensor)
         dropped = {axis % len(shape) for axis in axes}
-        kept = [
+        result_shape = [
             1 if axis in dropped else size for axis, size in enumerate(shape) if keep or axis not in dropped
         ]
         if not dropped:  # to ONNX no axes are all
             return self.op("Identity", tensor, into=into)
-        over = self.const(tuple(sorted(dropped)), "int64")
-        return self.op(f"Reduce{kind}", tensor, over, shape=kept, into=into, keepdims=int(keep))
+        reduced_axes = self.const(tuple(sorted(dropped)), "int64")
+        return self.op(f"Reduce{kind}", tensor, reduced_axes, shape=result_shape, into=into, keepdims=int(keep))
 
 
 def sizes(tensor: Tensor | None) -> tuple[int, ...]:
@@ -157,9 +159,9 @@ def define(*op_types: str) -> Callable[[Define], Define]:
     """
 
     def decorate(function: Define) -> Define:
-        twice = [op_type for op_type in op_types if op_type in DEFINITIONS]
-        if twice:
-            raise ValueError(f"{twice[0]} is defined twice")
+        already_defined = [op_type for op_type in op_types if op_type in DEFINITIONS]
+        if already_defined:
+            raise ValueError(f"{already_defined[0]} is defined twice")
         DEFINITIONS.update(dict.fromkeys(op_types, function))
         return function
 

@@ -16,7 +16,7 @@ def batch_norm(b: DefinitionBuilder, node: Node) -> None:
     assert x is not None
     shape = sizes(x)
     axes = [axis for axis in range(len(shape)) if axis != 1]
-    across = (1, shape[1], *(1 for _ in shape[2:]))
+    by_channel = (1, shape[1], *(1 for _ in shape[2:]))
     number = count(shape) // shape[1]
     mean = b.sum(x, axes, keep=True, kind="Mean")
     centred = b.op("Sub", x, mean)
@@ -25,12 +25,13 @@ def batch_norm(b: DefinitionBuilder, node: Node) -> None:
     inverse = b.op("Reciprocal", deviation)
     y = b.op("Mul", centred, inverse)
     if scale is not None:
-        y = b.op("Mul", y, b.reshape(scale, across))
-    zero = b.reshape(bias, across) if bias is not None else b.like(0.0, y)
+        y = b.op("Mul", y, b.reshape(scale, by_channel))
+    zero = b.reshape(bias, by_channel) if bias is not None else b.like(0.0, y)
     b.op("Add", y, zero, into=node.output(0))
     flat = b.reshape(mean, (shape[1],), into=node.output(1))
     if node.output(2) is not None:
         b.reshape(inverse, (shape[1],), into=node.output(2))
+    # aten/src/ATen/native/Normalization.cpp: outputs take the variance over n, running ones that over n - 1.
     momentum = node.attributes["momentum"]
     if running_mean is not None and node.output(3) is not None:
         _running(b, running_mean, flat, momentum, node.output(3))
@@ -40,13 +41,16 @@ def batch_norm(b: DefinitionBuilder, node: Node) -> None:
 
 
 def _running(b: DefinitionBuilder, old: Tensor, new: Tensor, momentum: float, into: Tensor | None) -> None:
-    kept = b.op("Mul", old, b.like(1 - momentum, old))
-    b.op("Add", kept, b.op("Mul", new, b.like(momentum, new)), into=into)
+    weighted_old = b.op("Mul", old, b.like(1 - momentum, old))
+    b.op("Add", weighted_old, b.op("Mul", new, b.like(momentum, new)), into=into)
 
 
 @define("NllLoss")
 def nll_loss(b: DefinitionBuilder, node: Node) -> None:
-    """Inputs: log-probabilities, class numbers, class weights (may be absent). Outputs: loss, total weight."""
+    """Inputs: log-probabilities, class numbers, class weights (may be absent). Outputs: loss, total weight.
+
+    Not ONNX's NegativeLogLikelihoodLoss, which keeps the total weight to itself; the gradient divides by it.
+    """
     scores, labels, weights = (node.input(i) for i in range(3))
     assert scores is not None
     assert labels is not None
@@ -58,6 +62,7 @@ def nll_loss(b: DefinitionBuilder, node: Node) -> None:
     losses = b.op("Where", counted, weighted, b.like(0.0, scores), dtype=scores.dtype)
     axes = list(range(len(shape)))
     total = b.sum(weight, axes, into=node.output(1))
+    # 0 none, 1 mean, 2 sum (aten/src/ATen/core/Reduction.h). A mean is over weights, not over labels.
     if node.attributes["reduction"] == 0:
         b.op("Identity", losses, into=node.output(0))
     elif node.attributes["reduction"] == 2:
@@ -74,11 +79,12 @@ def label_weights(
         "Equal", labels, b.const(b.node.attributes["ignore_index"], labels.dtype.name), dtype=DTYPES["bool"]
     )
     counted = b.op("Not", ignored)
+    # An ignored label may lie outside of the classes (-100), where a Gather would fail.
     safe = b.op("Where", counted, labels, b.const(0, labels.dtype.name), dtype=labels.dtype)
-    own = b.like(1.0, scores)
+    class_weight = b.like(1.0, scores)
     if weights is not None:
-        own = b.op("Gather", weights, safe, shape=sizes(labels))
-    weight = b.op("Where", counted, own, b.like(0.0, scores), shape=sizes(labels), dtype=scores.dtype)
+        class_weight = b.op("Gather", weights, safe, shape=sizes(labels))
+    weight = b.op("Where", counted, class_weight, b.like(0.0, scores), shape=sizes(labels), dtype=scores.dtype)
     return counted, weight, safe
 
 
@@ -94,30 +100,38 @@ def embedding_bag(b: DefinitionBuilder, node: Node) -> None:
     assert offsets is not None
     (number,), (_, width) = sizes(indices), sizes(table)
     starts = sizes(offsets)[0]
-    count_of_bags = starts - node.attributes["include_last"]
-    whole = DTYPES["int64"]
+    bag_count = starts - node.attributes["include_last"]
+    int64 = DTYPES["int64"]
     ones = b.op("Expand", b.const(1, "int64"), b.const((starts, 1), "int64"), shape=(starts, 1))
     zeros = b.op("Expand", b.const(0, "int64"), b.const((number + 1, 1), "int64"), shape=(number + 1, 1))
-    places = b.op("Cast", b.reshape(offsets, (starts, 1)), dtype=whole, to=7)
-    marks = b.op("ScatterND", zeros, places, ones, shape=(number + 1, 1), dtype=whole, reduction="add")
-    seen = b.op("CumSum", marks, b.const(0, "int64"), shape=(number + 1, 1), dtype=whole)
-    later = b.op("Sub", seen, b.const(1, "int64"))
-    cut = b.op(
-        "Slice", later, b.const((0,), "int64"), b.const((number,), "int64"), b.const((0,), "int64"),
+    places = b.op("Cast", b.reshape(offsets, (starts, 1)), dtype=int64, to=7)
+    # Added, not written: two bags may start at one index, the first of them empty.
+    marks = b.op("ScatterND", zeros, places, ones, shape=(number + 1, 1), dtype=int64, reduction="add")
+    running_starts = b.op("CumSum", marks, b.const(0, "int64"), shape=(number + 1, 1), dtype=int64)
+    bag_numbers = b.op("Sub", running_starts, b.const(1, "int64"))
+    bag_of_index = b.op(
+        "Slice", bag_numbers, b.const((0,), "int64"), b.const((number,), "int64"), b.const((0,), "int64"),
         shape=(number, 1),
     )  # fmt: skip
-    bags = b.reshape(cut, (number,), into=node.output(1)) if node.output(1) else b.reshape(cut, (number,))
+    bags = (
+        b.reshape(bag_of_index, (number,), into=node.output(1))
+        if node.output(1)
+        else b.reshape(bag_of_index, (number,))
+    )
     column = b.reshape(bags, (number, 1))
     rows = b.op("Gather", table, indices, shape=(number, width), axis=0)
     if weights is not None:
         rows = b.op("Mul", rows, b.reshape(weights, (number, 1)))
-    units = b.op("Expand", b.const(1, "int64"), b.const((number,), "int64"), shape=(number,))
+    ones_each = b.op("Expand", b.const(1, "int64"), b.const((number,), "int64"), shape=(number,))
     if node.attributes["padding"] >= 0:
-        rows, units = b.op("Mul", rows, used(b, indices, table)), b.reshape(used(b, indices, units), (number,))
-    shape = (count_of_bags, width)
+        rows, ones_each = (
+            b.op("Mul", rows, used(b, indices, table)),
+            b.reshape(used(b, indices, ones_each), (number,)),
+        )
+    shape = (bag_count, width)
     empty = b.op("Expand", b.like(0.0, table), b.const(shape, "int64"), shape=shape)
-    none = b.op("Expand", b.const(0, "int64"), b.const((count_of_bags,), "int64"), shape=(count_of_bags,))
-    filled = b.op("ScatterND", none, column, units, into=node.output(2), reduction="add")
+    zero_counts = b.op("Expand", b.const(0, "int64"), b.const((bag_count,), "int64"), shape=(bag_count,))
+    filled = b.op("ScatterND", zero_counts, column, ones_each, into=node.output(2), reduction="add")
     if not node.attributes["mean"]:
         b.op("ScatterND", empty, column, rows, into=node.output(0), reduction="add")
         return
@@ -127,10 +141,10 @@ def embedding_bag(b: DefinitionBuilder, node: Node) -> None:
 
 def used(b: DefinitionBuilder, indices: Tensor, like: Tensor) -> Tensor:
     """As a column, 0 for the index that stands for nothing and 1 for all others."""
-    own = b.op(
+    is_padding = b.op(
         "Equal", indices, b.const(b.node.attributes["padding"], indices.dtype.name), dtype=DTYPES["bool"]
     )
-    counted = b.op("Cast", b.op("Not", own), dtype=like.dtype, to=like.dtype.onnx)
+    counted = b.op("Cast", b.op("Not", is_padding), dtype=like.dtype, to=like.dtype.onnx)
     return b.reshape(counted, (sizes(indices)[0], 1))
 
 

@@ -1,4 +1,8 @@
-"""Gradients of operators, from the gradient of what they gave."""
+"""Gradients of operators, from the gradient of what they gave.
+
+Which function each is the gradient of: PyTorch's tools/autograd/derivatives.yaml. Where a formula is called
+after a Python function, that is of torch/_decomp/decompositions.py.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +13,17 @@ from analyzer.training_operators.definition import DefinitionBuilder, count, def
 from analyzer.training_operators.forward import bag_divisor, label_weights, used
 
 
-def _given(node: Node, number: int) -> list[Tensor]:
-    found = [node.input(i) for i in range(number)]
-    assert all(tensor is not None for tensor in found)
-    return [tensor for tensor in found if tensor is not None]
+def _required_inputs(node: Node, number: int) -> list[Tensor]:
+    inputs = [node.input(i) for i in range(number)]
+    assert all(tensor is not None for tensor in inputs)
+    return [tensor for tensor in inputs if tensor is not None]
 
 
 @define("ConvGrad")
 def conv_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x, weight. Outputs: gradients of x, weight, bias, each where it is wanted."""
-    gradient, x, weight = _given(node, 3)
+    gradient, x, weight = _required_inputs(node, 3)
+    # Two convolutions, each with exactly as many products as the forward one has, strided or not.
     transposed = bool(node.attributes.get("transposed", 0))
     if node.output(0) is not None:
         if transposed:
@@ -35,22 +40,25 @@ def conv_grad(b: DefinitionBuilder, node: Node) -> None:
 
 
 def _geometry(node: Node) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]:
-    values = node.attributes
-    return values["strides"], values["pads"], values["dilations"], values["group"]
+    attributes = node.attributes
+    return attributes["strides"], attributes["pads"], attributes["dilations"], attributes["group"]
 
 
 def _to_input(
     b: DefinitionBuilder, node: Node, gradient: Tensor, x: Tensor, weight: Tensor, into: Tensor | None
 ) -> None:
     strides, pads, dilations, group = _geometry(node)
-    wanted, given, taps = sizes(x)[2:], sizes(gradient)[2:], sizes(weight)[2:]
-    beyond = [
+    input_sizes, gradient_sizes, kernel = sizes(x)[2:], sizes(gradient)[2:], sizes(weight)[2:]
+    output_padding = [
         size - ((g - 1) * s - 2 * p + d * (k - 1) + 1)
-        for size, g, s, p, d, k in zip(wanted, given, strides, pads, dilations, taps, strict=True)
+        for size, g, s, p, d, k in zip(
+            input_sizes, gradient_sizes, strides, pads, dilations, kernel, strict=True
+        )
     ]
+    # A stride leaves rows of the input at the end that no window began at: output_padding gives them zeros.
     b.op(
-        "ConvTranspose", gradient, weight, into=into, kernel_shape=taps, strides=strides, pads=(*pads, *pads),
-        dilations=dilations, group=group, output_padding=tuple(beyond),
+        "ConvTranspose", gradient, weight, into=into, kernel_shape=kernel, strides=strides, pads=(*pads, *pads),
+        dilations=dilations, group=group, output_padding=tuple(output_padding),
     )  # fmt: skip
 
 
@@ -67,15 +75,19 @@ def _through_transposed(
 def _to_weight(
     b: DefinitionBuilder, node: Node, upstream: Tensor, x: Tensor, weight: Tensor, into: Tensor | None
 ) -> None:
-    """A convolution of the input by the gradient, with strides and dilations exchanged."""
+    """A convolution of the input by the gradient, with strides and dilations exchanged.
+
+    ``dW[o, c, k] = sum over n, i of x[n, c, i s + k d - p] dy[n, o, i]``: the sum over examples is that over
+    channels, the gradient is the kernel. Groups stand side by side among those channels: no product is wasted.
+    """
     strides, pads, dilations, group = _geometry(node)
     batch, channels, *spatial = sizes(x)
-    outputs, given = sizes(upstream)[1], sizes(upstream)[2:]
-    taps = sizes(weight)[2:]
+    outputs, gradient_sizes = sizes(upstream)[1], sizes(upstream)[2:]
+    kernel = sizes(weight)[2:]
     rank = len(spatial)
     ends = [
         (g - 1) * s + (k - 1) * d + 1 - size - p
-        for size, g, s, p, d, k in zip(spatial, given, strides, pads, dilations, taps, strict=True)
+        for size, g, s, p, d, k in zip(spatial, gradient_sizes, strides, pads, dilations, kernel, strict=True)
     ]
     if any(end < 0 for end in ends):  # the last columns that no window reaches
         x, spatial = _cropped(b, x, ends)
@@ -85,27 +97,27 @@ def _to_weight(
     flat = b.transpose(flat, (2, 1, 0, *range(3, 3 + rank)))
     flat = b.reshape(flat, (inner, group * batch, *spatial))
     filters = b.transpose(upstream, (1, 0, *range(2, 2 + rank)))
-    found = b.op(
-        "Conv", flat, filters, shape=(inner, outputs, *taps), kernel_shape=tuple(given), strides=dilations,
-        pads=(*pads, *ends), dilations=strides, group=group,
+    transposed_gradient = b.op(
+        "Conv", flat, filters, shape=(inner, outputs, *kernel), kernel_shape=tuple(gradient_sizes),
+        strides=dilations, pads=(*pads, *ends), dilations=strides, group=group,
     )  # fmt: skip
-    b.transpose(found, (1, 0, *range(2, 2 + rank)), into=into)
+    b.transpose(transposed_gradient, (1, 0, *range(2, 2 + rank)), into=into)
 
 
 def _cropped(b: DefinitionBuilder, x: Tensor, ends: list[int]) -> tuple[Tensor, list[int]]:
     batch, channels, *spatial = sizes(x)
-    kept = [size + min(end, 0) for size, end in zip(spatial, ends, strict=True)]
+    cropped = [size + min(end, 0) for size, end in zip(spatial, ends, strict=True)]
     axes = tuple(range(2, 2 + len(spatial)))
     starts = b.const((0,) * len(spatial), "int64")
-    cut = b.op(
+    slice_of_x = b.op(
         "Slice",
         x,
         starts,
-        b.const(tuple(kept), "int64"),
+        b.const(tuple(cropped), "int64"),
         b.const(axes, "int64"),
-        shape=(batch, channels, *kept),
+        shape=(batch, channels, *cropped),
     )
-    return cut, kept
+    return slice_of_x, cropped
 
 
 def _by_channel(shape: tuple[int, ...]) -> tuple[list[int], tuple[int, ...]]:
@@ -122,18 +134,19 @@ def batch_norm_grad(b: DefinitionBuilder, node: Node) -> None:
     assert mean is not None
     assert inverse is not None
     shape = sizes(x)
-    axes, across = _by_channel(shape)
+    axes, by_channel = _by_channel(shape)
+    # native_batch_norm_backward: dx = scale / deviation (dy - mean(dy) - normal mean(dy normal)).
     number = count(shape) // shape[1]
-    inverse = b.reshape(inverse, across)
-    normal = b.op("Mul", b.op("Sub", x, b.reshape(mean, across)), inverse)
+    inverse = b.reshape(inverse, by_channel)
+    normal = b.op("Mul", b.op("Sub", x, b.reshape(mean, by_channel)), inverse)
     to_bias = b.sum(gradient, axes, keep=True)
     to_scale = b.sum(b.op("Mul", gradient, normal), axes, keep=True)
     if node.output(0) is not None:
         share = b.like(1 / number, gradient)
-        pulled = b.op("Mul", normal, b.op("Mul", to_scale, share))
-        rest = b.op("Sub", b.op("Sub", gradient, b.op("Mul", to_bias, share)), pulled)
-        factor = b.op("Mul", inverse, b.reshape(scale, across)) if scale is not None else inverse
-        b.op("Mul", rest, factor, into=node.output(0))
+        along_normal = b.op("Mul", normal, b.op("Mul", to_scale, share))
+        centred = b.op("Sub", b.op("Sub", gradient, b.op("Mul", to_bias, share)), along_normal)
+        factor = b.op("Mul", inverse, b.reshape(scale, by_channel)) if scale is not None else inverse
+        b.op("Mul", centred, factor, into=node.output(0))
     if node.output(1) is not None:
         b.reshape(to_scale, (shape[1],), into=node.output(1))
     if node.output(2) is not None:
@@ -148,6 +161,7 @@ def frozen_batch_norm_grad(b: DefinitionBuilder, node: Node) -> None:
     assert x is not None
     assert mean is not None
     assert variance is not None
+    # The same function where it does not train: the statistics are constants, so no mean is taken off.
     axes, across = _by_channel(sizes(x))
     deviation = b.op("Sqrt", b.op("Add", variance, b.like(node.attributes["eps"], variance)))
     inverse = b.op("Reciprocal", deviation)
@@ -170,14 +184,15 @@ def layer_norm_grad(b: DefinitionBuilder, node: Node) -> None:
     assert mean is not None
     assert inverse is not None
     rank, axis = len(sizes(x)), node.attributes["axis"]
+    # native_layer_norm_backward: as batch norm's, over the last axes, the scale inside of the means.
     inner, outer = list(range(axis, rank)), list(range(axis))
     normal = b.op("Mul", b.op("Sub", x, mean), inverse)
     if node.output(0) is not None:
         scaled = b.op("Mul", gradient, scale) if scale is not None else gradient
         average = b.sum(scaled, inner, keep=True, kind="Mean")
-        pull = b.sum(b.op("Mul", scaled, normal), inner, keep=True, kind="Mean")
-        rest = b.op("Sub", b.op("Sub", scaled, average), b.op("Mul", normal, pull))
-        b.op("Mul", rest, inverse, into=node.output(0))
+        along_normal = b.sum(b.op("Mul", scaled, normal), inner, keep=True, kind="Mean")
+        centred = b.op("Sub", b.op("Sub", scaled, average), b.op("Mul", normal, along_normal))
+        b.op("Mul", centred, inverse, into=node.output(0))
     if node.output(1) is not None:
         b.sum(b.op("Mul", gradient, normal), outer, into=node.output(1))
     if node.output(2) is not None:
@@ -187,8 +202,8 @@ def layer_norm_grad(b: DefinitionBuilder, node: Node) -> None:
 @define("SoftmaxGrad")
 def softmax_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, result."""
-    gradient, y = _given(node, 2)
-    product = b.op("Mul", gradient, y)
+    gradient, y = _required_inputs(node, 2)
+    product = b.op("Mul", gradient, y)  # _softmax_backward_data: y dy - y sum(y dy)
     total = b.sum(product, [node.attributes["axis"]], keep=True)
     b.op("Sub", product, b.op("Mul", y, total), into=node.output(0))
 
@@ -196,7 +211,8 @@ def softmax_grad(b: DefinitionBuilder, node: Node) -> None:
 @define("LogSoftmaxGrad")
 def log_softmax_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, result."""
-    gradient, y = _given(node, 2)
+    gradient, y = _required_inputs(node, 2)
+    # _log_softmax_backward_data: dy - exp(y) sum(dy)
     total = b.sum(gradient, [node.attributes["axis"]], keep=True)
     b.op("Sub", gradient, b.op("Mul", b.op("Exp", y), total), into=node.output(0))
 
@@ -204,7 +220,8 @@ def log_softmax_grad(b: DefinitionBuilder, node: Node) -> None:
 @define("ReluGrad")
 def relu_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x or result."""
-    gradient, y = _given(node, 2)
+    gradient, y = _required_inputs(node, 2)
+    # threshold_backward: at the threshold itself nothing passes.
     passed = b.op("Greater", y, b.like(node.attributes.get("threshold", 0.0), y), dtype=DTYPES["bool"])
     b.op("Where", passed, gradient, b.like(0.0, gradient), into=node.output(0))
 
@@ -212,7 +229,7 @@ def relu_grad(b: DefinitionBuilder, node: Node) -> None:
 @define("SigmoidGrad")
 def sigmoid_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, result."""
-    gradient, y = _given(node, 2)
+    gradient, y = _required_inputs(node, 2)
     slope = b.op("Mul", y, b.op("Sub", b.like(1.0, y), y))
     b.op("Mul", gradient, slope, into=node.output(0))
 
@@ -220,15 +237,15 @@ def sigmoid_grad(b: DefinitionBuilder, node: Node) -> None:
 @define("TanhGrad")
 def tanh_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, result."""
-    gradient, y = _given(node, 2)
+    gradient, y = _required_inputs(node, 2)
     b.op("Mul", gradient, b.op("Sub", b.like(1.0, y), b.op("Mul", y, y)), into=node.output(0))
 
 
 @define("SiluGrad")
 def silu_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x."""
-    gradient, x = _given(node, 2)
-    gate = b.op("Sigmoid", x)
+    gradient, x = _required_inputs(node, 2)
+    gate = b.op("Sigmoid", x)  # silu_backward: dy s (1 + x (1 - s))
     bend = b.op("Mul", x, b.op("Sub", b.like(1.0, x), gate))
     slope = b.op("Mul", gate, b.op("Add", bend, b.like(1.0, x)))
     b.op("Mul", gradient, slope, into=node.output(0))
@@ -237,12 +254,13 @@ def silu_grad(b: DefinitionBuilder, node: Node) -> None:
 @define("GeluGrad")
 def gelu_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, x."""
-    gradient, x = _given(node, 2)
+    gradient, x = _required_inputs(node, 2)
     slope = _tanh_slope(b, x) if node.attributes.get("approximate") == "tanh" else _erf_slope(b, x)
     b.op("Mul", gradient, slope, into=node.output(0))
 
 
 def _erf_slope(b: DefinitionBuilder, x: Tensor) -> Tensor:
+    # gelu_backward: cdf(x) + x pdf(x) of the normal distribution.
     error = b.op("Erf", b.op("Mul", x, b.like(1 / sqrt(2), x)))
     below = b.op("Mul", b.op("Add", error, b.like(1.0, x)), b.like(0.5, x))
     density = b.op("Exp", b.op("Mul", b.op("Mul", x, x), b.like(-0.5, x)))
@@ -250,7 +268,7 @@ def _erf_slope(b: DefinitionBuilder, x: Tensor) -> Tensor:
 
 
 def _tanh_slope(b: DefinitionBuilder, x: Tensor) -> Tensor:
-    beta, kappa = sqrt(2 / pi), 0.044715
+    beta, kappa = sqrt(2 / pi), 0.044715  # kBeta and kKappa of gelu_backward
     square = b.op("Mul", x, x)
     cubed = b.op("Add", b.op("Mul", square, b.like(kappa * beta, x)), b.like(beta, x))
     bent = b.op("Tanh", b.op("Mul", cubed, x))
@@ -264,9 +282,10 @@ def _tanh_slope(b: DefinitionBuilder, x: Tensor) -> Tensor:
 @define("MaxPoolGrad")
 def max_pool_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, indices into the whole flattened input. Outputs: the input's gradient."""
-    gradient, indices = _given(node, 2)
+    gradient, indices = _required_inputs(node, 2)
     shape = sizes(node.output(0))
     number = count(sizes(gradient))
+    # Added: windows that overlap may have chosen the same place.
     zeros = _filled(b, 0.0, (count(shape),), gradient)
     flat = b.op(
         "ScatterElements", zeros, b.reshape(indices, (number,)), b.reshape(gradient, (number,)),
@@ -278,22 +297,24 @@ def max_pool_grad(b: DefinitionBuilder, node: Node) -> None:
 @define("EmbeddingGrad")
 def embedding_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, indices. Rows of the table collect the gradients of where they were used."""
-    gradient, indices = _given(node, 2)
+    gradient, indices = _required_inputs(node, 2)
     rows, width = sizes(node.output(0))
     number = count(sizes(indices))
     updates = b.reshape(gradient, (number, width))
-    skipped = node.attributes.get("padding_idx", -1)
+    padding_idx = node.attributes.get("padding_idx", -1)
     places = b.reshape(indices, (number, 1))
-    if skipped >= 0:
-        own = b.op("Equal", places, b.const(skipped, places.dtype.name), dtype=DTYPES["bool"])
-        updates = b.op("Where", own, b.like(0.0, updates), updates, shape=(number, width), dtype=updates.dtype)
+    if padding_idx >= 0:  # embedding_dense_backward: that row gets nothing
+        is_padding = b.op("Equal", places, b.const(padding_idx, places.dtype.name), dtype=DTYPES["bool"])
+        updates = b.op(
+            "Where", is_padding, b.like(0.0, updates), updates, shape=(number, width), dtype=updates.dtype
+        )
     if places.dtype.name != "int64":
         places = b.op("Cast", places, dtype=DTYPES["int64"], to=7)
     if node.attributes.get("scale"):
         ones = _filled(b, 1.0, (number, 1), gradient)
         zeros = _filled(b, 0.0, (rows, 1), gradient)
-        times = b.op("ScatterND", zeros, places, ones, shape=(rows, 1), reduction="add")
-        updates = b.op("Div", updates, b.op("GatherND", times, places, shape=(number, 1)))
+        uses = b.op("ScatterND", zeros, places, ones, shape=(rows, 1), reduction="add")
+        updates = b.op("Div", updates, b.op("GatherND", uses, places, shape=(number, 1)))
     b.op(
         "ScatterND",
         _filled(b, 0.0, (rows, width), gradient),
@@ -338,20 +359,21 @@ def nll_loss_grad(b: DefinitionBuilder, node: Node) -> None:
     assert labels is not None
     assert total is not None
     _, weight, safe = label_weights(b, scores, labels, weights)
+    # _nll_loss_backward: -weight at the label, over the total weight where the loss is a mean.
     if node.attributes["reduction"] == 1:
         gradient = b.op("Div", gradient, total)
     shape, classes = sizes(labels), sizes(scores)[1]
-    pulled = b.reshape(b.op("Neg", b.op("Mul", weight, gradient)), (shape[0], 1, *shape[1:]))
+    negated = b.reshape(b.op("Neg", b.op("Mul", weight, gradient)), (shape[0], 1, *shape[1:]))
     numbers = b.const(range(classes), labels.dtype.name)
     numbers = b.reshape(numbers, (1, classes, *(1 for _ in shape[1:])))
-    own = b.op("Equal", b.reshape(safe, (shape[0], 1, *shape[1:])), numbers, dtype=DTYPES["bool"])
-    b.op("Where", own, pulled, b.like(0.0, pulled), into=node.output(0))
+    is_label = b.op("Equal", b.reshape(safe, (shape[0], 1, *shape[1:])), numbers, dtype=DTYPES["bool"])
+    b.op("Where", is_label, negated, b.like(0.0, negated), into=node.output(0))
 
 
 @define("HardtanhGrad")
 def hardtanh_grad(b: DefinitionBuilder, node: Node) -> None:
-    """Inputs: gradient, x. What was clipped gets nothing."""
-    gradient, x = _given(node, 2)
+    """Inputs: gradient, x. What was clipped gets nothing, nor what lies on a limit (hardtanh_backward)."""
+    gradient, x = _required_inputs(node, 2)
     above = b.op("Greater", x, b.like(node.attributes["minimum"], x), dtype=DTYPES["bool"])
     below = b.op("Less", x, b.like(node.attributes["maximum"], x), dtype=DTYPES["bool"])
     b.op("Where", b.op("And", above, below), gradient, b.like(0.0, gradient), into=node.output(0))
@@ -360,13 +382,13 @@ def hardtanh_grad(b: DefinitionBuilder, node: Node) -> None:
 @define("SliceGrad")
 def slice_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient. The places that a slice with a step took get it, those between them zeros."""
-    (gradient,) = _given(node, 1)
+    (gradient,) = _required_inputs(node, 1)
     axis, start, step = (node.attributes[name] for name in ("axis", "start", "step"))
-    shape, taken = sizes(node.output(0)), sizes(gradient)
-    apart = b.reshape(gradient, (*taken[: axis + 1], 1, *taken[axis + 1 :]))
-    spread = _padded(b, apart, axis + 1, 0, step - 1)
-    length = taken[axis] * step
-    flat = b.reshape(spread, (*taken[:axis], length, *taken[axis + 1 :]))
+    shape, gradient_sizes = sizes(node.output(0)), sizes(gradient)
+    with_step_axis = b.reshape(gradient, (*gradient_sizes[: axis + 1], 1, *gradient_sizes[axis + 1 :]))
+    spread = _padded(b, with_step_axis, axis + 1, 0, step - 1)
+    length = gradient_sizes[axis] * step
+    flat = b.reshape(spread, (*gradient_sizes[:axis], length, *gradient_sizes[axis + 1 :]))
     _padded(b, flat, axis, start, shape[axis] - start - length, into=node.output(0))
 
 

@@ -18,28 +18,32 @@ if TYPE_CHECKING:
 def average_pool_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient. Each output's gradient goes to its window in equal parts."""
     (gradient,) = node.present_inputs
-    values, shape = node.attributes, sizes(node.output(0))
-    taps, strides, pads = values["kernel_shape"], values["strides"], values["pads"]
+    attributes, shape = node.attributes, sizes(node.output(0))
+    kernel, strides, pads = attributes["kernel_shape"], attributes["strides"], attributes["pads"]
     gradient, share = _shared(b, node, gradient)
-    beyond = [
+    uncovered = [
         size - ((g - 1) * s - 2 * p + k)
-        for size, g, s, p, k in zip(shape[2:], sizes(gradient)[2:], strides, pads, taps, strict=True)
+        for size, g, s, p, k in zip(shape[2:], sizes(gradient)[2:], strides, pads, kernel, strict=True)
     ]
-    even = b.op(
-        "Expand", b.like(share, gradient), b.const((shape[1], 1, *taps), "int64"), shape=(shape[1], 1, *taps),
+    # A convolution with equal weights, a group for each channel: overlapping windows add up.
+    shares = b.op(
+        "Expand", b.like(share, gradient), b.const((shape[1], 1, *kernel), "int64"),
+        shape=(shape[1], 1, *kernel),
     )  # fmt: skip
-    ends = [pad + max(0, -more) for pad, more in zip(pads, beyond, strict=True)]  # a window may end beyond
+    # A window may end beyond the input and its pads (ceil_mode).
+    ends = [pad + max(0, -positions) for pad, positions in zip(pads, uncovered, strict=True)]
     b.op(
-        "ConvTranspose", gradient, even, into=node.output(0), kernel_shape=taps, strides=strides,
-        pads=(*pads, *ends), group=shape[1], output_padding=tuple(max(0, more) for more in beyond),
+        "ConvTranspose", gradient, shares, into=node.output(0), kernel_shape=kernel, strides=strides,
+        pads=(*pads, *ends), group=shape[1], output_padding=tuple(max(0, positions) for positions in uncovered),
     )  # fmt: skip
 
 
 def _shared(b: DefinitionBuilder, node: Node, gradient: Tensor) -> tuple[Tensor, float]:
     """The gradient divided by its window's count where counts differ, and the share of what is left."""
-    values = node.attributes
-    if values["divisor"]:
-        return gradient, 1 / values["divisor"]
+    attributes = node.attributes
+    if attributes["divisor"]:
+        return gradient, 1 / attributes["divisor"]
+    # A product of counts by axis is divided by one axis after another: each a row that broadcasts.
     counts = axis_counts(node)
     if all(len(set(axis)) == 1 for axis in counts):
         return gradient, 1 / prod(axis[0] for axis in counts)
@@ -52,12 +56,12 @@ def _shared(b: DefinitionBuilder, node: Node, gradient: Tensor) -> tuple[Tensor,
 
 def axis_counts(node: Node) -> list[tuple[int, ...]]:
     """How many positions the windows of an average count, axis by axis; a window's count is their product."""
-    values = node.attributes
+    attributes = node.attributes
     rows = zip(
-        sizes(node.output(0))[2:], sizes(node.inputs[0])[2:], values["kernel_shape"], values["strides"],
-        values["pads"], strict=True,
+        sizes(node.output(0))[2:], sizes(node.inputs[0])[2:], attributes["kernel_shape"], attributes["strides"],
+        attributes["pads"], strict=True,
     )  # fmt: skip
-    return [window_counts(*row, include_pad=bool(values["include_pad"])) for row in rows]
+    return [window_counts(*row, include_pad=bool(attributes["include_pad"])) for row in rows]
 
 
 @define("AdaptiveAveragePool", "AdaptiveAveragePoolGrad", "AntialiasedResize", "ResizeGrad")
@@ -76,29 +80,31 @@ def through_matrices(b: DefinitionBuilder, node: Node) -> None:
 
 def axis_matrices(node: Node) -> list[Matrix]:
     """The forward operator's weights along each axis of space, outputs by inputs."""
-    first, last = sizes(node.inputs[0])[2:], sizes(node.output(0))[2:]
+    input_sizes, output_sizes = sizes(node.inputs[0])[2:], sizes(node.output(0))[2:]
     pairs = list(
-        zip(last, first, strict=True) if node.op_type.endswith("Grad") else zip(first, last, strict=True)
+        zip(output_sizes, input_sizes, strict=True)
+        if node.op_type.endswith("Grad")
+        else zip(input_sizes, output_sizes, strict=True)
     )
     if "Resize" not in node.op_type:
         return [averaged(before, after) for before, after in pairs]
-    values = node.attributes
+    attributes = node.attributes
     return [
-        resized(values["mode"], before, after, float(scale), bool(values["align_corners"]))
-        for (before, after), scale in zip(pairs, values["scales"], strict=True)
+        resized(attributes["mode"], before, after, float(scale), bool(attributes["align_corners"]))
+        for (before, after), scale in zip(pairs, attributes["scales"], strict=True)
     ]
 
 
 def _to_inputs(b: DefinitionBuilder, gradient: Tensor, axis: int, matrix: Matrix) -> Tensor:
     """The gradient along one axis taken back to the inputs."""
-    times = repeats(matrix)
-    if times == 1:
+    repetitions = repeats(matrix)
+    if repetitions == 1:
         return gradient
-    if not times:
+    if not repetitions:  # the gradient of a matrix's product is that of its transpose
         return _multiplied(b, gradient, axis, matrix.T)
     shape = sizes(gradient)
-    apart = b.reshape(gradient, (*shape[:axis], shape[axis] // times, times, *shape[axis + 1 :]))
-    return b.sum(apart, [axis + 1])
+    repeated = b.reshape(gradient, (*shape[:axis], shape[axis] // repetitions, repetitions, *shape[axis + 1 :]))
+    return b.sum(repeated, [axis + 1])
 
 
 def _multiplied(b: DefinitionBuilder, tensor: Tensor, axis: int, matrix: Matrix) -> Tensor:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import ceil, floor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
 
-    Matrix = np.ndarray[Any, Any]
+    Matrix = NDArray[np.float64]
 
 
 @lru_cache(maxsize=64)
@@ -29,28 +30,29 @@ def resized(mode: str, before: int, after: int, scale: float, corners: bool) -> 
     """
     import numpy as np
 
-    found = np.zeros((after, before))
+    matrix = np.zeros((after, before))
+    # aten/src/ATen/native/UpSample.h places the samples, its kernels weigh them.
     step = _step(before, after, scale, corners)
-    for at in range(after):
+    for output in range(after):
         if mode.startswith("nearest"):
-            found[at, _nearest(mode, at, before, after, scale)] = 1.0
+            matrix[output, _nearest(mode, output, before, after, scale)] = 1.0
         elif mode == "linear":
-            _linear(found[at], at, step, corners)
+            _linear(matrix[output], output, step, corners)
         elif mode == "cubic":
-            _cubic(found[at], at * step if corners else (at + 0.5) * step - 0.5)
+            _cubic(matrix[output], output * step if corners else (output + 0.5) * step - 0.5)
         else:
-            _smoothed(found[at], at, step, cubic=mode.startswith("cubic"))
-    return found
+            _smoothed(matrix[output], output, step, cubic=mode.startswith("cubic"))
+    return matrix
 
 
 def _step(before: int, after: int, scale: float, corners: bool) -> float:
-    if corners:
+    if corners:  # area_pixel_compute_scale of aten/src/ATen/native/UpSample.h
         return (before - 1) / (after - 1) if after > 1 else 0.0
     return 1 / scale if scale > 0 else before / after
 
 
 def _nearest(mode: str, at: int, before: int, after: int, scale: float) -> int:
-    """PyTorch computes these positions in single precision."""
+    """Positions in single precision, as ``nearest_idx`` of aten/src/ATen/native/UpSample.h has them."""
     import numpy as np
 
     step = np.float32(1 / scale if scale > 0 else np.float32(before) / np.float32(after))
@@ -60,22 +62,27 @@ def _nearest(mode: str, at: int, before: int, after: int, scale: float) -> int:
 
 
 def _linear(row: Matrix, at: int, step: float, corners: bool) -> None:
+    # area_pixel_compute_source_index: a linear place is not before the first input, a cubic one may be.
     place = at * step if corners else max((at + 0.5) * step - 0.5, 0.0)
     low = min(floor(place), len(row) - 1)
     high = min(low + 1, len(row) - 1)
-    part = min(max(place - low, 0.0), 1.0)
-    row[low] += 1 - part
-    row[high] += part
+    fraction = min(max(place - low, 0.0), 1.0)
+    row[low] += 1 - fraction
+    row[high] += fraction
 
 
 def _cubic(row: Matrix, place: float) -> None:
     low = floor(place)
-    for tap in range(-1, 3):
+    for tap in range(-1, 3):  # upsample_get_value_bounded: beyond an edge the edge is read
         row[min(max(low + tap, 0), len(row) - 1)] += _keys(abs(place - low - tap), -0.75)
 
 
 def _keys(distance: float, a: float) -> float:
-    """Keys' cubic convolution; ``a`` is -0.75 in PyTorch, -0.5 with antialiasing."""
+    """Keys' cubic convolution; ``a`` is -0.75 in PyTorch, -0.5 with antialiasing.
+
+    ``get_cubic_upsample_coefficients`` of aten/src/ATen/native/UpSample.h; HelperInterpCubic of
+    aten/src/ATen/native/cpu/UpSampleKernel.cpp (as Pillow has it).
+    """
     if distance <= 1:
         return ((a + 2) * distance - (a + 3)) * distance * distance + 1
     if distance < 2:
@@ -85,6 +92,7 @@ def _keys(distance: float, a: float) -> float:
 
 def _smoothed(row: Matrix, at: int, step: float, *, cubic: bool) -> None:
     """A filter as wide as the step, its weights made to sum to 1."""
+    # _compute_indices_weights_aa of aten/src/ATen/native/cpu/UpSampleKernel.cpp; no step below 1 smooths.
     reach = (2.0 if cubic else 1.0) * max(step, 1.0)
     centre = step * (at + 0.5)
     first = max(int(centre - reach + 0.5), 0)
@@ -100,11 +108,12 @@ def averaged(before: int, after: int) -> Matrix:
     """The weights of an adaptive average along one axis: windows may overlap and differ by one."""
     import numpy as np
 
-    found = np.zeros((after, before))
-    for at in range(after):
-        first, last = floor(at * before / after), ceil((at + 1) * before / after)
-        found[at, first:last] = 1 / (last - first)
-    return found
+    matrix = np.zeros((after, before))
+    for output in range(after):
+        # start_index and end_index of aten/src/ATen/native/AdaptivePooling.h.
+        first, last = floor(output * before / after), ceil((output + 1) * before / after)
+        matrix[output, first:last] = 1 / (last - first)
+    return matrix
 
 
 def repeats(matrix: Matrix) -> int:
@@ -122,9 +131,10 @@ def window_counts(
     size: int, outputs: int, tap: int, stride: int, pad: int, *, include_pad: bool
 ) -> tuple[int, ...]:
     """How many positions each window of an average counts along one axis."""
-    found = []
-    for at in range(outputs):
-        first = at * stride - pad
+    counts = []
+    for output in range(outputs):
+        first = output * stride - pad
+        # aten/src/ATen/native/cpu/AvgPoolKernel.cpp: with ceil_mode a window may end beyond the pads.
         last = min(first + tap, size + pad)
-        found.append(last - first if include_pad else min(last, size) - max(first, 0))
-    return tuple(found)
+        counts.append(last - first if include_pad else min(last, size) - max(first, 0))
+    return tuple(counts)

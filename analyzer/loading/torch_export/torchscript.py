@@ -28,6 +28,8 @@ from analyzer.loading.torch_private import tree_flatten, tree_unflatten
 
 if TYPE_CHECKING:
     import onnx
+    from torch import Tensor
+    from torch.nn import Module
 
 # The newest opset that the TorchScript exporter writes: ONNX_TORCHSCRIPT_EXPORTER_MAX_OPSET of
 # torch/onnx/_constants.py.
@@ -95,7 +97,7 @@ def export_torchscript(user: UserModel, inputs: ExampleInputs, opset: int, first
 
 
 @contextmanager
-def _called_with_tensors(model: Any, inputs: ExampleInputs) -> Iterator[tuple[Any, ...]]:
+def _called_with_tensors(model: Module, inputs: ExampleInputs) -> Iterator[tuple[Any, ...]]:
     """Inside the block the model takes and returns tensors alone, no keywords, dicts or records."""
     import torch
 
@@ -108,7 +110,7 @@ def _called_with_tensors(model: Any, inputs: ExampleInputs) -> Iterator[tuple[An
     leaves, spec = tree_flatten((inputs.arguments, dict(inputs.keywords)))
     forward = model.forward
 
-    def called(*tensors: Any) -> tuple[Any, ...]:
+    def called(*tensors: Tensor) -> tuple[Tensor, ...]:
         remaining = iter(tensors)
         filled = [next(remaining) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         arguments, keywords = tree_unflatten(filled, spec)
@@ -133,7 +135,7 @@ def _attach_origins(proto: onnx.ModelProto, user: UserModel) -> None:
     for node in proto.graph.node:
         steps = _STEP.findall(node.name)[:-1]
         path = next((step for step in _paths(steps) if step in modules), "")
-        line = next((built[part] for part in _upwards(path) if part in built), None)
+        line = next((built[parent] for parent in _upwards(path) if parent in built), None)
         kind = type(modules[path]).__name__ if path else user.name
         for key, value in origin_properties(path, kind, line).items():
             node.metadata_props.add(key=key, value=value)
@@ -158,14 +160,14 @@ def _strip(proto: onnx.ModelProto, user: UserModel) -> tuple[str, ...]:
     import onnx
 
     stored = set(user.model.state_dict())
-    for item in proto.graph.initializer:
+    for initializer in proto.graph.initializer:
         # Small ones keep their data: a buffer can be a size or an axis, which inference of shapes needs.
-        if item.name in stored and item.ByteSize() > 1024:
-            item.ClearField("raw_data")
-            item.data_location = onnx.TensorProto.EXTERNAL
-            item.external_data.add(key="location", value="weights")
+        if initializer.name in stored and initializer.ByteSize() > 1024:
+            initializer.ClearField("raw_data")
+            initializer.data_location = onnx.TensorProto.EXTERNAL
+            initializer.external_data.add(key="location", value="weights")
     return tuple(
-        item.name
-        for item in proto.graph.initializer
-        if item.data_location == onnx.TensorProto.EXTERNAL and item.name not in stored
+        initializer.name
+        for initializer in proto.graph.initializer
+        if initializer.data_location == onnx.TensorProto.EXTERNAL and initializer.name not in stored
     )

@@ -58,8 +58,8 @@ def bound(first: Graph, one: int, second: Graph, other: int) -> AnyBatch:
 
 def without_constants(graph: Graph) -> Graph:
     """The graph without operators that only make constants, which cost nothing: small ones are gone anyway."""
-    kept = [node for node in graph.nodes if not all(tensor.constant for tensor in node.present_outputs)]
-    nodes = tuple(dataclasses.replace(node, index=index) for index, node in enumerate(kept))
+    computing = [node for node in graph.nodes if not all(tensor.constant for tensor in node.present_outputs)]
+    nodes = tuple(dataclasses.replace(node, index=index) for index, node in enumerate(computing))
     return dataclasses.replace(graph, nodes=nodes)
 
 
@@ -80,9 +80,9 @@ class AnyBatch:
         self._same(len(first.nodes) == len(second.nodes))
         for left, right in _pairs(first, second):
             self._tensor(left, right)
-        made, made_there = _origins(first), _origins(second)
+        origins, other_origins = _origins(first), _origins(second)
         for a, b in zip(first.nodes, second.nodes, strict=True):
-            self._same(_signature(a, made) == _signature(b, made_there))
+            self._same(_signature(a, origins) == _signature(b, other_origins))
             self._node(a, b)
 
     @staticmethod
@@ -125,7 +125,7 @@ class AnyBatch:
         if hasattr(a, "dtype") or hasattr(b, "dtype"):
             self._same(hasattr(a, "dtype") and hasattr(b, "dtype"))
             return self._array(a, b)
-        self._same(type(a) is type(b))
+        self._same(type(a) is type(b))  # before values: True == 1 == 1.0 in Python
         if a == b:
             return None
         if isinstance(a, bool) or not isinstance(a, (int, float)):
@@ -134,11 +134,13 @@ class AnyBatch:
 
     def _through(self, a: float, b: float) -> LinearInBatch:
         if isinstance(a, int) and isinstance(b, int):
+            # A size is a whole number at every batch only if it grows by a whole number an example.
             slope, rest = divmod(b - a, self._other - self._one)
             self._same(not rest)
             start = a - slope * self._one
             self.proportional &= not start
             return LinearInBatch(start=start, slope=slope)
+        # A mean over the batch divides by it: the product with the batch stays. A line fits any two.
         if abs(a * self._one - b * self._other) <= _CLOSE * abs(a * self._one):
             return LinearInBatch(start=0.0, slope=0.0, inverse=a * self._one)
         growth = (b - a) / (self._other - self._one)
@@ -161,8 +163,10 @@ class AnyBatch:
         """
         tensors = {name: self._made(name, batch) for name in self._lines}
 
-        def swapped(items: Sequence[Any]) -> tuple[Any, ...]:
-            return tuple(tensors.get(item.name, item) if item is not None else None for item in items)
+        def swapped(tensors_before: Sequence[Any]) -> tuple[Any, ...]:
+            return tuple(
+                tensors.get(tensor.name, tensor) if tensor is not None else None for tensor in tensors_before
+            )
 
         nodes = tuple(
             dataclasses.replace(
@@ -186,7 +190,7 @@ class AnyBatch:
     def _touched(self, node: Node) -> bool:
         if node.index in self._attributes:
             return True
-        return any(item.name in self._lines for item in (*node.present_inputs, *node.present_outputs))
+        return any(tensor.name in self._lines for tensor in (*node.present_inputs, *node.present_outputs))
 
     def _made(self, name: str, batch: int) -> Tensor:
         tensor = self._tensors[name]
@@ -212,31 +216,31 @@ def _at(value: Any, line: Any, batch: int) -> Any:
         return line.at(batch)
     if hasattr(value, "dtype"):
         return _array_at(line, batch)
-    return tuple(_at(item, each, batch) for item, each in zip(value, line, strict=True))
+    return tuple(_at(element, element_line, batch) for element, element_line in zip(value, line, strict=True))
 
 
-def _array_at(held: tuple[Any, Array | None], batch: int) -> Array | None:
+def _array_at(lines_and_array: tuple[Any, Array | None], batch: int) -> Array | None:
     import numpy as np
 
-    lines, array = held
+    lines, array = lines_and_array
     if array is None:
         return None
-    values = [
-        item if line is None else line.at(batch)
-        for item, line in zip(array.ravel().tolist(), lines, strict=True)
+    elements = [
+        element if line is None else line.at(batch)
+        for element, line in zip(array.ravel().tolist(), lines, strict=True)
     ]
-    return np.asarray(values, array.dtype).reshape(array.shape)
+    return np.asarray(elements, array.dtype).reshape(array.shape)
 
 
-def _signature(node: Node, made: Mapping[str, str]) -> tuple[Any, ...]:
-    """What a node is at every batch, whatever its module: ``made`` says where what it reads is made."""
+def _signature(node: Node, origins: Mapping[str, str]) -> tuple[Any, ...]:
+    """What a node is at every batch, whatever its module: ``origins`` says where what it reads is made."""
     return (
         node.identity,
         node.version,
         node.phase,
-        tuple(_role(item, made) for item in node.inputs),
-        tuple(_role(item, made) for item in node.outputs),
-        tuple(node.attributes),
+        tuple(_role(tensor, origins) for tensor in node.inputs),
+        tuple(_role(tensor, origins) for tensor in node.outputs),
+        tuple(node.attributes),  # names alone: values are lines of their own
         bool(node.graphs),
     )
 
@@ -251,10 +255,10 @@ def _origins(graph: Graph) -> dict[str, str]:
     }
 
 
-def _role(tensor: Tensor | None, made: Mapping[str, str]) -> str:
+def _role(tensor: Tensor | None, origins: Mapping[str, str]) -> str:
     if tensor is None:
         return ""
-    return "constant" if tensor.constant else made.get(tensor.name, tensor.name)
+    return "constant" if tensor.constant else origins.get(tensor.name, tensor.name)
 
 
 def _pairs(first: Graph, second: Graph) -> Iterator[tuple[Tensor, Tensor]]:
@@ -272,23 +276,23 @@ def _pairs(first: Graph, second: Graph) -> Iterator[tuple[Tensor, Tensor]]:
                 yield a, b
 
 
-def agree(found: Graph, traced: Graph) -> bool:
+def agree(interpolated: Graph, traced: Graph) -> bool:
     """Whether a bound graph is what PyTorch traces at that batch: operators, sizes, attributes, constants.
 
     Constants that grow with the batch are compared by their sizes alone.
     """
     traced = without_constants(traced)
-    if len(found.nodes) != len(traced.nodes):
+    if len(interpolated.nodes) != len(traced.nodes):
         return False
     try:
-        tensors = all(_alike(a, b) for a, b in _pairs(found, traced))
+        tensors = all(_alike(a, b) for a, b in _pairs(interpolated, traced))
     except DifferentError:
         return False
-    made, made_there = _origins(found), _origins(traced)
+    origins, traced_origins = _origins(interpolated), _origins(traced)
     return tensors and all(
-        _signature(a, made) == _signature(b, made_there)
+        _signature(a, origins) == _signature(b, traced_origins)
         and all(_equal(v, b.attributes[k]) for k, v in a.attributes.items())
-        for a, b in zip(found.nodes, traced.nodes, strict=True)
+        for a, b in zip(interpolated.nodes, traced.nodes, strict=True)
     )
 
 

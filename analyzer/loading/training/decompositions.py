@@ -239,8 +239,8 @@ def _scatter_reduced(
     if not include_self:
         x = x.scatter(axis, places, 0.0)
     ones = torch.ones_like(source)
-    own = torch.ones_like(x) if include_self else torch.zeros_like(x)
-    number = own.scatter_add(axis, places, ones)
+    own_count = torch.ones_like(x) if include_self else torch.zeros_like(x)
+    number = own_count.scatter_add(axis, places, ones)
     return x.scatter_add(axis, places, source) / number.clamp_min(1)
 
 
@@ -249,7 +249,13 @@ _ZEROS, _BORDER = 0, 1
 
 
 def _sampled_backward(
-    gradient: Tensor, x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool, wanted: Sequence[bool]
+    gradient: Tensor,
+    x: Tensor,
+    grid: Tensor,
+    mode: int,
+    padding: int,
+    corners: bool,
+    output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None] | Refused:
     """Samples give their gradients to the pixels around them, and by the slopes between those to the grid."""
     import torch
@@ -280,8 +286,8 @@ def _sampled_backward(
                 to_grid[0] + seen * near_y * (2 * right - 1),
                 to_grid[1] + seen * near_x * (2 * below - 1),
             )
-    both = torch.stack([to_grid[0] * slope_x, to_grid[1] * slope_y], -1)
-    return to_x.reshape(x.shape) if wanted[0] else None, both if wanted[1] else None
+    to_both_axes = torch.stack([to_grid[0] * slope_x, to_grid[1] * slope_y], -1)
+    return to_x.reshape(x.shape) if output_mask[0] else None, to_both_axes if output_mask[1] else None
 
 
 def _placed(grid: Tensor, size: int, padding: int, corners: bool) -> tuple[Tensor, Tensor | float]:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from torch import fx
     from torch.export import ExportedProgram
 
+    from analyzer.loading.torch_private import Tree
+
 
 # As torch/csrc/autograd/functions/basic_ops.h says it.
 _NO_DERIVATIVE = re.compile(r"derivative for '?(?:aten::)?(?P<op>\w+)'? is not implemented")
@@ -38,41 +40,45 @@ def needs_values(what: str, error: BaseException) -> AnalyzerError | None:
     """The error for what has shapes or branches that depend on values; None for any other."""
     if type(error).__name__ not in _NEEDS_VALUES:
         return None
-    where = source_line("".join(traceback.format_tb(error.__traceback__)), "", {})
-    line = f" ({shown_path(where[0])}:{where[1]}: {line_text(*where)})" if where else ""
-    said = str(error).strip().removeprefix("aten.").partition(".")[0].splitlines()
-    op = said[0] if said else "an operator"
+    place = source_line("".join(traceback.format_tb(error.__traceback__)), "", {})
+    line = f" ({shown_path(place[0])}:{place[1]}: {line_text(*place)})" if place else ""
+    words = str(error).strip().removeprefix("aten.").partition(".")[0].splitlines()
+    op = words[0] if words else "an operator"
     return ExportError(
         f"{what} cannot be traced: {op} gives shapes or branches that depend on values{line}.",
         hint=next((advice for names, advice in _INSTEAD.items() if op in names.split()), _FIXED),
     )
 
 
-def told(user: UserModel, program: ExportedProgram | None, error: Exception) -> AnalyzerError:
+def tracing_failure(user: UserModel, program: ExportedProgram | None, error: Exception) -> AnalyzerError:
     """An error of the tracer: an operator without a gradient by its name and line, else as it is."""
-    values = needs_values(f"The training step of {user.name}", error)
-    if values is not None:
-        return values
+    failure = needs_values(f"The training step of {user.name}", error)
+    if failure is not None:
+        return failure
     match = _NO_DERIVATIVE.search(str(error))
     if match is not None:
-        where = _line_of(program, match["op"])
+        place = _line_of(program, match["op"])
         return ModelError(
-            f"{match['op']} has no gradient in PyTorch{where}: {user.name} cannot be trained through it.",
+            f"{match['op']} has no gradient in PyTorch{place}: {user.name} cannot be trained through it.",
             hint="Use an operation that has one, or detach what needs none.",
         )
-    said = str(error).strip().splitlines()
+    lines = str(error).strip().splitlines()
     return ExportError(
-        f"PyTorch cannot trace the training step of {user.name}: {said[0] if said else type(error).__name__}",
+        f"PyTorch cannot trace the training step of {user.name}: {lines[0] if lines else type(error).__name__}",
         hint="Control flow that depends on tensor values cannot be traced; --training needs a graph.",
     )
 
 
-def without_gradient(user: UserModel, program: ExportedProgram | None, call: tuple[Any, ...]) -> AnalyzerError:
+def without_gradient(user: UserModel, program: ExportedProgram | None, call: tuple[Tree, ...]) -> AnalyzerError:
     """The loss depends on no parameter through operators with gradients: the last that breaks the chain."""
-    found = _break(program, call) if program is not None else None
-    what = f"{_short(found)} has no gradient{_line(found)}" if found is not None else "no parameter leads to it"
+    breaking = _break(program, call) if program is not None else None
+    reason = (
+        f"{_short(breaking)} has no gradient{_line(breaking)}"
+        if breaking is not None
+        else "no parameter leads to it"
+    )
     return ModelError(
-        f"The loss of {user.name} has no gradient: {what}.",
+        f"The loss of {user.name} has no gradient: {reason}.",
         hint="Every operator between a parameter and the loss needs a gradient.",
     )
 
@@ -88,10 +94,10 @@ def untranslated(user: UserModel, graph: fx.Graph, error: Exception) -> Analyzer
             f"translate to ONNX: {_short(first).strip('_')}{_line(first)}.",
             hint="Analyse it without --training, or compute with real tensors.",
         )
-    said: list[str] = str(error).strip().splitlines()
+    lines: list[str] = str(error).strip().splitlines()
     return ExportError(
         f"The training step of {user.name} cannot be translated to ONNX: "
-        f"{said[0][:300] if said else type(error).__name__}",
+        f"{lines[0][:300] if lines else type(error).__name__}",
         hint="Try another --opset, or leave --training out.",
     )
 
@@ -103,7 +109,7 @@ def _is_complex(node: fx.Node) -> bool:
     return node.op == "call_function" and isinstance(value, Tensor) and value.is_complex()
 
 
-def _break(program: ExportedProgram, call: tuple[Any, ...]) -> fx.Node | None:
+def _break(program: ExportedProgram, call: tuple[Tree, ...]) -> fx.Node | None:
     """The last operator that reads what has a gradient and gives what has none."""
     import torch
     from torch import fx
@@ -113,13 +119,16 @@ def _break(program: ExportedProgram, call: tuple[Any, ...]) -> fx.Node | None:
     class Watch(fx.Interpreter):
         def run_node(self, n: fx.Node) -> Any:
             result = super().run_node(n)
-            given = [self.env[source] for source in n.all_input_nodes if source in self.env]
-            reads = any(isinstance(item, torch.Tensor) and item.requires_grad for item in given)
-            gives = any(isinstance(item, torch.Tensor) and item.requires_grad for item in tree_leaves(result))
+            inputs = [self.env[source] for source in n.all_input_nodes if source in self.env]
+            reads = any(isinstance(tensor, torch.Tensor) and tensor.requires_grad for tensor in inputs)
+            gives = any(
+                isinstance(tensor, torch.Tensor) and tensor.requires_grad for tensor in tree_leaves(result)
+            )
             if n.op == "call_function" and reads and not gives and isinstance(result, torch.Tensor):
                 broken.append(n)
             return result
 
+    # On fake tensors, so without a guard (which would read values) and with all results kept to be looked at.
     try:
         Watch(program.module(check_guards=False), garbage_collect_values=False).run(*tree_leaves(call))
     except Exception:  # only to name the operator; the error stands without it
@@ -133,8 +142,8 @@ def _short(node: fx.Node) -> str:
 
 def _line_of(program: ExportedProgram | None, op: str) -> str:
     nodes = program.graph.nodes if program is not None else ()
-    found = next((node for node in nodes if _short(node).strip("_") == op.strip("_")), None)
-    return _line(found) if found is not None else ""
+    call = next((node for node in nodes if _short(node).strip("_") == op.strip("_")), None)
+    return _line(call) if call is not None else ""
 
 
 def _line(node: fx.Node) -> str:

@@ -14,7 +14,7 @@ from analyzer.loading.torch_export.failures import explain_failure
 from analyzer.loading.torch_export.silence import quiet_exporter
 from analyzer.loading.torch_private import Slot, fake_tensor_mode, tree_leaves, tree_map
 from analyzer.loading.training import torch_interfaces
-from analyzer.loading.training.gradient_failures import needs_values, told, without_gradient
+from analyzer.loading.training.gradient_failures import needs_values, tracing_failure, without_gradient
 from analyzer.loading.training.recipe import Recipe, Update, checked_loss, find_recipe, find_updates
 from analyzer.loading.training.translations import own_names
 from analyzer.loading.training.weightless import fake_like, without_data
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from analyzer.loading.torch_private import FakeTensorMode, Tree
 
 
-_PREFIX = "model."
+_PREFIX = "model."  # the user's model inside the module of ``with_loss``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ def with_loss(model: Module, recipe: Recipe) -> Module:
 
         def forward(self, arguments: Tree, keywords: Tree, targets: Tree) -> Tensor:
             loss: Tensor = recipe.loss(self.model(*arguments, **keywords), targets)
-            return loss.reshape(())
+            return loss.reshape(())  # a joint graph wants a scalar, and losses of one element pass too
 
     return WithLoss()
 
@@ -139,22 +139,28 @@ def _traced(
 ) -> Joint:
 
     with mode, torch_interfaces.own_functions() as functions:
+        # One call before the trace: the loss and its targets follow from the shapes of the outputs.
         try:
             outputs = user.model(*arguments, **keywords)
         except Exception as error:
             raise needs_values(user.name, error) or explain_failure(user, inputs, error) from error
-        faked = ExampleInputs(
+        fake_inputs = ExampleInputs(
             arguments=arguments, keywords=keywords, batch=inputs.batch, batch_axes={}, origin=inputs.origin
         )
-        recipe = find_recipe(user, faked, outputs)
+        recipe = find_recipe(user, fake_inputs, outputs)
         targets = tree_map(lambda leaf: fake_like(leaf, mode), recipe.targets)
         value = checked_loss(recipe, outputs, targets)
-    wanted = modules or not value.requires_grad
-    program: ExportedProgram | None = _program(user, recipe, (arguments, keywords, targets)) if wanted else None
+    needs_program = modules or not value.requires_grad
+    # An exported program knows the module of each operator, and the joint graph carries that on.
+    program: ExportedProgram | None = (
+        _program(user, recipe, (arguments, keywords, targets)) if needs_program else None
+    )
     if not value.requires_grad:
         with mode:
             raise without_gradient(user, program, (arguments, keywords, targets))
-    trained = [(name, item) for name, item in user.model.named_parameters() if item.requires_grad]
+    trained = [
+        (name, parameter) for name, parameter in user.model.named_parameters() if parameter.requires_grad
+    ]
     updates, assumed = find_updates(user, trained)
     try:
         # An exported program keeps what a function of the user's computes and loses the gradient it defines.
@@ -164,10 +170,10 @@ def _traced(
     except AnalyzerError:
         raise
     except Exception as error:
-        raise told(user, program, error) from error
+        raise tracing_failure(user, program, error) from error
     return _described(
         module,
-        first=_first_names(user.model),
+        first_names=_first_names(user.model),
         updates=updates,
         names=_input_names(user, arguments, keywords, targets),
         notes=(*recipe.assumed, *assumed, *_without_modules(functions)),
@@ -186,34 +192,41 @@ def _program(user: UserModel, recipe: Recipe, call: tuple[Tree, ...]) -> Exporte
     try:
         return torch.export.export(with_loss(user.model, recipe), call, strict=False)
     except Exception as error:
-        raise told(user, None, error) from error
+        raise tracing_failure(user, None, error) from error
 
 
 def _input_names(user: UserModel, arguments: Tree, keywords: Tree, targets: Tree) -> tuple[str, ...]:
     import inspect
 
     parameters = list(inspect.signature(user.model.forward).parameters)
-    single = len(flatten(arguments, {})) == len(arguments)
-    count = len(flatten(arguments, {}))
-    first = parameters[:count] if single and len(parameters) >= count else [f"input_{i}" for i in range(count)]
-    named = list(keywords) if len(flatten((), keywords)) == len(keywords) else []
-    named = named or [f"keyword_{i}" for i in range(len(flatten((), keywords)))]
-    wanted = len(tree_leaves(targets))
-    last = ["targets"] if wanted == 1 else [f"targets_{i}" for i in range(wanted)]
-    return (*first, *named, *last)
+    flat = len(flatten(arguments, {})) == len(arguments)
+    argument_count = len(flatten(arguments, {}))
+    argument_names = (
+        parameters[:argument_count]
+        if flat and len(parameters) >= argument_count
+        else [f"input_{i}" for i in range(argument_count)]
+    )
+    keyword_names = list(keywords) if len(flatten((), keywords)) == len(keywords) else []
+    keyword_names = keyword_names or [f"keyword_{i}" for i in range(len(flatten((), keywords)))]
+    target_count = len(tree_leaves(targets))
+    target_names = ["targets"] if target_count == 1 else [f"targets_{i}" for i in range(target_count)]
+    return (*argument_names, *keyword_names, *target_names)
 
 
 def _first_names(model: Module) -> dict[str, str]:
     """By each name of a parameter or buffer, the first name of the same tensor: tied ones have several."""
     names: dict[int, str] = {}
-    held = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
-    return {name: names.setdefault(id(tensor), name) for name, tensor in held}
+    named_tensors = [
+        *model.named_parameters(remove_duplicate=False),
+        *model.named_buffers(remove_duplicate=False),
+    ]
+    return {name: names.setdefault(id(tensor), name) for name, tensor in named_tensors}
 
 
 def _described(
     module: fx.GraphModule,
     *,
-    first: Mapping[str, str],
+    first_names: Mapping[str, str],
     updates: Mapping[str, Update],
     names: tuple[str, ...],
     notes: tuple[str, ...],
@@ -221,20 +234,22 @@ def _described(
     graph = module.graph
     inputs, outputs = torch_interfaces.slots(graph)
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-    by_name = {node.name: _user_slot(slot, first) for node, slot in zip(placeholders, inputs, strict=True)}
+    by_name = {
+        node.name: _user_slot(slot, first_names) for node, slot in zip(placeholders, inputs, strict=True)
+    }
     tangents = [node for node in placeholders if by_name[node.name].kind in _TANGENTS]
     _start_of_backward(graph, [(node, _TANGENTS[by_name[node.name].kind]) for node in tangents])
-    kept = _outputs(graph, [_user_slot(slot, first) for slot in outputs], list(updates))
+    described = _outputs(graph, [_user_slot(slot, first_names) for slot in outputs], list(updates))
     _merge_tied(graph, by_name)
     _drop_aliases(graph)
     graph.eliminate_dead_code()
     return Joint(
         module=module,
         inputs={name: slot for name, slot in by_name.items() if slot.kind not in _TANGENTS},
-        outputs=kept,
+        outputs=described,
         places=_places(graph),
         updates=updates,
-        trained=tuple(slot.name for slot in kept if slot.kind == "gradient"),
+        trained=tuple(slot.name for slot in described if slot.kind == "gradient"),
         names=names,
         notes=notes,
         random=any(_draws(node) for node in graph.nodes),
@@ -260,20 +275,20 @@ def _summed(graph: fx.Graph, output: fx.Node, pairs: list[tuple[fx.Node, Slot]])
     """One gradient for each parameter: the sum over all places that hold it."""
     import torch
 
-    found: list[tuple[fx.Node, Slot]] = []
+    summed: list[tuple[fx.Node, Slot]] = []
     places: dict[str, int] = {}
     for node, slot in pairs:
         if slot.kind != "gradient" or slot.name not in places:
             if slot.kind == "gradient":
-                places[slot.name] = len(found)
-            found.append((node, slot))
+                places[slot.name] = len(summed)
+            summed.append((node, slot))
             continue
-        before, _ = found[places[slot.name]]
+        earlier, _ = summed[places[slot.name]]
         with graph.inserting_before(output):
-            both = graph.call_function(torch.ops.aten.add.Tensor, (before, node))
-        both.meta = {"val": before.meta["val"], "partitioner_tag": "is_backward"}
-        found[places[slot.name]] = (both, slot)
-    return found
+            total = graph.call_function(torch.ops.aten.add.Tensor, (earlier, node))
+        total.meta = {"val": earlier.meta["val"], "partitioner_tag": "is_backward"}
+        summed[places[slot.name]] = (total, slot)
+    return summed
 
 
 def _draws(node: fx.Node) -> bool:
@@ -282,9 +297,9 @@ def _draws(node: fx.Node) -> bool:
     )
 
 
-def _user_slot(slot: Slot, first: Mapping[str, str]) -> Slot:
+def _user_slot(slot: Slot, first_names: Mapping[str, str]) -> Slot:
     name = slot.name.removeprefix(_PREFIX)
-    return Slot(kind=slot.kind, name=first.get(name, name), position=slot.position)
+    return Slot(kind=slot.kind, name=first_names.get(name, name), position=slot.position)
 
 
 # The gradient of the loss by itself is 1; by a parameter that the forward pass changes it is counted elsewhere.
@@ -298,15 +313,16 @@ def _start_of_backward(graph: fx.Graph, tangents: list[tuple[fx.Node, float]]) -
     for node, start in tangents:
         value = node.meta["val"]
         with graph.inserting_after(node):
-            one = graph.call_function(
+            constant = graph.call_function(
                 torch.ops.aten.full.default, (list(value.shape), start), {"dtype": value.dtype}
             )
-        one.meta = {"val": value, "partitioner_tag": "is_backward"}
-        node.replace_all_uses_with(one)
+        constant.meta = {"val": value, "partitioner_tag": "is_backward"}
+        node.replace_all_uses_with(constant)
         graph.erase_node(node)
-    first = next(node for node in graph.nodes if node.op == "call_function")
+    # Constants were put where inputs stood; an input may not come after what is computed.
+    first_call = next(node for node in graph.nodes if node.op == "call_function")
     for node in [node for node in graph.nodes if node.op == "placeholder"]:
-        first.prepend(node)
+        first_call.prepend(node)
 
 
 def _outputs(graph: fx.Graph, slots: list[Slot], parameters: list[str]) -> tuple[Slot, ...]:
@@ -333,6 +349,7 @@ def _outputs(graph: fx.Graph, slots: list[Slot], parameters: list[str]) -> tuple
 def _drop_aliases(graph: fx.Graph) -> None:
     import torch
 
+    # Each is one tensor under another name; left in, each would be an Identity that is placed and timed.
     aten = torch.ops.aten
     aliases = {aten.detach.default, aten.alias.default, aten.lift_fresh_copy.default}
     for node in list(graph.nodes):
@@ -345,22 +362,25 @@ def _places(graph: fx.Graph) -> dict[str, TracedOrigin]:
     """The place of every node; a backward one without its own has that of the forward one it belongs to."""
     calls = [node for node in graph.nodes if node.op == "call_function"]
     places = {node.name: _place(node) for node in calls}
+    # One number for an operator and its gradient: torch/fx/traceback.py preserves autograd's sequence numbers.
     forward = {
         node.meta["seq_nr"]: places[node.name]
         for node in calls
         if "seq_nr" in node.meta and places[node.name].phase == "forward" and places[node.name].module
     }
     for node in calls:
-        own, number = places[node.name], node.meta.get("seq_nr", -2)
-        twin = forward.get(number) or forward.get(number + 1)  # one more where the forward one was in place
-        if own.phase == "backward" and not own.module and twin is not None:
-            places[node.name] = replace(own, module=twin.module, kind=twin.kind, trace=own.trace or twin.trace)
+        origin, sequence = places[node.name], node.meta.get("seq_nr", -2)
+        twin = forward.get(sequence) or forward.get(sequence + 1)  # one more where the forward one was in place
+        if origin.phase == "backward" and not origin.module and twin is not None:
+            places[node.name] = replace(
+                origin, module=twin.module, kind=twin.kind, trace=origin.trace or twin.trace
+            )
     return places
 
 
 def _place(node: fx.Node) -> TracedOrigin:
     meta = node.meta
-    backward = meta.get("partitioner_tag") == "is_backward"
+    backward = meta.get("partitioner_tag") == "is_backward"  # as torch/_functorch/partitioners.py asks
     stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") or {}
     scopes = [(str(path), kind) for path, kind in stack.values() if str(path).startswith(_PREFIX.rstrip("."))]
     path, kind = scopes[-1] if scopes else ("", "")

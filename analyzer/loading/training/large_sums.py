@@ -24,10 +24,10 @@ def split_large_sums(model: ir.Model) -> None:
         if node.domain or node.op_type not in ("ReduceMean", "ReduceSum") or not node.inputs:
             continue
         source, result = node.inputs[0], node.outputs[0]
-        sizes, left = _sizes(source), _sizes(result)
-        if source is None or sizes is None or left is None:
+        sizes, result_sizes = _sizes(source), _sizes(result)
+        if source is None or sizes is None or result_sizes is None:
             continue
-        if len(sizes) > 1 and prod(sizes[1:]) > _AT_ONCE and prod(left) == 1:
+        if len(sizes) > 1 and prod(sizes[1:]) > _AT_ONCE and prod(result_sizes) == 1:
             _split(model, node, source, sizes)
 
 
@@ -35,14 +35,14 @@ def _sizes(value: ir.Value | None) -> list[int] | None:
     """A value's sizes where all are known."""
     if value is None or value.shape is None:
         return None
-    known = [size for size in value.shape if isinstance(size, int)]
-    return known if len(known) == len(value.shape) else None
+    sizes = [size for size in value.shape if isinstance(size, int)]
+    return sizes if len(sizes) == len(value.shape) else None
 
 
 def _split(model: ir.Model, node: ir.Node, source: ir.Value, sizes: list[int]) -> None:
     import onnx_ir
 
-    first = (len(sizes) + 1) // 2
+    first = (len(sizes) + 1) // 2  # about as many axes in each round; the batch is in the second
     axes = _axes(model, range(first, len(sizes)))
     inner = onnx_ir.node(node.op_type, [source, axes], attributes={"keepdims": 1}, name=f"{node.name}/inner")
     inner.metadata_props.update(node.metadata_props)

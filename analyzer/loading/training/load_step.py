@@ -28,6 +28,7 @@ def export_step(
     Raises:
         AnalyzerError: A child of it, by what the user must do.
     """
+    # Without weights first: a model of any size is traced in little memory, and most are built so.
     for meta in (True, False):
         try:
             user = load_user_model(reference, meta=meta)
@@ -41,6 +42,7 @@ def export_step(
             if not meta:
                 raise
         else:
+            # A large constant that the model does not store has its values only where it was made with them.
             if exported.needs_values and meta:
                 continue
             return user, inputs, exported

@@ -1,4 +1,7 @@
-"""Translations of pooling and resizing, forward where PyTorch's own lacks something, and backward."""
+"""Translations of pooling and resizing, forward where PyTorch's own lacks something, and backward.
+
+PyTorch's own are those of onnxscript/function_libs/torch_lib/ops/nn.py.
+"""
 
 from __future__ import annotations
 
@@ -54,6 +57,7 @@ def _max_pool(
     space: int, name: str, x: Symbol, kernel: Sequence[int], stride: Sequence[int] = (),
     padding: Sequence[int] = (0,), dilation: Sequence[int] = (1,), ceil_mode: bool = False,
 ) -> Result:  # fmt: skip
+    # selections.py gives one example its axis before: what lacks it here is of a form that it leaves alone.
     if len(x.shape) != space + 2:
         return opaque(name, 2, (x,), {})
     pads = spread(padding, space)
@@ -68,7 +72,10 @@ def _max_pool(
 
 
 def _max_pooled(x: Symbol, attributes: dict[str, Any], space: int) -> Result:
-    """PyTorch's indices count within one plane, ONNX's over the whole tensor."""
+    """PyTorch's indices count within one plane, ONNX's over the whole tensor.
+
+    The gradient wants ONNX's, one scatter over all: it looks through the Mod for them.
+    """
     y, places = emit("", "MaxPool", [x], attributes, 2)
     plane = numbers([prod(int(size) for size in x.shape[-space:])])
     return y, emit("", "Mod", [places, plane], {}, 1)
@@ -83,8 +90,8 @@ def _max_pool_backward(space: int, name: str, gradient: Symbol, x: Symbol, *rest
 
 
 @_of_rank("adaptive_max_pool{}d")
-def _adaptive_max_pool(space: int, name: str, x: Symbol, wanted: Sequence[int]) -> Result:
-    windows = _even_windows(x, spread(wanted, space), space)
+def _adaptive_max_pool(space: int, name: str, x: Symbol, output_size: Sequence[int]) -> Result:
+    windows = _even_windows(x, spread(output_size, space), space)
     if windows is None:
         return opaque(name, 2, (x,), {})
     return _max_pooled(x, {"kernel_shape": windows, "strides": windows}, space)
@@ -94,8 +101,8 @@ def _adaptive_max_pool(space: int, name: str, x: Symbol, wanted: Sequence[int]) 
 def _adaptive_max_pool_backward(space: int, name: str, gradient: Symbol, x: Symbol, indices: Symbol) -> Result:
     if _even_windows(x, list(gradient.shape)[2:], space) is None:
         return opaque(name, 1, (gradient, x, indices), {})
-    found: Result = _max_pool_backward(space, name, gradient, x, indices)
-    return found
+    to_x: Result = _max_pool_backward(space, name, gradient, x, indices)
+    return to_x
 
 
 def _even_windows(x: Symbol, outputs: Sequence[int], space: int) -> list[int] | None:
@@ -112,7 +119,9 @@ def _average_pool(
     padding: Sequence[int] = (0,), ceil_mode: bool = False, include_pad: bool = True,
     divisor: int | None = None,
 ) -> Result:  # fmt: skip
-    """PyTorch's own leaves the divisor out (onnxscript/function_libs/torch_lib/ops/nn.py)."""
+    """PyTorch's own leaves the divisor out, and says so (a TODO at ``aten_avg_pool2d``)."""
+    # With ceil_mode a last window hangs over the edge: ONNX counts what of it is inside, PyTorch divides all
+    # alike.
     if len(x.shape) != space + 2 or (divisor and ceil_mode):
         return opaque(name, 1, (x,), {})
     taps, pads = spread(kernel, space), spread(padding, space)
@@ -121,6 +130,7 @@ def _average_pool(
         "strides": spread(stride or kernel, space),
         "pads": [*pads, *pads],
         "ceil_mode": int(ceil_mode),
+        # With a divisor every window is to be divided by its full size, which the product below takes back.
         "count_include_pad": int(include_pad or bool(divisor)),
     }
     y = emit("", "AveragePool", [x], attributes, 1)
@@ -147,10 +157,10 @@ def _average_pool_backward(
 
 
 @_of_rank("_adaptive_avg_pool{}d")
-def _adaptive_pool(space: int, name: str, x: Symbol, wanted: Sequence[int]) -> Result:
+def _adaptive_pool(space: int, name: str, x: Symbol, output_size: Sequence[int]) -> Result:
     if len(x.shape) != space + 2:
         return opaque(name, 1, (x,), {})
-    windows = _even_windows(x, spread(wanted, space), space)
+    windows = _even_windows(x, spread(output_size, space), space)
     if windows is None:
         return emit(DOMAIN, "AdaptiveAveragePool", [x], {}, 1)
     return emit("", "AveragePool", [x], {"kernel_shape": windows, "strides": windows}, 1)
@@ -174,7 +184,7 @@ def _resized(mode: str, gradient: Symbol, _outputs: object, _inputs: object, *re
 
 
 def _smoothed(mode: str, x: Symbol, _outputs: object, *rest: Any) -> ir.Value:
-    """ONNX Runtime 1.31 weighs the samples otherwise."""
+    """A compact operator: ONNX Runtime 1.31 weighs the samples of an antialiased Resize otherwise."""
     return emit(DOMAIN, "AntialiasedResize", [x], _placing(mode, x, rest), 1)
 
 
@@ -187,7 +197,7 @@ def _placing(mode: str, x: Symbol, rest: Sequence[float | None]) -> dict[str, An
 
 
 def _resize(mode: str, x: Symbol, outputs: Sequence[int], *rest: Any) -> ir.Value:
-    """PyTorch's own translation leaves the user's factors out, which place the samples."""
+    """PyTorch's own leaves the user's factors out, which place the samples (it takes them for ignored)."""
     corners = bool(rest[0]) if "nearest" not in mode else False
     factors = [factor for factor in (rest if "nearest" in mode else rest[1:]) if factor]
     attributes: dict[str, Any] = {
@@ -195,24 +205,27 @@ def _resize(mode: str, x: Symbol, outputs: Sequence[int], *rest: Any) -> ir.Valu
         "coordinate_transformation_mode": "align_corners" if corners else "half_pixel",
     }
     if mode == "nearest":
+        # nearest_neighbor_compute_source_index of aten/src/ATen/native/UpSample.h: floor(i * scale), no half
+        # pixel.
         attributes |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     elif mode == "nearest-exact":
+        # floor((i + 0.5) * scale) there: of the half pixel's place, less 0.5, the nearest, halves up.
         attributes["nearest_mode"] = "round_prefer_ceil"
     elif mode == "cubic":
-        attributes["cubic_coeff_a"] = -0.75
+        attributes["cubic_coeff_a"] = -0.75  # get_cubic_upsample_coefficients there; also ONNX's default
     if len(factors) == len(x.shape) - 2 and not corners:
-        scales = [_giving(*item) for item in zip(factors, list(x.shape)[2:], outputs, strict=True)]
+        scales = [_scale_giving(*axis) for axis in zip(factors, list(x.shape)[2:], outputs, strict=True)]
         return emit("", "Resize", [x, None, constant([1.0, 1.0, *scales], "float32")], attributes, 1)
     sizes = numbers([int(size) for size in (*list(x.shape)[:2], *outputs)])
     return emit("", "Resize", [x, None, None, sizes], attributes, 1)
 
 
-def _giving(factor: float, size: int, wanted: int) -> float:
-    """The factor in single precision, or the next one where rounding would lose the last of ``wanted``."""
+def _scale_giving(factor: float, size: int, output_size: int) -> float:
+    """The factor in single precision, or the next one where rounding would lose the last output."""
     import numpy as np
 
-    single = np.float32(factor)
-    exact = int(float(single) * int(size)) == int(wanted)
+    single = np.float32(factor)  # an input of Resize: ONNX has factors in single precision alone
+    exact = int(float(single) * int(size)) == int(output_size)
     return float(single if exact else np.nextafter(single, np.float32(2**20)))
 
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from analyzer.loading.torch_private import Tree
 
-# Losses of torch.nn whose targets are class numbers, and those whose targets look like the outputs.
+# By name, since a subclass may want others. Losses of torch.nn whose targets are class numbers, and those whose
+# targets look like the outputs.
 _CLASSES = ("CrossEntropyLoss", "NLLLoss")
 _LIKE_OUTPUTS = ("MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss", "BCELoss", "BCEWithLogitsLoss", "KLDivLoss")
 
@@ -69,15 +70,15 @@ def find_recipe(user: UserModel, inputs: ExampleInputs, outputs: Tree) -> Recipe
         InputError: A loss without targets that anything tells.
     """
     targets = _file_targets(user, inputs)
-    own = _file_loss(user)
-    if own is None:
+    declared = _file_loss(user)
+    if declared is None:
         return _assumed(user, inputs, outputs, targets)
-    loss, name, takes = own
+    loss, name, takes = declared
     if targets is None and takes > 1:
-        targets, told = _targets_for(user, name, outputs, inputs)
-        return Recipe(loss=loss, targets=targets, assumed=(told,))
+        targets, assumption = _targets_for(user, name, outputs, inputs)
+        return Recipe(loss=loss, targets=targets, assumed=(assumption,))
     if takes < 2:
-        return Recipe(loss=lambda found, _targets: loss(found), targets=None)
+        return Recipe(loss=lambda result, _targets: loss(result), targets=None)
     return Recipe(loss=loss, targets=targets)
 
 
@@ -89,7 +90,7 @@ def _file_targets(user: UserModel, inputs: ExampleInputs) -> Tree:
         return offered
     with torch.device("meta") if user.meta else nullcontext():
         if not user.meta:
-            torch.manual_seed(2)
+            torch.manual_seed(2)  # the same targets each time: two records of one input must agree
         try:
             return offered(inputs.batch) if inspect.signature(offered).parameters else offered()
         except Exception as error:
@@ -142,7 +143,9 @@ def _tokens(user: UserModel, inputs: ExampleInputs, output: Tensor) -> Tensor | 
     import torch
 
     leaves = tree_leaves((inputs.arguments, dict(inputs.keywords)))
-    tables = {item.num_embeddings for item in user.model.modules() if isinstance(item, torch.nn.Embedding)}
+    modules = user.model.modules()
+    tables = {module.num_embeddings for module in modules if isinstance(module, torch.nn.Embedding)}
+    # Scores as wide as a table of embeddings is long are scores of its tokens.
     if output.dim() != 3 or output.shape[-1] not in tables:
         return None
     for leaf in leaves:
@@ -166,14 +169,14 @@ def _assumed(user: UserModel, inputs: ExampleInputs, outputs: Tree, targets: Tre
             assumed=(f"The loss is assumed to be next-token cross-entropy; {advice}.",),
         )
     if output.dim() == 2 and output.shape[1] > 1:
-        found = _class_targets(output) if targets is None else targets
+        class_numbers = _class_targets(output) if targets is None else targets
         return Recipe(
-            loss=lambda given, wanted: functional.cross_entropy(first_tensor(given), wanted),
-            targets=found,
+            loss=lambda result, target: functional.cross_entropy(first_tensor(result), target),
+            targets=class_numbers,
             assumed=(f"The loss is assumed to be cross-entropy; {advice}.",),
         )
     return Recipe(
-        loss=lambda given, wanted: functional.mse_loss(first_tensor(given), wanted),
+        loss=lambda result, target: functional.mse_loss(first_tensor(result), target),
         targets=_like(output) if targets is None else targets,
         assumed=(f"The loss is assumed to be the mean square error; {advice}.",),
     )
@@ -182,6 +185,7 @@ def _assumed(user: UserModel, inputs: ExampleInputs, outputs: Tree, targets: Tre
 def _next_token_loss(outputs: Tree, tokens: Tensor) -> Tensor:
     from torch.nn import functional
 
+    # A position is asked for the token after it: the last has none, the first is nobody's answer.
     logits = first_tensor(outputs)
     classes = logits.shape[-1]
     return functional.cross_entropy(logits[:, :-1].reshape(-1, classes), tokens[:, 1:].reshape(-1).long())
@@ -207,6 +211,7 @@ def _targets_for(user: UserModel, name: str, outputs: Tree, inputs: ExampleInput
 def _class_targets(output: Tensor) -> Tensor:
     import torch
 
+    # torch.nn.CrossEntropyLoss: classes stand on axis 1, targets have all the others.
     shape = (output.shape[0], *output.shape[2:])
     generator = None if output.is_meta else torch.Generator().manual_seed(3)
     return torch.randint(0, output.shape[1], shape, device=output.device, generator=generator)
@@ -216,6 +221,7 @@ def _like(output: Tensor) -> Tensor:
     import torch
 
     generator = None if output.is_meta else torch.Generator().manual_seed(3)
+    # From 0 to 1: binary cross-entropy takes nothing else, and the others take that too.
     return torch.rand(tuple(output.shape), dtype=output.dtype, device=output.device, generator=generator)
 
 
@@ -227,28 +233,29 @@ def checked_loss(recipe: Recipe, outputs: Tree, targets: Tree) -> Tensor:
     """
     shapes = f"outputs are {_shapes(outputs)}, targets {_shapes(targets)}"
     hint = "Define loss(outputs, targets) and example_targets(batch) that fit each other."
-    with warnings.catch_warnings(record=True) as raised:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             value = recipe.loss(outputs, targets)
         except Exception as error:
-            values = needs_values("The loss", error)
-            if values is not None:
-                raise values from error
-            told = user_failure(error, f"The loss does not fit: {shapes}", InputError)
-            told.hint = hint
-            raise told from error
-    if any("different to the input size" in str(item.message) for item in raised):
+            needed = needs_values("The loss", error)
+            if needed is not None:
+                raise needed from error
+            failure = user_failure(error, f"The loss does not fit: {shapes}", InputError)
+            failure.hint = hint
+            raise failure from error
+    # What torch/nn/functional.py warns of where a loss broadcasts: hardly what anyone wants to train with.
+    if any("different to the input size" in str(warning.message) for warning in caught):
         raise InputError(f"The loss does not fit: {shapes}.", hint=hint)
     if not hasattr(value, "dim") or value.numel() != 1:
         raise InputError(f"The loss is {_shapes(value)}, not one number: {shapes}.", hint=hint)
     return value
 
 
-def _shapes(values: Tree) -> str:
+def _shapes(tensors: Tree) -> str:
 
-    found = [str(list(leaf.shape)) for leaf in tree_leaves(values) if hasattr(leaf, "shape")]
-    return ", ".join(found) or "no tensor"
+    shapes = [str(list(leaf.shape)) for leaf in tree_leaves(tensors) if hasattr(leaf, "shape")]
+    return ", ".join(shapes) or "no tensor"
 
 
 def find_updates(
@@ -267,6 +274,7 @@ def find_updates(
 
     offered = getattr(user.module, "optimizer", None)
     if offered is None:
+        # Two states a parameter, as most training holds: the memory of a step is not underrated.
         offered = torch.optim.Adam
         assumed: tuple[str, ...] = (
             "The optimizer is assumed to be Adam; define optimizer in the file for another.",
@@ -275,20 +283,20 @@ def find_updates(
         assumed = ()
     built = _built(offered, [parameter for _, parameter in named])
     names = {id(parameter): name for name, parameter in named}
-    found = {
+    updates = {
         names[id(parameter)]: _update(type(built).__name__, group)
         for group in built.param_groups
         for parameter in group["params"]
         if id(parameter) in names
     }
-    unknown = sorted({update.op_type for update in found.values()} - set(_KNOWN_OPS))
+    unknown = sorted({update.op_type for update in updates.values()} - set(_KNOWN_OPS))
     if unknown:
         assumed = (
             *assumed,
             f"How {unknown[0]} updates is not known here: its cost and its state are not counted, and "
             "it is not run.",
         )
-    return found, assumed
+    return updates, assumed
 
 
 def _built(offered: Any, parameters: list[Tensor]) -> Optimizer:
@@ -307,49 +315,52 @@ def _built(offered: Any, parameters: list[Tensor]) -> Optimizer:
             hint="Give a class such as torch.optim.SGD, (class, {arguments}) or a function of the parameters.",
         )
     try:
-        found = partial(offered, **arguments)(parameters)
+        optimizer = partial(offered, **arguments)(parameters)
     except Exception as error:
         raise user_failure(error, "optimizer cannot be built") from error
-    if not isinstance(found, torch.optim.Optimizer):
-        raise ModelError(f"optimizer gives a {type(found).__name__}, not a torch.optim.Optimizer.")
-    return found
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise ModelError(f"optimizer gives a {type(optimizer).__name__}, not a torch.optim.Optimizer.")
+    return optimizer
 
 
 def _again(offered: Optimizer, parameters: list[Tensor]) -> Optimizer:
-    known = inspect.signature(type(offered).__init__).parameters
-    options = {key: value for key, value in offered.defaults.items() if key in known}
+    parameters_taken = inspect.signature(type(offered).__init__).parameters
+    options = {key: value for key, value in offered.defaults.items() if key in parameters_taken}
     return type(offered)(parameters, **options)
 
 
+# Compact operators that training_operators/optimizer_steps.py defines.
 _KNOWN_OPS = ("Sgd", "Adam", "AdamW", "Adamax", "Rmsprop", "Adagrad", "Adadelta")
 
 
 def _update(name: str, group: Mapping[str, Any]) -> Update:
     """What torch.optim's class does with the options of one group."""
-    plain = {key: float(group[key]) for key in ("lr", "weight_decay", "eps", "momentum") if group.get(key)}
+    options = {key: float(group[key]) for key in ("lr", "weight_decay", "eps", "momentum") if group.get(key)}
+    # Options that change the formula, not a number in it: an operator of their own, which nobody defines.
     unusual = [key for key in ("amsgrad", "maximize", "centered", "lr_decay") if group.get(key)]
     if unusual:
         return Update(op_type=f"{name}_{unusual[0]}")
     if name == "SGD":
-        plain |= {"dampening": float(group["dampening"]), "nesterov": int(group["nesterov"])}
-        return Update(op_type="Sgd", options=plain, states=("momentum",) if group["momentum"] else ())
+        options |= {"dampening": float(group["dampening"]), "nesterov": int(group["nesterov"])}
+        return Update(op_type="Sgd", options=options, states=("momentum",) if group["momentum"] else ())
     if name in ("Adam", "AdamW"):
         beta1, beta2 = group["betas"]
+        # torch/optim/adamw.py is Adam with this option set.
         decoupled = name == "AdamW" or group.get("decoupled_weight_decay", False)
-        options = plain | {"beta1": float(beta1), "beta2": float(beta2), "eps": float(group["eps"])}
+        all_options = options | {"beta1": float(beta1), "beta2": float(beta2), "eps": float(group["eps"])}
         return Update(
-            op_type="AdamW" if decoupled else "Adam", options=options, states=("exp_avg", "exp_avg_sq")
+            op_type="AdamW" if decoupled else "Adam", options=all_options, states=("exp_avg", "exp_avg_sq")
         )
     if name == "Adamax":
         beta1, beta2 = group["betas"]
-        options = plain | {"beta1": float(beta1), "beta2": float(beta2), "eps": float(group["eps"])}
-        return Update(op_type="Adamax", options=options, states=("exp_avg", "exp_inf"))
+        all_options = options | {"beta1": float(beta1), "beta2": float(beta2), "eps": float(group["eps"])}
+        return Update(op_type="Adamax", options=all_options, states=("exp_avg", "exp_inf"))
     if name == "Adadelta":
-        options = plain | {"rho": float(group["rho"])}
-        return Update(op_type="Adadelta", options=options, states=("square_avg", "acc_delta"))
+        all_options = options | {"rho": float(group["rho"])}
+        return Update(op_type="Adadelta", options=all_options, states=("square_avg", "acc_delta"))
     if name == "RMSprop":
         states = ("square_avg", "momentum") if group["momentum"] else ("square_avg",)
-        return Update(op_type="Rmsprop", options=plain | {"alpha": float(group["alpha"])}, states=states)
+        return Update(op_type="Rmsprop", options=options | {"alpha": float(group["alpha"])}, states=states)
     if name == "Adagrad":
-        return Update(op_type="Adagrad", options=plain, states=("sum",))
+        return Update(op_type="Adagrad", options=options, states=("sum",))
     return Update(op_type=name)

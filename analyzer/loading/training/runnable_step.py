@@ -21,12 +21,16 @@ from analyzer.units import byte_count
 if TYPE_CHECKING:
     import numpy as np
     import onnx
+    from numpy.typing import NDArray
     from torch import Tensor
     from torch.nn import Module
 
-    Array = np.ndarray[Any, Any]
+    from analyzer.loading.torch_private import Tree
 
-# Of the largest gradient: what is smaller is compared with this.
+    Array = NDArray[np.generic]  # floats of either precision; losses and gradients
+
+# Of the largest gradient: what is smaller is compared with this. A bias before batch norm has no gradient but
+# rounding, and the quotient of two roundings says nothing.
 _NEGLIGIBLE = 1e-3
 
 
@@ -47,31 +51,33 @@ def runnable_proto(proto: onnx.ModelProto, graph: Graph, step: Step) -> onnx.Mod
     opset = graph.opsets.get(DEFAULT_DOMAIN, OPSET)
     nodes: list[onnx.NodeProto] = []
     left_out: set[str] = set()
-    for item in copied.graph.node:
-        node = by_name.get(item.name)
-        if item.domain != DOMAIN:
-            nodes.append(item)
+    for node_proto in copied.graph.node:
+        node = by_name.get(node_proto.name)
+        if node_proto.domain != DOMAIN:
+            nodes.append(node_proto)
         elif node is not None and node.phase == "optimizer" and not is_defined(node):
-            left_out.update(item.output)
+            left_out.update(node_proto.output)
         elif node is not None:  # one that is gone from the graph is used by nothing
             nodes += _expanded(node, opset, copied.graph)
-    kept = [_copy(item) for item in nodes]
+    copies = [_copy(node_proto) for node_proto in nodes]
     del copied.graph.node[:]
-    copied.graph.node.extend(kept)
-    del copied.graph.value_info[:]
+    copied.graph.node.extend(copies)
+    del copied.graph.value_info[:]  # they describe values of compact operators, some of which are gone
     for value in [value for value in copied.graph.output if value.name in left_out]:
         copied.graph.output.remove(value)
-    known = {value.name for value in copied.graph.output}
+    outputs = {value.name for value in copied.graph.output}
     for name in step.gradients.values():
-        if name not in known:
-            copied.graph.output.append(helper.make_empty_tensor_value_info(name))
+        if name not in outputs:
+            copied.graph.output.append(
+                helper.make_empty_tensor_value_info(name)
+            )  # ONNX Runtime infers the type
     return copied
 
 
-def _copy(item: onnx.NodeProto) -> onnx.NodeProto:
-    made = type(item)()
-    made.CopyFrom(item)
-    return made
+def _copy(node: onnx.NodeProto) -> onnx.NodeProto:
+    copied = type(node)()
+    copied.CopyFrom(node)
+    return copied
 
 
 def _expanded(node: Node, opset: int, graph: onnx.GraphProto) -> list[onnx.NodeProto]:
@@ -109,26 +115,26 @@ def feeds_of(user: UserModel, inputs: ExampleInputs, step: Step, graph: Graph) -
     """
     import torch
 
-    held: dict[str, Tensor] = dict(user.model.named_parameters(remove_duplicate=False))
-    held |= dict(user.model.named_buffers(remove_duplicate=False))
-    given = [leaf for leaf in flatten(inputs.arguments, inputs.keywords) if hasattr(leaf, "shape")]
-    given += [leaf for leaf in tree_leaves(_targets(user, inputs)) if hasattr(leaf, "shape")]
-    fed = dict(zip(step.fed, given, strict=False))
+    state: dict[str, Tensor] = dict(user.model.named_parameters(remove_duplicate=False))
+    state |= dict(user.model.named_buffers(remove_duplicate=False))
+    tensors = [leaf for leaf in flatten(inputs.arguments, inputs.keywords) if hasattr(leaf, "shape")]
+    tensors += [leaf for leaf in tree_leaves(_targets(user, inputs)) if hasattr(leaf, "shape")]
+    by_input = dict(zip(step.fed, tensors, strict=False))
     states = set(step.states)
     feeds: dict[str, Tensor] = {}
     for tensor in graph.inputs:
         if tensor.name in states:
             feeds[tensor.name] = torch.zeros([size or 0 for size in tensor.shape or ()])
-        elif tensor.name in held:
-            feeds[tensor.name] = held[tensor.name]
-        elif tensor.name in fed:
-            feeds[tensor.name] = fed[tensor.name]
+        elif tensor.name in state:
+            feeds[tensor.name] = state[tensor.name]
+        elif tensor.name in by_input:
+            feeds[tensor.name] = by_input[tensor.name]
         else:
             raise MeasurementError(f"Nothing gives a value for the step's input {tensor.name}.")
     return feeds
 
 
-def _targets(user: UserModel, inputs: ExampleInputs) -> Any:
+def _targets(user: UserModel, inputs: ExampleInputs) -> Tree:
     return _recipe(user, inputs).targets
 
 
@@ -146,6 +152,7 @@ def _copied(model: Module) -> Module:
     """A copy with its own parameters and buffers; tensors that a hook computes anew stay behind."""
     import torch
 
+    # copy.deepcopy refuses tensors with a history: weight norm in its older form leaves such at each call.
     for module in model.modules():
         for name, value in vars(module).items():
             if isinstance(value, torch.Tensor) and not value.is_leaf:
@@ -166,16 +173,17 @@ def eager_gradients(
     def run() -> Mapping[str, Array]:
 
         _foresee_double(graph)
+        # Targets first, from the model as it is: those that the run was given, then in double like all else.
         recipe = _recipe(user, inputs)
         model = _copied(user.model).double().train()
         call = tree_map(_double, (inputs.arguments, dict(inputs.keywords), recipe.targets))
         loss = with_loss(model, recipe)(*call)
         loss.backward()
-        found = {"loss": loss.detach().numpy()}
+        reference = {"loss": loss.detach().numpy()}
         for name, parameter in model.named_parameters():
             if parameter.grad is not None and name in step.gradients:
-                found[step.gradients[name]] = parameter.grad.numpy()
-        return found
+                reference[step.gradients[name]] = parameter.grad.numpy()
+        return reference
 
     return run
 
@@ -186,9 +194,11 @@ def _foresee_double(graph: Graph) -> None:
 
     read = {name for node in graph.nodes if node.phase == "backward" for name in names_read(node)}
     forward = (tensor for node in graph.nodes if node.phase == "forward" for tensor in node.present_outputs)
-    kept = sum(tensor.nbytes or 0 for tensor in forward if tensor.name in read)
-    held = sum(tensor.nbytes or 0 for tensor in graph.inputs)
-    needed, available = 2 * (kept + 2 * held), psutil.virtual_memory().available
+    activations = sum(tensor.nbytes or 0 for tensor in forward if tensor.name in read)
+    inputs = sum(tensor.nbytes or 0 for tensor in graph.inputs)
+    # Twice, since eight bytes take the place of four; inputs twice more, for each weight has a gradient as
+    # large.
+    needed, available = 2 * (activations + 2 * inputs), psutil.virtual_memory().available
     if needed > available:
         raise MeasurementError(
             f"it would need about {byte_count(needed)} of memory, {byte_count(available)} are free"
@@ -202,7 +212,7 @@ def _double(leaf: object) -> object:
 
 
 def relative_errors(
-    expected: Mapping[str, Array], found: Mapping[str, Array]
+    expected: Mapping[str, Array], actual: Mapping[str, Array]
 ) -> list[tuple[str, float, float]]:
     """By tensor: the largest difference, and the same over the largest magnitude of the reference.
 
@@ -211,24 +221,24 @@ def relative_errors(
     """
     import numpy as np
 
-    sizes = {name: _largest(expected[name]) for name in _common(expected, found)}
+    sizes = {name: _largest(expected[name]) for name in _common(expected, actual)}
     least = _NEGLIGIBLE * max((size for name, size in sizes.items() if name != "loss"), default=0.0)
     rows = []
     for name, size in sizes.items():
-        difference = _largest(np.asarray(expected[name], np.float64) - np.asarray(found[name], np.float64))
-        over = size if name == "loss" else max(size, least)
-        rows.append((name, difference, difference / over if over else difference))
+        difference = _largest(np.asarray(expected[name], np.float64) - np.asarray(actual[name], np.float64))
+        scale = size if name == "loss" else max(size, least)
+        rows.append((name, difference, difference / scale if scale else difference))
     return rows
 
 
-def _largest(values: Array) -> float:
+def _largest(array: Array) -> float:
     import numpy as np
 
-    return float(np.max(np.abs(np.asarray(values, np.float64)), initial=0.0))
+    return float(np.max(np.abs(np.asarray(array, np.float64)), initial=0.0))
 
 
-def _common(expected: Mapping[str, Array], found: Mapping[str, Array]) -> Iterable[str]:
-    return (name for name in expected if name in found)
+def _common(expected: Mapping[str, Array], actual: Mapping[str, Array]) -> Iterable[str]:
+    return (name for name in expected if name in actual)
 
 
 def write_step(proto: onnx.ModelProto, folder: Path) -> Path:

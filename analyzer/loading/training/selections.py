@@ -97,24 +97,24 @@ def _running(beats: PythonKernel, x: Tensor, axis: int) -> Pair:
     return x, places
 
 
-def _adaptive_maximum(x: Tensor, wanted: Sequence[int]) -> Pair | Refused:
+def _adaptive_maximum(x: Tensor, output_size: Sequence[int]) -> Pair | Refused:
     """Windows of several sizes, made equal by repeating their last place, along one axis after another."""
     import torch
 
-    if _is_even(x, wanted):
+    if _is_even(x, output_size):
         return REFUSED
-    space = len(wanted)
+    space = len(output_size)
     sizes = x.shape[-space:]
     places = torch.arange(sizes.numel()).reshape(sizes).expand(x.shape)
     for axis in range(x.dim() - 1, x.dim() - 1 - space, -1):
-        size, part = x.shape[axis], wanted[axis - x.dim()]
+        size, outputs = x.shape[axis], output_size[axis - x.dim()]
         # start_index and end_index of aten/src/ATen/native/AdaptivePooling.h.
-        bounds = [(number * size // part, -(-(number + 1) * size // part)) for number in range(part)]
+        bounds = [(number * size // outputs, -(-(number + 1) * size // outputs)) for number in range(outputs)]
         width = max(end - start for start, end in bounds)
-        number = torch.arange(part).unsqueeze(1)
-        last = (number * size + size + part - 1) // part - 1
-        taps = (number * size // part + torch.arange(width)).minimum(last).flatten()
-        shape = (*x.shape[:axis], part, width, *x.shape[axis + 1 :])
+        number = torch.arange(outputs).unsqueeze(1)
+        last = (number * size + size + outputs - 1) // outputs - 1
+        taps = (number * size // outputs + torch.arange(width)).minimum(last).flatten()
+        shape = (*x.shape[:axis], outputs, width, *x.shape[axis + 1 :])
         x, places = (tensor.index_select(axis, taps).reshape(shape) for tensor in (x, places))
         x, best = x.max(axis + 1, keepdim=True)
         x, places = x.squeeze(axis + 1), places.gather(axis + 1, best).squeeze(axis + 1)
@@ -134,10 +134,10 @@ def _given_back(space: int, gradient: Tensor, x: Tensor, places: Tensor) -> Tens
     return flat.scatter_add(-1, places.flatten(-space), gradient.flatten(-space)).reshape(x.shape)
 
 
-def _is_even(x: Tensor, wanted: Sequence[int]) -> bool:
+def _is_even(x: Tensor, output_size: Sequence[int]) -> bool:
     """Whether ONNX's pooling does it: windows of one size side by side, and an axis of examples."""
-    space = len(wanted)
-    return x.dim() == space + 2 and not any(a % b for a, b in zip(x.shape[-space:], wanted, strict=True))
+    space = len(output_size)
+    return x.dim() == space + 2 and not any(a % b for a, b in zip(x.shape[-space:], output_size, strict=True))
 
 
 def _random_slopes(

@@ -114,7 +114,7 @@ def _scaled_error(x: Tensor) -> Tensor:
     size = x.abs()
     t = 1 / (1 + size / 2)
     polynomial = torch.full_like(x, _FIT[-1])
-    for part in reversed(_FIT[:-1]):
-        polynomial = polynomial * t + part
+    for coefficient in reversed(_FIT[:-1]):
+        polynomial = polynomial * t + coefficient
     polynomial = t * polynomial.exp()
     return torch.where(x < 0, 2 * (x * x).exp() - polynomial, polynomial)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-STEP_INPUT = "optimizer.step"
-NEW = ".new"
+STEP_INPUT = "optimizer.step"  # how many steps were made; a number, not a shape, so one graph serves all steps
+NEW = ".new"  # after the name of what is carried to the next step
 
 
 def to_step(
@@ -43,6 +43,7 @@ def to_step(
     with quiet_exporter():
         model = torch_interfaces.translate(joint.module, table(notes), opset)
         held_back = lighten(model)
+        # After folding, when shapes are known: both look for matrices and for large tensors.
         merge_transposes(model)
         split_large_sums(model)
     _attach(model, joint, built_at(user.model))
@@ -51,7 +52,7 @@ def to_step(
     finished = finish(model, held_back, set(), keep=lambda _: not user.meta)
     proto = finished.proto
     if not any(entry.domain == DOMAIN for entry in proto.opset_import):
-        proto.opset_import.add(domain=DOMAIN, version=1)
+        proto.opset_import.add(domain=DOMAIN, version=1)  # the optimizer alone may be of it
     proto.metadata_props.add(key=STEP_KEY, value=json.dumps(asdict(step), sort_keys=True))
     return proto, finished.needs_values
 
@@ -85,7 +86,7 @@ class _Appended:
         self.states: list[str] = []
         self.gradients: dict[str, str] = {}
         self.fed: list[str] = []
-        self.values: dict[str, ir.Value] = {}
+        self.latest: dict[str, ir.Value] = {}
 
     def finished(self) -> Step:
         """Does it, in the order: inputs, outputs, optimizer."""
@@ -98,7 +99,7 @@ class _Appended:
                 gradients[slot.name] = self._named(value, f"{slot.name}.grad")
                 self.gradients[slot.name] = f"{slot.name}.grad"
             elif slot.kind == "update" and slot.name in self.joint.updates:
-                self.values[slot.name] = value  # the optimizer updates what the forward pass has changed
+                self.latest[slot.name] = value  # the optimizer updates what the forward pass has changed
             elif slot.kind == "update":
                 self.graph.outputs.append(self._named(value, slot.name + NEW))
                 self.carried[slot.name] = slot.name + NEW
@@ -109,7 +110,7 @@ class _Appended:
             self._update(name, gradient, corrections)
         for name in self.weights:
             self.carried.setdefault(name, name)
-        kinds = {update.op_type for update in self.joint.updates.values()}
+        optimizers = {update.op_type for update in self.joint.updates.values()}
         first = next(iter(self.joint.updates.values()), Update(op_type=""))
         return Step(
             carried=self.carried,
@@ -118,23 +119,24 @@ class _Appended:
             gradients=self.gradients,
             fed=tuple(self.fed),
             random=self.joint.random,
-            optimizer=", ".join(sorted(kinds)),
+            optimizer=", ".join(sorted(optimizers)),
             options=dict(first.options),
         )
 
     def _name_inputs(self) -> None:
-        taken = {slot.name for slot in self.joint.inputs.values() if slot.kind == "state"}
+        state_names = {slot.name for slot in self.joint.inputs.values() if slot.kind == "state"}
         for value in self.graph.inputs:
-            own = value.name or ""
-            slot = self.joint.inputs[own]
+            traced_name = value.name or ""
+            slot = self.joint.inputs[traced_name]
             if slot.kind == "state":
                 value.name = slot.name
                 self.weights.append(slot.name)
-                self.values[slot.name] = value
+                self.latest[slot.name] = value
                 continue
-            known = 0 <= slot.position < len(self.joint.names)
-            name = self.joint.names[slot.position] if known else own
-            name = f"{name}_input" if name in taken else name
+            has_name = 0 <= slot.position < len(self.joint.names)
+            name = self.joint.names[slot.position] if has_name else traced_name
+            # A tensor has one name in ONNX, where an argument may be called as a parameter is.
+            name = f"{name}_input" if name in state_names else name
             value.name = name
             self.fed.append(name)
 
@@ -188,15 +190,18 @@ class _Appended:
 
         name = f"optimizer/{value!r}"
         if name not in self.graph.initializers:
-            found = onnx_ir.Value(
+            scalar = onnx_ir.Value(
                 name=name, const_value=onnx_ir.tensor(np.asarray(value, "float32"), name=name)
             )
-            found.shape, found.dtype = onnx_ir.Shape([]), onnx_ir.DataType.FLOAT
-            self.graph.initializers[name] = found
+            scalar.shape, scalar.dtype = onnx_ir.Shape([]), onnx_ir.DataType.FLOAT
+            self.graph.initializers[name] = scalar
         return self.graph.initializers[name]
 
     def _corrections(self) -> dict[tuple[float, ...], tuple[ir.Value, ir.Value]]:
-        """Adam's step size and second correction, once for each set of options: only the step matters."""
+        """Adam's step size and second correction, once for each set of options: only the step matters.
+
+        ``lr / (1 - beta1^t)`` and ``sqrt(1 - beta2^t)``, as ``_single_tensor_adam`` of torch/optim/adam.py.
+        """
         groups = {
             (update.options["lr"], update.options["beta1"], update.options["beta2"])
             for update in self.joint.updates.values()
@@ -205,40 +210,41 @@ class _Appended:
         if not groups:
             return {}
         step = self._input(STEP_INPUT)
-        (now,) = self._operator("Add", [step, self._scalar(1.0)], [(STEP_INPUT + NEW, None)])
-        self.graph.outputs.append(now)
-        found: dict[tuple[float, ...], tuple[ir.Value, ir.Value]] = {}
+        (count,) = self._operator("Add", [step, self._scalar(1.0)], [(STEP_INPUT + NEW, None)])
+        self.graph.outputs.append(count)
+        corrections: dict[tuple[float, ...], tuple[ir.Value, ir.Value]] = {}
         for number, key in enumerate(sorted(groups)):
             rate, *betas = key
             one = self._scalar(1.0)
-            left: list[ir.Value] = []
+            remainders: list[ir.Value] = []
             for beta in betas:
-                tag = f"optimizer.{number}.beta{len(left) + 1}"
-                (power,) = self._operator("Pow", [self._scalar(beta), now], [(f"{tag}.power", None)])
-                left += self._operator("Sub", [one, power], [(f"{tag}.correction", None)])
-            (size,) = self._operator(
-                "Div", [self._scalar(rate), left[0]], [(f"optimizer.{number}.step_size", None)]
+                tag = f"optimizer.{number}.beta{len(remainders) + 1}"
+                (power,) = self._operator("Pow", [self._scalar(beta), count], [(f"{tag}.power", None)])
+                remainders += self._operator("Sub", [one, power], [(f"{tag}.correction", None)])
+            (step_size,) = self._operator(
+                "Div", [self._scalar(rate), remainders[0]], [(f"optimizer.{number}.step_size", None)]
             )
-            (root,) = self._operator("Sqrt", [left[1]], [(f"optimizer.{number}.root", None)])
-            found[key] = (size, root)
-        return found
+            (root,) = self._operator("Sqrt", [remainders[1]], [(f"optimizer.{number}.root", None)])
+            corrections[key] = (step_size, root)
+        return corrections
 
     def _update(
         self, name: str, gradient: ir.Value, corrections: Mapping[tuple[float, ...], tuple[ir.Value, ir.Value]]
     ) -> None:
         update = self.joint.updates[name]
         options = update.options
-        parameter = self.values[name]
+        parameter = self.latest[name]
         states = [self._input(f"{name}.{state}", parameter) for state in update.states]
+        # In the order that training_operators/optimizer_steps.py reads them.
         inputs = [parameter, gradient, *states]
         if "beta1" in options:
             inputs += corrections[options["lr"], options["beta1"], options["beta2"]]
-        outputs = [(f"{item.name}{NEW}", parameter) for item in (parameter, *states)]
+        outputs = [(f"{value.name}{NEW}", parameter) for value in (parameter, *states)]
         self.carried[name] = name + NEW
-        made = self._operator(
+        updated = self._operator(
             update.op_type, inputs, outputs, domain=DOMAIN, attributes=options, module=name.rpartition(".")[0]
         )
-        self.graph.outputs.extend(made)
+        self.graph.outputs.extend(updated)
 
 
 def _type_like(value: ir.Value, like: ir.Value | None) -> None:
@@ -253,10 +259,11 @@ def _type_like(value: ir.Value, like: ir.Value | None) -> None:
 
 def _clear_unused_outputs(model: ir.Model) -> None:
     """An optional result that nothing reads has no name in ONNX."""
-    wanted = set(map(id, model.graph.outputs))
+    graph_outputs = set(map(id, model.graph.outputs))
     for node in model.graph.all_nodes():
+        # Of ONNX's operators those that a step has and that have optional results.
         if node.domain != DOMAIN and node.op_type not in ("MaxPool", "Dropout", "LayerNormalization"):
             continue
         for value in node.outputs:
-            if not value.uses() and id(value) not in wanted:
+            if not value.uses() and id(value) not in graph_outputs:
                 value.name = ""

@@ -1,4 +1,4 @@
-"""What a training step asks of PyTorch: which operators stay whole or are taken apart, and the step in ONNX.
+"""What a training step asks of PyTorch: what stays whole, what is taken apart, and its translation.
 
 The calls of private names stand in loading/torch_private.py, which decides nothing; here is what they are
 called with.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from torch import fx
     from torch.nn import Module
 
-    from analyzer.loading.torch_private import OpOverload, PythonKernel
+    from analyzer.loading.torch_private import OpOverload, PythonKernel, Tree
 
 # Resizing that PyTorch would take apart into dozens of gathers before it differentiates: these have Python
 # kernels for Autograd in torch/_decomp/decompositions.py.
@@ -87,19 +87,19 @@ def own_functions() -> Iterator[list[str]]:
         torch.autograd.Function.apply = original  # type: ignore[method-assign]
 
 
-def joint_graph(module: Module, arguments: tuple[Any, ...], own: Collection[str]) -> fx.GraphModule:
+def joint_graph(module: Module, arguments: tuple[Tree, ...], translated: Collection[str]) -> fx.GraphModule:
     """The fx graph of forward and backward of a module with a scalar result.
 
-    ``own`` are operators by qualified name that we translate: they stay whole.
+    ``translated`` are operators by qualified name that we translate: they stay whole.
     """
-    joint = joint_graph_module(module, arguments, _decompositions(own))
+    joint = joint_graph_module(module, arguments, _decompositions(translated))
     graph = joint.graph
     for node in [node for node in graph.nodes if node.op == "placeholder" and "val" not in node.meta]:
         graph.erase_node(node)  # no tensor: targets that the loss does not take
     return joint
 
 
-def _decompositions(own: Collection[str]) -> Mapping[OpOverload, PythonKernel]:
+def _decompositions(translated: Collection[str]) -> Mapping[OpOverload, PythonKernel]:
     """Operators to take apart: their translation is wrong or missing, and their parts are few."""
     names = (
         "mse_loss_backward "
@@ -115,10 +115,10 @@ def _decompositions(own: Collection[str]) -> Mapping[OpOverload, PythonKernel]:
     )
     # The last wins: ours mend what PyTorch's have wrong or refuse.
     ours = {**own_decompositions(), **special_functions(), **choosing()}
-    return {**_for_untranslatable(own), **registered_decompositions(names.split()), **ours}
+    return {**_for_untranslatable(translated), **registered_decompositions(names.split()), **ours}
 
 
-def _for_untranslatable(own: Collection[str]) -> Mapping[OpOverload, PythonKernel]:
+def _for_untranslatable(translated: Collection[str]) -> Mapping[OpOverload, PythonKernel]:
     """PyTorch's core decompositions of what neither it nor we can translate."""
     from torch.export import default_decompositions
 
@@ -128,7 +128,7 @@ def _for_untranslatable(own: Collection[str]) -> Mapping[OpOverload, PythonKerne
         target: function
         for target, function in table.items()
         if is_operator(target)
-        and overload_name(target).partition(".")[0] not in own
+        and overload_name(target).partition(".")[0] not in translated
         and not registry.is_registered(target)
     }
 
@@ -140,29 +140,30 @@ def slots(graph: fx.Graph) -> tuple[list[Slot], list[Slot]]:
     return inputs, [describe_output(descriptor) for descriptor in output.meta["desc"]]
 
 
-def translate(graph_module: fx.GraphModule, own: Mapping[str, PythonKernel], opset: int) -> ir.Model:
+def translate(graph_module: fx.GraphModule, translations: Mapping[str, PythonKernel], opset: int) -> ir.Model:
     """An fx graph of aten operators -> an onnx_ir model with the graph's own inputs and outputs.
 
     Args:
         graph_module: Every node with its ``val``.
-        own: Translations by qualified name (``aten::gelu_backward``) that go before PyTorch's own.
+        translations: By qualified name (``aten::gelu_backward``) that go before PyTorch's own.
         opset: Opset of the result.
     """
     import onnx_ir
 
-    # Checks first, so that nothing is cast for them; types last, when every node has its value.
     _drop_checks(graph_module.graph)
     _constants(graph_module)
-    promote(graph_module.graph)
+    promote(graph_module.graph)  # reads values, so after constants have theirs
     registry = translation_registry()
     for node in graph_module.graph.nodes:
         target = node.target
         if not is_operator(target):
             continue
         # An overload of its own name goes before the operator's.
-        function = own.get(overload_name(target)) or own.get(overload_name(target).partition(".")[0])
+        function = translations.get(overload_name(target)) or translations.get(
+            overload_name(target).partition(".")[0]
+        )
         if function is None and not registry.is_registered(target):
-            function = own["opaque"](target, node)
+            function = translations["opaque"](target, node)
         if function is not None:
             add_translation(registry, target, function)
     model = onnx_ir.Model(

@@ -1,4 +1,8 @@
-"""Operators of the joint graph whose translation PyTorch lacks, or has wrong: mostly compact ones."""
+"""Operators of the joint graph whose translation PyTorch lacks, or has wrong: mostly compact ones.
+
+The parameters are those that torchgen/packaged/ATen/native/native_functions.yaml declares, in its order; what
+has an underscore in front is not needed. Sizes are numbers: a step is traced at one batch.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +41,12 @@ def table(notes: list[str]) -> Mapping[str, PythonKernel]:
 
     def keep(target: OpOverload, node: fx.Node) -> PythonKernel:
         name = operator_name(target)
-        told = (
+        note = (
             f"{name} has no ONNX translation: kept as an operator of unknown cost; ONNX Runtime cannot "
             "run the step."
         )
-        if told not in notes:
-            notes.append(told)
+        if note not in notes:
+            notes.append(note)
         value = node.meta.get("val")
         outputs = len(value) if isinstance(value, (tuple, list)) else 1
         return lambda *arguments, **keywords: opaque(name, outputs, arguments, keywords)
@@ -83,6 +87,7 @@ def _batch_norm(
     momentum: float,
     eps: float,
 ) -> Result:
+    # PyTorch's own translates this as inference: a wrong loss, and running statistics that never change.
     if not training:
         y = _frozen_batch_norm(x, weight, bias, mean, variance, eps)
         same = [emit("", "Identity", [statistic], {}, 1) for statistic in (mean, variance)]
@@ -106,7 +111,7 @@ def _batch_norm_without_training(
 
 def _no_statistics() -> list[ir.Value]:
     """Statistics of a batch that nothing took; the gradient reads the running ones."""
-    return [constant([], "float32"), constant([], "float32")]
+    return [constant([], "float32"), constant([], "float32")]  # PyTorch gives empty tensors here as well
 
 
 def _frozen_batch_norm(
@@ -198,6 +203,7 @@ def _embedding_backward(
 
 @translates("native_dropout")
 def _dropout(x: Symbol, p: float, _train: bool | None = True) -> Result:
+    # Its training mode is an input of ONNX's since opset 12: without it nothing would be dropped.
     return emit("", "Dropout", [x, constant(p, "float32"), constant(True, "bool")], {}, 2)
 
 
@@ -206,6 +212,7 @@ def _slice_backward(
     gradient: Symbol, shape: Sequence[int], dim: int, start: int, _end: int, step: int
 ) -> Result:
     size = int(shape[dim])
+    # As Python slices: a start from the end is negative, one outside is brought inside.
     first = min(max(start + size if start < 0 else start, 0), size)
     if step != 1:
         attributes = {"axis": int(dim) % len(shape), "start": first, "step": int(step)}
@@ -228,7 +235,8 @@ def _padded(gradient: ir.Value, rank: int, axis: int, before: int, after: int) -
     return emit("", "Pad", [gradient, numbers(pads)], {}, 1)
 
 
-# PyTorch's own translation of nll_loss_forward makes up the number of labels, and with it every gradient.
+# ``aten_nll_loss_forward`` of onnxscript/function_libs/torch_lib/ops/nn.py makes up the total weight (a FIXME
+# there says so): every gradient would be too large by the batch.
 @translates("nll_loss_forward", "nll_loss2d_forward")
 def _nll_loss(
     scores: Symbol, labels: Symbol, weights: Symbol | None, reduction: int, ignore_index: int
@@ -256,8 +264,8 @@ def _nll_loss_backward(
     attributes = {"reduction": int(reduction), "ignore_index": int(ignore_index)}
     if len(scores.shape) < 2:
         inputs = [gradient, _with_axis(scores), _with_axis(labels), weights, total]
-        found = emit(DOMAIN, "NllLossGrad", inputs, attributes, 1)
-        return emit("", "Squeeze", [shaped(found, [1, *scores.shape], scores), numbers([0])], {}, 1)
+        to_scores = emit(DOMAIN, "NllLossGrad", inputs, attributes, 1)
+        return emit("", "Squeeze", [shaped(to_scores, [1, *scores.shape], scores), numbers([0])], {}, 1)
     return emit(DOMAIN, "NllLossGrad", [gradient, scores, labels, weights, total], attributes, 1)
 
 
@@ -274,12 +282,14 @@ def _hardtanh_backward(gradient: Symbol, x: Symbol, minimum: float, maximum: flo
 
 @translates("linalg_inv_ex")
 def _inverse(x: Symbol, **_options: object) -> Result:
+    # ONNX has no inverse; ONNX Runtime does (onnxruntime/contrib_ops/cpu/inverse.cc). 0: no matrix is told
+    # singular.
     return emit("com.microsoft", "Inverse", [x], {}, 1), constant(0, "int32")
 
 
 @translates("_linalg_det")
 def _determinant(x: Symbol) -> Result:
-    return emit("", "Det", [x], {}, 1), x, constant(0, "int32")
+    return emit("", "Det", [x], {}, 1), x, constant(0, "int32")  # factors and pivots are read by nothing
 
 
 @translates("mv")
@@ -289,15 +299,16 @@ def _matrix_by_vector(matrix: Symbol, vector: Symbol) -> Result:
     return emit("", "Squeeze", [emit("", "MatMul", [matrix, column], {}, 1), numbers([1])], {}, 1)
 
 
-# Sums are mode 0 and means 1; the largest are taken apart.
+# Sums are mode 0 and means 1 (EmbeddingBagMode of aten/src/ATen/native/EmbeddingBag.h); the largest, 2, are
+# taken apart by selections.py.
 @translates("_embedding_bag", "_embedding_bag_forward_only")
 def _embedding_bag(
     table: Symbol, indices: Symbol, offsets: Symbol, _scale: bool = False, mode: int = 0, _sparse: bool = False,
     weights: Symbol | None = None, include_last: bool = False, padding_idx: int = -1,
 ) -> Result:  # fmt: skip
     attributes = {"mean": int(mode), "include_last": int(include_last), "padding": int(padding_idx)}
-    found = emit(DOMAIN, "EmbeddingBag", [table, indices, offsets, weights], attributes, 3)
-    return (*found, constant([], "int64"))
+    outputs = emit(DOMAIN, "EmbeddingBag", [table, indices, offsets, weights], attributes, 3)
+    return (*outputs, constant([], "int64"))  # the places of the largest: none
 
 
 @translates("_embedding_bag_backward")
@@ -306,7 +317,9 @@ def _embedding_bag_backward(
     _rows: int, scale: bool, mode: int, _sparse: bool, weights: Symbol | None, padding_idx: int = -1,
 ) -> Result:  # fmt: skip
     inputs = [gradient, indices, bags, sizes, weights]
-    if scale:  # PyTorch's own scales by the use of another row
+    # aten/src/ATen/native/EmbeddingBag.cpp divides by counts[indices_data[i]], where i counts rows used, not
+    # indices: the use of another row. No definition should repeat that.
+    if scale:
         return opaque("_embedding_bag_backward", 1, inputs, {})
     attributes = {"mean": int(mode), "padding": int(padding_idx)}
     return emit(DOMAIN, "EmbeddingBagGrad", inputs, attributes, 1)
@@ -323,7 +336,7 @@ def _copy(target: Symbol, source: Symbol, _non_blocking: bool = False) -> Result
 
 @translates("view", "_unsafe_view")
 def _view(x: Symbol, sizes: Sequence[int]) -> Result:
-    """Sizes of a traced step are known: one constant, where PyTorch's own translation puts them together.
+    """Sizes of a traced step are known: one constant, where PyTorch's own concatenates one for each size.
 
     What is left to be worked out (-1) is so at some batches alone.
     """

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 def merge_transposes(model: ir.Model) -> None:
     """Turns a product of matrices of which one is transposed into ``Gemm`` with ``transA`` or ``transB``."""
+    # First what is turned twice, which is what it was: the gradient of a Linear turns its weight back.
     for node in list(model.graph):
         source = _before_transpose(_before_transpose(node.outputs[0])) if _is_transpose(node) else None
         if source is not None:
@@ -24,8 +25,11 @@ def merge_transposes(model: ir.Model) -> None:
             continue
         flags = [_before_transpose(value) is not None for value in node.inputs[:2]]
         if any(flags):
+            # One kernel reads either way (a flag of BLAS); a Transpose would be a copy that is placed and
+            # timed.
             _merge(model, node, flags)
     for node in list(model.graph):
+        # (A B)^T = B^T A^T: the gradient of a weight, which PyTorch makes as a product and turns.
         product = node.inputs[0].producer() if node.inputs and node.inputs[0] is not None else None
         if product is not None and _is_transpose(node) and _is_lone_product(node.inputs[0]):
             _turn(model, node, product)
@@ -62,19 +66,19 @@ def _is_lone_product(value: ir.Value | None) -> bool:
     ):
         return False
     if producer.op_type == "MatMul":
-        return all(_is_matrix(item) for item in producer.inputs)
-    return producer.op_type == "Gemm" and len(producer.inputs) == 2
+        return all(_is_matrix(operand) for operand in producer.inputs)
+    return producer.op_type == "Gemm" and len(producer.inputs) == 2  # a summand would have to be turned too
 
 
 def _turn(model: ir.Model, transpose: ir.Node, product: ir.Node) -> None:
     """A transposed product is the product of the transposed operands, the other way round."""
     import onnx_ir
 
-    first, second = (product.attributes.get_int(name, 0) for name in ("transA", "transB"))
+    transposed_a, transposed_b = (product.attributes.get_int(name, 0) for name in ("transA", "transB"))
     turned = onnx_ir.node(
         "Gemm",
         [product.inputs[1], product.inputs[0]],
-        attributes={"transA": 1 - second, "transB": 1 - first},
+        attributes={"transA": 1 - transposed_b, "transB": 1 - transposed_a},
         name=product.name,
     )
     turned.metadata_props.update(product.metadata_props)

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from torch import Tensor, fx
 
 
+# Operators whose operands ONNX wants of one type (its type constraint T). What PyTorch gives is known from the
+# trace, so its rules (torch/_prims_common/__init__.py, elementwise_dtypes) need not be repeated here.
 _ARITHMETIC = (
     "add sub mul div pow remainder fmod maximum minimum where atan2 lerp addcmul addcdiv rsub hypot xlogy"
 )
@@ -24,9 +26,9 @@ def promote(graph: fx.Graph) -> None:
         packet = operator_name(node.target)
         if node.op != "call_function" or packet not in _KINDS:
             continue
-        wanted = _KINDS[packet](node)
-        if wanted is not None:
-            _cast_operands(graph, node, wanted, condition=packet == "where")
+        dtype = _KINDS[packet](node)
+        if dtype is not None:
+            _cast_operands(graph, node, dtype, condition=packet == "where")
 
 
 def _result(node: fx.Node) -> torch.dtype | None:
@@ -39,7 +41,7 @@ def _common(node: fx.Node) -> torch.dtype | None:
     """The type in which two tensors are compared; numbers among the operands do not change it."""
     import torch
 
-    tensors = [value for item in node.args[:2] if (value := _tensor(item)) is not None]
+    tensors = [value for argument in node.args[:2] if (value := _tensor(argument)) is not None]
     return torch.result_type(*tensors) if len(tensors) == 2 else None
 
 
@@ -50,17 +52,17 @@ _KINDS = {
 }
 
 
-def _tensor(item: object) -> Tensor | None:
-    value = getattr(item, "meta", {}).get("val")
+def _tensor(argument: object) -> Tensor | None:
+    value = getattr(argument, "meta", {}).get("val")
     return value if hasattr(value, "dtype") and hasattr(value, "shape") else None
 
 
-def _cast_operands(graph: fx.Graph, node: fx.Node, wanted: torch.dtype, *, condition: bool) -> None:
-    for position, item in enumerate(node.args):
-        value = _tensor(item)
-        if value is None or value.dtype == wanted or (condition and position == 0):
-            continue
+def _cast_operands(graph: fx.Graph, node: fx.Node, dtype: torch.dtype, *, condition: bool) -> None:
+    for position, argument in enumerate(node.args):
+        value = _tensor(argument)
+        if value is None or value.dtype == dtype or (condition and position == 0):
+            continue  # the condition of Where is of truth values, whatever it chooses between
         with graph.inserting_before(node):
-            cast = graph.call_function(operator("_to_copy"), (item,), {"dtype": wanted})
-        cast.meta = {**node.meta, "val": value.to(wanted)}
+            cast = graph.call_function(operator("_to_copy"), (argument,), {"dtype": dtype})
+        cast.meta = {**node.meta, "val": value.to(dtype)}
         node.update_arg(position, cast)

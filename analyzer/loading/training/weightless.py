@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
-    from analyzer.loading.torch_private import FakeTensorMode
+    from analyzer.loading.torch_private import FakeTensorMode, Tree
 
 
 @contextmanager
@@ -23,34 +23,37 @@ def without_data(model: Module, mode: FakeTensorMode) -> Iterator[None]:
     """
     import torch
 
-    made: dict[int, Tensor] = {}
-    before: list[tuple[dict[str, Any], str, object]] = []
+    fakes: dict[int, Tensor] = {}
+    originals: list[tuple[dict[str, Any], str, object]] = []
     for module in model.modules():
-        for held in held_tensors(module):
-            for name, tensor in list(held.items()):
+        for table in held_tensors(module):
+            for name, tensor in list(table.items()):
                 if tensor is None:
                     continue
-                if id(tensor) not in made:
-                    made[id(tensor)] = fake_like(tensor, mode)
-                before.append((held, name, tensor))
-                held[name] = made[id(tensor)]
-        computed = {name: value for name, value in vars(module).items() if isinstance(value, torch.Tensor)}
-        before += [(vars(module), name, value) for name, value in computed.items()]  # by a hook, at each call
+                # Tied tensors stay tied: two fakes would be two parameters, each with half a gradient.
+                if id(tensor) not in fakes:
+                    fakes[id(tensor)] = fake_like(tensor, mode)
+                originals.append((table, name, tensor))
+                table[name] = fakes[id(tensor)]
+        attributes = {name: value for name, value in vars(module).items() if isinstance(value, torch.Tensor)}
+        originals += [
+            (vars(module), name, value) for name, value in attributes.items()
+        ]  # by a hook, at each call
     try:
         yield
     finally:
-        for held, name, tensor in before:
-            held[name] = tensor
+        for table, name, tensor in originals:
+            table[name] = tensor
 
 
-def fake_like(value: Any, mode: FakeTensorMode) -> Any:
+def fake_like(value: Tree, mode: FakeTensorMode) -> Tree:
     """A tensor's twin without data; anything else as it is."""
     import torch
 
     if not isinstance(value, torch.Tensor):
         return value
-    with mode:
-        made = torch.empty(tuple(value.shape), dtype=value.dtype, device="cpu")
+    with mode:  # on the CPU: joint graphs of tensors on the meta device have no gradients
+        fake = torch.empty(tuple(value.shape), dtype=value.dtype, device="cpu")
     if isinstance(value, torch.nn.Parameter):
-        return torch.nn.Parameter(made, requires_grad=value.requires_grad)
-    return made
+        return torch.nn.Parameter(fake, requires_grad=value.requires_grad)
+    return fake
