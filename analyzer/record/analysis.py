@@ -1,6 +1,6 @@
 """Analysis: the value that holds everything a report, a check or a record needs.
 
-Its fields are the keys of the JSON record, one to one (``record.py`` adds nothing of its own), so that a
+Its fields are the keys of the JSON record, one to one (``json_writer`` adds nothing of its own), so that a
 report made from a saved record is the report made at once. Seconds, bytes, FLOPs, US dollars, joules.
 None means not known, never 0.
 """
@@ -14,7 +14,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
+from analyzer.record.formats import find as find_format
+from analyzer.record.formats import render as render_format
 from analyzer.record.invocation import Invocation
+from analyzer.record.json_writer import to_dict
 from analyzer.record.outcome import CostRow as CostRow
 from analyzer.record.outcome import PlanResult as PlanResult
 from analyzer.record.outcome import SweepPlan as SweepPlan
@@ -22,6 +25,7 @@ from analyzer.record.outcome import SweepRow as SweepRow
 from analyzer.record.outcome import TransferItem as TransferItem
 from analyzer.record.outcome import Transfers as Transfers
 from analyzer.record.outcome import VerdictResult as VerdictResult
+from analyzer.record.output_files import write_all
 from analyzer.record.quantities import Amount, Count, Number, Positive
 from analyzer.record.replay_data import ReplayData
 from analyzer.record.training_step import TrainingResult
@@ -353,8 +357,6 @@ class Analysis:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON record as plain values."""
-        from analyzer.record.serialization import to_dict
-
         return to_dict(self)
 
     def render(self, format: str = "html") -> str:  # noqa: A002 - the option's own name
@@ -363,9 +365,7 @@ class Analysis:
         Raises:
             UsageError: There is no such format.
         """
-        from analyzer.record.formats import render
-
-        return render(self, format)
+        return render_format(self, format)
 
     def save(
         self, folder: str | PathLike[str] = "reports", formats: Sequence[str] = ("html", "json")
@@ -375,10 +375,7 @@ class Analysis:
         Raises:
             OutputError: The folder cannot be written.
         """
-        from analyzer.record.formats import find
-        from analyzer.record.output_files import write_all
-
         stem = re.sub(r"[^\w.-]+", "_", self.model.name) or "model"
-        files = {Path(folder) / f"{stem}{find(name).extension}": self.render(name) for name in formats}
+        files = {Path(folder) / f"{stem}{find_format(name).extension}": self.render(name) for name in formats}
         write_all(files)
         return list(files)

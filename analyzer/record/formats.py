@@ -35,7 +35,7 @@ class Format:
 
 _ALL = (
     Format(name="html", extension=".html", writer="analyzer.report.html:render"),
-    Format(name="json", extension=".json", writer="analyzer.record.serialization:to_json"),
+    Format(name="json", extension=".json", writer="analyzer.record.json_writer:to_json"),
     Format(name="text", extension=".txt", writer="analyzer.report.text:render"),
     Format(name="markdown", extension=".md", writer="analyzer.report.markdown:render"),
     Format(name="csv", extension=".csv", writer="analyzer.report.csv_table:render"),

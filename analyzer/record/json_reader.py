@@ -1,4 +1,4 @@
-"""Analysis <-> the versioned JSON record, field by field from the dataclasses themselves.
+"""The versioned JSON record -> Analysis, field by field by the dataclasses themselves; see ``json_writer``.
 
 What a record may hold is said in three places: the dataclasses' types (decoded by msgspec), ``values`` (what
 JSON itself lets through) and ``references`` (which parts point at which).
@@ -6,7 +6,6 @@ JSON itself lets through) and ``references`` (which parts point at which).
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from collections.abc import Mapping
@@ -24,18 +23,6 @@ from analyzer.record.values import RepeatedKeyError, first_unfit, without_repeat
 _DAMAGED = "The record is damaged, or edited by hand."
 _CUT = "The file may be cut short."
 _LONGEST = 200
-
-
-def to_dict(analysis: Analysis) -> dict[str, Any]:
-    """The record as plain dicts, lists, numbers and strings; keys in the order of the dataclasses."""
-    values = _plain(analysis)
-    head = {"schema_version": values.pop("schema_version"), "tool": values.pop("tool")}
-    return {**head, **values}
-
-
-def to_json(analysis: Analysis) -> str:
-    """The record as JSON; the same analysis gives the same text."""
-    return json.dumps(to_dict(analysis), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def from_dict(values: Mapping[str, Any], *, name: str = "the record") -> Analysis:
@@ -115,17 +102,3 @@ def _damaged(name: str, place: str, reason: str) -> RecordError:
     said = " ".join(f"{place or 'the top'}: {reason}".split())
     said = said if len(said) <= _LONGEST else f"{said[:_LONGEST]}..."
     return RecordError(f"{name} is damaged at {said}.", hint=_DAMAGED)
-
-
-def _plain(value: Any) -> Any:
-    """A part of the record as JSON's own kinds of values.
-
-    Not msgspec's: it would leave tuples as they are, and write 1e-05 as 1e-5, so that records changed.
-    """
-    if dataclasses.is_dataclass(value):
-        return {item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
-    return value
