@@ -95,7 +95,7 @@ def _analyze(model: Model, inputs: Any, keywords: AnalyzeOptions, progress: Prog
         if loaded.step is None
         else None,
     )
-    # Both read the record itself, so that a saved one gives the same.
+    # Both read the record itself: its plans and, of findings, all of it.
     step = training_result(loaded, decisions.decision_input, prepared, options, analysis, batches.between)
     analysis = replace(analysis, training=step)
     return replace(analysis, findings=find_findings(analysis))
@@ -192,6 +192,7 @@ def _load(model: Model, inputs: Any, options: Options, progress: Progress) -> Lo
             progress=stage,
             training=options.training,
         )
+    # No cache: an object in memory has no file whose content could be the key.
     from analyzer.loading.from_object import load_live
 
     return load_live(

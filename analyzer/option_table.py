@@ -30,6 +30,7 @@ SettingsTable = Literal["", "tool.analyzer", "tool.analyzer.check"]
 
 # What a machine without a GPU decides for.
 DEFAULT_GPU = "l4"
+# For each batch and device; the printed command and the help say the same number.
 DEFAULT_TIME_BUDGET_S = 10.0
 
 _EVERYWHERE: tuple[Command, ...] = ("run", "check", "render")
@@ -225,6 +226,7 @@ OPTIONS: tuple[Option, ...] = (
         commands=("check",),
         settings="tool.analyzer.check",
     ),
+    # On no command line: whether uncertain findings may fail is a decision about the project, not about a run.
     Option(
         name="fail-on-uncertain",
         kind="flag",
@@ -267,6 +269,7 @@ OPTIONS: tuple[Option, ...] = (
         commands=("check",),
         settings="tool.analyzer.check",
     ),
+    # An act, not a question: in a settings file every check would write its own baseline and pass.
     Option(
         name="update-baseline",
         kind="flag",
@@ -307,6 +310,7 @@ OPTIONS: tuple[Option, ...] = (
             "render": "File, or folder for several formats; - is standard output. [beside the record]",
         },
     ),
+    # Not part of the question: a cached export is the same graph.
     Option(name="no-cache", kind="negation", help="Export afresh.", question=False),
     Option(
         name="open",
@@ -333,6 +337,7 @@ OPTIONS: tuple[Option, ...] = (
 )
 
 
+# Written out, not made from the table: a type checker and an editor read no values. A test compares the two.
 class RecordOptions(TypedDict, total=False):
     """Keywords of ``analyze_record()``: what a saved record can be decided anew by."""
 
