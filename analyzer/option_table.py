@@ -34,6 +34,7 @@ DEFAULT_GPU = "l4"
 DEFAULT_TIME_BUDGET_S = 10.0
 
 _EVERYWHERE: tuple[Command, ...] = ("run", "check", "render")
+# Read-only, as a default of a NamedTuple is one object for all options.
 _NOWHERE: Mapping[Command, str] = MappingProxyType({})
 
 
@@ -92,7 +93,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         name="input",
-        kind="repeated",
+        kind="repeated",  # a shape holds commas
         metavar="NAME=SHAPE[:DTYPE]",
         help="One input, B for the batch; repeatable.",
     ),
@@ -130,6 +131,7 @@ OPTIONS: tuple[Option, ...] = (
         name="opset",
         kind="whole",
         metavar="N",
+        # 20 is `DEFAULT_OPSET` of loading/loaded.py; this table imports nothing.
         help="Opset of the export; for an .onnx file the one to convert to. [20]",
     ),
     Option(
@@ -192,7 +194,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         name="pin",
-        kind="repeated",
+        kind="repeated",  # a pattern may hold commas
         metavar="PATTERN=cpu|gpu",
         help="Binds operators in the best plan; repeatable.",
         commands=_EVERYWHERE,
@@ -226,7 +228,6 @@ OPTIONS: tuple[Option, ...] = (
         commands=("check",),
         settings="tool.analyzer.check",
     ),
-    # On no command line: whether uncertain findings may fail is a decision about the project, not about a run.
     Option(
         name="fail-on-uncertain",
         kind="flag",
@@ -298,6 +299,7 @@ OPTIONS: tuple[Option, ...] = (
         },
         defaults={"run": "html,json", "check": "text", "render": "html"},
     ),
+    # No path to Click: a slash at its end, which says that it is a folder, would be lost, and "-" is no file.
     Option(
         name="output",
         kind="text",

@@ -112,7 +112,7 @@ def read_or_analyse(ctx: click.Context, model: str) -> Analysis:
     from analyzer.api import analyze
     from analyzer.cli.progress import progress
 
-    # An empty text is an option left out: a CI file's `--gpu "$GPU"` with no GPU set.
+    # `--gpu ""`, from a variable of CI that is not set, is an option left out.
     params: dict[str, Any] = {name: None if value == "" else value for name, value in ctx.params.items()}
     options = keywords(params, "check")
     options["run"] = params["run"]
