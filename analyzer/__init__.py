@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
+# For type checkers and editors, which do not follow the function below.
 if TYPE_CHECKING:
     from analyzer.api import analyze
     from analyzer.costs.registry import rule
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Analysis", "AnalyzerError", "__version__", "analyze", "load_report", "rule"]
 
+# Imported when asked for (PEP 562): the command line imports this package first, and `--help` shall not wait.
 _HOMES = {
     "Analysis": "analyzer.record.analysis",
     "AnalyzerError": "analyzer.errors",

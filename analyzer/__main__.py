@@ -7,9 +7,9 @@ import sys
 
 def main() -> None:
     """Runs the command line and exits with its status."""
-    from analyzer.cli import end_in_order, run_command_line
+    from analyzer.cli import clean_up_on_sigterm, run_command_line
 
-    end_in_order()
+    clean_up_on_sigterm()
     sys.exit(run_command_line(sys.argv[1:]))
 
 

@@ -68,7 +68,7 @@ def analyze(
 
 
 def _analyze(model: Model, inputs: Any, keywords: AnalyzeOptions, progress: Progress) -> Analysis:
-    timings: dict[str, float] = {}
+    timings: dict[str, float] = {}  # of `environment`, the one part of a record that may differ between runs
     options = make_options(**keywords)
     targets = find_targets(options)
     with _timed(timings, "load"):
@@ -79,7 +79,7 @@ def _analyze(model: Model, inputs: Any, keywords: AnalyzeOptions, progress: Prog
         steps = traced_steps(loaded, options, targets)
         measured = measure_batches(loaded, options, targets, progress, steps)
     with _timed(timings, "predict and decide"):
-        at_own_batch = measured.get(loaded.batch or 0)
+        at_own_batch = measured.get(loaded.batch or 0)  # 0: a model without a batch
         correction = correction_of(options, targets.cpu, prepared, at_own_batch)
         predictor = Predictor(options, targets.cpu, correction)
         batches = batch_models(loaded, prepared, options, progress, steps)
@@ -95,7 +95,7 @@ def _analyze(model: Model, inputs: Any, keywords: AnalyzeOptions, progress: Prog
         if loaded.step is None
         else None,
     )
-    # Both read the record itself, so that a saved one gives the same.
+    # Both read the record itself: its plans and, of findings, all of it.
     step = training_result(loaded, decisions.decision_input, prepared, options, analysis, batches.between)
     analysis = replace(analysis, training=step)
     return replace(analysis, findings=find_findings(analysis))
@@ -113,6 +113,7 @@ def analyze_record(analysis: Analysis, **options: Unpack[RecordOptions]) -> Anal
         AnalyzerError: An unknown device, or a record without what is needed.
         TypeError: No such option.
     """
+    # Here: `analyze()` itself decides nothing anew, and every command but `render` starts without it.
     from analyzer.pipeline.replay.decide import decide_again
 
     require_keywords("analyze_record", options, RecordOptions.__annotations__)
@@ -192,6 +193,7 @@ def _load(model: Model, inputs: Any, options: Options, progress: Progress) -> Lo
             progress=stage,
             training=options.training,
         )
+    # No cache: an object in memory has no file whose content could be the key.
     from analyzer.loading.from_object import load_live
 
     return load_live(

@@ -30,9 +30,11 @@ SettingsTable = Literal["", "tool.analyzer", "tool.analyzer.check"]
 
 # What a machine without a GPU decides for.
 DEFAULT_GPU = "l4"
+# For each batch and device; the printed command and the help say the same number.
 DEFAULT_TIME_BUDGET_S = 10.0
 
 _EVERYWHERE: tuple[Command, ...] = ("run", "check", "render")
+# Read-only, as a default of a NamedTuple is one object for all options.
 _NOWHERE: Mapping[Command, str] = MappingProxyType({})
 
 
@@ -91,7 +93,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         name="input",
-        kind="repeated",
+        kind="repeated",  # a shape holds commas
         metavar="NAME=SHAPE[:DTYPE]",
         help="One input, B for the batch; repeatable.",
     ),
@@ -129,6 +131,7 @@ OPTIONS: tuple[Option, ...] = (
         name="opset",
         kind="whole",
         metavar="N",
+        # 20 is `DEFAULT_OPSET` of loading/loaded.py; this table imports nothing.
         help="Opset of the export; for an .onnx file the one to convert to. [20]",
     ),
     Option(
@@ -191,7 +194,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         name="pin",
-        kind="repeated",
+        kind="repeated",  # a pattern may hold commas
         metavar="PATTERN=cpu|gpu",
         help="Binds operators in the best plan; repeatable.",
         commands=_EVERYWHERE,
@@ -267,6 +270,7 @@ OPTIONS: tuple[Option, ...] = (
         commands=("check",),
         settings="tool.analyzer.check",
     ),
+    # An act, not a question: in a settings file every check would write its own baseline and pass.
     Option(
         name="update-baseline",
         kind="flag",
@@ -295,6 +299,7 @@ OPTIONS: tuple[Option, ...] = (
         },
         defaults={"run": "html,json", "check": "text", "render": "html"},
     ),
+    # No path to Click: a slash at its end, which says that it is a folder, would be lost, and "-" is no file.
     Option(
         name="output",
         kind="text",
@@ -307,6 +312,7 @@ OPTIONS: tuple[Option, ...] = (
             "render": "File, or folder for several formats; - is standard output. [beside the record]",
         },
     ),
+    # Not part of the question: a cached export is the same graph.
     Option(name="no-cache", kind="negation", help="Export afresh.", question=False),
     Option(
         name="open",
@@ -333,6 +339,7 @@ OPTIONS: tuple[Option, ...] = (
 )
 
 
+# Written out, not made from the table: a type checker and an editor read no values. A test compares the two.
 class RecordOptions(TypedDict, total=False):
     """Keywords of ``analyze_record()``: what a saved record can be decided anew by."""
 

@@ -16,10 +16,11 @@ import click
 from analyzer import __version__
 from analyzer.errors import AnalyzerError
 
+# The last two are a shell's own for a process that a signal ended: 128 + SIGINT (2), 128 + SIGTERM (15).
 EXIT_FINE, EXIT_FAILED, EXIT_UNUSABLE, EXIT_FAULT, EXIT_INTERRUPTED, EXIT_TERMINATED = 0, 1, 2, 3, 130, 143
 
 # The disk, or one's share of it, is full.
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 # In the order of the help; the text stands here so that help imports no command but the default one.
 COMMANDS = {
@@ -35,13 +36,15 @@ COMMANDS = {
 DEFAULT = "run"
 
 
+# A KeyboardInterrupt, so that it goes past every ``except Exception``, as Ctrl-C does.
 class Terminated(KeyboardInterrupt):
     """The system or a supervisor asked the program to end."""
 
 
-def end_in_order() -> None:
+def clean_up_on_sigterm() -> None:
     """Has SIGTERM end children and temporary folders as Ctrl-C does."""
 
+    # By default SIGTERM ends the process at once: no ``finally`` runs, and the measuring child lives on.
     def end(_number: int, _frame: FrameType | None) -> None:
         raise Terminated
 
@@ -80,6 +83,7 @@ class CommandLine(click.Group):
         run = self.get_command(ctx, DEFAULT)
         assert run is not None
         with formatter.section("Options of the default command"):
+            # The first is MODEL, which the usage line shows.
             rows = (parameter.get_help_record(ctx) for parameter in run.get_params(ctx)[1:])
             formatter.write_dl([row for row in rows if row is not None])
 
@@ -102,33 +106,37 @@ def command_line() -> None:
 
 def run_command_line(arguments: Sequence[str]) -> int:
     """Runs a command; the exit status: 0 fine, 1 a check failed, 2 unusable input, 3 a fault of ours."""
+    # Not standalone: Click would print errors in its own words and end the process with its own statuses.
     try:
         status = command_line.main(args=list(arguments), prog_name="analyze", standalone_mode=False)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        if sys.stdout is not None:  # None in a process without a console (pythonw)
+            sys.stdout.flush()  # here, where a full disk or a closed pipe can still be told
     except AnalyzerError as error:
-        complain(error.message, error.hint)
+        print_error(error.message, error.hint)
         return EXIT_UNUSABLE
     except click.UsageError as error:
-        complain(error.format_message(), _usage_hint(error))
+        print_error(error.format_message(), _usage_hint(error))
         return EXIT_UNUSABLE
     except click.ClickException as error:
-        complain(error.format_message(), None)
+        print_error(error.format_message(), None)
         return EXIT_UNUSABLE
     except (KeyboardInterrupt, click.Abort) as error:
         click.echo("interrupted; nothing was written", err=True)
-        ended = isinstance(error, Terminated) or isinstance(error.__cause__, Terminated)
-        return EXIT_TERMINATED if ended else EXIT_INTERRUPTED
+        # Click raises Abort from a KeyboardInterrupt within a command (click/core.py, Command.main).
+        terminated = isinstance(error, Terminated) or isinstance(error.__cause__, Terminated)
+        return EXIT_TERMINATED if terminated else EXIT_INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output went away, which is no fault
+        # The reader of our output (`| head`) went away, which is no fault; without standard error Python cannot
+        # complain about what it fails to flush on its way out.
+        sys.stderr.close()
         return EXIT_FINE
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in _NO_ROOM:
-            return _no_room(error)
+        if isinstance(error, OSError) and error.errno in _DISK_FULL:
+            return _disk_full(error)
         import traceback
 
         traceback.print_exc()
-        complain(
+        print_error(
             "this is a fault of analyze itself",
             "Please report it with the lines above and the model if you can.",
         )
@@ -136,9 +144,9 @@ def run_command_line(arguments: Sequence[str]) -> int:
     return status if isinstance(status, int) else EXIT_FINE
 
 
-def _no_room(error: OSError) -> int:
+def _disk_full(error: OSError) -> int:
     """The disk behind standard output or the temporary folder is full, which is no fault of ours."""
-    complain(
+    print_error(
         f"{error.filename or 'Standard output'} cannot be written: {error.strerror}.",
         "Make room, or write elsewhere.",
     )
@@ -147,7 +155,7 @@ def _no_room(error: OSError) -> int:
     return EXIT_UNUSABLE
 
 
-def complain(message: str, hint: str | None) -> None:
+def print_error(message: str, hint: str | None) -> None:
     """One clear message and its hint on standard error."""
     click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
     if hint:
@@ -163,23 +171,26 @@ def settings_defaults(ctx: click.Context, start: Any, *, check: bool = False) ->
     """Takes options from ``[tool.analyzer]`` of the nearest pyproject.toml where the command line is silent."""
     from analyzer.checks.settings import read_settings
 
+    # Not by Click's own default map: which file is read hangs on MODEL, known once the line is parsed.
     defaults = read_settings(start).default_map(check=check)
-    silent = (click.core.ParameterSource.DEFAULT, click.core.ParameterSource.DEFAULT_MAP)
+    left_out = (click.core.ParameterSource.DEFAULT, click.core.ParameterSource.DEFAULT_MAP)
     for parameter in ctx.command.params:
         key = long_option(parameter).replace("-", "_")
-        if key in defaults and parameter.name and ctx.get_parameter_source(parameter.name) in silent:
+        if key in defaults and parameter.name and ctx.get_parameter_source(parameter.name) in left_out:
+            # Cast as what is typed is: a setting that cannot be right ends in the same message.
             ctx.params[parameter.name] = parameter.type_cast_value(ctx, _as_written(defaults[key], parameter))
 
 
 def long_option(parameter: click.Parameter) -> str:
     """The name of an option as users write it, without dashes; an argument's own name."""
-    longest = max((item for item in parameter.opts if item.startswith("--")), key=len, default="")
+    longest = max((name for name in parameter.opts if name.startswith("--")), key=len, default="")
     return longest.removeprefix("--") or parameter.name or ""
 
 
 def _as_written(value: Any, parameter: click.Parameter) -> Any:
+    """A value of TOML as the command line would have it: one text with commas, or one for each repetition."""
     if parameter.multiple and not isinstance(value, (list, tuple)):
         return [value]
     if not parameter.multiple and isinstance(value, (list, tuple)):
-        return ",".join(str(item) for item in value)
+        return ",".join(map(str, value))
     return value

@@ -38,18 +38,20 @@ def command(seconds: float, threads: int | None, no_gpu: bool, show: bool, quiet
             click.echo("this machine is not calibrated: run `analyze calibrate`")
             return
     else:
-        _check(threads)
+        _check_threads(threads)
         measure = partial(measure_all, seconds=seconds, threads=threads, gpu=not no_gpu)
-        with _bar(quiet) as progress:
+        # `devices` keeps ceilings and lies below `measurement`, which takes them: the two meet here.
+        with _progress_bar(quiet) as progress:
             calibration = calibrate(measure, progress=progress)
     if not quiet:
         click.echo(_summary(calibration))
 
 
-def _check(threads: int | None) -> None:
+def _check_threads(threads: int | None) -> None:
     from analyzer.errors import UsageError
     from analyzer.measurement.noise.machine_load import available_cores
 
+    # Cores that this process may use: a container or taskset may allow fewer than there are.
     cores = available_cores()
     if threads is not None and threads > cores:
         raise UsageError(
@@ -59,7 +61,7 @@ def _check(threads: int | None) -> None:
 
 
 @contextmanager
-def _bar(quiet: bool) -> Iterator[Progress | None]:
+def _progress_bar(quiet: bool) -> Iterator[Progress | None]:
     """A progress bar on standard error."""
     if quiet:
         yield None

@@ -39,17 +39,19 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     from analyzer.checks.evaluation import require_codes
 
     model = ctx.params["model"]
-    start, stem = place_of(model)
+    start, stem = settings_start(model)
     settings_defaults(ctx, start, check=True)
     settings = gate_settings(ctx.params, start)
-    where = chosen_targets(ctx.params["format"], ctx.params["output"], stem)
+    targets = chosen_targets(ctx.params["format"], ctx.params["output"], stem)
+    # All that can be wrong with the options is said before a model is loaded, which may take minutes.
     require_codes(settings)
     baseline = None if ctx.params["update_baseline"] else load_baseline(settings.baseline)
-    analysis = obtain(ctx, model)
+    analysis = read_or_analyse(ctx, model)
     judgement = judge(analysis, settings, baseline=baseline)
     analysis = replace(analysis, findings=judgement.findings, ignored=judgement.ignored)
     failing = fails(analysis.findings, settings)
-    publish(analysis, where, settings.fail_on)
+    # The report comes out whether the gate fails or not: CI shows it beside the status.
+    publish(analysis, targets, settings.fail_on)
     if ctx.params["update_baseline"]:
         path = settings.baseline or Path(DEFAULT_BASELINE)
         save_baseline(analysis, path)
@@ -59,7 +61,7 @@ def command(ctx: click.Context, /, **_: Any) -> None:
         ctx.exit(EXIT_FAILED)
 
 
-def place_of(model: str) -> tuple[Path, str]:
+def settings_start(model: str) -> tuple[Path, str]:
     """The file or folder from which settings are looked for, and the stem of the result's file names."""
     from analyzer.loading.model_reference import parse_reference
 
@@ -94,14 +96,15 @@ def gate_settings(params: dict[str, Any], start: Path) -> CheckSettings:
     return replace(settings, **changes, ignore=settings.ignore + extra)
 
 
-def obtain(ctx: click.Context, model: str) -> Analysis:
+def read_or_analyse(ctx: click.Context, model: str) -> Analysis:
     """The analysis: a saved report as it is, or a model analysed without executing it."""
     if model.endswith(".json"):
-        given = [item.name for item in taken_by("check") if is_analysis(item) and _typed(ctx, item)]
-        if given:
+        # Settings of pyproject.toml are for models of the folder, and are passed over; what is typed is meant.
+        typed = [option.name for option in taken_by("check") if is_analysis(option) and _is_typed(ctx, option)]
+        if typed:
             raise UsageError(
-                f"--{given[0]} changes nothing about a saved report",
-                hint=f"check the model itself, or drop --{given[0]}",
+                f"--{typed[0]} changes nothing about a saved report",
+                hint=f"check the model itself, or drop --{typed[0]}",
             )
         from analyzer.record import load_report
 
@@ -109,31 +112,33 @@ def obtain(ctx: click.Context, model: str) -> Analysis:
     from analyzer.api import analyze
     from analyzer.cli.progress import progress
 
+    # `--gpu ""`, from a variable of CI that is not set, is an option left out.
     params: dict[str, Any] = {name: None if value == "" else value for name, value in ctx.params.items()}
     options = keywords(params, "check")
     options["run"] = params["run"]
     # Without --run the CPU is a fixed one of the catalogue, so that every runner comes to the same result.
     options["check"] = not params["run"]
-    with progress(quiet=params["quiet"]) as tell:
-        analysis = analyze(model, progress=tell, **options)
-    return replace(analysis, invocation=_asked(analysis.invocation, model, params))
+    with progress(quiet=params["quiet"]) as on_progress:
+        analysis = analyze(model, progress=on_progress, **options)
+    return replace(analysis, invocation=_with_gate_options(analysis.invocation, model, params))
 
 
-def _typed(ctx: click.Context, option: Option) -> bool:
+def _is_typed(ctx: click.Context, option: Option) -> bool:
     """Whether an option stands on the command line itself."""
     source = ctx.get_parameter_source(option.name.replace("-", "_"))
     return source == click.core.ParameterSource.COMMANDLINE
 
 
-def _asked(analysed: Invocation | None, model: str, params: dict[str, Any]) -> Invocation | None:
+def _with_gate_options(analysed: Invocation | None, model: str, params: dict[str, Any]) -> Invocation | None:
     """What ``analyze()`` was asked and the gate's own options; those of pyproject.toml are read there again."""
     from analyzer.pipeline.options import path_shower
     from analyzer.record.invocation import amended, written
 
     if analysed is None:
         return None
-    gate = {item.keyword for item in taken_by("check") if item.settings == "tool.analyzer.check"} | {"run"}
-    given = {name: value for name, value in params.items() if name in gate}
+    gate = {option.keyword for option in taken_by("check") if option.settings == "tool.analyzer.check"}
+    given = {name: value for name, value in params.items() if name in gate | {"run"}}
+    # With --run `analyze()` analysed as `run` does: the command is still this one.
     return amended(replace(analysed, command="check"), written("check", given, path_shower(model)))
 
 
@@ -157,6 +162,7 @@ def save_baseline(analysis: Analysis, path: Path) -> None:
     from analyzer.record.analysis import Environment
     from analyzer.record.output_files import write_all
 
+    # Kept in the repository: no date, and nothing that an unrelated change of a price or a rule alters.
     lean = replace(
         analysis, environment=Environment(), findings=(), ignored=(), alternatives=(), costs=(), sweep=()
     )
@@ -168,20 +174,21 @@ def chosen_targets(formats: str, output: str | None, stem: str) -> tuple[Target,
     from analyzer.cli.run import report_targets
     from analyzer.record.output_files import STANDARD_OUTPUT, check_writable
 
+    # "-" is the default of one format alone: several cannot share standard output.
     single = len([name for name in formats.split(",") if name.strip()]) == 1
-    where = report_targets(formats, output or (STANDARD_OUTPUT if single else None), stem)
-    check_writable([target.path for target in where if target.path is not None])
-    return where
+    targets = report_targets(formats, output or (STANDARD_OUTPUT if single else None), stem)
+    check_writable([target.path for target in targets if target.path is not None])
+    return targets
 
 
-def publish(analysis: Analysis, where: tuple[Target, ...], fail_on: str) -> None:
+def publish(analysis: Analysis, targets: tuple[Target, ...], fail_on: str) -> None:
     """Render every format first, then write all of them whole, then print.
 
     Workflow commands are printed even where they go to a file as well: GitHub reads them from the log alone.
     """
     from analyzer.record.output_files import write_all
 
-    texts = {target: render(analysis, target.format, fail_on) for target in where}
+    texts = {target: render(analysis, target.format, fail_on) for target in targets}
     write_all({target.path: text for target, text in texts.items() if target.path is not None})
     for target, text in texts.items():
         if target.path is None or target.format == "github":
@@ -212,6 +219,7 @@ def append_summary(analysis: Analysis, fail_on: str) -> None:
     if not path:
         return
     try:
+        # Appended: GitHub gives one file to a job's step, which other tools of it write to as well.
         with open(path, "a", encoding="utf-8") as file:
             file.write(summary(analysis, fail_on=fail_on))
     except OSError as error:
@@ -221,4 +229,4 @@ def append_summary(analysis: Analysis, fail_on: str) -> None:
 
 
 def _split(values: tuple[str, ...]) -> list[str]:
-    return [item.strip() for value in values for item in value.split(",") if item.strip()]
+    return [part.strip() for value in values for part in value.split(",") if part.strip()]

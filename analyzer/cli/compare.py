@@ -12,6 +12,7 @@ from analyzer.errors import UsageError
 if TYPE_CHECKING:
     from analyzer.report.compare.comparison import Comparison
 
+# Formats of a comparison, which is no record: `record/formats.py` does not know them.
 EXTENSIONS = {"text": ".txt", "markdown": ".md", "json": ".json", "html": ".html"}
 
 
@@ -51,16 +52,20 @@ def command(
     from analyzer.report.compare.build import compare, failures
     from analyzer.text import share
 
-    conditions = [item.strip() for item in fail_on.split(",") if item.strip()]
+    conditions = _parts(fail_on)
     allowed = share(tolerance, where="--tolerance")
     paths = (base, *new)
     comparison = compare([(label, load_report(path)) for label, path in zip(labels(paths), paths, strict=True)])
     reasons = failures(comparison, conditions, tolerance=allowed)
-    _write(comparison, [item.strip() for item in formats.split(",") if item.strip()], output, base.stem)
+    _write(comparison, _parts(formats), output, base.stem)
     if reasons:
         if not quiet:
             click.echo("failed: " + "; ".join(reasons), err=True)
         click.get_current_context().exit(1)
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def labels(paths: tuple[Path, ...]) -> list[str]:
@@ -74,14 +79,15 @@ def labels(paths: tuple[Path, ...]) -> list[str]:
 def _write(comparison: Comparison, formats: list[str], output: str | None, stem: str) -> None:
     from analyzer.record.output_files import check_writable, targets, write_all
 
+    # All are rendered before anything is written: a format that is not known leaves no files of the others.
     texts = {name: _render(comparison, name) for name in formats}
     if output is None and len(texts) == 1:
         output = "-"
     files = {}
     pairs = [(name, EXTENSIONS[name]) for name in texts]
-    where = targets(pairs, output, f"{stem}-compare", Path("reports"))
-    check_writable([target.path for target in where if target.path is not None])
-    for target in where:
+    destinations = targets(pairs, output, f"{stem}-compare", Path("reports"))
+    check_writable([target.path for target in destinations if target.path is not None])
+    for target in destinations:
         if target.path is None:
             click.echo(texts[target.format], nl=False)
         else:

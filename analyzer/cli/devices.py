@@ -38,13 +38,15 @@ def _named(name: str, prices: str | None) -> str:
         return _page(device(name), prices)
     except DeviceError:
         word = name.strip().lower()
-        offers = [item for item in instances(prices) if item.name.lower() == word]
-        if offers:
-            return "\n".join(map(_offer, offers))
-        found = [item for item in (*gpus(), *cpus()) if word and word in f"{item.slug} {item.name}".lower()]
-        if not found:
+        named = [instance for instance in instances(prices) if instance.name.lower() == word]
+        if named:
+            return "\n".join(map(_instance_row, named))
+        similar = [
+            known for known in (*gpus(), *cpus()) if word and word in f"{known.slug} {known.name}".lower()
+        ]
+        if not similar:
             raise
-        return "\n".join([f"No device is called {name!r}; these contain it:", *map(_row, found)])
+        return "\n".join([f"No device is called {name!r}; these contain it:", *map(_device_row, similar)])
 
 
 def _list() -> str:
@@ -54,14 +56,14 @@ def _list() -> str:
     lines = [
         "GPUs (dense peaks; * the release wheel of ONNX Runtime does not run there: predicted for reference)"
     ]
-    lines += [_row(card) for card in gpus()]
+    lines += [_device_row(card) for card in gpus()]
     lines += ["", "CPUs (all cores together)"]
-    lines += [_row(cpu) for cpu in cpus()]
+    lines += [_device_row(cpu) for cpu in cpus()]
     default = f"Without a GPU the target is {DEFAULT_GPU}; `analyze check` decides for the CPU {DEFAULT_CPU}."
     return "\n".join([*lines, "", default, "analyze devices NAME shows one; --instances lists cloud prices."])
 
 
-def _row(device: Device) -> str:
+def _device_row(device: Device) -> str:
     from analyzer.devices.catalogue import aliases
     from analyzer.units import byte_count, rate
 
@@ -83,9 +85,10 @@ def _row(device: Device) -> str:
 def _page(device: Device, prices: str | None) -> str:
     from analyzer.devices.catalogue import aliases, figures
 
-    known = device.source.endswith(".toml")
+    # A file of the user's own gives figures without a source for each: they are shown as they are.
+    from_own_file = device.source.endswith(".toml")
     lines = [f"{device.slug}: {device.name}"]
-    names = () if known else aliases(device.slug)
+    names = () if from_own_file else aliases(device.slug)
     if names:
         lines.append(f"Also called {', '.join(names)}")
     if device.kind == "gpu" and not device.runs_release_wheel:
@@ -93,18 +96,18 @@ def _page(device: Device, prices: str | None) -> str:
             "The release wheel of ONNX Runtime has no machine code for it: predicted for reference only."
         )
     lines.append("")
-    if known:
+    if from_own_file:
         lines += [f"  {key:24} {value}" for key, value in device.peak_flops_per_s.items()]
     else:
         lines += [
-            f"  {item.key:24} {_figure(item.key, item.value):>22}  {item.basis}"
-            for item in figures(device.slug)
+            f"  {figure.key:24} {_figure(figure.key, figure.value):>22}  {figure.basis}"
+            for figure in figures(device.slug)
         ]
     lines += [
         f"  measured {key:15} {_figure(_SUSTAINED[key], value):>22}  elsewhere"
         for key, value in device.sustained.items()
     ]
-    if not known:
+    if not from_own_file:
         lines.append(_LEGEND)
     if device.link is not None:
         speed = _figure("bandwidth_bytes_per_s", device.link.bandwidth_bytes_per_s)
@@ -112,9 +115,9 @@ def _page(device: Device, prices: str | None) -> str:
     lines.append(f"\nSources: {device.source}")
     if device.notes:
         lines.append(f"Notes: {device.notes}")
-    offers = _offers(device.slug, prices)
-    if offers:
-        lines += ["", "Rented as", *offers]
+    instances = _instances_with(device.slug, prices)
+    if instances:
+        lines += ["", "Rented as", *instances]
     return "\n".join(lines)
 
 
@@ -145,21 +148,22 @@ def _figure(key: str, value: object) -> str:
     return with_prefix(value, unit) if how else str(value)
 
 
-def _offers(slug: str, prices: str | None) -> list[str]:
+def _instances_with(slug: str, prices: str | None) -> list[str]:
     from analyzer.devices.catalogue import instances
 
-    mine = [
-        item
-        for item in instances(prices)
-        if slug in (item.gpu, item.cpu) and (item.gpu == slug or not item.gpu)
+    # A CPU's page leaves out machines that have a GPU as well: nobody rents them for their CPU.
+    carriers = [
+        instance
+        for instance in instances(prices)
+        if slug in (instance.gpu, instance.cpu) and (instance.gpu == slug or not instance.gpu)
     ]
-    return [_offer(item) for item in sorted(mine, key=lambda item: item.usd_per_hour)]
+    return [_instance_row(carrier) for carrier in sorted(carriers, key=lambda carrier: carrier.usd_per_hour)]
 
 
 def _instances(prices: str | None) -> str:
     from analyzer.devices.catalogue import instances
 
-    lines = [_offer(item) for item in instances(prices)]
+    lines = [_instance_row(instance) for instance in instances(prices)]
     return "\n".join(
         [
             *lines,
@@ -169,10 +173,12 @@ def _instances(prices: str | None) -> str:
     )
 
 
-def _offer(item: Instance) -> str:
+def _instance_row(instance: Instance) -> str:
     from analyzer.units import byte_count
 
-    what = f"{item.gpu_count:g} x {item.gpu}" if item.gpu else item.accelerator or item.cpu or item.cpu_type
-    date = item.price_date or "date not recorded"
-    size = f"{item.vcpus or '?'} vCPUs, {byte_count(item.memory_bytes)}"
-    return f"  {item.provider:8} {item.name:32} {what:30} {size:22} ${item.usd_per_hour:<9g} {date}"
+    gpus = f"{instance.gpu_count:g} x {instance.gpu}" if instance.gpu else ""
+    hardware = gpus or instance.accelerator or instance.cpu or instance.cpu_type
+    date = instance.price_date or "date not recorded"
+    size = f"{instance.vcpus or '?'} vCPUs, {byte_count(instance.memory_bytes)}"
+    price = f"${instance.usd_per_hour:<9g} {date}"
+    return f"  {instance.provider:8} {instance.name:32} {hardware:30} {size:22} {price}"

@@ -31,8 +31,8 @@ def _listed(domain: str | None) -> list[str]:
 
     lines: list[str] = []
     count = 0
-    for family, found in by_family().items():
-        chosen = [rule for rule in found if domain in (None, rule.domain)]
+    for family, rules in by_family().items():
+        chosen = [rule for rule in rules if domain in (None, rule.domain)]
         if not chosen:
             continue
         count += len(chosen)

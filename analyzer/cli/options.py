@@ -26,6 +26,8 @@ def options_of(command: Command) -> Callable[[CommandFunction], CommandFunction]
 
 def _option(option: Option, command: Command) -> Callable[[CommandFunction], CommandFunction]:
     name = f"--{option.name}/--no-{option.name}" if option.switch else f"--{option.name}"
+    # What Click could only refuse in words of its own (durations, shares, names) stays text here and is checked
+    # in `pipeline/options.py`, for the Python interface as well.
     return click.option(
         name,
         type=_type(option),
@@ -49,6 +51,7 @@ def keywords(params: Mapping[str, Any], command: Command) -> AnalyzeOptions:
     """What was given, as ``analyze()`` takes it; what was left out is not there."""
     given = {}
     for option in taken_by(command):
+        # By the option's name, as Click keeps it; the keyword of a negation is another.
         value = params[option.name.replace("-", "_")]
         left_out = value is None or value is False or value == ()
         if is_analysis(option) and not left_out:

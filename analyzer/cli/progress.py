@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from analyzer.progress import Progress
 
 # What is usual on two cores, for stages that cannot tell how far they are.
-_USUAL = {
+_USUAL_DURATIONS = {
     "importing torch": "about 2 s",
     "building the model": "seconds",
     "exporting to ONNX": "2 to 10 s, longer for very deep models",
@@ -18,14 +21,14 @@ _USUAL = {
 }
 
 
-class Silent:
+class NoProgress:
     """Says nothing: with ``--quiet``, and where standard error is no terminal."""
 
     def __call__(self, stage: str, share: float | None = None) -> None:
         """Takes a stage and does nothing."""
 
 
-class Shown:
+class TerminalProgress:
     """A spinner with the stage and its time, a bar where the share done is known."""
 
     def __init__(self, display: Any) -> None:
@@ -36,9 +39,10 @@ class Shown:
     def __call__(self, stage: str, share: float | None = None) -> None:
         """Shows a stage; ``share`` is how much of it is done, None where that cannot be told."""
         if stage != self._stage:
+            # A stage's clock starts at its own beginning: it is a new task, and the last one goes.
             if self._task is not None:
                 self._display.remove_task(self._task)
-            usual = _USUAL.get(stage, "")
+            usual = _USUAL_DURATIONS.get(stage, "")
             text = f"{stage} [dim]({usual})[/dim]" if usual else stage
             self._task = self._display.add_task(text, total=None if share is None else 1.0)
             self._stage = stage
@@ -47,10 +51,11 @@ class Shown:
 
 
 @contextmanager
-def progress(*, quiet: bool) -> Iterator[Any]:
+def progress(*, quiet: bool) -> Iterator[Progress]:
     """A progress callback for the length of the block."""
+    # A log that is no terminal would hold every frame of the bar.
     if quiet or sys.stderr is None or not sys.stderr.isatty():
-        yield Silent()
+        yield NoProgress()
         return
     from rich.console import Console
     from rich.progress import (
@@ -71,4 +76,4 @@ def progress(*, quiet: bool) -> Iterator[Any]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as display:
-        yield Shown(display)
+        yield TerminalProgress(display)

@@ -29,12 +29,14 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     report: Path = params["report"]
     analysis = load_report(report)
     given = cast(RecordOptions, keywords(params, "render"))
+    # As it was decided, unless asked: a record of another version shows that version's own answer.
     if given:
         from analyzer.api import analyze_record
 
         analysis = analyze_record(analysis, **given)
-    where = report_targets(params["format"], params["output"], report.stem, default=report.parent)
-    written = publish(analysis, where)
+    # Beside the record, under its name: a page that belongs to the record is found with it.
+    targets = report_targets(params["format"], params["output"], report.stem, default=report.parent)
+    written = publish(analysis, targets)
     if not params["quiet"]:
         for path in written:
             click.echo(str(path))

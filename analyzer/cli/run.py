@@ -31,29 +31,30 @@ def command(ctx: click.Context, /, **_: Any) -> None:
 
     reference = parse_reference(ctx.params["model"])
     settings_defaults(ctx, reference.path or Path.cwd())
-    asked = ctx.params
+    params = ctx.params
     # What cannot be written is said before anything is measured.
-    where = report_targets(asked["format"], asked["output"], reference.stem)
-    check_writable([target.path for target in where if target.path is not None])
-    analysis = analysed(asked)
+    targets = report_targets(params["format"], params["output"], reference.stem)
+    check_writable([target.path for target in targets if target.path is not None])
+    analysis = analyse(params)
     if analysis.training is not None:
         from analyzer.pipeline.inference_reference import beside_inference
 
-        folders = {target.path.parent for target in where if target.path is not None} or {DEFAULT_FOLDER}
-        analysis = beside_inference(analysis, sorted(folders), asked["model"])
-    written = publish(analysis, where)
-    say(analysis, where, quiet=asked["quiet"], verbose=asked["verbose"])
-    if asked["open"]:
+        # Before the record is written, which may take the place of the one of inference.
+        folders = {target.path.parent for target in targets if target.path is not None} or {DEFAULT_FOLDER}
+        analysis = beside_inference(analysis, sorted(folders), params["model"])
+    written = publish(analysis, targets)
+    print_outcome(analysis, targets, quiet=params["quiet"], verbose=params["verbose"])
+    if params["open"]:
         open_page(written)
 
 
-def analysed(asked: dict[str, Any]) -> Analysis:
+def analyse(params: dict[str, Any]) -> Analysis:
     """Calls the Python interface with the command line's options."""
     from analyzer.api import analyze
     from analyzer.cli.progress import progress
 
-    with progress(quiet=asked["quiet"]) as tell:
-        return analyze(asked["model"], progress=tell, **keywords(asked, "run"))
+    with progress(quiet=params["quiet"]) as on_progress:
+        return analyze(params["model"], progress=on_progress, **keywords(params, "run"))
 
 
 def report_targets(
@@ -66,15 +67,15 @@ def report_targets(
     chosen = [find(name.strip()) for name in formats.split(",") if name.strip()]
     if not chosen:
         raise click.UsageError("--format names no format.")
-    return targets([(item.name, item.extension) for item in chosen], output, stem, default)
+    return targets([(known.name, known.extension) for known in chosen], output, stem, default)
 
 
-def publish(analysis: Analysis, where: tuple[Target, ...]) -> list[Path]:
+def publish(analysis: Analysis, targets: tuple[Target, ...]) -> list[Path]:
     """Renders all reports, then writes them: all or none."""
     from analyzer.record.output_files import write_all
     from analyzer.report import render
 
-    rendered = {target: render(analysis, target.format) for target in where}
+    rendered = {target: render(analysis, target.format) for target in targets}
     files = {target.path: text for target, text in rendered.items() if target.path is not None}
     write_all(files)
     for target, text in rendered.items():
@@ -83,9 +84,9 @@ def publish(analysis: Analysis, where: tuple[Target, ...]) -> list[Path]:
     return list(files)
 
 
-def say(analysis: Analysis, where: tuple[Target, ...], *, quiet: bool, verbose: bool) -> None:
+def print_outcome(analysis: Analysis, targets: tuple[Target, ...], *, quiet: bool, verbose: bool) -> None:
     """The summary on the terminal; nothing where standard output is the report itself."""
-    if any(target.path is None for target in where):
+    if any(target.path is None for target in targets):
         return
     if not quiet:
         from rich.console import Console
@@ -94,15 +95,16 @@ def say(analysis: Analysis, where: tuple[Target, ...], *, quiet: bool, verbose: 
 
         console = Console()
         print_summary(analysis, console)
+        # On standard error: standard output is the summary and the paths alone.
         for note in (*analysis.model.notes, *analysis.environment.messages):
             click.echo(f"note: {note}", err=True)
         if verbose:
-            say_more(analysis)
-    for target in where:
+            print_details(analysis)
+    for target in targets:
         click.echo(str(target.path))
 
 
-def say_more(analysis: Analysis) -> None:
+def print_details(analysis: Analysis) -> None:
     """Findings and the time of each stage."""
     for finding in analysis.findings:
         click.echo(f"{finding.severity} {finding.code}: {finding.message}", err=True)

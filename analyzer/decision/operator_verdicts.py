@@ -14,7 +14,7 @@ from analyzer.decision.plans import Plans, copy_time, cpu_scale, cuda_scale, kno
 from analyzer.graph import Node
 from analyzer.ort.execution import Group, NodePlacement
 from analyzer.prediction.estimate import Estimate, total
-from analyzer.record.analysis import OperatorVerdict, Verdict3
+from analyzer.record.analysis import OperatorDevice, OperatorVerdict
 from analyzer.units import byte_count, digits, flop_count, seconds
 
 # Why an operator is better off where it is. The slugs after `unknown` are ONNX Runtime's own reasons, see
@@ -207,7 +207,9 @@ class _Judge:
         return f"{work}: {self._gpu} takes {gpu_took}, {self._cpu} {cpu_took}"
 
     @staticmethod
-    def _verdict(device: Verdict3, speedup: float | None, reason: str, explanation: str) -> OperatorVerdict:
+    def _verdict(
+        device: OperatorDevice, speedup: float | None, reason: str, explanation: str
+    ) -> OperatorVerdict:
         return OperatorVerdict(device=device, speedup=speedup, reason=reason, explanation=explanation)
 
 

@@ -1,6 +1,6 @@
 """Analysis: the value that holds everything a report, a check or a record needs.
 
-Its fields are the keys of the JSON record, one to one (``record.py`` adds nothing of its own), so that a
+Its fields are the keys of the JSON record, one to one (``json_writer`` adds nothing of its own), so that a
 report made from a saved record is the report made at once. Seconds, bytes, FLOPs, US dollars, joules.
 None means not known, never 0.
 """
@@ -14,7 +14,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
+from analyzer.record.formats import find as find_format
+from analyzer.record.formats import render as render_format
 from analyzer.record.invocation import Invocation
+from analyzer.record.json_writer import to_dict
+
+# "as" is how a type checker learns that a name is meant to be imported from here (mypy's no_implicit_reexport).
 from analyzer.record.outcome import CostRow as CostRow
 from analyzer.record.outcome import PlanResult as PlanResult
 from analyzer.record.outcome import SweepPlan as SweepPlan
@@ -22,13 +27,16 @@ from analyzer.record.outcome import SweepRow as SweepRow
 from analyzer.record.outcome import TransferItem as TransferItem
 from analyzer.record.outcome import Transfers as Transfers
 from analyzer.record.outcome import VerdictResult as VerdictResult
+from analyzer.record.output_files import write_all
 from analyzer.record.quantities import Amount, Count, Number, Positive
 from analyzer.record.replay_data import ReplayData
 from analyzer.record.training_step import TrainingResult
 
+# Raised where a key is renamed or removed, or means something else; adding one keeps it.
 SCHEMA_VERSION = 1
 
-Verdict3 = Literal["cpu", "gpu", "either"]
+# No "hybrid": one operator runs on one device.
+OperatorDevice = Literal["cpu", "gpu", "either"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +178,7 @@ class GpuTime:
 class OperatorVerdict:
     """CPU, GPU or either for one operator; ``reason`` is one of ``decision.verdict.REASONS``."""
 
-    device: Verdict3
+    device: OperatorDevice
     speedup: Positive | None
     reason: str
     explanation: str
@@ -189,7 +197,7 @@ class OperatorResult:
     source: Where | None
     inputs: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, Any]  # of any operator in any domain: only JSON's own kinds are known of them
     flops: Count | None
     macs: Count | None
     bytes_read: Count | None
@@ -312,6 +320,7 @@ class Environment:
     date: str = ""
     export_cached: bool = False
     timings_s: Mapping[str, Number] = field(default_factory=dict)
+    # Facts of a run, shown as they are: which there are depends on the provider and on what could be had.
     measurement: Mapping[str, Any] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
 
@@ -332,7 +341,7 @@ class Analysis:
     groups: tuple[GroupResult, ...]
     plans: tuple[PlanResult, ...]
     verdict: VerdictResult
-    conventions: Mapping[str, Any]
+    conventions: Mapping[str, Any]  # for readers of the JSON, which has no other place to say them
     tool: Tool
     alternatives: tuple[Alternative, ...] = ()
     costs: tuple[CostRow, ...] = ()
@@ -344,6 +353,7 @@ class Analysis:
     training: TrainingResult | None = None
     invocation: Invocation | None = None
     environment: Environment = field(default_factory=Environment)
+    # "kept" is the key of the first records that had it; everywhere else this is the replay data.
     kept: ReplayData | None = None
     schema_version: int = SCHEMA_VERSION
 
@@ -353,8 +363,6 @@ class Analysis:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON record as plain values."""
-        from analyzer.record.serialization import to_dict
-
         return to_dict(self)
 
     def render(self, format: str = "html") -> str:  # noqa: A002 - the option's own name
@@ -363,9 +371,7 @@ class Analysis:
         Raises:
             UsageError: There is no such format.
         """
-        from analyzer.record.formats import render
-
-        return render(self, format)
+        return render_format(self, format)
 
     def save(
         self, folder: str | PathLike[str] = "reports", formats: Sequence[str] = ("html", "json")
@@ -375,10 +381,9 @@ class Analysis:
         Raises:
             OutputError: The folder cannot be written.
         """
-        from analyzer.record.formats import find
-        from analyzer.record.output_files import write_all
-
+        # A name may hold slashes, colons and what a file system forbids.
         stem = re.sub(r"[^\w.-]+", "_", self.model.name) or "model"
-        files = {Path(folder) / f"{stem}{find(name).extension}": self.render(name) for name in formats}
+        # All are rendered before any is written: a page that fails leaves no half of a set behind.
+        files = {Path(folder) / f"{stem}{find_format(name).extension}": self.render(name) for name in formats}
         write_all(files)
         return list(files)

@@ -33,9 +33,10 @@ class Format:
     writer: str
 
 
+# In the order in which messages list them. No two share an extension: several may go to one folder.
 _ALL = (
     Format(name="html", extension=".html", writer="analyzer.report.html:render"),
-    Format(name="json", extension=".json", writer="analyzer.record.serialization:to_json"),
+    Format(name="json", extension=".json", writer="analyzer.record.json_writer:to_json"),
     Format(name="text", extension=".txt", writer="analyzer.report.text:render"),
     Format(name="markdown", extension=".md", writer="analyzer.report.markdown:render"),
     Format(name="csv", extension=".csv", writer="analyzer.report.csv_table:render"),
@@ -43,7 +44,7 @@ _ALL = (
     Format(name="sarif", extension=".sarif", writer="analyzer.report.sarif:render"),
     Format(name="github", extension=".github.txt", writer="analyzer.report.github:render"),
 )
-FORMATS: Mapping[str, Format] = MappingProxyType({item.name: item for item in _ALL})
+FORMATS: Mapping[str, Format] = MappingProxyType({known.name: known for known in _ALL})
 
 
 def find(name: str) -> Format:

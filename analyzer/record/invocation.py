@@ -45,19 +45,20 @@ def written(
         given: Values by keyword.
         show_path: How a path is written.
     """
-    found = {}
+    options = {}
     for option in taken_by(command):
         values = _texts(option, given.get(option.keyword), show_path) if option.question else None
         if values is not None:
-            found[option.name] = values
-    return found
+            options[option.name] = values
+    return options
 
 
 def _texts(option: Option, value: Any, show_path: Callable[[str], str]) -> tuple[str, ...] | None:
     """The values of an option, None where it was not given."""
     if option.is_flag:
-        asked = value is False if option.kind == "negation" else bool(value)
-        return () if asked else None
+        # `--no-run` is run=False: None, a keyword left out, is not that.
+        is_set = value is False if option.kind == "negation" else bool(value)
+        return () if is_set else None
     if value is None or (isinstance(value, (str, list, tuple)) and not value):
         return None
     several = [value] if isinstance(value, str) or not isinstance(value, (list, tuple)) else value
@@ -70,12 +71,13 @@ def _texts(option: Option, value: Any, show_path: Callable[[str], str]) -> tuple
 
 def amended(invocation: Invocation, options: Texts, *, without: Iterable[str] = ()) -> Invocation:
     """The invocation with these options in place of its own of the same names, and some left out."""
-    gone = {*options, *without}
-    merged = {**{name: item for name, item in invocation.options.items() if name not in gone}, **options}
+    dropped = {*options, *without}
+    merged = {**{name: texts for name, texts in invocation.options.items() if name not in dropped}, **options}
     return replace(
         invocation,
+        # In the order of the table, whatever came when: the same question is the same record and the same line.
         options={option.name: merged[option.name] for option in OPTIONS if option.name in merged},
-        stand_ins={name: item for name, item in invocation.stand_ins.items() if name not in gone},
+        stand_ins={name: texts for name, texts in invocation.stand_ins.items() if name not in dropped},
     )
 
 
@@ -88,6 +90,7 @@ def command_line(invocation: Invocation) -> str:
     command = next((name for name in _COMMANDS if name == invocation.command), None)
     if command is None or not invocation.model or {*given} - {option.name for option in taken_by(command)}:
         return ""
+    # A file called `-x.py` is no option.
     model = f"./{invocation.model}" if invocation.model.startswith("-") else invocation.model
     words = ["analyze", *(["check"] if command == "check" else []), model]
     for option in taken_by(command):
@@ -96,6 +99,7 @@ def command_line(invocation: Invocation) -> str:
     return " ".join(map(_quoted, words))
 
 
+# Not `render`: a record that was decided anew has its analysis' invocation, with what was given to render.
 _COMMANDS: tuple[Command, ...] = ("run", "check")
 
 
@@ -109,9 +113,11 @@ def _quoted(word: str) -> str:
     """A word as a shell reads it; what would break the line or cannot be seen as in POSIX.1-2024, ``$'…'``."""
     if word.isprintable():
         return shlex.quote(word)
+    # A line break or a control character, quoted by shlex alone, would break the one line or hide in it.
     shown = (char if char.isprintable() else _escape(char) for char in word)
     return "$'" + "".join({"\\": "\\\\", "'": "\\'"}.get(char, char) for char in shown) + "'"
 
 
 def _escape(char: str) -> str:
+    # Octal has three digits at most: one after them stays itself. Of `\x` POSIX leaves open what a third means.
     return "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape"))

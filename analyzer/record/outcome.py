@@ -55,11 +55,11 @@ class PlanResult:
     operators_on_cpu: Count = 0
     instance: str = ""
     why: str = ""
-    usd_low_per_million: float | None = None
-    usd_high_per_million: float | None = None
+    usd_low_per_million: Amount | None = None
+    usd_high_per_million: Amount | None = None
     usd_origin: str = ""
-    energy_low_j: float | None = None
-    energy_high_j: float | None = None
+    energy_low_j: Amount | None = None
+    energy_high_j: Amount | None = None
     energy_origin: str = ""
 
 

@@ -45,6 +45,7 @@ def targets(
             )
         return (Target(format=formats[0][0], path=None),)
     folder = Path(output) if output else default
+    # A trailing slash is gone once it is a Path: it is looked for in the text.
     single = output and len(formats) == 1 and not output.endswith(("/", os.sep)) and not folder.is_dir()
     if single:
         return (Target(format=formats[0][0], path=folder),)
@@ -67,6 +68,7 @@ def check_writable(paths: Sequence[Path]) -> None:
             if not os.access(path, os.W_OK):
                 raise OutputError(f"{path} cannot be written.", hint="Choose another --output.")
             continue
+        # The nearest folder that exists: the rest is made when it is written.
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent
         if not folder.is_dir():
@@ -94,16 +96,21 @@ def write_all(contents: Mapping[Path, str]) -> None:
     streams: dict[Path, str] = {}
     try:
         for given, text in contents.items():
+            # os.replace would put the file in the link's own place.
             path = Path(os.path.realpath(given))
             if is_stream(given):
                 streams[given] = text
                 continue
             path.parent.mkdir(parents=True, exist_ok=True)
+            # In the same folder: a file is moved at once within one file system alone.
             handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
             temporaries[path] = temporary
+            # "\n" on every system: the same record gives the same bytes.
             with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
                 file.write(text)
+            # mkstemp makes files for their owner alone; a report gets the rights of any other new file.
             os.chmod(temporary, 0o666 & ~_umask())
+        # What has gone into a pipe cannot be taken back: after all files were made, before any is moved.
         for path, text in streams.items():
             with path.open("w", encoding="utf-8", newline="\n") as file:
                 file.write(text)
@@ -121,6 +128,7 @@ def write_all(contents: Mapping[Path, str]) -> None:
 
 
 def _umask() -> int:
+    # Python can only ask for it by setting it.
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -12,8 +12,10 @@ from msgspec import Meta
 
 # No figure of a model or machine comes near; the products of three of them are still finite.
 LARGEST = 1e30
+# Never 0; 1 over it is LARGEST.
 _LEAST = 1e-30
 
+# Two readings of a number: msgspec makes a float of a whole one where a field is a float alone.
 Count = Annotated[int, Meta(ge=0)]
 """A number of things, or the position of one: never negative."""
 

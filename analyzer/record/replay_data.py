@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from analyzer.record.quantities import Amount, Count, Number, Positive
 
+# Figures of `costs/cost.py`, which lies above this room.
 CostFigure = Literal["flops", "macs", "bytes_read", "bytes_written"]
 
 
@@ -19,6 +20,8 @@ CostFigure = Literal["flops", "macs", "bytes_read", "bytes_written"]
 class Asked:
     """What the user asked for. ``fixed`` is True where no figure of the machine was used (``check``)."""
 
+    # As values, where `Analysis.invocation` has them as they were written. They overlap: both stay while
+    # schema_version is 1, this one for records of versions without `invocation`.
     precision: str | None = None
     cpu: str | None = None
     threads: Count | None = None
@@ -94,6 +97,7 @@ class ReplayRun:
 class OwnInstance:
     """An instance of the user's own price list; fields as in ``devices.instances``."""
 
+    # The fields of `devices/instances.py`, by name and in its order: they are copied as they are.
     provider: str
     name: str
     region: str
@@ -116,7 +120,7 @@ class OwnInstance:
 class SmallValue:
     """Constants of one value, by name; a row of its elements, where what is not finite is a text."""
 
-    value: tuple[Any, ...]
+    value: tuple[Any, ...]  # without a shape, which differs between tensors and grows with the batch
     tensors: tuple[str, ...]
 
 
@@ -151,7 +155,7 @@ class OddFigure:
 
     operator: Count
     figure: CostFigure
-    square: int | None = None
+    square: int | None = None  # the usual case of the odd: one number and not one for each batch
     values: tuple[int, ...] = ()
 
 

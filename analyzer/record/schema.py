@@ -27,7 +27,9 @@ _UNITS = (
 def schema() -> dict[str, Any]:
     """The JSON Schema of a record, as plain values."""
     (top,), parts = msgspec.json.schema_components([Analysis], ref_template="#/$defs/{name}")
+    # Sorted: msgspec gives them in the order in which it meets the types, which an added field changes.
     parts = {name: _tidy(part) for name, part in sorted(parts.items())}
+    # A default makes a key optional to msgspec; every record that was ever written has this one.
     parts["Analysis"]["properties"]["schema_version"] = {"const": SCHEMA_VERSION}
     parts["Analysis"]["required"].append("schema_version")
     return {"$schema": _DIALECT, "title": _TITLE, "description": _UNITS, **top, "$defs": parts}
@@ -47,10 +49,10 @@ def main() -> None:
 def _tidy(part: Any) -> Any:
     """Descriptions on one line in JSON's words; unions as short as JSON Schema lets them be."""
     if isinstance(part, list):
-        return [_tidy(item) for item in part]
+        return [_tidy(entry) for entry in part]
     if not isinstance(part, dict):
         return part
-    tidied = {name: _tidy(item) for name, item in part.items()}
+    tidied = {name: _tidy(entry) for name, entry in part.items()}
     if isinstance(part.get("description"), str):
         tidied["description"] = _in_json_words(part["description"])
     return _short_union(tidied) if "anyOf" in tidied else tidied
@@ -67,6 +69,7 @@ def _short_union(union: dict[str, Any]) -> dict[str, Any]:
     """A number's two readings (whole or not) as the one that JSON has; "or null" as a second type."""
     kinds = union.pop("anyOf")
     if any(kind.get("type") == "number" for kind in kinds):
+        # JSON Schema's "number" holds the whole numbers; `quantities` tells them apart for Python's sake alone.
         kinds = [kind for kind in kinds if kind.get("type") != "integer"]
     if len(kinds) == 2 and kinds[1] == {"type": "null"} and "type" in kinds[0]:
         kinds = [{**kinds[0], "type": [kinds[0]["type"], "null"]}]

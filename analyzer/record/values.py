@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# A record is ten deep; an operator's attributes are lists of lists at most.
+# A record is ten deep; an operator's attributes are lists of lists at most. Far below Python's own limit of
+# 1,000 calls: what walks a record after this needs no guard of its own.
 _DEEPEST = 32
-# Counts of the largest models times the largest batches stay below 1e20.
+# Counts of the largest models times the largest batches stay below 1e20. Neither JSON nor Python sets a limit:
+# a number of 400 digits would end in an OverflowError wherever it meets a float.
 _LARGEST_INTEGER = 10**30
+# Of a key in a message: a hostile one may be as long as the file.
 _LONGEST_NAME = 40
 
 
@@ -36,6 +39,7 @@ def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     Raises:
         RepeatedKeyError: A key stands in it twice.
     """
+    # JSON leaves open what a repeated key means (RFC 8259, section 4); Python's reader would take the last one.
     values = dict(pairs)
     if len(values) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -55,21 +59,21 @@ def _first_unfit_within(value: Any, place: str, depth: int) -> Fault | None:
     if depth > _DEEPEST:
         return Fault(place=place, reason="it is nested too deeply")
     named = isinstance(value, Mapping)
-    for key, item in value.items() if named else enumerate(value):
+    for key, entry in value.items() if named else enumerate(value):
         reason = _reason(key) if named else ""
         if reason:
             return Fault(place=place or "the top", reason=f"a key: {reason}")
-        if isinstance(item, (Mapping, list, tuple)) or _reason(item):
-            here = _within(place, key)
-            found = first_unfit(item, here, depth + 1)
-            if found is not None:
-                return found
+        # Nearly all entries are plain and sound: only what is entered or wrong gets its place spelled out.
+        if isinstance(entry, (Mapping, list, tuple)) or _reason(entry):
+            fault = first_unfit(entry, _within(place, key), depth + 1)
+            if fault is not None:
+                return fault
     return None
 
 
 def _reason(value: Any) -> str:
     """Why a record cannot hold this plain value; empty where it can."""
-    if isinstance(value, float):
+    if isinstance(value, float):  # Python's reader takes NaN, Infinity and 1e999, which JSON has not
         return "" if math.isfinite(value) else "the number is not finite"
     if isinstance(value, int):
         return "" if abs(value) <= _LARGEST_INTEGER else "the number is too large"
@@ -80,6 +84,7 @@ def _reason(value: Any) -> str:
 
 def _has_surrogate(text: str) -> bool:
     """Whether half a character stands alone, which no file can be written with."""
+    # JSON's escapes allow it (RFC 8259, section 8.2), UTF-8 does not.
     return any("\ud800" <= letter <= "\udfff" for letter in text)
 
 

@@ -48,6 +48,8 @@ def changed(text: str, path: str, value: object) -> Record:
         ("['operators']", None, "operators"),
         ("['plans'][0]['name']", "tpu", "plans[0].name"),
         ("['plans'][0]['fits']", 1, "plans[0].fits"),
+        ("['plans'][0]['usd_low_per_million']", -1e-6, "plans[0].usd_low_per_million"),
+        ("['plans'][0]['energy_high_j']", 1e200, "plans[0].energy_high_j"),
         ("['devices']['cpu']['bandwidth_bytes_per_s']", 0, "devices.cpu.bandwidth_bytes_per_s"),
         ("['devices']['cpu']['peak_flops_per_s']['fp32']", "x", "devices.cpu.peak_flops_per_s"),
         ("['sweep'][0]['plans']['cpu']['latency_s']", [], "sweep[0].plans"),

@@ -1,4 +1,4 @@
-"""Analysis <-> the versioned JSON record, field by field from the dataclasses themselves.
+"""The versioned JSON record -> Analysis, field by field by the dataclasses themselves; see ``json_writer``.
 
 What a record may hold is said in three places: the dataclasses' types (decoded by msgspec), ``values`` (what
 JSON itself lets through) and ``references`` (which parts point at which).
@@ -6,7 +6,6 @@ JSON itself lets through) and ``references`` (which parts point at which).
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from collections.abc import Mapping
@@ -23,19 +22,8 @@ from analyzer.record.values import RepeatedKeyError, first_unfit, without_repeat
 
 _DAMAGED = "The record is damaged, or edited by hand."
 _CUT = "The file may be cut short."
+# Characters of a message: a hostile record's own texts stand in it.
 _LONGEST = 200
-
-
-def to_dict(analysis: Analysis) -> dict[str, Any]:
-    """The record as plain dicts, lists, numbers and strings; keys in the order of the dataclasses."""
-    values = _plain(analysis)
-    head = {"schema_version": values.pop("schema_version"), "tool": values.pop("tool")}
-    return {**head, **values}
-
-
-def to_json(analysis: Analysis) -> str:
-    """The record as JSON; the same analysis gives the same text."""
-    return json.dumps(to_dict(analysis), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def from_dict(values: Mapping[str, Any], *, name: str = "the record") -> Analysis:
@@ -44,13 +32,17 @@ def from_dict(values: Mapping[str, Any], *, name: str = "the record") -> Analysi
     Raises:
         RecordError: It is no record, of a newer schema, or damaged; the message names the place.
     """
+    # In this order: a newer schema is not called damaged, and msgspec never meets what no record holds.
     _check_version(values, name)
     unfit = first_unfit(values)
     if unfit is not None:
         raise _damaged(name, unfit.place, unfit.reason)
     try:
+        # From what Python's own reader made, as msgspec's takes the last of repeated keys. Strict, the default:
+        # "1" and true are not taken for 1.
         analysis = msgspec.convert(dict(values), Analysis)
     except msgspec.ValidationError as error:
+        # "Expected `int`, got `str` - at `$.operators[3].flops`": the message alone has the place.
         reason, _, place = str(error).partition(" - at `$")
         raise _damaged(name, place.strip("`."), reason[:1].lower() + reason[1:]) from error
     fault = first_fault(analysis)
@@ -71,7 +63,7 @@ def from_json(text: str, *, name: str = "the record") -> Analysis:
         raise _damaged(name, repr(error.key), "the key stands twice in one object") from error
     except json.JSONDecodeError as error:
         raise RecordError(f"{name} is no valid JSON: {error}.", hint=_CUT) from error
-    except ValueError as error:  # Python reads no whole number of more than 4,300 digits
+    except ValueError as error:  # over 4,300 digits, see CVE-2020-10735
         raise RecordError(f"{name} holds a number with too many digits.", hint=_DAMAGED) from error
     except RecursionError as error:
         raise RecordError(f"{name} is nested too deeply to be a record.", hint=_DAMAGED) from error
@@ -95,6 +87,7 @@ def load_report(path: str | os.PathLike[str]) -> Analysis:
 
 def _check_version(values: object, name: str) -> None:
     """Says what is no record, or one of a newer schema, before its parts are looked at."""
+    # ``type`` and not ``isinstance``: true is an ``int`` to Python.
     version = values.get("schema_version") if isinstance(values, Mapping) else None
     if type(version) is not int or version < 1 or not isinstance(values, Mapping) or "operators" not in values:
         raise RecordError(
@@ -112,20 +105,6 @@ def _check_version(values: object, name: str) -> None:
 
 def _damaged(name: str, place: str, reason: str) -> RecordError:
     """One line, however long and strange what the record holds there."""
-    said = " ".join(f"{place or 'the top'}: {reason}".split())
-    said = said if len(said) <= _LONGEST else f"{said[:_LONGEST]}..."
-    return RecordError(f"{name} is damaged at {said}.", hint=_DAMAGED)
-
-
-def _plain(value: Any) -> Any:
-    """A part of the record as JSON's own kinds of values.
-
-    Not msgspec's: it would leave tuples as they are, and write 1e-05 as 1e-5, so that records changed.
-    """
-    if dataclasses.is_dataclass(value):
-        return {item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
-    return value
+    fault = " ".join(f"{place or 'the top'}: {reason}".split())
+    fault = fault if len(fault) <= _LONGEST else f"{fault[:_LONGEST]}..."
+    return RecordError(f"{name} is damaged at {fault}.", hint=_DAMAGED)

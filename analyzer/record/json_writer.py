@@ -1,0 +1,42 @@
+"""Analysis -> the versioned JSON record, field by field from the dataclasses themselves.
+
+Knows no field by name but the first two, and imports none of the record's types: they import this.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from analyzer.record.analysis import Analysis
+
+
+def to_dict(analysis: Analysis) -> dict[str, Any]:
+    """The record as plain dicts, lists, numbers and strings; keys in the order of the dataclasses."""
+    values = _plain(analysis)
+    # First, whatever the order of the fields: a reader must know the version before it believes any other key.
+    head = {"schema_version": values.pop("schema_version"), "tool": values.pop("tool")}
+    return {**head, **values}
+
+
+def to_json(analysis: Analysis) -> str:
+    """The record as JSON; the same analysis gives the same text."""
+    # Indented, so that records can be compared line by line; by one space, as they are deep. JSON has no NaN.
+    return json.dumps(to_dict(analysis), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    """A part of the record as JSON's own kinds of values.
+
+    Not msgspec's: it would leave tuples as they are, and write 1e-05 as 1e-5, so that records changed.
+    """
+    if dataclasses.is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(entry) for entry in value]
+    return value
