@@ -7,7 +7,7 @@ from typing import Any
 
 from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
 from analyzer.report.charts.chart import coded, compact
-from analyzer.report.summary import Time, time_in_plan
+from analyzer.report.summary import Time, best_plan, time_in_plan
 
 _ATTRIBUTE_LIMIT = 160
 
@@ -53,7 +53,7 @@ def groups(analysis: Analysis) -> list[list[Any]]:
 
 def edges(analysis: Analysis) -> list[list[int]]:
     """Producer, consumer and whether the best plan copies the tensor between devices (1) or not (0)."""
-    plan = analysis.plan("hybrid") or analysis.plan("gpu") or analysis.plan("cpu")
+    plan = best_plan(analysis)
     copied = {copy.tensor for copy in plan.transfers.items if copy.where == "inside"} if plan else set()
     maker: dict[str, int] = {}
     found = []

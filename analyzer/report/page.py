@@ -70,7 +70,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
 
 
 def _charts(analysis: Analysis, modules: tuple[Module, ...]) -> tuple[Chart, ...]:
-    best = analysis.plan("hybrid") or analysis.plan("gpu") or analysis.plan("cpu")
+    best = summary.best_plan(analysis)
     drawn = (
         time_share.by_type(analysis),
         time_share.by_module(modules, best.origin if best else ""),

@@ -103,6 +103,11 @@ class TopOperator:
     explanation: str
 
 
+def best_plan(analysis: Analysis) -> PlanResult | None:
+    """The best plan that a record has: of ``gpu="none"`` it holds the CPU's alone."""
+    return analysis.plan("hybrid") or analysis.plan("gpu") or analysis.plan("cpu")
+
+
 def time_in_plan(operator: OperatorResult) -> float | None:
     """The operator's time where the best plan puts it."""
     time: Time | None = operator.cpu if operator.placement == "cpu" else operator.gpu
