@@ -299,7 +299,7 @@ def _operators(
             "fill": colour,
             "fillOpacity": paler_if_predicted(0.2),
             "shape": {"field": "family", "type": "nominal", "scale": shapes, "title": "Family"},
-            # Vega's size is an area already: the square root of the time keeps long ones from covering the rest.
+            # Vega's size is an area already: a square root keeps what takes longest from covering the rest.
             "size": {
                 "field": "time",
                 "type": "quantitative",

@@ -12,7 +12,7 @@ from analyzer.report.compare.comparison import (
     OperatorEntry,
 )
 from analyzer.report.compare.sentences import headline, statements
-from analyzer.report.findings_text import escape, printable
+from analyzer.report.escaping import escape, printable
 from analyzer.report.summary import joules, per_second
 from analyzer.units import UNKNOWN, byte_count, count, dollars, factor, flop_count, seconds
 
