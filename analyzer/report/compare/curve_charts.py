@@ -173,6 +173,7 @@ def _batch_points(labels: Sequence[str]) -> dict[str, Any]:
         "stroke": _coloured(labels),
         "fill": {"condition": HOLLOW_IF_PREDICTED, **_coloured(labels), "legend": None},
         "shape": {"field": "record", "scale": record_shapes(labels), "legend": None},
+        # The batch that the record's operators and plans are of; the others are its sweep.
         "size": {"condition": {"test": "datum.own === 'yes'", "value": 150}, "value": 40},
         "tooltip": tooltip(*_BATCHES),
     }

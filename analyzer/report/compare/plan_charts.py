@@ -101,6 +101,7 @@ def plans(comparison: Comparison) -> Chart | None:
 def _plan_spec(comparison: Comparison, titles: list[str], rows: tuple[Row, ...]) -> dict[str, Any]:
     labels = comparison.labels
     title = "Latency" if comparison.one_batch else "Time of one inference"
+    # In pixels, or the points at both ends would be cut in half; ``nice`` would add up to a decade.
     scale = {"type": "log", "nice": False, "padding": 12}
     ticks = decades(value for row in rows for value in row[2:5])
     x = {"field": "latency", "type": "quantitative", "scale": scale}

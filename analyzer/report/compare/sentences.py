@@ -47,11 +47,13 @@ def headline(comparison: Comparison) -> tuple[str, str]:
     ratio = _time(comparison, bottom.plan) / _time(comparison, top.plan)
     if ratio - 1 < _SAME:
         return f"All take the same: {_speed_words(comparison, top.plan)}.", ""
+    # "a factor of 3.3": without the x that a factor is written with elsewhere.
+    times = factor(ratio).removesuffix("x")
     others = bottom.label if len(ranked) == 2 else f"{bottom.label}, the slowest"
     leads = "is fastest" if comparison.one_batch else "has the highest throughput"
     best, worst = _speed_words(comparison, top.plan), _speed_words(comparison, bottom.plan)
     return (
-        f"{top.label} {leads}: {best} against {worst} of {others}, a factor of {factor(ratio)[:-1]}.",
+        f"{top.label} {leads}: {best} against {worst} of {others}, a factor of {times}.",
         _certainty(comparison, top, ranked[1], "" if len(ranked) == 2 else ", the next,"),
     )
 
