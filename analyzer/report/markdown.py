@@ -86,26 +86,26 @@ def _reasons(analysis: Analysis) -> str:
 
 
 def _operators(analysis: Analysis) -> str:
-    items = summary.top_operators(analysis)
-    if not items:
+    operators = summary.top_operators(analysis)
+    if not operators:
         return ""
     rows = [
         (
             # Without the sign of a number: "#7" would link to issue 7.
-            f"{escape(item.op_type)} {item.index}",
-            escape(item.module or item.code),
-            escape(item.where),
-            item.share_text,
-            f"{item.cpu} {sign(item.cpu_origin)}".strip(),
-            f"{item.gpu} {sign(item.gpu_origin)}".strip(),
-            item.speedup,
-            item.verdict,
+            f"{escape(operator.op_type)} {operator.index}",
+            escape(operator.module or operator.code),
+            escape(operator.where),
+            operator.share_text,
+            f"{operator.cpu} {sign(operator.cpu_origin)}".strip(),
+            f"{operator.gpu} {sign(operator.gpu_origin)}".strip(),
+            operator.speedup,
+            operator.verdict,
         )
-        for item in items
+        for operator in operators
     ]
     head = ("Operator", "Module", "Source", "Share", "CPU", "GPU", "CPU/GPU", "Verdict")
     # Folded up: a pull request's thread is read by many who want the verdict alone.
-    title = f"The {len(items)} operators that matter most"
+    title = f"The {len(operators)} operators that matter most"
     return f"<details><summary>{title}</summary>\n\n{table(head, rows, (3, 4, 5, 6))}\n\n</details>"
 
 
@@ -113,8 +113,9 @@ def _findings(analysis: Analysis) -> str:
     if not analysis.findings:
         return ""
     lines = [
-        f"- **{item.severity}** `{item.code}` {escape(item.message)}. Fix: {escape(item.fix)}".rstrip()
-        for item in analysis.findings
+        f"- **{finding.severity}** `{finding.code}` {escape(finding.message)}. "
+        f"Fix: {escape(finding.fix)}".rstrip()
+        for finding in analysis.findings
     ]
     return "\n".join(["### Findings", "", *lines])
 

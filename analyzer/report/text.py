@@ -100,21 +100,21 @@ def _training(analysis: Analysis) -> str:
     return "\n".join(lines).strip()
 
 
-def _top(items: Sequence[TopOperator]) -> str:
-    if not items:
+def _top(operators: Sequence[TopOperator]) -> str:
+    if not operators:
         return ""
     head = ("operator", "module", "share of time", "CPU", "GPU", "CPU/GPU", "verdict")
     rows = [
         (
-            f"{item.op_type} #{item.index}",
-            item.module or item.code or item.where,
-            f"{bar(item.share)} {item.share_text}",
-            f"{item.cpu} {sign(item.cpu_origin) or ' '}",
-            f"{item.gpu} {sign(item.gpu_origin) or ' '}",
-            item.speedup,
-            item.verdict,
+            f"{operator.op_type} #{operator.index}",
+            operator.module or operator.code or operator.where,
+            f"{bar(operator.share)} {operator.share_text}",
+            f"{operator.cpu} {sign(operator.cpu_origin) or ' '}",
+            f"{operator.gpu} {sign(operator.gpu_origin) or ' '}",
+            operator.speedup,
+            operator.verdict,
         )
-        for item in items
+        for operator in operators
     ]
     lines = table(head, rows, right=(3, 4, 5), widest={0: 22, 1: 22})
     return "\n".join(["The operators that take most of the best plan's time", *lines])
@@ -194,15 +194,15 @@ def print_summary(analysis: Analysis, console: Console) -> None:
     lines += [escape(clean(text)) for text in summary.reasons(analysis)]
     title = f"{escape(clean(analysis.model.name))} · {escape(summary.subject(analysis))}"
     console.print(Panel("\n".join(lines), title=title, title_align="left"))
-    cards, items = summary.plan_cards(analysis), summary.top_operators(analysis)
+    cards, operators = summary.plan_cards(analysis), summary.top_operators(analysis)
     if cards:
         console.print(_rich_plans(cards, console.width))
     # The phases alone: the other tables of a training step are in the report, a terminal shows one screen.
     phases = next(iter(training_tables.sheets(analysis)), None)
     if phases is not None:
         console.print("\n" + "\n".join(table(phases.head, phases.rows, right=training_tables.columns(phases))))
-    if items:
-        console.print(_rich_top(items, console.width))
+    if operators:
+        console.print(_rich_top(operators, console.width))
     for gap in summary.missing(analysis):
         console.print(escape(clean(gap)), style="yellow")
     console.print("  ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values()), style="dim")
@@ -232,7 +232,7 @@ def _rich_plans(cards: Sequence[PlanCard], width: int) -> Table:
     return grid
 
 
-def _rich_top(items: Sequence[TopOperator], width: int) -> Table:
+def _rich_top(operators: Sequence[TopOperator], width: int) -> Table:
     from rich import box
     from rich.markup import escape
     from rich.table import Table
@@ -256,16 +256,20 @@ def _rich_top(items: Sequence[TopOperator], width: int) -> Table:
         grid.add_column(side, justify="right", no_wrap=True)
     grid.add_column("Ratio", justify="right", no_wrap=True)
     grid.add_column("Verdict", no_wrap=True)
-    for item in items:
-        module = (escape(clean(item.module or item.code or item.where)),) if room >= _ROOM_FOR_MODULES else ()
+    for operator in operators:
+        module = (
+            (escape(clean(operator.module or operator.code or operator.where)),)
+            if room >= _ROOM_FOR_MODULES
+            else ()
+        )
         grid.add_row(
-            escape(clean(f"{item.op_type} #{item.index}")),
+            escape(clean(f"{operator.op_type} #{operator.index}")),
             *module,
-            f"{bar(item.share, 6)} {item.share_text:>5}",
-            f"{item.cpu} {sign(item.cpu_origin) or ' '}",
-            f"{item.gpu} {sign(item.gpu_origin) or ' '}",
-            item.speedup,
-            item.verdict,
-            style={"cpu": "cyan", "gpu": "yellow"}.get(item.verdict, ""),
+            f"{bar(operator.share, 6)} {operator.share_text:>5}",
+            f"{operator.cpu} {sign(operator.cpu_origin) or ' '}",
+            f"{operator.gpu} {sign(operator.gpu_origin) or ' '}",
+            operator.speedup,
+            operator.verdict,
+            style={"cpu": "cyan", "gpu": "yellow"}.get(operator.verdict, ""),
         )
     return grid

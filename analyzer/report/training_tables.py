@@ -131,20 +131,20 @@ def _costs(step: TrainingResult) -> StepTable:
     head = ("Plan", "Step", "1,000 steps", "$ per 1,000 steps") + (("Epoch", "$ per epoch") if epoch else ())
     rows = [
         (
-            PLAN_TITLES[item.plan],
-            marked(seconds(item.step_s), item.origin),
-            marked(seconds(item.thousand_steps_s), item.origin),
-            marked(dollars(item.usd_per_thousand_steps), item.usd_origin),
-            *(_epoch(item) if epoch else ()),
+            PLAN_TITLES[cost.plan],
+            marked(seconds(cost.step_s), cost.origin),
+            marked(seconds(cost.thousand_steps_s), cost.origin),
+            marked(dollars(cost.usd_per_thousand_steps), cost.usd_origin),
+            *(_epoch(cost) if epoch else ()),
         )
-        for item in step.costs
+        for cost in step.costs
     ]
     lead = f"An epoch is {count(step.dataset_size)} examples." if epoch else ""
     return StepTable(title="What steps cost", head=head, rows=tuple(rows), lead=lead)
 
 
-def _epoch(item: StepCost) -> tuple[str, str]:
-    return marked(_long(item.epoch_s), item.origin), marked(dollars(item.usd_per_epoch), item.usd_origin)
+def _epoch(cost: StepCost) -> tuple[str, str]:
+    return marked(_long(cost.epoch_s), cost.origin), marked(dollars(cost.usd_per_epoch), cost.usd_origin)
 
 
 def _long(value: float | None) -> str:
@@ -157,8 +157,8 @@ def _long(value: float | None) -> str:
 
 def _precisions(step: TrainingResult) -> StepTable:
     rows = [
-        (item.precision, seconds(item.step_s), span(seconds(item.low_s), seconds(item.high_s)))
-        for item in step.precisions
+        (row.precision, seconds(row.step_s), span(seconds(row.low_s), seconds(row.high_s)))
+        for row in step.precisions
     ]
     return StepTable(
         title="Precision on the GPU",

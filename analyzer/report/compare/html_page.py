@@ -129,7 +129,7 @@ def build(comparison: Comparison) -> dict[str, Any]:
         "shared": tuple((fact.label, _shown_values(fact)[0]) for fact in comparison.facts if not fact.differs),
         "lines": lines,
         "groups": _grouped(lines),
-        "differences": tuple(_difference(comparison.labels[0], item) for item in comparison.differences),
+        "differences": tuple(_difference(comparison.labels[0], each) for each in comparison.differences),
         "environment": tuple(_fact_line(fact) for fact in comparison.environment if fact.differs),
         "environment_shared": tuple(
             (fact.label, fact.values[0]) for fact in comparison.environment if not fact.differs
@@ -250,24 +250,30 @@ def change(base: float, value: float) -> str:
     return f"{share(abs(ratio - 1))} {'more' if ratio > 1 else 'less'}"
 
 
-def _difference(base: str, item: Difference) -> DifferenceView:
-    return DifferenceView(label=item.label, lead=_lead(base, item), sections=_sections(item))
+def _difference(base: str, difference: Difference) -> DifferenceView:
+    return DifferenceView(label=difference.label, lead=_lead(base, difference), sections=_sections(difference))
 
 
-def _lead(base: str, item: Difference) -> str:
+def _lead(base: str, difference: Difference) -> str:
     """What was matched, and how many of it changed."""
-    each = " Times are those of one inference, as the batches differ." if item.per_inference else ""
-    parts = [f"{plural(item.matched, 'operator')} {'is' if item.matched == 1 else 'are'} in both"]
-    if not item.matched:
+    each = " Times are those of one inference, as the batches differ." if difference.per_inference else ""
+    parts = [f"{plural(difference.matched, 'operator')} {'is' if difference.matched == 1 else 'are'} in both"]
+    if not difference.matched:
         parts = ["no operator of one is found in the other"]
-    counts = (("slower", item.slower), ("faster", item.faster), ("on another device", item.flipped))
+    counts = (
+        ("slower", difference.slower),
+        ("faster", difference.faster),
+        ("on another device", difference.flipped),
+    )
     changed = [f"{len(changes)} {word}" for word, changes in counts if changes]
-    if item.matched:
+    if difference.matched:
         parts.append(f"of these {', '.join(changed)}" if changed else "none of them changed")
-    alone = ((f"only in {item.label}", item.new), (f"only in {base}", item.gone))
+    alone = ((f"only in {difference.label}", difference.new), (f"only in {base}", difference.gone))
     parts += [f"{len(entries)} {word}" for word, entries in alone if entries]
-    changed_findings = f"{len(item.findings_new)} appeared and {len(item.findings_gone)} disappeared"
-    findings = changed_findings if item.findings_new or item.findings_gone else "the same in both"
+    changed_findings = (
+        f"{len(difference.findings_new)} appeared and {len(difference.findings_gone)} disappeared"
+    )
+    findings = changed_findings if difference.findings_new or difference.findings_gone else "the same in both"
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}. Findings: {findings}.{each}"
 
@@ -282,14 +288,14 @@ def _sections(difference: Difference) -> tuple[Section, ...]:
         for findings in (difference.findings_new, difference.findings_gone)
     )
     lists = (
-        ("Changed most", [_timed(item) for item in most], True),
+        ("Changed most", [_timed(operator) for operator in most], True),
         ("Findings that appeared", new, True),
         ("Findings that disappeared", gone, True),
-        ("On another device", [_flip(item) for item in difference.flipped], True),
-        ("New operators", [_entry(item, "", seconds(item.time_s)) for item in difference.new], False),
-        ("Operators gone", [_entry(item, seconds(item.time_s), "") for item in difference.gone], False),
-        ("All that are slower", [_timed(item) for item in slower], False),
-        ("All that are faster", [_timed(item) for item in faster], False),
+        ("On another device", [_flip(operator) for operator in difference.flipped], True),
+        ("New operators", [_entry(entry, "", seconds(entry.time_s)) for entry in difference.new], False),
+        ("Operators gone", [_entry(entry, seconds(entry.time_s), "") for entry in difference.gone], False),
+        ("All that are slower", [_timed(operator) for operator in slower], False),
+        ("All that are faster", [_timed(operator) for operator in faster], False),
     )
     return tuple(
         Section(
@@ -303,11 +309,13 @@ def _sections(difference: Difference) -> tuple[Section, ...]:
     )
 
 
-def _flip(item: OperatorChange) -> OperatorLine:
-    before, after = item.device or item.placed_on or ("", "")
-    what = "in the best plan" if item.device else "in the CUDA session"
-    note = f"{what}; {seconds(item.base_s)} before, {seconds(item.new_s)} now"
-    return OperatorLine(name=item.name, where=item.where, before=before.upper(), after=after.upper(), note=note)
+def _flip(change: OperatorChange) -> OperatorLine:
+    before, after = change.device or change.placed_on or ("", "")
+    what = "in the best plan" if change.device else "in the CUDA session"
+    note = f"{what}; {seconds(change.base_s)} before, {seconds(change.new_s)} now"
+    return OperatorLine(
+        name=change.name, where=change.where, before=before.upper(), after=after.upper(), note=note
+    )
 
 
 def _timed(item: OperatorChange) -> OperatorLine:
@@ -328,13 +336,13 @@ def _timed(item: OperatorChange) -> OperatorLine:
     )
 
 
-def _entry(item: OperatorEntry, before: str, after: str) -> OperatorLine:
+def _entry(entry: OperatorEntry, before: str, after: str) -> OperatorLine:
     return OperatorLine(
-        name=item.name,
-        where=item.where,
+        name=entry.name,
+        where=entry.where,
         before=before or UNKNOWN,
         after=after or UNKNOWN,
-        note=f"#{item.index}",
+        note=f"#{entry.index}",
     )
 
 
