@@ -9,49 +9,51 @@ from typing import Any
 
 from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
 
+# What a spreadsheet begins a formula with (OWASP, "CSV Injection"): names of a model are a stranger's text.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def render(analysis: Analysis) -> str:
     """RFC 4180 with one heading line; an empty cell is "not known"."""
-    rows = [row(item) for item in analysis.operators]
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\r\n")
+    rows = [row(operator) for operator in analysis.operators]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow(COLUMNS)
-    writer.writerows([cell(values[name]) for name in COLUMNS] for values in rows)
-    return out.getvalue()
+    writer.writerows([cell(cells[name]) for name in COLUMNS] for cells in rows)
+    return text.getvalue()
 
 
 def cell(value: Any) -> Any:
     """A value as a cell: text that a spreadsheet would take for a formula is marked as text."""
     if isinstance(value, str) and value.startswith(_FORMULA):
         return f"'{value}"
+    # None is not known; a 0 in its place would be a figure.
     return "" if value is None else value
 
 
-def row(item: OperatorResult) -> Mapping[str, Any]:
+def row(operator: OperatorResult) -> Mapping[str, Any]:
     """The record's keys of one operator, nested ones joined by an underscore."""
-    return dict(_pairs(item))
+    return dict(_pairs(operator))
 
 
-def _pairs(item: OperatorResult) -> Iterator[tuple[str, Any]]:
+def _pairs(operator: OperatorResult) -> Iterator[tuple[str, Any]]:
     for name in ("index", "name", "op_type", "domain", "module", "module_class", "phase"):
-        yield name, getattr(item, name)
-    yield "file", item.source.file if item.source else None
-    yield "line", item.source.line if item.source else None
-    yield "code", item.source.code if item.source else None
-    yield "inputs", _tensors(item.inputs)
-    yield "outputs", _tensors(item.outputs)
+        yield name, getattr(operator, name)
+    yield "file", operator.source.file if operator.source else None
+    yield "line", operator.source.line if operator.source else None
+    yield "code", operator.source.code if operator.source else None
+    yield "inputs", _tensors(operator.inputs)
+    yield "outputs", _tensors(operator.outputs)
     for name in ("flops", "macs", "bytes_read", "bytes_written", "intensity", "basis", "note"):
-        yield name, getattr(item, name)
+        yield name, getattr(operator, name)
     for side in ("cpu", "gpu"):
         for name in ("time_s", "low_s", "high_s", "origin", "bound"):
-            yield f"{side}_{name}", getattr(getattr(item, side), name, None)
+            yield f"{side}_{name}", getattr(getattr(operator, side), name, None)
     for name in ("supported", "placed_on", "why"):
-        yield f"gpu_{name}", getattr(item.gpu, name, None)
+        yield f"gpu_{name}", getattr(operator.gpu, name, None)
     for name in ("device", "speedup", "reason", "explanation"):
-        yield f"verdict_{name}", getattr(item.verdict, name)
-    yield "placement", item.placement
+        yield f"verdict_{name}", getattr(operator.verdict, name)
+    yield "placement", operator.placement
 
 
 def _tensors(tensors: tuple[TensorInfo, ...]) -> str:
@@ -59,11 +61,13 @@ def _tensors(tensors: tuple[TensorInfo, ...]) -> str:
 
 
 def _shape(tensor: TensorInfo) -> str:
+    # A sequence or an optional has no shape; a scalar's is empty.
     if tensor.shape is None:
         return "?"
     return "x".join("?" if dim is None else str(dim) for dim in tensor.shape)
 
 
+# Written out and not taken from the first row: a model without operators has its heading too.
 COLUMNS = (
     *("index", "name", "op_type", "domain", "module", "module_class", "phase", "file", "line", "code"),
     *("inputs", "outputs", "flops", "macs", "bytes_read", "bytes_written", "intensity", "basis", "note"),

@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from analyzer.checks import fails, find
 from analyzer.checks.settings import SEVERITIES, CheckSettings
 from analyzer.record.analysis import Analysis, Finding, OperatorResult
+from analyzer.report.escaping import escape, printable
 from analyzer.text import plural
 from analyzer.units import byte_count, seconds
-
-_MARKDOWN = str.maketrans(
-    {char: f"\\{char}" for char in "\\`*_[]|~#"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +28,7 @@ class FindingPlace:
 
 def operator_of(finding: Finding, analysis: Analysis) -> OperatorResult | None:
     """The operator that a finding is about."""
+    # A record of somebody else's may name an operator that it does not hold.
     if finding.operator is None or not 0 <= finding.operator < len(analysis.operators):
         return None
     return analysis.operators[finding.operator]
@@ -49,12 +47,14 @@ def place_of(finding: Finding, analysis: Analysis) -> FindingPlace:
 def model_file(analysis: Analysis) -> str:
     """The model's file without the name after the colon."""
     source = analysis.model.source
+    # The colon of a Windows drive has a path after it, which no model's name is.
     head, colon, tail = source.rpartition(":")
     return head if colon and head and not any(char in tail for char in "/\\.") else source
 
 
 def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The gravest first, otherwise as they came."""
+    # Python's sort is stable: within a severity the rules' own order stays.
     return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
@@ -93,6 +93,7 @@ def render_text(analysis: Analysis, *, fail_on: str = "error") -> str:
     lines: list[str] = []
     for finding in by_severity(analysis.findings):
         place = place_of(finding, analysis)
+        # ``file:line: severity``: the form of compilers, which editors and terminals turn into links.
         lines.append(f"{place}: {finding.severity} {finding.code} {finding.message}")
         if place.code:
             lines.append(f"    {place.code}")
@@ -131,11 +132,6 @@ def render_markdown(analysis: Analysis, *, fail_on: str = "error") -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def escape(text: str) -> str:
-    """Text that Markdown and HTML take for nothing but text, on one line."""
-    return " ".join(printable(text).split()).translate(_MARKDOWN)
-
-
 def _plans(analysis: Analysis) -> list[str]:
     lines = ["| plan | latency | 90 % interval | copies | origin |", "|---|---|---|---|---|"]
     for plan in analysis.plans:
@@ -157,8 +153,3 @@ def _row(finding: Finding, analysis: Analysis) -> str:
         escape(finding.fix),
     )
     return f"| {' | '.join(cells)} |"
-
-
-def printable(text: str) -> str:
-    """Text without what would steer a terminal or break a line."""
-    return "".join(char if char.isprintable() else " " for char in text)

@@ -6,6 +6,7 @@ from analyzer.checks import find
 from analyzer.record.analysis import Analysis, Finding
 from analyzer.report.findings_text import by_severity, cost_of, place_of, render_markdown, subject_line, tally
 
+# GitHub's own word for a note.
 _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 # GitHub shows ten annotations of each kind for a step and drops the rest without a word.
 SHOWN = 10
@@ -37,6 +38,7 @@ def _command(finding: Finding, analysis: Analysis) -> str:
         properties["line"] = str(place.line)
     properties["title"] = f"{finding.code} {find(finding.code).name}"
     written = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
+    # An annotation is plain text, shown with its line breaks: what, what it costs, what to do.
     cost = f"\nCost: {cost_of(finding)} per inference." if cost_of(finding) else ""
     text = f"{finding.message}.{cost}\nFix: {finding.fix}."
     return f"::{_COMMANDS[finding.severity]} {written}::{_data(text)}"
@@ -44,9 +46,11 @@ def _command(finding: Finding, analysis: Analysis) -> str:
 
 def _data(text: str) -> str:
     """Escaped as the runner's toolkit escapes a command's message."""
+    # escapeData in actions/toolkit, packages/core/src/command.ts; % first, as the others write one.
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:
     """Escaped as the runner's toolkit escapes a command's property."""
+    # escapeProperty in the same file: a colon ends the properties, a comma ends one of them.
     return _data(text).replace(":", "%3A").replace(",", "%2C")

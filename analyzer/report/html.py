@@ -16,8 +16,11 @@ from analyzer.report import page
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+# The last line of a library's build; templates/js/unpack.js takes it off what is carried packed.
 _SOURCE_MAP = re.compile(r"\n?(//|/\*)[#@] sourceMappingURL=[^\s*]*(\s*\*/)?\s*\Z")
+# ``/*! ... */`` is what minifiers keep for the sake of its licence; builds that keep all begin with a blank.
 _NOTICE = re.compile(r"/\*[!\s](.*?)\*/", re.DOTALL)
+# The blank between a figure and its unit, by the units that analyzer.units writes.
 _FIGURE = re.compile(r"(?<=\d)( )(?=[kMGTPmµn]?(?:s|B|FLOP|J|/s|B/s|FLOP/s)\b|%)")
 
 
@@ -27,6 +30,7 @@ def templates_dir() -> Path:
     Raises:
         FileNotFoundError: The installation is incomplete.
     """
+    # pyproject.toml puts templates/ into the wheel as a folder of the package.
     package = Path(__file__).resolve().parent.parent
     for folder in (package / "templates", package.parent / "templates"):
         if (folder / "report.html.j2").is_file():
@@ -47,11 +51,14 @@ def environment() -> Environment:
     env = Environment(
         loader=FileSystemLoader(templates_dir()),
         autoescape=True,
+        # A misspelt name in a template is an error, not a blank on a page.
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        # The templates of an installed package do not change: no look at the disk for each.
         auto_reload=False,
     )
+    # Jinja2's ``tojson`` also writes <, >, & and ' as escapes, so that no name ends the script it stands in.
     env.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False, "ensure_ascii": False}
     env.globals |= {"asset": asset, "packed": packed, "digest": digest, "notices": notices}
     env.filters |= {"unbroken": unbroken, "pack": pack}
@@ -65,9 +72,9 @@ def unbroken(text: str) -> str:
 
 def _read(path: Path) -> str:
     """The text of a file, or of its gzip twin: libraries are kept packed."""
-    twin = path.with_name(f"{path.name}.gz")
-    if twin.exists():
-        return gzip.decompress(twin.read_bytes()).decode("utf-8")
+    packed_path = path.with_name(f"{path.name}.gz")
+    if packed_path.exists():
+        return gzip.decompress(packed_path.read_bytes()).decode("utf-8")
     return path.read_text(encoding="utf-8")
 
 
@@ -81,6 +88,7 @@ def asset(name: str) -> Any:
     from markupsafe import Markup
 
     text = _SOURCE_MAP.sub("\n", _read(templates_dir() / name))
+    # In a script no quoting helps: HTML ends the element at the first such tag, even inside of a string.
     if re.search(r"</(script|style)", text, re.IGNORECASE):
         raise ValueError(f"{name} holds an end tag and cannot be inlined")
     return Markup(text)
@@ -96,24 +104,27 @@ def _base64(content: bytes) -> str:
 
 def pack(text: str) -> str:
     """The text's gzip as base64, which no markup can leave."""
+    # Without the time of the packing, which gzip's header would hold: the same analysis gives the same bytes.
     return _base64(gzip.compress(text.encode(), 6, mtime=0))
 
 
 @lru_cache(maxsize=32)
 def packed(*names: str) -> str:
     """Files in a row for the page's own script to unpack; a library alone comes as it is kept."""
-    kept = templates_dir() / f"{names[0]}.gz"
-    return _base64(kept.read_bytes()) if len(names) == 1 and kept.exists() else pack(_bundle(names))
+    # A library lies packed already: nothing is unpacked to be packed again.
+    gzipped = templates_dir() / f"{names[0]}.gz"
+    return _base64(gzipped.read_bytes()) if len(names) == 1 and gzipped.exists() else pack(_bundle(names))
 
 
 @lru_cache(maxsize=32)
 def digest(*names: str) -> str:
     """The sum by which the page's policy lets these files run as one script."""
+    # Of the text that the browser runs: unpacked, and without its source map's line.
     return _base64(hashlib.sha256(_bundle(names).encode()).digest())
 
 
 @lru_cache(maxsize=32)
 def notices(name: str) -> tuple[str, ...]:
     """What a library's own comments say of its authors and licence, to be read without unpacking it."""
-    found = (re.sub(r"\n[ *]+", "\n", text).strip() for text in _NOTICE.findall(asset(name)))
-    return tuple(text for text in found if re.search(r"\(c\)|licen[cs]e", text, re.IGNORECASE))
+    comments = (re.sub(r"\n[ *]+", "\n", text).strip() for text in _NOTICE.findall(asset(name)))
+    return tuple(text for text in comments if re.search(r"\(c\)|licen[cs]e", text, re.IGNORECASE))

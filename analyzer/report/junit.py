@@ -16,14 +16,16 @@ def render(analysis: Analysis, *, fail_on: str = "error") -> str:
     A finding of severity ``fail_on`` or graver is a failure; a lesser one is a passed case whose output holds
     the finding; what the settings set aside is skipped, with the reason.
     """
+    # By identity: two findings of one rule may be equal word for word, and each is a case.
     failing = set(map(id, fails(analysis.findings, CheckSettings(fail_on=fail_on))))
     suite = ET.Element("testsuite", name=_xml(f"{analysis.tool.name} check {analysis.model.name}"))
     for rule in rules():
-        found = [finding for finding in analysis.findings if finding.code == rule.code]
+        findings = [finding for finding in analysis.findings if finding.code == rule.code]
         ignored = [entry for entry in analysis.ignored if entry.finding.code == rule.code]
-        if not found and not ignored:
+        # A rule that found nothing is a passed test: a server can then show when it began to fail.
+        if not findings and not ignored:
             suite.append(_case(rule, None, analysis))
-        for finding in found:
+        for finding in findings:
             case = _case(rule, finding, analysis)
             body = _body(finding, analysis)
             if id(finding) in failing:
@@ -39,6 +41,7 @@ def render(analysis: Analysis, *, fail_on: str = "error") -> str:
     counts = {
         "tests": str(len(suite)),
         "failures": str(len(suite.findall("testcase/failure"))),
+        # An error is a test that broke; a model that cannot be analysed ends the command with status 2 instead.
         "errors": "0",
         "skipped": str(len(suite.findall("testcase/skipped"))),
     }
@@ -46,6 +49,7 @@ def render(analysis: Analysis, *, fail_on: str = "error") -> str:
     root = ET.Element("testsuites", {"name": _xml(analysis.tool.name), **counts})
     root.append(suite)
     ET.indent(root)
+    # For text ("unicode") ElementTree writes no declaration of its own.
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 

@@ -6,14 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from analyzer.record.analysis import Analysis
 from analyzer.report import summary, training_tables
-from analyzer.report.summary import MARKS
+from analyzer.report.escaping import escape
+from analyzer.report.summary import MARKS, sign, signed
 from analyzer.text import plural
 from analyzer.units import byte_count, count, flop_count
-
-# What would format, link or mention somebody.
-_ESCAPES = str.maketrans(
-    {char: f"\\{char}" for char in "\\`*_[]|~#$"} | {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;"}
-)
 
 
 def render(analysis: Analysis) -> str:
@@ -30,11 +26,6 @@ def render(analysis: Analysis) -> str:
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def escape(text: str) -> str:
-    """User text as Markdown shows it literally, on one line."""
-    return " ".join(text.split()).translate(_ESCAPES)
-
-
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int] = ()) -> str:
     """A table whose cells are Markdown already."""
     flush = set(right)
@@ -48,8 +39,8 @@ def _heading(analysis: Analysis) -> str:
         "",
         escape(summary.subject(analysis)) + ".",
     ]
-    sure = [text for text in (summary.confidence(analysis), summary.crossover(analysis)) if text]
-    return "\n".join(lines) + (" " + " ".join(escape(text) for text in sure) if sure else "")
+    confidence = [text for text in (summary.confidence(analysis), summary.crossover(analysis)) if text]
+    return "\n".join(lines) + (" " + " ".join(escape(text) for text in confidence) if confidence else "")
 
 
 def _training(analysis: Analysis) -> str:
@@ -78,7 +69,7 @@ def _plans(analysis: Analysis) -> str:
             card.memory if card.fits else f"{card.memory} **does not fit**",
             summary.marked(card.dollars, card.dollars_origin),
             summary.marked(card.energy, card.energy_origin),
-            f"{MARKS[card.origin].sign} {card.origin}" if card.origin in MARKS else card.origin,
+            signed(card.origin),
         )
         for card in cards
     ]
@@ -87,6 +78,7 @@ def _plans(analysis: Analysis) -> str:
 
 def _reasons(analysis: Analysis) -> str:
     lines = [f"- {escape(text)}" for text in summary.reasons(analysis)]
+    # Without the empty line Markdown takes the paragraph for more of the list's last item.
     if analysis.verdict.would_change:
         lines += ["", "What would change it:", ""]
         lines += [f"- {escape(text)}" for text in analysis.verdict.would_change]
@@ -94,24 +86,26 @@ def _reasons(analysis: Analysis) -> str:
 
 
 def _operators(analysis: Analysis) -> str:
-    items = summary.top_operators(analysis)
-    if not items:
+    operators = summary.top_operators(analysis)
+    if not operators:
         return ""
     rows = [
         (
-            f"{escape(item.op_type)} {item.index}",
-            escape(item.module or item.code),
-            escape(item.where),
-            item.share_text,
-            f"{item.cpu} {_sign(item.cpu_origin)}".strip(),
-            f"{item.gpu} {_sign(item.gpu_origin)}".strip(),
-            item.speedup,
-            item.verdict,
+            # Without the sign of a number: "#7" would link to issue 7.
+            f"{escape(operator.op_type)} {operator.index}",
+            escape(operator.module or operator.code),
+            escape(operator.where),
+            operator.share_text,
+            f"{operator.cpu} {sign(operator.cpu_origin)}".strip(),
+            f"{operator.gpu} {sign(operator.gpu_origin)}".strip(),
+            operator.speedup,
+            operator.verdict,
         )
-        for item in items
+        for operator in operators
     ]
     head = ("Operator", "Module", "Source", "Share", "CPU", "GPU", "CPU/GPU", "Verdict")
-    title = f"The {len(items)} operators that matter most"
+    # Folded up: a pull request's thread is read by many who want the verdict alone.
+    title = f"The {len(operators)} operators that matter most"
     return f"<details><summary>{title}</summary>\n\n{table(head, rows, (3, 4, 5, 6))}\n\n</details>"
 
 
@@ -119,8 +113,9 @@ def _findings(analysis: Analysis) -> str:
     if not analysis.findings:
         return ""
     lines = [
-        f"- **{item.severity}** `{item.code}` {escape(item.message)}. Fix: {escape(item.fix)}".rstrip()
-        for item in analysis.findings
+        f"- **{finding.severity}** `{finding.code}` {escape(finding.message)}. "
+        f"Fix: {escape(finding.fix)}".rstrip()
+        for finding in analysis.findings
     ]
     return "\n".join(["### Findings", "", *lines])
 
@@ -137,7 +132,3 @@ def _footer(analysis: Analysis) -> str:
     return (
         f"{' '.join(lines)}\n\n<sub>{marks}. {escape(analysis.tool.name)} {escape(analysis.tool.version)}</sub>"
     )
-
-
-def _sign(origin: str) -> str:
-    return MARKS[origin].sign if origin in MARKS else ""

@@ -13,6 +13,7 @@ from analyzer.record.invocation import command_line
 from analyzer.report import operator_columns
 from analyzer.units import byte_count, digits, rate, seconds, share
 
+# A command without --cpu asks for the CPU of the machine that it is typed on, which is the reader's.
 _ANOTHER_CPU = "no --cpu was named, so that CPU times are this machine's; on another they differ"
 _THIS_CPU = {
     "calibrated": "calibrated: on another machine, or after another `analyze calibrate`, CPU times differ",
@@ -47,7 +48,7 @@ class MethodFact:
 
 def sections(analysis: Analysis) -> tuple[tuple[str, tuple[MethodFact, ...]], ...]:
     """Title and facts of each section that has any."""
-    found = (
+    titled = (
         ("Repeat it", _repeat(analysis)),
         ("Model", _model(analysis)),
         ("How times come about", _times(analysis)),
@@ -62,7 +63,7 @@ def sections(analysis: Analysis) -> tuple[tuple[str, tuple[MethodFact, ...]], ..
         ),
         ("Messages", [MethodFact(name="", value=text) for text in analysis.environment.messages]),
     )
-    return tuple((title, tuple(facts)) for title, facts in found if facts)
+    return tuple((title, tuple(facts)) for title, facts in titled if facts)
 
 
 def command(analysis: Analysis) -> str:
@@ -78,6 +79,7 @@ def _repeat(analysis: Analysis) -> list[MethodFact]:
     if not line or analysis.invocation is None:
         return []
     facts = [MethodFact(name="Command", value=line)]
+    # Paths of a record are relative, so that it is the same on every machine of a team.
     if not PurePath(analysis.model.source).is_absolute():
         text = "the root of the model's repository; where it is in none, the folder of the first run"
         facts.append(MethodFact(name="To be run in", value=text))
@@ -111,7 +113,8 @@ def _model(analysis: Analysis) -> list[MethodFact]:
 
 def _times(analysis: Analysis) -> list[MethodFact]:
     origins: set[str] = {plan.origin for plan in analysis.plans}
-    origins |= {item.cpu.origin for item in analysis.operators}
+    origins |= {operator.cpu.origin for operator in analysis.operators}
+    # A sum of both is explained by its parts.
     if "mixed" in origins:
         origins |= {"measured", "predicted"}
     if any(plan.transfers.count for plan in analysis.plans):
@@ -147,7 +150,7 @@ def _money(analysis: Analysis) -> list[MethodFact]:
     for row in analysis.costs:
         dates.setdefault(row.provider, set()).add(row.price_date or "date not recorded")
     if dates:
-        listed = [f"{provider} of {', '.join(sorted(found))}" for provider, found in sorted(dates.items())]
+        listed = [f"{provider} of {', '.join(sorted(days))}" for provider, days in sorted(dates.items())]
         facts.append(MethodFact(name="Prices", value=f"on-demand list prices: {'; '.join(listed)}"))
     if any(plan.usd_per_million is not None for plan in analysis.plans):
         text = (
@@ -176,18 +179,18 @@ def _coverage(analysis: Analysis) -> list[MethodFact]:
             parts = [f"{share(getattr(coverage, basis))} {basis}" for basis in ("exact", "modelled", "unknown")]
             facts.append(MethodFact(name=name, value=", ".join(parts)))
     for side in ("cpu", "gpu"):
-        times = [item.cpu if side == "cpu" else item.gpu for item in analysis.operators]
+        times = [operator.cpu if side == "cpu" else operator.gpu for operator in analysis.operators]
         tally = Counter(time.origin for time in times if time is not None and time.time_s is not None)
         if tally:
-            said = ", ".join(f"{number} {origin}" for origin, number in sorted(tally.items()))
-            facts.append(MethodFact(name=f"Operator times on the {side.upper()}", value=said))
+            numbers = ", ".join(f"{number} {origin}" for origin, number in sorted(tally.items()))
+            facts.append(MethodFact(name=f"Operator times on the {side.upper()}", value=numbers))
     return facts
 
 
 def _measurement(analysis: Analysis) -> list[MethodFact]:
     env = analysis.environment
     load = " and ".join(filter(None, (_plain(env.load_before), _plain(env.load_after))))
-    named = (
+    facts = (
         ("Date", env.date),
         ("Machine", env.platform),
         ("Processor", env.cpu),
@@ -197,7 +200,7 @@ def _measurement(analysis: Analysis) -> list[MethodFact]:
         ("Load before and after", load),
         *((f"Time to {name}", seconds(value)) for name, value in env.timings_s.items() if value),
     )
-    return [MethodFact(name=name, value=text) for name, text in named if text] + _flatten(env.measurement)
+    return [MethodFact(name=name, value=text) for name, text in facts if text] + _flatten(env.measurement)
 
 
 def _plain(value: float | None) -> str:
@@ -206,10 +209,11 @@ def _plain(value: float | None) -> str:
     return str(value) if isinstance(value, int) else digits(value)
 
 
-def _flatten(values: Mapping[str, Any], prefix: str = "") -> list[MethodFact]:
+def _flatten(nested: Mapping[str, Any], prefix: str = "") -> list[MethodFact]:
     """Nested mappings, and lists of them, as named facts; what is not known is left out."""
     facts: list[MethodFact] = []
-    for name, value in values.items():
+    # What a measurement writes down grows with each version: whatever is there is shown, by its own name.
+    for name, value in nested.items():
         if isinstance(value, Mapping):
             facts += _flatten(value, f"{prefix}{_spoken(name)}: ")
         elif isinstance(value, list | tuple) and any(isinstance(part, Mapping) for part in value):
@@ -226,6 +230,7 @@ def _spoken(name: object) -> str:
 
 
 def _written(name: str, value: Any) -> str:
+    # Before the numbers: in Python True is an int.
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list | tuple):

@@ -12,6 +12,7 @@ from analyzer.report.summary import time_in_plan
 MEASURES = ("best", "cpu", "gpu", "flops", "bytes")
 
 
+# Not frozen, alone in this room: sums grow while the tree is built, in one pass over thousands of operators.
 @dataclass(slots=True, kw_only=True)
 class Module:
     """One module; ``own`` counts the operators directly in it, ``total`` those below it as well.
@@ -34,17 +35,15 @@ class Module:
     unknown: int = 0
 
 
-def measures(item: OperatorResult) -> dict[str, float | None]:
+def measures(operator: OperatorResult) -> dict[str, float | None]:
     """What is summed for one operator."""
-    moved = (
-        None if item.bytes_read is None or item.bytes_written is None else item.bytes_read + item.bytes_written
-    )
+    read, written = operator.bytes_read, operator.bytes_written
     return {
-        "best": time_in_plan(item),
-        "cpu": item.cpu.time_s,
-        "gpu": item.gpu.time_s if item.gpu else None,
-        "flops": item.flops,
-        "bytes": moved,
+        "best": time_in_plan(operator),
+        "cpu": operator.cpu.time_s,
+        "gpu": operator.gpu.time_s if operator.gpu else None,
+        "flops": operator.flops,
+        "bytes": None if read is None or written is None else read + written,
     }
 
 
@@ -52,13 +51,14 @@ def tree(analysis: Analysis) -> tuple[tuple[Module, ...], tuple[int, ...]]:
     """The modules, parents before their children, and for each operator the number of its module."""
     modules = [_module(0, None, "", analysis.model.name, "")]
     numbers = {"": 0}
-    homes = _homes(analysis.operators)
-    home = tuple(
-        _place(item, path, modules, numbers) for item, path in zip(analysis.operators, homes, strict=True)
+    paths = _module_paths(analysis.operators)
+    module_of_operator = tuple(
+        _place(operator, path, modules, numbers)
+        for operator, path in zip(analysis.operators, paths, strict=True)
     )
-    for item, number in zip(analysis.operators, home, strict=True):
-        _count(item, number, modules)
-    return tuple(modules), home
+    for operator, number in zip(analysis.operators, module_of_operator, strict=True):
+        _count(operator, number, modules)
+    return tuple(modules), module_of_operator
 
 
 def _module(number: int, parent: int | None, path: str, name: str, class_name: str) -> Module:
@@ -74,21 +74,21 @@ def _module(number: int, parent: int | None, path: str, name: str, class_name: s
     )
 
 
-def _homes(items: Sequence[OperatorResult]) -> list[str]:
-    """Each operator's module; one that the exporter left without goes where all its neighbours are.
+def _module_paths(operators: Sequence[OperatorResult]) -> list[str]:
+    """The path of each operator's module; one that the exporter left without goes where all its neighbours are.
 
     A Split that an exporter makes of a ``chunk`` names no module, yet stands between operators of one.
     """
-    maker = {tensor.name: item.index for item in items for tensor in item.outputs if tensor.name}
-    around: dict[int, list[str]] = {item.index: [] for item in items if not item.module}
-    for item in items:
-        for name in {tensor.name for tensor in item.inputs} & maker.keys():
-            source = items[maker[name]]
-            if item.index in around:
-                around[item.index].append(source.module)
-            if source.index in around:
-                around[source.index].append(item.module)
-    return [item.module or _common(path for path in around[item.index] if path) for item in items]
+    producers = {tensor.name: each.index for each in operators for tensor in each.outputs if tensor.name}
+    neighbours: dict[int, list[str]] = {each.index: [] for each in operators if not each.module}
+    for operator in operators:
+        for name in {tensor.name for tensor in operator.inputs} & producers.keys():
+            producer = operators[producers[name]]
+            if operator.index in neighbours:
+                neighbours[operator.index].append(producer.module)
+            if producer.index in neighbours:
+                neighbours[producer.index].append(operator.module)
+    return [each.module or _common(path for path in neighbours[each.index] if path) for each in operators]
 
 
 def _common(paths: Iterable[str]) -> str:
@@ -98,34 +98,36 @@ def _common(paths: Iterable[str]) -> str:
     return ".".join(shared)
 
 
-def _place(item: OperatorResult, home: str, modules: list[Module], numbers: dict[str, int]) -> int:
+def _place(operator: OperatorResult, module_path: str, modules: list[Module], numbers: dict[str, int]) -> int:
     number, path = 0, ""
-    for part in home.split(".") if home else ():
+    for part in module_path.split(".") if module_path else ():
         path = f"{path}.{part}" if path else part
         if path not in numbers:
             numbers[path] = len(modules)
             modules.append(_module(len(modules), number, path, part, ""))
         number = numbers[path]
-    if item.module and item.module_class and not modules[number].class_name:
-        modules[number].class_name = item.module_class
+    # Of an operator that is here for its neighbours' sake the class is not that of this module.
+    if operator.module and operator.module_class and not modules[number].class_name:
+        modules[number].class_name = operator.module_class
     return number
 
 
-def _count(item: OperatorResult, number: int, modules: list[Module]) -> None:
-    values = measures(item)
-    _add(modules[number].own, values)
+def _count(operator: OperatorResult, number: int, modules: list[Module]) -> None:
+    amounts = measures(operator)
+    _add(modules[number].own, amounts)
     at: int | None = number
     while at is not None:
         module = modules[at]
-        _add(module.total, values)
+        _add(module.total, amounts)
         module.operators += 1
-        module.timed += bool(values["best"])
-        module.on_gpu += bool(values["best"]) and item.placement == "gpu"
-        module.unknown += item.basis == "unknown"
+        module.timed += bool(amounts["best"])
+        module.on_gpu += bool(amounts["best"]) and operator.placement == "gpu"
+        module.unknown += operator.basis == "unknown"
         at = module.parent
 
 
-def _add(sums: dict[str, float | None], values: dict[str, float | None]) -> None:
-    for name, value in values.items():
+def _add(sums: dict[str, float | None], amounts: dict[str, float | None]) -> None:
+    # None plus None stays None: a module of which nothing is known must not read as one that takes 0.
+    for name, value in amounts.items():
         if value is not None:
             sums[name] = (sums[name] or 0) + value

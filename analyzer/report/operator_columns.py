@@ -5,31 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from analyzer.checks.phrases import line_of
 from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
 from analyzer.report.charts.chart import coded, compact
-from analyzer.report.summary import Time, time_in_plan
+from analyzer.report.summary import Time, best_plan, time_in_plan
 
+# Characters: enough to tell what is meant; a list of indices may have thousands.
 _ATTRIBUTE_LIMIT = 160
 
 
-def columns(analysis: Analysis, home: Sequence[int]) -> dict[str, Any]:
+def columns(analysis: Analysis, module_of_operator: Sequence[int]) -> dict[str, Any]:
     """Columns by name: plain lists for figures; for text a list of distinct values and the index of each.
 
     Args:
         analysis: Whose operators.
-        home: For each operator the number of its module.
+        module_of_operator: For each operator the number of its module.
     """
-    items = analysis.operators
-    total = sum(time_in_plan(item) or 0.0 for item in items)
-    best = [time_in_plan(item) for item in items]
+    operators = analysis.operators
+    best = [time_in_plan(operator) for operator in operators]
+    total_s = sum(time_s or 0.0 for time_s in best)
     return {
-        **_texts(items),
-        **_figures(items),
-        **_times("cpu", [item.cpu for item in items]),
-        **_times("gpu", [item.gpu for item in items]),
-        "best": [compact(value) for value in best],
-        "share": [compact(value / total) if value is not None and total else None for value in best],
-        "module_number": list(home),
+        **_texts(operators),
+        **_figures(operators),
+        **_times("cpu", [operator.cpu for operator in operators]),
+        **_times("gpu", [operator.gpu for operator in operators]),
+        "best": [compact(time_s) for time_s in best],
+        "share": [compact(time_s / total_s) if time_s is not None and total_s else None for time_s in best],
+        "module_number": list(module_of_operator),
         "group_cpu": _membership(analysis, "cpu"),
         "group_gpu": _membership(analysis, "cuda"),
     }
@@ -39,65 +41,69 @@ def groups(analysis: Analysis) -> list[list[Any]]:
     """The executed groups: session, name, type, provider, time, origin, number of members."""
     return [
         [
-            item.session,
-            item.name,
-            item.op_type,
-            item.provider,
-            compact(item.time_s),
-            item.origin,
-            len(item.members),
+            group.session,
+            group.name,
+            group.op_type,
+            group.provider,
+            compact(group.time_s),
+            group.origin,
+            len(group.members),
         ]
-        for item in analysis.groups
+        # In this order templates/js/data.js takes them apart.
+        for group in analysis.groups
     ]
 
 
 def edges(analysis: Analysis) -> list[list[int]]:
     """Producer, consumer and whether the best plan copies the tensor between devices (1) or not (0)."""
-    plan = analysis.plan("hybrid") or analysis.plan("gpu") or analysis.plan("cpu")
+    plan = best_plan(analysis)
     copied = {copy.tensor for copy in plan.transfers.items if copy.where == "inside"} if plan else set()
-    maker: dict[str, int] = {}
-    found = []
-    for item in analysis.operators:
-        for name in dict.fromkeys(tensor.name for tensor in item.inputs):
-            if name in maker:
-                crosses = analysis.operators[maker[name]].placement != item.placement
-                found.append([maker[name], item.index, int(name in copied and crosses)])
-        maker.update((tensor.name, item.index) for tensor in item.outputs if tensor.name)
-    return found
+    producer: dict[str, int] = {}
+    edge_list = []
+    for operator in analysis.operators:
+        # Once for each tensor: a Mul of x by x reads it twice, and is one arrow.
+        for name in dict.fromkeys(tensor.name for tensor in operator.inputs):
+            if name in producer:
+                # One copy serves all readers on that device; readers on the producer's own need none.
+                crosses = analysis.operators[producer[name]].placement != operator.placement
+                edge_list.append([producer[name], operator.index, int(name in copied and crosses)])
+        # ONNX writes an output that is left out as an empty name: several operators would share it.
+        producer.update((tensor.name, operator.index) for tensor in operator.outputs if tensor.name)
+    return edge_list
 
 
-def _texts(items: Sequence[OperatorResult]) -> dict[str, Any]:
+def _texts(operators: Sequence[OperatorResult]) -> dict[str, Any]:
     return {
-        "name": coded(item.name for item in items),
-        "type": coded(item.op_type for item in items),
-        "domain": coded(item.domain for item in items),
-        "module": coded(item.module for item in items),
-        "class": coded(item.module_class for item in items),
-        "file": coded(f"{item.source.file}:{item.source.line}" if item.source else "" for item in items),
-        "code": coded(item.source.code if item.source else "" for item in items),
-        "inputs": coded(_shapes(item.inputs) for item in items),
-        "outputs": coded(_shapes(item.outputs) for item in items),
-        "attributes": coded(_attributes(item) for item in items),
-        "basis": coded(item.basis for item in items),
-        "note": coded(item.note for item in items),
-        "placement": coded(item.placement for item in items),
-        "verdict": coded(item.verdict.device for item in items),
-        "reason": coded(item.verdict.reason for item in items),
-        "explanation": coded(item.verdict.explanation for item in items),
-        "placed_on": coded(item.gpu.placed_on if item.gpu else "" for item in items),
-        "why": coded(item.gpu.why if item.gpu else "" for item in items),
-        "phase": coded(item.phase or "" for item in items),
+        "name": coded(operator.name for operator in operators),
+        "type": coded(operator.op_type for operator in operators),
+        "domain": coded(operator.domain for operator in operators),
+        "module": coded(operator.module for operator in operators),
+        "class": coded(operator.module_class for operator in operators),
+        "file": coded(line_of(operator) for operator in operators),
+        "code": coded(operator.source.code if operator.source else "" for operator in operators),
+        "inputs": coded(_shapes(operator.inputs) for operator in operators),
+        "outputs": coded(_shapes(operator.outputs) for operator in operators),
+        "attributes": coded(_attributes(operator) for operator in operators),
+        "basis": coded(operator.basis for operator in operators),
+        "note": coded(operator.note for operator in operators),
+        "placement": coded(operator.placement for operator in operators),
+        "verdict": coded(operator.verdict.device for operator in operators),
+        "reason": coded(operator.verdict.reason for operator in operators),
+        "explanation": coded(operator.verdict.explanation for operator in operators),
+        "placed_on": coded(operator.gpu.placed_on if operator.gpu else "" for operator in operators),
+        "why": coded(operator.gpu.why if operator.gpu else "" for operator in operators),
+        "phase": coded(operator.phase or "" for operator in operators),
     }
 
 
-def _figures(items: Sequence[OperatorResult]) -> dict[str, Any]:
+def _figures(operators: Sequence[OperatorResult]) -> dict[str, Any]:
     return {
-        "flops": [item.flops for item in items],
-        "macs": [item.macs for item in items],
-        "bytes_read": [item.bytes_read for item in items],
-        "bytes_written": [item.bytes_written for item in items],
-        "intensity": [compact(item.intensity) for item in items],
-        "speedup": [compact(item.verdict.speedup) for item in items],
+        "flops": [operator.flops for operator in operators],
+        "macs": [operator.macs for operator in operators],
+        "bytes_read": [operator.bytes_read for operator in operators],
+        "bytes_written": [operator.bytes_written for operator in operators],
+        "intensity": [compact(operator.intensity) for operator in operators],
+        "speedup": [compact(operator.verdict.speedup) for operator in operators],
     }
 
 
@@ -113,12 +119,12 @@ def _times(side: str, times: Sequence[Time | None]) -> dict[str, Any]:
 
 def _membership(analysis: Analysis, session: str) -> list[int | None]:
     """For each operator the number of its group in this session, None where it is folded away."""
-    found: list[int | None] = [None] * len(analysis.operators)
+    numbers: list[int | None] = [None] * len(analysis.operators)
     for number, group in enumerate(analysis.groups):
         if group.session == session:
             for member in group.members:
-                found[member] = number
-    return found
+                numbers[member] = number
+    return numbers
 
 
 def _shapes(tensors: Sequence[TensorInfo]) -> str:
@@ -134,6 +140,6 @@ def shape(tensor: TensorInfo) -> str:
     return f"{size} {tensor.dtype}{' (constant)' if tensor.constant else ''}"
 
 
-def _attributes(item: OperatorResult) -> str:
-    text = ", ".join(f"{name}={value}" for name, value in sorted(item.attributes.items()))
+def _attributes(operator: OperatorResult) -> str:
+    text = ", ".join(f"{name}={value}" for name, value in sorted(operator.attributes.items()))
     return text if len(text) <= _ATTRIBUTE_LIMIT else text[: _ATTRIBUTE_LIMIT - 1] + "…"

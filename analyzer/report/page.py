@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from analyzer.record.analysis import Alternative, Analysis, OperatorResult
+from analyzer.checks.phrases import line_of
+from analyzer.record.analysis import Alternative, Analysis, Finding
 from analyzer.report import method, operator_columns, summary, training_tables
 from analyzer.report.charts import batches, instance_prices, roofline, time_share, timeline
 from analyzer.report.charts.chart import Chart, coded, compact
 from analyzer.report.charts.families import SHAPES
+from analyzer.report.findings_text import by_severity, operator_of
 from analyzer.report.method import MethodFact
 from analyzer.report.module_tree import Module, tree
-from analyzer.units import byte_count, count, digits, factor, flop_count, seconds
-
-_SEVERITIES = ("error", "warning", "note")
+from analyzer.units import UNKNOWN, byte_count, count, digits, factor, flop_count, seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +33,8 @@ class FindingView:
 
 def build(analysis: Analysis) -> dict[str, Any]:
     """What the template is given; strings are plain text, to be escaped there."""
-    modules, home = tree(analysis)
-    drawn = _charts(analysis, modules)
+    modules, module_of_operator = tree(analysis)
+    charts = _charts(analysis, modules)
     return {
         "title": analysis.model.name,
         "tool": analysis.tool,
@@ -57,21 +57,21 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "marks": tuple(summary.MARKS.values()),
         "missing": summary.missing(analysis),
         "messages": analysis.environment.messages,
-        "alternatives": tuple(_alternative(item) for item in analysis.alternatives),
-        "charts": {item.name: item for item in drawn},
+        "alternatives": tuple(_alternative(alternative) for alternative in analysis.alternatives),
+        "charts": {chart.name: chart for chart in charts},
         "findings": _findings(analysis),
         "training": training_tables.sheets(analysis),
         "training_statements": training_tables.statements(analysis),
         "has_operators": bool(analysis.operators),
         "groups_known": bool(analysis.groups),
         "method": method.sections(analysis),
-        "data": _data(analysis, modules, home, drawn),
+        "data": _data(analysis, modules, module_of_operator, charts),
     }
 
 
 def _charts(analysis: Analysis, modules: tuple[Module, ...]) -> tuple[Chart, ...]:
-    best = analysis.plan("hybrid") or analysis.plan("gpu") or analysis.plan("cpu")
-    drawn = (
+    best = summary.best_plan(analysis)
+    charts = (
         time_share.by_type(analysis),
         time_share.by_module(modules, best.origin if best else ""),
         roofline.chart(analysis),
@@ -79,30 +79,34 @@ def _charts(analysis: Analysis, modules: tuple[Module, ...]) -> tuple[Chart, ...
         timeline.chart(analysis),
         instance_prices.chart(analysis),
     )
-    return tuple(item for item in drawn if item is not None)
+    # One that has nothing to show is not there, and neither are its section and its link.
+    return tuple(chart for chart in charts if chart is not None)
 
 
 def _data(
-    analysis: Analysis, modules: tuple[Module, ...], home: tuple[int, ...], drawn: tuple[Chart, ...]
+    analysis: Analysis,
+    modules: tuple[Module, ...],
+    module_of_operator: tuple[int, ...],
+    charts: tuple[Chart, ...],
 ) -> dict[str, Any]:
     """What the page's script reads."""
     return {
         "name": analysis.model.name,
         "shapes": SHAPES,
-        "charts": {item.name: item.payload() for item in drawn},
-        "operators": operator_columns.columns(analysis, home),
+        "charts": {chart.name: chart.payload() for chart in charts},
+        "operators": operator_columns.columns(analysis, module_of_operator),
         "groups": operator_columns.groups(analysis),
         "edges": operator_columns.edges(analysis),
         "modules": {
-            "name": coded(item.name for item in modules),
-            "path": [item.path for item in modules],
-            "class": coded(item.class_name for item in modules),
-            "parent": [item.parent for item in modules],
-            "operators": [item.operators for item in modules],
-            "on_gpu": [item.on_gpu for item in modules],
-            "unknown": [item.unknown for item in modules],
+            "name": coded(module.name for module in modules),
+            "path": [module.path for module in modules],
+            "class": coded(module.class_name for module in modules),
+            "parent": [module.parent for module in modules],
+            "operators": [module.operators for module in modules],
+            "on_gpu": [module.on_gpu for module in modules],
+            "unknown": [module.unknown for module in modules],
             **{
-                name: [compact(item.total[name]) for item in modules]
+                name: [compact(module.total[name]) for module in modules]
                 for name in ("best", "cpu", "gpu", "flops", "bytes")
             },
         },
@@ -115,23 +119,24 @@ def _facts(analysis: Analysis) -> tuple[MethodFact, ...]:
     """The line under the model's name."""
     model, totals = analysis.model, analysis.totals
     bound = summary.at_least(analysis)
-    moved = totals.bytes_read + totals.bytes_written
+    traffic = totals.bytes_read + totals.bytes_written
     fused = None
     if totals.fused_bytes_read is not None and totals.fused_bytes_written is not None:
         fused = totals.fused_bytes_read + totals.fused_bytes_written
-    intensity = [digits(value) for value in (totals.intensity, totals.fused_intensity) if value is not None]
+    intensity = [digits(figure) for figure in (totals.intensity, totals.fused_intensity) if figure is not None]
     return (
         MethodFact(name="Operators", value=count(totals.operators)),
         MethodFact(name="Parameters", value=f"{count(model.parameters)} ({byte_count(model.parameter_bytes)})"),
         MethodFact(name="Work", value=f"{bound}{flop_count(totals.flops)}"),
         MethodFact(
             name="Memory traffic",
-            value=f"{bound}{byte_count(moved)}" + ("" if fused is None else f", {byte_count(fused)} fused"),
+            value=f"{bound}{byte_count(traffic)}" + ("" if fused is None else f", {byte_count(fused)} fused"),
         ),
         MethodFact(
             name="FLOPs per byte", value=" unfused, ".join(intensity) + (" fused" if len(intensity) > 1 else "")
         ),
         MethodFact(
+            # A training step's peak holds weights, gradients and state as well.
             name="Peak memory" if model.training else "Peak activations",
             value=byte_count(totals.peak_memory_bytes),
         ),
@@ -139,42 +144,35 @@ def _facts(analysis: Analysis) -> tuple[MethodFact, ...]:
 
 
 def _findings(analysis: Analysis) -> tuple[FindingView, ...]:
-    ranked = sorted(
-        enumerate(analysis.findings), key=lambda pair: (_SEVERITIES.index(pair[1].severity), pair[0])
+    return tuple(_finding(finding, analysis) for finding in by_severity(analysis.findings))
+
+
+def _finding(finding: Finding, analysis: Analysis) -> FindingView:
+    operator = operator_of(finding, analysis)
+    return FindingView(
+        code=finding.code,
+        severity=finding.severity,
+        message=finding.message,
+        fix=finding.fix,
+        index=operator.index if operator else None,
+        subject=f"{operator.op_type} #{operator.index} {operator.module}".strip() if operator else "",
+        where=line_of(operator),
+        code_line=operator.source.code if operator and operator.source else "",
     )
-    views = []
-    for _, item in ranked:
-        about = _operator(analysis, item.operator)
-        source = about.source if about else None
-        views.append(
-            FindingView(
-                code=item.code,
-                severity=item.severity,
-                message=item.message,
-                fix=item.fix,
-                index=about.index if about else None,
-                subject=f"{about.op_type} #{about.index} {about.module}".strip() if about else "",
-                where=f"{source.file}:{source.line}" if source else "",
-                code_line=source.code if source else "",
-            )
-        )
-    return tuple(views)
 
 
-def _operator(analysis: Analysis, index: int | None) -> OperatorResult | None:
-    return None if index is None or index >= len(analysis.operators) else analysis.operators[index]
-
-
-def _alternative(item: Alternative) -> dict[str, str]:
-    gpu = next((plan for plan in item.plans if plan.name == "gpu"), None)
-    best = next((plan for plan in item.plans if plan.name == "hybrid"), gpu)
+def _alternative(alternative: Alternative) -> dict[str, str]:
+    gpu = next((plan for plan in alternative.plans if plan.name == "gpu"), None)
+    # The CPU's plan is the record's own: an alternative holds what another GPU changes.
+    best = next((plan for plan in alternative.plans if plan.name == "hybrid"), gpu)
+    verdict = alternative.verdict
     return {
-        "device": item.device.name,
-        "verdict": summary.VERDICT_WORDS[item.verdict.device],
-        "speedup": factor(item.verdict.speedup),
-        "interval": f"{factor(item.verdict.low)} to {factor(item.verdict.high)}",
-        "gpu": seconds(gpu.latency_s) if gpu else "–",
-        "best": seconds(best.latency_s) if best else "–",
+        "device": alternative.device.name,
+        "verdict": summary.VERDICT_WORDS[verdict.device],
+        "speedup": factor(verdict.speedup),
+        "interval": f"{factor(verdict.low)} to {factor(verdict.high)}",
+        "gpu": seconds(gpu.latency_s) if gpu else UNKNOWN,
+        "best": seconds(best.latency_s) if best else UNKNOWN,
         "origin": gpu.origin if gpu else "",
-        "crossover": count(item.verdict.crossover_batch),
+        "crossover": count(verdict.crossover_batch),
     }

@@ -13,6 +13,7 @@ from analyzer.record.analysis import Analysis, Finding
 from analyzer.report.findings_text import operator_of, place_of
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+# The name that CodeQL and most other tools give the repository's root; the standard leaves it free.
 _ROOT = "%SRCROOT%"
 
 
@@ -24,6 +25,7 @@ def render(analysis: Analysis) -> str:
     """
     results = [_result(finding, analysis) for finding in analysis.findings]
     for ignored in analysis.ignored:
+        # "external": set aside in a file of settings; "inSource" would be a comment beside the line.
         suppression = {"kind": "external", "status": "accepted", "justification": ignored.reason or "ignored"}
         results.append(_result(ignored.finding, analysis) | {"suppressions": [suppression]})
     run = {
@@ -37,6 +39,7 @@ def render(analysis: Analysis) -> str:
             "opset": analysis.model.opset,
         },
     }
+    # ASCII alone, so that no reader's guess of an encoding can spoil it.
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 
 
@@ -62,6 +65,7 @@ def _descriptor(rule: CheckRule) -> dict[str, Any]:
 
 
 def _result(finding: Finding, analysis: Analysis) -> dict[str, Any]:
+    # An index into the driver's rules, in their order there.
     codes = [rule.code for rule in rules()]
     properties = {"fix": finding.fix, "certain": finding.certain}
     figures = {"secondsPerInference": finding.seconds, "bytesPerInference": finding.bytes}
@@ -78,6 +82,7 @@ def _result(finding: Finding, analysis: Analysis) -> dict[str, Any]:
 
 def _location(finding: Finding, analysis: Analysis) -> dict[str, Any]:
     place = place_of(finding, analysis)
+    # Lines count from 1; a record of somebody else's may say 0.
     region: dict[str, Any] = {"startLine": max(place.line or 1, 1)}
     if place.code:
         region["snippet"] = {"text": place.code}
@@ -95,6 +100,7 @@ def _location(finding: Finding, analysis: Analysis) -> dict[str, Any]:
 
 def _artifact(file: str) -> dict[str, str]:
     """A path as a URI reference: relative to the repository, or absolute where it lies outside."""
+    # A record may have been written on another system than the one that renders it.
     windows = PureWindowsPath(file)
     if windows.drive and windows.is_absolute():
         return {"uri": windows.as_uri()}
@@ -109,5 +115,7 @@ def _fingerprint(finding: Finding, analysis: Analysis) -> str:
     operator = operator_of(finding, analysis)
     parts = [finding.code, analysis.model.name]
     if operator is not None:
+        # Neither index nor line: an edit above would make every finding below it a new one.
         parts += [operator.module, operator.op_type, place_of(finding, analysis).code]
+    # A path of bytes that are no UTF-8 reaches here as surrogates; a strict encoding would stop at them.
     return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]

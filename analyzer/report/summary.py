@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from analyzer.checks.phrases import line_of
 from analyzer.precision import peak_type
 from analyzer.record.analysis import Analysis, CpuTime, DeviceInfo, GpuTime, OperatorResult, PlanResult
 from analyzer.text import plural
@@ -103,6 +104,11 @@ class TopOperator:
     explanation: str
 
 
+def best_plan(analysis: Analysis) -> PlanResult | None:
+    """The best plan that a record has: of ``gpu="none"`` it holds the CPU's alone."""
+    return analysis.plan("hybrid") or analysis.plan("gpu") or analysis.plan("cpu")
+
+
 def time_in_plan(operator: OperatorResult) -> float | None:
     """The operator's time where the best plan puts it."""
     time: Time | None = operator.cpu if operator.placement == "cpu" else operator.gpu
@@ -111,44 +117,47 @@ def time_in_plan(operator: OperatorResult) -> float | None:
 
 def top_operators(analysis: Analysis, count: int = 10) -> tuple[TopOperator, ...]:
     """The operators that take most of the best plan's time; by FLOPs where no time is known."""
-    timed = [item for item in analysis.operators if time_in_plan(item) is not None]
+    timed = [operator for operator in analysis.operators if time_in_plan(operator) is not None]
+    # By index among equals: blocks of a network repeat, and the order must not depend on the sort.
     if timed:
-        total = sum(time_in_plan(item) or 0.0 for item in timed)
-        ranked = sorted(timed, key=lambda item: (-(time_in_plan(item) or 0.0), item.index))
+        total = sum(time_in_plan(operator) or 0.0 for operator in timed)
+        ranked = sorted(timed, key=lambda operator: (-(time_in_plan(operator) or 0.0), operator.index))
     else:
         total = 0.0
-        ranked = sorted(analysis.operators, key=lambda item: (-(item.flops or 0), item.index))
-    return tuple(_top(item, total) for item in ranked[:count])
+        ranked = sorted(analysis.operators, key=lambda operator: (-(operator.flops or 0), operator.index))
+    return tuple(_top_operator(operator, total) for operator in ranked[:count])
 
 
-def _top(item: OperatorResult, total: float) -> TopOperator:
-    spent = time_in_plan(item)
-    part = None if spent is None or not total else spent / total
-    time = item.cpu if item.placement == "cpu" or item.gpu is None else item.gpu
+def _top_operator(operator: OperatorResult, total_s: float) -> TopOperator:
+    time_s = time_in_plan(operator)
+    of_total = None if time_s is None or not total_s else time_s / total_s
+    time = operator.cpu if operator.placement == "cpu" or operator.gpu is None else operator.gpu
     return TopOperator(
-        index=item.index,
-        name=item.name,
-        op_type=item.op_type,
-        module=item.module,
-        where=f"{item.source.file}:{item.source.line}" if item.source else "",
-        code=item.source.code if item.source else "",
-        cpu=seconds(item.cpu.time_s),
-        cpu_origin=item.cpu.origin if item.cpu.time_s is not None else "",
-        gpu=seconds(item.gpu.time_s) if item.gpu else UNKNOWN,
-        gpu_origin=item.gpu.origin if item.gpu and item.gpu.time_s is not None else "",
-        share=part,
-        share_text=share(part),
+        index=operator.index,
+        name=operator.name,
+        op_type=operator.op_type,
+        module=operator.module,
+        where=line_of(operator),
+        code=operator.source.code if operator.source else "",
+        cpu=seconds(operator.cpu.time_s),
+        # A figure that is not known comes from nowhere.
+        cpu_origin=operator.cpu.origin if operator.cpu.time_s is not None else "",
+        gpu=seconds(operator.gpu.time_s) if operator.gpu else UNKNOWN,
+        gpu_origin=operator.gpu.origin if operator.gpu and operator.gpu.time_s is not None else "",
+        share=of_total,
+        share_text=share(of_total),
         bound=time.bound or "",
-        placement=item.placement,
-        verdict=item.verdict.device,
-        speedup=factor(item.verdict.speedup),
-        explanation=item.verdict.explanation or item.verdict.reason,
+        placement=operator.placement,
+        verdict=operator.verdict.device,
+        speedup=factor(operator.verdict.speedup),
+        explanation=operator.verdict.explanation or operator.verdict.reason,
     )
 
 
 def sentence(analysis: Analysis) -> str:
     """The verdict as a sentence."""
     verdict, devices = analysis.verdict, analysis.devices
+    # Records of older versions hold no sentence: one without figures is made of what they do hold.
     if verdict.sentence:
         return verdict.sentence
     if not analysis.operators:
@@ -163,6 +172,7 @@ def sentence(analysis: Analysis) -> str:
 def confidence(analysis: Analysis) -> str:
     """How much and how sure, in one line; empty without a GPU, or where a plan has no room to run."""
     verdict = analysis.verdict
+    # A ratio to a plan that has no room to run would be one to nothing.
     if verdict.speedup is None or not all(plan.fits for plan in analysis.plans):
         return ""
     ratio = verdict.speedup if verdict.speedup >= 1 else 1 / verdict.speedup
@@ -170,11 +180,13 @@ def confidence(analysis: Analysis) -> str:
     text = f"The {first} plan is {factor(ratio)} as fast as the {second} plan"
     if not verdict.low or not verdict.high:
         return f"{text}; no interval is known."
+    # ``speedup`` is CPU over GPU, always: where the CPU wins, the reciprocal is said, its interval turned over.
     ends = sorted((verdict.low, verdict.high) if verdict.speedup >= 1 else (1 / verdict.high, 1 / verdict.low))
-    span = f"{factor(ends[0])} to {factor(ends[1])}"
-    if span in verdict.sentence:
+    interval = f"{factor(ends[0])} to {factor(ends[1])}"
+    # The sentence above has it in brackets: it is named there and not said again.
+    if interval in verdict.sentence:
         return "The range in brackets is a 90 % interval."
-    return f"{text} (90 % interval {span})."
+    return f"{text} (90 % interval {interval})."
 
 
 def reasons(analysis: Analysis) -> tuple[str, ...]:
@@ -197,6 +209,7 @@ def crossover(analysis: Analysis) -> str:
         return ""
     if verdict.crossover_batch is not None:
         return f"The GPU wins from batch {verdict.crossover_batch} on."
+    # None has three meanings in the record: not looked for, no room at any batch, or slower at all of them.
     if len({row.batch for row in analysis.sweep}) < 2:
         return "The batch from which the GPU wins is not known: only one batch was analysed."
     largest = max(row.batch for row in analysis.sweep)
@@ -207,19 +220,21 @@ def crossover(analysis: Analysis) -> str:
 
 def uses_gpu(analysis: Analysis) -> bool:
     """Whether ONNX Runtime's CUDA session puts anything on the GPU at all."""
-    return any(item.gpu is not None and item.gpu.placed_on == "cuda" for item in analysis.operators)
+    return any(operator.gpu is not None and operator.gpu.placed_on == "cuda" for operator in analysis.operators)
 
 
 def batches(analysis: Analysis) -> str:
     """What is known over the batch: the crossover, where the GPU is saturated, what fits into its memory."""
     verdict = analysis.verdict
     largest = max((row.batch for row in analysis.sweep), default=0)
-    said = [crossover(analysis)]
+    sentences = [crossover(analysis)]
     if verdict.saturation_batch and uses_gpu(analysis):
-        said.append(f"The GPU is saturated from batch {verdict.saturation_batch} on.")
+        sentences.append(f"The GPU is saturated from batch {verdict.saturation_batch} on.")
     if verdict.largest_batch and verdict.largest_batch < largest:
-        said.append(f"Of the batches looked at {verdict.largest_batch} is the largest that fits its memory.")
-    return " ".join(filter(None, said))
+        sentences.append(
+            f"Of the batches looked at {verdict.largest_batch} is the largest that fits its memory."
+        )
+    return " ".join(filter(None, sentences))
 
 
 def plan_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
@@ -228,15 +243,17 @@ def plan_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
 
 
 def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
-    moved, same = plan.transfers, twin(analysis, plan)
-    money, power = _dollars(plan), _joules(plan)
+    transfers, same = plan.transfers, twin(analysis, plan)
+    dollars_range, joules_range = _dollars(plan), _joules(plan)
     copies = "no copies"
-    if moved.count:
-        copies = f"{plural(moved.count, 'copy')}, {byte_count(moved.bytes)}, {seconds(moved.time_s)}"
+    if transfers.count:
+        amount = plural(transfers.count, "copy")
+        copies = f"{amount}, {byte_count(transfers.bytes)}, {seconds(transfers.time_s)}"
     return PlanCard(
         name=plan.name,
         title=PLAN_TITLES[plan.name],
         device=_runs_on(analysis, plan),
+        # With no plan that fits, the verdict still names the better one: no card is marked then.
         chosen=analysis.verdict.device == plan.name and plan.fits,
         latency=seconds(plan.latency_s),
         interval=span(seconds(plan.low_s), seconds(plan.high_s)),
@@ -244,12 +261,12 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
         memory=byte_count(plan.memory_bytes),
         fits=plan.fits,
         dollars=dollars(plan.usd_per_million),
-        dollars_interval=money[0],
-        dollars_origin=money[1],
+        dollars_interval=dollars_range[0],
+        dollars_origin=dollars_range[1],
         instance=plan.instance,
         energy=joules(plan.energy_j),
-        energy_interval=power[0],
-        energy_origin=power[1],
+        energy_interval=joules_range[0],
+        energy_origin=joules_range[1],
         origin=plan.origin,
         copies=copies,
         operators=_split(plan),
@@ -278,6 +295,16 @@ def _joules(plan: PlanResult) -> tuple[str, str]:
     return span(joules(low), joules(high)), plan.energy_origin
 
 
+def sign(origin: str) -> str:
+    """The sign of an origin; empty where the record does not tell it."""
+    return MARKS[origin].sign if origin in MARKS else ""
+
+
+def signed(origin: str) -> str:
+    """The origin with its sign: ``● measured``."""
+    return f"{MARKS[origin].sign} {origin}" if origin in MARKS else origin
+
+
 def marked(figure: str, origin: str) -> str:
     """A figure with the sign of its origin; as it is where the origin is not known."""
     return f"{figure} {MARKS[origin].sign}" if origin in MARKS and figure != UNKNOWN else figure
@@ -298,6 +325,7 @@ def twin(analysis: Analysis, plan: PlanResult) -> str:
         return ""
     for name in ("cpu", "gpu"):
         other = analysis.plan(name)
+        # Exactly equal: a best plan that gains nothing takes over the figures of the single device.
         if other and (plan.latency_s, plan.operators_on_gpu) == (other.latency_s, other.operators_on_gpu):
             return name
     return ""
@@ -318,13 +346,13 @@ def missing(analysis: Analysis) -> tuple[str, ...]:
     gaps = []
     if not analysis.operators:
         gaps.append("The model has no operators.")
-    elif all(time_in_plan(item) is None for item in analysis.operators):
+    elif all(time_in_plan(operator) is None for operator in analysis.operators):
         gaps.append("No operator has a time: the record is a count of work alone.")
     if analysis.devices.gpu is None:
         gaps.append("No GPU was asked for, so there is nothing to compare the CPU with.")
-    uncounted = [item for item in analysis.operators if item.basis == "unknown"]
+    uncounted = [operator for operator in analysis.operators if operator.basis == "unknown"]
     if uncounted:
-        types = sorted({f"{item.domain}::{item.op_type}" for item in uncounted})
+        types = sorted({f"{operator.domain}::{operator.op_type}" for operator in uncounted})
         shown = ", ".join(types[:5]) + (" and others" if len(types) > 5 else "")
         gaps.append(
             f"{len(uncounted)} of {len(analysis.operators)} operators have no known cost ({shown}): "
@@ -343,6 +371,7 @@ def peak(side: Literal["cpu", "gpu"], device: DeviceInfo, precision: str) -> tup
 
 def per_second(value: float | None) -> str:
     """Inferences per second: ``4.12 k/s``, ``0.046 /s``; prefixes for many alone."""
+    # "46.0 m/s" of an LLM's slow step reads as metres: milli is written out as a decimal.
     if value is None or not 0 < value < 1:
         return rate(value, "")
     return f"{digits(value)} /s"
@@ -355,5 +384,6 @@ def joules(value: float | None) -> str:
 
 def span(low: str, high: str) -> str:
     """Two figures with their units as one range: ``1.2 to 1.5 ms``."""
+    # Once where both have the same unit; dollars carry theirs in front and keep it twice.
     figure, _, unit = low.partition(" ")
     return f"{figure} to {high}" if unit and high.endswith(f" {unit}") else f"{low} to {high}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from analyzer.record.analysis import Analysis
 from analyzer.report import summary, training_tables
-from analyzer.report.summary import MARKS, PlanCard, TopOperator
+from analyzer.report.summary import MARKS, PlanCard, TopOperator, sign, signed
 from analyzer.text import plural
 from analyzer.units import byte_count, count, flop_count
 
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+# A file or a pipe has no width of its own.
 WIDTH = 100
+# Cells of a bar. Eight eighths each (U+2588 to U+258F) make 64 steps, so that 2 % is still a stroke.
 _BAR = 8
 # Columns that the figures of the rich table take, and what must be left to show modules too.
 _FIGURES, _ROOM_FOR_MODULES, _ROOM_FOR_ORIGINS = 54, 24, 88
@@ -52,8 +54,7 @@ def _heading(analysis: Analysis) -> str:
         "",
         *_wrapped(summary.sentence(analysis)),
     ]
-    sure = summary.confidence(analysis)
-    lines += _wrapped(f"{sure} {summary.crossover(analysis)}")
+    lines += _wrapped(f"{summary.confidence(analysis)} {summary.crossover(analysis)}")
     return "\n".join(lines)
 
 
@@ -82,7 +83,7 @@ def _plans(cards: Sequence[PlanCard]) -> str:
             card.memory + ("" if card.fits else " (does not fit)"),
             summary.marked(card.dollars, card.dollars_origin),
             summary.marked(card.energy, card.energy_origin),
-            f"{MARKS[card.origin].sign} {card.origin}" if card.origin in MARKS else card.origin,
+            signed(card.origin),
         )
         for card in cards
     ]
@@ -99,21 +100,21 @@ def _training(analysis: Analysis) -> str:
     return "\n".join(lines).strip()
 
 
-def _top(items: Sequence[TopOperator]) -> str:
-    if not items:
+def _top(operators: Sequence[TopOperator]) -> str:
+    if not operators:
         return ""
     head = ("operator", "module", "share of time", "CPU", "GPU", "CPU/GPU", "verdict")
     rows = [
         (
-            f"{item.op_type} #{item.index}",
-            item.module or item.code or item.where,
-            f"{bar(item.share)} {item.share_text}",
-            f"{item.cpu} {_sign(item.cpu_origin)}",
-            f"{item.gpu} {_sign(item.gpu_origin)}",
-            item.speedup,
-            item.verdict,
+            f"{operator.op_type} #{operator.index}",
+            operator.module or operator.code or operator.where,
+            f"{bar(operator.share)} {operator.share_text}",
+            f"{operator.cpu} {sign(operator.cpu_origin) or ' '}",
+            f"{operator.gpu} {sign(operator.gpu_origin) or ' '}",
+            operator.speedup,
+            operator.verdict,
         )
-        for item in items
+        for operator in operators
     ]
     lines = table(head, rows, right=(3, 4, 5), widest={0: 22, 1: 22})
     return "\n".join(["The operators that take most of the best plan's time", *lines])
@@ -143,12 +144,9 @@ def _footer(analysis: Analysis) -> str:
     return "\n".join(line for text in lines for line in _wrapped(text))
 
 
-def _sign(origin: str) -> str:
-    return MARKS[origin].sign if origin in MARKS else " "
-
-
 def clean(text: str) -> str:
     """User text without control characters: a model's names must not drive the terminal."""
+    # A mark and not a blank: the columns stay, and a reader sees that something was there.
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
@@ -166,12 +164,12 @@ def table(
     widest: dict[int, int] | None = None,
 ) -> list[str]:
     """Lines of an aligned table; columns in ``right`` are flush right, those in ``widest`` are cut."""
-    limits, flush = widest or {}, set(right)
-    cells = [[_cut(clean(cell), limits.get(at)) for at, cell in enumerate(row)] for row in (head, *rows)]
+    widest, flush_right = widest or {}, set(right)
+    cells = [[_cut(clean(cell), widest.get(at)) for at, cell in enumerate(row)] for row in (head, *rows)]
     widths = [max(len(row[at]) for row in cells) for at in range(len(head))]
     return [
         "  ".join(
-            cell.rjust(width) if at in flush else cell.ljust(width)
+            cell.rjust(width) if at in flush_right else cell.ljust(width)
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in cells
@@ -179,6 +177,7 @@ def table(
 
 
 def _cut(text: str, limit: int | None) -> str:
+    # The end is kept: of ``encoder.layers.11.attention`` it is what tells one module from the next.
     return text if limit is None or len(text) <= limit else f"…{text[1 - limit :]}"
 
 
@@ -187,6 +186,7 @@ def print_summary(analysis: Analysis, console: Console) -> None:
     from rich.markup import escape
     from rich.panel import Panel
 
+    # Rich reads [brackets] as its markup, which names of a model may hold: all text of the record is escaped.
     lines = [f"[bold]{escape(clean(summary.sentence(analysis)))}[/bold]"]
     lines += [
         escape(clean(text)) for text in (summary.confidence(analysis), summary.crossover(analysis)) if text
@@ -194,14 +194,15 @@ def print_summary(analysis: Analysis, console: Console) -> None:
     lines += [escape(clean(text)) for text in summary.reasons(analysis)]
     title = f"{escape(clean(analysis.model.name))} · {escape(summary.subject(analysis))}"
     console.print(Panel("\n".join(lines), title=title, title_align="left"))
-    cards, items = summary.plan_cards(analysis), summary.top_operators(analysis)
+    cards, operators = summary.plan_cards(analysis), summary.top_operators(analysis)
     if cards:
         console.print(_rich_plans(cards, console.width))
+    # The phases alone: the other tables of a training step are in the report, a terminal shows one screen.
     phases = next(iter(training_tables.sheets(analysis)), None)
     if phases is not None:
         console.print("\n" + "\n".join(table(phases.head, phases.rows, right=training_tables.columns(phases))))
-    if items:
-        console.print(_rich_top(items, console.width))
+    if operators:
+        console.print(_rich_top(operators, console.width))
     for gap in summary.missing(analysis):
         console.print(escape(clean(gap)), style="yellow")
     console.print("  ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values()), style="dim")
@@ -215,6 +216,7 @@ def _rich_plans(cards: Sequence[PlanCard], width: int) -> Table:
     grid.add_column("Plan", no_wrap=True)
     for title in ("Latency", "90 % interval", "Per s", "Memory", "$/million", "Energy"):
         grid.add_column(title, justify="right", no_wrap=True)
+    # On a narrow terminal the sign alone tells the origin; the legend below says what it means.
     narrow = width < _ROOM_FOR_ORIGINS
     grid.add_column("" if narrow else "Origin", no_wrap=True)
     for card in cards:
@@ -223,14 +225,14 @@ def _rich_plans(cards: Sequence[PlanCard], width: int) -> Table:
         power = summary.marked(card.energy, card.energy_origin)
         figures = (card.latency, card.interval, card.throughput, memory, money, power)
         style = "bold" if card.chosen else ""
-        origin = _sign(card.origin) if narrow else f"{_sign(card.origin)} {card.origin}"
+        origin = sign(card.origin) if narrow else f"{sign(card.origin)} {card.origin}"
         grid.add_row(card.title, *figures, origin, style=style)
     if any(not card.fits for card in cards):
         grid.caption = "!! does not fit into the device's memory"
     return grid
 
 
-def _rich_top(items: Sequence[TopOperator], width: int) -> Table:
+def _rich_top(operators: Sequence[TopOperator], width: int) -> Table:
     from rich import box
     from rich.markup import escape
     from rich.table import Table
@@ -254,16 +256,20 @@ def _rich_top(items: Sequence[TopOperator], width: int) -> Table:
         grid.add_column(side, justify="right", no_wrap=True)
     grid.add_column("Ratio", justify="right", no_wrap=True)
     grid.add_column("Verdict", no_wrap=True)
-    for item in items:
-        module = (escape(clean(item.module or item.code or item.where)),) if room >= _ROOM_FOR_MODULES else ()
+    for operator in operators:
+        module = (
+            (escape(clean(operator.module or operator.code or operator.where)),)
+            if room >= _ROOM_FOR_MODULES
+            else ()
+        )
         grid.add_row(
-            escape(clean(f"{item.op_type} #{item.index}")),
+            escape(clean(f"{operator.op_type} #{operator.index}")),
             *module,
-            f"{bar(item.share, 6)} {item.share_text:>5}",
-            f"{item.cpu} {_sign(item.cpu_origin)}",
-            f"{item.gpu} {_sign(item.gpu_origin)}",
-            item.speedup,
-            item.verdict,
-            style={"cpu": "cyan", "gpu": "yellow"}.get(item.verdict, ""),
+            f"{bar(operator.share, 6)} {operator.share_text:>5}",
+            f"{operator.cpu} {sign(operator.cpu_origin) or ' '}",
+            f"{operator.gpu} {sign(operator.gpu_origin) or ' '}",
+            operator.speedup,
+            operator.verdict,
+            style={"cpu": "cyan", "gpu": "yellow"}.get(operator.verdict, ""),
         )
     return grid

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.record.training_step import InferencePlan, PhaseTotals, StepCost, TrainingResult
-from analyzer.report.summary import MARKS, marked, sentence, span
+from analyzer.report.summary import PLAN_TITLES, marked, sentence, sign, span
 from analyzer.units import byte_count, count, digits, dollars, factor, flop_count, seconds, share
-
-_PLANS = {"cpu": "CPU", "gpu": "GPU", "hybrid": "Best plan"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,15 +26,15 @@ def sheets(analysis: Analysis) -> tuple[StepTable, ...]:
     step = analysis.training
     if step is None:
         return ()
-    found = (
+    tables = (
         _phases(step),
-        _beside(analysis, step),
+        _against_inference(analysis, step),
         _memory(analysis, step),
         _costs(step),
         _precisions(step),
         _scaling(step),
     )
-    return tuple(sheet for sheet in found if sheet.rows)
+    return tuple(sheet for sheet in tables if sheet.rows)
 
 
 def statements(analysis: Analysis) -> tuple[str, ...]:
@@ -71,35 +69,38 @@ def _phases(step: TrainingResult) -> StepTable:
 
 
 def _times(phase: PhaseTotals) -> tuple[str, str]:
-    pairs = ((phase.cpu_s, phase.cpu_origin), (phase.gpu_s, phase.gpu_origin))
-    return tuple(  # type: ignore[return-value]  # two of them
-        seconds(time) if time is None else f"{seconds(time)} {MARKS[origin].sign}" for time, origin in pairs
-    )
+    return marked(seconds(phase.cpu_s), phase.cpu_origin), marked(seconds(phase.gpu_s), phase.gpu_origin)
 
 
-def _beside(analysis: Analysis, step: TrainingResult) -> StepTable:
+def _against_inference(analysis: Analysis, step: TrainingResult) -> StepTable:
     """Inference and training, plan by plan."""
     head = ("Plan", "Inference", "90 % interval", "Training step", "90 % interval", "Step over inference")
-    title, found = "Inference and training", step.inference
-    if found is None:
+    title, inference = "Inference and training", step.inference
+    if inference is None:
         return StepTable(title=title, head=head, rows=())
-    inferred = {plan.name: plan for plan in found.plans}
+    inferred = {plan.name: plan for plan in inference.plans}
     rows = [
-        (_PLANS[plan.name], *_shown(inferred[plan.name]), *_shown(plan), _ratio(plan, inferred[plan.name]))
+        (
+            PLAN_TITLES[plan.name],
+            *_latency(inferred[plan.name]),
+            *_latency(plan),
+            _ratio(plan, inferred[plan.name]),
+        )
         for plan in analysis.plans
         if plan.name in inferred
     ]
     lead = (
-        f"Inference: {found.sentence} Training: {sentence(analysis)} Both at batch {found.batch} and "
-        f"{found.precision}; inference is from {found.file} of {found.date[:10]}."
+        f"Inference: {inference.sentence} Training: {sentence(analysis)} Both at batch {inference.batch} and "
+        f"{inference.precision}; inference is from {inference.file} of {inference.date[:10]}."
     )
     return StepTable(title=title, head=head, rows=tuple(rows), lead=lead)
 
 
-def _shown(plan: PlanResult | InferencePlan) -> tuple[str, str]:
-    sign = MARKS[plan.origin].sign if plan.origin in MARKS else ""
+def _latency(plan: PlanResult | InferencePlan) -> tuple[str, str]:
     room = "" if plan.fits else " (does not fit)"
-    return f"{seconds(plan.latency_s)} {sign}{room}".rstrip(), span(seconds(plan.low_s), seconds(plan.high_s))
+    return f"{seconds(plan.latency_s)} {sign(plan.origin)}{room}".rstrip(), span(
+        seconds(plan.low_s), seconds(plan.high_s)
+    )
 
 
 def _ratio(step: PlanResult, inference: InferencePlan) -> str:
@@ -118,34 +119,37 @@ def _memory(analysis: Analysis, step: TrainingResult) -> StepTable:
     ]
     lead = ""
     if step.largest_batch is not None and analysis.devices.gpu is not None:
+        # Exact only where that very batch was analysed.
         about = "" if step.largest_batch_exact else "about "
         lead = f"The largest batch that fits {analysis.devices.gpu.name} is {about}{count(step.largest_batch)}."
     return StepTable(title="Memory of the step", head=("Part", "Bytes"), rows=tuple(rows), lead=lead)
 
 
 def _costs(step: TrainingResult) -> StepTable:
+    # What an epoch is, only the user knows: without --dataset-size there is none.
     epoch = step.dataset_size is not None
     head = ("Plan", "Step", "1,000 steps", "$ per 1,000 steps") + (("Epoch", "$ per epoch") if epoch else ())
     rows = [
         (
-            _PLANS[item.plan],
-            marked(seconds(item.step_s), item.origin),
-            marked(seconds(item.thousand_steps_s), item.origin),
-            marked(dollars(item.usd_per_thousand_steps), item.usd_origin),
-            *(_epoch(item) if epoch else ()),
+            PLAN_TITLES[cost.plan],
+            marked(seconds(cost.step_s), cost.origin),
+            marked(seconds(cost.thousand_steps_s), cost.origin),
+            marked(dollars(cost.usd_per_thousand_steps), cost.usd_origin),
+            *(_epoch(cost) if epoch else ()),
         )
-        for item in step.costs
+        for cost in step.costs
     ]
     lead = f"An epoch is {count(step.dataset_size)} examples." if epoch else ""
     return StepTable(title="What steps cost", head=head, rows=tuple(rows), lead=lead)
 
 
-def _epoch(item: StepCost) -> tuple[str, str]:
-    return marked(_long(item.epoch_s), item.origin), marked(dollars(item.usd_per_epoch), item.usd_origin)
+def _epoch(cost: StepCost) -> tuple[str, str]:
+    return marked(_long(cost.epoch_s), cost.origin), marked(dollars(cost.usd_per_epoch), cost.usd_origin)
 
 
 def _long(value: float | None) -> str:
     """A duration in minutes or hours where it takes that long."""
+    # An epoch of hours in seconds is a number that nobody reads; below two minutes seconds are finer.
     if value is None or value < 120:
         return seconds(value)
     return f"{digits(value / 60)} min" if value < 7200 else f"{digits(value / 3600)} h"
@@ -153,8 +157,8 @@ def _long(value: float | None) -> str:
 
 def _precisions(step: TrainingResult) -> StepTable:
     rows = [
-        (item.precision, seconds(item.step_s), span(seconds(item.low_s), seconds(item.high_s)))
-        for item in step.precisions
+        (row.precision, seconds(row.step_s), span(seconds(row.low_s), seconds(row.high_s)))
+        for row in step.precisions
     ]
     return StepTable(
         title="Precision on the GPU",

@@ -13,7 +13,7 @@ from sarif_structure import SARIF
 
 from analyzer.checks import rules
 from analyzer.record.analysis import Analysis, Finding, IgnoredFinding, Where
-from analyzer.report import findings_text, github, junit, sarif
+from analyzer.report import findings_text, github, junit, markdown, sarif
 
 POOL = Finding(
     code="A101",
@@ -264,6 +264,15 @@ def test_markdown_keeps_its_table_whatever_the_model_is_called() -> None:
     unescaped_bars = rows[0].replace("\\|", "").count("|")
     assert unescaped_bars == 7  # Six columns.
     assert "<img" not in "\n".join(lines)
+
+
+@pytest.mark.parametrize("render", [findings_text.render_markdown, markdown.render])
+def test_markdown_mentions_nobody_and_holds_no_formula(render):
+    bait = replace(POOL, message="@octocat wants $x$", fix="ask @octocat")
+    text = render(checked(bait))
+    assert "octocat wants" in text
+    assert "@" not in text
+    assert text.count("$x") == text.count("\\$x") == 1
 
 
 @pytest.mark.parametrize("render", [sarif.render, junit.render, github.render, findings_text.render_text])

@@ -9,18 +9,20 @@ from typing import Any
 from analyzer.record.analysis import Analysis
 from analyzer.report.charts.chart import (
     BEST,
-    PLAN_SERIES,
+    HOLLOW_IF_PREDICTED,
     Chart,
     Column,
     ColumnKind,
     Row,
     axis,
+    batch_ticks,
     colours,
     decades,
+    legend_selection,
     origin_words,
     tooltip,
 )
-from analyzer.report.summary import crossover, per_second, uses_gpu
+from analyzer.report.summary import PLAN_TITLES, crossover, per_second, uses_gpu
 from analyzer.units import seconds
 
 _COLUMNS = (
@@ -35,6 +37,7 @@ _COLUMNS = (
     Column(name="origin", title="Origin"),
     Column(name="fits", title="Fits in memory"),
 )
+# Measured and predicted are told apart by their filling; a sum of both is neither, and gets a shape.
 _SHAPES = {"measured": "circle", "predicted": "circle", "mixed": "diamond"}
 # Which columns of a row an axis must hold: the figure and the ends of its interval.
 _COLUMNS_OF = {"latency": slice(2, 5), "throughput": slice(5, 8)}
@@ -57,43 +60,48 @@ def charts(analysis: Analysis) -> tuple[Chart, ...]:
 def _rows(analysis: Analysis) -> Iterator[Row]:
     for row in analysis.sweep:
         for name, plan in row.plans.items():
-            series = PLAN_SERIES.get(name, name)
-            spread = (
+            # A throughput is the batch over its latency: the slow end of the one is the low end of the other.
+            throughput_interval = (
                 (row.batch / plan.high_s, row.batch / plan.low_s)
                 if plan.low_s and plan.high_s
                 else (None, None)
             )
             yield (
                 row.batch,
-                series,
+                PLAN_TITLES[name],
                 plan.latency_s,
                 plan.low_s,
                 plan.high_s,
                 plan.throughput_per_s,
-                *spread,
+                *throughput_interval,
                 plan.origin,
                 "yes" if plan.fits else "no",
             )
 
 
 def _markers(analysis: Analysis) -> tuple[dict[str, Any], ...]:
+    """Vertical lines at the batches where something changes; each label on a row of its own."""
     verdict = analysis.verdict
-    found = [(batch, f"crossover at {batch}") for batch in _crossovers(analysis)]
+    markers = [(batch, f"crossover at {batch}") for batch in _crossovers(analysis)]
+    # A session that falls back to the CPU for everything is saturated by nothing.
     if verdict.saturation_batch and uses_gpu(analysis):
-        found.append((verdict.saturation_batch, f"GPU saturated from {verdict.saturation_batch}"))
+        markers.append((verdict.saturation_batch, f"GPU saturated from {verdict.saturation_batch}"))
     batches = [row.batch for row in analysis.sweep]
     if verdict.largest_batch and verdict.largest_batch < max(batches):
-        found.append((verdict.largest_batch, f"largest that fits: {verdict.largest_batch}"))
-    inside = [(batch, label) for batch, label in found if min(batches) <= batch <= max(batches)]
+        markers.append((verdict.largest_batch, f"largest that fits: {verdict.largest_batch}"))
+    # A crossover is looked for up to 4096, the chart ends with the batches of the sweep.
+    shown = [(batch, label) for batch, label in markers if min(batches) <= batch <= max(batches)]
+    # The middle of a logarithmic axis is the geometric mean; right of it a label is written to the left.
     middle = math.sqrt(min(batches) * max(batches))
     return tuple(
         {"batch": batch, "label": label, "row": row, "late": batch > middle}
-        for row, (batch, label) in enumerate(inside)
+        for row, (batch, label) in enumerate(shown)
     )
 
 
 def _crossovers(analysis: Analysis) -> tuple[int, ...]:
     verdict = analysis.verdict
+    # Records of older versions hold the first crossover alone.
     if verdict.crossovers:
         return verdict.crossovers
     return (verdict.crossover_batch,) if verdict.crossover_batch else ()
@@ -102,7 +110,7 @@ def _crossovers(analysis: Analysis) -> tuple[int, ...]:
 def _chart(
     field: str, title: str, rows: tuple[Row, ...], marks: tuple[dict[str, Any], ...], analysis: Analysis
 ) -> Chart:
-    series = [name for name in PLAN_SERIES.values() if any(row[1] == name for row in rows)]
+    series = _plans_in(rows)
     origins = {row[8] for row in rows}
     unit: ColumnKind = "seconds" if field == "latency" else "per_second"
     lead = {
@@ -128,11 +136,15 @@ def _chart(
     )
 
 
+def _plans_in(rows: tuple[Row, ...]) -> list[str]:
+    return [title for title in PLAN_TITLES.values() if any(row[1] == title for row in rows)]
+
+
 def _words(rows: tuple[Row, ...], series: list[str], analysis: Analysis, field: str) -> str:
     parts = [crossover(analysis)] if analysis.devices.gpu else []
     for name in series:
-        mine = sorted((row for row in rows if row[1] == name), key=lambda row: int(row[0]))
-        first, last = mine[0], mine[-1]
+        by_batch = sorted((row for row in rows if row[1] == name), key=lambda row: int(row[0]))
+        first, last = by_batch[0], by_batch[-1]
         if field == "latency":
             span = f"{seconds(first[2])} at batch {first[0]} to {seconds(last[2])} at batch {last[0]}"
         else:
@@ -142,20 +154,19 @@ def _words(rows: tuple[Row, ...], series: list[str], analysis: Analysis, field: 
 
 
 def _spec(field: str, title: str, unit: ColumnKind, rows: tuple[Row, ...]) -> dict[str, Any]:
-    series = [name for name in PLAN_SERIES.values() if any(row[1] == name for row in rows)]
-    shown = [value for row in rows for value in row[_COLUMNS_OF[field]]]
-    batches = sorted({row[0] for row in rows})
+    figures = [figure for row in rows for figure in row[_COLUMNS_OF[field]]]
     x = {"field": "batch", "type": "quantitative", "scale": {"type": "log", "base": 2}}
     y = {"type": "quantitative", "scale": {"type": "log"}}
-    across = axis("count", "Batch", grid=False, values=_thinned(batches))
-    up = axis(unit, title.split(" ", maxsplit=1)[0], values=decades(shown))
+    across = axis("count", "Batch", grid=False, values=batch_ticks(row[0] for row in rows))
+    up = axis(unit, title.split(" ", maxsplit=1)[0], values=decades(figures))
     colour = {
         "field": "plan",
         "type": "nominal",
-        "scale": colours(*series),
+        "scale": colours(*_plans_in(rows)),
         "title": None,
         "legend": {"symbolType": "square", "columns": 4},
     }
+    # The axes are given once: Vega-Lite merges those of all layers.
     band = {
         "x": {**x, "axis": across},
         "y": {**y, "field": _LOW[field], "axis": up},
@@ -163,14 +174,15 @@ def _spec(field: str, title: str, unit: ColumnKind, rows: tuple[Row, ...]) -> di
     }
     line = {"x": x, "y": {**y, "field": field}, "color": colour}
     faded = {"condition": {"param": "plans", "value": 1}, "value": 0.12}
-    alone = {"filter": f"datum.plan !== '{BEST}'"}
+    # The best plan often is one of the others: a broad pale line below, and no band, leaves both to be seen.
+    single_device = {"filter": f"datum.plan !== '{BEST}'"}
     return {
         "width": "container",
         "height": 270,
         "data": {"name": "table"},
         "layer": [
             {
-                "transform": [alone],
+                "transform": [single_device],
                 "mark": {"type": "area", "opacity": 0.14},
                 "encoding": {**band, "color": colour},
             },
@@ -180,7 +192,7 @@ def _spec(field: str, title: str, unit: ColumnKind, rows: tuple[Row, ...]) -> di
                 "encoding": {**line, "opacity": faded},
             },
             {
-                "transform": [alone],
+                "transform": [single_device],
                 "mark": {"type": "line", "strokeWidth": 2},
                 "encoding": {**line, "opacity": faded},
             },
@@ -193,9 +205,9 @@ def _spec(field: str, title: str, unit: ColumnKind, rows: tuple[Row, ...]) -> di
 def _points(line: dict[str, Any], faded: dict[str, Any]) -> dict[str, Any]:
     """Every plan at every batch: filled where measured, a ring where predicted."""
     shapes = {"domain": list(_SHAPES), "range": list(_SHAPES.values())}
-    filled = {"condition": {"test": "datum.origin === 'predicted'", "value": "var(--surface)"}, **line["color"]}
+    filled = {"condition": HOLLOW_IF_PREDICTED, **line["color"]}
     return {
-        "params": [{"name": "plans", "select": {"type": "point", "fields": ["plan"]}, "bind": "legend"}],
+        "params": [legend_selection("plans", "plan")],
         "mark": {"type": "point", "filled": True, "size": 60, "strokeWidth": 2},
         "encoding": {
             **{channel: line[channel] for channel in ("x", "y")},
@@ -206,11 +218,6 @@ def _points(line: dict[str, Any], faded: dict[str, Any]) -> dict[str, Any]:
             "tooltip": tooltip(*_COLUMNS),
         },
     }
-
-
-def _thinned(batches: list[int]) -> list[int]:
-    """At most ten of the batches, evenly spread, for the labels of an axis."""
-    return batches[:: -(-len(batches) // 10)]
 
 
 def _rules(x: dict[str, Any]) -> list[dict[str, Any]]:

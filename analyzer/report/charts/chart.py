@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from analyzer.report.summary import MARKS
+from analyzer.report.summary import MARKS, PLAN_TITLES
 from analyzer.text import listed
 
 ColumnKind = Literal[
@@ -15,12 +15,20 @@ ColumnKind = Literal[
 ]
 Row = tuple[Any, ...]
 
+# Up to three decades leave room on an axis for 1, 2 and 5 of each: the labels of more would overlap.
 _FEW_DECADES = 3
-CPU, GPU, BEST = "CPU", "GPU", "Best plan"
-PLAN_SERIES: Mapping[str, str] = {"cpu": CPU, "gpu": GPU, "hybrid": BEST}
+# As many labels as stand side by side where two charts share the page's width.
+_MOST_BATCH_TICKS = 10
+CPU, GPU, BEST = PLAN_TITLES["cpu"], PLAN_TITLES["gpu"], PLAN_TITLES["hybrid"]
 # Colours are variables of the page's style sheet, so that a chart follows light and dark.
 SERIES_COLOURS: Mapping[str, str] = {CPU: "var(--cpu)", GPU: "var(--gpu)", BEST: "var(--hybrid)"}
-ORIGIN_SHAPES: Mapping[str, str] = {"measured": "circle", "predicted": "circle-open", "mixed": "diamond"}
+# What was computed, not timed, is hollow or paler in every chart: the channel's condition, to be given a value.
+_PREDICTED = "datum.origin === 'predicted'"
+# Filled with the page's own colour and not left without any: the line below would show through a ring.
+HOLLOW_IF_PREDICTED: Mapping[str, str] = {"test": _PREDICTED, "value": "var(--surface)"}
+
+
+_RIM = {"stroke": "var(--surface)", "strokeWidth": 4, "strokeJoin": "round", "opacity": 0.85}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +81,10 @@ class Chart:
         return {
             "engine": self.engine,
             "spec": self.spec,
-            "columns": [{"name": item.name, "title": item.title, "kind": item.kind} for item in self.columns],
+            "columns": [
+                {"name": column.name, "title": column.title, "kind": column.kind} for column in self.columns
+            ],
+            # By column and not by row: keys are sent once, and so is a text that many rows share.
             "cells": [packed(column, at, self.rows) for at, column in enumerate(self.columns)],
             "extra": {name: list(rows) for name, rows in self.extra.items()},
         }
@@ -89,15 +100,16 @@ def packed(column: Column, at: int, rows: tuple[Row, ...]) -> Any:
 
 def coded(values: Iterable[str]) -> dict[str, Any]:
     """Distinct texts in order of appearance, and the place of each value among them."""
-    places: dict[str, int] = {}
-    codes = [places.setdefault(value, len(places)) for value in values]
-    return {"of": list(places), "at": codes}
+    codes: dict[str, int] = {}
+    at = [codes.setdefault(value, len(codes)) for value in values]
+    return {"of": list(codes), "at": at}
 
 
 def compact(value: Any) -> Any:
     """A float with four significant digits, as a page shows no more; None for one that is not finite."""
     if not isinstance(value, float):
         return value
+    # JSON has neither infinity nor NaN: a browser's parser refuses the whole of the page's data.
     return float(f"{value:.4g}") if math.isfinite(value) else None
 
 
@@ -108,13 +120,15 @@ def colours(*series: str) -> dict[str, list[str]]:
 
 def tooltip(*columns: Column) -> list[dict[str, str]]:
     """Vega-Lite's tooltip channel: every figure with its unit."""
-    return [_tip(column) for column in columns]
+    return [_tooltip_field(column) for column in columns]
 
 
-def _tip(column: Column) -> dict[str, str]:
+def _tooltip_field(column: Column) -> dict[str, str]:
+    # Indices and batches are names more than amounts: they are shown as they are, without rounding.
     numeric = column.kind not in ("text", "count")
-    tip = {"field": column.name, "title": column.title, "type": "quantitative" if numeric else "nominal"}
-    return {**tip, "formatType": "figure", "format": column.kind} if numeric else tip
+    field = {"field": column.name, "title": column.title, "type": "quantitative" if numeric else "nominal"}
+    # ``figure`` and ``tick`` are expression functions that templates/js/charts.js registers with Vega.
+    return {**field, "formatType": "figure", "format": column.kind} if numeric else field
 
 
 def axis(kind: ColumnKind, title: str, **more: Any) -> dict[str, Any]:
@@ -134,5 +148,39 @@ def decades(values: Iterable[float | None]) -> list[float]:
 
 def origin_words(origins: Iterable[str]) -> str:
     """``measured and predicted``, in a fixed order."""
-    found = set(origins)
-    return listed(name for name in MARKS if name in found) or "of unknown origin"
+    distinct = set(origins)
+    return listed(name for name in MARKS if name in distinct) or "of unknown origin"
+
+
+def combined_origin(origins: set[str]) -> str:
+    """The origin of a sum whose parts have these: theirs where they agree, else ``mixed``."""
+    return next(iter(origins)) if len(origins) == 1 else "mixed"
+
+
+def paler_if_predicted(opacity: float) -> dict[str, Any]:
+    """A fill's opacity channel: this where a time was predicted, opaque where it was measured."""
+    return {"condition": {"test": _PREDICTED, "value": opacity}, "value": 1}
+
+
+def legend_selection(name: str, field: str) -> dict[str, Any]:
+    """A selection that clicks on the legend of ``field`` make; it keeps the data's rows of those values."""
+    return {"name": name, "select": {"type": "point", "fields": [field]}, "bind": "legend"}
+
+
+def batch_ticks(batches: Iterable[int]) -> list[int]:
+    """At most ten of the batches, evenly spread, for the labels of an axis."""
+    distinct = sorted(set(batches))
+    # Rounded up: ``-(-n // d)`` is the ceiling of a division of integers.
+    return distinct[:: -(-len(distinct) // _MOST_BATCH_TICKS)]
+
+
+def text_over_marks(data: str, mark: Mapping[str, Any], encoding: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Two layers that write the same words: a rim in the page's colour, then the text, as points lie below.
+
+    One mark cannot be both: SVG draws a text's stroke over its fill, so a rim of its own eats the letters.
+    """
+    source = {"data": {"name": data}}
+    return [
+        {**source, "mark": {**mark, **_RIM}, "encoding": {**encoding}},
+        {**source, "mark": {**mark}, "encoding": {**encoding}},
+    ]

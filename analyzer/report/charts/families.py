@@ -10,6 +10,7 @@ NORMALISATION, REDUCTION, MOVEMENT, OTHER = (
     "elementwise",
 )
 
+# Vega's names of symbols (https://vega.github.io/vega/docs/marks/symbol/), of which these eight differ most.
 SHAPES = {
     CONVOLUTION: "circle",
     PRODUCT: "square",
@@ -20,6 +21,8 @@ SHAPES = {
     MOVEMENT: "stroke",
     OTHER: "cross",
 }
+# Standard and contrib names together (onnxruntime/docs/ContribOperators.md has the latter): what ONNX Runtime
+# fuses keeps the shape of what it was made of. Domains are left out: a name that two have is of one family.
 _MEMBERS = {
     CONVOLUTION: "Conv ConvTranspose ConvInteger QLinearConv DeformConv FusedConv NhwcConv",
     PRODUCT: "MatMul Gemm Einsum FusedMatMul FusedGemm MatMulInteger QLinearMatMul MatMulNBits QGemm",
@@ -37,7 +40,8 @@ _FAMILY = {name: family for family, names in _MEMBERS.items() for name in names.
 
 
 def family(op_type: str) -> str:
-    """The family of an operator type."""
+    """The family of an operator type; of one that is in no list, ``elementwise``."""
+    # ReduceSum, ReduceMean, ReduceL2 and so on: ten types of one prefix.
     if op_type.startswith("Reduce"):
         return REDUCTION
     return _FAMILY.get(op_type, OTHER)

@@ -5,9 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from analyzer.record.analysis import Analysis, CostRow
-from analyzer.report.charts.chart import CPU, GPU, Chart, Column, Row, axis, colours, origin_words, tooltip
+from analyzer.report.charts.chart import (
+    CPU,
+    GPU,
+    Chart,
+    Column,
+    Row,
+    axis,
+    colours,
+    legend_selection,
+    origin_words,
+    tooltip,
+)
 from analyzer.units import dollars
 
+# Drawn, at 24 pixels each, to fit on one screen; the table has them all.
 CHEAPEST = 20
 _COLUMNS = (
     Column(name="label", title="Instance"),
@@ -28,6 +40,7 @@ _COLUMNS = (
 
 def chart(analysis: Analysis) -> Chart | None:
     """Instances by cost, the cheapest first; None where no price is known."""
+    # The same price is common (one GPU in machines of several sizes): the names keep the order of bytes.
     ranked = sorted(analysis.costs, key=lambda row: (row.usd_per_million, row.provider, row.instance))
     if not ranked:
         return None
@@ -57,6 +70,7 @@ def chart(analysis: Analysis) -> Chart | None:
 
 
 def _row(row: CostRow) -> Row:
+    # None is "no limit was asked for", which a False would deny.
     slo = {None: "no limit given", True: "yes", False: "no"}[row.meets_slo]
     return (
         f"{row.provider} {row.instance}",
@@ -78,10 +92,12 @@ def _row(row: CostRow) -> Row:
 def _words(rows: tuple[Row, ...]) -> str:
     parts = []
     for side in (CPU, GPU):
-        best = next((row for row in rows if row[3] == side), None)
-        if best:
-            gpu = f" with {best[2]}" if best[2] else ""
-            parts.append(f"The cheapest {side} instance is {best[0]}{gpu}: {dollars(best[4])} per million.")
+        cheapest = next((row for row in rows if row[3] == side), None)
+        if cheapest:
+            gpu = f" with {cheapest[2]}" if cheapest[2] else ""
+            parts.append(
+                f"The cheapest {side} instance is {cheapest[0]}{gpu}: {dollars(cheapest[4])} per million."
+            )
     return " ".join(parts)
 
 
@@ -96,6 +112,7 @@ def _spec(shown: list[str], sides: list[str]) -> dict[str, Any]:
             "axis": {"labelLimit": 190},
         },
         "opacity": {
+            # In this order: what the legend hides stays hidden, whether it meets the limit or not.
             "condition": [
                 {"test": {"not": {"param": "side"}}, "value": 0.1},
                 {"test": "datum.slo === 'no'", "value": 0.35},
@@ -104,7 +121,7 @@ def _spec(shown: list[str], sides: list[str]) -> dict[str, Any]:
         },
     }
     bars = {
-        "params": [{"name": "side", "select": {"type": "point", "fields": ["device"]}, "bind": "legend"}],
+        "params": [legend_selection("side", "device")],
         "mark": {"type": "bar", "cornerRadiusEnd": 2, "height": 14},
         "encoding": {
             **place,
@@ -113,6 +130,7 @@ def _spec(shown: list[str], sides: list[str]) -> dict[str, Any]:
             "tooltip": tooltip(*_COLUMNS),
         },
     }
+    # Records of older versions know no interval of a price.
     intervals = {
         "transform": [{"filter": "isValid(datum.low) && isValid(datum.high)"}],
         "mark": {"type": "rule", "color": "var(--text)", "strokeWidth": 1.5},

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from analyzer.record.analysis import Analysis, DeviceInfo, OperatorResult
@@ -15,7 +17,10 @@ from analyzer.report.charts.chart import (
     axis,
     colours,
     decades,
+    legend_selection,
     origin_words,
+    paler_if_predicted,
+    text_over_marks,
     tooltip,
 )
 from analyzer.report.charts.families import SHAPES, family
@@ -36,7 +41,9 @@ _COLUMNS = (
     Column(name="bound", title="Bound"),
     Column(name="origin", title="Origin"),
 )
-_NARROW = "width < 460"
+# An expression of Vega: a phone's width, where a ceiling's words in full would run out of the drawing.
+NARROW = "width < 460"
+_BOUNDS = ("compute", "memory", "overhead")
 
 
 def chart(analysis: Analysis) -> Chart | None:
@@ -45,6 +52,7 @@ def chart(analysis: Analysis) -> Chart | None:
     if not rows:
         return None
     roofs = _roofs(analysis, rows)
+    # By operator, as each may have a point on either device.
     left_out = len(analysis.operators) - len({row[0] for row in rows})
     lead = (
         "Each point is an operator on one device: what it computes for each byte it moves, and the speed it "
@@ -79,75 +87,138 @@ def _origins(rows: tuple[Row, ...]) -> str:
     return f"All times are {origin_words(origins)}."
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roof:
+    """What bounds an operator on a device: memory up to the ridge, then arithmetic.
+
+    Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore
+    architectures", Communications of the ACM 52(4), 2009.
+
+    Attributes:
+        side: ``CPU`` or ``GPU``.
+        device: Whose ceiling it is.
+        dtype: The type of that ceiling, which may stand in for one that the device lacks.
+        peak_flops_per_s: The ceiling, dense.
+    """
+
+    side: str
+    device: DeviceInfo
+    dtype: str
+    peak_flops_per_s: float
+
+    @property
+    def ridge(self) -> float:
+        """FLOPs per byte from which arithmetic is the limit."""
+        return self.peak_flops_per_s / self.device.bandwidth_bytes_per_s
+
+    @property
+    def words(self) -> str:
+        """``NVIDIA L4: 60.0 TFLOP/s tf32, 300 GB/s``."""
+        peak_text = rate(self.peak_flops_per_s, "FLOP")
+        return f"{self.device.name}: {peak_text} {self.dtype}, {rate(self.device.bandwidth_bytes_per_s, 'B')}"
+
+    def at(self, intensity: float) -> float:
+        """FLOPs per second that nothing of this intensity can exceed, but from a cache."""
+        return min(self.peak_flops_per_s, self.device.bandwidth_bytes_per_s * intensity)
+
+    def line(self, low: float, high: float) -> tuple[tuple[float, float], ...]:
+        """Its corners from one intensity to another, each with its FLOPs per second."""
+        slope_start = low * self.device.bandwidth_bytes_per_s
+        return (low, slope_start), (self.ridge, self.peak_flops_per_s), (high, self.peak_flops_per_s)
+
+
+def roof(side: str, device: DeviceInfo, precision: str) -> Roof | None:
+    """The roof of a device for products of this precision; None where no peak of it is known."""
+    ceiling = peak("cpu" if side == CPU else "gpu", device, precision)
+    if ceiling is None:
+        return None
+    return Roof(side=side, device=device, dtype=ceiling[0], peak_flops_per_s=ceiling[1])
+
+
+def intensity_range(intensities: Iterable[float], roofs: Iterable[Roof]) -> tuple[float, float]:
+    """From where to where roofs are drawn: past all points and ridges, farther on the right for the words."""
+    known = [*intensities, *(each.ridge for each in roofs)]
+    return min(known) / 2, max(known) * 4
+
+
+def limits(bounds: Iterable[str]) -> str:
+    """How many operators each limit holds: `` (3 limited by compute, 2 limited by memory)``, or nothing."""
+    numbers = Counter(bounds)
+    parts = [f"{numbers[bound]} limited by {bound}" for bound in _BOUNDS if numbers[bound]]
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def slowest_words(op_type: str, index: int, intensity: float, speed: float) -> str:
+    """The operator that takes longest, and where it stands."""
+    where = f"at {digits(intensity)} FLOPs per byte and {rate(speed, 'FLOP')}"
+    return f"the slowest is {op_type} number {index}, {where}."
+
+
 def _points(analysis: Analysis) -> Iterator[Row]:
     gpu = analysis.devices.gpu
-    for item in analysis.operators:
-        yield from _point(item, CPU, item.cpu, analysis.devices.cpu, analysis.model.precision)
-        if gpu is not None and item.gpu is not None and item.gpu.placed_on == "cuda":
-            yield from _point(item, GPU, item.gpu, gpu, analysis.model.precision)
+    for operator in analysis.operators:
+        yield from _point(operator, CPU, operator.cpu, analysis.devices.cpu, analysis.model.precision)
+        # Where the CUDA session falls back to the CPU, the time is no GPU's.
+        if gpu is not None and operator.gpu is not None and operator.gpu.placed_on == "cuda":
+            yield from _point(operator, GPU, operator.gpu, gpu, analysis.model.precision)
 
 
-def _point(item: OperatorResult, side: str, time: Time, device: DeviceInfo, precision: str) -> Iterator[Row]:
-    if not item.flops or not item.intensity or not time.time_s:
+def _point(
+    operator: OperatorResult, side: str, time: Time, device: DeviceInfo, precision: str
+) -> Iterator[Row]:
+    # A logarithmic axis has no place for 0: movement without FLOPs, views without bytes or a time.
+    if not operator.flops or not operator.intensity or not time.time_s:
         return
-    speed = item.flops / time.time_s
-    top = peak("cpu" if side == CPU else "gpu", device, precision)
-    slope = device.bandwidth_bytes_per_s * item.intensity
-    share = speed / (min(top[1], slope) if top else slope)
-    place = (item.index, item.op_type, family(item.op_type), item.module, side)
-    yield (*place, item.intensity, speed, time.time_s, share, time.bound or "", time.origin)
+    speed = operator.flops / time.time_s
+    limit = roof(side, device, precision)
+    most = limit.at(operator.intensity) if limit else device.bandwidth_bytes_per_s * operator.intensity
+    named = (operator.index, operator.op_type, family(operator.op_type), operator.module, side)
+    yield (*named, operator.intensity, speed, time.time_s, speed / most, time.bound or "", time.origin)
 
 
 def _roofs(analysis: Analysis, rows: tuple[Row, ...]) -> dict[str, tuple[dict[str, Any], ...]]:
-    ridges = []
-    lines = []
+    """Data sets of the roofs' lines and of the words at their ridges."""
     sides = [(CPU, analysis.devices.cpu), *([(GPU, analysis.devices.gpu)] if analysis.devices.gpu else [])]
-    precision = analysis.model.precision
-    found = [
-        (side, device, top)
-        for side, device in sides
-        if (top := peak("cpu" if side == CPU else "gpu", device, precision))
+    known = [roof(side, device, analysis.model.precision) for side, device in sides]
+    roofs = [each for each in known if each is not None]
+    low, high = intensity_range((row[5] for row in rows), roofs)
+    lines = [
+        {"device": each.side, "intensity": intensity, "speed": speed}
+        for each in roofs
+        for intensity, speed in each.line(low, high)
     ]
-    corners = [top[1] / device.bandwidth_bytes_per_s for _, device, top in found]
-    low = min([row[5] for row in rows] + corners) / 2
-    high = max([row[5] for row in rows] + corners) * 4
-    for (side, device, (dtype, ceiling)), corner in zip(found, corners, strict=True):
-        band = device.bandwidth_bytes_per_s
-        for at, speed in ((low, low * band), (corner, ceiling), (high, ceiling)):
-            lines.append({"device": side, "intensity": at, "speed": speed})
-        ridges.append(
-            {
-                "device": side,
-                "intensity": corner,
-                "speed": ceiling,
-                "end": high,
-                "ridge": f"ridge {digits(corner)} FLOP/B",
-                "short": f"{side} {rate(ceiling, 'FLOP')}",
-                "ceiling": f"{device.name}: {rate(ceiling, 'FLOP')} {dtype}, {rate(band, 'B')}",
-            }
-        )
+    ridges = [
+        {
+            "device": each.side,
+            "intensity": each.ridge,
+            "speed": each.peak_flops_per_s,
+            "end": high,
+            "ridge": f"ridge {digits(each.ridge)} FLOP/B",
+            "short": f"{each.side} {rate(each.peak_flops_per_s, 'FLOP')}",
+            "ceiling": each.words,
+        }
+        for each in roofs
+    ]
     return {"roofs": tuple(lines), "ridges": tuple(ridges)}
 
 
 def _words(rows: tuple[Row, ...], roofs: dict[str, tuple[dict[str, Any], ...]]) -> str:
     parts = [f"{ridge['ceiling']}, {ridge['ridge']}." for ridge in roofs["ridges"]]
     for side in (CPU, GPU):
-        mine = [row for row in rows if row[4] == side]
-        if not mine:
+        on_side = [row for row in rows if row[4] == side]
+        if not on_side:
             continue
-        bounds = {bound: sum(row[9] == bound for row in mine) for bound in ("compute", "memory", "overhead")}
-        slowest = max(mine, key=lambda row: float(row[7]))
-        split = ", ".join(f"{number} limited by {bound}" for bound, number in bounds.items() if number)
+        slowest = max(on_side, key=lambda row: float(row[7]))
         parts.append(
-            f"{side}: {plural(len(mine), 'operator')}{f' ({split})' if split else ''}; "
-            f"the slowest is {slowest[1]} "
-            f"number {slowest[0]}, at {digits(slowest[5])} FLOPs per byte and {rate(slowest[6], 'FLOP')}."
+            f"{side}: {plural(len(on_side), 'operator')}{limits(row[9] for row in on_side)}; "
+            + slowest_words(slowest[1], slowest[0], slowest[5], slowest[6])
         )
     return " ".join(parts)
 
 
 def _spec(rows: tuple[Row, ...], roofs: dict[str, tuple[dict[str, Any], ...]]) -> dict[str, Any]:
     families = sorted({row[2] for row in rows})
+    # A roof may stand alone: of a GPU that runs none of the operators.
     sides = sorted({row[4] for row in rows} | {ridge["device"] for ridge in roofs["ridges"]})
     across = decades([row[5] for row in rows] + [line["intensity"] for line in roofs["roofs"]])
     up = decades([row[6] for row in rows] + [line["speed"] for line in roofs["roofs"]])
@@ -174,6 +245,7 @@ def _spec(rows: tuple[Row, ...], roofs: dict[str, tuple[dict[str, Any], ...]]) -
                 },
             },
             _operators(x, y, colour, families),
+            # Empty until templates/js/charts.js puts the point of the selected operator into it.
             {
                 "data": {"name": "picked"},
                 "mark": {
@@ -196,20 +268,17 @@ def _spec(rows: tuple[Row, ...], roofs: dict[str, tuple[dict[str, Any], ...]]) -
 
 
 def _labels(x: dict[str, Any], y: dict[str, Any], colour: dict[str, Any]) -> list[dict[str, Any]]:
-    """The ridge points' and the ceilings' words, each over a rim in the page's colour, as points lie below."""
+    """The ridge points' and the ceilings' words."""
     base = {"type": "text", "fontSize": 11, "fontWeight": 600, "align": "right"}
-    rim = {"stroke": "var(--surface)", "strokeWidth": 4, "strokeJoin": "round", "opacity": 0.85}
-    ridge = {"condition": {"test": _NARROW, "value": ""}, "field": "ridge"}
-    ceiling = {"condition": {"test": _NARROW, "field": "short"}, "field": "ceiling"}
+    ridge = {"condition": {"test": NARROW, "value": ""}, "field": "ridge"}
+    ceiling = {"condition": {"test": NARROW, "field": "short"}, "field": "ceiling"}
     layers = []
-    for mark, at, text in (
+    for mark, x_of_text, text in (
         ({**base, "dx": -6, "dy": -21}, x, ridge),
         ({**base, "dy": -9}, {**x, "field": "end"}, ceiling),
     ):
-        place = {"x": at, "y": y, "text": text}
-        data = {"data": {"name": "ridges"}}
-        layers.append({**data, "mark": {**mark, **rim}, "encoding": place})
-        layers.append({**data, "mark": mark, "encoding": {**place, "color": colour}})
+        rim, words = text_over_marks("ridges", mark, {"x": x_of_text, "y": y, "text": text})
+        layers += [rim, {**words, "encoding": {**words["encoding"], "color": colour}}]
     return layers
 
 
@@ -221,18 +290,16 @@ def _operators(
     return {
         "name": "operators",
         "data": {"name": "table"},
-        "params": [
-            {"name": "side", "select": {"type": "point", "fields": ["device"]}, "bind": "legend"},
-            {"name": "kind", "select": {"type": "point", "fields": ["family"]}, "bind": "legend"},
-        ],
+        "params": [legend_selection("side", "device"), legend_selection("kind", "family")],
         "mark": {"type": "point", "filled": True, "cursor": "pointer", "strokeWidth": 1.5},
         "encoding": {
             "x": x,
             "y": y,
             "stroke": colour,
             "fill": colour,
-            "fillOpacity": {"condition": {"test": "datum.origin === 'predicted'", "value": 0.2}, "value": 1},
+            "fillOpacity": paler_if_predicted(0.2),
             "shape": {"field": "family", "type": "nominal", "scale": shapes, "title": "Family"},
+            # Vega's size is an area already: a square root keeps what takes longest from covering the rest.
             "size": {
                 "field": "time",
                 "type": "quantitative",

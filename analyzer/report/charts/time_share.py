@@ -6,11 +6,25 @@ from collections import defaultdict
 from typing import Any
 
 from analyzer.record.analysis import Analysis
-from analyzer.report.charts.chart import CPU, GPU, Chart, Column, Row, axis, colours, origin_words, tooltip
+from analyzer.report.charts.chart import (
+    CPU,
+    GPU,
+    Chart,
+    Column,
+    Row,
+    axis,
+    colours,
+    combined_origin,
+    legend_selection,
+    origin_words,
+    tooltip,
+)
 from analyzer.report.module_tree import Module
 from analyzer.units import seconds, share
 
+# Types drawn, the others are one bar: two bars a type of 15 pixels each still fit on one screen.
 LARGEST = 14
+# Rows of the icicle that are reserved on the page, and the height of one in CSS pixels: two lines of text.
 LEVELS, STEP = 9, 34
 # How much of a cell is on the screen once one has looked inside a module.
 _SEEN = "min(scale('x', datum.x1), width) - max(scale('x', datum.x0), 0)"
@@ -67,45 +81,44 @@ def _type_rows(analysis: Analysis) -> tuple[Row, ...]:
     sums: dict[str, dict[str, float]] = {CPU: defaultdict(float), GPU: defaultdict(float)}
     counts: dict[str, int] = defaultdict(int)
     origins: dict[str, set[str]] = {CPU: set(), GPU: set()}
-    for item in analysis.operators:
-        counts[item.op_type] += 1
-        for side, time in ((CPU, item.cpu), (GPU, item.gpu)):
+    for operator in analysis.operators:
+        counts[operator.op_type] += 1
+        for side, time in ((CPU, operator.cpu), (GPU, operator.gpu)):
             if time is not None and time.time_s is not None:
-                sums[side][item.op_type] += time.time_s
+                sums[side][operator.op_type] += time.time_s
                 origins[side].add(time.origin)
     totals = {side: sum(times.values()) for side, times in sums.items()}
-    kinds = {kind for times in sums.values() for kind in times}
+    op_types = {op_type for times in sums.values() for op_type in times}
+    # By the larger of its two shares, as what is small on the one device may be all of the other's time; by
+    # name among equals, so that the same record gives the same bytes.
     ranked = sorted(
-        kinds, key=lambda kind: (-max(_part(sums[side], kind, totals[side]) for side in sums), kind)
+        op_types,
+        key=lambda op_type: (-max(_share(sums[side], op_type, totals[side]) for side in sums), op_type),
     )
     shown, rest = ranked[:LARGEST], ranked[LARGEST:]
     if rest:
         name = f"{len(rest)} other types"
         for times in sums.values():
-            times[name] = sum(times.pop(kind, 0.0) for kind in rest)
-        counts[name] = sum(counts[kind] for kind in rest)
+            times[name] = sum(times.pop(op_type, 0.0) for op_type in rest)
+        counts[name] = sum(counts[op_type] for op_type in rest)
         shown = [*shown, name]
     return tuple(
         (
-            kind,
+            op_type,
             side,
-            _part(sums[side], kind, totals[side]),
-            sums[side][kind],
-            counts[kind],
-            _origin(origins[side]),
+            _share(sums[side], op_type, totals[side]),
+            sums[side][op_type],
+            counts[op_type],
+            combined_origin(origins[side]),
         )
-        for kind in shown
+        for op_type in shown
         for side in (CPU, GPU)
         if totals[side]
     )
 
 
-def _part(times: dict[str, float], kind: str, total: float) -> float:
-    return times.get(kind, 0.0) / total if total else 0.0
-
-
-def _origin(origins: set[str]) -> str:
-    return next(iter(origins)) if len(origins) == 1 else "mixed"
+def _share(times: dict[str, float], op_type: str, total: float) -> float:
+    return times.get(op_type, 0.0) / total if total else 0.0
 
 
 def _origin_on(side: str, rows: tuple[Row, ...]) -> str:
@@ -113,8 +126,8 @@ def _origin_on(side: str, rows: tuple[Row, ...]) -> str:
 
 
 def _biggest(side: str, rows: tuple[Row, ...]) -> str:
-    mine = sorted((row for row in rows if row[1] == side), key=lambda row: -float(row[2]))[:3]
-    return f"{side}: " + ", ".join(f"{row[0]} {share(row[2])} ({seconds(row[3])})" for row in mine) + "."
+    largest = sorted((row for row in rows if row[1] == side), key=lambda row: -float(row[2]))[:3]
+    return f"{side}: " + ", ".join(f"{row[0]} {share(row[2])} ({seconds(row[3])})" for row in largest) + "."
 
 
 def _bars(order: list[str], sides: list[str]) -> dict[str, Any]:
@@ -122,7 +135,7 @@ def _bars(order: list[str], sides: list[str]) -> dict[str, Any]:
         "width": "container",
         "height": {"step": 15},
         "data": {"name": "table"},
-        "params": [{"name": "side", "select": {"type": "point", "fields": ["device"]}, "bind": "legend"}],
+        "params": [legend_selection("side", "device")],
         "mark": {"type": "bar", "cornerRadiusEnd": 2},
         "encoding": {
             "y": {
@@ -152,6 +165,7 @@ def by_module(modules: tuple[Module, ...], origin: str = "") -> Chart | None:
         modules: The tree.
         origin: Of the times in the best plan.
     """
+    # The first is the model itself.
     if len(modules) < 2 or not any(modules[0].total[name] for name in ("best", "cpu", "gpu", "flops")):
         return None
     depth = _depth(modules)
@@ -170,25 +184,27 @@ def by_module(modules: tuple[Module, ...], origin: str = "") -> Chart | None:
     )
 
 
-def _module_row(item: Module) -> Row:
-    own, total = item.own, item.total
+def _module_row(module: Module) -> Row:
+    own, total = module.own, module.total
     return (
-        item.number,
-        item.parent,
-        item.name,
-        item.path,
-        item.class_name,
-        item.operators,
+        module.number,
+        module.parent,
+        module.name,
+        module.path,
+        module.class_name,
+        module.operators,
         *(own[name] for name in ("best", "cpu", "gpu", "flops")),
         *(total[name] for name in ("best", "cpu", "gpu", "flops")),
-        item.on_gpu / item.timed if item.timed else None,
+        # Of those that take time: a Reshape that is folded away says nothing of where its module runs.
+        module.on_gpu / module.timed if module.timed else None,
     )
 
 
 def _depth(modules: tuple[Module, ...]) -> int:
     depths = [0] * len(modules)
-    for item in modules[1:]:
-        depths[item.number] = depths[item.parent or 0] + 1
+    # The tree lists parents before their children, so that a parent's depth is known.
+    for module in modules[1:]:
+        depths[module.number] = depths[module.parent or 0] + 1
     return max(depths)
 
 
@@ -197,11 +213,14 @@ def _module_words(modules: tuple[Module, ...]) -> str:
     measure = next(name for name in ("best", "cpu", "gpu", "flops") if root.total[name])
     whole = root.total[measure] or 1.0
     children = sorted(
-        (item for item in modules if item.parent == 0), key=lambda item: -(item.total[measure] or 0.0)
+        (module for module in modules if module.parent == 0),
+        key=lambda module: -(module.total[measure] or 0.0),
     )
-    said = ", ".join(f"{item.name} {share((item.total[measure] or 0.0) / whole)}" for item in children[:8])
+    shares = ", ".join(
+        f"{module.name} {share((module.total[measure] or 0.0) / whole)}" for module in children[:8]
+    )
     what = "FLOPs" if measure == "flops" else "time"
-    return f"Of the model's {what}: {said}."
+    return f"Of the model's {what}: {shares}."
 
 
 def _icicle(height: int) -> dict[str, Any]:
@@ -249,11 +268,13 @@ def _partition() -> list[dict[str, Any]]:
         return {"type": "formula", "as": name, "expr": expression}
 
     return [
+        # Vega's partition adds up the leaves' field by itself, so each module gives what is its own alone.
         formula("own", "datum['own_' + measure] || 0"),
         {"type": "stratify", "key": "id", "parentKey": "parent"},
         {"type": "partition", "field": "own", "size": [1, 1]},
         keep("datum.x1 > datum.x0"),
         keep("datum.x1 > focus.x0 && datum.x0 < focus.x1"),
+        # Narrower than 0.7 pixels nothing can be seen or clicked, and thousands of such cells make it slow.
         keep("(datum.x1 - datum.x0) * width > 0.7 * (focus.x1 - focus.x0)"),
         formula("whole", "data('table')[0][measure]"),
         formula("words", "datum.name + ' ' + figure((datum.x1 - datum.x0), 'share')"),
@@ -282,6 +303,7 @@ def _cells() -> dict[str, Any]:
         "y": {"signal": "datum.depth * step"},
         "height": {"signal": "step"},
         "fill": colour,
+        # ``picked`` is a signal that templates/js/charts.js adds: the module of the selected operator.
         "fillOpacity": {"signal": "datum.id === picked ? 0.55 : 0.2"},
         "stroke": {"value": "var(--surface)"},
         "strokeWidth": {"value": 2},
@@ -294,6 +316,7 @@ def _cells() -> dict[str, Any]:
 
 def _cell_words() -> dict[str, Any]:
     """Name and share in each cell that has room for them."""
+    # A cell that begins left of what is seen keeps its name in sight; below 34 pixels no letter would be whole.
     update = {
         "x": {"signal": "max(scale('x', datum.x0), 0) + 6"},
         "y": {"signal": "(datum.depth + 0.5) * step"},

@@ -6,7 +6,18 @@ from collections import defaultdict
 from typing import Any
 
 from analyzer.record.analysis import Analysis, PlanResult, TransferItem
-from analyzer.report.charts.chart import CPU, GPU, Chart, Column, Row, axis, origin_words, tooltip
+from analyzer.report.charts.chart import (
+    CPU,
+    GPU,
+    Chart,
+    Column,
+    Row,
+    axis,
+    origin_words,
+    paler_if_predicted,
+    tooltip,
+)
+from analyzer.report.summary import best_plan
 from analyzer.text import plural
 from analyzer.units import byte_count, seconds
 
@@ -23,12 +34,13 @@ _COLUMNS = (
     Column(name="bytes", title="Bytes", kind="bytes"),
     Column(name="origin", title="Origin"),
 )
+# Lane, what, operator's index, its module, seconds, bytes, origin.
 TimelineEvent = tuple[str, str, int | None, str, float, int | None, str]
 
 
 def chart(analysis: Analysis) -> Chart | None:
     """The chart of the best plan (the last of cpu, gpu, hybrid); None where no operator has a time."""
-    plan = analysis.plan("hybrid") or analysis.plan("gpu") or analysis.plan("cpu")
+    plan = best_plan(analysis)
     events = _events(analysis, plan)
     if all(event[0] == COPY for event in events):
         return None
@@ -53,38 +65,41 @@ def chart(analysis: Analysis) -> Chart | None:
 
 
 def _events(analysis: Analysis, plan: PlanResult | None) -> list[TimelineEvent]:
-    first, inside, last = _copies(analysis, plan)
-    events = [_copy(item) for item in first]
-    for item in analysis.operators:
-        lane = GPU if item.placement == "gpu" else CPU
-        time = item.gpu if item.placement == "gpu" else item.cpu
+    before, after_operator, after = _copies(analysis, plan)
+    events = [_copy_event(copy) for copy in before]
+    for operator in analysis.operators:
+        lane = GPU if operator.placement == "gpu" else CPU
+        time = operator.gpu if operator.placement == "gpu" else operator.cpu
+        # What takes no time (views, what is folded away) would be a bar without width.
         if time is not None and time.time_s:
-            events.append((lane, item.op_type, item.index, item.module, time.time_s, None, time.origin))
-        events += [_copy(copy) for copy in inside[item.index]]
-    return events + [_copy(item) for item in last]
+            what = (operator.op_type, operator.index, operator.module)
+            events.append((lane, *what, time.time_s, None, time.origin))
+        events += [_copy_event(copy) for copy in after_operator[operator.index]]
+    return events + [_copy_event(copy) for copy in after]
 
 
 def _copies(
     analysis: Analysis, plan: PlanResult | None
 ) -> tuple[list[TransferItem], dict[int, list[TransferItem]], list[TransferItem]]:
     """The copies before the first operator, after the operator that writes the tensor, and after the last."""
-    first: list[TransferItem] = []
-    inside: dict[int, list[TransferItem]] = defaultdict(list)
-    last: list[TransferItem] = []
-    maker = {tensor.name: item.index for item in analysis.operators for tensor in item.outputs}
+    before: list[TransferItem] = []
+    after_operator: dict[int, list[TransferItem]] = defaultdict(list)
+    after: list[TransferItem] = []
+    producer = {tensor.name: operator.index for operator in analysis.operators for tensor in operator.outputs}
     for copy in plan.transfers.items if plan else ():
         if copy.where == "output":
-            last.append(copy)
-        elif copy.where == "inside" and copy.tensor in maker:
-            inside[maker[copy.tensor]].append(copy)
+            after.append(copy)
+        elif copy.where == "inside" and copy.tensor in producer:
+            after_operator[producer[copy.tensor]].append(copy)
         else:
-            first.append(copy)
-    return first, inside, last
+            before.append(copy)
+    return before, after_operator, after
 
 
-def _copy(item: TransferItem) -> TimelineEvent:
-    way = "to the GPU" if item.direction == "to_gpu" else "to the CPU"
-    return (COPY, f"{item.tensor} {way} ({item.where})", None, "", item.time_s, item.bytes, "predicted")
+def _copy_event(copy: TransferItem) -> TimelineEvent:
+    way = "to the GPU" if copy.direction == "to_gpu" else "to the CPU"
+    # In a measured plan too a copy's time is the link's model: latency and bytes over bandwidth.
+    return (COPY, f"{copy.tensor} {way} ({copy.where})", None, "", copy.time_s, copy.bytes, "predicted")
 
 
 def _laid_out(events: list[TimelineEvent]) -> tuple[Row, ...]:
@@ -98,11 +113,11 @@ def _laid_out(events: list[TimelineEvent]) -> tuple[Row, ...]:
 def _words(rows: tuple[Row, ...], plan: PlanResult | None) -> str:
     parts = []
     for lane in (CPU, GPU):
-        mine = [row for row in rows if row[0] == lane]
-        if mine:
-            takes = "takes" if len(mine) == 1 else "take"
-            spent = seconds(sum(row[5] for row in mine))
-            parts.append(f"{plural(len(mine), 'operator')} {takes} {spent} on the {lane}")
+        in_lane = [row for row in rows if row[0] == lane]
+        if in_lane:
+            takes = "takes" if len(in_lane) == 1 else "take"
+            time = seconds(sum(row[5] for row in in_lane))
+            parts.append(f"{plural(len(in_lane), 'operator')} {takes} {time} on the {lane}")
     copies = [row for row in rows if row[0] == COPY]
     if copies:
         moved = byte_count(sum(row[6] or 0 for row in copies))
@@ -125,6 +140,7 @@ def _spec(lanes: list[str]) -> dict[str, Any]:
                 "select": {
                     "type": "interval",
                     "encodings": ["x"],
+                    # The wheel alone scrolls the page; who only reads on must not be caught in a chart.
                     "zoom": "wheel![event.shiftKey]",
                     "translate": _DRAG,
                 },
@@ -136,6 +152,7 @@ def _spec(lanes: list[str]) -> dict[str, Any]:
             "cursor": "pointer",
             "stroke": "var(--surface)",
             "strokeWidth": 0.3,
+            # A launch of microseconds in a plan of seconds stays a pixel wide and can be clicked.
             "minBandSize": 1,
         },
         "encoding": {
@@ -152,7 +169,7 @@ def _spec(lanes: list[str]) -> dict[str, Any]:
                 "legend": None,
                 "scale": {"domain": lanes, "range": [tints[lane] for lane in lanes]},
             },
-            "fillOpacity": {"condition": {"test": "datum.origin === 'predicted'", "value": 0.7}, "value": 1},
+            "fillOpacity": paler_if_predicted(0.7),
             "tooltip": tooltip(*_COLUMNS),
         },
     }

@@ -24,7 +24,8 @@ from analyzer.report.compare.comparison import (
 )
 from analyzer.text import nearest
 
-# An operator whose time changed by a smaller share is listed neither as slower nor as faster.
+# An operator whose time changed by a smaller share is listed neither as slower nor as faster: no measurement's
+# interval is given as narrower than 2 % to each side.
 NOISE = 0.02
 
 
@@ -58,14 +59,14 @@ def _difference(label: str, base: Analysis, new: Analysis) -> Difference:
     matched = match(base, new)
     before, after = _Side.pair(base, new)
     changes = [_change(old, now, before, after) for old, now in matched.pairs]
-    moved = [change for change in changes if change.device is not None or change.placed_on is not None]
+    flipped = [change for change in changes if change.device is not None or change.placed_on is not None]
     slower = [change for change in changes if change.rise_s > NOISE * (change.base_s or 0.0)]
     faster = [change for change in changes if -change.rise_s > NOISE * (change.base_s or 0.0)]
     added, gone = _finding_changes(base, new, matched)
     return Difference(
         label=label,
         matched=len(matched.pairs),
-        flipped=tuple(sorted(moved, key=lambda change: (-abs(change.rise_s), change.new))),
+        flipped=tuple(sorted(flipped, key=lambda change: (-abs(change.rise_s), change.new))),
         slower=tuple(sorted(slower, key=lambda change: (-change.rise_s, change.new))),
         faster=tuple(sorted(faster, key=lambda change: (change.rise_s, change.new))),
         gone=tuple(_entry(op, before) for op in matched.gone),
@@ -87,28 +88,30 @@ class _Side:
     def pair(cls, base: Analysis, new: Analysis) -> tuple[_Side, _Side]:
         """Both sides; of different batches, one inference is compared with one."""
         batches = base.model.batch, new.model.batch
+        # Of the same batch the times stay as they are in both records, to be found there again.
         if None in batches or batches[0] == batches[1]:
             batches = 1, 1
         return cls(analysis=base, per=batches[0] or 1), cls(analysis=new, per=batches[1] or 1)
 
     def time(self, operator: OperatorResult) -> float | None:
         """An operator's time in the target device's plan: on the GPU where there is one, else on the CPU."""
-        time_s = self._spent(operator).time_s
+        time_s = self._time_on_target(operator).time_s
         return None if time_s is None else time_s / self.per
 
     def interval(self, operator: OperatorResult) -> tuple[float, float] | None:
         """The ends of its interval, None where not known."""
-        spent = self._spent(operator)
-        if spent.low_s is None or spent.high_s is None:
+        time = self._time_on_target(operator)
+        if time.low_s is None or time.high_s is None:
             return None
-        return spent.low_s / self.per, spent.high_s / self.per
+        return time.low_s / self.per, time.high_s / self.per
 
-    def _spent(self, operator: OperatorResult) -> CpuTime | GpuTime:
+    def _time_on_target(self, operator: OperatorResult) -> CpuTime | GpuTime:
         on_gpu = self.analysis.plan("gpu") is not None and operator.gpu is not None
         return operator.gpu if on_gpu and operator.gpu is not None else operator.cpu
 
 
 def _change(old: OperatorResult, now: OperatorResult, base: _Side, new: _Side) -> OperatorChange:
+    # Of a record without a GPU all is on the CPU: that is another question and no flip.
     gpus = base.analysis.devices.gpu and new.analysis.devices.gpu
     before, after = base.interval(old), new.interval(now)
     apart = before is not None and after is not None and (before[1] < after[0] or after[1] < before[0])
@@ -147,6 +150,7 @@ def _finding_changes(
     def key(finding: Finding, renumber: bool) -> tuple[str, int | None]:
         if finding.operator is None or not renumber:
             return finding.code, finding.operator
+        # A negative index matches nothing: an operator that is gone takes its findings along.
         return finding.code, became.get(finding.operator, -1 - finding.operator)
 
     before = {key(finding, True) for finding in base.findings}
@@ -163,6 +167,7 @@ def _finding_entry(finding: Finding) -> FindingEntry:
 
 # --- what a gate can fail on ----------------------------------------------------------------------------
 
+# Each condition and the key of the figure that must not rise; an option's values are the contract.
 _RISES = {
     "cpu-latency": "plans.cpu.latency_s",
     "gpu-latency": "plans.gpu.latency_s",
@@ -197,8 +202,10 @@ def failures(comparison: Comparison, conditions: Sequence[str], *, tolerance: fl
     for difference in comparison.differences:
         if "flipped" in chosen and difference.flipped:
             reasons.append(f"{difference.label}: {len(difference.flipped)} operators flipped device")
+        # As ``check`` fails by default: a warning is to be looked at, not to stop a merge.
         if "findings" in chosen and any(entry.severity == "error" for entry in difference.findings_new):
             reasons.append(f"{difference.label}: new findings of severity error")
+    # The verdict's device alone: its sentence holds figures, which differ between any two runs.
     verdict = next(fact for fact in comparison.facts if fact.key == "verdict.device")
     if "verdict" in chosen and verdict.differs:
         reasons.append(f"the verdict changed: {' -> '.join(verdict.values)}")
@@ -209,6 +216,7 @@ def _risen(comparison: Comparison, condition: str, tolerance: float) -> list[str
     figure = comparison.figure(_RISES.get(condition, ""))
     if figure is None or figure.values[0] is None:
         return []
+    # A float that was written and read again, or summed in another order, is no rise.
     limit = figure.values[0] * (1 + max(tolerance, 1e-6))
     risen = [
         label
@@ -225,6 +233,7 @@ def to_json(comparison: Comparison) -> str:
 
 def _plain(comparison: Comparison) -> dict[str, Any]:
     """Without the analyses: they are files of their own."""
-    values = asdict(replace(comparison, analyses=()))
-    del values["analyses"]
-    return values
+    # Emptied first: ``asdict`` would copy every operator of every record.
+    plain = asdict(replace(comparison, analyses=()))
+    del plain["analyses"]
+    return plain

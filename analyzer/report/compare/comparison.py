@@ -7,6 +7,7 @@ from typing import Literal
 
 from analyzer.record.analysis import Analysis
 
+# Of the comparison's own JSON, which grows apart from the record's.
 SCHEMA_VERSION = 1
 
 
@@ -42,6 +43,7 @@ class ComparedFigure:
         known = [value for value in self.values if value is not None]
         if not self.better or len(known) < 2:
             return None
+        # Marking one of two equals as the best would tell a difference that is not there.
         top = min(known) if self.better == "less" else max(known)
         return self.values.index(top) if known.count(top) == 1 else None
 
@@ -62,8 +64,9 @@ class ComparedFigure:
         if best is None:
             return None
         others = [at for at, value in enumerate(self.values) if at != best and value is not None]
-        found = [self.apart(best, at) for at in others]
-        return None if None in found else all(found)
+        # One that is not known may be the one that overlaps: nothing is then certain either way.
+        apart = [self.apart(best, at) for at in others]
+        return None if None in apart else all(apart)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +110,7 @@ class OperatorChange:
     @property
     def rise_s(self) -> float:
         """Seconds by which it got slower, 0 where a time is not known."""
+        # Unknown is neither slower nor faster; the flips and lists still hold it.
         return 0.0 if self.base_s is None or self.new_s is None else self.new_s - self.base_s
 
 
@@ -150,7 +154,7 @@ class Difference:
     @property
     def changed(self) -> tuple[OperatorChange, ...]:
         """Those that got slower or faster together, the largest change first."""
-        return tuple(sorted((*self.slower, *self.faster), key=lambda item: (-abs(item.rise_s), item.new)))
+        return tuple(sorted((*self.slower, *self.faster), key=lambda change: (-abs(change.rise_s), change.new)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +178,7 @@ class Comparison:
     notes: tuple[str, ...] = ()
     environment: tuple[ComparedFact, ...] = ()
     schema_version: int = SCHEMA_VERSION
+    # They have files of their own, and two comparisons are equal where all that they say is.
     analyses: tuple[Analysis, ...] = field(default=(), repr=False, compare=False)
 
     @property

@@ -5,24 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from analyzer.record.analysis import Analysis, DeviceInfo, OperatorResult
+from analyzer.record.analysis import Analysis, DeviceInfo
 from analyzer.report.charts.chart import (
     CPU,
     GPU,
+    HOLLOW_IF_PREDICTED,
     Chart,
     Column,
     ColumnKind,
     Row,
     axis,
+    batch_ticks,
     decades,
+    legend_selection,
     origin_words,
+    paler_if_predicted,
+    text_over_marks,
     tooltip,
 )
+from analyzer.report.charts.roofline import NARROW, Roof, intensity_range, limits, roof, slowest_words
 from analyzer.report.compare.comparison import Comparison
-from analyzer.report.compare.plan_charts import paired, picked, record_colours, record_shapes
-from analyzer.report.summary import peak, per_second
+from analyzer.report.compare.plan_charts import labelled, record_colours, record_shapes
+from analyzer.report.summary import per_second
 from analyzer.text import listed, plural
-from analyzer.units import digits, rate, seconds
+from analyzer.units import seconds
 
 _BATCHES = (
     Column(name="record", title="Record"),
@@ -49,12 +55,13 @@ _POINTS = (
     Column(name="origin", title="Origin"),
 )
 _SIDES = {"cpu": CPU, "gpu": GPU}
+# Colour and shape tell the record here, so that the device is told by the line.
 _DASHES = {CPU: [5, 4], GPU: [1, 0]}
 
 
 def batches(comparison: Comparison) -> tuple[Chart, ...]:
     """Latency and throughput over the batch, all records in one; nothing where only one batch is known."""
-    rows = tuple(row for label, analysis, _ in paired(comparison) for row in _batch_rows(label, analysis))
+    rows = tuple(row for label, analysis, _ in labelled(comparison) for row in _batch_rows(label, analysis))
     if len({row[2] for row in rows}) < 2:
         return ()
     return (
@@ -66,6 +73,7 @@ def batches(comparison: Comparison) -> tuple[Chart, ...]:
 def _batch_rows(label: str, analysis: Analysis) -> Iterator[Row]:
     for row in analysis.sweep:
         for name, plan in row.plans.items():
+            # The best plan is one of the two or near it: a third curve a record would hide the others.
             if name in _SIDES:
                 yield (
                     label,
@@ -90,6 +98,7 @@ def _batch_chart(field: str, title: str, rows: tuple[Row, ...], labels: Sequence
     if len(sides) > 1:
         lead += " Whole lines are the GPU's plan, dashed ones the CPU's."
     lead += f" Large points are the batch a record is of. Times are {origin_words(row[7] for row in rows)}"
+    # Where all are predicted, all are rings: nothing to be told apart.
     lead += "; rings are predicted." if {row[7] for row in rows} > {"predicted"} else "."
     return Chart(
         name=f"record-{field}",
@@ -107,29 +116,28 @@ def _batch_chart(field: str, title: str, rows: tuple[Row, ...], labels: Sequence
 
 def _batch_words(field: str, rows: tuple[Row, ...]) -> str:
     """Each record on each device from the first to the last batch; records that read the same together."""
-    said: dict[tuple[str, str], list[str]] = {}
+    labels_of: dict[tuple[str, str], list[str]] = {}
     for label, side in dict.fromkeys((row[0], row[1]) for row in rows):
-        mine = sorted((row for row in rows if row[:2] == (label, side)), key=lambda row: int(row[2]))
+        curve = sorted((row for row in rows if row[:2] == (label, side)), key=lambda row: int(row[2]))
         ends = [
             f"{seconds(row[3]) if field == 'latency' else per_second(row[6])} at batch {row[2]}"
-            for row in (mine[0], mine[-1])
+            for row in (curve[0], curve[-1])
         ]
-        said.setdefault((side, " to ".join(dict.fromkeys(ends))), []).append(label)
-    return " ".join(f"{listed(labels)} on the {side}: {ends}." for (side, ends), labels in said.items())
+        labels_of.setdefault((side, " to ".join(dict.fromkeys(ends))), []).append(label)
+    return " ".join(f"{listed(labels)} on the {side}: {ends}." for (side, ends), labels in labels_of.items())
 
 
 def _batch_spec(
     field: str, title: str, rows: tuple[Row, ...], labels: Sequence[str], sides: list[str]
 ) -> dict[str, Any]:
     unit: ColumnKind = "seconds" if field == "latency" else "per_second"
-    ticks = sorted({row[2] for row in rows})
     at = 3 if field == "latency" else 6
     encoding = {
         "x": {
             "field": "batch",
             "type": "quantitative",
             "scale": {"type": "log", "base": 2},
-            "axis": axis("count", "Batch", grid=False, values=ticks[:: -(-len(ticks) // 10)]),
+            "axis": axis("count", "Batch", grid=False, values=batch_ticks(row[2] for row in rows)),
         },
         "y": {
             "field": field,
@@ -152,7 +160,7 @@ def _batch_spec(
                 "encoding": {**encoding, "strokeDash": dash, "detail": [{"field": "plan"}]},
             },
             {
-                "params": [picked("record"), picked("plan")],
+                "params": [legend_selection(name, name) for name in ("record", "plan")],
                 "mark": {"type": "point", "filled": True, "strokeWidth": 2},
                 "encoding": {**encoding, **_batch_points(labels)},
             },
@@ -161,11 +169,11 @@ def _batch_spec(
 
 
 def _batch_points(labels: Sequence[str]) -> dict[str, Any]:
-    ring = {"test": "datum.origin === 'predicted'", "value": "var(--surface)"}
     return {
         "stroke": _coloured(labels),
-        "fill": {"condition": ring, **_coloured(labels), "legend": None},
+        "fill": {"condition": HOLLOW_IF_PREDICTED, **_coloured(labels), "legend": None},
         "shape": {"field": "record", "scale": record_shapes(labels), "legend": None},
+        # The batch that the record's operators and plans are of; the others are its sweep.
         "size": {"condition": {"test": "datum.own === 'yes'", "value": 150}, "value": 40},
         "tooltip": tooltip(*_BATCHES),
     }
@@ -188,7 +196,7 @@ def _faded(*params: str) -> dict[str, Any]:
 
 def roofline(comparison: Comparison) -> Chart | None:
     """Every operator of every record where its best plan runs it; None where no work or time is known."""
-    rows = tuple(row for label, analysis, _ in paired(comparison) for row in _points(label, analysis))
+    rows = tuple(row for label, analysis, _ in labelled(comparison) for row in _points(label, analysis))
     if not rows:
         return None
     roofs = _roofs(comparison, rows)
@@ -209,65 +217,61 @@ def roofline(comparison: Comparison) -> Chart | None:
 
 
 def _points(label: str, analysis: Analysis) -> Iterator[Row]:
-    for item in analysis.operators:
-        side = item.gpu if item.placement == "gpu" else item.cpu
-        if item.flops and item.intensity and side is not None and side.time_s:
-            device = GPU if item.placement == "gpu" else CPU
-            speed = item.flops / side.time_s
-            work = (item.intensity, speed, side.time_s)
-            yield (label, *_named(item), device, *work, side.bound or "", side.origin)
+    for operator in analysis.operators:
+        time = operator.gpu if operator.placement == "gpu" else operator.cpu
+        if operator.flops and operator.intensity and time is not None and time.time_s:
+            device = GPU if operator.placement == "gpu" else CPU
+            named = (operator.index, operator.op_type, operator.module)
+            work = (operator.intensity, operator.flops / time.time_s, time.time_s)
+            yield (label, *named, device, *work, time.bound or "", time.origin)
 
 
-def _named(item: OperatorResult) -> tuple[int, str, str]:
-    return item.index, item.op_type, item.module
-
-
-def _used(comparison: Comparison, rows: tuple[Row, ...]) -> Iterator[tuple[str, DeviceInfo, str]]:
-    """Each device that a point lies under once, with the precision and whether it is a CPU or a GPU."""
+def _devices_used(comparison: Comparison, rows: tuple[Row, ...]) -> Iterator[tuple[str, DeviceInfo, str]]:
+    """Side, device and precision of each roof that a point lies under, once."""
     sides = {(row[0], row[4]) for row in rows}
     seen = set()
-    for label, analysis, _ in paired(comparison):
+    for label, analysis, _ in labelled(comparison):
         for side, device in ((CPU, analysis.devices.cpu), (GPU, analysis.devices.gpu)):
             if device is None or (label, side) not in sides:
                 continue
+            # The records of a comparison mostly share their devices: one line for all of them.
             if (device.name, analysis.model.precision) not in seen:
                 seen.add((device.name, analysis.model.precision))
                 yield side, device, analysis.model.precision
 
 
 def _roofs(comparison: Comparison, rows: tuple[Row, ...]) -> dict[str, tuple[dict[str, Any], ...]]:
-    found = [
-        (side, device, top)
-        for side, device, precision in _used(comparison, rows)
-        if (top := peak("cpu" if side == CPU else "gpu", device, precision))
+    """Data sets of the roofs' lines and of the words at their ends."""
+    known = [roof(*used) for used in _devices_used(comparison, rows)]
+    roofs = [each for each in known if each is not None]
+    low, high = intensity_range((row[5] for row in rows), roofs)
+    lines = [
+        {"roof": _roof_name(each), "plan": each.side, "intensity": intensity, "speed": speed}
+        for each in roofs
+        for intensity, speed in each.line(low, high)
     ]
-    corners = [top[1] / device.bandwidth_bytes_per_s for _, device, top in found]
-    low = min([row[5] for row in rows] + corners) / 2
-    high = max([row[5] for row in rows] + corners) * 4
-    lines, ends = [], []
-    for (side, device, (dtype, ceiling)), corner in zip(found, corners, strict=True):
-        name = f"{device.name} {dtype}"
-        for at, speed in ((low, low * device.bandwidth_bytes_per_s), (corner, ceiling), (high, ceiling)):
-            lines.append({"roof": name, "plan": side, "intensity": at, "speed": speed})
-        words = f"{device.name}: {rate(ceiling, 'FLOP')} {dtype}, {rate(device.bandwidth_bytes_per_s, 'B')}"
-        ends.append({"roof": name, "intensity": high, "speed": ceiling, "ceiling": words})
+    ends = [
+        {"roof": _roof_name(each), "intensity": high, "speed": each.peak_flops_per_s, "ceiling": each.words}
+        for each in roofs
+    ]
     return {"roofs": tuple(lines), "ends": tuple(ends)}
+
+
+def _roof_name(drawn: Roof) -> str:
+    return f"{drawn.device.name} {drawn.dtype}"
 
 
 def _point_words(labels: Sequence[str], rows: tuple[Row, ...]) -> str:
     parts = []
     for label in labels:
-        mine = [row for row in rows if row[0] == label]
-        if not mine:
+        points = [row for row in rows if row[0] == label]
+        if not points:
             parts.append(f"{label}: no operator has work and a time.")
             continue
-        bounds = {bound: sum(row[8] == bound for row in mine) for bound in ("compute", "memory", "overhead")}
-        split = ", ".join(f"{number} limited by {bound}" for bound, number in bounds.items() if number)
-        slowest = max(mine, key=lambda row: float(row[7]))
+        slowest = max(points, key=lambda row: float(row[7]))
         parts.append(
-            f"{label}: {plural(len(mine), 'operator')}{f' ({split})' if split else ''}; "
-            f"the slowest is {slowest[2]} "
-            f"number {slowest[1]}, at {digits(slowest[5])} FLOPs per byte and {rate(slowest[6], 'FLOP')}."
+            f"{label}: {plural(len(points), 'operator')}{limits(row[8] for row in points)}; "
+            + slowest_words(slowest[2], slowest[1], slowest[5], slowest[6])
         )
     return " ".join(parts)
 
@@ -304,7 +308,7 @@ def _operators(x: dict[str, Any], y: dict[str, Any], labels: Sequence[str], side
     area = {"type": "sqrt", "range": [20, 320]}
     return {
         "data": {"name": "table"},
-        "params": [picked("record"), picked("device")],
+        "params": [legend_selection(name, name) for name in ("record", "device")],
         "mark": {"type": "point", "filled": True, "strokeWidth": 1.5},
         "encoding": {
             "x": x,
@@ -317,7 +321,7 @@ def _operators(x: dict[str, Any], y: dict[str, Any], labels: Sequence[str], side
                 "condition": {"test": {"field": "record", "equal": labels[0]}, "value": 4},
                 "value": 1.5,
             },
-            "fillOpacity": {"condition": {"test": "datum.origin === 'predicted'", "value": 0.2}, "value": 1},
+            "fillOpacity": paler_if_predicted(0.2),
             "size": {"field": "time", "type": "quantitative", "scale": area, "legend": None},
             "opacity": {**_faded("record", "device"), "value": 0.05},
             "tooltip": tooltip(*_POINTS),
@@ -326,16 +330,8 @@ def _operators(x: dict[str, Any], y: dict[str, Any], labels: Sequence[str], side
 
 
 def _ceilings(x: dict[str, Any], y: dict[str, Any]) -> list[dict[str, Any]]:
-    """The ceilings' words over a rim in the page's colour, as points may lie below."""
-    text = {"type": "text", "fontSize": 11, "fontWeight": 600, "align": "right", "dy": -8}
-    rim = {"stroke": "var(--surface)", "strokeWidth": 4, "strokeJoin": "round", "opacity": 0.85}
-    words = {
-        "condition": {"test": "width < 460", "field": "roof"},
-        "field": "ceiling",
-    }
-    place = {"x": x, "y": y, "text": words}
-    data = {"data": {"name": "ends"}}
-    return [
-        {**data, "mark": {**text, **rim}, "encoding": place},
-        {**data, "mark": {**text, "color": "var(--text)"}, "encoding": place},
-    ]
+    """The ceilings' words at the right end of each roof."""
+    mark = {"type": "text", "fontSize": 11, "fontWeight": 600, "align": "right", "dy": -8}
+    text = {"condition": {"test": NARROW, "field": "roof"}, "field": "ceiling"}
+    rim, words = text_over_marks("ends", mark, {"x": x, "y": y, "text": text})
+    return [rim, {**words, "mark": {**words["mark"], "color": "var(--text)"}}]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from analyzer.checks.placement import copies_inside
-from analyzer.record.analysis import Analysis, PlanResult
+from analyzer.record.analysis import Analysis, PlanResult, TransferItem
 from analyzer.report.compare.comparison import ComparedFact, ComparedFigure
 from analyzer.units import UNKNOWN
 
@@ -46,24 +46,24 @@ def environment(analyses: Sequence[Analysis]) -> tuple[ComparedFact, ...]:
         ("devices.cpu.origin", "CPU's figures", lambda one: one.devices.cpu.origin),
         ("environment.date", "date", lambda one: one.environment.date),
     ]
-    found = [
-        ComparedFact(key=key, label=label, values=tuple(_word(read(one)) for one in analyses))
+    facts = [
+        ComparedFact(key=key, label=label, values=tuple(_known(read(one)) for one in analyses))
         for key, label, read in named
     ]
     # The program's own version has a row already.
     for name in sorted({name for one in analyses for name in one.environment.versions} - {"analyzer"}):
         values = tuple(one.environment.versions.get(name, UNKNOWN) for one in analyses)
-        found.append(ComparedFact(key=f"environment.versions.{name}", label=name, values=values))
-    return tuple(fact for fact in found if set(fact.values) != {UNKNOWN})
+        facts.append(ComparedFact(key=f"environment.versions.{name}", label=name, values=values))
+    return tuple(fact for fact in facts if set(fact.values) != {UNKNOWN})
 
 
-def _word(value: object) -> str:
+def _known(value: object) -> str:
     return UNKNOWN if value is None or value == "" else str(value)
 
 
 def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
     """Plans, verdict and work; a figure that no record knows is left out."""
-    found = [figure for name in PLANS for figure in _plan(name, analyses)]
+    compared = [figure for name in PLANS for figure in _plan(name, analyses)]
 
     def figure(
         key: str,
@@ -73,12 +73,14 @@ def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
         better: Literal["less", "more", ""] = "",
     ) -> None:
         values = tuple(read(one) for one in analyses)
-        found.append(ComparedFigure(key=key, label=label, unit=unit, values=values, better=better))
+        compared.append(ComparedFigure(key=key, label=label, unit=unit, values=values, better=better))
 
-    found.append(_speedup(analyses))
+    compared.append(_speedup(analyses))
+    # Neither more nor less is better: it says where the question tips, not how fast anything is.
     figure("verdict.crossover_batch", "GPU wins from batch", "", lambda one: one.verdict.crossover_batch)
     figure("copies", "copies inside the graph", "", lambda one: _inside(one, len), "less")
     figure("copy_bytes", "bytes of these copies", "B", lambda one: _inside(one, _bytes_of), "less")
+    # Less work is no gain by itself: another model, precision or batch may be what was wanted.
     figure("totals.flops", "FLOPs", "FLOP", lambda one: one.totals.flops)
     figure("totals.bytes", "bytes moved", "B", lambda one: one.totals.bytes_read + one.totals.bytes_written)
     figure(
@@ -91,7 +93,7 @@ def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
     figure("model.parameter_bytes", "weights", "B", lambda one: one.model.parameter_bytes)
     figure("totals.operators", "operators", "", lambda one: one.totals.operators)
     figure("findings", "findings", "", lambda one: len(one.findings), "less")
-    return tuple(item for item in found if any(value is not None for value in item.values))
+    return tuple(each for each in compared if any(value is not None for value in each.values))
 
 
 def worth_a_row(figure: ComparedFigure) -> bool:
@@ -99,12 +101,13 @@ def worth_a_row(figure: ComparedFigure) -> bool:
     return figure.key != "copy_bytes" or any(figure.values)
 
 
-def _inside(analysis: Analysis, read: Callable[[tuple[object, ...]], float]) -> float | None:
+def _inside(analysis: Analysis, read: Callable[[tuple[TransferItem, ...]], float]) -> float | None:
+    # Without a CUDA session there is no graph to copy inside of: not known, and not 0.
     return None if analysis.plan("gpu") is None else read(copies_inside(analysis))
 
 
-def _bytes_of(items: tuple[object, ...]) -> int:
-    return sum(getattr(item, "bytes", 0) for item in items)
+def _bytes_of(copies: tuple[TransferItem, ...]) -> int:
+    return sum(copy.bytes or 0 for copy in copies)
 
 
 def _speedup(analyses: Sequence[Analysis]) -> ComparedFigure:
@@ -133,12 +136,13 @@ def _plan(name: str, analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]
             key=f"{key}.{field}", label=f"{label} {where}", unit=unit, values=values, better=better
         )
 
-    def own(item: ComparedFigure, end: str, origin: str) -> ComparedFigure:
+    def with_interval(figure: ComparedFigure, end: str, origin: str) -> ComparedFigure:
         """With its own interval and origin, where any record tells them."""
+        # Records of older versions tell neither.
         if not any(plan is not None and getattr(plan, origin) for plan in plans):
-            return item
+            return figure
         return replace(
-            item,
+            figure,
             origins=tuple("" if plan is None else getattr(plan, origin) for plan in plans),
             low=tuple(None if plan is None else getattr(plan, end.format("low")) for plan in plans),
             high=tuple(None if plan is None else getattr(plan, end.format("high")) for plan in plans),
@@ -148,13 +152,16 @@ def _plan(name: str, analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]
         _latency(name, plans, same_batch=len({one.model.batch for one in analyses}) == 1),
         _throughput(name, plans),
         figure("memory_bytes", "memory", "B", "less"),
-        own(figure("usd_per_million", "dollars per million", "$", "less"), "usd_{}_per_million", "usd_origin"),
-        own(figure("energy_j", "energy for each", "J", "less"), "energy_{}_j", "energy_origin"),
+        with_interval(
+            figure("usd_per_million", "dollars per million", "$", "less"), "usd_{}_per_million", "usd_origin"
+        ),
+        with_interval(figure("energy_j", "energy for each", "J", "less"), "energy_{}_j", "energy_origin"),
     )
 
 
 def _latency(name: str, plans: Sequence[PlanResult | None], *, same_batch: bool) -> ComparedFigure:
     """Of different batches no latency is better than another: there is more work in the one."""
+    # Two closed intervals overlap where each begins before the other ends.
     base = plans[0]
     overlap = tuple(
         None if plan is None or base is None else plan.low_s <= base.high_s and base.low_s <= plan.high_s
@@ -174,12 +181,13 @@ def _latency(name: str, plans: Sequence[PlanResult | None], *, same_batch: bool)
 
 
 def _throughput(name: str, plans: Sequence[PlanResult | None]) -> ComparedFigure:
-    def turned(plan: PlanResult | None, end: str) -> float | None:
-        bound = None if plan is None else getattr(plan, end)
-        return None if plan is None or not bound else plan.throughput_per_s * plan.latency_s / bound
+    def at_latency(plan: PlanResult | None, end: str) -> float | None:
+        latency_s = None if plan is None else getattr(plan, end)
+        # Throughput times latency is the batch, which the record may not know by itself.
+        return None if plan is None or not latency_s else plan.throughput_per_s * plan.latency_s / latency_s
 
-    low = tuple(turned(plan, "high_s") for plan in plans)
-    high = tuple(turned(plan, "low_s") for plan in plans)
+    low = tuple(at_latency(plan, "high_s") for plan in plans)
+    high = tuple(at_latency(plan, "low_s") for plan in plans)
     return ComparedFigure(
         key=f"plans.{name}.throughput_per_s",
         label=f"throughput {PLANS[name]}",
@@ -195,19 +203,20 @@ def _throughput(name: str, plans: Sequence[PlanResult | None]) -> ComparedFigure
 def notes(analyses: Sequence[Analysis]) -> tuple[str, ...]:
     """What a reader must know before comparing."""
     base = analyses[0]
-    found = []
+    sentences = []
     if any(one.model.name != base.model.name for one in analyses):
-        found.append(
+        sentences.append(
             "the records are of different models; operators are matched where module path and type agree"
         )
     if any(one.model.batch != base.model.batch for one in analyses):
-        found.append(
+        sentences.append(
             "the batches differ: a latency is that of a whole batch, so compare throughput, dollars and "
             "energy; operators' times are those of one inference"
         )
     if any(one.model.precision != base.model.precision for one in analyses):
-        found.append("the precisions differ: the records may not compute the same numbers")
+        sentences.append("the precisions differ: the records may not compute the same numbers")
+    # Of the CPU's plan alone, which is measured or predicted as a whole; the table tells each figure's origin.
     origins = {plan.origin for one in analyses for plan in one.plans if plan.name == "cpu"}
     if len(origins) > 1:
-        found.append(f"CPU times are {' in one record and '.join(sorted(origins))} in another")
-    return tuple(found)
+        sentences.append(f"CPU times are {' in one record and '.join(sorted(origins))} in another")
+    return tuple(sentences)

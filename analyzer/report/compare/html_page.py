@@ -25,6 +25,7 @@ from analyzer.units import UNKNOWN, factor, seconds, share
 
 # Rows of each list of operators; the JSON holds all.
 MOST = 100
+# Of them what is shown at once, slower and faster together.
 LARGEST = 12
 _GROUPS = {"plans.hybrid": "Best plan", "plans.gpu": "GPU", "plans.cpu": "CPU", "verdict": "Verdict"}
 _WORK = "Work and findings"
@@ -115,7 +116,7 @@ def render(comparison: Comparison) -> str:
 
 def build(comparison: Comparison) -> dict[str, Any]:
     """What the template is given."""
-    drawn = _charts(comparison)
+    charts = _charts(comparison)
     headline, sure = sentences.headline(comparison)
     lines = tuple(_line(figure) for figure in comparison.figures if worth_a_row(figure))
     return {
@@ -125,20 +126,21 @@ def build(comparison: Comparison) -> dict[str, Any]:
         "sure": sure,
         "statements": sentences.statements(comparison),
         "facts": tuple(_fact_line(fact) for fact in comparison.facts if fact.differs),
-        "shared": tuple((fact.label, _said(fact)[0]) for fact in comparison.facts if not fact.differs),
+        "shared": tuple((fact.label, _shown_values(fact)[0]) for fact in comparison.facts if not fact.differs),
         "lines": lines,
         "groups": _grouped(lines),
-        "differences": tuple(_difference(comparison.labels[0], item) for item in comparison.differences),
+        "differences": tuple(_difference(comparison.labels[0], each) for each in comparison.differences),
         "environment": tuple(_fact_line(fact) for fact in comparison.environment if fact.differs),
         "environment_shared": tuple(
             (fact.label, fact.values[0]) for fact in comparison.environment if not fact.differs
         ),
         "notes": tuple(f"{note[0].upper()}{note[1:]}." for note in comparison.notes),
         "marks": _marks(),
-        "charts": {item.name: item for item in drawn},
+        "charts": {chart.name: chart for chart in charts},
         "data": {
             "name": "comparison",
-            "charts": {item.name: item.payload() for item in drawn},
+            "charts": {chart.name: chart.payload() for chart in charts},
+            # The scripts are the report's own and look for these; no chart here refers to them.
             "operators": {},
             "modules": {},
             "groups": [],
@@ -162,37 +164,40 @@ def _title(labels: Sequence[str]) -> str:
 
 
 def _charts(comparison: Comparison) -> tuple[Chart, ...]:
-    drawn = (
+    charts = (
         plan_charts.plans(comparison),
         *curve_charts.batches(comparison),
         plan_charts.by_type(comparison),
         plan_charts.by_module(comparison),
         curve_charts.roofline(comparison),
     )
-    return tuple(item for item in drawn if item is not None)
+    return tuple(chart for chart in charts if chart is not None)
 
 
 def _grouped(lines: Sequence[ComparisonRow]) -> tuple[tuple[str, tuple[ComparisonRow, ...]], ...]:
-    def home(line: ComparisonRow) -> str:
+    def group_of(line: ComparisonRow) -> str:
         return next((title for key, title in _GROUPS.items() if line.key.startswith(f"{key}.")), _WORK)
 
-    found = {
-        title: tuple(line for line in lines if home(line) == title) for title in (*_GROUPS.values(), _WORK)
+    grouped = {
+        title: tuple(line for line in lines if group_of(line) == title) for title in (*_GROUPS.values(), _WORK)
     }
-    best = [line.cells for line in found["Best plan"]]
-    twins = [side for side in ("GPU", "CPU") if best and best == [line.cells for line in found[side]]]
+    # A best plan that is a single device's in every record would be the same rows twice.
+    best = [line.cells for line in grouped["Best plan"]]
+    twins = [side for side in ("GPU", "CPU") if best and best == [line.cells for line in grouped[side]]]
     titles = {side: f"{side}, which is the best plan" for side in twins}
     hidden = {"Best plan"} if twins else set()
     return tuple(
-        (titles.get(title, title), mine) for title, mine in found.items() if mine and title not in hidden
+        (titles.get(title, title), rows) for title, rows in grouped.items() if rows and title not in hidden
     )
 
 
 def _fact_line(fact: ComparedFact) -> ComparisonRow:
-    return ComparisonRow(label=fact.label, cells=tuple(Cell(text=text) for text in _said(fact)), key=fact.key)
+    return ComparisonRow(
+        label=fact.label, cells=tuple(Cell(text=text) for text in _shown_values(fact)), key=fact.key
+    )
 
 
-def _said(fact: ComparedFact) -> tuple[str, ...]:
+def _shown_values(fact: ComparedFact) -> tuple[str, ...]:
     if fact.key != "verdict.device":
         return fact.values
     return tuple(summary.VERDICT_WORDS[value] for value in fact.values)
@@ -214,6 +219,7 @@ def _cell(figure: ComparedFigure, at: int, value: float | None) -> Cell:
     if at == 0 or base is None or value is None:
         return cell
     apart = figure.apart(0, at) if value != base else None
+    # A change within the intervals gets no colour: it may be none.
     better = (value < base) == (figure.better == "less")
     tone = "" if value == base or not figure.better or apart is False else "better" if better else "worse"
     way = "" if value == base else "up" if value > base else "down"
@@ -237,49 +243,59 @@ def change(base: float, value: float) -> str:
         return "the same"
     if not base:
         return "was 0"
+    # A fall stays a share, as a factor below 1 reads like a gain; a rise beyond a doubling is a factor.
     ratio = value / base
     if ratio >= 2:
         return factor(ratio)
     return f"{share(abs(ratio - 1))} {'more' if ratio > 1 else 'less'}"
 
 
-def _difference(base: str, item: Difference) -> DifferenceView:
-    return DifferenceView(label=item.label, lead=_lead(base, item), sections=_sections(item))
+def _difference(base: str, difference: Difference) -> DifferenceView:
+    return DifferenceView(label=difference.label, lead=_lead(base, difference), sections=_sections(difference))
 
 
-def _lead(base: str, item: Difference) -> str:
+def _lead(base: str, difference: Difference) -> str:
     """What was matched, and how many of it changed."""
-    each = " Times are those of one inference, as the batches differ." if item.per_inference else ""
-    parts = [f"{plural(item.matched, 'operator')} {'is' if item.matched == 1 else 'are'} in both"]
-    if not item.matched:
+    each = " Times are those of one inference, as the batches differ." if difference.per_inference else ""
+    parts = [f"{plural(difference.matched, 'operator')} {'is' if difference.matched == 1 else 'are'} in both"]
+    if not difference.matched:
         parts = ["no operator of one is found in the other"]
-    counts = (("slower", item.slower), ("faster", item.faster), ("on another device", item.flipped))
-    changed = [f"{len(found)} {word}" for word, found in counts if found]
-    if item.matched:
+    counts = (
+        ("slower", difference.slower),
+        ("faster", difference.faster),
+        ("on another device", difference.flipped),
+    )
+    changed = [f"{len(changes)} {word}" for word, changes in counts if changes]
+    if difference.matched:
         parts.append(f"of these {', '.join(changed)}" if changed else "none of them changed")
-    alone = ((f"only in {item.label}", item.new), (f"only in {base}", item.gone))
-    parts += [f"{len(found)} {word}" for word, found in alone if found]
-    came = f"{len(item.findings_new)} appeared and {len(item.findings_gone)} disappeared"
-    findings = came if item.findings_new or item.findings_gone else "the same in both"
+    alone = ((f"only in {difference.label}", difference.new), (f"only in {base}", difference.gone))
+    parts += [f"{len(entries)} {word}" for word, entries in alone if entries]
+    changed_findings = (
+        f"{len(difference.findings_new)} appeared and {len(difference.findings_gone)} disappeared"
+    )
+    findings = changed_findings if difference.findings_new or difference.findings_gone else "the same in both"
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}. Findings: {findings}.{each}"
 
 
 def _sections(difference: Difference) -> tuple[Section, ...]:
     most = difference.changed[:LARGEST]
-    rest = len(difference.changed) > LARGEST
-    slower, faster = difference.slower if rest else (), difference.faster if rest else ()
-    findings = (difference.findings_new, difference.findings_gone)
-    new, gone = ([_finding(item.severity, item.code, item.message) for item in found] for found in findings)
+    # What a short list holds already is not listed again by direction.
+    has_more = len(difference.changed) > LARGEST
+    slower, faster = (difference.slower, difference.faster) if has_more else ((), ())
+    new, gone = (
+        [_finding(entry.severity, entry.code, entry.message) for entry in findings]
+        for findings in (difference.findings_new, difference.findings_gone)
+    )
     lists = (
-        ("Changed most", [_timed(item) for item in most], True),
+        ("Changed most", [_timed(operator) for operator in most], True),
         ("Findings that appeared", new, True),
         ("Findings that disappeared", gone, True),
-        ("On another device", [_flip(item) for item in difference.flipped], True),
-        ("New operators", [_entry(item, "", seconds(item.time_s)) for item in difference.new], False),
-        ("Operators gone", [_entry(item, seconds(item.time_s), "") for item in difference.gone], False),
-        ("All that are slower", [_timed(item) for item in slower], False),
-        ("All that are faster", [_timed(item) for item in faster], False),
+        ("On another device", [_flip(operator) for operator in difference.flipped], True),
+        ("New operators", [_entry(entry, "", seconds(entry.time_s)) for entry in difference.new], False),
+        ("Operators gone", [_entry(entry, seconds(entry.time_s), "") for entry in difference.gone], False),
+        ("All that are slower", [_timed(operator) for operator in slower], False),
+        ("All that are faster", [_timed(operator) for operator in faster], False),
     )
     return tuple(
         Section(
@@ -293,18 +309,21 @@ def _sections(difference: Difference) -> tuple[Section, ...]:
     )
 
 
-def _flip(item: OperatorChange) -> OperatorLine:
-    before, after = item.device or item.placed_on or ("", "")
-    what = "in the best plan" if item.device else "in the CUDA session"
-    note = f"{what}; {seconds(item.base_s)} before, {seconds(item.new_s)} now"
-    return OperatorLine(name=item.name, where=item.where, before=before.upper(), after=after.upper(), note=note)
+def _flip(change: OperatorChange) -> OperatorLine:
+    before, after = change.device or change.placed_on or ("", "")
+    what = "in the best plan" if change.device else "in the CUDA session"
+    note = f"{what}; {seconds(change.base_s)} before, {seconds(change.new_s)} now"
+    return OperatorLine(
+        name=change.name, where=change.where, before=before.upper(), after=after.upper(), note=note
+    )
 
 
 def _timed(item: OperatorChange) -> OperatorLine:
     note = ""
     if item.base_s is not None and item.new_s is not None:
-        more = "+" if item.rise_s > 0 else "−"
-        note = f"{change(item.base_s, item.new_s)} ({more}{seconds(abs(item.rise_s))})"
+        # U+2212, as wide as the plus: in a column of figures a hyphen is lost.
+        sign = "+" if item.rise_s > 0 else "−"
+        note = f"{change(item.base_s, item.new_s)} ({sign}{seconds(abs(item.rise_s))})"
     if not item.certain:
         note = f"{note}, within the intervals"
     return OperatorLine(
@@ -317,13 +336,13 @@ def _timed(item: OperatorChange) -> OperatorLine:
     )
 
 
-def _entry(item: OperatorEntry, before: str, after: str) -> OperatorLine:
+def _entry(entry: OperatorEntry, before: str, after: str) -> OperatorLine:
     return OperatorLine(
-        name=item.name,
-        where=item.where,
+        name=entry.name,
+        where=entry.where,
         before=before or UNKNOWN,
         after=after or UNKNOWN,
-        note=f"#{item.index}",
+        note=f"#{entry.index}",
     )
 
 

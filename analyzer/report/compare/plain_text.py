@@ -12,7 +12,7 @@ from analyzer.report.compare.comparison import (
     OperatorEntry,
 )
 from analyzer.report.compare.sentences import headline, statements
-from analyzer.report.findings_text import escape, printable
+from analyzer.report.escaping import escape, printable
 from analyzer.report.summary import joules, per_second
 from analyzer.units import UNKNOWN, byte_count, count, dollars, factor, flop_count, seconds
 
@@ -49,6 +49,7 @@ def render_markdown(comparison: Comparison) -> str:
     lines = [
         f"## {escape(' -> '.join(comparison.labels))}",
         "",
+        # A backslash at the end of a line breaks it there (CommonMark); else the sentences would run together.
         *(f"{escape(line)}\\" for line in _answer(comparison)[:-1]),
         escape(_answer(comparison)[-1]),
         "",
@@ -72,17 +73,23 @@ def _answer(comparison: Comparison) -> list[str]:
 
 def sections(difference: Difference) -> list[tuple[str, list[str]]]:
     """Title and lines of each list that is not empty."""
-    found = [
+    lists = [
         ("flipped device", [_flipped(change) for change in difference.flipped]),
-        ("new findings", [f"{item.severity} {item.code} {item.message}" for item in difference.findings_new]),
-        ("findings gone", [f"{item.severity} {item.code} {item.message}" for item in difference.findings_gone]),
-        ("slower", [_slower(change) for change in difference.slower]),
-        ("faster", [_slower(change) for change in difference.faster]),
+        (
+            "new findings",
+            [f"{entry.severity} {entry.code} {entry.message}" for entry in difference.findings_new],
+        ),
+        (
+            "findings gone",
+            [f"{entry.severity} {entry.code} {entry.message}" for entry in difference.findings_gone],
+        ),
+        ("slower", [_times(change) for change in difference.slower]),
+        ("faster", [_times(change) for change in difference.faster]),
         ("new operators", [_entry(entry) for entry in difference.new]),
         ("operators gone", [_entry(entry) for entry in difference.gone]),
     ]
-    result = [(f"{title} ({len(lines)})", _shortened(lines)) for title, lines in found if lines]
-    return result or [(f"no operator differs ({difference.matched} matched)", [])]
+    filled = [(f"{title} ({len(lines)})", _shortened(lines)) for title, lines in lists if lines]
+    return filled or [(f"no operator differs ({difference.matched} matched)", [])]
 
 
 def side_by_side(comparison: Comparison) -> list[list[str]]:
@@ -97,6 +104,7 @@ def side_by_side(comparison: Comparison) -> list[list[str]]:
 
 def _is_of_its_own(comparison: Comparison, figure: ComparedFigure) -> bool:
     """Whether it is no figure of a best plan that is a single device's: that one stands there already."""
+    # A key that keeps its prefix is of no best plan.
     name = figure.key.removeprefix("plans.hybrid.")
     twins = [comparison.figure(f"plans.{side}.{name}") for side in ("cpu", "gpu")]
     return name == figure.key or all(twin is None or twin.values != figure.values for twin in twins)
@@ -117,6 +125,7 @@ def _cells(figure: ComparedFigure) -> list[str]:
         text = figure_text(value, figure.unit)
         if position and value is not None and base is not None and value != base:
             text += f" ({_change(base, value)})"
+            # The change may be nothing but the error of both figures.
             if figure.overlap and figure.overlap[position]:
                 text += " within the interval"
         if figure.origins and figure.origins[position]:
@@ -129,6 +138,7 @@ def _change(base: float, value: float) -> str:
     """``+12 %``; beyond a doubling the ratio; from 0 the difference alone."""
     if base == 0:
         return "was 0"
+    # Beyond a doubling a percentage misleads: "+900 %" is ten times as much.
     ratio = value / base
     return factor(ratio) if ratio >= 2 or ratio <= 0.5 else f"{(ratio - 1) * 100:+.1f} %"
 
@@ -142,7 +152,7 @@ def _flipped(change: OperatorChange) -> str:
     return f"{change.name}{_at(change.where)}: {'; '.join(parts)}"
 
 
-def _slower(change: OperatorChange) -> str:
+def _times(change: OperatorChange) -> str:
     if change.base_s is None or change.new_s is None:
         return f"{change.name}{_at(change.where)}"
     ratio = f" ({_change(change.base_s, change.new_s)})"

@@ -7,12 +7,24 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from analyzer.record.analysis import Analysis, OperatorResult
-from analyzer.report.charts.chart import PLAN_SERIES, Chart, Column, Row, axis, decades, tooltip
+from analyzer.report.charts.chart import (
+    Chart,
+    Column,
+    Row,
+    axis,
+    combined_origin,
+    decades,
+    legend_selection,
+    tooltip,
+)
 from analyzer.report.compare.comparison import Comparison
-from analyzer.report.summary import time_in_plan
+from analyzer.report.summary import PLAN_TITLES, time_in_plan
 from analyzer.units import seconds, share
 
+# Bars drawn for each record, and how far inside modules are looked into before the model counts as flat.
 LARGEST, DEEPEST = 12, 6
+# ``--record-1`` to ``--record-8`` of templates/report.css. Six shapes and eight colours meet again at the 25th
+# record only, so that beyond eight a record is still told by its shape.
 COLOURS, SHAPES = 8, ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
 _PLANS = (
     Column(name="record", title="Record"),
@@ -44,12 +56,7 @@ def record_shapes(labels: Sequence[str]) -> dict[str, list[str]]:
     return {"domain": list(labels), "range": [SHAPES[at % len(SHAPES)] for at in range(len(labels))]}
 
 
-def picked(field: str) -> dict[str, Any]:
-    """A selection that the legend of this field is bound to."""
-    return {"name": field, "select": {"type": "point", "fields": [field]}, "bind": "legend"}
-
-
-def paired(comparison: Comparison) -> Iterator[tuple[str, Analysis, int]]:
+def labelled(comparison: Comparison) -> Iterator[tuple[str, Analysis, int]]:
     """Label, analysis, and by how many inferences its times are divided: its batch where batches differ."""
     for label, analysis in zip(comparison.labels, comparison.analyses, strict=True):
         yield label, analysis, 1 if comparison.one_batch else analysis.model.batch or 1
@@ -60,40 +67,41 @@ def plans(comparison: Comparison) -> Chart | None:
     rows = tuple(
         (
             label,
-            PLAN_SERIES[plan.name],
+            PLAN_TITLES[plan.name],
             plan.latency_s / per,
             plan.low_s / per,
             plan.high_s / per,
             plan.origin,
         )
-        for label, analysis, per in paired(comparison)
+        for label, analysis, per in labelled(comparison)
         for plan in analysis.plans
     )
     if not rows:
         return None
-    named = [name for name in PLAN_SERIES.values() if any(row[1] == name for row in rows)]
-    said = ". ".join(
-        f"{name}: " + ", ".join(f"{row[0]} {seconds(row[2])}" for row in rows if row[1] == name)
-        for name in named
+    titles = [title for title in PLAN_TITLES.values() if any(row[1] == title for row in rows)]
+    latencies = ". ".join(
+        f"{title}: " + ", ".join(f"{row[0]} {seconds(row[2])}" for row in rows if row[1] == title)
+        for title in titles
     )
     return Chart(
         name="latencies",
         title="Latency by plan" if comparison.one_batch else "Time of one inference by plan",
         lead="A point for each record with its 90 % interval. The axis is logarithmic: the same distance is "
         "the same factor. Where the bars of two records overlap, their order is not certain.",
-        alternative=f"{said}.",
+        alternative=f"{latencies}.",
         engine="vega-lite",
-        spec=_plan_spec(comparison, named, rows),
+        spec=_plan_spec(comparison, titles, rows),
         columns=_PLANS,
         rows=rows,
         extra={},
-        height=16 * len(comparison.labels) * len(named) + 90,
+        height=16 * len(comparison.labels) * len(titles) + 90,
     )
 
 
-def _plan_spec(comparison: Comparison, named: list[str], rows: tuple[Row, ...]) -> dict[str, Any]:
+def _plan_spec(comparison: Comparison, titles: list[str], rows: tuple[Row, ...]) -> dict[str, Any]:
     labels = comparison.labels
     title = "Latency" if comparison.one_batch else "Time of one inference"
+    # In pixels, or the points at both ends would be cut in half; ``nice`` would add up to a decade.
     scale = {"type": "log", "nice": False, "padding": 12}
     ticks = decades(value for row in rows for value in row[2:5])
     x = {"field": "latency", "type": "quantitative", "scale": scale}
@@ -101,7 +109,7 @@ def _plan_spec(comparison: Comparison, named: list[str], rows: tuple[Row, ...]) 
         "y": {
             "field": "plan",
             "type": "nominal",
-            "sort": named,
+            "sort": titles,
             "title": None,
             "scale": {"paddingInner": 0.3},
         },
@@ -123,7 +131,7 @@ def _plan_spec(comparison: Comparison, named: list[str], rows: tuple[Row, ...]) 
                 },
             },
             {
-                "params": [picked("record")],
+                "params": [legend_selection("record", "record")],
                 "mark": {"type": "point", "filled": True, "size": 90},
                 "encoding": {
                     **place,
@@ -149,37 +157,45 @@ def _by_record(labels: Sequence[str]) -> dict[str, Any]:
 
 def by_type(comparison: Comparison) -> Chart | None:
     """What each operator type takes of the best plan, record beside record; None where no time is known."""
-    return _parts(comparison, "types", "operator type", lambda item: item.op_type)
+    return _parts(comparison, "types", "operator type", lambda operator: operator.op_type)
 
 
 def by_module(comparison: Comparison) -> Chart | None:
     """The same by module, as far inside as it takes to tell them apart; None for models without modules."""
-    timed = [[item for item in one.operators if time_in_plan(item)] for one in comparison.analyses]
+    timed = [[operator for operator in one.operators if time_in_plan(operator)] for one in comparison.analyses]
 
     def distinct(depth: int) -> int:
-        return max(len({_outer(item, depth) for item in items if item.module}) for items in timed)
+        return max(len({_module_at(each, depth) for each in items if each.module}) for items in timed)
 
+    # Many models are wrapped ("model.encoder. ..."): at depth 1 all of them would be one bar.
     depth = next((depth for depth in range(1, DEEPEST + 1) if distinct(depth) > 1), None)
-    return None if depth is None else _parts(comparison, "modules", "module", lambda item: _outer(item, depth))
+    if depth is None:
+        return None
+    return _parts(comparison, "modules", "module", lambda operator: _module_at(operator, depth))
 
 
-def _outer(item: OperatorResult, depth: int) -> str:
-    return ".".join(item.module.split(".")[:depth]) or "(outside of modules)"
+def _module_at(operator: OperatorResult, depth: int) -> str:
+    return ".".join(operator.module.split(".")[:depth]) or "(outside of modules)"
 
 
 def _parts(comparison: Comparison, name: str, what: str, key: Callable[[OperatorResult], str]) -> Chart | None:
-    sums = [_sums(analysis, per, key) for _, analysis, per in paired(comparison)]
+    sums = [_sums(analysis, per, key) for _, analysis, per in labelled(comparison)]
     ranked = sorted(
         {part for times in sums for part in times},
-        key=lambda part: (-max(_part(times, part) for times in sums), part),
+        # By the largest share in any record: what only one of them has is a difference worth seeing.
+        key=lambda part: (-max(_share_of(times, part) for times in sums), part),
     )
     if not ranked:
         return None
     rows = tuple(
         row
         for part in ranked[:LARGEST]
-        for (label, analysis, _), times in zip(paired(comparison), sums, strict=True)
-        if (row := _row(part, label, [item for item in analysis.operators if key(item) == part], times))
+        for (label, analysis, _), times in zip(labelled(comparison), sums, strict=True)
+        if (
+            row := _row(
+                part, label, [operator for operator in analysis.operators if key(operator) == part], times
+            )
+        )
     )
     lead = f"What each {what} takes in the best plan of each record"
     lead += "." if comparison.one_batch else ", for one inference."
@@ -200,33 +216,33 @@ def _parts(comparison: Comparison, name: str, what: str, key: Callable[[Operator
 
 
 def _sums(analysis: Analysis, per: int, key: Callable[[OperatorResult], str]) -> dict[str, float]:
-    found: dict[str, float] = defaultdict(float)
-    for item in analysis.operators:
-        spent = time_in_plan(item)
-        if spent:
-            found[key(item)] += spent / per
-    return found
+    sums: dict[str, float] = defaultdict(float)
+    for operator in analysis.operators:
+        time = time_in_plan(operator)
+        if time:
+            sums[key(operator)] += time / per
+    return sums
 
 
-def _part(times: dict[str, float], part: str) -> float:
+def _share_of(times: dict[str, float], part: str) -> float:
     return times.get(part, 0.0) / sum(times.values()) if times else 0.0
 
 
-def _row(part: str, label: str, items: list[OperatorResult], times: dict[str, float]) -> Row | None:
-    mine = [item for item in items if time_in_plan(item)]
-    if not mine:
+def _row(part: str, label: str, operators: list[OperatorResult], times: dict[str, float]) -> Row | None:
+    timed = [operator for operator in operators if time_in_plan(operator)]
+    # A record without this part has no bar: one of no length could not be told from a short one.
+    if not timed:
         return None
-    sides = [item.gpu if item.placement == "gpu" else item.cpu for item in mine]
-    origins = {side.origin for side in sides if side is not None}
-    origin = origins.pop() if len(origins) == 1 else "mixed"
-    return (part, label, times[part], _part(times, part), len(mine), origin)
+    times_in_plan = [operator.gpu if operator.placement == "gpu" else operator.cpu for operator in timed]
+    origin = combined_origin({time.origin for time in times_in_plan if time is not None})
+    return (part, label, times[part], _share_of(times, part), len(timed), origin)
 
 
 def _largest(label: str, rows: tuple[Row, ...]) -> str:
-    mine = sorted((row for row in rows if row[1] == label), key=lambda row: -float(row[2]))[:3]
-    if not mine:
+    largest = sorted((row for row in rows if row[1] == label), key=lambda row: -float(row[2]))[:3]
+    if not largest:
         return f"{label}: no time is known."
-    return f"{label}: " + ", ".join(f"{row[0]} {seconds(row[2])} ({share(row[3])})" for row in mine) + "."
+    return f"{label}: " + ", ".join(f"{row[0]} {seconds(row[2])} ({share(row[3])})" for row in largest) + "."
 
 
 def _part_spec(labels: Sequence[str], order: list[str]) -> dict[str, Any]:
@@ -234,7 +250,7 @@ def _part_spec(labels: Sequence[str], order: list[str]) -> dict[str, Any]:
         "width": "container",
         "height": {"step": 11},
         "data": {"name": "table"},
-        "params": [picked("record")],
+        "params": [legend_selection("record", "record")],
         "mark": {"type": "bar", "cornerRadiusEnd": 2},
         "encoding": {
             "y": {

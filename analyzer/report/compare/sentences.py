@@ -7,22 +7,24 @@ from dataclasses import dataclass
 
 from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.report.compare.comparison import Comparison
-from analyzer.report.summary import PLAN_TITLES, VERDICT_WORDS, joules, per_second
+from analyzer.report.summary import PLAN_TITLES, VERDICT_WORDS, best_plan, joules, per_second
 from analyzer.units import dollars, factor, seconds
 
+# Two figures that differ by less read the same in the three digits that are printed.
 _SAME = 0.005
+# A prediction's interval is mostly the error of its device's constants, which cancels between two of them.
 _SHARED = " Yet both are predictions for the same devices and share their errors, so it can be surer than that."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Runner:
+class _Contender:
     """A record and its best plan."""
 
     label: str
     analysis: Analysis
     plan: PlanResult
 
-    def predicted_like(self, other: _Runner) -> bool:
+    def predicted_like(self, other: _Contender) -> bool:
         """Whether both are predictions for the same devices."""
         devices = [
             (one.analysis.devices.cpu.name, one.analysis.devices.gpu and one.analysis.devices.gpu.name)
@@ -33,46 +35,44 @@ class _Runner:
 
 def headline(comparison: Comparison) -> tuple[str, str]:
     """Which record is the fastest and by how much; and how sure that is, empty where all are alike."""
-    known = [
-        _Runner(label=label, analysis=analysis, plan=plan)
+    contenders = [
+        _Contender(label=label, analysis=analysis, plan=plan)
         for label, analysis in zip(comparison.labels, comparison.analyses, strict=True)
         if (plan := best_plan(analysis)) is not None
     ]
-    if len(known) < 2:
+    if len(contenders) < 2:
         return "There is nothing to compare in time: fewer than two of the records hold a plan.", ""
-    ranked = sorted(known, key=lambda runner: _measure(comparison, runner.plan))
+    ranked = sorted(contenders, key=lambda contender: _time(comparison, contender.plan))
     top, bottom = ranked[0], ranked[-1]
-    ratio = _measure(comparison, bottom.plan) / _measure(comparison, top.plan)
+    ratio = _time(comparison, bottom.plan) / _time(comparison, top.plan)
     if ratio - 1 < _SAME:
-        return f"All take the same: {_said(comparison, top.plan)}.", ""
+        return f"All take the same: {_speed_words(comparison, top.plan)}.", ""
+    # "a factor of 3.3": without the x that a factor is written with elsewhere.
+    times = factor(ratio).removesuffix("x")
     others = bottom.label if len(ranked) == 2 else f"{bottom.label}, the slowest"
     leads = "is fastest" if comparison.one_batch else "has the highest throughput"
-    best, worst = _said(comparison, top.plan), _said(comparison, bottom.plan)
+    best, worst = _speed_words(comparison, top.plan), _speed_words(comparison, bottom.plan)
     return (
-        f"{top.label} {leads}: {best} against {worst} of {others}, a factor of {factor(ratio)[:-1]}.",
+        f"{top.label} {leads}: {best} against {worst} of {others}, a factor of {times}.",
         _certainty(comparison, top, ranked[1], "" if len(ranked) == 2 else ", the next,"),
     )
 
 
-def best_plan(analysis: Analysis) -> PlanResult | None:
-    """The best plan that a record has."""
-    return analysis.plan("hybrid") or analysis.plan("gpu") or analysis.plan("cpu")
-
-
-def _measure(comparison: Comparison, plan: PlanResult) -> float:
+def _time(comparison: Comparison, plan: PlanResult) -> float:
     """Less is better: the latency, or the time of one inference where the batches differ."""
     return plan.latency_s if comparison.one_batch else 1 / plan.throughput_per_s
 
 
-def _said(comparison: Comparison, plan: PlanResult) -> str:
+def _speed_words(comparison: Comparison, plan: PlanResult) -> str:
     figure = seconds(plan.latency_s) if comparison.one_batch else per_second(plan.throughput_per_s)
     return f"{figure} ({plan.origin})"
 
 
-def _certainty(comparison: Comparison, top: _Runner, second: _Runner, aside: str) -> str:
+def _certainty(comparison: Comparison, top: _Contender, second: _Contender, aside: str) -> str:
     """Whether the best plan's 90 % interval is apart from the next one's."""
+    # The interval is the latency's; of different batches it is turned into that of one inference.
     ends = [
-        end * _measure(comparison, plan) / plan.latency_s
+        end * _time(comparison, plan) / plan.latency_s
         for plan, end in ((top.plan, top.plan.high_s), (second.plan, second.plan.low_s))
     ]
     both = f"its 90 % interval and that of {second.label}{aside}"
@@ -113,17 +113,21 @@ def _for_each(value: float) -> str:
 
 def _least(comparison: Comparison, field: str, origin: str, verb: str, say: Callable[[float], str]) -> str:
     """The record and the plan of it with the least of something, and that of the base."""
-    found = [
+    candidates = [
         (value, at, plan)
         for at, analysis in enumerate(comparison.analyses)
         for plan in analysis.plans
         if (value := getattr(plan, field)) is not None and plan.fits
     ]
-    if len({at for _, at, _ in found}) < 2:
+    records = {at for _, at, _ in candidates}
+    if len(records) < 2:
         return ""
-    least = {at: min((item for item in found if item[1] == at), key=lambda item: item[0]) for _, at, _ in found}
-    value, at, plan = min(least.values(), key=lambda item: (item[0], item[1]))
-    most = max(least.values(), key=lambda item: (item[0], -item[1]))
+    # First within each record, as each would be run by the plan that is best of it; a plan that does not fit
+    # runs nowhere, whatever it would cost.
+    best_of = [min((each for each in candidates if each[1] == at), key=lambda each: each[0]) for at in records]
+    # Among equals the first record, so that the same comparison gives the same bytes.
+    value, at, plan = min(best_of, key=lambda each: (each[0], each[1]))
+    most = max(best_of, key=lambda each: (each[0], -each[1]))
     if most[0] / value - 1 < _SAME:
         return ""
 
