@@ -18,15 +18,22 @@ from analyzer.loading.model_reference import parse_reference
 from analyzer.option_table import AnalyzeOptions, RecordOptions
 from analyzer.pipeline import build_record, environment
 from analyzer.pipeline.batches import batch_models, correction_of
-from analyzer.pipeline.device_decisions import decide_on
-from analyzer.pipeline.measure import Measured, measure_batch
+from analyzer.pipeline.device_decisions import DeviceDecisions, decide_on
+from analyzer.pipeline.measure import measure_batches
 from analyzer.pipeline.measurement_memory import memory_of
-from analyzer.pipeline.options import Options, asked_again, invocation_of, make_options, require_keywords
-from analyzer.pipeline.prepared import Predictor, prepare
-from analyzer.pipeline.replay.write import keep
+from analyzer.pipeline.options import (
+    Options,
+    invocation_of,
+    make_options,
+    replayed_invocation,
+    require_keywords,
+)
+from analyzer.pipeline.predictor import Predictor
+from analyzer.pipeline.prepared import PreparedGraph, prepare
+from analyzer.pipeline.replay.write import write_replay_data
 from analyzer.pipeline.subgraph_results import body_results
 from analyzer.pipeline.target_devices import Targets, find_targets
-from analyzer.pipeline.training_batches import Steps, loaded_at
+from analyzer.pipeline.training_batches import traced_steps
 from analyzer.pipeline.training_summary import training_result
 from analyzer.progress import Progress
 from analyzer.record.analysis import Analysis, Devices
@@ -56,61 +63,41 @@ def analyze(
         AnalyzerError: A child of it, by what the user must do.
         TypeError: No such option.
     """
-    with _seldom_collecting():
-        return _analyzed(model, inputs, options, progress or (lambda _stage, _share: None))
+    with _rare_garbage_collection():
+        return _analyze(model, inputs, options, progress or (lambda _stage, _share: None))
 
 
-def _analyzed(model: Model, inputs: Any, options: AnalyzeOptions, tell: Progress) -> Analysis:
+def _analyze(model: Model, inputs: Any, keywords: AnalyzeOptions, progress: Progress) -> Analysis:
     timings: dict[str, float] = {}
-    asked = make_options(**options)
-    targets = find_targets(asked)
+    options = make_options(**keywords)
+    targets = find_targets(options)
     with _timed(timings, "load"):
-        loaded = _loaded(model, inputs, asked, tell)
+        loaded = _load(model, inputs, options, progress)
     with _timed(timings, "count and place"):
-        prepared = prepare(loaded.graph())
-        memory = memory_of(loaded, prepared.graph)
-        prepared = prepared if memory is None else replace(prepared, step_peak=memory.peak)
+        prepared = _prepare(loaded)
     with _timed(timings, "measure"):
-        traced = _traced_steps(loaded, asked, targets)
-        measured = _measure(loaded, asked, targets, tell, traced)
+        steps = traced_steps(loaded, options, targets)
+        measured = measure_batches(loaded, options, targets, progress, steps)
     with _timed(timings, "predict and decide"):
-        here = measured.get(loaded.batch or 0)
-        gpu = targets.gpus[0] if targets.gpus else None
-        predictor = Predictor(asked, targets.cpu, correction_of(asked, targets.cpu, prepared, here))
-        batches = batch_models(loaded, prepared, asked, tell, traced)
-        found = decide_on(predictor, prepared, batches, targets.gpus, loaded.batch, measured)
-        question, decision = found.question, found.decision
-    analysis = Analysis(
-        tool=build_record.TOOL,
-        model=build_record.model_info(loaded, prepared.graph, question.precision),
-        conventions=build_record.CONVENTIONS,
-        devices=Devices(
-            cpu=build_record.device_info(targets.cpu),
-            gpu=build_record.device_info(gpu) if gpu is not None else None,
-        ),
-        totals=build_record.totals(prepared, question),
-        operators=build_record.operators(question, decision),
-        groups=build_record.groups(question),
-        plans=decision.plans,
-        verdict=decision.verdict,
-        alternatives=found.others,
-        costs=decision.costs,
-        sweep=found.sweep.rows,
-        session_fails=prepared.placement.fails,
-        bodies=body_results(prepared.graph, prepared.placement) if gpu is not None else (),
-        invocation=invocation_of(model, options, default_gpu=targets.default_gpu),
+        at_own_batch = measured.get(loaded.batch or 0)
+        correction = correction_of(options, targets.cpu, prepared, at_own_batch)
+        predictor = Predictor(options, targets.cpu, correction)
+        batches = batch_models(loaded, prepared, options, progress, steps)
+        decisions = decide_on(predictor, prepared, batches, targets.gpus, loaded.batch, measured)
+    analysis = replace(
+        _record(loaded, prepared, targets, decisions),
+        invocation=invocation_of(model, keywords, default_gpu=targets.default_gpu),
         environment=environment.describe(
-            measured=here, timings_s=timings, cached=loaded.cached, cpu_name=targets.cpu.name
+            measured=at_own_batch, timings_s=timings, cached=loaded.cached, cpu_name=targets.cpu.name
         ),
-        kept=keep(
-            asked, targets.cpu, targets.gpus, prepared, batches, loaded.batch, measured, predictor.instances
-        )
+        # A step's other batches come from new traces, which a record cannot make.
+        kept=write_replay_data(predictor, targets.gpus, prepared, batches, loaded.batch, measured)
         if loaded.step is None
         else None,
     )
-    analysis = replace(
-        analysis, training=training_result(loaded, question, prepared, asked, analysis, batches.between)
-    )
+    # Both read the record itself, so that a saved one gives the same.
+    step = training_result(loaded, decisions.decision_input, prepared, options, analysis, batches.between)
+    analysis = replace(analysis, training=step)
     return replace(analysis, findings=find_findings(analysis))
 
 
@@ -129,17 +116,50 @@ def analyze_record(analysis: Analysis, **options: Unpack[RecordOptions]) -> Anal
     from analyzer.pipeline.replay.decide import decide_again
 
     require_keywords("analyze_record", options, RecordOptions.__annotations__)
-    found = decide_again(analysis, options)
-    return replace(found, findings=find_findings(found), invocation=asked_again(analysis.invocation, options))
+    decided = decide_again(analysis, options)
+    invocation = replayed_invocation(analysis.invocation, options)
+    return replace(decided, findings=find_findings(decided), invocation=invocation)
+
+
+def _prepare(loaded: Loaded) -> PreparedGraph:
+    prepared = prepare(loaded.graph())
+    memory = memory_of(loaded, prepared.graph)
+    return prepared if memory is None else replace(prepared, step_peak=memory.peak)
+
+
+def _record(loaded: Loaded, prepared: PreparedGraph, targets: Targets, decisions: DeviceDecisions) -> Analysis:
+    """What was found about the model and decided, without the circumstances."""
+    decision_input, decision = decisions.decision_input, decisions.decision
+    gpu = targets.gpus[0] if targets.gpus else None
+    return Analysis(
+        tool=build_record.TOOL,
+        model=build_record.model_info(loaded, prepared.graph, decision_input.precision),
+        conventions=build_record.CONVENTIONS,
+        devices=Devices(
+            cpu=build_record.device_info(targets.cpu),
+            gpu=build_record.device_info(gpu) if gpu is not None else None,
+        ),
+        totals=build_record.totals(prepared, decision_input),
+        operators=build_record.operators(decision_input, decision),
+        groups=build_record.groups(decision_input),
+        plans=decision.plans,
+        verdict=decision.verdict,
+        alternatives=decisions.alternatives,
+        costs=decision.costs,
+        sweep=decisions.sweep.rows,
+        session_fails=prepared.placement.fails,
+        bodies=body_results(prepared.graph, prepared.placement) if gpu is not None else (),
+    )
 
 
 @contextmanager
-def _seldom_collecting() -> Iterator[None]:
+def _rare_garbage_collection() -> Iterator[None]:
     """Lets the garbage collector look less often: exporting makes millions of objects that live on.
 
     With Python's own thresholds a fifth to a quarter of a large export's time goes into finding no garbage.
     """
     before = gc.get_threshold()
+    # Python 3.11's own are 700, 10, 10.
     gc.set_threshold(100_000, 50, 100)
     try:
         yield
@@ -150,13 +170,13 @@ def _seldom_collecting() -> Iterator[None]:
 @contextmanager
 def _timed(timings: dict[str, float], stage: str) -> Iterator[None]:
     start = time.perf_counter()
-    yield
+    yield  # no try: of a stage that failed there is no record
     timings[stage] = time.perf_counter() - start
 
 
-def _loaded(model: Model, inputs: Any, asked: Options, tell: Progress) -> Loaded:
-    def stage(text: str) -> None:
-        tell(text, None)
+def _load(model: Model, inputs: Any, options: Options, progress: Progress) -> Loaded:
+    def stage(name: str) -> None:
+        progress(name, None)
 
     if isinstance(model, (str, os.PathLike)):
         if inputs is not None:
@@ -165,55 +185,21 @@ def _loaded(model: Model, inputs: Any, asked: Options, tell: Progress) -> Loaded
             )
         return load(
             parse_reference(os.fspath(model)),
-            batch=asked.batch,
-            specs=asked.inputs,
-            opset=asked.opset,
-            use_cache=asked.cache,
+            batch=options.batch,
+            specs=options.inputs,
+            opset=options.opset,
+            use_cache=options.cache,
             progress=stage,
-            training=asked.training,
+            training=options.training,
         )
     from analyzer.loading.from_object import load_live
 
     return load_live(
         model,
         inputs=inputs,
-        batch=asked.batch,
-        specs=asked.inputs,
-        opset=asked.opset,
+        batch=options.batch,
+        specs=options.inputs,
+        opset=options.opset,
         progress=stage,
-        training=asked.training,
+        training=options.training,
     )
-
-
-def _runs_here(asked: Options, targets: Targets) -> bool:
-    return asked.run and bool(targets.local_cpu or targets.local_gpu)
-
-
-def _traced_steps(loaded: Loaded, asked: Options, targets: Targets) -> Steps:
-    """A training step at each other batch that is to be run; empty for a model of inference."""
-    if loaded.step is None or not _runs_here(asked, targets):
-        return {}
-    return {batch: loaded_at(loaded, batch, asked) for batch in asked.batches if batch != loaded.batch}
-
-
-def _measure(
-    loaded: Loaded, asked: Options, targets: Targets, tell: Progress, traced: Steps
-) -> dict[int, Measured]:
-    """What can be run here at each batch that was asked for, by batch."""
-    if not _runs_here(asked, targets):
-        return {}
-    found = {}
-    for batch in asked.batches or (loaded.batch,):
-        at_batch = traced.get(batch, loaded) if batch is not None else loaded
-        if at_batch is None or (batch != at_batch.batch and not (batch and at_batch.supports(batch))):
-            continue
-        found[batch or 0] = measure_batch(
-            at_batch,
-            at_batch.graph(batch),
-            batch,
-            asked,
-            cpu=targets.local_cpu,
-            cuda=targets.local_gpu,
-            progress=tell,
-        )
-    return found

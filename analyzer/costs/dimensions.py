@@ -55,7 +55,6 @@ def nbytes(tensor: Tensor) -> int:
     Raises:
         OpenSizeError: Its shape is open or its elements have no fixed width (strings, sequences).
     """
-    # Asked for each tensor of each count: without the property in between.
     size = packed_bytes(tensor.shape, tensor.dtype.bits)
     if size is not None:
         return size
@@ -66,7 +65,7 @@ def nbytes(tensor: Tensor) -> int:
 
 def out(node: Node, position: int = 0) -> int:
     """Number of elements of an output."""
-    return elements(node.output(position))
+    return prod(dims(node.output(position)))
 
 
 def value(tensor: Tensor | None) -> tuple[int | float, ...] | None:

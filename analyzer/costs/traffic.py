@@ -11,7 +11,7 @@ from typing import Any
 
 from analyzer.costs.cost import Basis, Cost
 from analyzer.costs.dimensions import OpenSizeError, nbytes
-from analyzer.graph import DEFAULT_DOMAIN, Node
+from analyzer.graph import DEFAULT_DOMAIN, Node, packed_bytes
 from analyzer.operators import is_view
 
 Reads = Callable[[Node], Mapping[int, int]]
@@ -68,19 +68,20 @@ def traffic(node: Node) -> tuple[int, int]:
     key = (node.domain, node.op_type)
     if is_view(node):
         return 0, 0
-    written = 0
+    read = written = 0
+    # Each tensor of each count passes here: ``nbytes``, a call more, is asked only to name what is open.
     for tensor in node.outputs:
         if tensor is not None:
-            written += nbytes(tensor)
+            size = packed_bytes(tensor.shape, tensor.dtype.bits)
+            written += nbytes(tensor) if size is None else size
     if key in _READS:
         return sum(read_by_tensor(node).values()), written
     inputs = node.inputs
-    if len(inputs) == 1 and inputs[0] is not None:
-        return nbytes(inputs[0]), written
-    read = 0
-    for tensor in inputs if len(set(inputs)) == len(inputs) else set(inputs):
+    # ``x * x`` reads x once; a dict, not a set, so that of two open inputs the first is named in each run.
+    for tensor in inputs if len(inputs) == 1 or len(set(inputs)) == len(inputs) else dict.fromkeys(inputs):
         if tensor is not None:
-            read += nbytes(tensor)
+            size = packed_bytes(tensor.shape, tensor.dtype.bits)
+            read += nbytes(tensor) if size is None else size
     return read, written
 
 

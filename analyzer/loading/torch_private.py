@@ -1,5 +1,6 @@
-"""Loading: the one place that touches PyTorch's private names, a function for each use.
+"""Loading: the one place that touches PyTorch's private names, a function for each use; it decides nothing.
 
+What a training step asks of them, and with which operators, is decided in training/torch_interfaces.py.
 Each function names the file of PyTorch that it relies on and says what happens where a name is missing: most
 raise one LibraryError that tells which versions were tested, some do without. Nothing else in the package may
 import from a module of torch whose path has an underscore in front, nor read such an attribute of torch: a test
@@ -35,8 +36,11 @@ else:
 
 TESTED = "2.11 to 2.13"  # what pyproject.toml admits, a test compares them
 
-# A value nested in tuples, lists, dicts and users' own classes: whatever a model takes or gives.
+# A value nested in tuples, lists, dicts and users' own classes: whatever a model takes or gives. PyTorch has no
+# narrower type (PyTree of torch/utils/_pytree.py is Any too), and users' classes are
+# known only once the model runs.
 Tree = Any
+# Parameters differ by operator, no signature holds for all: py_kernels of torch/_ops.py has this type.
 PythonKernel = Callable[..., Any]
 
 
@@ -52,9 +56,9 @@ def _looking_up() -> Iterator[None]:
     try:
         yield
     except (ImportError, AttributeError, KeyError) as error:
-        said = str(error).partition(" (")[0]  # without the path of the file
+        missing = str(error).partition(" (")[0]  # without the path of the file
         raise LibraryError(
-            f"PyTorch {torch.__version__} lacks an interface that the analysis needs: {said}.",
+            f"PyTorch {torch.__version__} lacks an interface that the analysis needs: {missing}.",
             hint=f"Install a PyTorch that was tested (torch {TESTED}), or analyse an .onnx file.",
         ) from error
 
@@ -176,6 +180,7 @@ def silent_tracer() -> Iterator[None]:
     except ImportError:
         yield
         return
+    # A global of the module goes before the builtin: standard output itself stays free for our reports.
     vars(_trace)["print"] = lambda *_, **__: None
     try:
         yield
@@ -256,8 +261,8 @@ def operator(name: str, overload: str = "default") -> OpOverload:
     import torch
 
     with _looking_up():
-        found: OpOverload = getattr(getattr(torch.ops.aten, name), overload)
-    return found
+        target: OpOverload = getattr(getattr(torch.ops.aten, name), overload)
+    return target
 
 
 def operator_name(target: object) -> str:
@@ -273,8 +278,8 @@ def qualified_name(target: object) -> str:
 
 def overload_name(target: OpOverload) -> str:
     """``aten::add.Tensor``, or ``aten::relu`` of the default overload (torch/_ops.py)."""
-    found: str = target.name()  # type: ignore[no-untyped-call]  # PyTorch's own gap
-    return found
+    name: str = target.name()  # type: ignore[no-untyped-call]  # PyTorch's own gap
+    return name
 
 
 def attention_products() -> Callable[..., tuple[Tensor, Tensor]]:
@@ -286,8 +291,8 @@ def outside_tracer() -> AbstractContextManager[object]:
     """A block in which no tracer sees what is called (torch/utils/_python_dispatch.py)."""
     with _looking_up():
         from torch.utils._python_dispatch import _disable_current_modes
-    found: AbstractContextManager[object] = _disable_current_modes()
-    return found
+    block: AbstractContextManager[object] = _disable_current_modes()
+    return block
 
 
 def without_autograd() -> AbstractContextManager[object]:
@@ -305,6 +310,7 @@ def gradient_kernels(functions: Mapping[OpOverload, PythonKernel]) -> Iterator[N
 
     with _looking_up():
         key = torch._C.DispatchKey.Autograd
+        # The cache too: an operator that was called before answers from it, whatever py_kernels says.
         before = [(op, op.py_kernels, op._dispatch_cache, op.py_kernels.get(key)) for op in functions]
     try:
         for op, function in functions.items():
@@ -312,11 +318,11 @@ def gradient_kernels(functions: Mapping[OpOverload, PythonKernel]) -> Iterator[N
             op._dispatch_cache.clear()
         yield
     finally:
-        for _, kernels, cached, kernel in before:
+        for _, kernels, dispatch_cache, kernel in before:
             kernels.pop(key, None)
             if kernel is not None:
                 kernels[key] = kernel
-            cached.clear()
+            dispatch_cache.clear()
 
 
 @contextmanager
@@ -329,20 +335,20 @@ def whole_operators(names: Sequence[str], overloads: Sequence[str]) -> Iterator[
 
     with _looking_up():
         keys = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
-        found = [operator(name, overload) for name in names for overload in overloads]
-        held = [(op.py_kernels, op._dispatch_cache) for op in found]
+        operators = [operator(name, overload) for name in names for overload in overloads]
+        tables = [(op.py_kernels, op._dispatch_cache) for op in operators]
     # torch/_export/utils.py asks once for all operators that PyTorch takes apart, and remembers: not in here.
     torch.export.default_decompositions()
-    taken = [(kernels, key, kernels.pop(key)) for kernels, _ in held for key in keys if key in kernels]
-    for _, cached in held:
-        cached.clear()
+    removed = [(kernels, key, kernels.pop(key)) for kernels, _ in tables for key in keys if key in kernels]
+    for _, dispatch_cache in tables:
+        dispatch_cache.clear()
     try:
         yield
     finally:
-        for kernels, key, kernel in taken:
+        for kernels, key, kernel in removed:
             kernels[key] = kernel
-        for _, cached in held:
-            cached.clear()
+        for _, dispatch_cache in tables:
+            dispatch_cache.clear()
 
 
 # One graph of forward and backward.
@@ -352,6 +358,7 @@ def fake_tensor_mode() -> FakeTensorMode:
     """A mode in which tensors have shapes and no data (torch/_subclasses/fake_tensor.py)."""
     with _looking_up():
         from torch._subclasses.fake_tensor import FakeTensorMode
+    # Constants that a user's forward makes are real tensors: without leave the first of them is an error.
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
@@ -378,8 +385,8 @@ def registered_decompositions(names: Iterable[str]) -> dict[OpOverload, PythonKe
     with _looking_up():
         from torch._decomp import get_decompositions
     packets = [getattr(torch.ops.aten, name) for name in names if hasattr(torch.ops.aten, name)]
-    found: dict[Any, PythonKernel] = get_decompositions(packets)
-    return found
+    decompositions: dict[Any, PythonKernel] = get_decompositions(packets)
+    return decompositions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -441,6 +448,7 @@ def _all_translations() -> ONNXRegistry:
 
 def translation_registry() -> ONNXRegistry:
     """PyTorch's translations, to add others to (torch/onnx/_internal/exporter/_registration.py)."""
+    # A copy, since adding writes into the registry: the next graph is to begin with PyTorch's own.
     fresh = copy.copy(_all_translations())
     fresh.functions = dict(fresh.functions)
     return fresh
@@ -456,7 +464,11 @@ def add_translation(registry: ONNXRegistry, target: OpOverload, function: Python
     name = overload_name(target)
     of_complex = [known for known in registry.functions.get(name, ()) if known.is_complex]
     own = OnnxDecompMeta(
-        onnx_function=function, fx_target=target, signature=None, is_custom=True, skip_signature_inference=True
+        onnx_function=function,
+        fx_target=target,
+        signature=None,
+        is_custom=True,
+        skip_signature_inference=True,  # without a signature it is taken for every call of the operator
     )
     registry.functions[name] = [own, *of_complex]
 

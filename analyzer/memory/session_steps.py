@@ -136,13 +136,14 @@ class _GroupReader:
         self.computed: dict[str, Tensor] = {}
         self.alias_of_name: dict[str, str] = {}
         self.reads: list[str] = []
+        types = [node.op_type for node in self.nodes]
         first_of_kind: dict[tuple[object, ...], Node] = {}
         for node in self.nodes:
             names = [self.alias_of_name.get(name, name) for name in names_read(node)]
             self.reads += [name for name in names if name not in self.computed and name not in constants]
             # Equal nodes run once (onnxruntime/core/optimizer/common_subexpression_elimination.cc).
             original = node
-            if len(self.nodes) > 1:
+            if types.count(node.op_type) > 1:  # the key is long: only where there can be an equal node
                 key = (node.op_type, repr(dict(node.attributes)), *self._operands_key(node))
                 original = first_of_kind.setdefault(key, node)
             if original is not node:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyzer import __version__
 from analyzer.costs import CostTable, fused
+from analyzer.costs.cost import Cost
 from analyzer.decision import Decision, DecisionInput
+from analyzer.decision.decision_input import Side
 from analyzer.devices.device import Device
 from analyzer.graph import Graph, Node, Tensor
 from analyzer.loading.loaded import Loaded
 from analyzer.ort.execution import Group, NodePlacement
+from analyzer.ort.placement import best_opset
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import (
@@ -33,12 +37,15 @@ from analyzer.record.analysis import (
 if TYPE_CHECKING:
     import onnx
 
-# Constants with more elements than this are data, not attributes of an operator.
+# Arrays with more elements than this are data, not attributes of an operator.
 _SHOWN_ELEMENTS = 16
+# Lists are cut after more, so that pads and permutations stand whole; those of tree ensembles have thousands.
+_SHOWN_ENTRIES = 64
+_SHOWN_CHARACTERS = 200
 
 TOOL = Tool(name="analyze", version=__version__)
 
-CONVENTIONS: Mapping[str, Any] = {
+CONVENTIONS: Mapping[str, int | str] = {
     "flops_per_mac": 2,
     "dense": "taps on padding and masked attention scores count",
     "elementwise": "1 FLOP per output element and pass, transcendental functions too",
@@ -93,19 +100,21 @@ def model_info(loaded: Loaded, graph: Graph, precision: str) -> ModelInfo:
 
 def digest(proto: onnx.ModelProto) -> str:
     """SHA-256 of the graph and the shapes of its weights: no names of files or lines, no values of weights."""
+    # Field by field, and not the file's bytes: those hold doc strings, paths, lines and the exporter's version.
     sha = hashlib.sha256()
 
     def add(*parts: object) -> None:
         sha.update(repr(parts).encode())
 
-    for entry in sorted(proto.opset_import, key=lambda item: item.domain):
+    for entry in sorted(proto.opset_import, key=lambda opset: opset.domain):
         add(entry.domain, entry.version)
     for value in proto.graph.input:
         add(value.name, value.type.SerializeToString(deterministic=True))
-    for item in proto.graph.initializer:
-        add(item.name, item.data_type, tuple(item.dims))
+    for weight in proto.graph.initializer:
+        add(weight.name, weight.data_type, tuple(weight.dims))
     for node in proto.graph.node:
-        attributes = sorted(item.SerializeToString(deterministic=True) for item in node.attribute)
+        # ONNX gives attributes no order, and two exporters need not write them in the same one.
+        attributes = sorted(field.SerializeToString(deterministic=True) for field in node.attribute)
         add(node.domain, node.op_type, tuple(node.input), tuple(node.output), attributes)
     add(tuple(value.name for value in proto.graph.output))
     return sha.hexdigest()
@@ -121,23 +130,24 @@ def plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist() if value.size <= _SHOWN_ELEMENTS else f"{value.dtype} {list(value.shape)}"
     if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")[:200]
+        return value.decode("utf-8", "replace")[:_SHOWN_CHARACTERS]
     if isinstance(value, (tuple, list)):
-        return [plain(item) for item in value[: _SHOWN_ELEMENTS * 4]]
-    if (isinstance(value, float) and value != value) or value in (float("inf"), float("-inf")):
+        return [plain(entry) for entry in value[:_SHOWN_ENTRIES]]
+    # JSON has no number for these (RFC 8259, section 6).
+    if (isinstance(value, float) and math.isnan(value)) or value in (float("inf"), float("-inf")):
         return str(value)
     return value if isinstance(value, (int, float, str, bool)) or value is None else str(value)
 
 
-def operators(question: DecisionInput, decision: Decision) -> tuple[OperatorResult, ...]:
+def operators(decision_input: DecisionInput, decision: Decision) -> tuple[OperatorResult, ...]:
     """Every operator with its cost, its times, its verdict and its place in the best plan."""
-    graph, table = question.graph, question.table
-    nothing: tuple[None, ...] = (None,) * len(graph.nodes)
+    graph, table = decision_input.graph, decision_input.table
+    no_gpu: tuple[None, ...] = (None,) * len(graph.nodes)
     columns = (
         table.costs,
-        question.cpu_shares,
-        question.gpu_shares if question.gpu else nothing,
-        question.placement.nodes if question.placement else nothing,
+        decision_input.cpu_shares,
+        decision_input.gpu_shares if decision_input.gpu else no_gpu,
+        decision_input.placement.nodes if decision_input.placement else no_gpu,
         decision.operators,
         decision.placement,
     )
@@ -146,14 +156,13 @@ def operators(question: DecisionInput, decision: Decision) -> tuple[OperatorResu
 
 def _operator(
     node: Node,
-    cost: Any,
+    cost: Cost,
     cpu: Estimate | None,
     gpu: Estimate | None,
     placed: NodePlacement | None,
     verdict: OperatorVerdict,
-    side: Any,
+    side: Side,
 ) -> OperatorResult:
-    source = node.source
     return OperatorResult(
         index=node.index,
         name=node.name,
@@ -161,7 +170,7 @@ def _operator(
         domain=node.domain,
         module=node.module,
         module_class=node.module_class,
-        source=Where(file=source.file, line=source.line, code=source.code) if source else None,
+        source=source_line(node),
         inputs=tuple(map(tensor_info, node.present_inputs)),
         outputs=tuple(map(tensor_info, node.present_outputs)),
         attributes={name: plain(value) for name, value in node.attributes.items()},
@@ -180,7 +189,14 @@ def _operator(
     )
 
 
+def source_line(node: Node) -> Where | None:
+    """The user's own line that an operator comes from; None where nothing tells."""
+    source = node.source
+    return Where(file=source.file, line=source.line, code=source.code) if source else None
+
+
 def _cpu_time(estimate: Estimate | None) -> CpuTime:
+    # None of an operator that is folded before the run, and of one whose group the profile did not show.
     if estimate is None:
         return CpuTime(time_s=None, low_s=None, high_s=None, origin="predicted", bound=None)
     return CpuTime(
@@ -193,8 +209,6 @@ def _cpu_time(estimate: Estimate | None) -> CpuTime:
 
 
 def _gpu_time(estimate: Estimate | None, placed: NodePlacement, node: Node) -> GpuTime:
-    from analyzer.ort.placement import best_opset
-
     return GpuTime(
         time_s=estimate.time_s if estimate else None,
         low_s=estimate.low_s if estimate else None,
@@ -209,10 +223,10 @@ def _gpu_time(estimate: Estimate | None, placed: NodePlacement, node: Node) -> G
     )
 
 
-def groups(question: DecisionInput) -> tuple[GroupResult, ...]:
+def groups(decision_input: DecisionInput) -> tuple[GroupResult, ...]:
     """What both sessions execute."""
-    pairs = [*zip(question.cpu_groups, question.cpu_times, strict=True)]
-    pairs += zip(question.cuda_groups, question.cuda_times, strict=True)
+    pairs = [*zip(decision_input.cpu_groups, decision_input.cpu_times, strict=True)]
+    pairs += zip(decision_input.cuda_groups, decision_input.cuda_times, strict=True)
     return tuple(_group(group, estimate) for group, estimate in pairs)
 
 
@@ -230,31 +244,33 @@ def _group(group: Group, estimate: Estimate | None) -> GroupResult:
     )
 
 
-def totals(prepared: PreparedGraph, question: DecisionInput) -> Totals:
+def totals(prepared: PreparedGraph, decision_input: DecisionInput) -> Totals:
     """Sums over operators; the fused bytes are those of the groups that the CUDA session executes."""
     table: CostTable = prepared.table
     whole = table.total
-    chosen = prepared.cuda_groups if question.gpu else prepared.cpu_groups
-    together = _fused_total(prepared, chosen)
-    moved = None if together is None else sum(together)
+    executed = prepared.cuda_groups if decision_input.gpu else prepared.cpu_groups
+    fused_bytes = _fused_bytes(prepared, executed)
+    moved = None if fused_bytes is None else sum(fused_bytes)
     return Totals(
+        # An operator without a count adds nothing: the sum is then "at least", which `coverage.unknown` tells.
         flops=whole.flops or 0,
         macs=whole.macs or 0,
         bytes_read=whole.bytes_read or 0,
         bytes_written=whole.bytes_written or 0,
         intensity=whole.intensity,
-        fused_bytes_read=together[0] if together else None,
-        fused_bytes_written=together[1] if together else None,
+        fused_bytes_read=fused_bytes[0] if fused_bytes else None,
+        fused_bytes_written=fused_bytes[1] if fused_bytes else None,
         fused_intensity=(whole.flops or 0) / moved if moved else None,
-        peak_memory_bytes=question.peak_memory_bytes,
+        peak_memory_bytes=decision_input.peak_memory_bytes,
         operators=len(prepared.graph.nodes),
         coverage=_coverage(table.coverage()),
-        coverage_time=_coverage_time(table, question),
+        coverage_time=_coverage_time(table, decision_input),
     )
 
 
-def _fused_total(prepared: PreparedGraph, chosen: Sequence[Group]) -> tuple[int, int] | None:
-    costs = fused(prepared.graph, prepared.table, chosen)
+def _fused_bytes(prepared: PreparedGraph, executed: Sequence[Group]) -> tuple[int, int] | None:
+    """Bytes read and written where what lies between two members of a group does not reach memory."""
+    costs = fused(prepared.graph, prepared.table, executed)
     if any(cost.bytes_read is None or cost.bytes_written is None for cost in costs):
         return None
     return sum(cost.bytes_read or 0 for cost in costs), sum(cost.bytes_written or 0 for cost in costs)
@@ -264,8 +280,8 @@ def _coverage(shares: tuple[float, float, float]) -> Coverage:
     return Coverage(exact=shares[0], modelled=shares[1], unknown=shares[2])
 
 
-def _coverage_time(table: CostTable, question: DecisionInput) -> Coverage | None:
-    times = [share.time_s if share else None for share in question.cpu_shares]
+def _coverage_time(table: CostTable, decision_input: DecisionInput) -> Coverage | None:
+    times = [share.time_s if share else None for share in decision_input.cpu_shares]
     if not any(times):
         return None
     return _coverage(table.coverage(times))

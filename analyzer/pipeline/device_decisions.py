@@ -1,4 +1,4 @@
-"""One model on one CPU and any number of GPUs: everything that the decision is asked, and its answer."""
+"""One model on one CPU and any number of GPUs: everything that the decision is asked, and its answers."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ from analyzer.devices.device import Device
 from analyzer.pipeline import build_record
 from analyzer.pipeline.batches import BatchModels, sweep_of
 from analyzer.pipeline.measure import Measured
-from analyzer.pipeline.prepared import Predictor, PreparedGraph
+from analyzer.pipeline.predictor import Predictor
+from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.record.analysis import Alternative
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DeviceDecisions:
-    """The answer for the first GPU, and for the others.
+    """The decision for the first GPU, and those for the others.
 
     Attributes:
-        question: What was asked about the first GPU at the batch of the report.
-        decision: The answer.
-        sweep: The same over batches.
-        others: For each further GPU.
+        decision_input: What was known about the first GPU at the batch of the report.
+        decision: What follows from it.
+        sweep: The plans over batches.
+        alternatives: The decision for each further GPU.
     """
 
-    question: DecisionInput
+    decision_input: DecisionInput
     decision: Decision
     sweep: Sweep
-    others: tuple[Alternative, ...]
+    alternatives: tuple[Alternative, ...]
 
 
 def decide_on(
@@ -39,7 +40,7 @@ def decide_on(
     batch: int | None,
     measured: Mapping[int, Measured],
 ) -> DeviceDecisions:
-    """Asks about one model.
+    """Decides for one model.
 
     Args:
         predictor: For the CPU and the user's options.
@@ -50,20 +51,22 @@ def decide_on(
         measured: By batch; of a GPU, of the first.
     """
     gpu = gpus[0] if gpus else None
-    question = predictor.question(prepared, gpu, batch, measured.get(batch or 0))
-    on_cpu = {at: found.cpu_alone for at, found in measured.items()}
+    # 0 stands for a model without a batch, as in what `measure_batches` returns.
+    decision_input = predictor.decision_input(prepared, gpu, batch, measured.get(batch or 0))
+    on_cpu = {at: at_batch.cpu_alone for at, at_batch in measured.items()}
     if gpu is not None:
-        question = replace(question, what_if=predictor.what_if(prepared, gpu, batch, on_cpu.get(batch or 0)))
+        what_if = predictor.what_if(prepared, gpu, batch, on_cpu.get(batch or 0))
+        decision_input = replace(decision_input, what_if=what_if)
     swept = sweep_of(model, predictor, gpu, measured)
     return DeviceDecisions(
-        question=question,
-        decision=decide(question, swept),
+        decision_input=decision_input,
+        decision=decide(decision_input, swept),
         sweep=swept,
-        others=tuple(_other(predictor, prepared, model, gpu, batch, on_cpu) for gpu in gpus[1:]),
+        alternatives=tuple(_alternative(predictor, prepared, model, gpu, batch, on_cpu) for gpu in gpus[1:]),
     )
 
 
-def _other(
+def _alternative(
     predictor: Predictor,
     prepared: PreparedGraph,
     model: BatchModels,
@@ -71,9 +74,9 @@ def _other(
     batch: int | None,
     on_cpu: Mapping[int, Measured],
 ) -> Alternative:
-    """The decision for a further GPU: of what was measured, the CPU's part holds beside it as well."""
-    question = predictor.question(prepared, gpu, batch, on_cpu.get(batch or 0))
-    decision = decide(question, sweep_of(model, predictor, gpu, on_cpu))
+    """The decision for a further GPU: of what was measured, the CPU's part holds there as well."""
+    decision_input = predictor.decision_input(prepared, gpu, batch, on_cpu.get(batch or 0))
+    decision = decide(decision_input, sweep_of(model, predictor, gpu, on_cpu))
     return Alternative(
         device=build_record.device_info(gpu),
         plans=decision.plans,

@@ -12,6 +12,7 @@ from analyzer import __version__
 from analyzer.pipeline.measure import Measured
 from analyzer.record.analysis import Environment
 
+# The two distributions of ONNX Runtime carry one module; whichever is installed is named.
 _PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir", "onnxruntime-gpu", "onnxruntime", "numpy")
 
 
@@ -21,10 +22,10 @@ def describe(
     timings_s: Mapping[str, float],
     cached: bool,
     cpu_name: str,
-    now: datetime | None = None,
 ) -> Environment:
-    """What the report's method section says about this run."""
-    facts: Mapping[str, Any] = (measured.facts if measured else {}) or {}
+    """What the report's method section says about this run; ``measured`` is of the report's own batch."""
+    facts: Mapping[str, Any] = measured.facts if measured else {}
+    # Threads, load and runs are of the CPU's session: a CUDA session's are in ``measurement``.
     cpu = facts.get("cpu", {})
     return Environment(
         versions=versions(),
@@ -35,7 +36,7 @@ def describe(
         load_after=cpu.get("load_after"),
         warmup_runs=cpu.get("warmup_runs"),
         runs=cpu.get("runs"),
-        date=(now or datetime.now(UTC)).isoformat(timespec="seconds"),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
         export_cached=cached,
         timings_s={name: round(value, 4) for name, value in timings_s.items()},
         measurement=facts,
@@ -45,10 +46,10 @@ def describe(
 
 def versions() -> dict[str, str]:
     """Versions of what takes part, by package; absent ones are left out."""
-    found = {"analyzer": __version__, "python": platform.python_version()}
+    installed = {"analyzer": __version__, "python": platform.python_version()}
     for name in _PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed

@@ -13,7 +13,7 @@ from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.record.invocation import Invocation, amended, command_line
 from analyzer.record.training_step import InferencePlan, InferenceSummary
 
-# A record names its model in its first lines.
+# A record names its model in its first lines: the files of other models are told without reading them whole.
 _HEAD_BYTES = 4096
 
 
@@ -30,12 +30,15 @@ def beside_inference(analysis: Analysis, folders: Iterable[Path], reference: str
     """
     if analysis.training is None:
         return analysis
-    found = [item for folder in folders for item in _summaries(folder, analysis)]
-    alike = [item for item in found if _comparable(item, analysis)]
-    if alike:
-        training = replace(analysis.training, inference=max(alike, key=lambda item: item.date))
+    summaries = [summary for folder in folders for summary in _summaries(folder, analysis)]
+    comparable = [summary for summary in summaries if _comparable(summary, analysis)]
+    if comparable:
+        # Dates are ISO 8601 in UTC, whose order as texts is that in time.
+        training = replace(analysis.training, inference=max(comparable, key=lambda summary: summary.date))
         return replace(analysis, training=training)
-    others = sorted({item.batch for item in found if item.batch is not None} - {analysis.model.batch})
+    others = sorted(
+        {summary.batch for summary in summaries if summary.batch is not None} - {analysis.model.batch}
+    )
     note = f"For the inference verdict beside this one, run `{_command(analysis, reference)}` first."
     if others:
         note += f" The records at hand are of batch {', '.join(map(str, others))}."
@@ -44,14 +47,14 @@ def beside_inference(analysis: Analysis, folders: Iterable[Path], reference: str
 
 def _command(analysis: Analysis, reference: str) -> str:
     """The step's own question about inference, at the batch of the step."""
-    asked = analysis.invocation or Invocation(command="run", model=reference)
-    batch = asked.options.get("batch", ())
+    step = analysis.invocation or Invocation(command="run", model=reference)
+    batch = step.options.get("batch", ())
     if not batch and analysis.model.batch is not None:
         batch = (str(analysis.model.batch),)
     options = {"batch": batch} if batch else {}
     # It is run in the folder where the step was; a price list is named from elsewhere and changes no verdict's
     # being comparable.
-    inference = amended(asked, options, without=("training", "dataset-size", "prices"))
+    inference = amended(step, options, without=("training", "dataset-size", "prices"))
     return command_line(replace(inference, model=reference))
 
 
@@ -69,9 +72,9 @@ def _summaries(folder: Path, analysis: Analysis) -> Iterator[InferenceSummary]:
         if (record.model.source, record.model.name) != (analysis.model.source, analysis.model.name):
             continue
         step = record.training
-        held = step.inference if step is not None else summary_of(record, path.name)
-        if held is not None:
-            yield held
+        summary = step.inference if step is not None else summary_of(record, path.name)
+        if summary is not None:
+            yield summary
 
 
 def _names(path: Path, source: str) -> bool:
@@ -80,7 +83,7 @@ def _names(path: Path, source: str) -> bool:
             head = file.read(_HEAD_BYTES)
     except OSError:
         return False
-    return json.dumps(source, ensure_ascii=False).encode() in head
+    return json.dumps(source, ensure_ascii=False).encode() in head  # escaped as `to_json` writes it
 
 
 def summary_of(record: Analysis, file: str) -> InferenceSummary:
@@ -122,9 +125,10 @@ def _plan(plan: PlanResult) -> InferencePlan:
     )
 
 
-def _comparable(item: InferenceSummary, analysis: Analysis) -> bool:
+def _comparable(summary: InferenceSummary, analysis: Analysis) -> bool:
     gpu = analysis.devices.gpu
-    return (item.batch, item.precision, item.cpu, item.gpu, item.parameters) == (
+    # Source and name were compared before; the digest would differ, since a step's graph has gradients too.
+    return (summary.batch, summary.precision, summary.cpu, summary.gpu, summary.parameters) == (
         analysis.model.batch,
         analysis.model.precision,
         analysis.devices.cpu.name,

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from analyzer.devices.calibration import load_calibration
@@ -24,6 +25,7 @@ from analyzer.ort.execution import Group, Session
 from analyzer.ort.fusion import executed_names, groups_from_optimized
 from analyzer.pipeline.measurement_memory import does_not_fit, planned_bytes, smaller_batch
 from analyzer.pipeline.options import Options
+from analyzer.pipeline.target_devices import Targets, measures_here
 from analyzer.prediction.estimate import Estimate
 from analyzer.progress import Progress
 from analyzer.units import byte_count
@@ -36,9 +38,9 @@ _ARENA_SLACK = 2.7
 # The same for what is alive at the peak of a training step, weights and states fed to it among it: 1.8 to 2.4
 # times on BERT, ViT-B/16, a small convolutional net and ResNet-50 at batches 8 and 16.
 _STEP_SLACK = 2.4
-# A plain PyTorch call for comparison is made where ONNX Runtime needs less than this.
+# A plain PyTorch call for comparison is made where ONNX Runtime needs less than this: it runs in this process,
+# where no time limit holds.
 _COMPARE_BELOW_S = 10.0
-
 # What gradients of float32 may be off by float64's, over the largest of the tensor.
 _GRADIENT_TOLERANCE = 1e-3
 
@@ -53,7 +55,6 @@ class Measured:
         cuda_groups, cuda_times: The same for the CUDA session.
         facts: For ``environment.measurement``.
         messages: What went wrong, in plain sentences.
-        warmup_runs, runs, threads, load_before, load_after: Of the CPU's measurement.
     """
 
     cpu_latency: Estimate | None = None
@@ -67,8 +68,43 @@ class Measured:
 
     @property
     def cpu_alone(self) -> Measured:
-        """What holds beside any GPU."""
+        """What holds beside any GPU: the CPU's part."""
         return replace(self, cuda_latency=None, cuda_groups=(), cuda_times=())
+
+
+def measure_batches(
+    loaded: Loaded,
+    options: Options,
+    targets: Targets,
+    progress: Progress,
+    steps: Mapping[int, Loaded | None] = MappingProxyType({}),
+) -> dict[int, Measured]:
+    """What can be run here at each batch that was asked for; by batch, 0 for a model without one.
+
+    Args:
+        loaded: The model.
+        options: What was asked for.
+        targets: The devices.
+        progress: Told what is happening.
+        steps: A training step at other batches than its own; None where the user's code forbids one.
+    """
+    if not measures_here(options, targets):
+        return {}
+    by_batch = {}
+    for batch in options.batches or (loaded.batch,):
+        at_batch = steps.get(batch, loaded) if batch is not None else loaded
+        if at_batch is None or (batch != at_batch.batch and not (batch and at_batch.supports(batch))):
+            continue
+        by_batch[batch or 0] = measure_batch(
+            at_batch,
+            at_batch.graph(batch),
+            batch,
+            options,
+            cpu=targets.local_cpu,
+            cuda=targets.local_gpu,
+            progress=progress,
+        )
+    return by_batch
 
 
 def measure_batch(
@@ -95,17 +131,17 @@ def measure_batch(
         except MemoryForeseenError:
             raise
         except AnalyzerError as error:
-            return Measured(messages=(f"The model was not run: {said(error)}",))
+            return Measured(messages=(f"The model was not run: {in_one_text(error)}",))
         save_tensors(folder / "feeds.npz", runnable.feeds, types=runnable.feed_types)
         measured = Measured()
         if cpu:
-            measured = _one_side(measured, graph, options, folder, "cpu", progress)
+            measured = _run_session(measured, graph, options, folder, "cpu", progress)
         if cuda:
             measured = _on_cuda(measured, loaded, graph, batch, options, folder, progress)
         return _compared(measured, runnable, folder, progress, exact=options.precision == "fp32")
 
 
-def said(error: AnalyzerError) -> str:
+def in_one_text(error: AnalyzerError) -> str:
     """An error's message and hint as one text."""
     hint = error.hint or ""
     return f"{error.message.rstrip('.')}. {hint[:1].upper()}{hint[1:]}".strip()
@@ -153,13 +189,13 @@ def _on_cuda(
         message = f"Not measured on CUDA, predicted instead: {problem}"
         return replace(measured, messages=(*measured.messages, message))
 
-    def smaller() -> str:
+    def advice() -> str:  # asked for after the failure: what is free then counts
         return smaller_batch(loaded, graph, batch, free_bytes())
 
-    return _one_side(measured, graph, options, folder, "cuda", progress, smaller=smaller)
+    return _run_session(measured, graph, options, folder, "cuda", progress, advice=advice)
 
 
-def _one_side(
+def _run_session(
     measured: Measured,
     graph: Graph,
     options: Options,
@@ -167,9 +203,9 @@ def _one_side(
     session: Session,
     progress: Progress,
     *,
-    smaller: Callable[[], str] | None = None,
+    advice: Callable[[], str] | None = None,
 ) -> Measured:
-    """One session; ``smaller`` says what to do where memory ended."""
+    """One session in a process of its own; ``advice`` says what to do where memory ended."""
     request = MeasureRequest(
         model_path=folder / "model.onnx",
         provider=session,
@@ -178,50 +214,53 @@ def _one_side(
         time_budget_s=options.time_budget_s,
         runs=options.runs,
         threads=options.threads,
+        # The budget is for timed runs alone; making the session, warming up and profiling come on top.
         timeout_s=max(300.0, 20 * options.time_budget_s),
-        tf32=options.precision != "fp32",
+        tf32=options.precision != "fp32",  # ONNX Runtime's own default is to round to TF32
         sharing_s=_sharing(options.threads or default_threads()),
     )
     where = "the CPU" if session == "cpu" else "CUDA"
 
-    def tell(stage: str, share: float | None) -> None:
+    def on_device(stage: str, share: float | None) -> None:
         progress(f"running on {where}: {stage}", share)
 
     progress(f"running on {where}", 0.0)
     try:
-        found = measure(request, progress=tell)
+        measurement = measure(request, progress=on_device)
     except MemoryForeseenError:
         raise
     except AnalyzerError as error:
-        if smaller is not None and isinstance(error, MemoryEndedError):
-            error = MemoryEndedError(error.message, hint=smaller())
-        message = f"Not measured on {where}, predicted instead: {said(error)}"
+        if advice is not None and isinstance(error, MemoryEndedError):
+            error = MemoryEndedError(error.message, hint=advice())
+        message = f"Not measured on {where}, predicted instead: {in_one_text(error)}"
         return replace(measured, messages=(*measured.messages, message))
-    return _joined(measured, graph, found, session)
+    return _joined(measured, graph, measurement, session)
 
 
 def _sharing(threads: int) -> tuple[float, float] | None:
     """What is known of this machine's cores from its calibration."""
-    known = load_calibration() or {}
-    shared, alone = known.get(f"sharing.t{threads}"), known.get("sharing.t1")
+    calibration = load_calibration() or {}
+    shared, alone = calibration.get(f"sharing.t{threads}"), calibration.get("sharing.t1")
     return None if shared is None or alone is None else (shared, alone)
 
 
-def _joined(measured: Measured, graph: Graph, found: Measurement, session: Session) -> Measured:
+def _joined(measured: Measured, graph: Graph, measurement: Measurement, session: Session) -> Measured:
     groups: tuple[Group, ...] = ()
     times: tuple[Estimate | None, ...] = ()
-    if found.nodes and found.optimized is not None:
-        groups = groups_from_optimized(graph, found.optimized, session)
-        times = group_times(groups, found)
+    # Without the session's own optimized graph nothing tells which operators an executed node stands for; the
+    # latency holds all the same.
+    if measurement.nodes and measurement.optimized is not None:
+        groups = groups_from_optimized(graph, measurement.optimized, session)
+        times = group_times(groups, measurement)
     latency = Estimate(
-        time_s=found.latency.median_s,
-        low_s=found.latency.low_s,
-        high_s=found.latency.high_s,
+        time_s=measurement.latency.median_s,
+        low_s=measurement.latency.low_s,
+        high_s=measurement.latency.high_s,
         origin="measured",
-        method=found.latency.origin,
+        method=measurement.latency.origin,
     )
-    facts = {**measured.facts, session: facts_of(found)}
-    messages = (*measured.messages, *found.messages)
+    facts = {**measured.facts, session: facts_of(measurement)}
+    messages = (*measured.messages, *measurement.messages)
     if session == "cpu":
         return replace(
             measured, cpu_latency=latency, cpu_groups=groups, cpu_times=times, facts=facts, messages=messages
@@ -231,9 +270,9 @@ def _joined(measured: Measured, graph: Graph, found: Measurement, session: Sessi
     )
 
 
-def group_times(groups: Sequence[Group], found: Measurement) -> tuple[Estimate | None, ...]:
+def group_times(groups: Sequence[Group], measurement: Measurement) -> tuple[Estimate | None, ...]:
     """The measured time of each group, its executed nodes together; None where the profile shows none."""
-    nodes = {node.name: node for node in found.nodes}
+    nodes = {node.name: node for node in measurement.nodes}
     return tuple(
         _summed([nodes[name] for name in names]) if names else None for names in executed_names(groups, nodes)
     )
@@ -249,29 +288,29 @@ def _summed(nodes: Sequence[NodeTime]) -> Estimate:
     )
 
 
-def facts_of(found: Measurement) -> dict[str, Any]:
+def facts_of(measurement: Measurement) -> dict[str, Any]:
     """A measurement as plain values for the record."""
-    latency = found.latency
+    latency = measurement.latency
     return {
-        "origin": found.origin,
+        "origin": measurement.origin,
         "median_s": latency.median_s,
         "p10_s": latency.p10_s,
         "p90_s": latency.p90_s,
         "min_s": latency.min_s,
         "runs": latency.runs,
         "warmup_runs": latency.warmup_runs,
-        "ways": {name: way.median_s for name, way in found.ways.items()},
-        "nodes": len(found.nodes),
-        "scale_factor": found.factor,
-        "residual_s": found.residual_s,
-        "profiler_bias_s": found.bias_s,
-        "session_load_s": found.load_s,
-        "first_run_s": found.first_run_s,
-        "arena_peak_bytes": found.arena_peak_bytes,
-        "rss_peak_bytes": found.rss_peak_bytes,
-        "device_peak_bytes": found.device_peak_bytes,
-        "busy": found.busy,
-        **{str(key): value for key, value in found.environment.items()},
+        "ways": {name: way.median_s for name, way in measurement.ways.items()},
+        "nodes": len(measurement.nodes),
+        "scale_factor": measurement.factor,
+        "residual_s": measurement.residual_s,
+        "profiler_bias_s": measurement.bias_s,
+        "session_load_s": measurement.load_s,
+        "first_run_s": measurement.first_run_s,
+        "arena_peak_bytes": measurement.arena_peak_bytes,
+        "rss_peak_bytes": measurement.rss_peak_bytes,
+        "device_peak_bytes": measurement.device_peak_bytes,
+        "busy": measurement.busy,
+        **{str(key): value for key, value in measurement.environment.items()},
     }
 
 
@@ -284,9 +323,9 @@ def _compared(
     """
     rows: list[dict[str, Any]] = []
     outputs = {
-        side: list(load_tensors(folder / f"outputs-{side}.npz").items())
-        for side in ("cpu", "cuda")
-        if (folder / f"outputs-{side}.npz").exists()
+        session: list(load_tensors(folder / f"outputs-{session}.npz").items())
+        for session in ("cpu", "cuda")
+        if (folder / f"outputs-{session}.npz").exists()
     }
     latency = measured.cpu_latency or measured.cuda_latency
     if runnable.gradients is not None and outputs and latency and latency.time_s < _COMPARE_BELOW_S:
@@ -296,22 +335,23 @@ def _compared(
         )
     if runnable.eager is not None and outputs and latency and latency.time_s < _COMPARE_BELOW_S:
         progress("comparing with PyTorch", None)
-        side, rounding = ("cpu", None) if "cpu" in outputs else ("cuda", None if exact else "tf32")
+        # The CPU's outputs where there are any: CUDA's may differ by TF32's rounding alone.
+        session, rounding = ("cpu", None) if "cpu" in outputs else ("cuda", None if exact else "tf32")
         try:
             expected = runnable.eager()
         except Exception as error:  # the user's code; the comparison is an extra
             problem = f"PyTorch could not run the model for comparison: {error}"
             measured = replace(measured, messages=(*measured.messages, problem))
         else:
-            rows += _rows("PyTorch and ONNX Runtime", expected, outputs[side], precision=rounding)
+            rows += _agreement_rows("PyTorch and ONNX Runtime", expected, outputs[session], precision=rounding)
     if len(outputs) > 1:
         on_cpu = [value for _, value in outputs["cpu"]]
-        rows += _rows("CPU and CUDA", on_cpu, outputs["cuda"], precision=None if exact else "tf32")
+        rows += _agreement_rows("CPU and CUDA", on_cpu, outputs["cuda"], precision=None if exact else "tf32")
     return replace(measured, facts={**measured.facts, "agreement": rows}) if rows else measured
 
 
 def _gradients_compared(
-    measured: Measured, reference: Callable[[], Mapping[str, Any]], found: Mapping[str, Any]
+    measured: Measured, reference: Callable[[], Mapping[str, Any]], outputs: Mapping[str, Any]
 ) -> Measured:
     """Adds how far loss and gradients are from PyTorch's in float64: the loss, then the worst gradient."""
     from analyzer.loading.training.runnable_step import relative_errors
@@ -321,9 +361,10 @@ def _gradients_compared(
     except Exception as error:  # the user's code; the comparison is an extra
         problem = f"PyTorch could not run the step in float64 for comparison: {error}"
         return replace(measured, messages=(*measured.messages, problem))
-    errors = relative_errors(expected, found)
+    errors = relative_errors(expected, outputs)
+    # A model has hundreds of gradients: the record holds the worst one by name.
     worst = max((row for row in errors if row[0] != "loss"), key=lambda row: row[2], default=None)
-    chosen = [row for row in errors if row[0] == "loss"] + ([worst] if worst else [])
+    shown = [row for row in errors if row[0] == "loss"] + ([worst] if worst else [])
     rows = [
         {
             "between": "PyTorch in float64 and ONNX Runtime",
@@ -332,26 +373,25 @@ def _gradients_compared(
             "max_rel_error": relative,
             "agrees": relative < _GRADIENT_TOLERANCE,
         }
-        for name, absolute, relative in chosen
+        for name, absolute, relative in shown
     ]
     return replace(measured, facts={**measured.facts, "agreement": rows})
 
 
-def _rows(
-    between: str, expected: Sequence[Any], found: Sequence[tuple[str, Any]], *, precision: str | None = None
+def _agreement_rows(
+    between: str, expected: Sequence[Any], outputs: Sequence[tuple[str, Any]], *, precision: str | None = None
 ) -> list[dict[str, Any]]:
-    if len(expected) != len(found):
+    """How far each output is off; expected values have no names, so they pair by position."""
+    if len(expected) != len(outputs):
         return []
-    pairs = {name: value for (name, _), value in zip(found, expected, strict=True)}
-    rows = []
-    for item in agreement(pairs, dict(found), precision=precision).outputs:
-        rows.append(
-            {
-                "between": between,
-                "output": item.name,
-                "max_abs_error": item.max_absolute,
-                "max_rel_error": item.max_relative,
-                "agrees": item.agrees,
-            }
-        )
-    return rows
+    expected_by_name = {name: value for (name, _), value in zip(outputs, expected, strict=True)}
+    return [
+        {
+            "between": between,
+            "output": output.name,
+            "max_abs_error": output.max_absolute,
+            "max_rel_error": output.max_relative,
+            "agrees": output.agrees,
+        }
+        for output in agreement(expected_by_name, dict(outputs), precision=precision).outputs
+    ]

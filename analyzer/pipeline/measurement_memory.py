@@ -55,10 +55,10 @@ def smaller_batch(loaded: Loaded, graph: Graph, batch: int | None, free: int | N
     room = fit.cuda_room_if_arena_grows(free)
     # Where it fits, the estimate is wrong, or another process took the memory meanwhile.
     if fit.fits(needed_bytes(loaded, graph), room):
-        found = batch // 2 if batch and loaded.symbol else None
+        smaller = batch // 2 if batch and loaded.symbol else None
     else:
-        found = largest_batch(loaded, graph, batch, room)
-    return f"{byte_count(free)} are free on the GPU. {_advice(found)}"
+        smaller = largest_batch(loaded, graph, batch, room)
+    return f"{byte_count(free)} are free on the GPU. {_advice(smaller)}"
 
 
 def _advice(batch: int | None) -> str:
@@ -75,16 +75,17 @@ def largest_batch(loaded: Loaded, graph: Graph, batch: int | None, room: int) ->
         return None
     step = memory_of(loaded, graph)
     if step is not None:
-        found = fit.largest_by_growth(step.fixed, step.peak, batch, room)
-        return None if found is None else min(found, batch - 1)
-    if not loaded.symbol:
+        # Advice after a failure: a line through two points will do, tracing the step again would take seconds.
+        largest = fit.largest_by_growth(step.fixed, step.peak, batch, room)
+        return None if largest is None else min(largest, batch - 1)
+    if not loaded.symbol:  # another batch is another export, of which nothing is known yet
         return 0 if batch == 1 else None
     least = loaded.batch_range[0]
     try:
-        found = fit.largest_between(lambda size: _fits(loaded, size, room), max(0, least - 1), batch)
+        largest = fit.largest_between(lambda size: _fits(loaded, size, room), max(0, least - 1), batch)
     except GraphError:  # the model's own arithmetic forbids this batch, or leaves its sizes open
         return None
-    return found if found >= least else 0
+    return largest if largest >= least else 0
 
 
 def _fits(loaded: Loaded, batch: int, room: int) -> bool:

@@ -21,7 +21,7 @@ from analyzer.text import duration, nearest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """See the option table of the documentation.
+    """What is asked for, checked; ``option_table`` says what each option means to users.
 
     Attributes:
         batches: Batch sizes; empty for the inputs' own. The first is the report's.
@@ -113,9 +113,10 @@ def require_keywords(function: str, given: Iterable[str], known: Iterable[str]) 
     unknown = next((name for name in given if name not in known), None)
     if unknown is None:
         return
-    off = next((item.keyword for item in OPTIONS if item.name.replace("-", "_") == unknown), None)
-    if off in known:
-        hint = f"write {off}=False"
+    # `no_run=True`, as the command line has it, is `run=False` here.
+    negated = next((option.keyword for option in OPTIONS if option.name.replace("-", "_") == unknown), None)
+    if negated in known:
+        hint = f"write {negated}=False"
     else:
         meant = nearest(unknown.lower(), known)
         hint = f"did you mean {meant}?" if meant else f"it takes {', '.join(sorted(known))}"
@@ -131,6 +132,7 @@ def invocation_of(model: object, given: AnalyzeOptions, *, default_gpu: str | No
         default_gpu: The GPU that stands in for one that was not named, where it is not this machine's own.
     """
     command: Command = "check" if given.get("check") else "run"
+    # An ``nn.Module`` or a graph in memory has no name that a command line could load it by.
     named = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
     return Invocation(
         command=command,
@@ -140,15 +142,15 @@ def invocation_of(model: object, given: AnalyzeOptions, *, default_gpu: str | No
     )
 
 
-def asked_again(before: Invocation | None, given: RecordOptions) -> Invocation | None:
+def replayed_invocation(before: Invocation | None, given: RecordOptions) -> Invocation | None:
     """What a record decided anew answers: its own invocation with what was given now.
 
     A number of threads was meant for the record's own CPU and does not hold for another.
     """
     if before is None:
         return None
-    gone = ("threads",) if given.get("cpu") else ()
-    return amended(before, written("render", given, path_shower()), without=gone)
+    dropped = ("threads",) if given.get("cpu") else ()
+    return amended(before, written("render", given, path_shower()), without=dropped)
 
 
 def _model_name(text: str) -> str:
@@ -164,11 +166,13 @@ def path_shower(model: str | None = None) -> Callable[[str], str]:
 
     Without a MODEL at hand it is the folder of the repository at hand.
     """
+    # Links are resolved on both sides, or a path below a linked folder would climb out of its repository.
     path = parse_reference(model).path if model else Path.cwd() / "any"
     root = repository_root(os.path.dirname(os.path.realpath(path))) if path else None
 
     def show(given: str) -> str:
         relative = os.path.relpath(os.path.realpath(given), root or os.getcwd())
+        # With slashes on every system: the record is part of what must not differ between machines.
         return os.path.abspath(given) if relative.startswith("..") else relative.replace(os.sep, "/")
 
     return show
@@ -178,15 +182,16 @@ def _batches(batch: int | str | Sequence[int] | None) -> tuple[int, ...]:
     if batch is None:
         return ()
     parts = batch.split(",") if isinstance(batch, str) else [batch] if isinstance(batch, int) else batch
-    found = []
+    batches = []
     for part in parts:
         text = str(part).strip()
+        # The sign is let through, so that "-3" is told what a batch is like any other number.
         if not text.lstrip("-").isdigit() or int(text) < 1:
             raise UsageError(
                 f"--batch {text}: a batch is a whole number from 1.", hint="For example --batch 64."
             )
-        found.append(int(text))
-    return tuple(dict.fromkeys(found))
+        batches.append(int(text))
+    return tuple(dict.fromkeys(batches))  # the first is the report's: the order stays
 
 
 def _gpus(gpu: str | Sequence[str] | None) -> tuple[str, ...] | None:
@@ -218,7 +223,7 @@ def _objective(value: str | None) -> Objective:
     if value is None:
         return "latency"
     _one_of(value, OBJECTIVES, "--objective")
-    return next(item for item in OBJECTIVES if item == value)
+    return next(objective for objective in OBJECTIVES if objective == value)
 
 
 def _positive(value: int | None, option: str) -> int | None:

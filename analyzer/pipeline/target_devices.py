@@ -39,24 +39,31 @@ def find_targets(options: Options) -> Targets:
         DeviceError: A name that nobody knows; the hint names the nearest.
         UsageError: More threads than the CPU runs at once.
     """
-    local = None if options.fixed else _local_gpu()
+    # `check` decides the same on every runner: it asks this machine nothing, neither its GPU nor its CPU.
+    this_gpu = None if options.fixed else _this_gpu()
     if options.cpu is not None:
         cpu = catalogue.device(options.cpu)
     else:
         cpu = catalogue.device(catalogue.DEFAULT_CPU) if options.fixed else _this_cpu()
     check_threads(options.threads, cpu)
     if options.gpus is None:
-        gpus: tuple[Device, ...] = (local or catalogue.device(DEFAULT_GPU),)
+        gpus: tuple[Device, ...] = (this_gpu or catalogue.device(DEFAULT_GPU),)
     else:
         gpus = tuple(catalogue.device(name) for name in options.gpus)
-    same = bool(local and gpus and gpus[0].slug == local.slug)
+    # Only the verdict's GPU is measured: what was measured on it does not hold beside another one.
+    first_is_local = bool(this_gpu and gpus and gpus[0].slug == this_gpu.slug)
     return Targets(
         cpu=cpu,
         gpus=gpus,
-        local_gpu=same,
+        local_gpu=first_is_local,
         local_cpu=options.cpu is None and not options.fixed,
-        default_gpu=gpus[0].slug if options.gpus is None and local is None else None,
+        default_gpu=gpus[0].slug if options.gpus is None and this_gpu is None else None,
     )
+
+
+def measures_here(options: Options, targets: Targets) -> bool:
+    """Whether anything is to be run: one of the devices stands in this machine, and running is allowed."""
+    return options.run and (targets.local_cpu or targets.local_gpu)
 
 
 def check_threads(threads: int | None, cpu: Device) -> None:
@@ -72,7 +79,7 @@ def check_threads(threads: int | None, cpu: Device) -> None:
         )
 
 
-def _local_gpu() -> Device | None:
+def _this_gpu() -> Device | None:
     from analyzer.devices.detection import local_gpu
 
     return local_gpu()
@@ -94,9 +101,12 @@ def decision_precision(options: Options, graph: Graph, gpu: Device | None) -> st
     if options.precision is not None:
         return options.precision
     own = model_precision(graph)
+    # ONNX Runtime's CUDA provider rounds float32 products to TF32 unless told not to: `use_tf32` is 1 in
+    # onnxruntime/core/providers/cuda/cuda_execution_provider_info.h.
     return full_on_cuda(gpu.peak_flops_per_s) if own == "fp32" and gpu is not None else own
 
 
 def cpu_precision(precision: str, graph: Graph) -> str:
     """The precision on the CPU: what only a GPU's products gain from stays the model's own there."""
+    # In half precision the CPU provider computes in float32 between casts (`analyzer/precision.py`).
     return precision if precision == "int8" else model_precision(graph)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from analyzer.costs import count
 from analyzer.errors import AnalyzerError
@@ -22,7 +22,11 @@ from analyzer.loading.training.batch_interpolation import (
 from analyzer.pipeline.measurement_memory import memory_of
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.prepared import PreparedGraph, at_batch
+from analyzer.pipeline.target_devices import Targets, measures_here
 from analyzer.progress import Progress
+
+if TYPE_CHECKING:
+    from analyzer.loading.python.user_model import UserModel
 
 # Batches to trace at, beside the report's, until all others are known: 1, which may have fewer operators, one
 # beyond the sweep, two that are no likely width (where a size equals the batch, equal operators become one).
@@ -36,6 +40,13 @@ _DOUBTS = 2
 
 # A step at batches where it was traced; None where the user's code forbids one.
 Steps = Mapping[int, Loaded | None]
+
+
+def traced_steps(loaded: Loaded, options: Options, targets: Targets) -> Steps:
+    """A training step at each other batch that is to be run; empty for a model of inference."""
+    if loaded.step is None or not measures_here(options, targets):
+        return {}
+    return {batch: loaded_at(loaded, batch, options) for batch in options.batches if batch != loaded.batch}
 
 
 def loaded_at(loaded: Loaded, batch: int | None, options: Options) -> Loaded | None:
@@ -62,7 +73,7 @@ def _traced(loaded: Loaded, batch: int, options: Options) -> Loaded:
     return _of_user(loaded, loaded.live, batch, opset)
 
 
-def _of_user(loaded: Loaded, user: Any, batch: int, opset: int, *, modules: bool = True) -> Loaded:
+def _of_user(loaded: Loaded, user: UserModel, batch: int, opset: int, *, modules: bool = True) -> Loaded:
     from analyzer.loading.python.example_inputs import resolve_inputs
     from analyzer.loading.training.load_step import step_of_user
 
@@ -75,49 +86,51 @@ def prepared_steps(
     loaded: Loaded,
     prepared: PreparedGraph,
     options: Options,
-    wanted: Sequence[int],
-    tell: Progress,
+    batches: Sequence[int],
+    progress: Progress,
     traced: Steps = MappingProxyType({}),
-) -> tuple[dict[int, PreparedGraph], StepAt | None]:
-    """The step at each batch that is wanted, and a way to any other; without one, at those traced alone.
+) -> tuple[dict[int, PreparedGraph], StepAtAnyBatch | None]:
+    """The step at each of the batches, and a way to any other; without one, at those traced alone.
 
     Args:
         loaded: The step.
         prepared: Of its own batch.
         options: What was asked.
-        wanted: The batches.
-        tell: Told what is happening.
+        batches: Those of the sweep.
+        progress: Told what is happening.
         traced: The step at other batches, where it has been traced already.
     """
     assert loaded.batch is not None
-    asked = [batch for batch in options.batches if batch != loaded.batch]
+    asked_for = [batch for batch in options.batches if batch != loaded.batch]
     nodes = len(prepared.graph.nodes)
-    if not asked and nodes > _SWEPT_UP_TO:
+    if not asked_for and nodes > _SWEPT_UP_TO:
         return {loaded.batch: prepared}, None
-    tell("tracing the step at other batches", None)
+    progress("tracing the step at other batches", None)
     graphs = {loaded.batch: prepared.graph}
     graphs |= {batch: other.graph() for batch, other in traced.items() if other is not None}
     forbidden = frozenset(batch for batch, other in traced.items() if other is None)
-    found = any_batch(graphs, confirmed=nodes <= _CONFIRMED_UP_TO) if 1 in graphs else None
-    if found is None and (nodes <= _SWEPT_UP_TO or len(asked) > 1):
-        found = _probed(loaded, graphs, options, forbidden)
-    if found is None:
-        left = [batch for batch in asked if batch not in graphs and batch not in forbidden]
+    # Without batch 1 among the traces nothing tells whether it has the same operators: it is probed first.
+    formula = any_batch(graphs, confirmed=nodes <= _CONFIRMED_UP_TO) if 1 in graphs else None
+    if formula is None and (nodes <= _SWEPT_UP_TO or len(asked_for) > 1):
+        formula = _formula_by_probing(loaded, graphs, options, forbidden)
+    if formula is None:
+        left = [batch for batch in asked_for if batch not in graphs and batch not in forbidden]
         others = {batch: loaded_at(loaded, batch, options) for batch in left}
         graphs |= {batch: other.graph() for batch, other in others.items() if other is not None}
     own = {
         batch: _prepared(loaded, prepared, graph) for batch, graph in graphs.items() if batch != loaded.batch
     }
     prepared_graphs = {loaded.batch: prepared, **own}
-    if found is None:
+    if formula is None:
         return {batch: prepared_graphs[batch] for batch in sorted(prepared_graphs)}, None
 
-    between = StepAt(loaded=loaded, base=prepared, prepared_graphs=prepared_graphs, graph=found)
-    reached = sorted(batch for batch in {*wanted, loaded.batch} if batch >= min(graphs))
-    return {batch: between(batch) for batch in reached}, between
+    any_other = StepAtAnyBatch(loaded=loaded, base=prepared, prepared_graphs=prepared_graphs, formula=formula)
+    # Below the smallest trace the step may have other operators, or not run at all.
+    reached = sorted(batch for batch in {*batches, loaded.batch} if batch >= min(graphs))
+    return {batch: any_other(batch) for batch in reached}, any_other
 
 
-def _probed(
+def _formula_by_probing(
     loaded: Loaded, graphs: dict[int, Graph], options: Options, forbidden: frozenset[int]
 ) -> AnyBatch | None:
     """The step at every batch, from traces at some more, which ``graphs`` receives; None if nothing tells it.
@@ -125,17 +138,17 @@ def _probed(
     Traces in short count once one of them is like the whole trace; else whole ones are made, but for batches
     that are ``forbidden``.
     """
-    (base, like), *_ = graphs.items()
+    (base, whole), *_ = graphs.items()
     doubtful: dict[int, Graph] = {}
     missing, trusted = 0, False
     for batch in (batch for batch in _PROBES if batch not in graphs):
         short = _in_short(loaded, batch, options)
-        if short is not None and (trusted or _binds(like, base, short, batch)):
+        if short is not None and (trusted or _binds(whole, base, short, batch)):
             trusted = True
             graphs |= {batch: short, **doubtful}
             doubtful = {}
-            if (found := any_batch(graphs, confirmed=len(like.nodes) <= _CONFIRMED_UP_TO)) is not None:
-                return found
+            if (formula := any_batch(graphs, confirmed=len(whole.nodes) <= _CONFIRMED_UP_TO)) is not None:
+                return formula
         elif short is not None:
             doubtful[batch] = short
         missing += short is None
@@ -145,8 +158,8 @@ def _probed(
         known = batch in graphs or batch in forbidden
         other = None if known else loaded_at(loaded, batch, options)
         graphs |= {} if other is None else {batch: other.graph()}
-        if (found := any_batch(graphs)) is not None:
-            return found
+        if (formula := any_batch(graphs)) is not None:
+            return formula
     return None
 
 
@@ -170,32 +183,32 @@ def _in_short(loaded: Loaded, batch: int, options: Options) -> Graph | None:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class StepAt:
+class StepAtAnyBatch:
     """A step at any batch.
 
     Attributes:
         loaded: At the report's batch.
-        base: Its prepared.
+        base: The same, prepared.
         prepared_graphs: What was traced, by batch.
-        graph: The step at every other batch.
+        formula: The step at every other batch.
     """
 
     loaded: Loaded
     base: PreparedGraph
     prepared_graphs: Mapping[int, PreparedGraph]
-    graph: AnyBatch
+    formula: AnyBatch
 
     def __call__(self, batch: int) -> PreparedGraph:
         """The step at a batch, counted."""
         if batch in self.prepared_graphs:
             return self.prepared_graphs[batch]
-        return _prepared(self.loaded, self.base, self.graph.at(batch))
+        return _prepared(self.loaded, self.base, self.formula.at(batch))
 
     def peak(self, batch: int) -> int | None:
         """The bytes alive at its peak, without counting the rest."""
         if batch in self.prepared_graphs:
             return self.prepared_graphs[batch].step_peak
-        memory = memory_of(self.loaded, self.graph.at(batch))
+        memory = memory_of(self.loaded, self.formula.at(batch))
         return memory.peak if memory is not None else None
 
 
@@ -209,23 +222,24 @@ def any_batch(graphs: dict[int, Graph], *, confirmed: bool = True) -> AnyBatch |
     first, *others = graphs
     for other in others:
         try:
-            found = bound(graphs[first], first, graphs[other], other)
-            if found.proportional and not confirmed:
-                return found
+            formula = bound(graphs[first], first, graphs[other], other)
+            # What is a multiple of the batch at both is one at every batch: what grows with its square is not.
+            if formula.proportional and not confirmed:
+                return formula
             rest = [batch for batch in others if batch != other]
-            if any(_proven(found.at(batch), graphs[batch]) for batch in rest):
-                return found
+            if any(_is_as_traced(formula.at(batch), graphs[batch]) for batch in rest):
+                return formula
         except DifferentError:
             continue
     return None
 
 
-def _proven(found: Graph, traced: Graph) -> bool:
+def _is_as_traced(graph: Graph, traced: Graph) -> bool:
     """Whether a bound graph is the traced one, and every operator's cost the same."""
-    return agree(found, traced) and count(found).costs == count(without_constants(traced)).costs
+    return agree(graph, traced) and count(graph).costs == count(without_constants(traced)).costs
 
 
 def _prepared(loaded: Loaded, prepared: PreparedGraph, graph: Graph) -> PreparedGraph:
-    made = at_batch(prepared, graph)
+    at_other = at_batch(prepared, graph)
     memory = memory_of(loaded, graph)
-    return made if memory is None else replace(made, step_peak=memory.peak)
+    return at_other if memory is None else replace(at_other, step_peak=memory.peak)

@@ -1,9 +1,9 @@
-"""What a training step's report has beside the usual: phases, memory, cost, precisions, several GPUs."""
+"""What the record of a training step adds: phases, memory, cost, precisions, several GPUs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from analyzer import prediction
 from analyzer.decision import DecisionInput
@@ -29,12 +29,13 @@ from analyzer.record.training_step import (
     TrainingResult,
 )
 
-PHASES = ("forward", "backward", "optimizer")
+PHASES: tuple[Literal["forward", "backward", "optimizer"], ...] = ("forward", "backward", "optimizer")
 
 
+# By its method and not by its class: `training_batches` traces models, which a summary has no need to import.
 @runtime_checkable
-class AnyStep(Protocol):
-    """What knows the step at any batch."""
+class PeakAtAnyBatch(Protocol):
+    """What knows the memory of a step at any batch."""
 
     def peak(self, batch: int) -> int | None:
         """The bytes alive at its peak."""
@@ -42,7 +43,7 @@ class AnyStep(Protocol):
 
 def training_result(
     loaded: Loaded,
-    question: DecisionInput,
+    decision_input: DecisionInput,
     prepared: PreparedGraph,
     options: Options,
     analysis: Analysis,
@@ -52,63 +53,69 @@ def training_result(
     step, memory = loaded.step, memory_of(loaded, prepared.graph)
     if step is None or memory is None:
         return None
-    phases = _phases(question)
+    phases = _phases(decision_input)
     gpu_plan = analysis.plan("gpu")
-    largest = _largest(memory, question.gpu, loaded.batch)
-    exact = _largest_exactly(between.peak, question.gpu, largest) if isinstance(between, AnyStep) else None
-    error, note = _gradients(analysis.environment.measurement, random=step.random)
+    largest = _largest_by_growth(memory, decision_input.gpu, loaded.batch)
+    exact = (
+        _largest_exactly(between.peak, decision_input.gpu, largest)
+        if isinstance(between, PeakAtAnyBatch)
+        else None
+    )
+    error, note = _worst_gradient(analysis.environment.measurement, random=step.random)
     return TrainingResult(
         optimizer=step.optimizer,
         phases=phases,
         memory=_memory(memory),
         costs=tuple(_cost(plan, loaded.batch, options) for plan in analysis.plans),
-        precisions=_precisions(prepared, question.gpu) if question.gpu else (),
-        scaling=_scaling(question.gpu, gpu_plan, phases, memory, loaded.batch) if question.gpu else None,
+        precisions=_precisions(prepared, decision_input.gpu) if decision_input.gpu else (),
+        scaling=_scaling(decision_input.gpu, gpu_plan, phases, memory, loaded.batch)
+        if decision_input.gpu
+        else None,
         largest_batch=exact if exact is not None else largest,
         largest_batch_exact=exact is not None,
         dataset_size=options.dataset_size,
-        assumed=tuple(item for item in loaded.notes if "assumed" in item),
+        assumed=tuple(note for note in loaded.notes if "assumed" in note),
         gradient_error=error,
         gradient_note=note,
     )
 
 
-def _memory(found: StepBytes) -> StepMemory:
+def _memory(step: StepBytes) -> StepMemory:
     return StepMemory(
-        weights_bytes=found.weights,
-        gradients_bytes=found.gradients,
-        optimizer_state_bytes=found.states,
-        activations_bytes=found.activations,
-        other_bytes=found.other,
-        peak_bytes=found.peak,
+        weights_bytes=step.weights,
+        gradients_bytes=step.gradients,
+        optimizer_state_bytes=step.states,
+        activations_bytes=step.activations,
+        other_bytes=step.other,
+        peak_bytes=step.peak,
     )
 
 
-def _phases(question: DecisionInput) -> tuple[PhaseTotals, ...]:
-    found = []
+def _phases(decision_input: DecisionInput) -> tuple[PhaseTotals, ...]:
+    totals = []
     for name in PHASES:
-        members = [node.index for node in question.graph.nodes if node.phase == name]
-        costs = [question.table.costs[index] for index in members]
-        cpu, cpu_origin = _spent(members, question.cpu_shares)
-        gpu, gpu_origin = _spent(members, question.gpu_shares if question.gpu else ())
-        found.append(
+        members = [node.index for node in decision_input.graph.nodes if node.phase == name]
+        costs = [decision_input.table.costs[index] for index in members]
+        cpu_s, cpu_origin = _time_of(members, decision_input.cpu_shares)
+        gpu_s, gpu_origin = _time_of(members, decision_input.gpu_shares if decision_input.gpu else ())
+        totals.append(
             PhaseTotals(
-                name=name,  # type: ignore[arg-type]  # one of PHASES
+                name=name,
                 operators=len(members),
                 flops=sum(cost.flops or 0 for cost in costs),
                 macs=sum(cost.macs or 0 for cost in costs),
                 bytes_read=sum(cost.bytes_read or 0 for cost in costs),
                 bytes_written=sum(cost.bytes_written or 0 for cost in costs),
-                cpu_s=cpu,
-                gpu_s=gpu,
+                cpu_s=cpu_s,
+                gpu_s=gpu_s,
                 cpu_origin=cpu_origin,
                 gpu_origin=gpu_origin,
             )
         )
-    return tuple(found)
+    return tuple(totals)
 
 
-def _spent(members: Sequence[int], shares: Sequence[Estimate | None]) -> tuple[float | None, Origin]:
+def _time_of(members: Sequence[int], shares: Sequence[Estimate | None]) -> tuple[float | None, Origin]:
     if not shares:
         return None, "predicted"
     whole = total(time for index in members if (time := shares[index]) is not None)
@@ -116,6 +123,7 @@ def _spent(members: Sequence[int], shares: Sequence[Estimate | None]) -> tuple[f
 
 
 def _cost(plan: PlanResult, batch: int | None, options: Options) -> StepCost:
+    # Rounded up: the last batch of an epoch may be a part of one, and is a step too.
     steps = -(-options.dataset_size // batch) if options.dataset_size and batch else None
 
     def dollars(per_million: float | None, times: int | None) -> float | None:
@@ -147,14 +155,18 @@ def _precisions(prepared: PreparedGraph, gpu: Device) -> tuple[PrecisionRow, ...
     ]
     half = next((name for name in HALF if name in gpu.peak_flops_per_s), None)
     if half is not None:
-        low = prediction.predict(prepared.cuda_work, gpu, precision=half)
-        high = prediction.predict(prepared.cuda_work, gpu, precision=full)
+        in_half_times = prediction.predict(prepared.cuda_work, gpu, precision=half)
+        in_full_times = prediction.predict(prepared.cuda_work, gpu, precision=full)
         phases = [
             prepared.graph.nodes[group.members[0]].phase if group.members else None
             for group in prepared.cuda_groups
         ]
-        chosen = [b if phase == "optimizer" else a for a, b, phase in zip(low, high, phases, strict=True)]
-        rows.append(_row(f"mixed ({half})", total(item for item in chosen if item is not None)))
+        # As autocast does: it holds for the forward pass and its gradients, never for the optimizer's weights.
+        mixed = [
+            in_full if phase == "optimizer" else in_half
+            for in_half, in_full, phase in zip(in_half_times, in_full_times, phases, strict=True)
+        ]
+        rows.append(_row(f"mixed ({half})", total(time for time in mixed if time is not None)))
     return tuple(rows)
 
 
@@ -162,7 +174,7 @@ def _row(name: str, time: Estimate) -> PrecisionRow:
     return PrecisionRow(precision=name, step_s=time.time_s, low_s=time.low_s, high_s=time.high_s)
 
 
-def _largest(memory: StepBytes, gpu: Device | None, batch: int | None) -> int | None:
+def _largest_by_growth(memory: StepBytes, gpu: Device | None, batch: int | None) -> int | None:
     """The largest batch whose step fits the GPU: all but weights, gradients and state grows with it."""
     return fit.largest_by_growth(memory.fixed, memory.peak, batch, fit.room(gpu))
 
@@ -190,8 +202,9 @@ def _scaling(
     backward = next((phase.gpu_s for phase in phases if phase.name == "backward"), None)
     if peer is None or plan is None or backward is None:
         return None
+    # The assumptions make it a prediction, measured step or not.
     one = Estimate(time_s=plan.latency_s, low_s=plan.low_s, high_s=plan.high_s, origin="predicted")
-    found = scaled(one, backward, memory.gradients, peer)
+    rows = scaled(one, backward, memory.gradients, peer)
     return Scaling(
         rows=tuple(
             ScalingRow(
@@ -204,15 +217,15 @@ def _scaling(
                 examples_per_s=row.gpus * (batch or 1) / row.step.time_s,
                 efficiency=one.time_s / row.step.time_s,
             )
-            for row in found
+            for row in rows
         ),
         link=peer.name,
         bytes_per_step=memory.gradients,
-        dominates_from=dominates_from(found),
+        dominates_from=dominates_from(rows),
         assumptions=(
             "A prediction: each GPU has the whole batch, and a ring all-reduce sums the gradients.",
             f"Up to {GPUS_A_MACHINE} GPUs stand in one machine, joined by "
-            f"{peer.name} ({_first(peer.source)}); "
+            f"{peer.name} ({_before_comma(peer.source)}); "
             f"machines are joined by a {NETWORK.name}.",
             f"{OVERLAP * 100:.0f} % of what could hide behind the backward pass is assumed to; the interval "
             "runs from all of it to none.",
@@ -220,8 +233,8 @@ def _scaling(
     )
 
 
-def _gradients(measurement: Mapping[str, Any], *, random: bool) -> tuple[float | None, str]:
-    if random:
+def _worst_gradient(measurement: Mapping[str, Any], *, random: bool) -> tuple[float | None, str]:
+    if random:  # ONNX Runtime and PyTorch draw other numbers from the same seed
         return None, "The step draws random numbers (dropout): gradients cannot be compared with PyTorch's."
     rows = [row for row in measurement.get("agreement", ()) if "gradients" in str(row.get("output"))]
     if not rows:
@@ -229,6 +242,6 @@ def _gradients(measurement: Mapping[str, Any], *, random: bool) -> tuple[float |
     return rows[0]["max_rel_error"], f"{rows[0]['output']}, against {rows[0]['between'].split(' and ')[0]}"
 
 
-def _first(text: str) -> str:
-    """A source up to its first particular."""
+def _before_comma(text: str) -> str:
+    """A source's name without its particulars."""
     return text.partition(",")[0]

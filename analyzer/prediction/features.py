@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from analyzer.costs.cost import Cost
 from analyzer.costs.registry import count_node
-from analyzer.graph import Node, Tensor, broadcast
+from analyzer.graph import DTYPES, Node, Tensor, broadcast
 from analyzer.operators import does_no_work
 from analyzer.prediction.loop_variants import variant
 from analyzer.prediction.work_item import FLOAT_BYTES, Kind, Piece
@@ -39,6 +39,7 @@ POOLS = frozenset(
 MATMULS = frozenset({"MatMul", "FusedMatMul", "TransposeMatMul", "MatMulInteger", "MatMulIntegerToFloat"})
 CONVS = frozenset({"Conv", "FusedConv", "ConvInteger", "NhwcConv", "NhwcFusedConv"})
 RECURRENT_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+_FLOAT32 = DTYPES["float32"]
 # Position of the weight among the inputs of quantised products.
 WEIGHT_INPUT = {"QLinearConv": 3, "QLinearMatMul": 3, "DynamicQuantizeMatMul": 1, "QGemm": 3}
 
@@ -88,6 +89,8 @@ def _forms(tensors: tuple[Tensor | None, ...]) -> tuple[Hashable, ...]:
 
 def float_share(tensors: list[Tensor]) -> tuple[float, float]:
     """Share of the bytes that is floating point, and bytes at four bytes an element over bytes as they are."""
+    if all(tensor.dtype is _FLOAT32 for tensor in tensors):  # nearly always, and what follows costs sums
+        return 1.0, 1.0
     floating = [tensor for tensor in tensors if tensor.dtype.is_float]
     whole = sum(tensor.nbytes or 0 for tensor in tensors)
     part = sum(tensor.nbytes or 0 for tensor in floating)

@@ -30,6 +30,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,8 @@ def chain(operators: int) -> onnx.ModelProto:
     """A graph of that many operators: products, biases, activations and norms in turn."""
     nodes, name = [], "x"
     for index in range(operators):
-        op_type, *weights = (("MatMul", "w"), ("Add", "b"), ("Relu",), ("LayerNormalization", "b"))[index % 4]
-        nodes.append(helper.make_node(op_type, [name, *weights], [f"t{index}"]))
+        op_type, *constants = (("MatMul", "w"), ("Add", "b"), ("Relu",), ("LayerNormalization", "b"))[index % 4]
+        nodes.append(helper.make_node(op_type, [name, *constants], [f"t{index}"]))
         name = f"t{index}"
     weights = [
         TensorProto(name=name, dims=dims, data_type=1, data_location=TensorProto.EXTERNAL)
@@ -89,8 +90,8 @@ def by_size() -> Iterator[str]:
     yield f"{'operators':>10} {'count us/op':>12} {'count op/s':>12} {'load us/op':>12}"
     for operators in (1_000, 10_000, 100_000):
         model = chain(operators)
-        load_s, graph = best(lambda model=model: to_graph(model), 3)
-        count_s, table = best(lambda graph=graph: count(graph), 3)
+        load_s, graph = best(partial(to_graph, model), 3)
+        count_s, table = best(partial(count, graph), 3)
         assert table.total.basis == "exact"
         yield (
             f"{operators:>10,} {count_s / operators * 1e6:>12.2f} {operators / count_s:>12,.0f}"
@@ -157,7 +158,9 @@ def transformers(folder: Path) -> Iterator[tuple[str, Path, float]]:
         with FlopCounterMode(display=False) as counter, torch.no_grad():
             model.eval()(inputs)
         stream = io.BytesIO()
-        torch.onnx.export(model, (inputs,), dynamo=True, opset_version=18, verbose=False).save(stream)
+        torch.onnx.export(model, (inputs,), dynamo=True, opset_version=18, verbose=False).save(
+            stream  # type: ignore[arg-type]  # it takes a stream too
+        )
         path = folder / f"{name.replace(' ', '_')}.onnx"
         path.write_bytes(stream.getvalue())
         yield name, path, counter.get_total_flops() / 1e9
@@ -217,7 +220,7 @@ class Row:
 def compared(name: str, path: Path, gflop: float) -> Row:
     """One model by both tools, in turns."""
     model = onnx.load(path)
-    known = {"name": name, "nodes": len(model.graph.node), "right": gflop / 2}
+    known: dict[str, Any] = {"name": name, "nodes": len(model.graph.node), "right": gflop / 2}
     ours = count(to_graph(model)).total.macs / 1e9
     try:
         macs = (ours, theirs(model)[0])

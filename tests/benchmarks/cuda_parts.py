@@ -53,7 +53,8 @@ def machine(record: Record, _budget: float) -> None:
     """What it runs on; what cannot be told is missing alone."""
     from importlib import metadata
 
-    found = record.values["machine"] = {"python": platform.python_version(), "system": platform.platform()}
+    found: dict[str, Any] = {"python": platform.python_version(), "system": platform.platform()}
+    record.values["machine"] = found
     for name in ("onnxruntime-gpu", "onnxruntime", "torch", "onnx", "onnxscript", "onnx-ir", "numpy"):
         try:
             found[name] = metadata.version(name)
@@ -70,7 +71,8 @@ def machine(record: Record, _budget: float) -> None:
     found["providers"] = onnxruntime.get_available_providers()
     found["torch_cuda"] = torch.version.cuda
     found["torch_sees_gpu"] = torch.cuda.is_available()
-    found["torch_records"] = sorted(str(activity) for activity in supported_activities())
+    activities = supported_activities()  # type: ignore[no-untyped-call]
+    found["torch_records"] = sorted(str(activity) for activity in activities)
     record.write()
 
 

@@ -167,7 +167,7 @@ def _cost(question: DecisionInput, side: Sequence[bool]) -> float:
     spent = sum((gpu if there else cpu).time_s for there, cpu, gpu in times if cpu and gpu)
     graph = question.graph
     outputs = {tensor.name for tensor in graph.outputs}
-    tensors = [(tensor, None) for tensor in graph.inputs]
+    tensors: list[tuple[Tensor, int | None]] = [(tensor, None) for tensor in graph.inputs]
     tensors += [(tensor, node.index) for node in graph.nodes for tensor in node.present_outputs]
     for tensor, producer in tensors:
         there = producer is not None and side[producer]

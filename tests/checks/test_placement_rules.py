@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 from checks_factory import BYTES_AFTER, BYTES_BEFORE, analysis, copy, groups, operator, stem, tensor
 
@@ -6,11 +7,11 @@ from analyzer.checks import run
 from analyzer.checks.settings import CheckSettings
 
 
-def codes(found):
+def codes(found: tuple[Any, ...]) -> list[Any]:
     return [finding.code for finding in found]
 
 
-def test_a_pooling_without_cuda_kernel_is_an_error_with_the_opset_that_brings_it_back():
+def test_a_pooling_without_cuda_kernel_is_an_error_with_the_opset_that_brings_it_back() -> None:
     finding = next(finding for finding in run(stem(23)) if finding.code == "A101")
     assert finding.severity == "error"
     assert finding.operator == 2
@@ -21,7 +22,7 @@ def test_a_pooling_without_cuda_kernel_is_an_error_with_the_opset_that_brings_it
     assert finding.bytes == BYTES_BEFORE + BYTES_AFTER
 
 
-def test_both_copies_around_it_are_one_error_that_names_both_with_their_bytes():
+def test_both_copies_around_it_are_one_error_that_names_both_with_their_bytes() -> None:
     finding = next(finding for finding in run(stem(23)) if finding.code == "A102")
     assert finding.severity == "error"
     assert finding.operator == 2
@@ -31,11 +32,11 @@ def test_both_copies_around_it_are_one_error_that_names_both_with_their_bytes():
     assert "pool to the GPU (803 kB)" in finding.message
 
 
-def test_copies_of_inputs_and_outputs_are_no_finding():
+def test_copies_of_inputs_and_outputs_are_no_finding() -> None:
     assert codes(run(stem(21))) == []
 
 
-def test_shape_arithmetic_on_the_cpu_is_no_finding():
+def test_shape_arithmetic_on_the_cpu_is_no_finding() -> None:
     shapes = analysis(
         operator("Shape", ["x"], ["s"]),
         operator("Gather", ["s", "w"], ["g"], placed_on="cpu", why="shape-arithmetic"),
@@ -44,7 +45,7 @@ def test_shape_arithmetic_on_the_cpu_is_no_finding():
     assert run(shapes, CheckSettings(max_cpu_operators=0)) == ()
 
 
-def test_a_copy_that_shape_arithmetic_causes_is_a_note():
+def test_a_copy_that_shape_arithmetic_causes_is_a_note() -> None:
     shapes = analysis(
         operator("Shape", ["x"], ["s"]),
         operator("Range", ["s"], ["r"], placed_on="cpu", why="shape-arithmetic"),
@@ -55,7 +56,7 @@ def test_a_copy_that_shape_arithmetic_causes_is_a_note():
     assert (finding.code, finding.severity, finding.bytes) == ("A103", "note", 64)
 
 
-def test_folded_and_removed_operators_never_run_and_are_no_finding():
+def test_folded_and_removed_operators_never_run_and_are_no_finding() -> None:
     toy = analysis(
         operator("Tan", ["w1"], ["c"], placed_on="cpu", why="folded"),
         operator("Tan", ["x"], ["t"], placed_on="cpu", why="no-cuda-kernel"),
@@ -67,7 +68,7 @@ def test_folded_and_removed_operators_never_run_and_are_no_finding():
     assert [finding.operator for finding in found] == [1]
 
 
-def test_a_copy_for_a_graph_input_belongs_to_the_operator_on_the_cpu_that_reads_it():
+def test_a_copy_for_a_graph_input_belongs_to_the_operator_on_the_cpu_that_reads_it() -> None:
     toy = analysis(
         operator("Relu", ["x"], ["r"]),
         operator("Unique", ["x"], ["u"], placed_on="cpu", why="no-cuda-kernel"),
@@ -77,12 +78,12 @@ def test_a_copy_for_a_graph_input_belongs_to_the_operator_on_the_cpu_that_reads_
     assert finding.operator == 1
 
 
-def test_a_copy_of_a_tensor_that_nobody_is_known_to_make_is_still_found():
+def test_a_copy_of_a_tensor_that_nobody_is_known_to_make_is_still_found() -> None:
     (finding,) = run(analysis(operator("Relu", ["x"], ["y"]), copies=[copy("hidden", "to_cpu", 8)]))
     assert (finding.code, finding.operator, finding.bytes) == ("A102", None, 8)
 
 
-def test_a_type_without_kernel_names_the_types():
+def test_a_type_without_kernel_names_the_types() -> None:
     toy = analysis(
         operator(
             "GridSample",
@@ -99,7 +100,7 @@ def test_a_type_without_kernel_names_the_types():
     assert "GridSample with float16 at opset 20" in finding.fix
 
 
-def test_a_session_that_cannot_be_created_is_an_error_with_its_reason():
+def test_a_session_that_cannot_be_created_is_an_error_with_its_reason() -> None:
     toy = analysis(
         operator("Clip", ["x"], ["y"], placed_on="cpu", why="no-kernel-for-type"),
         session_fails="no provider has a kernel for Clip with bfloat16",
@@ -109,7 +110,7 @@ def test_a_session_that_cannot_be_created_is_an_error_with_its_reason():
     assert "Clip with bfloat16" in finding.message
 
 
-def test_nothing_is_said_about_placement_without_a_gpu():
+def test_nothing_is_said_about_placement_without_a_gpu() -> None:
     toy = stem(23)
     plans = tuple(plan for plan in toy.plans if plan.name == "cpu")
     cpu_only = replace(

@@ -1,4 +1,6 @@
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from checks_factory import stem
@@ -9,7 +11,7 @@ from analyzer.checks.settings import CheckSettings, Ignore
 from analyzer.errors import UsageError
 
 
-def test_every_rule_is_documented_in_four_parts():
+def test_every_rule_is_documented_in_four_parts() -> None:
     for each in rules():
         assert re.fullmatch(r"A[1-7]\d\d", each.code)
         assert each.code[:2] in FAMILIES
@@ -19,7 +21,7 @@ def test_every_rule_is_documented_in_four_parts():
             assert not text.startswith(" ")
 
 
-def test_a_rule_is_found_by_code_and_by_name_in_any_case():
+def test_a_rule_is_found_by_code_and_by_name_in_any_case() -> None:
     assert find("a101") is find("A101") is find("no-cuda-kernel") is find("No-Cuda-Kernel")
 
 
@@ -27,14 +29,14 @@ def test_a_rule_is_found_by_code_and_by_name_in_any_case():
     ("word", "meant"),
     [("A191", "A101"), ("A60", "A601"), ("no-cuda-kernal", "no-cuda-kernel"), ("gelu", "gelu-not-fused")],
 )
-def test_an_unknown_rule_suggests_the_nearest(word, meant):
+def test_an_unknown_rule_suggests_the_nearest(word: str, meant: str) -> None:
     with pytest.raises(UsageError) as raised:
         find(word)
     assert meant in raised.value.hint
 
 
-def test_a_code_taken_twice_and_a_docstring_without_its_parts_are_refused():
-    def undocumented(subject):
+def test_a_code_taken_twice_and_a_docstring_without_its_parts_are_refused() -> None:
+    def undocumented(subject: Any) -> Iterator[Any]:
         """A title alone."""
         yield from ()
 
@@ -47,19 +49,19 @@ def test_a_code_taken_twice_and_a_docstring_without_its_parts_are_refused():
 
 
 @pytest.mark.parametrize("pattern", ["maxpool", "MaxPool", "max*", "node_pool", "*"])
-def test_what_is_ignored_by_module_type_or_name_keeps_its_reason(pattern):
+def test_what_is_ignored_by_module_type_or_name_keeps_its_reason(pattern: str) -> None:
     settings = CheckSettings(ignore=(Ignore(code="A101", operator=pattern, reason="known"),))
     judgement = judge(stem(23), settings)
     assert [finding.code for finding in judgement.findings] == ["A102"]
     assert [(entry.finding.code, entry.reason) for entry in judgement.ignored] == [("A101", "known")]
 
 
-def test_a_pattern_for_another_operator_ignores_nothing():
+def test_a_pattern_for_another_operator_ignores_nothing() -> None:
     settings = CheckSettings(ignore=(Ignore(code="A1", operator="conv*"),))
     assert len(run(stem(23), settings)) == 2
 
 
-def test_the_beginning_of_a_code_ignores_its_family():
+def test_the_beginning_of_a_code_ignores_its_family() -> None:
     assert run(stem(23), CheckSettings(ignore=(Ignore(code="A1"),))) == ()
 
 
@@ -71,13 +73,13 @@ def test_the_beginning_of_a_code_ignores_its_family():
         CheckSettings(raise_to_warning=("A109",)),
     ],
 )
-def test_settings_that_name_an_unknown_code_are_refused_with_the_nearest(settings):
+def test_settings_that_name_an_unknown_code_are_refused_with_the_nearest(settings: CheckSettings) -> None:
     with pytest.raises(UsageError, match="no rule 'A109'") as raised:
         run(stem(23), settings)
     assert "A101" in raised.value.hint
 
 
-def test_findings_come_by_code_and_each_time_alike():
+def test_findings_come_by_code_and_each_time_alike() -> None:
     findings = run(stem(23), CheckSettings(max_copies=0, max_cpu_operators=0))
     assert [finding.code for finding in findings] == ["A101", "A102", "A602", "A603"]
     assert findings == run(stem(23), CheckSettings(max_copies=0, max_cpu_operators=0))

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,13 +10,13 @@ from analyzer.errors import UsageError
 from analyzer.text import duration, share
 
 
-def written(tmp_path, text, name="pyproject.toml"):
+def written(tmp_path: Path, text: str, name: Any = "pyproject.toml") -> Path:
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
     return path
 
 
-def test_the_nearest_file_upwards_that_has_the_table_holds(tmp_path):
+def test_the_nearest_file_upwards_that_has_the_table_holds(tmp_path: Path) -> None:
     written(tmp_path, "[tool.analyzer]\nbatch = 64\n")
     inner = tmp_path / "models" / "vision"
     inner.mkdir(parents=True)
@@ -25,7 +26,7 @@ def test_the_nearest_file_upwards_that_has_the_table_holds(tmp_path):
     assert settings.default_map() == {"batch": "64"}
 
 
-def test_the_working_folder_is_asked_where_the_model_has_none(tmp_path):
+def test_the_working_folder_is_asked_where_the_model_has_none(tmp_path: Path) -> None:
     model, work = tmp_path / "a", tmp_path / "b"
     model.mkdir()
     work.mkdir()
@@ -33,11 +34,11 @@ def test_the_working_folder_is_asked_where_the_model_has_none(tmp_path):
     assert read_settings(model / "model.py", folder=work).default_map() == {"gpu": "l4,a100"}
 
 
-def test_no_file_means_the_defaults(tmp_path):
+def test_no_file_means_the_defaults(tmp_path: Path) -> None:
     assert read_settings(tmp_path, folder=tmp_path) == Settings()
 
 
-def test_every_long_option_of_the_contract_may_stand_there(tmp_path):
+def test_every_long_option_of_the_contract_may_stand_there(tmp_path: Path) -> None:
     text = """
     [tool.analyzer]
     batch = [1, 64]
@@ -73,7 +74,7 @@ def test_every_long_option_of_the_contract_may_stand_there(tmp_path):
     assert (found["opset"], found["no_run"], found["slo"], found["time_budget"]) == (21, True, "20ms", "2.5")
 
 
-def test_the_gates_own_table_is_read_whole(tmp_path):
+def test_the_gates_own_table_is_read_whole(tmp_path: Path) -> None:
     text = """
     [tool.analyzer.check]
     fail-on = ["warning", "A202"]
@@ -104,14 +105,14 @@ def test_the_gates_own_table_is_read_whole(tmp_path):
     )
 
 
-def test_the_check_takes_run_options_but_not_the_pages_formats(tmp_path):
+def test_the_check_takes_run_options_but_not_the_pages_formats(tmp_path: Path) -> None:
     written(tmp_path, "[tool.analyzer]\ngpu = 'l4'\nformat = 'html'\n[tool.analyzer.check]\ngpu = 't4'\n")
     settings = read_settings(tmp_path)
     assert settings.default_map() == {"gpu": "l4", "format": "html"}
     assert settings.default_map(check=True) == {"gpu": "t4"}
 
 
-def test_latencies_by_plan(tmp_path):
+def test_latencies_by_plan(tmp_path: Path) -> None:
     written(tmp_path, "[tool.analyzer.check]\nmax-latency = { gpu = '5 ms', cpu = 0.1 }\n")
     assert read_settings(tmp_path).check.max_latency_s == {"gpu": 0.005, "cpu": 0.1}
 
@@ -143,7 +144,9 @@ def test_latencies_by_plan(tmp_path):
         ("[tool.analyzer\n", "cannot be read", "mend"),
     ],
 )
-def test_what_cannot_be_right_names_the_file_and_says_what_to_write(tmp_path, text, message, hint):
+def test_what_cannot_be_right_names_the_file_and_says_what_to_write(
+    tmp_path: Path, text: str, message: str, hint: str
+) -> None:
     path = written(tmp_path, text)
     with pytest.raises(UsageError) as raised:
         read_settings(tmp_path)
@@ -152,7 +155,7 @@ def test_what_cannot_be_right_names_the_file_and_says_what_to_write(tmp_path, te
     assert hint in raised.value.hint
 
 
-def test_a_file_that_is_no_text_is_an_error_of_the_settings(tmp_path):
+def test_a_file_that_is_no_text_is_an_error_of_the_settings(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="cannot be read"):
         read_settings(tmp_path)
@@ -170,30 +173,30 @@ def test_a_file_that_is_no_text_is_an_error_of_the_settings(tmp_path):
         (0.5, 0.5),
     ],
 )
-def test_durations_read_as_people_write_them(text, seconds):
+def test_durations_read_as_people_write_them(text: float | str, seconds: float) -> None:
     assert duration(text, where="here") == pytest.approx(seconds, rel=1e-12)
 
 
 @pytest.mark.parametrize(
     "text", ["", "ms", "20 parsecs", "-1s", "0s", "nan", True, None, float("nan"), float("inf")]
 )
-def test_what_is_no_duration_is_refused(text):
+def test_what_is_no_duration_is_refused(text: float | str | None) -> None:
     with pytest.raises(UsageError, match="here"):
         duration(text, where="here")
 
 
 @given(st.floats(min_value=0, max_value=10))
-def test_a_share_and_its_percentage_are_the_same(value):
+def test_a_share_and_its_percentage_are_the_same(value: Any) -> None:
     assert share(f"{value * 100:.12f}%", where="here") == pytest.approx(share(value, where="here"), abs=1e-9)
 
 
-def test_fail_on_takes_the_widest_severity_and_keeps_error_with_codes_alone():
+def test_fail_on_takes_the_widest_severity_and_keeps_error_with_codes_alone() -> None:
     assert levels(["error", "note", "warning"], where="x") == ("note", ())
     assert levels(["a203"], where="x") == ("error", ("A203",))
     assert levels([], where="x") == ("error", ())
 
 
-def test_the_baselines_path_is_beside_the_file_that_names_it(tmp_path):
+def test_the_baselines_path_is_beside_the_file_that_names_it(tmp_path: Path) -> None:
     written(tmp_path, "[tool.analyzer.check]\nbaseline = 'b.json'\n")
     inner = tmp_path / "deep"
     inner.mkdir()

@@ -1,21 +1,22 @@
 from dataclasses import replace
+from typing import Any
 
 from checks_factory import analysis, operator, plan, stem, tensor
 
 from analyzer.checks import run
-from analyzer.record.analysis import Where
+from analyzer.record.analysis import Analysis, Where
 
 
-def found(code, toy):
+def found(code: str, toy: Analysis) -> list[Any]:
     return [finding for finding in run(toy) if finding.code == code]
 
 
-def with_plans(toy, **changes):
+def with_plans(toy: Any, **changes: Any) -> Any:
     """The analysis with other plans or another verdict."""
     return replace(toy, **changes)
 
 
-def test_an_operator_that_the_best_plan_moves_to_the_cpu_is_a_warning_with_what_it_loses():
+def test_an_operator_that_the_best_plan_moves_to_the_cpu_is_a_warning_with_what_it_loses() -> None:
     toy = analysis(
         operator("Conv", ["x", "w"], ["c"]),
         operator("ArgMax", ["c"], ["y"], cpu_s=1e-5, gpu_s=9e-5, placement="cpu"),
@@ -27,7 +28,7 @@ def test_an_operator_that_the_best_plan_moves_to_the_cpu_is_a_warning_with_what_
     assert abs(finding.seconds - 8e-5) < 1e-12
 
 
-def test_an_operator_that_loses_under_a_hundredth_of_the_latency_is_not_listed():
+def test_an_operator_that_loses_under_a_hundredth_of_the_latency_is_not_listed() -> None:
     toy = analysis(
         operator("Conv", ["x", "w"], ["c"]),
         operator("ArgMax", ["c"], ["y"], cpu_s=1e-6, gpu_s=20e-6, placement="cpu"),
@@ -36,7 +37,7 @@ def test_an_operator_that_loses_under_a_hundredth_of_the_latency_is_not_listed()
     assert found("A201", toy) == []
 
 
-def test_where_the_two_intervals_overlap_it_is_only_a_note():
+def test_where_the_two_intervals_overlap_it_is_only_a_note() -> None:
     # CPU 60 us (30 to 120), GPU 90 us (45 to 180): they overlap.
     toy = analysis(
         operator("Conv", ["x", "w"], ["c"]),
@@ -46,14 +47,14 @@ def test_where_the_two_intervals_overlap_it_is_only_a_note():
     assert (finding.severity, finding.certain) == ("note", False)
 
 
-def test_a_plan_that_is_all_cpu_is_not_repeated_for_every_operator():
+def test_a_plan_that_is_all_cpu_is_not_repeated_for_every_operator() -> None:
     toy = analysis(
         operator("Relu", ["x"], ["y"], cpu_s=1e-6, gpu_s=9e-6, placement="cpu"), cpu_s=1e-6, gpu_s=1e-4
     )
     assert [finding.code for finding in run(toy) if finding.code.startswith("A2")] == ["A203"]
 
 
-def test_launch_bound_operators_of_one_line_are_one_note_with_their_share():
+def test_launch_bound_operators_of_one_line_are_one_note_with_their_share() -> None:
     line = Where(file="m.py", line=3, code="x = torch.relu(x)")
     toy = analysis(
         *(
@@ -69,12 +70,12 @@ def test_launch_bound_operators_of_one_line_are_one_note_with_their_share():
     assert abs(finding.seconds - 4e-4) < 1e-12
 
 
-def test_launch_bound_operators_that_hardly_matter_are_not_listed():
+def test_launch_bound_operators_that_hardly_matter_are_not_listed() -> None:
     toy = analysis(operator("Relu", ["x"], ["y"], gpu_s=9e-5, bound="overhead"), gpu_s=2e-3)
     assert found("A202", toy) == []
 
 
-def test_a_model_faster_on_the_cpu_is_a_warning_that_names_the_batch_from_which_the_gpu_wins():
+def test_a_model_faster_on_the_cpu_is_a_warning_that_names_the_batch_from_which_the_gpu_wins() -> None:
     toy = analysis(operator("Relu", ["x"], ["y"]), cpu_s=1e-4, gpu_s=1e-3)
     toy = replace(toy, verdict=replace(toy.verdict, crossover_batch=64))
     (finding,) = found("A203", toy)
@@ -83,18 +84,18 @@ def test_a_model_faster_on_the_cpu_is_a_warning_that_names_the_batch_from_which_
     assert abs(finding.seconds - 9e-4) < 1e-12
 
 
-def test_a_speed_up_whose_interval_holds_one_is_said_to_be_uncertain():
+def test_a_speed_up_whose_interval_holds_one_is_said_to_be_uncertain() -> None:
     toy = analysis(operator("Relu", ["x"], ["y"]), cpu_s=9e-4, gpu_s=1e-3)
     (finding,) = found("A203", toy)
     assert finding.certain is False
     assert "not certain" in finding.message
 
 
-def test_a_model_faster_on_the_gpu_is_no_finding():
+def test_a_model_faster_on_the_gpu_is_no_finding() -> None:
     assert found("A203", stem(21)) == []
 
 
-def test_unknown_costs_are_one_warning_for_each_type_with_the_reason():
+def test_unknown_costs_are_one_warning_for_each_type_with_the_reason() -> None:
     toy = analysis(
         *(
             operator(
@@ -118,7 +119,7 @@ def test_unknown_costs_are_one_warning_for_each_type_with_the_reason():
     assert (first.operator, second.operator) == (0, 3)
 
 
-def test_a_model_that_does_not_fit_is_an_error_with_both_sizes():
+def test_a_model_that_does_not_fit_is_an_error_with_both_sizes() -> None:
     toy = stem(21)
     plans = (toy.plans[0], replace(toy.plans[1], fits=False, memory_bytes=28_000_000_000), toy.plans[2])
     (finding,) = found("A401", replace(toy, plans=plans, verdict=replace(toy.verdict, largest_batch=8)))
@@ -128,14 +129,14 @@ def test_a_model_that_does_not_fit_is_an_error_with_both_sizes():
     assert "at most 8" in finding.fix
 
 
-def test_a_model_that_barely_fits_is_a_warning_from_nine_tenths_on():
+def test_a_model_that_barely_fits_is_a_warning_from_nine_tenths_on() -> None:
     toy = stem(21)
     for memory, expected in ((21_600_000_000, 0), (21_600_000_001, 1)):
         plans = (toy.plans[0], plan("gpu", 1e-3, memory_bytes=memory), toy.plans[2])
         assert len(found("A402", replace(toy, plans=plans))) == expected
 
 
-def test_float64_on_the_gpu_names_the_first_operator_and_the_ratio_of_the_peaks():
+def test_float64_on_the_gpu_names_the_first_operator_and_the_ratio_of_the_peaks() -> None:
     wide = tensor("d", dtype="float64")
     toy = analysis(
         operator("Relu", ["x"], ["r"]),
@@ -149,7 +150,7 @@ def test_float64_on_the_gpu_names_the_first_operator_and_the_ratio_of_the_peaks(
     assert finding.severity == "warning"
 
 
-def test_float64_on_the_cpu_is_no_finding():
+def test_float64_on_the_cpu_is_no_finding() -> None:
     toy = analysis(
         operator("Mul", ["x", "w"], [tensor("y", dtype="float64")], placed_on="cpu", why="shape-arithmetic")
     )

@@ -6,6 +6,7 @@ oneDNN; all three are turned off for it.
 
 import io
 import warnings
+from typing import Any
 
 import onnx
 import pytest
@@ -19,16 +20,16 @@ from analyzer.loading.onnx_graph.build import to_graph
 
 
 class Attention(nn.Module):
-    def forward(self, q, k, v):
+    def forward(self, q: Any, k: Any, v: Any) -> Any:
         return nn.functional.scaled_dot_product_attention(q, k, v)
 
 
 class Products(nn.Module):
-    def forward(self, a, b):
+    def forward(self, a: Any, b: Any) -> Any:
         return torch.einsum("bij,bjk->bik", a, b) + torch.matmul(a[0], b)
 
 
-LAYERS = {
+LAYERS: dict[str, tuple[nn.Module, list[tuple[int, ...]]]] = {
     "convolution": (nn.Conv2d(6, 8, 3, stride=2, padding=1), [(2, 6, 11, 11)]),
     "grouped and dilated convolution": (nn.Conv2d(6, 9, 3, groups=3, dilation=2), [(2, 6, 11, 11)]),
     "one-dimensional convolution": (nn.Conv1d(6, 8, 5), [(2, 6, 30)]),
@@ -48,7 +49,7 @@ LAYERS = {
 }
 
 
-def by_pytorch(model, inputs):
+def by_pytorch(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> int:
     torch.backends.mha.set_fastpath_enabled(False)
     counter = FlopCounterMode(display=False)
     try:
@@ -61,19 +62,19 @@ def by_pytorch(model, inputs):
     return counter.get_total_flops()
 
 
-def exported(model, inputs, opset):
+def exported(model: nn.Module, inputs: tuple[torch.Tensor, ...], opset: int) -> onnx.ModelProto:
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
             model, inputs, dynamo=True, opset_version=opset, optimize=False, verbose=False
         )
         stream = io.BytesIO()
-        program.save(stream)
+        program.save(stream)  # type: ignore[arg-type]  # it takes a stream too
     return onnx.load_from_string(stream.getvalue())
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_layer_has_as_many_products_as_pytorch_counts(name):
+def test_a_layer_has_as_many_products_as_pytorch_counts(name: str) -> None:
     model, shapes = LAYERS[name]
     model = model.eval()
     inputs = tuple(torch.randn(shape) for shape in shapes)
@@ -82,7 +83,7 @@ def test_a_layer_has_as_many_products_as_pytorch_counts(name):
     assert table.coverage()[2] == 0
 
 
-def test_attention_as_one_operator_has_as_many_products_as_written_out():
+def test_attention_as_one_operator_has_as_many_products_as_written_out() -> None:
     model, shapes = LAYERS["scaled dot-product attention"]
     inputs = tuple(torch.randn(shape) for shape in shapes)
     graph = to_graph(exported(model, inputs, 23))

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from analyzer.graph import Graph
 from analyzer.loading.onnx_graph.build import to_graph
 from analyzer.memory.liveness import peak_memory_bytes
 from analyzer.memory.session_plan import planned_peak_bytes
@@ -27,12 +32,12 @@ class Executed:
     provider: str = "cpu"
 
 
-def alone(graph, provider="cpu"):
+def alone(graph: Graph, provider: str = "cpu") -> list[Any]:
     """Every operator by itself."""
     return [Executed((item.index,), item.op_type, provider) for item in graph.nodes]
 
 
-def there_and_back(last_shape):
+def there_and_back(last_shape: list[int]) -> Any:
     """x [10] -> a [10] -> m [30] -> s [1] -> e -> y [1], in bytes 40, 40, 120, 4, 40, 4."""
     nodes = [
         node("Exp", ["x"], ["a"]),
@@ -46,7 +51,7 @@ def there_and_back(last_shape):
     return nodes, {"x": [10]}, ["y"], constants
 
 
-def test_a_buffer_that_is_taken_over_later_is_held_in_between(make_graph):
+def test_a_buffer_that_is_taken_over_later_is_held_in_between(make_graph: Callable[..., Any]) -> None:
     # e has a's shape and takes over its buffer: a's 40 bytes are held while s (4) is made from m (120).
     graph = make_graph(*there_and_back([10]))
     assert planned_peak_bytes(graph, alone(graph), inputs=False) == 40 + 120 + 4
@@ -54,13 +59,13 @@ def test_a_buffer_that_is_taken_over_later_is_held_in_between(make_graph):
     assert planned_peak_bytes(graph, alone(graph)) == 40 + 40 + 120 + 4
 
 
-def test_a_buffer_of_another_shape_is_not_taken_over(make_graph):
+def test_a_buffer_of_another_shape_is_not_taken_over(make_graph: Callable[..., Any]) -> None:
     # e is [2, 5]: as many bytes, but another shape, so that a's buffer goes back before s is made.
     graph = make_graph(*there_and_back([2, 5]))
     assert planned_peak_bytes(graph, alone(graph), inputs=False) == 40 + 120
 
 
-def test_a_buffer_on_another_device_is_not_taken_over(make_graph):
+def test_a_buffer_on_another_device_is_not_taken_over(make_graph: Callable[..., Any]) -> None:
     # On the GPU lie m (120) and s (4), then r; a (40) and e (40) lie in the CPU's memory.
     graph = make_graph(*there_and_back([10]))
     groups = [
@@ -71,7 +76,7 @@ def test_a_buffer_on_another_device_is_not_taken_over(make_graph):
     assert planned_peak_bytes(graph, groups, provider="cpu", inputs=False) == 40
 
 
-def test_what_never_leaves_its_group_takes_no_memory(make_graph):
+def test_what_never_leaves_its_group_takes_no_memory(make_graph: Callable[..., Any]) -> None:
     # a (40) stays within the group, b (4) leaves it; c (4) is the model's output
     nodes = [node("Exp", ["x"], ["a"]), node("ReduceSum", ["a"], ["b"], keepdims=0), node("Exp", ["b"], ["c"])]
     graph = make_graph(nodes, {"x": [10]}, ["c"])
@@ -79,7 +84,7 @@ def test_what_never_leaves_its_group_takes_no_memory(make_graph):
     assert planned_peak_bytes(graph, groups, inputs=False) == 4 + 4
 
 
-def test_what_a_group_reads_lives_until_all_of_it_is_done(make_graph):
+def test_what_a_group_reads_lives_until_all_of_it_is_done(make_graph: Callable[..., Any]) -> None:
     # a (40) feeds the group's first member; its last member writes c (40)
     nodes = [
         node("Exp", ["x"], ["a"]),
@@ -92,13 +97,15 @@ def test_what_a_group_reads_lives_until_all_of_it_is_done(make_graph):
     assert planned_peak_bytes(graph, groups, inputs=False) == 40 + 40
 
 
-def test_a_result_has_memory_of_its_own_even_where_it_shows_another_tensor(make_graph):
+def test_a_result_has_memory_of_its_own_even_where_it_shows_another_tensor(
+    make_graph: Callable[..., Any],
+) -> None:
     nodes = [node("Exp", ["x"], ["a"]), node("Reshape", ["a", "s"], ["y"])]
     graph = make_graph(nodes, {"x": [2, 5]}, ["y"], {"s": np.array([10])})
     assert planned_peak_bytes(graph, alone(graph), inputs=False) == 40 + 40
 
 
-def test_of_two_sources_the_one_made_last_is_executed_first(make_graph):
+def test_of_two_sources_the_one_made_last_is_executed_first(make_graph: Callable[..., Any]) -> None:
     # a [1000] -> b [1] is the file's first branch, c [10] the second. Executed c, a, b: while a (4000) and
     # b (4) live, c (40) waits. In the file's order a is gone before c is made.
     nodes = [
@@ -112,7 +119,7 @@ def test_of_two_sources_the_one_made_last_is_executed_first(make_graph):
     assert peak_memory_bytes(graph, inputs=False) == 4000 + 4
 
 
-def test_softmax_is_in_place_on_the_cpu_alone(make_graph):
+def test_softmax_is_in_place_on_the_cpu_alone(make_graph: Callable[..., Any]) -> None:
     nodes = [
         node("Exp", ["x"], ["a"]),
         node("Softmax", ["a"], ["b"]),
@@ -123,13 +130,13 @@ def test_softmax_is_in_place_on_the_cpu_alone(make_graph):
     assert planned_peak_bytes(graph, alone(graph, "cuda"), provider="cuda", inputs=False) == 40 + 40
 
 
-def test_an_open_size_leaves_the_peak_unknown(make_graph):
+def test_an_open_size_leaves_the_peak_unknown(make_graph: Callable[..., Any]) -> None:
     nodes = [node("NonZero", ["x"], ["a"]), node("Cast", ["a"], ["y"], to=1)]
     graph = make_graph(nodes, {"x": [4]}, ["y"])
     assert planned_peak_bytes(graph, alone(graph)) is None
 
 
-def test_a_scene_tells_what_each_session_holds(make_graph):
+def test_a_scene_tells_what_each_session_holds(make_graph: Callable[..., Any]) -> None:
     # Input 40; CPU: a (40), b in its place, y (4); CUDA: a and b (40 each).
     nodes = [
         node("Exp", ["x"], ["a"]),
@@ -144,11 +151,11 @@ def test_a_scene_tells_what_each_session_holds(make_graph):
 # Against ONNX Runtime's arena.
 
 
-def conv(source, target, weight):
+def conv(source: str, target: str, weight: str) -> onnx.NodeProto:
     return node("Conv", [source, weight], [target], name=target, pads=[1, 1, 1, 1])
 
 
-def residual_blocks():
+def residual_blocks() -> Any:
     nodes = [conv("x", "stem", "w3"), node("Relu", ["stem"], ["y0"])]
     for block in range(3):
         before, after = f"y{block}", f"y{block + 1}"
@@ -163,7 +170,7 @@ def residual_blocks():
     return nodes, [1, 3, 16, 16], [1, 32, 1, 1], {"w3": (32, 3, 3, 3), "w": (32, 32, 3, 3)}
 
 
-def encoder_and_decoder():
+def encoder_and_decoder() -> Any:
     """A transposed convolution has no blocked kernel: the Concat before and after it copies layouts."""
     nodes = [
         conv("x", "a0", "w3"),
@@ -181,7 +188,7 @@ def encoder_and_decoder():
     return nodes, [1, 3, 16, 16], [1, 32, 1, 1], weights
 
 
-def attention_blocks():
+def attention_blocks() -> Any:
     """Products with biases, heads, softmax and skips: fused nodes, and an order other than the file's."""
     nodes, current = [], "x"
     for layer in range(2):
@@ -213,7 +220,7 @@ def attention_blocks():
     return nodes, [1, 48, 32], [1, 32], {"w": (32, 32), "b": (32,)}
 
 
-def packed_heads():
+def packed_heads() -> Any:
     """Queries, keys and values out of one product: the Transpose before them is pushed behind a Split."""
     nodes, current = [], "x"
     for layer in range(2):
@@ -241,7 +248,9 @@ def packed_heads():
     return nodes, [1, 48, 32], [1, 32], {"w96": (32, 96), "b96": (96,)}
 
 
-def model(nodes, given, result, weights):
+def model(
+    nodes: list[onnx.NodeProto], given: list[int], result: list[int], weights: dict[str, tuple[int, ...]]
+) -> onnx.ModelProto:
     rng = np.random.default_rng(0)
     stored = {name: rng.standard_normal(shape).astype(np.float32) * 0.1 for name, shape in weights.items()}
     stored |= {"heads": np.array([1, 48, 4, 8]), "flat": np.array([1, 48, 32])}
@@ -262,7 +271,7 @@ def model(nodes, given, result, weights):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-def held_by_the_arena(proto, folder):
+def held_by_the_arena(proto: onnx.ModelProto, folder: Path) -> tuple[int, list[str]]:
     """Most bytes that were asked for and held after a node of the first run, and the nodes' names."""
     import onnxruntime as ort
 
@@ -286,7 +295,7 @@ def held_by_the_arena(proto, folder):
 
 
 @pytest.mark.parametrize("make", [residual_blocks, encoder_and_decoder, attention_blocks, packed_heads])
-def test_the_plan_holds_what_the_arena_holds(make, tmp_path):
+def test_the_plan_holds_what_the_arena_holds(make: Callable[..., Any], tmp_path: Path) -> None:
     proto = model(*make())
     held, names = held_by_the_arena(proto, tmp_path)
     if make in (residual_blocks, encoder_and_decoder) and not any("nchwc" in name for name in names):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -19,7 +21,7 @@ Shrink Sigmoid Sign Sin Softmax Softplus Softsign Sqrt Tanh ThresholdedRelu
 BYTES = 64 * 64 * 4
 
 
-def model(op_type, inputs):
+def model(op_type: str, inputs: list[str]) -> onnx.ModelProto:
     """x -> Abs -> the operator -> Transpose -> z, so that neither end of the operator is the caller's."""
     nodes = [
         helper.make_node("Abs", ["x"], ["a"], name="first"),
@@ -34,7 +36,7 @@ def model(op_type, inputs):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
 
 
-def asked_for(proto, folder):
+def asked_for(proto: onnx.ModelProto, folder: Path) -> tuple[int, ...]:
     """Bytes that the judged operator asked ONNX Runtime's arena for, and most that were held at once."""
     import onnxruntime as ort
 
@@ -54,7 +56,9 @@ def asked_for(proto, folder):
 
 
 @pytest.mark.parametrize("op_type", _ONE_INPUT.split())
-def test_an_operator_of_one_input_is_in_place_where_the_arena_is_asked_for_nothing(op_type, tmp_path):
+def test_an_operator_of_one_input_is_in_place_where_the_arena_is_asked_for_nothing(
+    op_type: str, tmp_path: Path
+) -> None:
     proto = model(op_type, ["a"])
     delta, peak = asked_for(proto, tmp_path)
     assert (delta == 0) == (op_type in IN_PLACE)
@@ -62,7 +66,7 @@ def test_an_operator_of_one_input_is_in_place_where_the_arena_is_asked_for_nothi
 
 
 @pytest.mark.parametrize("op_type", ["Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Sum"])
-def test_arithmetic_asks_for_memory_of_its_own(op_type, tmp_path):
+def test_arithmetic_asks_for_memory_of_its_own(op_type: str, tmp_path: Path) -> None:
     proto = model(op_type, ["a", "b"])
     delta, peak = asked_for(proto, tmp_path)
     assert delta == BYTES

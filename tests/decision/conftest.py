@@ -131,7 +131,7 @@ def placement_of(graph: Graph, ops: Sequence[Op]) -> Placement:
                 Copy(
                     tensor=name,
                     direction=direction,  # type: ignore[arg-type]
-                    nbytes=graph.nodes[number].outputs[0].nbytes,  # type: ignore[union-attr]
+                    nbytes=graph.nodes[number].outputs[0].nbytes,
                     producer=number,
                     consumers=other,
                 )

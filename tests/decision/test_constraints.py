@@ -2,62 +2,69 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from analyzer.decision import Pin, decide, parse_pin
 from analyzer.decision.plans import plan_all
+from analyzer.devices.device import Device
 from analyzer.errors import UsageError
 from analyzer.graph import DTYPES, Tensor
 
 
-def chain(op, count, **given):
+def chain(op: type[Any], count: int, **given: Any) -> list[Any]:
     return [op(reads=("in",) if n == 0 else (n - 1,), **given) for n in range(count)]
 
 
 @pytest.mark.parametrize("pattern", ["node1", "layer1", "layer[1]", "*1"])
-def test_a_pinned_operator_stays_where_the_user_wants_it(build, op, pattern):
+def test_a_pinned_operator_stays_where_the_user_wants_it(
+    build: Callable[..., Any], op: type[Any], pattern: str
+) -> None:
     decision = decide(build(*chain(op, 3, cpu=1e-2), pins=(Pin(pattern=pattern, device="cpu"),)))
     assert decision.placement == ("gpu", "cpu", "gpu")
     assert decision.operators[1].reason == "pinned"
     assert decision.verdict.device == "hybrid"
 
 
-def test_a_pin_can_name_a_type(build, op):
+def test_a_pin_can_name_a_type(build: Callable[..., Any], op: type[Any]) -> None:
     ops = [
         replace(item, op_type=kind) for item, kind in zip(chain(op, 2, cpu=1e-2), ("Conv", "Relu"), strict=True)
     ]
     assert decide(build(*ops, pins=(parse_pin("Conv=cpu"),))).placement == ("cpu", "gpu")
 
 
-def test_the_last_pin_that_fits_wins(build, op):
+def test_the_last_pin_that_fits_wins(build: Callable[..., Any], op: type[Any]) -> None:
     pins = (parse_pin("*=cpu"), parse_pin("node0=gpu"))
     assert decide(build(*chain(op, 2, cpu=1e-5, gpu=1e-3), pins=pins)).placement == ("gpu", "cpu")
 
 
 @pytest.mark.parametrize("text", ["conv", "conv=tpu", "=cpu", ""])
-def test_a_pin_that_says_nothing_is_refused(text):
+def test_a_pin_that_says_nothing_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="pins nothing"):
         parse_pin(text)
 
 
-def test_a_pin_may_hold_an_equals_sign(build):
+def test_a_pin_may_hold_an_equals_sign(build: Callable[..., Any]) -> None:
     assert parse_pin("a=b=cpu") == Pin(pattern="a=b", device="cpu")
 
 
-def test_a_pin_that_fits_nothing_names_what_is_near(build, op):
+def test_a_pin_that_fits_nothing_names_what_is_near(build: Callable[..., Any], op: type[Any]) -> None:
     with pytest.raises(UsageError, match="No operator fits") as caught:
         decide(build(*chain(op, 2), pins=(parse_pin("nod1=cpu"),)))
     assert "node1" in (caught.value.hint or "")
 
 
-def test_an_operator_without_a_kernel_cannot_be_pinned_to_the_gpu(build, op):
+def test_an_operator_without_a_kernel_cannot_be_pinned_to_the_gpu(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
     with pytest.raises(UsageError, match="cannot be pinned to the GPU"):
         decide(build(op(reads=("in",), able=False), pins=(parse_pin("node0=gpu"),)))
 
 
-def test_two_pins_cannot_cut_a_fused_operator(build, op):
+def test_two_pins_cannot_cut_a_fused_operator(build: Callable[..., Any], op: type[Any]) -> None:
     pins = (parse_pin("node0=cpu"), parse_pin("node1=gpu"))
     with pytest.raises(UsageError, match="one fused operator"):
         decide(build(*chain(op, 2), cpu_groups=[(0, 1)], pins=pins))
@@ -66,17 +73,17 @@ def test_two_pins_cannot_cut_a_fused_operator(build, op):
 MB = 250_000  # elements of a megabyte
 
 
-def test_weights_and_activations_are_the_memory(build, op):
+def test_weights_and_activations_are_the_memory(build: Callable[..., Any], op: type[Any]) -> None:
     decision = decide(build(*chain(op, 2, weight=3 * MB), peak_memory_bytes=2_000_000))
     assert {plan.memory_bytes for plan in decision.plans} == {8_000_000}
 
 
-def test_half_precision_halves_the_memory(build, op):
+def test_half_precision_halves_the_memory(build: Callable[..., Any], op: type[Any]) -> None:
     decision = decide(build(*chain(op, 2, weight=3 * MB), peak_memory_bytes=2_000_000, precision="fp16"))
     assert {plan.memory_bytes for plan in decision.plans} == {4_000_000}
 
 
-def test_memory_is_not_known_where_activations_are_not(build, op):
+def test_memory_is_not_known_where_activations_are_not(build: Callable[..., Any], op: type[Any]) -> None:
     assert {plan.memory_bytes for plan in decide(build(*chain(op, 1))).plans} == {None}
 
 
@@ -85,7 +92,9 @@ def small_gpu(devices, nbytes):
     return replace(devices["gpu"], memory_bytes=nbytes + 300_000_000)
 
 
-def test_what_does_not_fit_the_gpu_is_split_so_that_it_does(build, op, devices):
+def test_what_does_not_fit_the_gpu_is_split_so_that_it_does(
+    build: Callable[..., Any], op: type[Any], devices: dict[str, Device]
+) -> None:
     """Eight layers alike of 3 MB, room for 14 MB with 2 MB of activations: four layers go to the GPU."""
     ops = chain(op, 8, cpu=1e-2, gpu=1e-4, weight=3 * MB)
     decision = decide(build(*ops, gpu=small_gpu(devices, 14_000_000), peak_memory_bytes=2_000_000))
@@ -101,14 +110,18 @@ def test_what_does_not_fit_the_gpu_is_split_so_that_it_does(build, op, devices):
     assert best.why == "The GPU's memory limits the split: another one could be better, by <1 % at most."
 
 
-def test_a_model_too_large_for_the_gpu_with_nothing_to_gain_stays_on_the_cpu(build, op, devices):
+def test_a_model_too_large_for_the_gpu_with_nothing_to_gain_stays_on_the_cpu(
+    build: Callable[..., Any], op: type[Any], devices: dict[str, Device]
+) -> None:
     ops = chain(op, 2, cpu=1e-4, gpu=1e-5, weight=30 * MB)
     decision = decide(build(*ops, gpu=small_gpu(devices, 10_000_000), peak_memory_bytes=0))
     assert decision.verdict.device == "cpu"
     assert "does not fit" in decision.verdict.sentence
 
 
-def test_a_model_too_large_for_both_says_how_much_it_needs(build, op, devices):
+def test_a_model_too_large_for_both_says_how_much_it_needs(
+    build: Callable[..., Any], op: type[Any], devices: dict[str, Device]
+) -> None:
     ops = chain(op, 1, weight=30 * MB)
     cpu = replace(devices["cpu"], memory_bytes=20_000_000)
     decision = decide(build(*ops, gpu=small_gpu(devices, 10_000_000), cpu=cpu, peak_memory_bytes=1_000_000))
@@ -117,7 +130,9 @@ def test_a_model_too_large_for_both_says_how_much_it_needs(build, op, devices):
         assert figure in decision.verdict.sentence
 
 
-def test_a_weight_that_is_transposed_when_the_session_is_made_still_needs_its_room(build, op, devices):
+def test_a_weight_that_is_transposed_when_the_session_is_made_still_needs_its_room(
+    build: Callable[..., Any], op: type[Any], devices: dict[str, Device]
+) -> None:
     """w0 -> Transpose (folded) -> node 1: the 30 MB stay, under another name."""
     question = build(
         op(), op(reads=("in", 0), cpu=1e-2), gpu=small_gpu(devices, 10_000_000), peak_memory_bytes=0
@@ -143,7 +158,9 @@ def test_a_weight_that_is_transposed_when_the_session_is_made_still_needs_its_ro
     assert "does not fit the memory of the L4" in decision.verdict.sentence
 
 
-def test_the_split_under_a_memory_limit_is_as_good_as_the_best_of_all(build, op, devices):
+def test_the_split_under_a_memory_limit_is_as_good_as_the_best_of_all(
+    build: Callable[..., Any], op: type[Any], devices: dict[str, Device]
+) -> None:
     """Six layers of different sizes and gains, room for some: compared with all 64 choices."""
     import itertools
     import random
@@ -179,7 +196,9 @@ def test_the_split_under_a_memory_limit_is_as_good_as_the_best_of_all(build, op,
     assert max(found) < 1.2
 
 
-def test_a_model_that_only_both_together_hold_is_split(build, op, devices):
+def test_a_model_that_only_both_together_hold_is_split(
+    build: Callable[..., Any], op: type[Any], devices: dict[str, Device]
+) -> None:
     ops = chain(op, 4, cpu=1e-2, gpu=1e-4, weight=3 * MB)
     cpu = replace(devices["cpu"], memory_bytes=7_000_000)
     decision = decide(build(*ops, gpu=small_gpu(devices, 7_000_000), cpu=cpu, peak_memory_bytes=0))
@@ -189,7 +208,7 @@ def test_a_model_that_only_both_together_hold_is_split(build, op, devices):
     assert decision.verdict.because[1].startswith("2 operators on the L4 and 2 on this CPU take 20.4 ms")
 
 
-def test_a_model_without_any_cuda_kernel_belongs_on_the_cpu(build, op):
+def test_a_model_without_any_cuda_kernel_belongs_on_the_cpu(build: Callable[..., Any], op: type[Any]) -> None:
     trees = op(reads=("in",), cpu=1e-3, gpu=1e-3, able=False, op_type="TreeEnsembleRegressor")
     decision = decide(build(trees))
     assert decision.verdict.device == "cpu"

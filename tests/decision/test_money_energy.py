@@ -1,21 +1,26 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from analyzer.decision import decide
+from analyzer.decision.decision_input import Decision, DecisionInput
 from analyzer.decision.energy import power
 from analyzer.decision.money import usd_per_million
 from analyzer.devices.catalogue import gpus, instances
+from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
 from analyzer.prediction.estimate import Estimate
+from analyzer.record.outcome import PlanResult
 
 COPY_S = 10e-6 + 1e6 / 10e9
 
 
-def rented(name, usd, **given):
+def rented(name: str, usd: float, **given: Any) -> Instance:
     return Instance(
         provider="Cloud", name=name, region="here", usd_per_hour=usd, price_date="2026-07-20", **given
     )
@@ -29,30 +34,30 @@ CPU_8 = rented("plain", 0.36, cpu="here", vcpus=8)
 CPU_32 = rented("large", 1.08, cpu="here", vcpus=32)
 
 
-def plan(decision, name):
+def plan(decision: Decision, name: str) -> PlanResult:
     return next(item for item in decision.plans if item.name == name)
 
 
-def fast(build, op, **given):
+def fast(build: Callable[..., Any], op: type[Any], **given: Any) -> DecisionInput:
     """1 ms on the GPU for a batch of 10: 10 000 inferences a second; 10 ms on the CPU: 1000 a second."""
     return build(op(reads=("in",), cpu=1e-2, gpu=1e-3 - 2 * COPY_S), batch=10, **given)
 
 
-def test_a_dollar_an_hour_at_a_thousand_a_second_is_28_cents_a_million():
+def test_a_dollar_an_hour_at_a_thousand_a_second_is_28_cents_a_million() -> None:
     assert usd_per_million(1.0, 1000.0) == pytest.approx(1 / 3.6)
 
 
-def test_half_used_costs_double():
+def test_half_used_costs_double() -> None:
     assert usd_per_million(1.0, 1000.0, 0.5) == pytest.approx(2 / 3.6)
 
 
 @pytest.mark.parametrize("share", [0, -1, 1.01])
-def test_an_impossible_utilisation_is_refused(share):
+def test_an_impossible_utilisation_is_refused(share: float) -> None:
     with pytest.raises(UsageError, match="utilisation"):
         usd_per_million(1.0, 1000.0, share)
 
 
-def test_all_whole_gpus_of_the_kind_are_ranked_with_replicas(build, op):
+def test_all_whole_gpus_of_the_kind_are_ranked_with_replicas(build: Callable[..., Any], op: type[Any]) -> None:
     """$0.72/h at 10 000/s: 2 cents a million. Four GPUs at $2.16/h: 40 000/s, 1.5 cents."""
     decision = decide(fast(build, op, instances=(GPU_1, SLICE, OTHER, GPU_4, CPU_8)))
     rows = decision.costs
@@ -64,23 +69,23 @@ def test_all_whole_gpus_of_the_kind_are_ranked_with_replicas(build, op):
     assert plan(decision, "gpu").usd_per_million == pytest.approx(0.015)
 
 
-def test_the_cpu_plan_is_priced_on_the_same_cpu_with_replicas(build, op):
+def test_the_cpu_plan_is_priced_on_the_same_cpu_with_replicas(build: Callable[..., Any], op: type[Any]) -> None:
     """8 threads: 1000/s for $0.36/h, 10 cents a million. 32 threads: four of them for $1.08/h, 7.5 cents."""
     decision = decide(fast(build, op, instances=(GPU_1, CPU_8, CPU_32)))
     assert plan(decision, "cpu").usd_per_million == pytest.approx(0.075)
     assert plan(decision, "cpu").instance == "large"
 
 
-def test_a_cpu_that_nobody_rents_out_has_no_price(build, op):
+def test_a_cpu_that_nobody_rents_out_has_no_price(build: Callable[..., Any], op: type[Any]) -> None:
     decision = decide(fast(build, op, instances=(GPU_1, rented("else", 0.1, cpu="there", vcpus=8))))
     assert plan(decision, "cpu").usd_per_million is None
     assert plan(decision, "cpu").instance == ""
 
 
-def test_another_cpu_is_priced_by_what_is_predicted_for_it(build, op):
+def test_another_cpu_is_priced_by_what_is_predicted_for_it(build: Callable[..., Any], op: type[Any]) -> None:
     there = rented("else", 0.36, cpu="there", vcpus=8)
 
-    def predicted(instance):
+    def predicted(instance: Any) -> Any:
         assert instance is there
         return Estimate(time_s=2e-2, low_s=1e-2, high_s=4e-2, origin="predicted")
 
@@ -184,22 +189,22 @@ def test_the_objective_of_cost_can_overrule_speed(build, op):
     assert [row.instance for row in decision.costs] == ["plain"]
 
 
-def test_without_a_price_latency_decides_and_says_so(build, op):
+def test_without_a_price_latency_decides_and_says_so(build: Callable[..., Any], op: type[Any]) -> None:
     decision = decide(fast(build, op, instances=(GPU_1,), objective="cost"))
     assert decision.verdict.device == "gpu"
     assert any("price is not known" in text for text in decision.verdict.because)
 
 
-def test_the_slo_is_told_for_each_instance(build, op):
+def test_the_slo_is_told_for_each_instance(build: Callable[..., Any], op: type[Any]) -> None:
     assert {row.meets_slo for row in decide(fast(build, op, instances=(GPU_1,))).costs} == {None}
     assert {row.meets_slo for row in decide(fast(build, op, instances=(GPU_1,), slo_s=2e-3)).costs} == {True}
     assert {row.meets_slo for row in decide(fast(build, op, instances=(GPU_1,), slo_s=5e-4)).costs} == {False}
 
 
-def test_where_no_instance_meets_the_slo_the_nearest_leads(build, op):
+def test_where_no_instance_meets_the_slo_the_nearest_leads(build: Callable[..., Any], op: type[Any]) -> None:
     cheap, quick = (rented(name, usd, cpu="x", vcpus=8) for name, usd in (("cheap", 0.1), ("quick", 9.0)))
 
-    def predicted(instance):
+    def predicted(instance: Any) -> Any:
         seconds = {"cheap": 5e-2, "quick": 2e-2}[instance.name]
         return Estimate(time_s=seconds, low_s=seconds, high_s=seconds, origin="predicted")
 
@@ -211,7 +216,7 @@ def test_where_no_instance_meets_the_slo_the_nearest_leads(build, op):
     assert [row.instance for row in decide(relaxed).costs] == ["cheap", "quick"]
 
 
-def test_every_l4_of_the_catalogue_is_in_the_table(build, op):
+def test_every_l4_of_the_catalogue_is_in_the_table(build: Callable[..., Any], op: type[Any]) -> None:
     """Counted in the file itself: single and multiple L4s of AWS and GCP."""
     import tomllib
     from pathlib import Path
@@ -226,7 +231,7 @@ def test_every_l4_of_the_catalogue_is_in_the_table(build, op):
     assert len(expected) >= 10
 
 
-def test_the_idle_and_full_power_of_a_t4_are_as_published():
+def test_the_idle_and_full_power_of_a_t4_are_as_published() -> None:
     """Cloud Carbon Footprint: 8 W idle, 71 W at full use, of 70 W TDP."""
     t4 = next(gpu for gpu in gpus() if gpu.slug == "t4")
     found = power(t4)
@@ -234,13 +239,15 @@ def test_the_idle_and_full_power_of_a_t4_are_as_published():
     assert found.full == pytest.approx(71, abs=0.7)
 
 
-def test_joules_are_power_times_time_over_the_batch(build, op, devices):
+def test_joules_are_power_times_time_over_the_batch(
+    build: Callable[..., Any], op: type[Any], devices: dict[str, Device]
+) -> None:
     """CPU of 100 W for 10 ms over 10 inferences: 0.1 J."""
     decision = decide(fast(build, op))
     assert plan(decision, "cpu").energy_j == pytest.approx(100 * 1e-2 / 10)
 
 
-def test_the_gpu_plan_counts_the_card_and_the_waiting_host(build, op):
+def test_the_gpu_plan_counts_the_card_and_the_waiting_host(build: Callable[..., Any], op: type[Any]) -> None:
     """0.78 ms at 1.02 x 72 W, 0.22 ms of copies at 0.11 x 72 W; one of the host's 8 threads spins."""
     idle = 100 * 0.64 / 3.97
     host = idle + (100 - idle) / 8
@@ -248,7 +255,9 @@ def test_the_gpu_plan_counts_the_card_and_the_waiting_host(build, op):
     assert plan(decide(fast(build, op)), "gpu").energy_j == pytest.approx(expected)
 
 
-def test_energy_is_not_known_without_the_power_of_the_card(build, op, devices):
+def test_energy_is_not_known_without_the_power_of_the_card(
+    build: Callable[..., Any], op: type[Any], devices: dict[str, Device]
+) -> None:
     gpu = replace(devices["gpu"], tdp_w=None)
     decision = decide(fast(build, op, gpu=gpu, objective="energy"))
     assert plan(decision, "gpu").energy_j is None
@@ -256,7 +265,9 @@ def test_energy_is_not_known_without_the_power_of_the_card(build, op, devices):
     assert any("power is not known" in text for text in decision.verdict.because)
 
 
-def test_the_best_plan_by_energy_is_the_placement_of_least_joules(build, op, devices):
+def test_the_best_plan_by_energy_is_the_placement_of_least_joules(
+    build: Callable[..., Any], op: type[Any], devices: dict[str, Device]
+) -> None:
     """9.22 ms instead of 10, but at 153 W for the card and 27 W for the waiting host against the CPU's 100."""
     gpu = replace(devices["gpu"], tdp_w=150.0)
     question = build(op(reads=("in",), cpu=1e-2, gpu=9e-3), gpu=gpu)
@@ -264,20 +275,24 @@ def test_the_best_plan_by_energy_is_the_placement_of_least_joules(build, op, dev
     assert decide(replace(question, objective="energy")).placement == ("cpu",)
 
 
-def test_a_cpu_without_a_tdp_counts_by_hardware_thread(devices):
+def test_a_cpu_without_a_tdp_counts_by_hardware_thread(devices: dict[str, Device]) -> None:
     """8 threads of Cascade Lake: 0.64 to 3.97 W each."""
     cpu = replace(devices["cpu"], tdp_w=None, architecture="Cascade Lake")
     found = power(cpu)
     assert (found.idle, found.full) == pytest.approx((8 * 0.64, 8 * 3.97))
 
 
-def test_the_best_plan_on_the_cpu_alone_costs_what_the_cpu_plan_does(build, op):
+def test_the_best_plan_on_the_cpu_alone_costs_what_the_cpu_plan_does(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
     decision = decide(build(op(reads=("in",), cpu=1e-5, gpu=1e-2), instances=(GPU_1, CPU_8)))
     cpu, best = plan(decision, "cpu"), plan(decision, "hybrid")
     assert (best.energy_j, best.usd_per_million, best.instance) == (cpu.energy_j, cpu.usd_per_million, "plain")
 
 
-def test_a_plan_that_does_not_fit_has_no_price_and_no_energy(build, op, devices):
+def test_a_plan_that_does_not_fit_has_no_price_and_no_energy(
+    build: Callable[..., Any], op: type[Any], devices: dict[str, Device]
+) -> None:
     small = replace(devices["gpu"], memory_bytes=1000)
     decision = decide(fast(build, op, instances=(GPU_1, CPU_8), gpu=small, peak_memory_bytes=2000))
     found = plan(decision, "gpu")
@@ -285,7 +300,7 @@ def test_a_plan_that_does_not_fit_has_no_price_and_no_energy(build, op, devices)
     assert [row.instance for row in decision.costs] == ["plain"]
 
 
-def test_a_machine_without_room_for_the_model_is_not_offered(build, op):
+def test_a_machine_without_room_for_the_model_is_not_offered(build: Callable[..., Any], op: type[Any]) -> None:
     narrow, wide = replace(CPU_8, memory_bytes=1000), replace(CPU_32, memory_bytes=10**9)
     decision = decide(build(op(reads=("in",)), gpu=None, instances=(narrow, wide), peak_memory_bytes=2000))
     assert [row.instance for row in decision.costs] == ["large"]

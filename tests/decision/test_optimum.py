@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import networkx
 import pytest
@@ -13,25 +14,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzer.decision import decide
+from analyzer.decision.decision_input import Decision
+from analyzer.record.outcome import PlanResult
 
 COPY_S = 10e-6 + 1e6 / 10e9  # a megabyte at 10 GB/s and the fixed 10 us
 
 
-def settled(ops):
+def settled(ops: Iterator[Any] | list[Any]) -> list[Any]:
     """An operator without a CUDA kernel takes the CPU's time in either session."""
     return [op if op.able else replace(op, gpu=op.cpu) for op in ops]
 
 
 def components(size: int, groups: Sequence[tuple[int, ...]]) -> list[set[int]]:
     """Operators that move as one."""
-    graph = networkx.Graph()
+    graph: networkx.Graph[int] = networkx.Graph()
     graph.add_nodes_from(range(size))
     for group in groups:
         networkx.add_path(graph, group)
     return list(networkx.connected_components(graph))
 
 
-def cost_of_placement(ops, side: Sequence[bool]) -> float:
+def cost_of_placement(ops: list[Any], side: Sequence[bool]) -> float:
     """Directly from the definition: times of the operators, and one copy per tensor and direction."""
     spent = sum(op.gpu if there else op.cpu for op, there in zip(ops, side, strict=True))
     read = {int(r) for op in ops for r in op.reads if r != "in"}
@@ -47,7 +50,7 @@ def cost_of_placement(ops, side: Sequence[bool]) -> float:
     return spent
 
 
-def every_placement(ops, parts: list[set[int]]) -> Iterator[list[bool]]:
+def every_placement(ops: list[Any], parts: list[set[int]]) -> Iterator[list[bool]]:
     """All placements that keep groups whole and operators without a kernel on the CPU."""
     for choice in itertools.product((False, True), repeat=len(parts)):
         side = [False] * len(ops)
@@ -58,13 +61,13 @@ def every_placement(ops, parts: list[set[int]]) -> Iterator[list[bool]]:
             yield side
 
 
-def least(ops, groups: Sequence[tuple[int, ...]] = ()) -> float:
+def least(ops: list[Any], groups: Sequence[tuple[int, ...]] = ()) -> float:
     parts = components(len(ops), groups)
     return min(cost_of_placement(ops, side) for side in every_placement(ops, parts))
 
 
 @st.composite
-def cases(draw, op):
+def cases(draw: Any, op: Any) -> Any:
     size = draw(st.integers(1, 8))
     seconds = st.integers(0, 400).map(lambda us: us * 1e-6)
     ops = []
@@ -83,13 +86,15 @@ def cases(draw, op):
     return settled(ops)
 
 
-def hybrid(decision):
+def hybrid(decision: Decision) -> PlanResult:
     return next(plan for plan in decision.plans if plan.name == "hybrid")
 
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_no_placement_of_a_small_graph_beats_the_best_plan(build_shared, op_shared, data):
+def test_no_placement_of_a_small_graph_beats_the_best_plan(
+    build_shared: Any, op_shared: Any, data: Any
+) -> None:
     ops = data.draw(cases(op_shared))
     decision = decide(build_shared(*ops))
     assert hybrid(decision).latency_s == pytest.approx(least(ops), rel=1e-6, abs=1e-9)
@@ -97,14 +102,16 @@ def test_no_placement_of_a_small_graph_beats_the_best_plan(build_shared, op_shar
 
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
-def test_the_placement_told_costs_what_the_plan_says(build_shared, op_shared, data):
+def test_the_placement_told_costs_what_the_plan_says(build_shared: Any, op_shared: Any, data: Any) -> None:
     ops = data.draw(cases(op_shared))
     decision = decide(build_shared(*ops))
     side = [device == "gpu" for device in decision.placement]
     assert hybrid(decision).latency_s == pytest.approx(cost_of_placement(ops, side), rel=1e-9, abs=1e-12)
 
 
-def test_every_graph_of_four_operators_gets_its_least_placement(build, op):
+def test_every_graph_of_four_operators_gets_its_least_placement(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
     """All 64 ways in which an operator can read those before it, each with four draws of times."""
     rng = random.Random(20)
     pairs = list(itertools.combinations(range(4), 2))
@@ -124,7 +131,9 @@ def test_every_graph_of_four_operators_gets_its_least_placement(build, op):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_overlapping_groups_of_both_sessions_stay_whole(build, op, seed):
+def test_overlapping_groups_of_both_sessions_stay_whole(
+    build: Callable[..., Any], op: type[Any], seed: int
+) -> None:
     """CPU groups pair (0,1), (2,3); CUDA groups pair (1,2): 0 to 3 move as one, 4 and 5 on their own."""
     rng = random.Random(seed)
     ops = [
@@ -148,7 +157,9 @@ def test_overlapping_groups_of_both_sessions_stay_whole(build, op, seed):
     assert len(set(decision.placement[:4])) == 1
 
 
-def test_a_tensor_with_many_readers_on_the_other_side_is_copied_once(build, op):
+def test_a_tensor_with_many_readers_on_the_other_side_is_copied_once(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
     fan = [op(reads=("in",), cpu=1e-3, gpu=1e-5)]
     fan += [op(reads=(0,), able=False, cpu=1e-5, gpu=1e-5) for _ in range(5)]
     plan = hybrid(decide(build(*fan)))
@@ -158,12 +169,12 @@ def test_a_tensor_with_many_readers_on_the_other_side_is_copied_once(build, op):
     ]
 
 
-def test_constants_are_on_both_sides_and_never_copied(build, op):
+def test_constants_are_on_both_sides_and_never_copied(build: Callable[..., Any], op: type[Any]) -> None:
     plan = hybrid(decide(build(op(reads=("in",), cpu=1e-2, gpu=1e-5, weight=1000))))
     assert {item.tensor for item in plan.transfers.items} == {"in", "t0"}
 
 
-def test_the_best_plan_is_never_worse_than_either_session(build, op):
+def test_the_best_plan_is_never_worse_than_either_session(build: Callable[..., Any], op: type[Any]) -> None:
     rng = random.Random(7)
     for _ in range(50):
         ops = [

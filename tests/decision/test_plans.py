@@ -1,22 +1,28 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from analyzer.decision import decide
+from analyzer.decision.decision_input import Decision, DecisionInput
 from analyzer.graph import DTYPES, Graph, Node, Tensor
 from analyzer.ort.execution import Copy, Group, NodePlacement, Placement
 from analyzer.prediction.estimate import Estimate
+from analyzer.record.outcome import PlanResult
 
 COPY_S = 10e-6 + 1e6 / 10e9  # a megabyte at 10 GB/s and the fixed 10 us: 110 us
 
 
-def named(decision):
+def named(decision: Decision) -> dict[str, PlanResult]:
     return {plan.name: plan for plan in decision.plans}
 
 
-def test_the_gpu_plan_is_its_groups_and_the_copies_of_inputs_outputs_and_between(build, op):
+def test_the_gpu_plan_is_its_groups_and_the_copies_of_inputs_outputs_and_between(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
     ops = (
         op(reads=("in",), gpu=1e-4),
         op(reads=(0,), cpu=5e-4, gpu=5e-4, able=False),
@@ -35,25 +41,25 @@ def test_the_gpu_plan_is_its_groups_and_the_copies_of_inputs_outputs_and_between
     assert (plan.operators_on_gpu, plan.operators_on_cpu) == (2, 1)
 
 
-def test_the_cpu_plan_copies_nothing(build, op):
+def test_the_cpu_plan_copies_nothing(build: Callable[..., Any], op: type[Any]) -> None:
     plan = named(decide(build(op(reads=("in",), cpu=1e-3), op(reads=(0,), cpu=2e-3))))["cpu"]
     assert plan.latency_s == pytest.approx(3e-3)
     assert plan.transfers.count == 0
 
 
-def test_throughput_is_inferences_over_latency(build, op):
+def test_throughput_is_inferences_over_latency(build: Callable[..., Any], op: type[Any]) -> None:
     plan = named(decide(build(op(reads=("in",), cpu=4e-3), batch=32)))["cpu"]
     assert plan.throughput_per_s == pytest.approx(32 / 4e-3)
 
 
-def test_errors_of_one_device_add_and_do_not_average(build, op):
+def test_errors_of_one_device_add_and_do_not_average(build: Callable[..., Any], op: type[Any]) -> None:
     chain = [op(reads=("in",) if n == 0 else (n - 1,), cpu=1e-3, gpu=None, able=False) for n in range(100)]
     plan = named(decide(build(*chain, spread=1.25)))["cpu"]
     assert plan.low_s == pytest.approx(0.1 / 1.25)
     assert plan.high_s == pytest.approx(0.1 * 1.25)
 
 
-def test_errors_of_different_devices_add_in_squares(build, op):
+def test_errors_of_different_devices_add_in_squares(build: Callable[..., Any], op: type[Any]) -> None:
     """1 ms on the GPU and 1 ms of fall-back, each up to 1.3 ms: 2 ms up to 2 + 0.3 * sqrt(2), copies apart."""
     ops = (op(reads=("in",), gpu=1e-3, elements=0), op(reads=(0,), cpu=1e-3, gpu=1e-3, able=False, elements=0))
     plan = named(decide(build(*ops, spread=1.3, input_elements=0)))["gpu"]
@@ -72,13 +78,15 @@ def test_errors_of_different_devices_add_in_squares(build, op):
         ),
     ],
 )
-def test_a_plan_of_measured_and_predicted_parts_is_mixed(build, op, kinds, expected):
+def test_a_plan_of_measured_and_predicted_parts_is_mixed(
+    build: Callable[..., Any], op: type[Any], kinds: dict[str, str], expected: dict[str, str]
+) -> None:
     ops = (op(reads=("in",), cpu=1e-2, gpu=1e-5), op(reads=(0,), cpu=1e-5, gpu=1e-2))
     found = named(decide(build(*ops, origins=kinds)))
     assert {name: plan.origin for name, plan in found.items()} == expected
 
 
-def test_a_run_measured_as_a_whole_is_the_plans_latency(build, op):
+def test_a_run_measured_as_a_whole_is_the_plans_latency(build: Callable[..., Any], op: type[Any]) -> None:
     """Groups say 3 ms, the clock says 2 ms: in the best plan a group counts two thirds of what it says."""
     whole = Estimate(time_s=2e-3, low_s=1.9e-3, high_s=2.2e-3, origin="measured")
     ops = (op(reads=("in",), cpu=1.5e-3, gpu=1e-2), op(reads=(0,), cpu=1.5e-3, gpu=1e-5))
@@ -87,20 +95,22 @@ def test_a_run_measured_as_a_whole_is_the_plans_latency(build, op):
     assert plans["hybrid"].latency_s == pytest.approx(1e-3 + 1e-5 + 2 * COPY_S)
 
 
-def test_a_measured_cuda_run_is_the_gpu_plans_latency(build, op):
+def test_a_measured_cuda_run_is_the_gpu_plans_latency(build: Callable[..., Any], op: type[Any]) -> None:
     whole = Estimate(time_s=7e-4, low_s=6e-4, high_s=9e-4, origin="measured")
     plan = named(decide(build(op(reads=("in",), cpu=1e-2, gpu=1e-4), cuda_latency=whole)))["gpu"]
     assert (plan.latency_s, plan.origin) == (pytest.approx(7e-4), "measured")
     assert (plan.low_s, plan.high_s) == (pytest.approx(6e-4), pytest.approx(9e-4))
 
 
-def test_without_a_gpu_there_is_the_cpu_plan_alone(build, op):
+def test_without_a_gpu_there_is_the_cpu_plan_alone(build: Callable[..., Any], op: type[Any]) -> None:
     decision = decide(build(op(reads=("in",)), gpu=None))
     assert [plan.name for plan in decision.plans] == ["cpu"]
     assert decision.placement == ("cpu",)
 
 
-def test_an_eliminated_operator_costs_nothing_and_hands_its_input_on(build, op):
+def test_an_eliminated_operator_costs_nothing_and_hands_its_input_on(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
     """0 -> 1 -> 2 where neither session runs 1: the tensor of 0 goes to 2 straight, on the same side."""
     ops = (op(reads=("in",), cpu=1e-2), op(reads=(0,)), op(reads=(1,), cpu=1e-2))
     decision = decide(build(*ops, cpu_groups=[(0,), (2,)], cuda_groups=[(0,), (2,)]))
@@ -110,13 +120,17 @@ def test_an_eliminated_operator_costs_nothing_and_hands_its_input_on(build, op):
     assert decision.operators[1].reason == "folded"
 
 
-def test_an_operator_that_only_the_cuda_session_eliminates_is_free_there(build, op):
+def test_an_operator_that_only_the_cuda_session_eliminates_is_free_there(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
     ops = (op(reads=("in",), cpu=1e-2), op(reads=(0,), cpu=1e-3), op(reads=(1,), cpu=1e-2))
     decision = decide(build(*ops, cuda_groups=[(0,), (2,)]))
     assert named(decision)["hybrid"].latency_s == pytest.approx(2e-4 + 2 * COPY_S)
 
 
-def test_a_time_that_is_not_known_is_told_and_never_counts_as_fast(build, op):
+def test_a_time_that_is_not_known_is_told_and_never_counts_as_fast(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
     ops = (op(reads=("in",), cpu=1e-3, gpu=1e-3), op(reads=(0,), cpu=5e-2, gpu=None))
     decision = decide(build(*ops))
     assert "not known" in named(decision)["gpu"].why
@@ -124,7 +138,9 @@ def test_a_time_that_is_not_known_is_told_and_never_counts_as_fast(build, op):
     assert decision.operators[1].reason == "unknown"
 
 
-def test_half_precision_halves_what_is_copied_inside_and_leaves_inputs_and_outputs(build, op):
+def test_half_precision_halves_what_is_copied_inside_and_leaves_inputs_and_outputs(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
     ops = (
         op(reads=("in",), cpu=1e-1, gpu=1e-4),
         op(reads=(0,), cpu=1e-3, gpu=1e-3, able=False),
@@ -136,7 +152,7 @@ def test_half_precision_halves_what_is_copied_inside_and_leaves_inputs_and_outpu
     assert sizes[("t0", "inside")] == sizes[("t1", "inside")] == 500_000
 
 
-def test_a_session_that_cannot_be_made_leaves_the_cpu_plan(build, op):
+def test_a_session_that_cannot_be_made_leaves_the_cpu_plan(build: Callable[..., Any], op: type[Any]) -> None:
     question = build(op(reads=("in",)))
     failing = replace(question.placement, fails="no provider has a kernel for Mod with bfloat16")
     decision = decide(replace(question, placement=failing))
@@ -146,7 +162,7 @@ def test_a_session_that_cannot_be_made_leaves_the_cpu_plan(build, op):
     assert decision.operators[0].reason == "no-session"
 
 
-def shape_question(build, op, *, copied: bool):
+def shape_question(build: Callable[..., Any], op: type[Any], *, copied: bool) -> DecisionInput:
     """x -> Shape -> Gather (on the CPU) -> Reshape(x, shape): shapes are host memory in a CUDA session."""
     base = build(op(reads=("in",)))
     x = base.graph.inputs[0]
@@ -164,7 +180,7 @@ def shape_question(build, op, *, copied: bool):
     kept = NodePlacement(provider="cpu", supported=True, why="shape-arithmetic")
     copies = (Copy(tensor="g", direction="to_gpu", nbytes=8, producer=2, consumers=(3,)),) if copied else ()
 
-    def groups(session):
+    def groups(session: Any) -> Any:
         return tuple(
             Group(
                 session=session,
@@ -176,7 +192,7 @@ def shape_question(build, op, *, copied: bool):
             for node in nodes
         )
 
-    def time(seconds):
+    def time(seconds: Any) -> Any:
         return Estimate(time_s=seconds, low_s=seconds, high_s=seconds, origin="predicted")
 
     return replace(
@@ -191,7 +207,7 @@ def shape_question(build, op, *, copied: bool):
     )
 
 
-def test_shapes_that_lie_in_host_memory_are_not_copied(build, op):
+def test_shapes_that_lie_in_host_memory_are_not_copied(build: Callable[..., Any], op: type[Any]) -> None:
     decision = decide(shape_question(build, op, copied=False))
     plans = named(decision)
     assert plans["hybrid"].latency_s == pytest.approx(1e-3 + 1e-6 + 2 * COPY_S)
@@ -199,12 +215,12 @@ def test_shapes_that_lie_in_host_memory_are_not_copied(build, op):
     assert decision.operators[2].reason == "shape-arithmetic"
 
 
-def test_a_shape_that_the_session_does_copy_is_counted(build, op):
+def test_a_shape_that_the_session_does_copy_is_counted(build: Callable[..., Any], op: type[Any]) -> None:
     plans = named(decide(shape_question(build, op, copied=True)))
     assert plans["gpu"].latency_s == pytest.approx(1e-3 + 1e-6 + 2 * COPY_S + 10e-6 + 8 / 10e9)
 
 
-def test_a_graph_without_operators_takes_no_time_and_is_a_tie(build, op):
+def test_a_graph_without_operators_takes_no_time_and_is_a_tie(build: Callable[..., Any], op: type[Any]) -> None:
     base = build(op(reads=("in",)))
     empty = Graph(name="empty", nodes=(), inputs=base.graph.inputs, outputs=base.graph.inputs)
     nothing = {"cpu_groups": (), "cpu_times": (), "cuda_groups": (), "cuda_times": ()}

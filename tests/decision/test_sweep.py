@@ -2,17 +2,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from analyzer.decision import BATCHES, decide, sweep
+from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.sweep import throughput
+from analyzer.devices.device import Device
 
 
-def family(build, op, gpu: Callable[[int], float], cpu: Callable[[int], float], **given):
+def family(
+    build: Callable[..., Any],
+    op: type[Any],
+    gpu: Callable[[int], float],
+    cpu: Callable[[int], float],
+    **given: Any,
+) -> Callable[..., Any]:
     """Questions whose operators take a given time at each batch; nothing is copied."""
 
-    def at(batch: int):
+    def at(batch: int) -> Any:
         ops = [op(reads=("in",), cpu=cpu(batch), gpu=gpu(batch), elements=0, weight=given.get("weight", 0))]
         rest = {"gpu": given["device"]} if "device" in given else {}
         peak = given["peak"](batch) if "peak" in given else 0
@@ -21,32 +30,36 @@ def family(build, op, gpu: Callable[[int], float], cpu: Callable[[int], float], 
     return at
 
 
-def asked(at, batches=BATCHES):
+def asked(at: Callable[..., Any], batches: Any = BATCHES) -> dict[int, DecisionInput]:
     return {batch: at(batch) for batch in batches}
 
 
-def test_batches_go_from_1_to_4096_in_powers_of_two():
+def test_batches_go_from_1_to_4096_in_powers_of_two() -> None:
     assert BATCHES == (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 
-def linear(build, op):
+def linear(build: Callable[..., Any], op: type[Any]) -> Callable[..., Any]:
     """CPU 1 ms an inference, GPU 10.5 ms fixed and 0.1 ms an inference: equal at 11.67."""
     return family(build, op, gpu=lambda b: 1.05e-2 + 1e-4 * b, cpu=lambda b: 1e-3 * b)
 
 
-def test_the_crossover_is_the_first_batch_from_which_the_gpu_wins(build, op):
+def test_the_crossover_is_the_first_batch_from_which_the_gpu_wins(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
     found = sweep(asked(linear(build, op)))
     assert found.crossover_batch == 16
     assert found.crossovers == (16,)
     assert found.note == "The L4 is faster from batch 16 up to 4096."
 
 
-def test_the_crossover_is_exact_where_any_batch_can_be_asked_about(build, op):
+def test_the_crossover_is_exact_where_any_batch_can_be_asked_about(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
     at = linear(build, op)
     assert sweep(asked(at), at=at).crossover_batch == 12
 
 
-def test_every_batch_has_a_row_with_every_plan(build, op):
+def test_every_batch_has_a_row_with_every_plan(build: Callable[..., Any], op: type[Any]) -> None:
     rows = sweep(asked(linear(build, op))).rows
     assert [row.batch for row in rows] == list(BATCHES)
     assert {name for row in rows for name in row.plans} == {"cpu", "gpu", "hybrid"}
@@ -54,7 +67,7 @@ def test_every_batch_has_a_row_with_every_plan(build, op):
     assert rows[6].plans["gpu"].throughput_per_s == pytest.approx(64 / (1.05e-2 + 64e-4))
 
 
-def test_several_crossovers_are_all_told(build, op):
+def test_several_crossovers_are_all_told(build: Callable[..., Any], op: type[Any]) -> None:
     """The GPU wins up to 4, loses from 8 to 64, and wins from 128."""
     at = family(build, op, gpu=lambda _: 1e-3, cpu=lambda b: 5e-4 if 8 <= b <= 64 else 2e-3)
     found = sweep(asked(at))
@@ -63,13 +76,15 @@ def test_several_crossovers_are_all_told(build, op):
     assert "also changes at batch 8" in found.note
 
 
-def test_a_gpu_that_always_wins_crosses_at_the_first_batch(build, op):
+def test_a_gpu_that_always_wins_crosses_at_the_first_batch(build: Callable[..., Any], op: type[Any]) -> None:
     found = sweep(asked(family(build, op, gpu=lambda _: 1e-3, cpu=lambda _: 2e-3)))
     assert (found.crossover_batch, found.crossovers) == (1, ())
     assert found.note == "The L4 is faster at every batch from 1 to 4096."
 
 
-def test_a_gpu_that_never_wins_has_no_crossover_and_the_reason_says_so(build, op):
+def test_a_gpu_that_never_wins_has_no_crossover_and_the_reason_says_so(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
     at = family(build, op, gpu=lambda _: 2e-3, cpu=lambda _: 1e-3)
     found = sweep(asked(at))
     assert found.crossover_batch is None
@@ -78,20 +93,24 @@ def test_a_gpu_that_never_wins_has_no_crossover_and_the_reason_says_so(build, op
     assert "No batch from 1 to 4096 is faster on the L4." in verdict.reason
 
 
-def test_a_gpu_that_wins_only_at_small_batches_has_no_crossover(build, op):
+def test_a_gpu_that_wins_only_at_small_batches_has_no_crossover(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
     found = sweep(asked(family(build, op, gpu=lambda b: 1e-3 * b, cpu=lambda _: 5e-3)))
     assert found.crossover_batch is None
     assert found.crossovers == (8,)
     assert "no longer faster from batch 8" in found.note
 
 
-def test_one_batch_alone_says_that_the_crossover_is_not_known(build, op):
+def test_one_batch_alone_says_that_the_crossover_is_not_known(build: Callable[..., Any], op: type[Any]) -> None:
     verdict = decide(linear(build, op)(64)).verdict
     assert verdict.crossover_batch is None
     assert "The crossover batch is not known: only batch 64 was looked at." in verdict.reason
 
 
-def test_the_gpu_saturates_where_nine_tenths_of_its_throughput_are_reached(build, op):
+def test_the_gpu_saturates_where_nine_tenths_of_its_throughput_are_reached(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
     """b / (10 ms + 0.1 ms b): the limit is 10 000/s; at 512 it is 84 %, at 1024 91 % and at 4096 97.6 %.
 
     Nine tenths of the best seen, 9762/s, are 8786/s: first passed at 1024 with 9110/s.
@@ -100,7 +119,7 @@ def test_the_gpu_saturates_where_nine_tenths_of_its_throughput_are_reached(build
     assert sweep(asked(at)).saturation_batch == 1024
 
 
-def test_a_throughput_that_still_grows_has_no_saturation(build, op):
+def test_a_throughput_that_still_grows_has_no_saturation(build: Callable[..., Any], op: type[Any]) -> None:
     assert sweep(asked(family(build, op, gpu=lambda _: 1.0, cpu=lambda _: 1.0))).saturation_batch is None
 
 
@@ -126,12 +145,12 @@ def test_the_largest_batch_that_fits_is_found(build, op, devices):
     assert "Up to batch 128 it fits the L4." in verdict.would_change
 
 
-def test_the_largest_batch_is_not_known_where_memory_is_not(build, op):
+def test_the_largest_batch_is_not_known_where_memory_is_not(build: Callable[..., Any], op: type[Any]) -> None:
     questions = {b: build(op(reads=("in",)), batch=b) for b in (1, 2)}
     assert sweep(questions).largest_batch is None
 
 
-def test_the_verdict_carries_the_sweep(build, op):
+def test_the_verdict_carries_the_sweep(build: Callable[..., Any], op: type[Any]) -> None:
     at = linear(build, op)
     found = sweep(asked(at), at=at)
     verdict = decide(at(1), found).verdict
@@ -143,21 +162,23 @@ def test_the_verdict_carries_the_sweep(build, op):
     assert large.would_change[0] == "Up to batch 11 this CPU is faster."
 
 
-def test_a_sweep_without_a_gpu_holds_the_cpu(build, op):
+def test_a_sweep_without_a_gpu_holds_the_cpu(build: Callable[..., Any], op: type[Any]) -> None:
     found = sweep({b: build(op(reads=("in",)), gpu=None, batch=b) for b in (1, 2)})
     assert [set(row.plans) for row in found.rows] == [{"cpu"}, {"cpu"}]
     assert found.crossover_batch is None
     assert found.note == "Only the CPU was looked at."
 
 
-def test_a_run_that_takes_no_time_has_no_throughput(build, op):
+def test_a_run_that_takes_no_time_has_no_throughput(build: Callable[..., Any], op: type[Any]) -> None:
     question = build(op(reads=("in",), cpu=0.0), gpu=None)
     from analyzer.decision.plans import plan_all
 
     assert throughput(question, plan_all(question).cpu) == 0.0
 
 
-def test_no_batch_is_promised_for_a_gpu_that_cannot_be_used(build, op, devices):
+def test_no_batch_is_promised_for_a_gpu_that_cannot_be_used(
+    build: Callable[..., Any], op: type[Any], devices: dict[str, Device]
+) -> None:
     gpu = replace(devices["gpu"], runs_release_wheel=False)
     at = family(build, op, gpu=lambda b: 1e-4 * b, cpu=lambda b: 1e-3 * b, device=gpu)
     found = sweep(asked(at))

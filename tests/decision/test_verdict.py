@@ -1,18 +1,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from analyzer.decision import WhatIf, decide
 from analyzer.decision.verdict import REASONS
+from analyzer.devices.device import Device
 from analyzer.ort.execution import NodePlacement
 
 COPY_S = 10e-6 + 1e6 / 10e9  # 110 us; two of them for the input and the output
 
 
-def test_a_device_that_is_faster_beyond_the_error_wins(build, op):
+def test_a_device_that_is_faster_beyond_the_error_wins(build: Callable[..., Any], op: type[Any]) -> None:
     """CPU 10 ms; GPU 0.78 ms and 0.22 ms of copies: exactly 10 times."""
     verdict = decide(build(op(reads=("in",), cpu=1e-2, gpu=1e-3 - 2 * COPY_S))).verdict
     assert verdict.device == "gpu"
@@ -20,7 +23,7 @@ def test_a_device_that_is_faster_beyond_the_error_wins(build, op):
     assert verdict.low < 10 < verdict.high
 
 
-def test_the_copies_can_turn_the_verdict(build, op):
+def test_the_copies_can_turn_the_verdict(build: Callable[..., Any], op: type[Any]) -> None:
     """The kernel is twice as fast, yet in and out take 220 us of the CPU's 100."""
     decision = decide(build(op(reads=("in",), cpu=1e-4, gpu=5e-5)))
     assert decision.verdict.device == "cpu"
@@ -32,7 +35,9 @@ def test_the_copies_can_turn_the_verdict(build, op):
 
 
 @pytest.mark.parametrize(("spread", "device"), [(1.05, "gpu"), (1.5, "either")])
-def test_a_difference_inside_the_error_is_no_difference(build, op, spread, device):
+def test_a_difference_inside_the_error_is_no_difference(
+    build: Callable[..., Any], op: type[Any], spread: float, device: str
+) -> None:
     """1.3 times as fast: either, where each side may be half as much again."""
     ops = [op(reads=("in",), cpu=1.3e-2, gpu=1e-2 - 2 * COPY_S)]
     verdict = decide(build(*ops, spread=spread)).verdict
@@ -47,27 +52,31 @@ def test_a_difference_inside_the_error_is_no_difference(build, op, spread, devic
         ([(0,), (1,), (2,)], "Conv takes 82 % of this CPU's time"),
     ],
 )
-def test_the_time_of_a_fused_operator_is_told_as_what_it_is(build, op, groups, told):
+def test_the_time_of_a_fused_operator_is_told_as_what_it_is(
+    build: Callable[..., Any], op: type[Any], groups: list[tuple[int, ...]], told: str
+) -> None:
     """A chart of operators shows 9 of 11 ms for Conv alone; as executed it is 9 of 10, the Relu being in it."""
     types = [op(reads=("in",), op_type="Conv", cpu=9e-3, gpu=1e-5), op(reads=(0,), gpu=1e-5)]
     types.append(op(reads=(1,), op_type="Softmax", gpu=1e-5))
     assert decide(build(*types, cpu_groups=groups)).verdict.because[0].startswith(told)
 
 
-def test_a_tie_names_the_faster_one_first(build, op):
+def test_a_tie_names_the_faster_one_first(build: Callable[..., Any], op: type[Any]) -> None:
     ops = [op(reads=("in",), cpu=1e-2, gpu=1.2e-2 - 2 * COPY_S)]
     sentence = decide(build(*ops, spread=2.0)).verdict.sentence
     assert sentence.startswith("Either: this CPU is 1.2x (")
     assert sentence.endswith("as fast as the L4, which is within the error.")
 
 
-def test_the_copies_are_told_once(build, op):
+def test_the_copies_are_told_once(build: Callable[..., Any], op: type[Any]) -> None:
     for cpu, gpu in ((1e-4, 5e-5), (1e-2, 5e-5), (1e-3, 5e-2)):
         facts = decide(build(op(reads=("in",), cpu=cpu, gpu=gpu))).verdict.because
         assert sum("220 µs" in text for text in facts) == 1
 
 
-def test_the_interval_of_a_ratio_is_that_of_independent_errors(build, op):
+def test_the_interval_of_a_ratio_is_that_of_independent_errors(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
     """Both sides up to a factor f: the logarithms' half-widths add in squares."""
     ops = [op(reads=("in",), cpu=1e-1, gpu=1e-2, elements=0)]
     verdict = decide(build(*ops, spread=1.2, input_elements=0)).verdict
@@ -75,14 +84,14 @@ def test_the_interval_of_a_ratio_is_that_of_independent_errors(build, op):
     assert verdict.speedup / verdict.low == pytest.approx(1.2 ** (2**0.5))
 
 
-def test_an_error_that_both_plans_share_cancels(build, op):
+def test_an_error_that_both_plans_share_cancels(build: Callable[..., Any], op: type[Any]) -> None:
     """All of both plans is one fall-back on the CPU: the ratio is 1 for certain."""
     ops = [op(reads=("in",), cpu=1e-2, gpu=1e-2, able=False)]
     verdict = decide(build(*ops, spread=3.0)).verdict
     assert (verdict.low, verdict.speedup, verdict.high) == pytest.approx((1, 1, 1))
 
 
-def test_a_split_that_pays_is_a_hybrid_with_its_margin(build, op):
+def test_a_split_that_pays_is_a_hybrid_with_its_margin(build: Callable[..., Any], op: type[Any]) -> None:
     ops = [op(reads=("in",), cpu=1e-2, gpu=1e-4), op(reads=(0,), cpu=1e-4, gpu=1e-2)]
     decision = decide(build(*ops))
     assert decision.verdict.device == "hybrid"
@@ -92,34 +101,40 @@ def test_a_split_that_pays_is_a_hybrid_with_its_margin(build, op):
     assert "1 operator on the L4 and 1 on this CPU" in decision.verdict.because[0]
 
 
-def test_a_split_that_gains_too_little_is_not_recommended(build, op):
+def test_a_split_that_gains_too_little_is_not_recommended(build: Callable[..., Any], op: type[Any]) -> None:
     ops = [op(reads=("in",), cpu=1e-1, gpu=1e-2), op(reads=(0,), cpu=1e-4, gpu=3e-4)]
     decision = decide(build(*ops))
     assert decision.placement == ("gpu", "cpu")
     assert decision.verdict.device == "gpu"
 
 
-def test_a_split_inside_the_error_is_not_recommended(build, op):
+def test_a_split_inside_the_error_is_not_recommended(build: Callable[..., Any], op: type[Any]) -> None:
     ops = [op(reads=("in",), cpu=1e-1, gpu=1e-3), op(reads=(0,), cpu=1e-3, gpu=1.5e-3)]
     assert decide(build(*ops)).verdict.device == "hybrid"
     assert decide(build(*ops, spread=2.0)).verdict.device == "gpu"
 
 
-def test_the_cpu_is_measured_and_the_gpu_predicted_in_every_sentence(build, op):
+def test_the_cpu_is_measured_and_the_gpu_predicted_in_every_sentence(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
     ops = [op(reads=("in",), cpu=5e-2, gpu=1e-3, cpu_bound="compute", gpu_bound="compute")]
     decision = decide(build(*ops, origins={"cpu": "measured"}))
     assert re.search(r"1\.22 ms \(predicted\) against 50\.0 ms \(measured\)", decision.verdict.sentence)
     assert "the L4 takes 1.00 ms (predicted), this CPU 50.0 ms (measured)" in decision.operators[0].explanation
 
 
-def test_a_cpu_of_the_catalogue_has_its_name_and_not_this(build, op, devices):
+def test_a_cpu_of_the_catalogue_has_its_name_and_not_this(
+    build: Callable[..., Any], op: type[Any], devices: dict[str, Device]
+) -> None:
     cpu = replace(devices["cpu"], name="AMD EPYC 9654", origin="catalogue")
     decision = decide(build(op(reads=("in",), cpu=5e-2), cpu=cpu))
     assert "the EPYC 9654" in decision.verdict.sentence
     assert "this CPU" not in decision.verdict.sentence
 
 
-def test_a_gpu_that_no_release_wheel_runs_on_is_never_recommended(build, op, devices):
+def test_a_gpu_that_no_release_wheel_runs_on_is_never_recommended(
+    build: Callable[..., Any], op: type[Any], devices: dict[str, Device]
+) -> None:
     gpu = replace(devices["gpu"], name="NVIDIA Tesla P100", runs_release_wheel=False)
     decision = decide(build(op(reads=("in",), cpu=1.0, gpu=1e-3), gpu=gpu))
     assert decision.verdict.device == "cpu"
@@ -130,27 +145,27 @@ def test_a_gpu_that_no_release_wheel_runs_on_is_never_recommended(build, op, dev
     assert "release wheel" in decision.operators[0].explanation
 
 
-def test_only_what_keeps_the_limit_can_be_chosen(build, op):
+def test_only_what_keeps_the_limit_can_be_chosen(build: Callable[..., Any], op: type[Any]) -> None:
     """By energy the GPU wins, but it takes 20 ms where 15 ms are asked for."""
     ops = [op(reads=("in",), cpu=1e-2, gpu=2e-2, gpu_bound="overhead")]
     assert decide(build(*ops, objective="energy")).verdict.device == "gpu"
     assert decide(build(*ops, objective="energy", slo_s=15e-3)).verdict.device == "cpu"
 
 
-def test_a_limit_that_nothing_keeps_gets_the_nearest(build, op):
+def test_a_limit_that_nothing_keeps_gets_the_nearest(build: Callable[..., Any], op: type[Any]) -> None:
     verdict = decide(build(op(reads=("in",), cpu=5e-2, gpu=1e-2), slo_s=1e-3)).verdict
     assert verdict.device == "gpu"
     assert "misses the limit of 1.00 ms" in verdict.sentence
     assert verdict.would_change[0] == "A latency limit of 10.2 ms or more can be met."
 
 
-def test_the_cpu_alone_is_said_to_be_alone(build, op):
+def test_the_cpu_alone_is_said_to_be_alone(build: Callable[..., Any], op: type[Any]) -> None:
     verdict = decide(build(op(reads=("in",), cpu=1e-2), gpu=None)).verdict
     assert (verdict.device, verdict.speedup, verdict.low, verdict.crossover_batch) == ("cpu", None, None, None)
     assert verdict.sentence == "Only the CPU was looked at: this CPU takes 10.0 ms (predicted)."
 
 
-def test_a_change_that_turns_the_verdict_is_told(build, op):
+def test_a_change_that_turns_the_verdict_is_told(build: Callable[..., Any], op: type[Any]) -> None:
     slow = build(op(reads=("in",), cpu=1e-3, gpu=2e-3))
     fast = build(op(reads=("in",), cpu=1e-3, gpu=1e-5))
     question = replace(
@@ -161,12 +176,14 @@ def test_a_change_that_turns_the_verdict_is_told(build, op):
     assert not any("bf16" in text for text in told)
 
 
-def test_keeping_data_on_the_gpu_is_told_where_it_would_turn_the_verdict(build, op):
+def test_keeping_data_on_the_gpu_is_told_where_it_would_turn_the_verdict(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
     told = decide(build(op(reads=("in",), cpu=1e-4, gpu=2e-5))).verdict.would_change
     assert told == ("Where inputs and outputs stay on the GPU, the L4 is 5.0x as fast as this CPU.",)
 
 
-def test_another_opset_is_told_where_a_kernel_exists_there(build, op):
+def test_another_opset_is_told_where_a_kernel_exists_there(build: Callable[..., Any], op: type[Any]) -> None:
     pool = op(
         reads=(0,),
         able=False,
@@ -185,7 +202,7 @@ def test_another_opset_is_told_where_a_kernel_exists_there(build, op):
     assert decision.operators[1].explanation.startswith("The CUDA kernel ends at opset 21.")
 
 
-def test_sentences_end_with_one_stop(build, op):
+def test_sentences_end_with_one_stop(build: Callable[..., Any], op: type[Any]) -> None:
     cases = [
         build(op(reads=("in",), cpu=1e-2, gpu=1e-3)),
         build(op(reads=("in",), cpu=1e-4, gpu=1e-3, gpu_bound="overhead")),
@@ -203,7 +220,7 @@ def test_sentences_end_with_one_stop(build, op):
 
 
 class TestOperators:
-    def test_each_reason_is_of_the_fixed_list(self, build, op):
+    def test_each_reason_is_of_the_fixed_list(self, build: Callable[..., Any], op: type[Any]) -> None:
         ops = [
             op(reads=("in",), cpu=1e-2),
             op(reads=(0,), able=False),
@@ -213,7 +230,7 @@ class TestOperators:
         ]
         assert {verdict.reason for verdict in decide(build(*ops)).operators} <= set(REASONS)
 
-    def test_every_reason_why_onnx_runtime_keeps_an_operator_is_of_the_list(self):
+    def test_every_reason_why_onnx_runtime_keeps_an_operator_is_of_the_list(self) -> None:
         kinds = (
             "shape-arithmetic",
             "no-cuda-kernel",
@@ -225,11 +242,15 @@ class TestOperators:
         assert NodePlacement(provider="cpu", supported=False, why="folded").why in REASONS
 
     @pytest.mark.parametrize("bound", ["compute", "memory"])
-    def test_what_limits_the_gpu_is_the_reason(self, build, op, bound):
+    def test_what_limits_the_gpu_is_the_reason(
+        self, build: Callable[..., Any], op: type[Any], bound: str
+    ) -> None:
         ops = [op(reads=("in",), cpu=1e-1, gpu=1e-3, gpu_bound=bound, cpu_bound="memory")]
         assert decide(build(*ops)).operators[0].reason == f"{bound}-bound"
 
-    def test_a_memory_bound_operator_tells_both_memories(self, build, op):
+    def test_a_memory_bound_operator_tells_both_memories(
+        self, build: Callable[..., Any], op: type[Any]
+    ) -> None:
         ops = [op(reads=("in",), cpu=3.4e-2, gpu=6e-4, gpu_bound="memory", cpu_bound="memory")]
         text = decide(build(*ops, origins={"cpu": "measured"})).operators[0].explanation
         assert text == (
@@ -237,13 +258,17 @@ class TestOperators:
             "this CPU's 34.0 ms (measured)."
         )
 
-    def test_a_launch_that_takes_longer_than_the_work_is_the_reason(self, build, op):
+    def test_a_launch_that_takes_longer_than_the_work_is_the_reason(
+        self, build: Callable[..., Any], op: type[Any]
+    ) -> None:
         ops = [op(reads=("in",), cpu=1e-6, gpu=6e-6, gpu_bound="overhead", cpu_bound="memory")]
         verdict = decide(build(*ops)).operators[0]
         assert (verdict.device, verdict.reason) == ("cpu", "launch-bound")
         assert "starting it on the L4 takes 6.00 µs" in verdict.explanation
 
-    def test_an_operator_slower_on_the_gpu_stays_where_its_data_is(self, build, op):
+    def test_an_operator_slower_on_the_gpu_stays_where_its_data_is(
+        self, build: Callable[..., Any], op: type[Any]
+    ) -> None:
         ops = [
             op(reads=("in",), cpu=1e-1),
             op(reads=(0,), cpu=1e-5, gpu=5e-5, gpu_bound="overhead"),
@@ -254,11 +279,13 @@ class TestOperators:
         assert (decision.operators[1].device, decision.operators[1].reason) == ("gpu", "data-on-gpu")
         assert decision.operators[1].speedup == pytest.approx(0.2)
 
-    def test_what_takes_no_time_on_either_is_free(self, build, op):
+    def test_what_takes_no_time_on_either_is_free(self, build: Callable[..., Any], op: type[Any]) -> None:
         verdict = decide(build(op(reads=("in",), cpu=1e-2), op(reads=(0,), cpu=0.0, gpu=0.0))).operators[1]
         assert (verdict.device, verdict.reason, verdict.speedup) == ("either", "free", None)
 
-    def test_a_part_of_a_fused_operator_that_must_stay_goes_along(self, build, op):
+    def test_a_part_of_a_fused_operator_that_must_stay_goes_along(
+        self, build: Callable[..., Any], op: type[Any]
+    ) -> None:
         """A CUDA-able operator that the CUDA session runs in one group with one on the CPU."""
         question = build(
             op(reads=("in",), able=False, gpu=1e-3), op(reads=(0,)), cuda_groups=[(0, 1)], cpu_groups=[(0, 1)]
@@ -266,7 +293,9 @@ class TestOperators:
         decision = decide(question)
         assert [verdict.reason for verdict in decision.operators] == ["no-cuda-kernel", "fused"]
 
-    def test_the_shares_of_a_fused_group_follow_the_bytes_and_add_up(self, build, op):
+    def test_the_shares_of_a_fused_group_follow_the_bytes_and_add_up(
+        self, build: Callable[..., Any], op: type[Any]
+    ) -> None:
         """One group of 4 ms over 1 MB and 3 MB: 1 ms and 3 ms."""
         ops = [
             op(reads=("in",), cpu=4e-3, gpu=8e-4, elements=250_000),
@@ -278,19 +307,23 @@ class TestOperators:
         assert "the L4 takes 600 µs (predicted), this CPU 3.00 ms" in texts[1]
 
 
-def test_a_limit_that_nothing_keeps_does_not_make_a_hair_s_breadth_a_split(build, op):
+def test_a_limit_that_nothing_keeps_does_not_make_a_hair_s_breadth_a_split(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
     ops = [op(reads=("in",), cpu=1e-1, gpu=1e-2), op(reads=(0,), cpu=1e-4, gpu=3e-4)]
     verdict = decide(build(*ops, slo_s=1e-3)).verdict
     assert verdict.device == "gpu"
 
 
-def test_operators_are_counted_where_they_run(build, op):
+def test_operators_are_counted_where_they_run(build: Callable[..., Any], op: type[Any]) -> None:
     ops = (op(reads=("in",), cpu=1e-2), op(reads=(0,)), op(reads=(1,), able=False, gpu=1e-3))
     plans = decide(build(*ops, cpu_groups=[(0,), (2,)], cuda_groups=[(0,), (2,)])).plans
     assert [(plan.operators_on_gpu, plan.operators_on_cpu) for plan in plans[:2]] == [(0, 2), (1, 1)]
 
 
-def test_by_energy_an_operator_s_reason_is_energy(build, op, devices):
+def test_by_energy_an_operator_s_reason_is_energy(
+    build: Callable[..., Any], op: type[Any], devices: dict[str, Device]
+) -> None:
     gpu = replace(devices["gpu"], tdp_w=300.0)
     decision = decide(build(op(reads=("in",), cpu=1e-2, gpu=5e-3), gpu=gpu, objective="energy"))
     assert decision.placement == ("cpu",)

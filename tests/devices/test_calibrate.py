@@ -2,8 +2,11 @@
 
 import json
 import math
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -16,35 +19,37 @@ from analyzer.measurement.ceilings.on_cpu import measure_ceilings, measure_probe
 from analyzer.measurement.ceilings.probes import Probe
 
 
-def values(progress):
+def values(progress: Callable[..., Any]) -> dict[str, float]:
     progress("products", 0.5)
     return {"dispatch.t1": 1e-7, "gemm.float32.t1.m16.n16.k16": 3e10, "threads": 1.0}
 
 
-def at_noon():
+def at_noon() -> Any:
     return datetime(2026, 1, 2, 12, tzinfo=UTC)
 
 
-def test_what_was_measured_is_read_again(tmp_path):
+def test_what_was_measured_is_read_again(tmp_path: Path) -> None:
     made = kept.calibrate(values, folder=tmp_path, now=at_noon)
     assert made.date == "2026-01-02T12:00:00+00:00"
     assert made.path.parent == tmp_path
-    assert dict(kept.load_calibration(tmp_path)) == values(lambda *_: None)
+    assert kept.load_calibration(tmp_path) == values(lambda *_: None)
     assert kept.load(tmp_path).date == made.date
 
 
-def test_progress_is_passed_on(tmp_path):
+def test_progress_is_passed_on(tmp_path: Path) -> None:
     seen = []
     kept.calibrate(values, folder=tmp_path, progress=lambda *told: seen.append(told))
     assert seen == [("products", 0.5)]
 
 
-def test_a_machine_that_was_never_calibrated_has_no_ceilings(tmp_path):
+def test_a_machine_that_was_never_calibrated_has_no_ceilings(tmp_path: Path) -> None:
     assert kept.load_calibration(tmp_path) is None
 
 
 @pytest.mark.parametrize("part", ["cpu", "cores", "onnxruntime", "gpu"])
-def test_a_change_of_the_machine_makes_it_void(tmp_path, monkeypatch, part):
+def test_a_change_of_the_machine_makes_it_void(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
     kept.calibrate(values, folder=tmp_path)
     changed = {**kept.fingerprint(), part: "another"}
     monkeypatch.setattr(kept, "fingerprint", lambda: changed)
@@ -64,19 +69,19 @@ def test_a_change_of_the_machine_makes_it_void(tmp_path, monkeypatch, part):
         lambda stored: json.dumps({**stored, "fingerprint": {}}),
     ],
 )
-def test_a_damaged_file_counts_as_none(tmp_path, damage):
+def test_a_damaged_file_counts_as_none(tmp_path: Path, damage: Callable[..., Any]) -> None:
     path = kept.calibrate(values, folder=tmp_path).path
     path.write_text(damage(json.loads(path.read_text())))
     assert kept.load_calibration(tmp_path) is None
 
 
-def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path):
+def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot be written"):
         kept.calibrate(values, folder=tmp_path / "file" / "below")
 
 
-def test_the_fingerprint_names_processor_cores_and_runtime():
+def test_the_fingerprint_names_processor_cores_and_runtime() -> None:
     mark = kept.fingerprint()
     assert mark["cpu"]
     assert int(mark["cores"]) >= 1
@@ -90,14 +95,14 @@ SOURCES = (
 )
 
 
-def every_probe():
+def every_probe() -> Iterator[Any]:
     """One at a time: together their arrays would fill a gigabyte."""
     for source in SOURCES:
         yield from source()
 
 
-def test_every_probe_has_a_key_of_its_own_that_the_documentation_names():
-    keys = {}
+def test_every_probe_has_a_key_of_its_own_that_the_documentation_names() -> None:
+    keys: dict[str, set[str]] = {}
     for probe in every_probe():
         keys.setdefault(probe.key, set()).add(probe.domain)
         assert "{T}" in probe.key
@@ -109,7 +114,7 @@ def test_every_probe_has_a_key_of_its_own_that_the_documentation_names():
     assert set(probes.CONV_CLASSES) == {key.split(".")[-1] for key in keys if key.startswith("conv.")}
 
 
-def test_every_key_has_a_kernel_in_this_build():
+def test_every_key_has_a_kernel_in_this_build() -> None:
     """The 64 MB products are left out for their time, not for doubt."""
     missing = {probe.key for probe in every_probe()}
     for probe in every_probe():
@@ -123,7 +128,7 @@ def test_every_key_has_a_kernel_in_this_build():
     assert missing == set()
 
 
-def test_an_operator_without_a_kernel_has_no_ceiling():
+def test_an_operator_without_a_kernel_has_no_ceiling() -> None:
     probe = probes.Probe(
         key="x",
         amount=1.0,
@@ -135,7 +140,7 @@ def test_an_operator_without_a_kernel_has_no_ceiling():
     assert measure_probe(probe, 1, 0.0, 0.0) is None
 
 
-def test_rates_and_times_are_reciprocal_views_of_the_same_run(monkeypatch):
+def test_rates_and_times_are_reciprocal_views_of_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of 3 s of which the call is 1: 2 s for 8 units of work."""
     monkeypatch.setattr(on_cpu, "undisturbed", lambda *_: 3.0)
     rate, time = (
@@ -147,7 +152,7 @@ def test_rates_and_times_are_reciprocal_views_of_the_same_run(monkeypatch):
     assert measure_probe(rate.repeated(4), 1, 0.0, 1.0) == 16.0
 
 
-def test_ceilings_cover_one_thread_and_all(monkeypatch):
+def test_ceilings_cover_one_thread_and_all(monkeypatch: pytest.MonkeyPatch) -> None:
     few = (
         ("products", lambda: iter([next(probes.gemms())])),
         ("bandwidth", lambda: iter([next(probes.copies())])),
@@ -167,7 +172,7 @@ def test_ceilings_cover_one_thread_and_all(monkeypatch):
 
 
 @pytest.mark.parametrize(("preparation", "total"), [(0.0, 10.0), (0.02, 10.0), (0.1, 10.2)])
-def test_measurements_share_a_time_with_their_own_preparation(preparation, total):
+def test_measurements_share_a_time_with_their_own_preparation(preparation: float, total: float) -> None:
     """100 in 10 s, however long they take to prepare; the least of 2 ms each is not taken from them."""
     now = 0.0
     pace = on_cpu.Pace(10.0, 100, lambda: now)
@@ -180,7 +185,7 @@ def test_measurements_share_a_time_with_their_own_preparation(preparation, total
     assert max(shares[1:]) <= 1.25 * max(0.002, 0.1 - preparation)
 
 
-def test_a_visit_that_was_disturbed_does_not_count(monkeypatch):
+def test_a_visit_that_was_disturbed_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of three visits sees another machine: the fastest is what the machine can do."""
     rate = Probe(key="rate.t{T}", amount=12.0, per="rate", op_type="Neg", inputs=())
     time = Probe(key="time.t{T}", amount=12.0, per="time", op_type="Neg", inputs=())
@@ -199,7 +204,7 @@ def test_a_visit_that_was_disturbed_does_not_count(monkeypatch):
     assert found["run.t1"] == pytest.approx(2e-6)
 
 
-def test_the_command_measures_keeps_and_shows(tmp_path, monkeypatch):
+def test_the_command_measures_keeps_and_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "folder_of_calibrations", lambda: tmp_path)
     monkeypatch.setattr(on_cpu, "measure_all", lambda progress, **_: values(progress or (lambda *_: None)))
     missing = CliRunner().invoke(command, ["--show"])

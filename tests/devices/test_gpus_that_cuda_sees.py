@@ -26,7 +26,9 @@ DRIVER = SimpleNamespace(
         ("GPU-3333", 0, 2),
     ],
 )
-def test_the_gpu_is_the_one_that_cuda_counts(monkeypatch, visible, device, found):
+def test_the_gpu_is_the_one_that_cuda_counts(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, device: int, found: int
+) -> None:
     if visible is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
@@ -35,7 +37,7 @@ def test_the_gpu_is_the_one_that_cuda_counts(monkeypatch, visible, device, found
 
 
 @pytest.mark.parametrize("visible", ["", "-1", "7", "GPU-4", "MIG-11111111"])
-def test_where_cuda_sees_none_there_is_none(monkeypatch, visible):
+def test_where_cuda_sees_none_there_is_none(monkeypatch: pytest.MonkeyPatch, visible: str) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     with pytest.raises(LookupError):
         nvml.handle(DRIVER)

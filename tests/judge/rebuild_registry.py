@@ -119,11 +119,12 @@ def functions() -> dict[str, Any]:
         if schema.domain:
             continue
         rows = found.setdefault(schema.name, [])
-        if schema.context_dependent_function_opset_versions:
+        if schema.context_dependent_function_opset_versions:  # type: ignore[attr-defined]  # not in its stubs
             rows.append([schema.since_version])
-        for opset in schema.function_opset_versions:
+        for opset in schema.function_opset_versions:  # type: ignore[attr-defined]  # not in its stubs
             body = onnx.FunctionProto()
-            body.ParseFromString(schema.get_function_with_opset_version(opset))
+            written = schema.get_function_with_opset_version(opset)  # type: ignore[attr-defined]  # not in its stubs
+            body.ParseFromString(written)
             used = sorted({node.op_type for node in body.node} - {"Constant"})
             rows.append([schema.since_version, opset, " ".join(used)])
     return {name: sorted(rows) for name, rows in sorted(found.items()) if rows}
@@ -178,7 +179,7 @@ def probes() -> Iterator[tuple[onnx.NodeProto, onnx.ModelProto]]:
         import onnx.backend.test.loader as loader
 
         cases = loader.load_model_tests(kind="node")
-    models = [case.model for case in cases if len(case.model.graph.node) == 1]
+    models = [case.model for case in cases if case.model and len(case.model.graph.node) == 1]
     for model in (*models, *map(_example, EXAMPLES)):
         yield from (_probe(model, opset) for opset in PROBE_OPSETS)
 

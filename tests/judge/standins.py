@@ -122,7 +122,7 @@ def _compile(folder: Path, library: str, symbols: list[str], written: set[str], 
     exported = "".join(f"{name};" for name in (*own, *symbols))
     versioned = "" if library in (*HOME.values(), UNVERSIONED_HOME) else f"{library} "
     script.write_text(f"{versioned}{{ global: {exported} local: *; }};\n")
-    command = [
+    command: list[str | Path] = [
         "gcc", "-shared", "-fPIC", "-O1", "-w",
         f"-DRUNTIME_VERSION={major * 1000}",
         f"-DCOMPUTE_MAJOR={COMPUTE_CAPABILITY[0]}", f"-DCOMPUTE_MINOR={COMPUTE_CAPABILITY[1]}",

@@ -65,7 +65,7 @@ def decided_on_the_gpu() -> onnx.ModelProto:
         [node("Sqrt", "start", "other")],
         "y",
     )
-    limit = numpy_helper.from_array(np.float32(0), "limit")
+    limit = numpy_helper.from_array(np.array(0, np.float32), "limit")
     before = [node("Relu", "x", "start"), node("ReduceSum", "start", "sum", keepdims=0)]
     return model([*before, node("Greater", "sum limit", "positive"), choice], [limit])
 
@@ -106,7 +106,7 @@ CASES = {
         node("ReduceMax", "s", "most", keepdims=0),
         node("Less", "most limit", "less"),
         *TAN_BETWEEN,
-        own=(numpy_helper.from_array(np.float32(5), "limit"),),
+        own=(numpy_helper.from_array(np.array(5, np.float32), "limit"),),
         condition="less",
     ),
     "the pass is used as a number": loop(

@@ -6,11 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import standins
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, save
 
 from analyzer.loading.onnx_graph.build import to_graph
@@ -26,14 +30,14 @@ Sign Sin Softmax Softplus Softsign Sqrt Tanh ThresholdedRelu
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     reason = standins.missing()
     if reason:
         pytest.skip(reason)
     return standins.build(tmp_path_factory.mktemp("memory"))
 
 
-def asked(folder, tmp_path, models):
+def asked(folder: Path, tmp_path: Path, models: list[onnx.ModelProto]) -> list[list[list[int | str]]]:
     """For each model the nodes on CUDA with the bytes they asked for and what was held after them."""
     paths = [tmp_path / f"{number}.onnx" for number in range(len(models))]
     for path, proto in zip(paths, models, strict=True):
@@ -49,18 +53,23 @@ def asked(folder, tmp_path, models):
     return [json.loads(line) for line in child.stdout.splitlines() if line.startswith("[[")]
 
 
-def model(nodes, given, result, weights=()):
+def model(
+    nodes: list[onnx.NodeProto],
+    given: list[int],
+    result: list[int],
+    weights: Mapping[str, NDArray[Any]] | None = None,
+) -> onnx.ModelProto:
     graph = helper.make_graph(
         nodes,
         "memory",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, given)],
         [helper.make_tensor_value_info("z", TensorProto.FLOAT, result)],
-        [numpy_helper.from_array(value, name) for name, value in dict(weights).items()],
+        [numpy_helper.from_array(value, name) for name, value in (weights or {}).items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-def test_kernels_in_place_are_those_that_ask_for_nothing(folder, tmp_path):
+def test_kernels_in_place_are_those_that_ask_for_nothing(folder: Path, tmp_path: Path) -> None:
     operators = _ONE_INPUT.split()
     models = [
         model(
@@ -83,7 +92,7 @@ def test_kernels_in_place_are_those_that_ask_for_nothing(folder, tmp_path):
     assert {operator for operator, delta in judged.items() if delta == 0} == IN_PLACE_ON_CUDA
 
 
-def test_the_plan_of_attention_on_cuda_holds_what_the_arena_holds(folder, tmp_path):
+def test_the_plan_of_attention_on_cuda_holds_what_the_arena_holds(folder: Path, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     nodes = [node("MatMul", ["x", "w"], ["h"], name="in")]
     for part in "qkv":

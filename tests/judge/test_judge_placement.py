@@ -27,10 +27,12 @@ def backend_models() -> list[tuple[str, onnx.ModelProto]]:
         import onnx.backend.test.loader as loader
 
         cases = loader.load_model_tests(kind="node")
-    for case in cases:
-        for index, node in enumerate(case.model.graph.node):
+    models = [(case.name, case.model) for case in cases if case.model is not None]
+    assert len(models) == len(cases)
+    for _, model in models:
+        for index, node in enumerate(model.graph.node):
             node.name = f"node_{index}"
-    return [(case.name, case.model) for case in cases]
+    return models
 
 
 def test_every_loadable_backend_case_is_placed_as_the_real_provider_does(judge: Judge) -> None:

@@ -57,7 +57,7 @@ def test_a_no_operation_is_taken_out_where_the_real_session_does(
     for name, value in values.items():
         model.graph.initializer.append(numpy_helper.from_array(np.array(value, np.int64), name))
     for name, number in (("none", 0), ("unit", 1)):
-        model.graph.initializer.append(numpy_helper.from_array(np.float32(number), name))
+        model.graph.initializer.append(numpy_helper.from_array(np.array(number, np.float32), name))
     graph = to_graph(model)
     ruling = judge.rule(model, keep=tmp_path / "kept.onnx")
     assert ruling.error == ""

@@ -1,7 +1,9 @@
 """Small models made on the spot."""
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,11 +15,19 @@ from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
 
 
-def _info(name, shape):
+def _info(name: str, shape: list[Any] | None) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
 
-def _model(nodes, inputs, outputs, constants=None, opset=21, value_info=(), functions=()) -> onnx.ModelProto:
+def _model(
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, Any],
+    outputs: list[Any],
+    constants: dict[str, Any] | None = None,
+    opset: int = 21,
+    value_info: Sequence[onnx.ValueInfoProto] = (),
+    functions: Sequence[onnx.FunctionProto] = (),
+) -> onnx.ModelProto:
     graph = helper.make_graph(
         nodes,
         "test",
@@ -38,10 +48,10 @@ def make_onnx() -> Callable[..., onnx.ModelProto]:
 
 
 @pytest.fixture
-def loaded(tmp_path) -> Callable[..., Loaded]:
+def loaded(tmp_path: Path) -> Callable[..., Loaded]:
     """Loads a Python file with this code; torch and nn are imported for it."""
 
-    def build(code: str, **options: object) -> Loaded:
+    def build(code: str, **options: Any) -> Loaded:
         path = tmp_path / "stranger.py"
         path.write_text("import torch\nfrom torch import nn\n" + textwrap.dedent(code))
         return load(parse_reference(str(path)), use_cache=False, **options)

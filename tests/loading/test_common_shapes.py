@@ -1,7 +1,9 @@
 """Types told by our own rules are those that ONNX's inference of the whole model finds."""
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -10,23 +12,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from analyzer.graph import DEFAULT_DOMAIN, DTYPES, Tensor
+from analyzer.graph import DEFAULT_DOMAIN, DTYPES, Graph, Tensor
 from analyzer.loading.onnx_graph import build
 from analyzer.loading.onnx_graph.normalize import normalized
-from analyzer.loading.shape_inference.common_operators import told
+from analyzer.loading.shape_inference.common_operators import common_output_types
 
 node = helper.make_node
 FLOAT, INT64 = DTYPES["float32"], DTYPES["int64"]
 
 
-def both(model):
+def both(model: onnx.ModelProto) -> tuple[Any, ...]:
     """The graph by our own rules, None where they leave a type open, and by ONNX's inference."""
     ready = normalized(model)
     opsets = {entry.domain or DEFAULT_DOMAIN: entry.version for entry in ready.model.opset_import}
     return build.swiftly(ready, opsets), build.by_onnx(ready, opsets)
 
 
-def types(graph):
+def types(graph: Graph) -> list[Any]:
     """Everything about a graph's tensors but their values."""
     tensors = [tensor for item in graph.nodes for tensor in (*item.inputs, *item.outputs)]
     return [
@@ -35,14 +37,14 @@ def types(graph):
     ]
 
 
-def values(graph):
+def values(graph: Graph) -> dict[Any, Any]:
     """The known values of a graph's tensors by name."""
     tensors = [tensor for item in graph.nodes for tensor in item.present_outputs]
     return {tensor.name: tensor.value.tolist() for tensor in tensors if tensor.value is not None}
 
 
 @pytest.fixture(scope="module")
-def cases():
+def cases() -> list[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # onnx makes its cases with overflows on purpose
         from onnx.backend.test.case.node import collect_testcases
@@ -50,7 +52,9 @@ def cases():
         return collect_testcases()
 
 
-def test_both_ways_give_the_same_graph_for_every_case_of_the_backend_suite(cases, monkeypatch):
+def test_both_ways_give_the_same_graph_for_every_case_of_the_backend_suite(
+    cases: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(build, "_COMMON", 0)  # however many operators have no rule
     swift = 0
     for case in cases:
@@ -65,7 +69,7 @@ def test_both_ways_give_the_same_graph_for_every_case_of_the_backend_suite(cases
     assert swift > 1700
 
 
-def test_rules_tell_the_types_of_most_operators_of_the_backend_suite(cases):
+def test_rules_tell_the_types_of_most_operators_of_the_backend_suite(cases: list[Any]) -> None:
     asked = found = 0
     for case in cases:
         graph = build.to_graph(case.model)
@@ -76,7 +80,7 @@ def test_rules_tell_the_types_of_most_operators_of_the_backend_suite(cases):
             if item.domain != DEFAULT_DOMAIN or item.graphs or not closed or item.version < 7:
                 continue
             asked += 1
-            kinds = told(item.op_type, item.inputs, item.attributes, len(item.outputs))
+            kinds = common_output_types(item.op_type, item.inputs, item.attributes, len(item.outputs))
             if kinds is not None:
                 found += 1
                 assert [(tensor.dtype, tensor.shape) for tensor in item.present_outputs] == [
@@ -88,7 +92,7 @@ def test_rules_tell_the_types_of_most_operators_of_the_backend_suite(cases):
 @pytest.mark.parametrize(
     "path", sorted((Path(onnx.__file__).parent / "backend/test/data/light").glob("*.onnx"))
 )
-def test_real_topologies_need_no_inference_by_onnx(path):
+def test_real_topologies_need_no_inference_by_onnx(path: Path) -> None:
     ours, theirs = both(onnx.load(path))
     assert types(ours) == types(theirs)
 
@@ -107,14 +111,16 @@ small = st.integers(1, 3)
     ceil=st.booleans(),
 )
 @settings(max_examples=200, deadline=None)
-def test_windows_are_counted_as_onnx_counts_them(op_type, size, kernel, strides, dilations, pads, ceil):
+def test_windows_are_counted_as_onnx_counts_them(
+    op_type: Any, size: Any, kernel: Any, strides: Any, dilations: Any, pads: Any, ceil: Any
+) -> None:
     attributes = {"kernel_shape": kernel, "strides": strides, "pads": pads, "dilations": dilations}
     inputs = [Tensor(name="x", shape=(2, 3, *size), dtype=FLOAT)]
     if op_type == "Conv":
         inputs.append(Tensor(name="w", shape=(4, 3, *kernel), dtype=FLOAT))
     else:
         attributes["ceil_mode"] = int(ceil)
-    kinds = told(op_type, inputs, attributes, 1)
+    kinds = common_output_types(op_type, inputs, attributes, 1)
     schema = onnx.defs.get_schema(op_type, 22, "")
     proto = node(op_type, [tensor.name for tensor in inputs], ["y"], **attributes)
     known = {tensor.name: helper.make_tensor_type_proto(TensorProto.FLOAT, tensor.shape) for tensor in inputs}
@@ -133,7 +139,7 @@ def test_windows_are_counted_as_onnx_counts_them(op_type, size, kernel, strides,
         assert kinds[0] == (FLOAT, shape)
 
 
-def tensors(*shapes, values=()):
+def tensors(*shapes: Any, values: Any = ()) -> Any:
     known = dict(values)
     return [
         Tensor(
@@ -166,11 +172,13 @@ def tensors(*shapes, values=()):
         ("LSTM", tensors((2, 3, 4)), {}),
     ],
 )
-def test_what_does_not_fit_is_left_to_onnx(op_type, inputs, attributes):
-    assert told(op_type, inputs, attributes, 1) is None
+def test_what_does_not_fit_is_left_to_onnx(
+    op_type: str, inputs: list[Tensor], attributes: dict[Any, Any]
+) -> None:
+    assert common_output_types(op_type, inputs, attributes, 1) is None
 
 
-def test_a_type_that_stays_open_sends_the_whole_model_to_onnx(make_onnx):
+def test_a_type_that_stays_open_sends_the_whole_model_to_onnx(make_onnx: Callable[..., Any]) -> None:
     nodes = [node("NonZero", ["x"], ["n"]), node("Cast", ["n"], ["y"], to=1)]
     nodes += [node("Relu", [f"x{i - 1}" if i else "x"], [f"x{i}"]) for i in range(40)]
     ours, theirs = both(make_onnx(nodes, {"x": [2, 3]}, ["y"]))
@@ -178,7 +186,7 @@ def test_a_type_that_stays_open_sends_the_whole_model_to_onnx(make_onnx):
     assert theirs.outputs[0].shape == (2, None)
 
 
-def test_a_declared_type_stands_where_it_is_whole(make_onnx):
+def test_a_declared_type_stands_where_it_is_whole(make_onnx: Callable[..., Any]) -> None:
     """As ONNX's inference leaves it; the sizes of the rest follow from it."""
     declared = [helper.make_tensor_value_info("a", TensorProto.FLOAT, [7, 3])]
     model = make_onnx(
@@ -189,7 +197,7 @@ def test_a_declared_type_stands_where_it_is_whole(make_onnx):
     assert ours.outputs[0].shape == (7, 3)
 
 
-def test_older_opsets_are_left_to_onnx(make_onnx):
+def test_older_opsets_are_left_to_onnx(make_onnx: Callable[..., Any]) -> None:
     model = make_onnx([node("Add", ["x", "b"], ["y"], broadcast=1)], {"x": [2, 3], "b": [3]}, ["y"])
     model.opset_import[0].version = 6
     ours, _ = both(model)

@@ -1,10 +1,13 @@
 """A cached export is used while nothing it read has changed, and never afterwards."""
 
 import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from analyzer.loading.load import load
+from analyzer.loading.load import Loaded, load
 from analyzer.loading.model_reference import parse_reference
 
 MODEL = """
@@ -24,7 +27,7 @@ MODEL = """
 
 
 @pytest.fixture
-def model(tmp_path, monkeypatch):
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / "cache"))
     home = tmp_path / "home"
     (home / "parts").mkdir(parents=True)
@@ -34,15 +37,15 @@ def model(tmp_path, monkeypatch):
     return home / "model.py"
 
 
-def fetched(model, **options):
+def fetched(model: Path, **options: Any) -> Loaded:
     return load(parse_reference(str(model)), **options)
 
 
-def linears(found):
+def linears(found: Any) -> Any:
     return sum(node.op_type in ("Gemm", "MatMul") for node in found.graph().nodes)
 
 
-def test_a_second_load_comes_from_the_cache_at_any_batch(model):
+def test_a_second_load_comes_from_the_cache_at_any_batch(model: Path) -> None:
     assert not fetched(model).cached
     again = fetched(model, batch=9)
     assert again.cached
@@ -50,14 +53,14 @@ def test_a_second_load_comes_from_the_cache_at_any_batch(model):
     assert fetched(model).batch == 2
 
 
-def test_the_cached_graph_is_the_exported_one(model):
+def test_the_cached_graph_is_the_exported_one(model: Path) -> None:
     first, second = fetched(model), fetched(model)
     assert first.proto.SerializeToString(deterministic=True) == second.proto.SerializeToString(
         deterministic=True
     )
 
 
-def test_no_cache_exports_afresh(model):
+def test_no_cache_exports_afresh(model: Path) -> None:
     fetched(model)
     assert not fetched(model, use_cache=False).cached
 
@@ -73,14 +76,16 @@ def test_no_cache_exports_afresh(model):
     ],
     ids=["module", "data file", "folder", "environment variable", "model file"],
 )
-def test_whatever_building_read_makes_a_new_export_when_it_changes(model, monkeypatch, change):
+def test_whatever_building_read_makes_a_new_export_when_it_changes(
+    model: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[..., Any]
+) -> None:
     fetched(model)
     change(model.parent, monkeypatch)
     assert not fetched(model).cached
     assert fetched(model).cached
 
 
-def test_a_new_local_module_that_would_shadow_a_library_makes_a_new_export(model):
+def test_a_new_local_module_that_would_shadow_a_library_makes_a_new_export(model: Path) -> None:
     fetched(model)
     (model.parent / "json.py").write_text("raise ImportError")
     from analyzer.loading import cache
@@ -90,7 +95,7 @@ def test_a_new_local_module_that_would_shadow_a_library_makes_a_new_export(model
     assert cache.find(entries[0].name) is None
 
 
-def test_a_damaged_entry_is_no_entry(model):
+def test_a_damaged_entry_is_no_entry(model: Path) -> None:
     from analyzer.loading import cache
 
     fetched(model)
@@ -100,7 +105,7 @@ def test_a_damaged_entry_is_no_entry(model):
 
 
 @pytest.mark.parametrize("damage", [b'"batch_range": [1, null]', b'"default_batch"'])
-def test_damage_to_what_an_entry_says_about_the_export_is_seen(model, damage):
+def test_damage_to_what_an_entry_says_about_the_export_is_seen(model: Path, damage: bytes) -> None:
     from analyzer.loading import cache
 
     fetched(model)
@@ -111,7 +116,7 @@ def test_damage_to_what_an_entry_says_about_the_export_is_seen(model, damage):
     assert not fetched(model).cached
 
 
-def test_an_entry_that_cannot_be_put_in_its_place_leaves_nothing_behind(model):
+def test_an_entry_that_cannot_be_put_in_its_place_leaves_nothing_behind(model: Path) -> None:
     from analyzer.loading import cache
 
     fetched(model)
@@ -123,7 +128,7 @@ def test_an_entry_that_cannot_be_put_in_its_place_leaves_nothing_behind(model):
     assert list(cache.cache_folder().iterdir()) == [entry]
 
 
-def test_a_cached_export_imports_no_torch(model, tmp_path):
+def test_a_cached_export_imports_no_torch(model: Path, tmp_path: Path) -> None:
     import subprocess
     import sys
 

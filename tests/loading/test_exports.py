@@ -1,12 +1,16 @@
 """From a user's model to a weight-free graph, against ONNX Runtime and PyTorch themselves."""
 
 import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from analyzer.errors import ExportError, InputError, ModelError, UsageError
-from analyzer.loading.load import load
+from analyzer.loading.load import Loaded, load
 from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.weights import materialise
 
@@ -36,8 +40,8 @@ NET = """
 
 
 @pytest.fixture
-def write(tmp_path):
-    def to_file(code, name="user_model.py"):
+def write(tmp_path: Path) -> Callable[..., Any]:
+    def to_file(code: Any, name: str = "user_model.py") -> Any:
         path = tmp_path / name
         path.write_text(HEAD + textwrap.dedent(code))
         return str(path)
@@ -45,21 +49,22 @@ def write(tmp_path):
     return to_file
 
 
-def loaded(path, **options):
+def loaded(path: str, **options: Any) -> Loaded:
     return load(parse_reference(path), use_cache=False, **options)
 
 
-def run(found, batch, folder):
+def run(found: Loaded, batch: int, folder: Path) -> tuple[list[NDArray[Any]], ...]:
     """Runs what was exported under ONNX Runtime, and the user's model under PyTorch."""
     import onnxruntime
 
     runnable = materialise(found, batch, folder)
     session = onnxruntime.InferenceSession(str(runnable.model_path), providers=["CPUExecutionProvider"])
+    assert runnable.eager is not None
     return session.run(None, dict(runnable.feeds)), runnable.eager()
 
 
 @pytest.mark.parametrize("batch", [1, 2, 7])
-def test_one_export_is_right_for_every_batch(write, tmp_path, batch):
+def test_one_export_is_right_for_every_batch(write: Callable[..., Any], tmp_path: Path, batch: int) -> None:
     found = loaded(write(NET))
     assert found.symbol == "batch"
     graph = found.graph(batch)
@@ -69,13 +74,13 @@ def test_one_export_is_right_for_every_batch(write, tmp_path, batch):
     np.testing.assert_allclose(outputs[0], expected[0], rtol=1e-4, atol=1e-5)
 
 
-def test_no_weight_is_kept_in_the_graph(write):
+def test_no_weight_is_kept_in_the_graph(write: Callable[..., Any]) -> None:
     found = loaded(write(NET))
     held = {item.name for item in found.proto.graph.initializer if item.raw_data or item.float_data}
     assert not {"stem.0.weight", "scale"} & held
 
 
-def test_every_operator_says_its_module_and_the_users_own_line(write):
+def test_every_operator_says_its_module_and_the_users_own_line(write: Callable[..., Any]) -> None:
     graph = loaded(write(NET)).graph()
     by_type = {node.op_type: node for node in graph.nodes}
     assert by_type["Conv"].module == "stem.0"
@@ -87,7 +92,7 @@ def test_every_operator_says_its_module_and_the_users_own_line(write):
     assert all(node.source is not None for node in graph.nodes)
 
 
-def test_a_batch_that_the_code_fixes_is_exported_as_asked(write):
+def test_a_batch_that_the_code_fixes_is_exported_as_asked(write: Callable[..., Any]) -> None:
     path = write("""
         class Net(nn.Module):
             def forward(self, x):
@@ -100,7 +105,9 @@ def test_a_batch_that_the_code_fixes_is_exported_as_asked(write):
     assert not found.supports(4)
 
 
-def test_a_model_that_reads_weights_while_it_is_built_is_built_for_real(write, tmp_path):
+def test_a_model_that_reads_weights_while_it_is_built_is_built_for_real(
+    write: Callable[..., Any], tmp_path: Path
+) -> None:
     found = loaded(
         write("""
         class Net(nn.Module):
@@ -117,7 +124,7 @@ def test_a_model_that_reads_weights_while_it_is_built_is_built_for_real(write, t
     np.testing.assert_allclose(outputs[0], expected[0], rtol=1e-4, atol=1e-5)
 
 
-def test_a_large_constant_made_in_forward_keeps_its_values(write, tmp_path):
+def test_a_large_constant_made_in_forward_keeps_its_values(write: Callable[..., Any], tmp_path: Path) -> None:
     found = loaded(
         write("""
         import numpy
@@ -131,7 +138,9 @@ def test_a_large_constant_made_in_forward_keeps_its_values(write, tmp_path):
     np.testing.assert_allclose(outputs[0], expected[0], rtol=1e-5)
 
 
-def test_control_flow_on_values_falls_back_to_torchscript_and_says_so(write, tmp_path):
+def test_control_flow_on_values_falls_back_to_torchscript_and_says_so(
+    write: Callable[..., Any], tmp_path: Path
+) -> None:
     found = loaded(
         write("""
         class Net(nn.Module):
@@ -153,7 +162,7 @@ def test_control_flow_on_values_falls_back_to_torchscript_and_says_so(write, tmp
     np.testing.assert_allclose(outputs[0], expected[0], rtol=1e-4, atol=1e-5)
 
 
-def test_an_operator_without_a_translation_stays_with_known_shapes(write):
+def test_an_operator_without_a_translation_stays_with_known_shapes(write: Callable[..., Any]) -> None:
     found = loaded(
         write("""
         class Net(nn.Module):
@@ -168,7 +177,7 @@ def test_an_operator_without_a_translation_stays_with_known_shapes(write):
     assert any("no ONNX translation" in note for note in found.notes)
 
 
-def test_inputs_that_do_not_fit_show_their_shapes(write):
+def test_inputs_that_do_not_fit_show_their_shapes(write: Callable[..., Any]) -> None:
     path = write("""
         model = nn.Linear(4, 4)
         example_inputs = torch.randn(2, 5)
@@ -177,7 +186,7 @@ def test_inputs_that_do_not_fit_show_their_shapes(write):
         loaded(path)
 
 
-def test_an_export_that_fails_names_the_users_line(write):
+def test_an_export_that_fails_names_the_users_line(write: Callable[..., Any]) -> None:
     path = write("""
         class Net(nn.Module):
             def forward(self, x):
@@ -190,12 +199,12 @@ def test_an_export_that_fails_names_the_users_line(write):
         loaded(path)
 
 
-def test_an_opset_that_nobody_knows_is_refused(write):
+def test_an_opset_that_nobody_knows_is_refused(write: Callable[..., Any]) -> None:
     with pytest.raises(UsageError, match="--opset 99"):
         loaded(write(NET), opset=99)
 
 
-def test_a_function_of_tensors_is_exported(write):
+def test_a_function_of_tensors_is_exported(write: Callable[..., Any]) -> None:
     found = loaded(
         write("""
         def mix(q, k): return torch.softmax(q @ k.transpose(-1, -2), -1)
@@ -205,7 +214,7 @@ def test_a_function_of_tensors_is_exported(write):
     assert {"MatMul", "Softmax"} <= {node.op_type for node in found.graph().nodes}
 
 
-def test_a_saved_program_keeps_its_symbolic_batch(tmp_path):
+def test_a_saved_program_keeps_its_symbolic_batch(tmp_path: Path) -> None:
     import torch
 
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).eval()
@@ -219,21 +228,21 @@ def test_a_saved_program_keeps_its_symbolic_batch(tmp_path):
     assert found.graph(9).outputs[0].shape == (9, 4)
 
 
-def test_a_damaged_program_is_one_clear_error(tmp_path):
+def test_a_damaged_program_is_one_clear_error(tmp_path: Path) -> None:
     path = tmp_path / "damaged.pt2"
     path.write_bytes(b"not a program")
     with pytest.raises(ModelError, match="no exported program"):
         loaded(str(path))
 
 
-def test_no_gpu_of_the_catalogue_holds_what_is_exported_at_one_batch_alone():
+def test_no_gpu_of_the_catalogue_holds_what_is_exported_at_one_batch_alone() -> None:
     from analyzer.devices import catalogue
     from analyzer.loading.load import NO_GPU_HOLDS_BYTES
 
-    assert max(gpu.memory_bytes for gpu in catalogue.gpus()) < NO_GPU_HOLDS_BYTES
+    assert max(gpu.memory_bytes or 0 for gpu in catalogue.gpus()) < NO_GPU_HOLDS_BYTES
 
 
-def test_a_model_that_no_gpu_holds_is_exported_at_the_batch_asked_for(write):
+def test_a_model_that_no_gpu_holds_is_exported_at_the_batch_asked_for(write: Callable[..., Any]) -> None:
     path = write("""
         def build_model(): return nn.Sequential(nn.Linear(300_000, 300_000), nn.Linear(300_000, 4))
         def example_inputs(batch=1): return torch.zeros(batch, 300_000)

@@ -1,11 +1,15 @@
 """What strangers call their models with, and what those give back."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from analyzer.loading.weights import materialise
 
 
-def test_a_dict_that_is_the_only_argument_stays_whole(loaded):
+def test_a_dict_that_is_the_only_argument_stays_whole(loaded: Callable[..., Any]) -> None:
     found = loaded("""
         class Net(nn.Module):
             def __init__(self):
@@ -20,7 +24,7 @@ def test_a_dict_that_is_the_only_argument_stays_whole(loaded):
     assert [tensor.shape for tensor in found.graph(3).inputs] == [(3, 8), (3, 4)]
 
 
-def test_a_list_for_the_only_argument_stays_whole(loaded):
+def test_a_list_for_the_only_argument_stays_whole(loaded: Callable[..., Any]) -> None:
     found = loaded("""
         class Net(nn.Module):
             def __init__(self):
@@ -34,7 +38,7 @@ def test_a_list_for_the_only_argument_stays_whole(loaded):
     assert len(found.graph().inputs) == len(found.graph().outputs) == 2
 
 
-def test_a_mapping_that_is_no_dict_gives_keywords(loaded):
+def test_a_mapping_that_is_no_dict_gives_keywords(loaded: Callable[..., Any]) -> None:
     found = loaded("""
         from collections import UserDict
         class Net(nn.Module):
@@ -48,7 +52,7 @@ def test_a_mapping_that_is_no_dict_gives_keywords(loaded):
     assert {tensor.name: tensor.shape for tensor in found.graph(5).inputs} == {"x": (5, 8), "shift": (5, 4)}
 
 
-def test_torchscript_takes_keywords_and_gives_records(loaded, tmp_path):
+def test_torchscript_takes_keywords_and_gives_records(loaded: Callable[..., Any], tmp_path: Path) -> None:
     found = loaded("""
         from dataclasses import dataclass
         @dataclass
@@ -77,6 +81,7 @@ def test_torchscript_takes_keywords_and_gives_records(loaded, tmp_path):
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(runnable.model_path), providers=["CPUExecutionProvider"])
+    assert runnable.eager is not None
     assert session.run(None, runnable.feeds)[0] == pytest.approx(runnable.eager()[0], rel=1e-5)
 
 
@@ -98,14 +103,16 @@ def test_torchscript_takes_keywords_and_gives_records(loaded, tmp_path):
         ),
     ],
 )
-def test_inferred_inputs_have_the_layers_type_and_layout(loaded, code, shape, dtype):
+def test_inferred_inputs_have_the_layers_type_and_layout(
+    loaded: Callable[..., Any], code: str, shape: tuple[int, ...], dtype: str
+) -> None:
     found = loaded(code, batch=3)
     (only,) = found.graph().inputs
     assert (only.shape, only.dtype.name) == (shape, dtype)
     assert (found.inputs_origin, found.symbol) == ("inferred", "batch")
 
 
-def test_outputs_that_hold_settings_and_themselves_are_taken_apart(loaded):
+def test_outputs_that_hold_settings_and_themselves_are_taken_apart(loaded: Callable[..., Any]) -> None:
     found = loaded("""
         class Cache:
             def __init__(self, keys, owner):
@@ -123,7 +130,9 @@ def test_outputs_that_hold_settings_and_themselves_are_taken_apart(loaded):
 
 
 @pytest.mark.parametrize(("parameter", "batch"), [("batch", 1), ("batch=4", 4), ("", 20)])
-def test_the_batch_is_the_one_that_example_inputs_was_called_with(loaded, parameter, batch):
+def test_the_batch_is_the_one_that_example_inputs_was_called_with(
+    loaded: Callable[..., Any], parameter: str, batch: int
+) -> None:
     rows = {"batch": "batch * 5", "batch=4": "batch * 5", "": "20"}[parameter]
     found = loaded(f"""
         model = nn.EmbeddingBag(10, 4, mode="sum")
@@ -142,7 +151,9 @@ def test_the_batch_is_the_one_that_example_inputs_was_called_with(loaded, parame
         ("self, x, *given", "(torch.randn(batch, 8), torch.randn(batch, 8))"),
     ],
 )
-def test_the_batch_varies_among_inputs_without_a_parameter_of_their_own(loaded, forward, inputs):
+def test_the_batch_varies_among_inputs_without_a_parameter_of_their_own(
+    loaded: Callable[..., Any], forward: str, inputs: str
+) -> None:
     body = "sum(given.values())" if "**" in forward else "sum(given)"
     found = loaded(f"""
         class Net(nn.Module):
@@ -159,7 +170,9 @@ def test_the_batch_varies_among_inputs_without_a_parameter_of_their_own(loaded, 
 
 
 @pytest.mark.parametrize("given", ["(data,)", '{"data": data}', "data"])
-def test_inputs_of_a_class_of_ones_own_are_looked_into(loaded, given, tmp_path):
+def test_inputs_of_a_class_of_ones_own_are_looked_into(
+    loaded: Callable[..., Any], given: str, tmp_path: Path
+) -> None:
     found = loaded(f"""
         from dataclasses import dataclass
         @dataclass(frozen=True, slots=True)

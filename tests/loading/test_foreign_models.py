@@ -1,5 +1,9 @@
 """What the files of strangers do: small modules with what made whole families of models fail."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from analyzer.costs.table import count
@@ -7,7 +11,7 @@ from analyzer.errors import ExportError, ModelError
 from analyzer.loading.weights import materialise
 
 
-def test_operators_of_a_class_that_the_analysis_builds_show_its_forward(loaded):
+def test_operators_of_a_class_that_the_analysis_builds_show_its_forward(loaded: Callable[..., Any]) -> None:
     found = loaded("""
         class Net(nn.Module):
             def __init__(self):
@@ -27,7 +31,7 @@ def test_operators_of_a_class_that_the_analysis_builds_show_its_forward(loaded):
     assert shift.source.code == "def forward(self, x):"
 
 
-def test_complex_products_that_cannot_be_translated_say_what_to_write(loaded):
+def test_complex_products_that_cannot_be_translated_say_what_to_write(loaded: Callable[..., Any]) -> None:
     with pytest.raises(ExportError, match=r"complex numbers .*aten\.\w+") as caught:
         loaded("""
             class Spectral(nn.Module):
@@ -43,7 +47,9 @@ def test_complex_products_that_cannot_be_translated_say_what_to_write(loaded):
 
 
 @pytest.mark.parametrize("shape", ["batch, 10, 16", "batch, 2, 3, 10, 16"])
-def test_attention_over_any_number_of_axes_is_exported_with_its_origin(loaded, shape):
+def test_attention_over_any_number_of_axes_is_exported_with_its_origin(
+    loaded: Callable[..., Any], shape: str
+) -> None:
     found = loaded(f"""
         class Block(nn.Module):
             def forward(self, x):
@@ -65,12 +71,14 @@ def test_attention_over_any_number_of_axes_is_exported_with_its_origin(loaded, s
     assert all("scaled_dot_product_attention" in node.source.code for node in products)
 
 
-def test_a_graph_that_the_folder_trips_over_is_kept_as_it_is(monkeypatch, loaded):
+def test_a_graph_that_the_folder_trips_over_is_kept_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, loaded: Callable[..., Any]
+) -> None:
     from onnxscript.optimizer import _constant_folding
 
     original = _constant_folding.FoldConstantsPass.process_node
 
-    def trip(self, node, is_function):
+    def trip(self: Any, node: Any, is_function: Any) -> Any:
         if node.op_type == "Relu":
             raise RuntimeError("Error during constant folding")
         return original(self, node, is_function)
@@ -81,7 +89,7 @@ def test_a_graph_that_the_folder_trips_over_is_kept_as_it_is(monkeypatch, loaded
 
 
 @pytest.mark.parametrize("device", ['"cuda"', 'torch.device("cuda", 0)'])
-def test_code_for_a_gpu_is_analysed_where_there_is_none(loaded, device):
+def test_code_for_a_gpu_is_analysed_where_there_is_none(loaded: Callable[..., Any], device: str) -> None:
     found = loaded(f"""
         class Net(nn.Module):
             def __init__(self):
@@ -102,7 +110,7 @@ def test_code_for_a_gpu_is_analysed_where_there_is_none(loaded, device):
 
 
 @pytest.mark.parametrize("how", ["torch.jit.script(Net())", "torch.jit.trace(Net(), torch.ones(2, 8))"])
-def test_a_scripted_model_is_exported_as_it_was_written(loaded, how):
+def test_a_scripted_model_is_exported_as_it_was_written(loaded: Callable[..., Any], how: str) -> None:
     found = loaded(f"""
         class Net(nn.Module):
             def __init__(self):
@@ -119,18 +127,19 @@ def test_a_scripted_model_is_exported_as_it_was_written(loaded, how):
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
-def test_a_saved_torchscript_model_is_called_by_its_schema(loaded, tmp_path):
+def test_a_saved_torchscript_model_is_called_by_its_schema(loaded: Callable[..., Any], tmp_path: Path) -> None:
     import torch
 
     module = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU())
-    torch.jit.trace(module, torch.ones(2, 8)).save(tmp_path / "compiled.pt")
+    traced = torch.jit.trace(module, torch.ones(2, 8))  # type: ignore[no-untyped-call]
+    traced.save(tmp_path / "compiled.pt")
     build = f"model = torch.jit.load({str(tmp_path / 'compiled.pt')!r})"
     found = loaded(build + "\nexample_inputs = {'input': torch.ones(3, 8)}")
     assert (found.exporter, found.batch) == ("torchscript", 3)
     assert [node.op_type for node in found.graph().nodes] == ["Gemm", "Relu"]
 
 
-def test_masks_of_a_transformer_leave_the_batch_open(loaded):
+def test_masks_of_a_transformer_leave_the_batch_open(loaded: Callable[..., Any]) -> None:
     found = loaded("""
         class Net(nn.Module):
             def __init__(self):
@@ -147,13 +156,13 @@ def test_masks_of_a_transformer_leave_the_batch_open(loaded):
     assert found.graph(3).outputs[0].shape == (3, 4, 16)
 
 
-def test_a_model_of_another_name_is_told(loaded):
+def test_a_model_of_another_name_is_told(loaded: Callable[..., Any]) -> None:
     with pytest.raises(ModelError) as caught:
         loaded("import math\nnet = nn.Linear(8, 4)")
     assert caught.value.hint.endswith("stranger.py:net.")
 
 
-def test_products_of_experts_are_counted_and_run(loaded, tmp_path):
+def test_products_of_experts_are_counted_and_run(loaded: Callable[..., Any], tmp_path: Path) -> None:
     import onnxruntime
 
     found = loaded("""
@@ -190,10 +199,11 @@ def test_products_of_experts_are_counted_and_run(loaded, tmp_path):
     folder.mkdir()
     runnable = materialise(found, found.batch, folder)
     session = onnxruntime.InferenceSession(str(runnable.model_path), providers=["CPUExecutionProvider"])
+    assert runnable.eager is not None
     assert session.run(None, runnable.feeds)[0] == pytest.approx(runnable.eager()[0], rel=1e-4, abs=1e-5)
 
 
-def test_packed_sequences_say_what_to_give_instead(loaded):
+def test_packed_sequences_say_what_to_give_instead(loaded: Callable[..., Any]) -> None:
     with pytest.raises(ExportError) as caught:
         loaded("""
             class Net(nn.Module):
@@ -216,13 +226,15 @@ def test_packed_sequences_say_what_to_give_instead(loaded):
         "raise OSError(\"We couldn't connect to 'https://example.com' to load the files\")",
     ],
 )
-def test_weights_that_cannot_be_downloaded_are_said_not_to_be_needed(loaded, failure):
+def test_weights_that_cannot_be_downloaded_are_said_not_to_be_needed(
+    loaded: Callable[..., Any], failure: str
+) -> None:
     with pytest.raises(ModelError) as caught:
         loaded(f"def build_model():\n    {failure}")
     assert "not needed" in caught.value.hint
 
 
-def test_a_bound_on_what_the_data_decide_is_no_bound_of_the_batch(loaded):
+def test_a_bound_on_what_the_data_decide_is_no_bound_of_the_batch(loaded: Callable[..., Any]) -> None:
     found = loaded("""
         class Net(nn.Module):
             def forward(self, x, number):
@@ -236,7 +248,7 @@ def test_a_bound_on_what_the_data_decide_is_no_bound_of_the_batch(loaded):
     assert (found.exporter, found.symbol, found.batch_range) == ("torch.export", "batch", (1, None))
 
 
-def test_a_script_with_required_arguments_is_told_that_it_gets_none(loaded):
+def test_a_script_with_required_arguments_is_told_that_it_gets_none(loaded: Callable[..., Any]) -> None:
     with pytest.raises(ModelError, match="SystemExit") as caught:
         loaded("""
             import argparse

@@ -1,5 +1,8 @@
 """From a ModelProto to a Graph: sizes bound, shapes known, values folded, broken graphs refused."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -14,11 +17,11 @@ from analyzer.loading.onnx_graph.normalize import normalize, symbolic_dimensions
 node = helper.make_node
 
 
-def relu_chain():
+def relu_chain() -> list[onnx.NodeProto]:
     return [node("Relu", ["x"], ["a"]), node("Exp", ["a"], ["y"])]
 
 
-def test_nodes_keep_their_order_and_know_their_neighbours(make_onnx):
+def test_nodes_keep_their_order_and_know_their_neighbours(make_onnx: Callable[..., Any]) -> None:
     graph = to_graph(make_onnx(relu_chain(), {"x": [2, 3]}, ["y"]))
     first, second = graph.nodes
     assert (first.index, second.index) == (0, 1)
@@ -30,42 +33,42 @@ def test_nodes_keep_their_order_and_know_their_neighbours(make_onnx):
     assert graph.opsets == {DEFAULT_DOMAIN: 21}
 
 
-def test_attributes_are_plain_python_values(make_onnx):
+def test_attributes_are_plain_python_values(make_onnx: Callable[..., Any]) -> None:
     conv = node("Conv", ["x", "w"], ["y"], strides=[2, 2], auto_pad="SAME_UPPER", group=1)
     (found,) = to_graph(make_onnx([conv], {"x": [1, 3, 8, 8], "w": [4, 3, 3, 3]}, ["y"])).nodes
     assert found.attributes == {"strides": (2, 2), "auto_pad": "SAME_UPPER", "group": 1}
     assert found.outputs[0].shape == (1, 4, 4, 4)
 
 
-def test_a_symbolic_dimension_is_bound_by_name(make_onnx):
+def test_a_symbolic_dimension_is_bound_by_name(make_onnx: Callable[..., Any]) -> None:
     graph = to_graph(make_onnx(relu_chain(), {"x": ["batch", 3]}, ["y"]), bindings={"batch": 64})
     assert graph.inputs[0].shape == graph.outputs[0].shape == (64, 3)
     assert graph.open_dimensions == {}
     assert graph.notes == ()
 
 
-def test_an_unbound_dimension_is_one_and_told(make_onnx):
+def test_an_unbound_dimension_is_one_and_told(make_onnx: Callable[..., Any]) -> None:
     graph = to_graph(make_onnx(relu_chain(), {"x": ["batch", 3]}, ["y"]))
     assert graph.outputs[0].shape == (1, 3)
     assert graph.open_dimensions == {"batch": 1}
     assert "'batch'" in graph.notes[0]
 
 
-def test_an_unnamed_dimension_is_bound_by_input_and_axis(make_onnx):
+def test_an_unnamed_dimension_is_bound_by_input_and_axis(make_onnx: Callable[..., Any]) -> None:
     model = make_onnx(relu_chain(), {"x": [None, 3]}, ["y"])
     (dimension,) = symbolic_dimensions(model)
     assert (dimension.input, dimension.axis, dimension.name) == ("x", 0, "x[0]")
     assert to_graph(model, bindings={"x[0]": 5}).outputs[0].shape == (5, 3)
 
 
-def test_expressions_of_a_symbol_are_found_again_once_it_is_bound(make_onnx):
+def test_expressions_of_a_symbol_are_found_again_once_it_is_bound(make_onnx: Callable[..., Any]) -> None:
     nodes = [node("Reshape", ["x", "shape"], ["a"]), node("Relu", ["a"], ["y"])]
     stale = [helper.make_tensor_value_info("a", TensorProto.FLOAT, ["12*batch", 4])]
     model = make_onnx(nodes, {"x": ["batch", 12, 4]}, ["y"], {"shape": np.array([-1, 4])}, value_info=stale)
     assert to_graph(model, bindings={"batch": 8}).outputs[0].shape == (96, 4)
 
 
-def test_a_size_of_an_input_may_be_an_expression(make_onnx):
+def test_a_size_of_an_input_may_be_an_expression(make_onnx: Callable[..., Any]) -> None:
     nodes = [node("Concat", ["x", "z"], ["y"], axis=0)]
     model = make_onnx(nodes, {"x": ["n", 3], "z": ["2*n + 1", 3]}, ["y"])
     assert to_graph(model, bindings={"n": 4}).outputs[0].shape == (4 + 9, 3)
@@ -84,22 +87,22 @@ def test_a_size_of_an_input_may_be_an_expression(make_onnx):
         ("1//0", None),
     ],
 )
-def test_expressions_are_sums_and_products_alone(text, value):
+def test_expressions_are_sums_and_products_alone(text: str, value: int | None) -> None:
     assert evaluate(text, {"n": 4}) == value
 
 
 @pytest.mark.parametrize("size", [0, -1, 2.5, True, "8"])
-def test_a_size_that_cannot_be_is_refused(make_onnx, size):
+def test_a_size_that_cannot_be_is_refused(make_onnx: Callable[..., Any], size: Any) -> None:
     with pytest.raises(UsageError, match="batch"):
         to_graph(make_onnx(relu_chain(), {"x": ["batch", 3]}, ["y"]), bindings={"batch": size})
 
 
-def test_a_binding_that_no_input_has_is_told(make_onnx):
+def test_a_binding_that_no_input_has_is_told(make_onnx: Callable[..., Any]) -> None:
     graph = to_graph(make_onnx(relu_chain(), {"x": [2, 3]}, ["y"]), bindings={"tokens": 7})
     assert "'tokens'" in graph.notes[0]
 
 
-def test_chains_of_shape_arithmetic_resolve(make_onnx):
+def test_chains_of_shape_arithmetic_resolve(make_onnx: Callable[..., Any]) -> None:
     nodes = [
         node("Shape", ["x"], ["s"]),
         node("Gather", ["s", "zero"], ["batch"]),
@@ -130,7 +133,9 @@ def test_chains_of_shape_arithmetic_resolve(make_onnx):
     assert graph.nodes[4].outputs[0].value.tolist() == [8, -1]
 
 
-def test_shapes_behind_values_that_inference_does_not_follow_are_found_in_one_walk(make_onnx):
+def test_shapes_behind_values_that_inference_does_not_follow_are_found_in_one_walk(
+    make_onnx: Callable[..., Any],
+) -> None:
     # Where and Equal choose a shape, as exporters write Expand: plain inference stops at the first of them
     nodes, name = [], "x"
     for layer in range(20):
@@ -146,7 +151,7 @@ def test_shapes_behind_values_that_inference_does_not_follow_are_found_in_one_wa
     assert graph.outputs[0].shape == (5, 3)
 
 
-def test_constants_are_known_before_the_run_and_random_numbers_are_not(make_onnx):
+def test_constants_are_known_before_the_run_and_random_numbers_are_not(make_onnx: Callable[..., Any]) -> None:
     nodes = [
         node("Transpose", ["w"], ["wt"]),
         node("RandomNormal", [], ["noise"], shape=[3]),
@@ -158,7 +163,7 @@ def test_constants_are_known_before_the_run_and_random_numbers_are_not(make_onnx
     assert flags == [True, False, False, True]
 
 
-def test_literals_become_initializers(make_onnx):
+def test_literals_become_initializers(make_onnx: Callable[..., Any]) -> None:
     nodes = [
         node("Constant", [], ["shape"], value=helper.make_tensor("v", TensorProto.INT64, [2], [3, 2])),
         node("Constant", [], ["half"], value_float=0.5),
@@ -171,7 +176,7 @@ def test_literals_become_initializers(make_onnx):
     assert graph.outputs[0].shape == (3, 2)
 
 
-def test_pruning_drops_resolved_shape_arithmetic_and_dead_nodes(make_onnx):
+def test_pruning_drops_resolved_shape_arithmetic_and_dead_nodes(make_onnx: Callable[..., Any]) -> None:
     nodes = [
         node("Shape", ["x"], ["s"]),
         node("Relu", ["x"], ["dead"]),
@@ -188,7 +193,7 @@ def test_pruning_drops_resolved_shape_arithmetic_and_dead_nodes(make_onnx):
     assert small.outputs[0] is graph.outputs[0]
 
 
-def test_modules_and_source_lines_come_from_the_metadata(make_onnx):
+def test_modules_and_source_lines_come_from_the_metadata(make_onnx: Callable[..., Any]) -> None:
     first = node("Relu", ["x"], ["y"])
     values = {
         "analyzer.module": "layer1.0",
@@ -206,7 +211,9 @@ def test_modules_and_source_lines_come_from_the_metadata(make_onnx):
     assert (found.source.file, found.source.line, found.source.code) == ("model.py", 12, "x = self.act(x)")
 
 
-def test_module_paths_are_read_from_the_names_and_scopes_that_torch_writes(make_onnx):
+def test_module_paths_are_read_from_the_names_and_scopes_that_torch_writes(
+    make_onnx: Callable[..., Any],
+) -> None:
     named = node("Relu", ["x"], ["a"], name="/layer1/layer1.0/act/Relu")
     scoped = node("Relu", ["a"], ["y"])
     for key, value in (
@@ -223,7 +230,7 @@ def test_module_paths_are_read_from_the_names_and_scopes_that_torch_writes(make_
     assert (two.module, two.module_class) == ("head.1", "ReLU")
 
 
-def test_names_are_unique_and_those_of_the_file_that_is_run(make_onnx):
+def test_names_are_unique_and_those_of_the_file_that_is_run(make_onnx: Callable[..., Any]) -> None:
     nodes = [
         node("Relu", ["x"], ["a"], name="same"),
         node("Relu", ["a"], ["b"], name="same"),
@@ -236,7 +243,7 @@ def test_names_are_unique_and_those_of_the_file_that_is_run(make_onnx):
     assert [found.name for found in model.graph.node] == ["same", "same", ""]
 
 
-def test_the_file_that_is_run_keeps_its_weights_and_has_its_sizes_bound(make_onnx):
+def test_the_file_that_is_run_keeps_its_weights_and_has_its_sizes_bound(make_onnx: Callable[..., Any]) -> None:
     weights = np.arange(6000, dtype=np.float32).reshape(2, 3000)
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3000])
     model = make_onnx([node("MatMul", ["x", "w"], ["y"])], {"x": ["n", 2]}, [y], {"w": weights})
@@ -246,25 +253,25 @@ def test_the_file_that_is_run_keeps_its_weights_and_has_its_sizes_bound(make_onn
     onnx.checker.check_model(ready)
 
 
-def test_nodes_out_of_order_are_sorted_and_told(make_onnx):
+def test_nodes_out_of_order_are_sorted_and_told(make_onnx: Callable[..., Any]) -> None:
     graph = to_graph(make_onnx(list(reversed(relu_chain())), {"x": [2]}, ["y"]))
     assert [found.op_type for found in graph.nodes] == ["Relu", "Exp"]
     assert any("sorted" in note for note in graph.notes)
 
 
-def test_a_cycle_is_refused_with_the_nodes_name(make_onnx):
+def test_a_cycle_is_refused_with_the_nodes_name(make_onnx: Callable[..., Any]) -> None:
     nodes = [node("Add", ["x", "b"], ["a"], name="first"), node("Relu", ["a"], ["b"], name="second")]
     with pytest.raises(GraphError, match=r"cycle.*'(first|second)'"):
         to_graph(make_onnx(nodes, {"x": [2]}, ["b"]))
 
 
-def test_a_dangling_input_is_refused_with_the_nodes_name(make_onnx):
+def test_a_dangling_input_is_refused_with_the_nodes_name(make_onnx: Callable[..., Any]) -> None:
     with pytest.raises(GraphError, match=r"'lost' \(Relu\) reads 'ghost'"):
         to_graph(make_onnx([node("Relu", ["ghost"], ["y"], name="lost")], {"x": [2]}, ["y"]))
 
 
-def test_a_dangling_input_of_a_branch_is_refused_with_the_nodes_name(make_onnx):
-    def branch(source):
+def test_a_dangling_input_of_a_branch_is_refused_with_the_nodes_name(make_onnx: Callable[..., Any]) -> None:
+    def branch(source: Any) -> Any:
         inner = [node("Relu", [source], ["r"], name=f"reads {source}")]
         return helper.make_graph(inner, "branch", [], [helper.make_tensor_value_info("r", 1, [2])])
 
@@ -274,24 +281,28 @@ def test_a_dangling_input_of_a_branch_is_refused_with_the_nodes_name(make_onnx):
         to_graph(make_onnx([choose], {"x": [2], "c": condition}, ["y"]))
 
 
-def test_a_tensor_written_twice_is_refused_with_the_nodes_name(make_onnx):
+def test_a_tensor_written_twice_is_refused_with_the_nodes_name(make_onnx: Callable[..., Any]) -> None:
     nodes = [node("Relu", ["x"], ["y"], name="one"), node("Exp", ["x"], ["y"], name="two")]
     with pytest.raises(GraphError, match=r"'two' \(Exp\) writes 'y'"):
         to_graph(make_onnx(nodes, {"x": [2]}, ["y"]))
 
 
-def test_an_output_that_nothing_writes_is_refused(make_onnx):
+def test_an_output_that_nothing_writes_is_refused(make_onnx: Callable[..., Any]) -> None:
     with pytest.raises(GraphError, match="'nothing'"):
         to_graph(make_onnx([node("Relu", ["x"], ["y"])], {"x": [2]}, ["nothing"]))
 
 
 @pytest.mark.parametrize("shape", [[2, -3], [2**40, 2**40]])
-def test_an_absurd_shape_of_an_input_is_refused_with_the_tensors_name(make_onnx, shape):
+def test_an_absurd_shape_of_an_input_is_refused_with_the_tensors_name(
+    make_onnx: Callable[..., Any], shape: list[int]
+) -> None:
     with pytest.raises(GraphError, match="'x'"):
         to_graph(make_onnx([node("Relu", ["x"], ["y"])], {"x": shape}, ["y"]))
 
 
-def test_an_absurd_shape_of_an_initializer_is_refused_with_the_tensors_name(make_onnx):
+def test_an_absurd_shape_of_an_initializer_is_refused_with_the_tensors_name(
+    make_onnx: Callable[..., Any],
+) -> None:
     model = make_onnx([node("Relu", ["w"], ["y"])], {"x": [2]}, ["y"])
     model.graph.initializer.append(
         TensorProto(name="w", dims=[-4], data_type=1, data_location=TensorProto.EXTERNAL)
@@ -300,20 +311,20 @@ def test_an_absurd_shape_of_an_initializer_is_refused_with_the_tensors_name(make
         to_graph(model)
 
 
-def test_an_absurd_shape_inside_is_refused_with_the_tensors_name(make_onnx):
+def test_an_absurd_shape_inside_is_refused_with_the_tensors_name(make_onnx: Callable[..., Any]) -> None:
     huge = [2**31, 2**31, 2**31]
     with pytest.raises(GraphError, match="'y'"):
         to_graph(make_onnx([node("Expand", ["x", "s"], ["y"])], {"x": [1]}, ["y"], {"s": np.array(huge)}))
 
 
-def test_a_tensor_whose_data_do_not_fit_its_shape_is_refused_by_name(make_onnx):
+def test_a_tensor_whose_data_do_not_fit_its_shape_is_refused_by_name(make_onnx: Callable[..., Any]) -> None:
     model = make_onnx([node("Add", ["x", "w"], ["y"])], {"x": [3]}, ["y"], {"w": np.zeros(3, np.float32)})
     model.graph.initializer[0].dims[0] = 4
     with pytest.raises(GraphError, match="'w'"):
         to_graph(model)
 
 
-def test_functions_that_call_themselves_are_refused(make_onnx):
+def test_functions_that_call_themselves_are_refused(make_onnx: Callable[..., Any]) -> None:
     again = helper.make_function(
         "local",
         "Again",
@@ -327,7 +338,7 @@ def test_functions_that_call_themselves_are_refused(make_onnx):
         to_graph(model)
 
 
-def test_weights_without_data_have_shapes_and_no_values(make_onnx):
+def test_weights_without_data_have_shapes_and_no_values(make_onnx: Callable[..., Any]) -> None:
     model = make_onnx(
         [node("MatMul", ["x", "w"], ["y"]), node("Reshape", ["y", "s"], ["z"])], {"x": [2, 3]}, ["z"]
     )
@@ -340,7 +351,7 @@ def test_weights_without_data_have_shapes_and_no_values(make_onnx):
     assert graph.outputs[0].shape in (None, (None,))
 
 
-def test_outputs_of_onnx_runtimes_own_operators_have_shapes(make_onnx):
+def test_outputs_of_onnx_runtimes_own_operators_have_shapes(make_onnx: Callable[..., Any]) -> None:
     ms = "com.microsoft"
     nodes = [
         node("FusedMatMul", ["x", "w"], ["a"], domain=ms, transB=1),
@@ -353,7 +364,7 @@ def test_outputs_of_onnx_runtimes_own_operators_have_shapes(make_onnx):
     assert all(tensor.shape == (2, 5, 8) for found in graph.nodes for tensor in found.present_outputs)
 
 
-def test_an_open_size_that_does_not_do_asks_for_the_inputs_shape(make_onnx):
+def test_an_open_size_that_does_not_do_asks_for_the_inputs_shape(make_onnx: Callable[..., Any]) -> None:
     weights = {"w": np.ones((2, 3, 3, 3), np.float32)}
     model = make_onnx(
         [helper.make_node("Conv", ["x", "w"], ["y"])], {"x": ["batch", 3, "height", "width"]}, ["y"], weights

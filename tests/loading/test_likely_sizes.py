@@ -1,5 +1,8 @@
 """Sizes that only the data decide are counted with the most to expect, and stay open in the graph."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -10,9 +13,10 @@ from analyzer.loading.onnx_graph.build import to_graph
 TOKENS, WIDTH, CHOICES = 12, 8, 2
 
 
-def experts(number):
+def experts(number: int) -> Any:
     """For each expert the tokens that chose it, through one matrix product."""
-    nodes, outputs, constants = [], [], {"first": np.int64([0]), "axis": np.int64([0])}
+    nodes, outputs = [], []
+    constants: dict[str, Any] = {"first": np.array([0], np.int64), "axis": np.array([0], np.int64)}
     for expert in range(number):
         constants[f"e{expert}"] = np.int64(expert)
         constants[f"w{expert}"] = np.ones((WIDTH, 5), np.float32)
@@ -30,7 +34,7 @@ def experts(number):
 
 
 @pytest.mark.parametrize("number", [2, 4, 8])
-def test_experts_share_the_tokens_that_choose_among_them(make_onnx, number):
+def test_experts_share_the_tokens_that_choose_among_them(make_onnx: Callable[..., Any], number: int) -> None:
     graph = to_graph(make_onnx(*experts(number)))
     assert all(node.output(0).shape == (None, 5) for node in graph.nodes if node.op_type == "MatMul")
     # However the tokens spread, each goes through as many experts as it chooses.
@@ -39,7 +43,7 @@ def test_experts_share_the_tokens_that_choose_among_them(make_onnx, number):
     assert all("the likely " in note for note in notes)
 
 
-def test_a_mask_may_keep_everything(make_onnx):
+def test_a_mask_may_keep_everything(make_onnx: Callable[..., Any]) -> None:
     nodes = [
         helper.make_node("Greater", ["score", "limit"], ["keep"]),
         helper.make_node("Compress", ["x", "keep"], ["kept"], axis=0),
@@ -53,18 +57,20 @@ def test_a_mask_may_keep_everything(make_onnx):
 
 
 @pytest.mark.parametrize(("limit", "kept"), [(3, 2 * 4 * 3), (1000, 2 * 4 * 50)])
-def test_suppression_keeps_its_limit_in_each_class_and_no_more_than_there_are(make_onnx, limit, kept):
+def test_suppression_keeps_its_limit_in_each_class_and_no_more_than_there_are(
+    make_onnx: Callable[..., Any], limit: int, kept: int
+) -> None:
     nodes = [
         helper.make_node("NonMaxSuppression", ["boxes", "scores", "limit"], ["chosen"]),
         helper.make_node("Cast", ["chosen"], ["numbers"], to=TensorProto.FLOAT),
         helper.make_node("MatMul", ["numbers", "w"], ["y"]),
     ]
-    constants = {"limit": np.int64([limit]), "w": np.ones((3, 5), np.float32)}
+    constants = {"limit": np.array([limit], np.int64), "w": np.ones((3, 5), np.float32)}
     graph = to_graph(make_onnx(nodes, {"boxes": [2, 50, 4], "scores": [2, 4, 50]}, ["y"], constants))
     assert count(graph).total.macs == kept * 3 * 5
 
 
-def test_what_one_source_decides_may_decide_the_next(make_onnx):
+def test_what_one_source_decides_may_decide_the_next(make_onnx: Callable[..., Any]) -> None:
     nodes = [
         helper.make_node("NonZero", ["x"], ["first"]),
         helper.make_node("Cast", ["first"], ["values"], to=TensorProto.FLOAT),
@@ -74,6 +80,6 @@ def test_what_one_source_decides_may_decide_the_next(make_onnx):
     assert graph.likely["second"] == (2, 2 * 15)
 
 
-def test_a_graph_without_such_sizes_has_none(make_onnx):
+def test_a_graph_without_such_sizes_has_none(make_onnx: Callable[..., Any]) -> None:
     nodes = [helper.make_node("Relu", ["x"], ["y"])]
     assert to_graph(make_onnx(nodes, {"x": [3, 5]}, ["y"])).likely == {}

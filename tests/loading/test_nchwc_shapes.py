@@ -1,5 +1,9 @@
 """Models that ONNX Runtime saved optimised are counted like those they were made from."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -9,7 +13,9 @@ from analyzer.costs.table import count
 from analyzer.loading.onnx_graph.build import to_graph
 
 
-def test_a_convolution_in_blocks_of_channels_is_counted_with_its_padded_channels(make_onnx, tmp_path):
+def test_a_convolution_in_blocks_of_channels_is_counted_with_its_padded_channels(
+    make_onnx: Callable[..., Any], tmp_path: Path
+) -> None:
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1], strides=[2, 2]),
         helper.make_node("Relu", ["c"], ["r"]),

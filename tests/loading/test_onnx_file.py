@@ -1,5 +1,7 @@
 """Reading ONNX files: weights stay on disk, and what is wrong with a file is told."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -11,7 +13,7 @@ from analyzer.loading.onnx_graph.onnx_file import read_model
 
 
 @pytest.fixture
-def saved(tmp_path):
+def saved(tmp_path: Path) -> tuple[Path, onnx.ModelProto]:
     weights = numpy_helper.from_array(np.zeros((512, 256), np.float32), "w")
     shape = numpy_helper.from_array(np.array([-1, 16], np.int64), "shape")
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"]), helper.make_node("Reshape", ["y", "shape"], ["z"])]
@@ -28,7 +30,7 @@ def saved(tmp_path):
     return path, model
 
 
-def test_weights_stay_on_disk_and_small_values_are_read(saved):
+def test_weights_stay_on_disk_and_small_values_are_read(saved: tuple[Path, onnx.ModelProto]) -> None:
     path, model = saved
     read = read_model(path)
     assert read.ByteSize() < 2000 < model.ByteSize()
@@ -39,7 +41,7 @@ def test_weights_stay_on_disk_and_small_values_are_read(saved):
     assert graph.outputs[0].shape == (64, 16)
 
 
-def test_a_file_read_without_weights_is_else_the_same(saved):
+def test_a_file_read_without_weights_is_else_the_same(saved: tuple[Path, onnx.ModelProto]) -> None:
     path, model = saved
     read = read_model(path)
     for tensor in (*read.graph.initializer, *model.graph.initializer):
@@ -48,24 +50,24 @@ def test_a_file_read_without_weights_is_else_the_same(saved):
     assert read == model
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"nowhere\.onnx"):
         read_model(tmp_path / "nowhere.onnx")
 
 
-def test_a_folder_is_no_file(tmp_path):
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="folder"):
         read_model(tmp_path)
 
 
-def test_an_empty_file_is_told(tmp_path):
+def test_an_empty_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "empty.onnx").write_bytes(b"")
     with pytest.raises(ModelError, match="empty"):
         read_model(tmp_path / "empty.onnx")
 
 
 @pytest.mark.parametrize("keep", [5, 100, 20_000, 300_000])
-def test_a_file_that_is_cut_off_is_told(saved, keep):
+def test_a_file_that_is_cut_off_is_told(saved: tuple[Path, onnx.ModelProto], keep: int) -> None:
     path, _ = saved
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(ModelError) as caught:
@@ -77,13 +79,13 @@ def test_a_file_that_is_cut_off_is_told(saved, keep):
     "content",
     [b"PK\x03\x04 a zip archive" * 40, b"import torch\n" * 3000, b"\x80\x02}q\x00." * 9, b"\xff" * 50_000],
 )
-def test_a_file_of_another_kind_is_told(tmp_path, content):
+def test_a_file_of_another_kind_is_told(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "other.onnx").write_bytes(content)
     with pytest.raises(ModelError, match=r"other\.onnx"):
         read_model(tmp_path / "other.onnx")
 
 
-def test_a_newer_opset_is_told_with_both_versions(saved):
+def test_a_newer_opset_is_told_with_both_versions(saved: tuple[Path, onnx.ModelProto]) -> None:
     path, model = saved
     model.opset_import[0].version = 999
     onnx.save(model, path)
@@ -92,7 +94,7 @@ def test_a_newer_opset_is_told_with_both_versions(saved):
     assert "older opset" in caught.value.hint
 
 
-def test_a_newer_ir_is_told(saved):
+def test_a_newer_ir_is_told(saved: tuple[Path, onnx.ModelProto]) -> None:
     path, model = saved
     model.ir_version = 999
     onnx.save(model, path)
@@ -100,14 +102,14 @@ def test_a_newer_ir_is_told(saved):
         read_model(path)
 
 
-def test_external_data_need_not_be_there(saved, tmp_path):
+def test_external_data_need_not_be_there(saved: tuple[Path, onnx.ModelProto], tmp_path: Path) -> None:
     path, model = saved
     onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
     (tmp_path / "weights.bin").unlink()
     assert to_graph(read_model(path)).initializers[0].shape == (512, 256)
 
 
-def test_a_git_lfs_pointer_is_told_from_a_damaged_file(tmp_path):
+def test_a_git_lfs_pointer_is_told_from_a_damaged_file(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
     with pytest.raises(ModelError, match="Git LFS pointer") as caught:

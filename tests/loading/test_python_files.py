@@ -1,6 +1,9 @@
 """Which object of a Python file is the model."""
 
 import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,8 +19,8 @@ from torch import nn
 
 
 @pytest.fixture
-def load(tmp_path):
-    def build(code, name=None, *, meta=True):
+def load(tmp_path: Path) -> Callable[..., Any]:
+    def build(code: Any, name: Any = None, *, meta: bool = True) -> Any:
         path = tmp_path / "user_model.py"
         path.write_text(HEAD + textwrap.dedent(code))
         return load_user_model(parse_reference(f"{path}:{name}" if name else str(path)), meta=meta)
@@ -25,7 +28,7 @@ def load(tmp_path):
     return build
 
 
-def test_build_model_comes_before_a_variable_and_a_class(load):
+def test_build_model_comes_before_a_variable_and_a_class(load: Callable[..., Any]) -> None:
     user = load("""
         class Net(nn.Linear):
             def __init__(self): super().__init__(1, 1)
@@ -35,7 +38,7 @@ def test_build_model_comes_before_a_variable_and_a_class(load):
     assert user.model.in_features == 3
 
 
-def test_a_variable_comes_before_a_class(load):
+def test_a_variable_comes_before_a_class(load: Callable[..., Any]) -> None:
     user = load("""
         class Net(nn.Linear):
             def __init__(self): super().__init__(1, 1)
@@ -44,7 +47,7 @@ def test_a_variable_comes_before_a_class(load):
     assert user.model.in_features == 2
 
 
-def test_the_only_class_that_needs_no_arguments_is_the_model(load):
+def test_the_only_class_that_needs_no_arguments_is_the_model(load: Callable[..., Any]) -> None:
     user = load("""
         class Block(nn.Linear):
             def __init__(self, width): super().__init__(width, width)
@@ -54,13 +57,13 @@ def test_the_only_class_that_needs_no_arguments_is_the_model(load):
     assert user.name == "Net"
 
 
-def test_the_model_is_in_evaluation_mode_and_on_the_meta_device(load):
+def test_the_model_is_in_evaluation_mode_and_on_the_meta_device(load: Callable[..., Any]) -> None:
     user = load("model = nn.Sequential(nn.Linear(4, 4), nn.Dropout())")
     assert not user.model.training
     assert all(parameter.is_meta for parameter in user.model.parameters())
 
 
-def test_two_classes_and_no_name_is_an_error_that_lists_them(load):
+def test_two_classes_and_no_name_is_an_error_that_lists_them(load: Callable[..., Any]) -> None:
     with pytest.raises(ModelError, match="2 models: Small, Large") as caught:
         load("""
             class Small(nn.Linear):
@@ -71,7 +74,7 @@ def test_two_classes_and_no_name_is_an_error_that_lists_them(load):
     assert ":Large" in caught.value.hint
 
 
-def test_a_name_chooses_a_class_a_builder_an_instance_or_a_function(load):
+def test_a_name_chooses_a_class_a_builder_an_instance_or_a_function(load: Callable[..., Any]) -> None:
     code = """
         class Net(nn.Linear):
             def __init__(self): super().__init__(1, 1)
@@ -85,7 +88,7 @@ def test_a_name_chooses_a_class_a_builder_an_instance_or_a_function(load):
     assert load(code, "scale").is_function
 
 
-def test_a_class_that_needs_arguments_says_which(load):
+def test_a_class_that_needs_arguments_says_which(load: Callable[..., Any]) -> None:
     with pytest.raises(ModelError, match=r"needs arguments \(width, depth\)") as caught:
         load("""
             class Net(nn.Linear):
@@ -94,30 +97,30 @@ def test_a_class_that_needs_arguments_says_which(load):
     assert "build_model" in caught.value.hint
 
 
-def test_a_file_without_a_model_says_what_to_define(load):
+def test_a_file_without_a_model_says_what_to_define(load: Callable[..., Any]) -> None:
     with pytest.raises(ModelError, match="holds no model"):
         load("x = 1")
 
 
-def test_a_file_that_raises_shows_its_own_line(load):
+def test_a_file_that_raises_shows_its_own_line(load: Callable[..., Any]) -> None:
     with pytest.raises(
         ModelError, match=r"user_model.py:\d+: weights = open\(.no-such-file.\).*FileNotFoundError"
     ):
         load("weights = open('no-such-file')", meta=False)
 
 
-def test_a_missing_import_is_named(load):
+def test_a_missing_import_is_named(load: Callable[..., Any]) -> None:
     with pytest.raises(ModelError, match="no_such_package") as caught:
         load("import no_such_package", meta=False)
     assert "no_such_package" in caught.value.hint
 
 
-def test_a_syntax_error_names_the_line(load):
+def test_a_syntax_error_names_the_line(load: Callable[..., Any]) -> None:
     with pytest.raises(ModelError, match="not valid Python: line 4"):
         load("def broken(:", meta=False)
 
 
-def test_modules_beside_the_file_can_be_imported(load, tmp_path):
+def test_modules_beside_the_file_can_be_imported(load: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "beside_it.py").write_text("WIDTH = 7")
     user = load("""
         from beside_it import WIDTH
@@ -126,7 +129,7 @@ def test_modules_beside_the_file_can_be_imported(load, tmp_path):
     assert user.model.in_features == 7
 
 
-def test_an_edited_module_beside_the_file_is_read_again(load, tmp_path):
+def test_an_edited_module_beside_the_file_is_read_again(load: Callable[..., Any], tmp_path: Path) -> None:
     code = """
         from edited_beside_it import WIDTH
         model = nn.Linear(WIDTH, 1)
@@ -137,7 +140,9 @@ def test_an_edited_module_beside_the_file_is_read_again(load, tmp_path):
     assert load(code).model.in_features == 1234
 
 
-def test_what_the_file_prints_stays_off_standard_output(load, capsys):
+def test_what_the_file_prints_stays_off_standard_output(
+    load: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     load("print('loading'); model = nn.Linear(1, 1)")
     assert capsys.readouterr().out == ""
 
@@ -145,7 +150,7 @@ def test_what_the_file_prints_stays_off_standard_output(load, capsys):
 # Inputs
 
 
-def test_example_inputs_are_called_with_the_batch(load):
+def test_example_inputs_are_called_with_the_batch(load: Callable[..., Any]) -> None:
     user = load("""
         model = nn.Linear(4, 4)
         def example_inputs(batch): return torch.randn(batch, 4)
@@ -155,7 +160,7 @@ def test_example_inputs_are_called_with_the_batch(load):
     assert (inputs.origin, inputs.batch, inputs.batch_axes) == ("file", 5, {0: (0,)})
 
 
-def test_the_batch_is_found_on_any_axis(load):
+def test_the_batch_is_found_on_any_axis(load: Callable[..., Any]) -> None:
     user = load("""
         model = nn.LSTM(4, 4)
         def example_inputs(batch=3): return torch.randn(9, batch, 4)
@@ -163,7 +168,9 @@ def test_the_batch_is_found_on_any_axis(load):
     assert resolve_inputs(user, [], 6, meta=True).batch_axes == {0: (1,)}
 
 
-def test_a_variable_is_rebatched_by_repeating_rows_of_the_inputs_that_share_the_dimension(load):
+def test_a_variable_is_rebatched_by_repeating_rows_of_the_inputs_that_share_the_dimension(
+    load: Callable[..., Any],
+) -> None:
     user = load(
         """
         def add(x, table): return x + table.sum()
@@ -178,7 +185,7 @@ def test_a_variable_is_rebatched_by_repeating_rows_of_the_inputs_that_share_the_
     assert inputs.batch_axes == {0: (0,)}
 
 
-def test_a_dict_of_inputs_becomes_keywords(load):
+def test_a_dict_of_inputs_becomes_keywords(load: Callable[..., Any]) -> None:
     user = load("""
         class Net(nn.Module):
             def forward(self, *, left, right): return left + right
@@ -188,7 +195,7 @@ def test_a_dict_of_inputs_becomes_keywords(load):
     assert set(inputs.keywords) == {"left", "right"}
 
 
-def test_input_options_come_before_the_file(load):
+def test_input_options_come_before_the_file(load: Callable[..., Any]) -> None:
     user = load("""
         model = nn.Linear(4, 4)
         example_inputs = torch.randn(1, 4)
@@ -208,14 +215,16 @@ def test_input_options_come_before_the_file(load):
         ("nn.Embedding(50, 6)", (4, 128)),
     ],
 )
-def test_inputs_are_inferred_from_the_first_layers(load, layers, shape):
+def test_inputs_are_inferred_from_the_first_layers(
+    load: Callable[..., Any], layers: str, shape: tuple[int, ...]
+) -> None:
     user = load(f"model = nn.Sequential({layers})")
     inputs = resolve_inputs(user, [], 4, meta=True)
     assert inputs.origin == "inferred"
     assert tuple(inputs.arguments[0].shape) == shape
 
 
-def test_inputs_that_cannot_be_inferred_show_the_option_to_write(load):
+def test_inputs_that_cannot_be_inferred_show_the_option_to_write(load: Callable[..., Any]) -> None:
     with pytest.raises(InputError) as caught:
         resolve_inputs(
             load("""
@@ -229,7 +238,7 @@ def test_inputs_that_cannot_be_inferred_show_the_option_to_write(load):
     assert "--input image=B,...:float32 --input mask=B,...:float32" in caught.value.hint
 
 
-def test_an_input_that_the_model_does_not_take_is_refused(load):
+def test_an_input_that_the_model_does_not_take_is_refused(load: Callable[..., Any]) -> None:
     user = load("model = nn.Linear(4, 4)")
     with pytest.raises(InputError, match="takes no input x"):
         resolve_inputs(user, [parse_input("x=B,4")], None, meta=True)

@@ -2,6 +2,9 @@
 
 import sys
 import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -23,8 +26,8 @@ from torch import nn
 
 
 @pytest.fixture
-def write(tmp_path):
-    def build(code):
+def write(tmp_path: Path) -> Callable[..., Any]:
+    def build(code: Any) -> Any:
         path = tmp_path / "user_model.py"
         path.write_text(HEAD + textwrap.dedent(code))
         return parse_reference(str(path))
@@ -33,8 +36,8 @@ def write(tmp_path):
 
 
 @pytest.fixture
-def loaded(write):
-    def build(code, **options):
+def loaded(write: Callable[..., Any]) -> Callable[..., Any]:
+    def build(code: Any, **options: Any) -> Any:
         return load(write(code), use_cache=False, **options)
 
     return build
@@ -48,7 +51,7 @@ def loaded(write):
         "class Out:\n    def __init__(self, a, b): self.a, self.b = a, b",
     ],
 )
-def test_outputs_of_a_type_of_ones_own_are_taken_apart(loaded, kind):
+def test_outputs_of_a_type_of_ones_own_are_taken_apart(loaded: Callable[..., Any], kind: str) -> None:
     found = loaded(
         f"import collections, dataclasses\n{kind}\n"
         + textwrap.dedent("""
@@ -66,7 +69,7 @@ def test_outputs_of_a_type_of_ones_own_are_taken_apart(loaded, kind):
     assert found.symbol == "batch"
 
 
-def test_inputs_that_follow_the_batch_in_another_way_fix_it(loaded):
+def test_inputs_that_follow_the_batch_in_another_way_fix_it(loaded: Callable[..., Any]) -> None:
     code = """
         class Net(nn.Module):
             def __init__(self):
@@ -83,7 +86,9 @@ def test_inputs_that_follow_the_batch_in_another_way_fix_it(loaded):
         assert found.graph().inputs[0].shape == (5 * batch,)
 
 
-def test_a_script_that_parses_its_command_line_sees_none_of_ours(write, monkeypatch):
+def test_a_script_that_parses_its_command_line_sees_none_of_ours(
+    write: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "argv", ["analyze", "user_model.py", "--no-run"])
     reference = write("""
         import argparse
@@ -95,7 +100,7 @@ def test_a_script_that_parses_its_command_line_sees_none_of_ours(write, monkeypa
     assert sys.argv[0] == "analyze"
 
 
-def test_a_script_that_exits_is_one_clear_error(write):
+def test_a_script_that_exits_is_one_clear_error(write: Callable[..., Any]) -> None:
     with pytest.raises(ModelError, match="SystemExit") as caught:
         load_user_model(write("import sys\nmodel = nn.Linear(1, 1)\nsys.exit(0)"), meta=True)
     assert "__main__" in caught.value.hint
@@ -103,7 +108,7 @@ def test_a_script_that_exits_is_one_clear_error(write):
         load_user_model(write("def build_model(): raise SystemExit(1)"), meta=True)
 
 
-def test_wrappers_for_several_devices_and_compilation_come_off(write):
+def test_wrappers_for_several_devices_and_compilation_come_off(write: Callable[..., Any]) -> None:
     user = load_user_model(
         write("def build_model(): return torch.compile(nn.DataParallel(nn.Sequential(nn.Linear(4, 4))))"),
         meta=True,
@@ -111,14 +116,18 @@ def test_wrappers_for_several_devices_and_compilation_come_off(write):
     assert [name for name, _ in user.model.named_parameters()] == ["0.weight", "0.bias"]
 
 
-def test_a_missing_checkpoint_says_where_paths_start(write, tmp_path, monkeypatch):
+def test_a_missing_checkpoint_says_where_paths_start(
+    write: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelError, match=r"best\.pt") as caught:
         load_user_model(write("def build_model(): return torch.load('best.pt')"), meta=True)
     assert str(tmp_path) in caught.value.hint
 
 
-def test_a_checkpoint_copied_into_a_model_without_weights_warns_of_nothing(write, recwarn):
+def test_a_checkpoint_copied_into_a_model_without_weights_warns_of_nothing(
+    write: Callable[..., Any], recwarn: pytest.WarningsRecorder
+) -> None:
     load_user_model(
         write("""
         def build_model():
@@ -133,7 +142,7 @@ def test_a_checkpoint_copied_into_a_model_without_weights_warns_of_nothing(write
     assert not recwarn.list
 
 
-def test_autocast_regions_keep_their_casts_modules_and_lines(loaded):
+def test_autocast_regions_keep_their_casts_modules_and_lines(loaded: Callable[..., Any]) -> None:
     found = loaded("""
         class Net(nn.Module):
             def __init__(self):
@@ -152,7 +161,7 @@ def test_autocast_regions_keep_their_casts_modules_and_lines(loaded):
     assert "self.a(x)" in products["a"].source.code
 
 
-def test_what_torchscript_records_as_a_constant_is_no_model(loaded):
+def test_what_torchscript_records_as_a_constant_is_no_model(loaded: Callable[..., Any]) -> None:
     with pytest.raises(ExportError, match="numpy"):
         loaded("""
             class Net(nn.Module):
@@ -164,7 +173,9 @@ def test_what_torchscript_records_as_a_constant_is_no_model(loaded):
         """)
 
 
-def test_torchscript_keeps_the_names_of_the_inputs_and_prints_nothing(loaded, capfd):
+def test_torchscript_keeps_the_names_of_the_inputs_and_prints_nothing(
+    loaded: Callable[..., Any], capfd: pytest.CaptureFixture[str]
+) -> None:
     found = loaded("""
         class Net(nn.Module):
             def __init__(self):
@@ -179,7 +190,7 @@ def test_torchscript_keeps_the_names_of_the_inputs_and_prints_nothing(loaded, ca
     assert capfd.readouterr() == ("", "")
 
 
-def test_modules_quantised_by_pytorch_say_what_to_analyse_instead(loaded):
+def test_modules_quantised_by_pytorch_say_what_to_analyse_instead(loaded: Callable[..., Any]) -> None:
     with pytest.raises(ExportError) as caught:
         loaded("""
             import warnings
@@ -192,7 +203,7 @@ def test_modules_quantised_by_pytorch_say_what_to_analyse_instead(loaded):
     assert "--precision int8" in caught.value.hint
 
 
-def test_frames_of_the_caller_are_no_source_of_an_operator(tmp_path):
+def test_frames_of_the_caller_are_no_source_of_an_operator(tmp_path: Path) -> None:
     from analyzer.loading import load as own
 
     trace = f'File "{tmp_path}/train.py", line 3, in <module>\nFile "{own.__file__}", line 9, in load\n'
@@ -201,19 +212,19 @@ def test_frames_of_the_caller_are_no_source_of_an_operator(tmp_path):
     assert source_line(trace + model, "", {}) == (f"{tmp_path}/net.py", 7)
 
 
-def test_a_size_of_minus_one_is_an_open_dimension(make_onnx):
+def test_a_size_of_minus_one_is_an_open_dimension(make_onnx: Callable[..., Any]) -> None:
     proto = make_onnx([helper.make_node("Relu", ["x"], ["y"])], {"x": [-1, 4]}, ["y"])
     found = from_proto(proto, name="m", source="m", batch=3)
     assert found.graph().inputs[0].shape == (3, 4)
 
 
-def test_a_size_of_zero_is_no_batch(make_onnx):
+def test_a_size_of_zero_is_no_batch(make_onnx: Callable[..., Any]) -> None:
     proto = make_onnx([helper.make_node("Relu", ["x"], ["y"])], {"x": [0, 4]}, ["y"])
     assert batch_dimension(proto) == ("", None)
 
 
 @pytest.mark.parametrize("place", ["../weights.bin", "/etc/hostname"])
-def test_weights_outside_the_models_folder_are_not_touched(tmp_path, place):
+def test_weights_outside_the_models_folder_are_not_touched(tmp_path: Path, place: str) -> None:
     home, folder = tmp_path / "home", tmp_path / "a" / "work"
     home.mkdir()
     folder.mkdir(parents=True)
@@ -233,7 +244,7 @@ def test_weights_outside_the_models_folder_are_not_touched(tmp_path, place):
     assert not (tmp_path / "a" / "weights.bin").exists()
 
 
-def test_a_batch_axis_that_the_code_fixes_is_a_number_in_the_graph(loaded):
+def test_a_batch_axis_that_the_code_fixes_is_a_number_in_the_graph(loaded: Callable[..., Any]) -> None:
     found = loaded(
         """
         class Net(nn.Module):
@@ -248,7 +259,7 @@ def test_a_batch_axis_that_the_code_fixes_is_a_number_in_the_graph(loaded):
     assert [dim.dim_value for dim in found.proto.graph.input[0].type.tensor_type.shape.dim] == [4, 8]
 
 
-def test_complex_inputs_are_fed_as_their_two_parts(loaded, tmp_path):
+def test_complex_inputs_are_fed_as_their_two_parts(loaded: Callable[..., Any], tmp_path: Path) -> None:
     found = loaded("""
         class Net(nn.Module):
             def forward(self, x): return (x * x.conj()).real
@@ -264,7 +275,9 @@ def test_complex_inputs_are_fed_as_their_two_parts(loaded, tmp_path):
     assert (output == 25).all()
 
 
-def test_inputs_that_torchscript_turned_into_constants_are_left_out(loaded, tmp_path):
+def test_inputs_that_torchscript_turned_into_constants_are_left_out(
+    loaded: Callable[..., Any], tmp_path: Path
+) -> None:
     found = loaded("""
         class Net(nn.Module):
             def __init__(self):
@@ -282,7 +295,7 @@ def test_inputs_that_torchscript_turned_into_constants_are_left_out(loaded, tmp_
     }
 
 
-def test_a_file_with_relative_imports_is_a_module_of_its_package(tmp_path):
+def test_a_file_with_relative_imports_is_a_module_of_its_package(tmp_path: Path) -> None:
     folder = tmp_path / "outer" / "inner_of_a_package"
     folder.mkdir(parents=True)
     (folder / "__init__.py").touch()
@@ -293,21 +306,21 @@ def test_a_file_with_relative_imports_is_a_module_of_its_package(tmp_path):
     assert user.module.__name__ == "inner_of_a_package.net"
 
 
-def test_a_relative_import_that_fails_is_one_clear_error(write):
+def test_a_relative_import_that_fails_is_one_clear_error(write: Callable[..., Any]) -> None:
     with pytest.raises(ModelError, match="No module named"):
         load_user_model(write("from .other import Net"), meta=True)
 
 
-def test_a_saved_program_counts_its_parameters_alone_and_keeps_to_its_batches(tmp_path):
+def test_a_saved_program_counts_its_parameters_alone_and_keeps_to_its_batches(tmp_path: Path) -> None:
     import torch
 
     class Net(torch.nn.Module):
-        def __init__(self):
+        def __init__(self) -> None:
             super().__init__()
             self.layer = torch.nn.Linear(4, 3)
             self.register_buffer("table", torch.ones(3))
 
-        def forward(self, x):
+        def forward(self, x: Any) -> Any:
             return self.layer(x) + self.table
 
     path = tmp_path / "net.pt2"
@@ -319,7 +332,9 @@ def test_a_saved_program_counts_its_parameters_alone_and_keeps_to_its_batches(tm
         load(parse_reference(str(path)), batch=2)
 
 
-def test_a_model_of_the_caller_stays_as_it_is_when_it_is_run(make_onnx, tmp_path):
+def test_a_model_of_the_caller_stays_as_it_is_when_it_is_run(
+    make_onnx: Callable[..., Any], tmp_path: Path
+) -> None:
     proto = make_onnx([helper.make_node("Relu", ["x"], ["y"])], {"x": ["N", 4]}, ["y"])
     before = proto.SerializeToString()
     found = load_live(proto, inputs=None, batch=2, specs=(), opset=None, progress=lambda _: None)
@@ -327,7 +342,7 @@ def test_a_model_of_the_caller_stays_as_it_is_when_it_is_run(make_onnx, tmp_path
     assert proto.SerializeToString() == before
 
 
-def test_bfloat16_inputs_are_made_as_raw_bits(make_onnx, tmp_path):
+def test_bfloat16_inputs_are_made_as_raw_bits(make_onnx: Callable[..., Any], tmp_path: Path) -> None:
     value = helper.make_tensor_value_info("x", TensorProto.BFLOAT16, ["N", 4])
     result = helper.make_tensor_value_info("y", TensorProto.BFLOAT16, ["N", 4])
     graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", [value], [result])
@@ -338,7 +353,7 @@ def test_bfloat16_inputs_are_made_as_raw_bits(make_onnx, tmp_path):
     assert runnable.feeds["x"].dtype == "uint16"
 
 
-def test_a_module_without_weights_is_exported_and_not_run(tmp_path):
+def test_a_module_without_weights_is_exported_and_not_run(tmp_path: Path) -> None:
     import torch
 
     module = torch.nn.Linear(4, 3, device="meta")
@@ -351,12 +366,12 @@ def test_a_module_without_weights_is_exported_and_not_run(tmp_path):
 
 
 @pytest.mark.parametrize("given", [onnx.ModelProto(), dict])
-def test_what_is_no_model_is_refused(given):
+def test_what_is_no_model_is_refused(given: onnx.ModelProto | type[Any]) -> None:
     with pytest.raises(ModelError):
         load_live(given, inputs=None, batch=None, specs=(), opset=None, progress=lambda _: None)
 
 
-def test_texts_and_numbers_among_the_outputs_are_left_out(loaded):
+def test_texts_and_numbers_among_the_outputs_are_left_out(loaded: Callable[..., Any]) -> None:
     found = loaded("""
         class Net(nn.Module):
             def __init__(self):
@@ -368,7 +383,7 @@ def test_texts_and_numbers_among_the_outputs_are_left_out(loaded):
     assert len(found.proto.graph.output) == 1
 
 
-def test_lazy_layers_get_their_sizes_from_the_inputs(loaded):
+def test_lazy_layers_get_their_sizes_from_the_inputs(loaded: Callable[..., Any]) -> None:
     found = loaded("""
         model = nn.Sequential(nn.LazyLinear(5), nn.ReLU(), nn.LazyLinear(2))
         example_inputs = torch.ones(3, 7)
@@ -376,7 +391,7 @@ def test_lazy_layers_get_their_sizes_from_the_inputs(loaded):
     assert found.parameters == 7 * 5 + 5 + 5 * 2 + 2
 
 
-def test_a_model_that_is_set_to_none_is_no_candidate(write):
+def test_a_model_that_is_set_to_none_is_no_candidate(write: Callable[..., Any]) -> None:
     user = load_user_model(
         write("""
         model = None
@@ -388,6 +403,6 @@ def test_a_model_that_is_set_to_none_is_no_candidate(write):
     assert user.name == "Net"
 
 
-def test_inputs_that_are_no_tensors_say_what_they_are(loaded):
+def test_inputs_that_are_no_tensors_say_what_they_are(loaded: Callable[..., Any]) -> None:
     with pytest.raises(InputError, match="ndarray"):
         loaded("import numpy\nmodel = nn.Linear(2, 2)\nexample_inputs = numpy.ones((1, 2))")

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory):
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The wheel, built from this tree and unpacked into an empty folder."""
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run(
@@ -26,7 +27,7 @@ def installed(tmp_path_factory):
     return folder / "site"
 
 
-def analyze(installed, folder, *arguments):
+def analyze(installed: Any, folder: Any, *arguments: Any) -> Any:
     environment = {**os.environ, "PYTHONPATH": str(installed), "ANALYZER_CACHE_DIR": str(folder / "cache")}
     return subprocess.run(
         [sys.executable, "-m", "analyzer", *map(str, arguments)],
@@ -38,14 +39,14 @@ def analyze(installed, folder, *arguments):
     )
 
 
-def test_the_wheel_runs_and_renders_a_page(installed, tmp_path):
+def test_the_wheel_runs_and_renders_a_page(installed: Any, tmp_path: Path) -> None:
     ran = analyze(installed, tmp_path, ROOT / "samples" / "boosted_trees.onnx", "--runs", "3", "--quiet")
     assert ran.returncode == 0, ran.stderr
     page = (tmp_path / "reports" / "boosted_trees.html").read_text()
     assert "TreeEnsemble" in page
 
 
-def test_what_runs_is_the_wheels_own_code(installed, tmp_path):
+def test_what_runs_is_the_wheels_own_code(installed: Any, tmp_path: Path) -> None:
     code = "import analyzer; print(analyzer.__file__)"
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     ran = subprocess.run(
@@ -54,7 +55,7 @@ def test_what_runs_is_the_wheels_own_code(installed, tmp_path):
     assert Path(ran.stdout.strip()).is_relative_to(installed)
 
 
-def test_the_wheel_holds_no_tests_samples_or_reports(installed):
+def test_the_wheel_holds_no_tests_samples_or_reports(installed: Any) -> None:
     top = {item.name for item in installed.iterdir() if not item.name.endswith(".dist-info")}
     assert top == {"analyzer"}
     assert (installed / "analyzer" / "templates").is_dir()

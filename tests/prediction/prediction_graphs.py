@@ -83,7 +83,7 @@ def trees(rows: int, trees: int, depth: int) -> Graph:
     """Complete trees numbered as heaps: each row takes ``depth`` comparisons and an addition in each."""
     inner, size = 2**depth - 1, 2 ** (depth + 1) - 1
     nodes = [index for _ in range(trees) for index in range(size)]
-    attributes = {
+    attributes: dict[str, Any] = {
         "n_targets": 1,
         "nodes_treeids": [tree for tree in range(trees) for _ in range(size)],
         "nodes_nodeids": nodes,

@@ -45,7 +45,7 @@ def machine() -> Device:
 
 
 def seconds(one: object, device: Device, threads: int | None = None, precision: str = "fp32") -> float:
-    work = made.work(one, "cpu")  # type: ignore[arg-type]
+    work = made.work(one, "cpu")
     return sum(item.time_s for item in prediction.predict(work, device, threads=threads, precision=precision))
 
 

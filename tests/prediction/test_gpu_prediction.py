@@ -195,7 +195,7 @@ def test_depthwise_convolutions_are_limited_by_memory() -> None:
     ],
 )
 def test_each_estimate_says_what_limits_it(one: object, bound: str) -> None:
-    assert prediction.predict(made.work(one), catalogue.device("a100"))[0].bound == bound  # type: ignore[arg-type]
+    assert prediction.predict(made.work(one), catalogue.device("a100"))[0].bound == bound
 
 
 def test_every_estimate_lies_inside_its_interval_and_is_predicted() -> None:

@@ -91,9 +91,9 @@ def check(error: RecordError) -> None:
 
 
 seldom = settings(
-    max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
-often = settings(seldom, max_examples=300)
+often = settings(seldom, max_examples=120)
 
 
 @pytest.mark.parametrize("kind", ["inference_text", "training_text"])

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -34,11 +35,11 @@ def browser() -> Iterator[object]:
 
 
 @pytest.fixture
-def visit_text(browser, tmp_path):
+def visit_text(browser: Any, tmp_path: Path) -> Iterator[Any]:
     """Opens a page's text without network and collects what must not happen: errors and requests."""
     contexts = []
 
-    def go(text, *, viewport=None, before="", **options):
+    def go(text: Any, *, viewport: Any = None, before: str = "", **options: Any) -> Any:
         path = tmp_path / "page.html"
         path.write_text(text, encoding="utf-8")
         size = viewport or {"width": 1280, "height": 800}

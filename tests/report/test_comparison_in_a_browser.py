@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import report_factory as factory
@@ -14,7 +15,7 @@ OUTPUT = Path(__file__).parent.parent / "output" / "pages"
 WIDE, NARROW = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
 
 
-def three():
+def three() -> Any:
     """The invented network, one on a GPU half as fast, and one at another batch with an operator more."""
     base = factory.analysis(24)
     slow = replace(factory.GPU, name="Imaginary GPU 1500", peak_flops_per_s={"fp32": 1e13})
@@ -29,10 +30,10 @@ def three():
 
 
 @pytest.fixture
-def visit(visit_text):
+def visit(visit_text: Any) -> Any:
     """Opens the page of a comparison and waits until all of it is drawn."""
 
-    def go(comparison, **options):
+    def go(comparison: Any, **options: Any) -> Any:
         page, seen = visit_text(html_page.render(comparison), **options)
         page.wait_for_function("document.documentElement.dataset.charts === 'drawn'")
         return page, seen
@@ -42,7 +43,9 @@ def visit(visit_text):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["1280", "390"])
-def test_a_comparison_opens_without_errors_requests_overflow_or_axe_violations(visit, viewport, scheme):
+def test_a_comparison_opens_without_errors_requests_overflow_or_axe_violations(
+    visit: Any, viewport: Any, scheme: Any
+) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
     page, seen = visit(three(), viewport=viewport, color_scheme=scheme)
     OUTPUT.mkdir(parents=True, exist_ok=True)
@@ -58,7 +61,7 @@ def test_a_comparison_opens_without_errors_requests_overflow_or_axe_violations(v
     ] == []
 
 
-def test_every_chart_of_a_comparison_is_drawn_with_words_and_data(visit):
+def test_every_chart_of_a_comparison_is_drawn_with_words_and_data(visit: Any) -> None:
     page, _ = visit(three())
     names = [figure.get_attribute("data-chart") for figure in page.locator("figure.chart").all()]
     assert names == [
@@ -78,14 +81,14 @@ def test_every_chart_of_a_comparison_is_drawn_with_words_and_data(visit):
     assert len(page.evaluate("charts.csv('latencies')").split("\r\n")) == 1 + 9
 
 
-def test_the_answer_comes_first_and_labels_are_text(visit):
+def test_the_answer_comes_first_and_labels_are_text(visit: Any) -> None:
     page, _ = visit(three())
     assert page.locator(".sentence").bounding_box()["y"] < 300
     assert page.locator("#side-by-side thead").inner_text().count("<b>name</b>") == 1
     assert page.locator("main b").count() == 0
 
 
-def test_a_record_is_hidden_by_the_keyboard_alone(visit):
+def test_a_record_is_hidden_by_the_keyboard_alone(visit: Any) -> None:
     page, _ = visit(three())
     page.locator("#chart-record-roofline .filter summary").focus()
     page.keyboard.press("Enter")
@@ -94,7 +97,7 @@ def test_a_record_is_hidden_by_the_keyboard_alone(visit):
     page.wait_for_function("charts.views.get('record-roofline').data('record_store').length === 2")
 
 
-def test_a_comparison_prints_light_with_its_tables_and_charts(visit):
+def test_a_comparison_prints_light_with_its_tables_and_charts(visit: Any) -> None:
     page, _ = visit(three(), color_scheme="dark")
     page.emulate_media(media="print", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"

@@ -1,16 +1,21 @@
 """The comparison as a page: what it says, and what its charts hold."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import report_factory as factory
 
+from analyzer.report.charts.chart import Chart
 from analyzer.report.compare import curve_charts, html_page, plain_text, plan_charts, sentences
 from analyzer.report.compare.build import compare, to_json
+from analyzer.report.compare.comparison import Comparison
+from analyzer.report.compare.html_page import ComparisonRow
 
 
-def pair():
+def pair() -> Comparison:
     """The invented network, and one whose GPU plan takes 30 instead of 20 ms and lost its findings."""
     base = factory.analysis(24)
     slower = replace(base.plans[1], latency_s=0.030, low_s=0.028, high_s=0.032)
@@ -19,14 +24,14 @@ def pair():
     return compare([("before", base), ("after", new)])
 
 
-def of_latency(*latencies):
+def of_latency(*latencies: float) -> Comparison:
     """Records whose only plan is the GPU's, each with an interval of 10 %, named a, b, c."""
     base = factory.analysis(4)
     plans = [factory.plan("gpu", latency) for latency in latencies]
     return compare([(name, replace(base, plans=(plan,))) for name, plan in zip("abc", plans, strict=False)])
 
 
-def batches():
+def batches() -> Comparison:
     """The same network at batch 8 and at batch 16, its operators' times unchanged."""
     base = factory.analysis(24)
     model = replace(base.model, batch=16)
@@ -34,16 +39,17 @@ def batches():
     return compare([("eight", base), ("sixteen", replace(base, model=model, plans=plans))])
 
 
-def dicts(chart):
+def dicts(chart: Chart | None) -> list[dict[str, Any]]:
+    assert chart is not None
     names = [column.name for column in chart.columns]
     return [dict(zip(names, row, strict=True)) for row in chart.rows]
 
 
-def lines(comparison):
+def lines(comparison: Comparison) -> dict[str, ComparisonRow]:
     return {line.label: line for line in html_page.build(comparison)["lines"]}
 
 
-def test_a_slower_plan_is_marked_worse_with_its_share_beyond_the_intervals():
+def test_a_slower_plan_is_marked_worse_with_its_share_beyond_the_intervals() -> None:
     # 18 to 22 ms before, 28 to 32 now.
     before, after = lines(pair())["latency on the GPU"].cells
     assert (before.text, before.interval, before.best) == ("20.0 ms", "18.0 to 22.0 ms", True)
@@ -52,11 +58,11 @@ def test_a_slower_plan_is_marked_worse_with_its_share_beyond_the_intervals():
     assert lines(pair())["findings"].cells[1].tone == "better"
 
 
-def test_what_one_record_lacks_is_a_dash_and_no_change():
+def test_what_one_record_lacks_is_a_dash_and_no_change() -> None:
     assert lines(pair())["latency of the best plan"].cells[1] == html_page.Cell(text="–")
 
 
-def test_the_best_of_a_row_is_marked_and_whether_the_intervals_allow_it():
+def test_the_best_of_a_row_is_marked_and_whether_the_intervals_allow_it() -> None:
     # 20 (18 to 22) and 21 ms (18.9 to 23.1) overlap; 20 and 30 (27 to 33) do not.
     close, apart = (
         lines(of_latency(*values))["latency on the GPU"] for values in ((0.021, 0.020), (0.020, 0.030))
@@ -67,7 +73,7 @@ def test_the_best_of_a_row_is_marked_and_whether_the_intervals_allow_it():
     assert lines(of_latency(0.020, 0.020))["latency on the GPU"].certain is None
 
 
-def test_a_best_plan_that_is_the_gpus_is_shown_once():
+def test_a_best_plan_that_is_the_gpus_is_shown_once() -> None:
     base = factory.analysis(4)
     twin = replace(base.plans[1], name="hybrid")
     same = replace(base, plans=(*base.plans[:2], twin))
@@ -77,7 +83,7 @@ def test_a_best_plan_that_is_the_gpus_is_shown_once():
     assert titles == ["Best plan", "GPU", "CPU", "Verdict", "Work and findings"]
 
 
-def test_a_throughputs_interval_is_that_of_the_latency_turned_over():
+def test_a_throughputs_interval_is_that_of_the_latency_turned_over() -> None:
     # 8 inferences in 20 ms, 18 to 22.
     cell = lines(of_latency(0.020, 0.030))["throughput on the GPU"].cells[0]
     assert (cell.text, cell.interval) == ("400 /s", "364 to 444 /s")
@@ -93,11 +99,11 @@ def test_a_throughputs_interval_is_that_of_the_latency_turned_over():
         (0.0, 5.0, "was 0"),
     ],
 )
-def test_changes_are_said_in_words(base, value, said):
+def test_changes_are_said_in_words(base: float, value: float, said: str) -> None:
     assert html_page.change(base, value) == said
 
 
-def test_the_answer_names_the_fastest_the_factor_and_how_sure_it_is():
+def test_the_answer_names_the_fastest_the_factor_and_how_sure_it_is() -> None:
     assert sentences.headline(of_latency(0.060, 0.020, 0.021)) == (
         "b is fastest: 20.0 ms (measured) against 60.0 ms (measured) of a, the slowest, a factor of 3.0.",
         "That is not certain: its 90 % interval and that of c, the next, overlap.",
@@ -114,7 +120,7 @@ def test_the_answer_names_the_fastest_the_factor_and_how_sure_it_is():
     assert sentences.headline(of_latency(0.020, 0.020)) == ("All take the same: 20.0 ms (measured).", "")
 
 
-def test_the_cheapest_and_the_most_frugal_record_are_named_with_their_plans():
+def test_the_cheapest_and_the_most_frugal_record_are_named_with_their_plans() -> None:
     base = factory.analysis(4)
     dear = tuple(replace(plan, usd_per_million=50.0, energy_j=9.0) for plan in base.plans)
     said = sentences.statements(compare([("dear", replace(base, plans=dear)), ("cheap", base)]))
@@ -125,7 +131,7 @@ def test_the_cheapest_and_the_most_frugal_record_are_named_with_their_plans():
     )
 
 
-def test_of_different_batches_throughputs_and_single_inferences_are_compared():
+def test_of_different_batches_throughputs_and_single_inferences_are_compared() -> None:
     comparison = batches()
     assert any("batches differ" in note for note in comparison.notes)
     assert lines(comparison)["latency on the GPU"].cells[1].tone == ""
@@ -141,7 +147,7 @@ def test_of_different_batches_throughputs_and_single_inferences_are_compared():
     assert [row["latency"] for row in points if row["plan"] == "CPU"] == pytest.approx([0.01, 0.005])
 
 
-def test_what_changed_most_comes_first_then_findings_and_what_moved():
+def test_what_changed_most_comes_first_then_findings_and_what_moved() -> None:
     (view,) = html_page.build(pair())["differences"]
     assert view.label == "after"
     titles = [section.title for section in view.sections]
@@ -157,7 +163,7 @@ def test_what_changed_most_comes_first_then_findings_and_what_moved():
     assert falls == sorted(falls)
 
 
-def test_all_records_over_the_batch_are_in_one_chart_with_their_own_batch_marked():
+def test_all_records_over_the_batch_are_in_one_chart_with_their_own_batch_marked() -> None:
     latency, throughput = curve_charts.batches(batches())
     rows = dicts(latency)
     # Seven batches, two plans, two records.
@@ -168,7 +174,7 @@ def test_all_records_over_the_batch_are_in_one_chart_with_their_own_batch_marked
     }
 
 
-def test_times_by_type_stand_side_by_side_for_one_inference():
+def test_times_by_type_stand_side_by_side_for_one_inference() -> None:
     rows = {(row["part"], row["record"]): row for row in dicts(plan_charts.by_type(batches()))}
     # The six MaxPools stay on the CPU: operators 3, 7, 11, 15, 19, 23 take 4, 3, 2, 1, 5 and 4 ms.
     assert rows["MaxPool", "eight"]["time"] == pytest.approx(19e-3 / 8)
@@ -178,7 +184,7 @@ def test_times_by_type_stand_side_by_side_for_one_inference():
     assert sum(shares) == pytest.approx(1)
 
 
-def test_times_by_module_go_as_far_inside_as_it_takes_to_tell_them_apart():
+def test_times_by_module_go_as_far_inside_as_it_takes_to_tell_them_apart() -> None:
     chart = plan_charts.by_module(pair())
     assert {row["part"] for row in dicts(chart)} == {"stage0", "stage1"}
     # In stage0, operators 0 to 11: nine on the GPU at a tenth of 1, 2, 3, 5, 1, 2, 4, 5, 1 ms, and three
@@ -192,7 +198,7 @@ def test_times_by_module_go_as_far_inside_as_it_takes_to_tell_them_apart():
     assert plan_charts.by_module(compare([("a", bare), ("b", bare)])) is None
 
 
-def test_every_record_has_its_points_on_one_roofline_and_a_device_one_roof():
+def test_every_record_has_its_points_on_one_roofline_and_a_device_one_roof() -> None:
     chart = curve_charts.roofline(pair())
     # MaxPool has no FLOPs: 18 of 24 operators are left in each record.
     assert len(chart.rows) == 36
@@ -202,7 +208,7 @@ def test_every_record_has_its_points_on_one_roofline_and_a_device_one_roof():
     assert [end["roof"] for end in chart.extra["ends"]] == ["Imaginary GPU 3000 tf32", "Imaginary CPU 12 fp32"]
 
 
-def test_the_environment_tells_what_differs():
+def test_the_environment_tells_what_differs() -> None:
     base = factory.analysis(4)
     other = replace(base, environment=replace(base.environment, threads=8, versions={"onnxruntime": "1.0.0"}))
     context = html_page.build(compare([("a", base), ("b", other)]))
@@ -211,21 +217,21 @@ def test_the_environment_tells_what_differs():
     assert ("warm-up runs", "3") in context["environment_shared"]
 
 
-def test_the_json_holds_the_figures_and_not_the_records():
+def test_the_json_holds_the_figures_and_not_the_records() -> None:
     values = json.loads(to_json(pair()))
     assert "analyses" not in values
     latency = next(item for item in values["figures"] if item["key"] == "plans.gpu.latency_s")
     assert (latency["low"], latency["better"]) == ([pytest.approx(0.018), 0.028], "less")
 
 
-def test_text_names_dollars_and_joules_with_their_units():
+def test_text_names_dollars_and_joules_with_their_units() -> None:
     text = plain_text.render_text(pair())
     assert "dollars per million on the GPU" in text
     assert "$0.444" in text
     assert "400 mJ" in text
 
 
-def test_text_and_markdown_begin_with_the_answer_and_show_a_best_plan_only_where_it_is_one():
+def test_text_and_markdown_begin_with_the_answer_and_show_a_best_plan_only_where_it_is_one() -> None:
     text, markdown = plain_text.render_text(pair()), plain_text.render_markdown(pair())
     answer = "before is fastest: 18.0 ms (mixed) against 30.0 ms (mixed) of after, a factor of 1.7."
     assert text.startswith(answer)
@@ -237,12 +243,12 @@ def test_text_and_markdown_begin_with_the_answer_and_show_a_best_plan_only_where
 
 
 @pytest.mark.parametrize("make", [factory.empty, factory.without_times, factory.without_gpu])
-def test_records_that_lack_something_still_make_a_page(make):
+def test_records_that_lack_something_still_make_a_page(make: Callable[..., Any]) -> None:
     text = html_page.render(compare([("whole", factory.analysis(8)), ("poor", make())]))
     assert "poor" in text
 
 
-def test_the_page_is_the_same_each_time_and_escapes_labels():
+def test_the_page_is_the_same_each_time_and_escapes_labels() -> None:
     hostile = compare([(factory.HOSTILE, factory.hostile()), ("b", factory.hostile())])
     text = html_page.render(hostile)
     assert text == html_page.render(hostile)

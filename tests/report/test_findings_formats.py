@@ -1,7 +1,9 @@
 """The formats that a CI server reads, from findings with real codes on an invented network."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import jsonschema
@@ -10,7 +12,7 @@ from report_factory import analysis
 from sarif_structure import SARIF
 
 from analyzer.checks import rules
-from analyzer.record.analysis import Finding, IgnoredFinding, Where
+from analyzer.record.analysis import Analysis, Finding, IgnoredFinding, Where
 from analyzer.report import findings_text, github, junit, sarif
 
 POOL = Finding(
@@ -30,11 +32,11 @@ KNOWN = IgnoredFinding(finding=replace(POOL, operator=7), reason="once a batch, 
 NASTY = '</script><img src=x onerror=alert(1)>|*_`%0A::error::\r\n\x1b[31m"&,'
 
 
-def checked(*found, ignored=(), **changes):
+def checked(*found: Finding, ignored: tuple[IgnoredFinding, ...] = (), **changes: Any) -> Analysis:
     return analysis(findings=found, ignored=ignored, **changes)
 
 
-def nasty():
+def nasty() -> Analysis:
     """Every string that a model can bring holds what would break a format."""
     base = checked(
         replace(POOL, message=NASTY, fix=NASTY), ignored=(IgnoredFinding(finding=POOL, reason=NASTY),)
@@ -48,7 +50,7 @@ def nasty():
 
 
 @pytest.mark.parametrize("subject", [checked(), checked(POOL, SLOW, NOTE, ignored=(KNOWN,)), nasty()])
-def test_sarif_uses_only_what_the_standard_has_and_all_that_it_requires(subject):
+def test_sarif_uses_only_what_the_standard_has_and_all_that_it_requires(subject: Analysis) -> None:
     jsonschema.validate(
         json.loads(sarif.render(subject)),
         SARIF,
@@ -58,14 +60,14 @@ def test_sarif_uses_only_what_the_standard_has_and_all_that_it_requires(subject)
 
 
 @pytest.mark.parametrize("subject", [checked(), checked(POOL)], ids=["no findings", "findings"])
-def test_sarif_is_read_by_models_that_others_made_from_the_standard(subject):
+def test_sarif_is_read_by_models_that_others_made_from_the_standard(subject: Analysis) -> None:
     from sarif_pydantic import Sarif
 
     log = Sarif.model_validate(json.loads(sarif.render(subject)))
     assert len(log.runs[0].results or []) == len(subject.findings)
 
 
-def test_the_structure_that_the_tests_hold_sarif_to_refuses_what_is_wrong():
+def test_the_structure_that_the_tests_hold_sarif_to_refuses_what_is_wrong() -> None:
     log = json.loads(sarif.render(checked(POOL)))
     for path, value in (
         (("runs", 0, "results", 0, "level"), "fatal"),
@@ -82,7 +84,7 @@ def test_the_structure_that_the_tests_hold_sarif_to_refuses_what_is_wrong():
             jsonschema.validate(broken, SARIF, cls=jsonschema.Draft7Validator)
 
 
-def test_a_sarif_result_stands_at_the_users_line_and_points_to_its_rule():
+def test_a_sarif_result_stands_at_the_users_line_and_points_to_its_rule() -> None:
     (run,) = json.loads(sarif.render(checked(POOL)))["runs"]
     (result,) = run["results"]
     place = result["locations"][0]["physicalLocation"]
@@ -95,13 +97,13 @@ def test_a_sarif_result_stands_at_the_users_line_and_points_to_its_rule():
     assert "export at opset 21" in result["message"]["text"]
 
 
-def test_sarif_lists_every_rule_with_its_help():
+def test_sarif_lists_every_rule_with_its_help() -> None:
     driver = json.loads(sarif.render(checked()))["runs"][0]["tool"]["driver"]
     assert [entry["id"] for entry in driver["rules"]] == [rule.code for rule in rules()]
     assert all(entry["help"]["text"] for entry in driver["rules"])
 
 
-def test_a_finding_of_the_whole_model_stands_at_the_models_file():
+def test_a_finding_of_the_whole_model_stands_at_the_models_file() -> None:
     subject = checked(SLOW)
     subject = replace(subject, model=replace(subject.model, source="samples/imaginary.py:Net"))
     (result,) = json.loads(sarif.render(subject))["runs"][0]["results"]
@@ -110,15 +112,15 @@ def test_a_finding_of_the_whole_model_stands_at_the_models_file():
     assert place["region"]["startLine"] == 1
 
 
-def test_what_is_ignored_is_suppressed_in_sarif_with_its_reason():
+def test_what_is_ignored_is_suppressed_in_sarif_with_its_reason() -> None:
     (result,) = json.loads(sarif.render(checked(ignored=(KNOWN,))))["runs"][0]["results"]
     (suppression,) = result["suppressions"]
     assert suppression["kind"] == "external"
     assert suppression["justification"] == "once a batch, see #12"
 
 
-def test_a_fingerprint_survives_moved_lines_and_new_names_but_not_another_module():
-    def fingerprint(**changes):
+def test_a_fingerprint_survives_moved_lines_and_new_names_but_not_another_module() -> None:
+    def fingerprint(**changes: Any) -> Any:
         subject = checked(POOL)
         operators = tuple(replace(op, **changes) if op.index == 3 else op for op in subject.operators)
         log = json.loads(sarif.render(replace(subject, operators=operators)))
@@ -138,7 +140,7 @@ def test_a_fingerprint_survives_moved_lines_and_new_names_but_not_another_module
         ("sub\\m.py", "sub/m.py"),
     ],
 )
-def test_paths_become_uris(file, uri):
+def test_paths_become_uris(file: str, uri: str) -> None:
     subject = checked(POOL)
     operators = tuple(replace(op, source=Where(file=file, line=1, code="")) for op in subject.operators)
     (result,) = json.loads(sarif.render(replace(subject, operators=operators)))["runs"][0]["results"]
@@ -148,18 +150,18 @@ def test_paths_become_uris(file, uri):
 # --- JUnit ----------------------------------------------------------------------------------------------
 
 
-def test_junit_counts_what_it_holds():
+def test_junit_counts_what_it_holds() -> None:
     suite = ET.fromstring(junit.render(checked(POOL, SLOW, NOTE, ignored=(KNOWN,)))).find("testsuite")
     cases = suite.findall("testcase")
     # Every rule has a case; A101 has two, one failed and one skipped.
     assert len(cases) == len(rules()) + 1
-    assert int(suite.get("tests")) == len(cases)
+    assert suite.get("tests") == str(len(cases))
     assert (suite.get("failures"), suite.get("skipped"), suite.get("errors")) == ("1", "1", "0")
     assert len(suite.findall("testcase/failure")) == 1
     assert suite.find("testcase/skipped").get("message") == "once a batch, see #12"
 
 
-def test_a_junit_failure_tells_place_cost_and_fix():
+def test_a_junit_failure_tells_place_cost_and_fix() -> None:
     suite = ET.fromstring(junit.render(checked(POOL))).find("testsuite")
     (case,) = [case for case in suite if case.find("failure") is not None]
     assert (case.get("file"), case.get("line")) == ("samples/imaginary.py", "13")
@@ -168,14 +170,14 @@ def test_a_junit_failure_tells_place_cost_and_fix():
         assert words in text
 
 
-def test_what_fails_in_junit_follows_the_threshold():
-    def failures(level):
+def test_what_fails_in_junit_follows_the_threshold() -> None:
+    def failures(level: Any) -> Any:
         return ET.fromstring(junit.render(checked(POOL, SLOW, NOTE), fail_on=level)).get("failures")
 
     assert [failures(level) for level in ("never", "error", "warning", "note")] == ["0", "1", "2", "3"]
 
 
-def test_junit_stays_well_formed_whatever_the_model_is_called():
+def test_junit_stays_well_formed_whatever_the_model_is_called() -> None:
     suite = ET.fromstring(junit.render(nasty())).find("testsuite")
     assert suite.find("testcase/failure").get("message").startswith("</script><img")
 
@@ -183,14 +185,14 @@ def test_junit_stays_well_formed_whatever_the_model_is_called():
 # --- GitHub ---------------------------------------------------------------------------------------------
 
 
-def unescaped(text):
+def unescaped(text: str) -> str:
     """What GitHub's runner makes of an escaped value."""
     for code, char in (("%0D", "\r"), ("%0A", "\n"), ("%3A", ":"), ("%2C", ","), ("%25", "%")):
         text = text.replace(code, char)
     return text
 
 
-def test_a_finding_becomes_a_workflow_command_at_its_line():
+def test_a_finding_becomes_a_workflow_command_at_its_line() -> None:
     first = github.render(checked(POOL)).splitlines()[0]
     head, _, message = first.removeprefix("::").partition("::")
     name, _, written = head.partition(" ")
@@ -204,13 +206,13 @@ def test_a_finding_becomes_a_workflow_command_at_its_line():
     ]
 
 
-def test_severities_become_the_commands_that_github_knows_and_the_gravest_comes_first():
+def test_severities_become_the_commands_that_github_knows_and_the_gravest_comes_first() -> None:
     lines = github.render(checked(NOTE, SLOW, POOL)).splitlines()
     assert [line.split(" ")[0] for line in lines[:3]] == ["::error", "::warning", "::notice"]
     assert lines[3].startswith("1 error, 1 warning, 1 note")
 
 
-def test_a_model_cannot_smuggle_in_a_command_of_its_own():
+def test_a_model_cannot_smuggle_in_a_command_of_its_own() -> None:
     lines = github.render(nasty()).splitlines()
     commands = [line for line in lines if line.startswith("::")]
     assert len(commands) == 1
@@ -219,7 +221,7 @@ def test_a_model_cannot_smuggle_in_a_command_of_its_own():
     assert unescaped(properties["file"]) == f"a b/{NASTY}.py"
 
 
-def test_more_annotations_than_github_shows_are_said_to_be_in_the_log():
+def test_more_annotations_than_github_shows_are_said_to_be_in_the_log() -> None:
     lines = github.render(checked(*[POOL] * 12)).splitlines()
     assert sum(line.startswith("::error") for line in lines) == 12
     assert any(line.startswith("2 more of severity error") for line in lines)
@@ -228,7 +230,7 @@ def test_more_annotations_than_github_shows_are_said_to_be_in_the_log():
 # --- text and Markdown ----------------------------------------------------------------------------------
 
 
-def test_text_puts_place_severity_code_cost_and_fix_where_a_compiler_puts_them():
+def test_text_puts_place_severity_code_cost_and_fix_where_a_compiler_puts_them() -> None:
     text = findings_text.render_text(checked(NOTE, POOL, ignored=(KNOWN,)))
     lines = text.splitlines()
     assert lines[0] == "samples/imaginary.py:13: error A101 MaxPool runs on the CPU"
@@ -240,7 +242,7 @@ def test_text_puts_place_severity_code_cost_and_fix_where_a_compiler_puts_them()
     assert lines[-1].startswith("failed: 1 error, 1 note (imaginary at opset 22, batch 8")
 
 
-def test_text_says_passed_when_only_lesser_findings_are_there():
+def test_text_says_passed_when_only_lesser_findings_are_there() -> None:
     assert (
         findings_text.render_text(checked(NOTE, SLOW)).splitlines()[-1].startswith("passed: 1 warning, 1 note")
     )
@@ -248,14 +250,14 @@ def test_text_says_passed_when_only_lesser_findings_are_there():
     assert findings_text.render_text(checked(SLOW), fail_on="warning").splitlines()[-1].startswith("failed")
 
 
-def test_nothing_in_text_can_steer_a_terminal_or_begin_a_line():
+def test_nothing_in_text_can_steer_a_terminal_or_begin_a_line() -> None:
     text = findings_text.render_text(nasty())
     assert "\x1b" not in text
     assert "\r" not in text
     assert not any(line.startswith("::") for line in text.splitlines())
 
 
-def test_markdown_keeps_its_table_whatever_the_model_is_called():
+def test_markdown_keeps_its_table_whatever_the_model_is_called() -> None:
     lines = findings_text.render_markdown(nasty()).splitlines()
     rows = [line for line in lines if line.startswith("| error")]
     assert len(rows) == 1
@@ -265,5 +267,5 @@ def test_markdown_keeps_its_table_whatever_the_model_is_called():
 
 
 @pytest.mark.parametrize("render", [sarif.render, junit.render, github.render, findings_text.render_text])
-def test_the_same_analysis_gives_the_same_text(render):
+def test_the_same_analysis_gives_the_same_text(render: Callable[..., Any]) -> None:
     assert render(checked(POOL, SLOW)) == render(checked(POOL, SLOW))

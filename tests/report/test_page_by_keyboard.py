@@ -1,5 +1,7 @@
 """The page used by the keyboard alone, in a real browser."""
 
+from typing import Any
+
 import pytest
 import report_factory as factory
 
@@ -14,14 +16,14 @@ FOCUSED = "document.activeElement"
 
 
 @pytest.fixture
-def page(visit_text):
+def page(visit_text: Any) -> Any:
     """The page of 24 operators, all of it drawn, nothing in focus."""
     opened, _ = visit_text(html.render(factory.analysis(24)))
     opened.wait_for_function(READY)
     return opened
 
 
-def tab_to(page, selector, most=300):
+def tab_to(page: Any, selector: Any, most: int = 300) -> None:
     """Presses the tabulator key until what has the focus fits the selector."""
     for _ in range(most):
         page.keyboard.press("Tab")
@@ -30,24 +32,24 @@ def tab_to(page, selector, most=300):
     raise AssertionError(f"the tabulator key never comes to {selector}")
 
 
-def press(page, *names):
+def press(page: Any, *names: Any) -> None:
     for name in names:
         page.keyboard.press(name)
 
 
-def stored(page, chart, store):
+def stored(page: Any, chart: Any, store: Any) -> Any:
     return page.evaluate(f"charts.views.get('{chart}').data('{store}').flatMap((entry) => entry.values)")
 
 
-def outlined(page):
+def outlined(page: Any) -> Any:
     return page.evaluate("parseFloat(getComputedStyle(document.activeElement).outlineWidth)") > 0
 
 
-def name_of(page):
+def name_of(page: Any) -> Any:
     return page.evaluate(f"{FOCUSED}.getAttribute('aria-label')")
 
 
-def test_a_legend_is_filtered_by_check_boxes_with_names(page):
+def test_a_legend_is_filtered_by_check_boxes_with_names(page: Any) -> None:
     tab_to(page, "#chart-roofline .filter summary")
     assert outlined(page)
     press(page, "Enter")
@@ -65,21 +67,21 @@ def test_a_legend_is_filtered_by_check_boxes_with_names(page):
     assert page.locator(f"#chart-roofline {faded}").count() == 0
 
 
-def test_with_no_box_checked_nothing_stands_out(page):
+def test_with_no_box_checked_nothing_stands_out(page: Any) -> None:
     tab_to(page, "#chart-by-type .filter summary")
     press(page, "Enter", "Tab", "Space", "Tab", "Space")
     page.wait_for_function("charts.views.get('by-type').data('side_store').length === 1")
     assert stored(page, "by-type", "side_store") == [None]
 
 
-def test_a_click_on_the_legend_is_seen_in_the_boxes(page):
+def test_a_click_on_the_legend_is_seen_in_the_boxes(page: Any) -> None:
     page.locator("#chart-roofline svg .role-legend-label text", has_text="CPU").click()
     page.wait_for_function("!document.querySelector('#chart-roofline .filter input[value=GPU]').checked")
     assert page.evaluate("document.querySelector('#chart-roofline .filter input[value=CPU]').checked")
 
 
 @pytest.mark.parametrize("chart", ["roofline", "by-type", "batch-latency", "batch-throughput", "cost"])
-def test_every_chart_with_a_legend_that_filters_has_its_boxes(page, chart):
+def test_every_chart_with_a_legend_that_filters_has_its_boxes(page: Any, chart: Any) -> None:
     boxes = page.locator(f"#chart-{chart} .filter fieldset")
     assert boxes.count() >= 1
     for box in boxes.all():
@@ -87,7 +89,7 @@ def test_every_chart_with_a_legend_that_filters_has_its_boxes(page, chart):
         assert box.locator("legend").text_content()
 
 
-def test_the_arrow_keys_walk_the_modules_and_enter_looks_inside(page):
+def test_the_arrow_keys_walk_the_modules_and_enter_looks_inside(page: Any) -> None:
     tab_to(page, "#chart-by-module .drawing")
     assert outlined(page)
     # Into the model, into stage0, to its neighbour stage1.
@@ -100,7 +102,7 @@ def test_the_arrow_keys_walk_the_modules_and_enter_looks_inside(page):
     page.wait_for_function("charts.views.get('by-module').signal('focus').id === 0")
 
 
-def test_plus_and_minus_zoom_into_the_plan(page):
+def test_plus_and_minus_zoom_into_the_plan(page: Any) -> None:
     tab_to(page, "#chart-timeline .drawing")
     whole = page.evaluate("charts.views.get('timeline').scale('x').domain()")
     press(page, "ArrowRight", "+")
@@ -109,7 +111,7 @@ def test_plus_and_minus_zoom_into_the_plan(page):
     page.wait_for_function(f"charts.views.get('timeline').scale('x').domain()[1] >= {whole[1]}")
 
 
-def test_modules_of_the_graph_open_and_close_and_the_focus_follows(page):
+def test_modules_of_the_graph_open_and_close_and_the_focus_follows(page: Any) -> None:
     page.evaluate("document.getElementById('graph-reset').focus()")
     tab_to(page, ".graph-keys button", most=5)
     assert outlined(page)
@@ -127,7 +129,7 @@ def test_modules_of_the_graph_open_and_close_and_the_focus_follows(page):
     assert page.locator("#graph-status").inner_text().startswith("6 boxes")
 
 
-def test_an_operator_of_the_graph_is_selected_by_enter(page):
+def test_an_operator_of_the_graph_is_selected_by_enter(page: Any) -> None:
     page.evaluate("document.getElementById('graph-open').focus()")
     # Stages are open at first: blocks, then modules of one operator each, then the operators.
     press(page, "Enter")
@@ -142,14 +144,14 @@ def test_an_operator_of_the_graph_is_selected_by_enter(page):
     assert page.evaluate(f"{FOCUSED}.ariaPressed") == "true"
 
 
-def test_the_graph_is_one_stop_of_the_tabulator_key(page):
+def test_the_graph_is_one_stop_of_the_tabulator_key(page: Any) -> None:
     assert page.locator(".graph-keys button[tabindex='0']").count() == 1
     tab_to(page, ".graph-keys button")
     press(page, "ArrowDown", "ArrowDown", "Tab")
     assert page.evaluate(f"{FOCUSED}.closest('.graph-keys') === null")
 
 
-def test_the_module_tree_unfolds_and_folds_with_the_arrow_keys(page):
+def test_the_module_tree_unfolds_and_folds_with_the_arrow_keys(page: Any) -> None:
     tab_to(page, "#tree button[title^=stage1]")
     assert page.evaluate(f"{FOCUSED}.ariaExpanded") == "false"
     press(page, "ArrowRight")

@@ -1,7 +1,9 @@
 """The page in a real browser that has no network: what a reader sees and does."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import report_factory as factory
@@ -27,10 +29,10 @@ PAGES = {
 
 
 @pytest.fixture
-def visit(visit_text):
+def visit(visit_text: Any) -> Any:
     """Opens the page of an analysis and waits until all of it is drawn."""
 
-    def go(analysis, **options):
+    def go(analysis: Any, **options: Any) -> Any:
         page, seen = visit_text(html.render(analysis), **options)
         if analysis.operators:
             page.wait_for_function(DRAWN)
@@ -39,7 +41,7 @@ def visit(visit_text):
     return go
 
 
-def picture(page, name):
+def picture(page: Any, name: Any) -> None:
     OUTPUT.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=OUTPUT / f"{name}.png")
 
@@ -47,7 +49,9 @@ def picture(page, name):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["1280", "390"])
 @pytest.mark.parametrize("name", PAGES)
-def test_every_page_opens_without_errors_or_requests_and_fits_its_window(visit, name, viewport, scheme):
+def test_every_page_opens_without_errors_or_requests_and_fits_its_window(
+    visit: Any, name: Any, viewport: Any, scheme: Any
+) -> None:
     page, seen = visit(PAGES[name](), viewport=viewport, color_scheme=scheme)
     picture(page, f"{name}-{viewport['width']}-{scheme}")
     assert seen.errors == []
@@ -56,14 +60,30 @@ def test_every_page_opens_without_errors_or_requests_and_fits_its_window(visit, 
 
 
 @pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["1280", "390"])
-def test_verdict_reason_and_plans_are_on_the_first_screen(visit, viewport):
+def test_a_long_command_is_seen_whole_and_copied_as_one_line(visit: Any, viewport: Any) -> None:
+    base = factory.analysis()
+    options = {"batch": ("1,8,64",), "gpu": ("l4,t4",), "cpu": ("epyc-9654",), "slo": ("20ms",)}
+    options |= {"pin": ("features.layer.*=gpu", "classifier=cpu")}
+    page, _ = visit(replace(base, invocation=replace(base.invocation, options=options)), viewport=viewport)
+    shown = page.locator(".command").evaluate("part => [part.scrollWidth, part.clientWidth]")
+    assert shown[0] <= shown[1]
+    copied = page.evaluate(
+        "(getSelection().selectAllChildren(document.querySelector('.command')), getSelection().toString())"
+    )
+    assert copied == page.locator(".command").text_content()
+    assert copied.startswith("analyze ")
+    assert "\n" not in copied
+
+
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["1280", "390"])
+def test_verdict_reason_and_plans_are_on_the_first_screen(visit: Any, viewport: Any) -> None:
     page, _ = visit(factory.analysis(), viewport=viewport)
     parts = (".sentence", ".verdict-why") + ((".plans", ".top-operators") if viewport is WIDE else ())
     for part in parts:
         assert page.locator(part).bounding_box()["y"] < viewport["height"] * 0.75
 
 
-def test_a_column_sorts_and_the_unknown_stays_last(visit):
+def test_a_column_sorts_and_the_unknown_stays_last(visit: Any) -> None:
     analysis = factory.without_times()
     page, _ = visit(analysis)
     header = page.locator('#table .tabulator-col[tabulator-field="flops"]')
@@ -78,7 +98,7 @@ def test_a_column_sorts_and_the_unknown_stays_last(visit):
     assert rising[:-1] == sorted(rising[:-1])
 
 
-def test_the_keyboard_sorts_the_table_and_opens_a_module(visit):
+def test_the_keyboard_sorts_the_table_and_opens_a_module(visit: Any) -> None:
     page, _ = visit(factory.analysis(24))
     page.locator('#table .tabulator-col[tabulator-field="cpu"]').focus()
     page.keyboard.press("Enter")
@@ -90,7 +110,7 @@ def test_the_keyboard_sorts_the_table_and_opens_a_module(visit):
     page.wait_for_function("document.getElementById('found').textContent.startsWith('12 of 24')")
 
 
-def test_search_and_filters_narrow_the_table(visit):
+def test_search_and_filters_narrow_the_table(visit: Any) -> None:
     page, _ = visit(factory.analysis(24))
     page.fill("#search", "stage1 conv")
     page.wait_for_function("document.getElementById('found').textContent.startsWith('3 of 24')")
@@ -102,7 +122,7 @@ def test_search_and_filters_narrow_the_table(visit):
     page.wait_for_function("document.getElementById('found').textContent.startsWith('24 of 24')")
 
 
-def test_operators_are_grouped_as_a_session_executes_them(visit):
+def test_operators_are_grouped_as_a_session_executes_them(visit: Any) -> None:
     page, _ = visit(factory.analysis(24))
     page.select_option("#grouping", "group_cpu")
     head = page.locator("#table .tabulator-group").first
@@ -110,7 +130,7 @@ def test_operators_are_grouped_as_a_session_executes_them(visit):
     assert "2 of 2" in head.inner_text()
 
 
-def test_a_selected_row_marks_its_point_its_module_and_its_detail(visit):
+def test_a_selected_row_marks_its_point_its_module_and_its_detail(visit: Any) -> None:
     page, _ = visit(factory.analysis(24))
     page.locator('#table .tabulator-row button:has-text("Conv")').first.click()
     assert page.evaluate("report.selected()") == 0
@@ -121,7 +141,7 @@ def test_a_selected_row_marks_its_point_its_module_and_its_detail(visit):
 
 
 @pytest.mark.parametrize("part", ["#table", "#tree"])
-def test_rows_that_come_into_view_are_not_made_anew(visit, part):
+def test_rows_that_come_into_view_are_not_made_anew(visit: Any, part: Any) -> None:
     page, _ = visit(factory.analysis(24))
     page.evaluate("window.scrollTo(0, 0)")
     page.evaluate(
@@ -134,7 +154,7 @@ def test_rows_that_come_into_view_are_not_made_anew(visit, part):
     assert page.evaluate("changes") == 0
 
 
-def test_an_operator_selected_from_afar_is_there_when_the_table_comes_into_view(visit):
+def test_an_operator_selected_from_afar_is_there_when_the_table_comes_into_view(visit: Any) -> None:
     page, _ = visit(factory.analysis(200))
     page.evaluate("window.scrollTo(0, 0)")
     page.evaluate("report.select(150, 'link')")
@@ -146,7 +166,7 @@ def test_an_operator_selected_from_afar_is_there_when_the_table_comes_into_view(
     assert table["y"] < place["y"] < table["y"] + table["height"]
 
 
-def test_the_tree_fills_its_place_when_the_window_changes(visit):
+def test_the_tree_fills_its_place_when_the_window_changes(visit: Any) -> None:
     page, _ = visit(factory.analysis(24), viewport={"width": 800, "height": 800})
     page.set_viewport_size({"width": 1280, "height": 800})
     page.wait_for_function("document.getElementById('tree').clientWidth < 400")
@@ -156,7 +176,7 @@ def test_the_tree_fills_its_place_when_the_window_changes(visit):
     )
 
 
-def test_a_clicked_point_selects_its_row(visit):
+def test_a_clicked_point_selects_its_row(visit: Any) -> None:
     page, _ = visit(factory.analysis(24))
     chart = page.locator("#chart-roofline")
     chart.scroll_into_view_if_needed()
@@ -168,20 +188,20 @@ def test_a_clicked_point_selects_its_row(visit):
     page.wait_for_function(f"report.table.getSelectedRows()[0]?.getIndex() === {index}")
 
 
-def test_a_legend_entry_filters_and_selects_nothing(visit):
+def test_a_legend_entry_filters_and_selects_nothing(visit: Any) -> None:
     page, _ = visit(factory.analysis(24))
     page.locator("#chart-roofline svg .role-legend-label text", has_text="CPU").click()
     page.wait_for_function("charts.views.get('roofline').data('side_store').length === 1")
     assert page.evaluate("report.selected()") is None
 
 
-def test_a_chosen_module_filters_the_table(visit):
+def test_a_chosen_module_filters_the_table(visit: Any) -> None:
     page, _ = visit(factory.analysis(24))
     page.locator('#tree button:text-is("stage1")').click()
     page.wait_for_function("document.getElementById('found').textContent.startsWith('12 of 24')")
 
 
-def test_the_arrow_keys_step_through_a_chart_and_say_its_figures(visit):
+def test_the_arrow_keys_step_through_a_chart_and_say_its_figures(visit: Any) -> None:
     page, _ = visit(factory.analysis(24))
     page.locator("#chart-roofline .drawing").focus()
     page.keyboard.press("ArrowRight")
@@ -189,7 +209,7 @@ def test_the_arrow_keys_step_through_a_chart_and_say_its_figures(visit):
     assert page.evaluate("report.selected()") == 0
 
 
-def test_every_chart_has_words_a_name_and_its_data(visit):
+def test_every_chart_has_words_a_name_and_its_data(visit: Any) -> None:
     page, _ = visit(factory.analysis(24))
     for figure in page.locator("figure.chart").all():
         assert len(figure.locator("figcaption").inner_text()) > 20
@@ -202,7 +222,7 @@ def test_every_chart_has_words_a_name_and_its_data(visit):
     assert len(text) == 37
 
 
-def test_the_icicle_opens_a_module_and_returns(visit):
+def test_the_icicle_opens_a_module_and_returns(visit: Any) -> None:
     page, _ = visit(factory.analysis(24))
     cells = "charts.views.get('by-module').data('cells').map((cell) => cell.name)"
     assert "stage1" in page.evaluate(cells)
@@ -213,7 +233,7 @@ def test_the_icicle_opens_a_module_and_returns(visit):
     page.wait_for_function("charts.views.get('by-module').signal('focus').id === 0")
 
 
-def test_the_graph_opens_and_closes_modules_and_shows_copies(visit):
+def test_the_graph_opens_and_closes_modules_and_shows_copies(visit: Any) -> None:
     page, seen = visit(factory.analysis(24))
     page.locator("#graph").scroll_into_view_if_needed()
     page.wait_for_function("document.documentElement.dataset.graph === 'drawn'")
@@ -227,7 +247,7 @@ def test_the_graph_opens_and_closes_modules_and_shows_copies(visit):
     assert seen.errors == []
 
 
-def test_the_readers_choice_of_dark_is_remembered(visit):
+def test_the_readers_choice_of_dark_is_remembered(visit: Any) -> None:
     page, _ = visit(factory.analysis(), color_scheme="light")
     background = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(background)
@@ -246,7 +266,7 @@ def test_the_readers_choice_of_dark_is_remembered(visit):
     assert page.evaluate(background) == dark
 
 
-def test_names_of_a_model_are_shown_as_text(visit):
+def test_names_of_a_model_are_shown_as_text(visit: Any) -> None:
     page, seen = visit(factory.hostile())
     page.evaluate("report.select(0)")
     page.locator("#graph").scroll_into_view_if_needed()
@@ -264,7 +284,7 @@ def test_names_of_a_model_are_shown_as_text(visit):
     assert seen.errors == []
 
 
-def test_a_link_into_the_page_keeps_its_place_while_the_page_is_drawn(visit):
+def test_a_link_into_the_page_keeps_its_place_while_the_page_is_drawn(visit: Any) -> None:
     page, _ = visit(factory.analysis(24))
     address = page.url
     page.goto("about:blank")
@@ -273,7 +293,7 @@ def test_a_link_into_the_page_keeps_its_place_while_the_page_is_drawn(visit):
     assert 0 <= page.locator("#findings").bounding_box()["y"] < 100
 
 
-def test_only_the_pages_own_scripts_run_and_none_names_a_file(visit):
+def test_only_the_pages_own_scripts_run_and_none_names_a_file(visit: Any) -> None:
     page, _ = visit(factory.analysis(4))
     page.evaluate(
         "document.body.append(Object.assign(document.createElement('script'), {text: 'foreign = 1'}))"
@@ -283,12 +303,12 @@ def test_only_the_pages_own_scripts_run_and_none_names_a_file(visit):
     assert "sourceMappingURL" not in "".join(page.evaluate(named))
 
 
-def with_a_wrong_letter(text):
+def with_a_wrong_letter(text: Any) -> Any:
     at = len(text) // 2
     return text[:at] + ("A" if text[at] != "A" else "B") + text[at + 1 :]
 
 
-def cut_short(text):
+def cut_short(text: Any) -> Any:
     """Ends inside the last script, where four letters are not complete."""
     return text[: text.rindex('text/javascript">') + len('text/javascript">') + 1001]
 
@@ -303,7 +323,9 @@ def cut_short(text):
     ],
     ids=["no scripts", "an old browser", "a damaged file", "a file cut short"],
 )
-def test_without_its_scripts_the_page_says_so_and_shows_all_else(visit_text, options, changed, said):
+def test_without_its_scripts_the_page_says_so_and_shows_all_else(
+    visit_text: Any, options: Any, changed: Any, said: Any
+) -> None:
     text = changed(html.render(factory.analysis(24)))
     page, seen = visit_text(text, **options)
     note = page.locator(".needs-scripts", has_text=said)
@@ -316,7 +338,7 @@ def test_without_its_scripts_the_page_says_so_and_shows_all_else(visit_text, opt
     assert seen.errors == []
 
 
-def test_the_page_prints_light_and_without_controls(visit):
+def test_the_page_prints_light_and_without_controls(visit: Any) -> None:
     page, _ = visit(factory.analysis(), color_scheme="dark")
     page.emulate_media(media="print", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
@@ -331,7 +353,7 @@ def test_the_page_prints_light_and_without_controls(visit):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["1280", "390"])
-def test_axe_finds_no_serious_violation(visit, viewport, scheme):
+def test_axe_finds_no_serious_violation(visit: Any, viewport: Any, scheme: Any) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
     page, _ = visit(factory.with_alternative(), viewport=viewport, color_scheme=scheme)
     page.evaluate("report.select(3)")
@@ -346,7 +368,7 @@ def test_axe_finds_no_serious_violation(visit, viewport, scheme):
     assert serious == []
 
 
-def test_five_thousand_operators_scroll_and_filter_with_few_rows_in_the_page(visit):
+def test_five_thousand_operators_scroll_and_filter_with_few_rows_in_the_page(visit: Any) -> None:
     page, seen = visit(factory.analysis(5000))
     assert page.locator("#table .tabulator-row").count() < 120
     page.evaluate("report.select(4000)")
@@ -360,7 +382,7 @@ def test_five_thousand_operators_scroll_and_filter_with_few_rows_in_the_page(vis
     assert seen.errors == []
 
 
-def test_figures_of_the_script_read_like_those_of_the_program(visit):
+def test_figures_of_the_script_read_like_those_of_the_program(visit: Any) -> None:
     from analyzer import units
 
     page, _ = visit(factory.analysis(4))

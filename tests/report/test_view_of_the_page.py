@@ -6,8 +6,11 @@ import hashlib
 import json
 import re
 import shlex
+from collections.abc import Callable
 from dataclasses import replace
 from html import unescape
+from pathlib import Path
+from typing import Any
 
 import handmade
 import pytest
@@ -15,29 +18,30 @@ import report_factory as factory
 
 from analyzer.report import html, method, module_tree, operator_columns, page, summary
 from analyzer.report.charts import batches, instance_prices, roofline, time_share, timeline
-from analyzer.report.charts.chart import Column, coded, decades, packed
+from analyzer.report.charts.chart import Chart, Column, coded, decades, packed
 from analyzer.report.compare import html_page
 from analyzer.report.compare.build import compare
 
 PACKED = re.compile(r'<script type="text/plain" data-gzip="([^"]+)"(?: id="(\w+)")?>(.*?)</script>')
 
 
-def carried(text):
+def carried(text: str) -> list[Any]:
     """What a page carries packed: the kind, the name and the bytes of the gzip of each part."""
     return [
         (kind, name, base64.b64decode(letters, validate=True)) for kind, name, letters in PACKED.findall(text)
     ]
 
 
-def columns(chart):
+def columns(chart: Chart) -> list[str]:
     return [column.name for column in chart.columns]
 
 
-def dicts(chart):
+def dicts(chart: Chart | None) -> list[dict[str, Any]]:
+    assert chart is not None
     return [dict(zip(columns(chart), row, strict=True)) for row in chart.rows]
 
 
-def test_the_roofline_has_a_point_for_each_operator_with_work_on_each_device():
+def test_the_roofline_has_a_point_for_each_operator_with_work_on_each_device() -> None:
     # MaxPool has no FLOPs: of 24 operators 18 are left, on two devices.
     chart = roofline.chart(factory.analysis(24))
     rows = dicts(chart)
@@ -48,7 +52,7 @@ def test_the_roofline_has_a_point_for_each_operator_with_work_on_each_device():
     assert "6 operators have no place here" in chart.alternative
 
 
-def test_the_ceilings_meet_at_the_ridge_of_each_device():
+def test_the_ceilings_meet_at_the_ridge_of_each_device() -> None:
     ridges = {row["device"]: row for row in roofline.chart(factory.analysis()).extra["ridges"]}
     assert ridges["CPU"]["intensity"] == 1e12 / 1e11  # no tf32 on this CPU: fp32 counts
     assert ridges["GPU"]["intensity"] == 4e13 / 5e11
@@ -58,7 +62,7 @@ def test_the_ceilings_meet_at_the_ridge_of_each_device():
     assert slope[0]["speed"] / slope[0]["intensity"] == pytest.approx(5e11)
 
 
-def test_an_operator_that_falls_to_the_cpu_has_no_point_on_the_gpu():
+def test_an_operator_that_falls_to_the_cpu_has_no_point_on_the_gpu() -> None:
     base = factory.analysis(4)
     fallen = tuple(
         replace(item, gpu=replace(item.gpu, placed_on="cpu")) if item.index == 0 else item
@@ -68,7 +72,7 @@ def test_an_operator_that_falls_to_the_cpu_has_no_point_on_the_gpu():
     assert {row["device"] for row in rows if row["index"] == 0} == {"CPU"}
 
 
-def test_a_device_without_points_keeps_its_roof_and_its_colour():
+def test_a_device_without_points_keeps_its_roof_and_its_colour() -> None:
     base = factory.analysis(4)
     fallen = tuple(replace(item, gpu=replace(item.gpu, placed_on="cpu")) for item in base.operators)
     chart = roofline.chart(replace(base, operators=fallen))
@@ -77,7 +81,7 @@ def test_a_device_without_points_keeps_its_roof_and_its_colour():
     assert colour == [ridge["device"] for ridge in chart.extra["ridges"]] == ["CPU", "GPU"]
 
 
-def test_a_batch_that_saturates_or_fills_the_gpu_is_told_only_where_there_is_one():
+def test_a_batch_that_saturates_or_fills_the_gpu_is_told_only_where_there_is_one() -> None:
     # The GPU plan does not fit at batch 64 of the invented sweep.
     told = summary.batches(factory.analysis())
     assert told == (
@@ -91,7 +95,7 @@ def test_a_batch_that_saturates_or_fills_the_gpu_is_told_only_where_there_is_one
     assert [mark["label"] for mark in batches.charts(alone)[0].extra["marks"]] == ["crossover at 4"]
 
 
-def test_what_went_wrong_while_measuring_is_on_the_first_screen():
+def test_what_went_wrong_while_measuring_is_on_the_first_screen() -> None:
     base = factory.analysis(4)
     busy = replace(base, environment=replace(base.environment, messages=("the machine was busy",)))
     text = html.render(busy)
@@ -99,13 +103,13 @@ def test_what_went_wrong_while_measuring_is_on_the_first_screen():
     assert "On the measurement" not in html.render(base)
 
 
-def test_shares_by_type_add_up_to_one_on_each_device():
+def test_shares_by_type_add_up_to_one_on_each_device() -> None:
     rows = dicts(time_share.by_type(factory.analysis(24)))
     for side in ("CPU", "GPU"):
         assert sum(row["share"] for row in rows if row["device"] == side) == pytest.approx(1)
 
 
-def test_many_types_are_cut_to_the_largest_and_the_rest_together():
+def test_many_types_are_cut_to_the_largest_and_the_rest_together() -> None:
     base = factory.analysis(60)
     many = tuple(replace(item, op_type=f"Type{item.index}") for item in base.operators)
     rows = dicts(time_share.by_type(replace(base, operators=many)))
@@ -113,7 +117,7 @@ def test_many_types_are_cut_to_the_largest_and_the_rest_together():
     assert sum(row["share"] for row in rows if row["device"] == "CPU") == pytest.approx(1)
 
 
-def test_a_module_holds_the_sum_of_what_is_below_it():
+def test_a_module_holds_the_sum_of_what_is_below_it() -> None:
     tree, home = module_tree.tree(factory.analysis(24))
     by_path = {item.path: item for item in tree}
     # stage0 holds operators 0 to 11: CPU times 1+2+3+4+5 twice, then 1 and 2 ms.
@@ -128,7 +132,7 @@ def test_a_module_holds_the_sum_of_what_is_below_it():
     assert tree[home[0]].class_name == "Conv"
 
 
-def test_an_operator_without_a_module_goes_with_its_neighbours():
+def test_an_operator_without_a_module_goes_with_its_neighbours() -> None:
     # Operator 1 stands between stage0.block0.conv and stage0.block0.relu; operator 11 between two stages.
     base = factory.analysis(24)
     stray = tuple(replace(item, module="") if item.index in (1, 11) else item for item in base.operators)
@@ -137,13 +141,13 @@ def test_an_operator_without_a_module_goes_with_its_neighbours():
     assert tree[home[11]].path == ""
 
 
-def test_a_sum_of_nothing_known_is_unknown():
+def test_a_sum_of_nothing_known_is_unknown() -> None:
     tree, _ = module_tree.tree(factory.without_times())
     assert tree[0].total["cpu"] is None
     assert tree[0].unknown == 1
 
 
-def test_the_plan_lays_operators_and_copies_end_to_end():
+def test_the_plan_lays_operators_and_copies_end_to_end() -> None:
     rows = dicts(timeline.chart(factory.analysis(8)))
     clock = 0.0
     for row in rows:
@@ -158,7 +162,7 @@ def test_the_plan_lays_operators_and_copies_end_to_end():
     assert what[at + 1] == "t4 to the GPU (inside)"
 
 
-def test_the_batch_charts_mark_the_crossover_and_what_is_measured():
+def test_the_batch_charts_mark_the_crossover_and_what_is_measured() -> None:
     latency, throughput = batches.charts(factory.analysis())
     assert latency.extra["marks"][0] == {"batch": 4, "label": "crossover at 4", "row": 0, "late": False}
     assert {row["origin"] for row in dicts(latency)} == {"measured", "predicted"}
@@ -166,26 +170,26 @@ def test_the_batch_charts_mark_the_crossover_and_what_is_measured():
     assert "The GPU wins from batch 4 on." in latency.alternative
 
 
-def test_one_batch_makes_no_chart_of_batches():
+def test_one_batch_makes_no_chart_of_batches() -> None:
     base = factory.analysis()
     assert batches.charts(replace(base, sweep=base.sweep[:1])) == ()
 
 
-def test_instances_are_ranked_by_cost():
+def test_instances_are_ranked_by_cost() -> None:
     chart = instance_prices.chart(factory.analysis())
     assert [row["label"] for row in dicts(chart)] == ["imaginary i.gpu.large", "imaginary i.cpu.large"]
     assert "Pale bars" in chart.lead
 
 
 @pytest.mark.parametrize("build", [factory.empty, factory.without_times])
-def test_charts_of_times_are_left_out_where_no_time_is_known(build):
+def test_charts_of_times_are_left_out_where_no_time_is_known(build: Callable[..., Any]) -> None:
     analysis = build()
     assert roofline.chart(analysis) is None
     assert timeline.chart(analysis) is None
     assert time_share.by_type(analysis) is None
 
 
-def test_an_edge_joins_producer_and_consumer_and_knows_its_copy():
+def test_an_edge_joins_producer_and_consumer_and_knows_its_copy() -> None:
     edges = operator_columns.edges(factory.analysis(8))
     assert [0, 1, 0] in edges
     assert [2, 3, 1] in edges
@@ -193,7 +197,7 @@ def test_an_edge_joins_producer_and_consumer_and_knows_its_copy():
     assert len(edges) == 7
 
 
-def test_columns_of_text_are_sent_once_and_unpacked_by_place():
+def test_columns_of_text_are_sent_once_and_unpacked_by_place() -> None:
     assert coded(["a", "b", "a"]) == {"of": ["a", "b"], "at": [0, 1, 0]}
     assert packed(Column(name="n", title="N", kind="seconds"), 0, ((1.23456,), (float("inf"),), (None,))) == [
         1.235,
@@ -205,13 +209,13 @@ def test_columns_of_text_are_sent_once_and_unpacked_by_place():
     }
 
 
-def test_a_logarithmic_axis_has_round_ticks():
+def test_a_logarithmic_axis_has_round_ticks() -> None:
     assert decades([3e-2, 2.0]) == [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50]
     assert decades([1.0, 1e5]) == [1, 10, 100, 1e3, 1e4, 1e5]
     assert decades([None, 0.0]) == []
 
 
-def test_the_method_tells_versions_runs_and_the_source_of_each_device():
+def test_the_method_tells_versions_runs_and_the_source_of_each_device() -> None:
     sections = dict(page.build(factory.analysis())["method"])
     facts = {fact.name: fact.value for fact in sections["Measurement"]}
     assert facts["Warm-up runs"] == "3"
@@ -220,7 +224,7 @@ def test_the_method_tells_versions_runs_and_the_source_of_each_device():
     assert {fact.name for fact in sections["Versions"]} == {"onnxruntime", "torch"}
 
 
-def test_the_method_gives_the_command_that_asks_the_same_again():
+def test_the_method_gives_the_command_that_asks_the_same_again() -> None:
     base = factory.analysis()
     facts = {fact.name: fact.value for fact in dict(method.sections(base))["Repeat it"]}
     assert facts["Command"] == "analyze samples/imaginary.py --batch 8,1 --gpu imaginary-gpu --slo 20ms"
@@ -264,7 +268,7 @@ def test_a_command_stands_on_the_page_as_plain_text():
     ]
 
 
-def test_figures_of_a_measurement_are_shown_with_their_units():
+def test_figures_of_a_measurement_are_shown_with_their_units() -> None:
     measured = {
         "cpu": {"median_s": 0.0123, "arena_peak_bytes": 25_900_000, "busy": False, "device_peak_bytes": None},
         "agreement": [{"between": "PyTorch and ONNX Runtime", "agrees": True}],
@@ -277,7 +281,7 @@ def test_figures_of_a_measurement_are_shown_with_their_units():
     assert "CPU: device peak" not in facts
 
 
-def test_the_method_says_how_times_came_about_only_where_there_are_such():
+def test_the_method_says_how_times_came_about_only_where_there_are_such() -> None:
     static = replace(factory.analysis(), plans=(factory.plan("cpu", 0.08, origin="predicted"),))
     cpu = handmade.on_cpu(1e-3)
     static = replace(static, operators=tuple(replace(item, cpu=cpu) for item in static.operators))
@@ -287,17 +291,17 @@ def test_the_method_says_how_times_came_about_only_where_there_are_such():
     assert told == ["measured", "predicted", "copies", "interval"]
 
 
-def test_a_figure_and_its_unit_stay_on_one_line():
+def test_a_figure_and_its_unit_stay_on_one_line() -> None:
     assert html.unbroken("67.2 ms against 3 sessions, 90 %") == "67.2\u00a0ms against 3 sessions, 90\u00a0%"
 
 
-def test_findings_come_worst_first_with_the_line_they_are_about():
+def test_findings_come_worst_first_with_the_line_they_are_about() -> None:
     views = page.build(factory.analysis())["findings"]
     assert [view.severity for view in views] == ["error", "note"]
     assert views[0].where == "samples/imaginary.py:13"
 
 
-def test_the_data_of_the_page_cannot_leave_its_element():
+def test_the_data_of_the_page_cannot_leave_its_element() -> None:
     text = html.render(factory.hostile())
     (part,) = (part for kind, name, part in carried(text) if (kind, name) == ("application/json", "data"))
     data = json.loads(gzip.decompress(part))
@@ -305,7 +309,7 @@ def test_the_data_of_the_page_cannot_leave_its_element():
     assert "<img src=x" not in text
 
 
-def test_the_page_requests_nothing_and_says_so_to_the_browser():
+def test_the_page_requests_nothing_and_says_so_to_the_browser() -> None:
     text = html.render(factory.analysis())
     assert "default-src 'none'" in text
     markup = re.sub(r"(?s)(<(?:script|style)[^>]*>).*?</(?:script|style)>", r"\1", text)
@@ -316,19 +320,19 @@ def test_the_page_requests_nothing_and_says_so_to_the_browser():
 
 
 @pytest.mark.parametrize(("count", "most"), [(200, 750_000), (5000, 1_000_000)])
-def test_a_page_stays_small_and_is_the_same_each_time(count, most):
+def test_a_page_stays_small_and_is_the_same_each_time(count: int, most: int) -> None:
     text = html.render(factory.analysis(count))
     assert len(text.encode()) < most
     assert text == html.render(factory.analysis(count))
 
 
-def libraries(text):
+def libraries(text: str) -> set[str]:
     """The names of the libraries in a page, found by the bytes that are kept of them."""
     names = {item.read_bytes(): item.name for item in (html.templates_dir() / "vendor").glob("*.gz")}
     return {names[part] for _, _, part in carried(text) if part in names}
 
 
-def test_a_page_carries_the_libraries_that_it_needs_as_they_are_kept():
+def test_a_page_carries_the_libraries_that_it_needs_as_they_are_kept() -> None:
     charts = {"vega.min.js.gz", "vega-lite.min.js.gz", "vega-embed.min.js.gz"}
     table = {"dagre.min.js.gz", "tabulator.min.js.gz", "tabulator.min.css.gz"}
     base = factory.analysis(4)
@@ -337,7 +341,7 @@ def test_a_page_carries_the_libraries_that_it_needs_as_they_are_kept():
     assert carried(html.render(factory.empty())) == []
 
 
-def test_the_policy_names_every_script_by_its_sum_and_no_other():
+def test_the_policy_names_every_script_by_its_sum_and_no_other() -> None:
     text = html.render(factory.analysis(4))
     scripts = re.findall(r"(?s)<script>(.*?)</script>", text)
     for kind, _, part in carried(text):
@@ -348,7 +352,7 @@ def test_the_policy_names_every_script_by_its_sum_and_no_other():
     assert policy.split() == [*(f"'sha256-{digest}'" for digest in sums), "'unsafe-eval'"]
 
 
-def test_licences_and_the_libraries_own_notices_are_read_without_unpacking():
+def test_licences_and_the_libraries_own_notices_are_read_without_unpacking() -> None:
     text = html.render(factory.analysis(4))
     notices = (
         "Tabulator v6.5.3 (c) Oliver Folkerd 2026",
@@ -360,7 +364,7 @@ def test_licences_and_the_libraries_own_notices_are_read_without_unpacking():
         assert said in text, said
 
 
-def test_the_vendored_libraries_are_those_that_the_list_names():
+def test_the_vendored_libraries_are_those_that_the_list_names() -> None:
     folder = html.templates_dir() / "vendor"
     listed = re.findall(
         r"^\| `([^`]+)` .*`([0-9a-f]{64})` \|$", (folder / "README.md").read_text(), re.MULTILINE
@@ -371,7 +375,7 @@ def test_the_vendored_libraries_are_those_that_the_list_names():
         assert hashlib.sha256(unpacked).hexdigest() == digest
 
 
-def test_a_file_with_an_end_tag_is_not_inlined(tmp_path, monkeypatch):
+def test_a_file_with_an_end_tag_is_not_inlined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bad.js").write_text("'</script>'")
     monkeypatch.setattr(html, "templates_dir", lambda: tmp_path)
     html.asset.cache_clear()
@@ -380,7 +384,9 @@ def test_a_file_with_an_end_tag_is_not_inlined(tmp_path, monkeypatch):
     html.asset.cache_clear()
 
 
-def test_templates_are_found_inside_a_wheel_and_beside_the_package(tmp_path, monkeypatch):
+def test_templates_are_found_inside_a_wheel_and_beside_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     package = tmp_path / "site-packages" / "analyzer"
     monkeypatch.setattr(html, "__file__", str(package / "report" / "html.py"))
     with pytest.raises(FileNotFoundError, match="neither in"):

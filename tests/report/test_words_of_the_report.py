@@ -3,7 +3,9 @@
 import csv
 import io
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import report_factory as factory
@@ -13,20 +15,20 @@ from analyzer.errors import UsageError
 from analyzer.report import FORMATS, find, render, summary, text
 
 
-def test_every_format_is_found_by_its_name_and_has_an_extension_of_its_own():
+def test_every_format_is_found_by_its_name_and_has_an_extension_of_its_own() -> None:
     assert set(FORMATS) == {"html", "json", "text", "markdown", "csv", "junit", "sarif", "github"}
     assert len({item.extension for item in FORMATS.values()}) == len(FORMATS)
     assert find("html").extension == ".html"
 
 
-def test_an_unknown_format_names_the_known_ones():
+def test_an_unknown_format_names_the_known_ones() -> None:
     with pytest.raises(UsageError, match="pdf") as caught:
         render(factory.analysis(), "pdf")
     assert "html" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("name", ["html", "json", "text", "markdown", "csv", "junit", "sarif", "github"])
-def test_the_same_analysis_gives_the_same_bytes_in_every_format(name):
+def test_the_same_analysis_gives_the_same_bytes_in_every_format(name: str) -> None:
     assert render(factory.analysis(), name) == render(factory.analysis(), name)
 
 
@@ -35,11 +37,11 @@ def test_the_same_analysis_gives_the_same_bytes_in_every_format(name):
     "build",
     [factory.without_gpu, factory.without_times, factory.empty, factory.hostile, factory.with_alternative],
 )
-def test_a_record_with_gaps_still_gives_a_report(name, build):
+def test_a_record_with_gaps_still_gives_a_report(name: str, build: Callable[..., Any]) -> None:
     assert render(build(), name).strip()
 
 
-def test_the_terminal_shows_verdict_then_plans_then_operators():
+def test_the_terminal_shows_verdict_then_plans_then_operators() -> None:
     said = text.render(factory.analysis())
     places = [said.index(part) for part in ("Run it on the Imaginary GPU", "Best plan", "MaxPool #19", "A101")]
     assert places == sorted(places)
@@ -47,7 +49,7 @@ def test_the_terminal_shows_verdict_then_plans_then_operators():
     assert max(map(len, said.splitlines())) <= 100
 
 
-def test_the_ten_operators_are_those_that_take_most_of_the_best_plan():
+def test_the_ten_operators_are_those_that_take_most_of_the_best_plan() -> None:
     # MaxPool stays on the CPU at 1 ms times (1 + index mod 5); all others take a tenth of that on the GPU.
     # Of 24 operators the six MaxPool (3, 7, 11, 15, 19, 23) take 4+3+2+1+5+4 = 19 ms of 19 + 5.1 ms.
     top = summary.top_operators(factory.analysis(24))
@@ -57,19 +59,19 @@ def test_the_ten_operators_are_those_that_take_most_of_the_best_plan():
     assert top[0].share == pytest.approx(5 / (19 + others))
 
 
-def test_operators_without_times_are_ranked_by_their_work():
+def test_operators_without_times_are_ranked_by_their_work() -> None:
     top = summary.top_operators(factory.without_times())
     assert [item.op_type for item in top[:5]] == ["Conv"] * 5
     assert all(item.share is None and item.cpu == "–" for item in top)
 
 
-def test_a_cpu_that_wins_is_not_reported_as_a_speed_up_below_one():
+def test_a_cpu_that_wins_is_not_reported_as_a_speed_up_below_one() -> None:
     slow = replace(factory.analysis().verdict, device="cpu", speedup=0.5, low=0.4, high=0.8, sentence="")
     said = summary.confidence(replace(factory.analysis(), verdict=slow))
     assert said == "The CPU plan is 2.0x as fast as the GPU plan (90 % interval 1.2x to 2.5x)."
 
 
-def test_a_model_that_fits_nowhere_is_not_said_to_be_faster_anywhere():
+def test_a_model_that_fits_nowhere_is_not_said_to_be_faster_anywhere() -> None:
     base = factory.analysis()
     cramped = replace(
         base,
@@ -141,7 +143,7 @@ def test_few_inferences_a_second_are_shown_without_prefix():
     assert summary.per_second(4120.0) == "4.12 k/s"
 
 
-def test_what_is_missing_is_said():
+def test_what_is_missing_is_said() -> None:
     said = " ".join(summary.missing(factory.without_times()))
     assert "No operator has a time" in said
     assert "com.acme::Custom" in said
@@ -150,19 +152,19 @@ def test_what_is_missing_is_said():
     assert summary.missing(factory.analysis()) == ()
 
 
-def test_totals_with_unknown_operators_read_at_least():
+def test_totals_with_unknown_operators_read_at_least() -> None:
     assert "at least 12.0 GFLOP" in text.render(factory.without_times())
     assert "at least" not in text.render(factory.analysis())
 
 
-def test_a_bar_is_as_long_as_its_share():
+def test_a_bar_is_as_long_as_its_share() -> None:
     assert text.bar(1.0, 4) == "████"
     assert text.bar(0.5, 4) == "██  "
     assert text.bar(0.125, 1) == "▏"
     assert text.bar(None, 3) == "   "
 
 
-def test_a_name_cannot_drive_the_terminal():
+def test_a_name_cannot_drive_the_terminal() -> None:
     evil = replace(factory.analysis().model, name="\x1b[31mred\x07")
     said = text.render(replace(factory.analysis(), model=evil))
     assert "\x1b" not in said
@@ -173,7 +175,9 @@ def test_a_name_cannot_drive_the_terminal():
 @pytest.mark.parametrize(
     "build", [factory.analysis, factory.without_gpu, factory.without_times, factory.empty, factory.hostile]
 )
-def test_the_summary_prints_at_any_width_and_shows_every_time_whole(build, width):
+def test_the_summary_prints_at_any_width_and_shows_every_time_whole(
+    build: Callable[..., Any], width: int
+) -> None:
     console = Console(width=width, file=io.StringIO(), record=True)
     analysis = build()
     text.print_summary(analysis, console)
@@ -185,21 +189,21 @@ def test_the_summary_prints_at_any_width_and_shows_every_time_whole(build, width
         assert "500 µs ○" in said
 
 
-def test_markdown_escapes_names_and_mentions():
+def test_markdown_escapes_names_and_mentions() -> None:
     analysis = factory.analysis()
     evil = replace(analysis.model, name="@team | <b>x</b> [a](http://b)")
     said = render(replace(analysis, model=evil), "markdown")
     assert "&#64;team \\| &lt;b&gt;x&lt;/b&gt; \\[a\\](http://b)" in said
 
 
-def test_every_row_of_a_markdown_table_has_the_cells_of_its_heading():
+def test_every_row_of_a_markdown_table_has_the_cells_of_its_heading() -> None:
     for block in render(factory.hostile(), "markdown").split("\n\n"):
         rows = [line for line in block.splitlines() if line.startswith("| ")]
         cells = {row.replace("\\|", "").count("|") for row in rows}
         assert len(cells) <= 1
 
 
-def test_the_csv_holds_every_operator_with_unrounded_figures():
+def test_the_csv_holds_every_operator_with_unrounded_figures() -> None:
     rows = list(csv.DictReader(io.StringIO(render(factory.analysis(24), "csv"), newline="")))
     assert len(rows) == 24
     assert rows[3]["op_type"] == "MaxPool"
@@ -209,13 +213,13 @@ def test_the_csv_holds_every_operator_with_unrounded_figures():
     assert rows[0]["phase"] == ""
 
 
-def test_an_unknown_figure_is_an_empty_cell_and_never_zero():
+def test_an_unknown_figure_is_an_empty_cell_and_never_zero() -> None:
     rows = list(csv.DictReader(io.StringIO(render(factory.without_times(), "csv"), newline="")))
     assert rows[0]["flops"] == ""
     assert rows[0]["cpu_time_s"] == ""
 
 
-def test_no_name_becomes_a_formula_in_a_spreadsheet():
+def test_no_name_becomes_a_formula_in_a_spreadsheet() -> None:
     analysis = factory.analysis(4)
     evil = tuple(replace(item, name="=HYPERLINK(1)", module="@a") for item in analysis.operators)
     for row in csv.DictReader(io.StringIO(render(replace(analysis, operators=evil), "csv"), newline="")):

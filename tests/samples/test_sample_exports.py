@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 # Where layers repeat or weights fill the memory, fewer and narrower ones: the code is the same.
-SMALLER = {
+SMALLER: dict[str, dict[str, Any]] = {
     "unet": {"WIDTHS": (8, 16, 32, 64, 128)},
     "vit_b16": {"LAYERS": 2},
     "bert_base": {"LAYERS": 2},

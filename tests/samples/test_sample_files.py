@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def test_a_sample_begins_with_a_docstring_and_needs_no_library_but_its_framework
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_sample_offers_a_model_and_inputs_with_a_default_batch(sample, name: str) -> None:
+def test_a_sample_offers_a_model_and_inputs_with_a_default_batch(sample: Any, name: str) -> None:
     module = sample(name)
     model = module.attention if name == "attention" else module.build_model
     assert inspect.isfunction(model)
@@ -55,7 +56,7 @@ def test_a_sample_offers_a_model_and_inputs_with_a_default_batch(sample, name: s
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_input_carries_the_batch_in_front(sample, name: str) -> None:
+def test_every_input_carries_the_batch_in_front(sample: Any, name: str) -> None:
     import torch
 
     with torch.device("meta"):

@@ -38,8 +38,8 @@ def by_us(loaded: Any, batch: int | None) -> tuple[int, int]:
     graph = loaded.graph(batch)
     pairs = list(zip(graph.nodes, count(graph).costs, strict=True))
     assert all(cost.macs is not None for _, cost in pairs)
-    convolutions = sum(cost.macs for node, cost in pairs if node.op_type in ONNX_CONVOLUTIONS)
-    return 2 * sum(cost.macs for _, cost in pairs), 2 * convolutions
+    convolutions = sum(cost.macs or 0 for node, cost in pairs if node.op_type in ONNX_CONVOLUTIONS)
+    return 2 * sum(cost.macs or 0 for _, cost in pairs), 2 * convolutions
 
 
 @pytest.mark.parametrize("name", [*SMALL, *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE)])

@@ -153,7 +153,7 @@ def test_mobilenet_v2_is_as_light_as_its_paper_says() -> None:
     assert mobilenet_macs() == pytest.approx(300e6, rel=0.005)
 
 
-def test_the_table_of_samples_shows_these_figures(samples_folder) -> None:
+def test_the_table_of_samples_shows_these_figures(samples_folder: Any) -> None:
     rows = {}
     for line in (samples_folder / "README.md").read_text(encoding="utf-8").splitlines():
         if line.startswith("| [`") and ".py`" in line.split("|")[1]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from analyzer.cli import run_command_line
@@ -139,7 +142,15 @@ CASES = {
 
 
 @pytest.mark.parametrize(("source", "more", "said"), CASES.values(), ids=CASES.keys())
-def test_is_refused(source, more, said, model_file, capsys, monkeypatch, tmp_path):
+def test_is_refused(
+    source: Any,
+    more: Any,
+    said: Any,
+    model_file: Any,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
     monkeypatch.chdir(tmp_path)
     path = model_file(source, more)
     assert run_command_line([str(path), "--training", "--no-run", "--no-cache", "--quiet"]) == 2
@@ -149,19 +160,23 @@ def test_is_refused(source, more, said, model_file, capsys, monkeypatch, tmp_pat
         assert words in message
 
 
-def test_an_onnx_file_has_no_step(tmp_path, capsys):
+def test_an_onnx_file_has_no_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(b"")
     assert run_command_line([str(path), "--training", "--quiet"]) == 2
     assert "Python code" in capsys.readouterr().err
 
 
-def test_a_size_of_the_data_set_below_one_is_refused(model_file, capsys):
+def test_a_size_of_the_data_set_below_one_is_refused(
+    model_file: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run_command_line([str(model_file("mlp")), "--training", "--dataset-size", "0", "--quiet"]) == 2
     assert "--dataset-size" in capsys.readouterr().err
 
 
-def test_a_pytorch_without_the_interface_is_one_clear_error(step_of, monkeypatch):
+def test_a_pytorch_without_the_interface_is_one_clear_error(
+    step_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import torch._functorch.aot_autograd as aot
 
     from analyzer.errors import LibraryError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,17 +17,17 @@ from analyzer.memory.training_step import step_bytes
 SAMPLES = Path(__file__).parents[2] / "samples"
 
 
-def macs_of(loaded):
+def macs_of(loaded: Any) -> Any:
     return count(loaded.graph()).total.macs
 
 
-def test_a_perceptron_multiplies_as_derived_by_hand(step_of):
+def test_a_perceptron_multiplies_as_derived_by_hand(step_of: Any) -> None:
     # Forward 12 x 7 + 7 x 5 a row; weights' gradients the same; the input's of the second layer alone: 7 x 5.
     loaded = step_of("mlp")
     assert macs_of(loaded) == 6 * (2 * (12 * 7 + 7 * 5) + 7 * 5)
 
 
-def counted_by_pytorch(path):
+def counted_by_pytorch(path: Any) -> Any:
     """FlopCounterMode over forward and backward, with attention and recurrence as operators that it sees."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -58,7 +59,7 @@ COUNTED_TOO_MUCH = {"convnet": 3 * 2 * (4 * 12 * 5 * 5 * 2 * 3 * 3)}
 
 
 @pytest.mark.parametrize("name", ["mlp", "convnet", "transformer", "lstm", "upward"])
-def test_products_are_as_many_as_pytorch_counts(name, step_of, model_file):
+def test_products_are_as_many_as_pytorch_counts(name: Any, step_of: Any, model_file: Any) -> None:
     expected = counted_by_pytorch(model_file(name)) - COUNTED_TOO_MUCH.get(name, 0)
     assert 2 * macs_of(step_of(name)) == expected
 
@@ -69,7 +70,7 @@ def test_products_are_as_many_as_pytorch_counts(name, step_of, model_file):
     ("sample", "batch", "flops"),
     [("resnet50", 2, 48_598_155_264), ("vit_b16", 1, 105_151_758_336), ("gpt2", 1, 96_684_539_904)],
 )
-def test_products_of_large_models_are_as_many_as_pytorch_counts(sample, batch, flops):
+def test_products_of_large_models_are_as_many_as_pytorch_counts(sample: Any, batch: Any, flops: Any) -> None:
     loaded = load(parse_reference(str(SAMPLES / f"{sample}.py")), batch=batch, training=True, use_cache=False)
     graph = loaded.graph()
     table = count(graph)
@@ -78,7 +79,7 @@ def test_products_of_large_models_are_as_many_as_pytorch_counts(sample, batch, f
     assert {node.phase for node in graph.nodes} == {"forward", "backward", "optimizer"}
 
 
-def test_every_operator_has_a_phase_and_backward_operators_their_module(step_of):
+def test_every_operator_has_a_phase_and_backward_operators_their_module(step_of: Any) -> None:
     graph = step_of("convnet").graph()
     assert {node.phase for node in graph.nodes} == {"forward", "backward", "optimizer"}
     gradients = [node for node in graph.nodes if node.op_type == "ConvGrad"]
@@ -88,7 +89,7 @@ def test_every_operator_has_a_phase_and_backward_operators_their_module(step_of)
     assert sorted(set(updated)) == ["dilated", "grouped", "head", "norm", "stem"]
 
 
-def test_there_is_one_update_for_each_parameter_and_tied_ones_are_one(step_of):
+def test_there_is_one_update_for_each_parameter_and_tied_ones_are_one(step_of: Any) -> None:
     loaded = step_of("transformer")
     updates = [node for node in loaded.graph().nodes if node.op_type == "Adam"]
     assert len(updates) == 4 + 4 + 4 + 1  # two norms, two pairs of Linear, the shared table
@@ -96,7 +97,7 @@ def test_there_is_one_update_for_each_parameter_and_tied_ones_are_one(step_of):
     assert "head.weight" not in loaded.step.gradients
 
 
-def test_frozen_parameters_stay_and_have_no_gradient(step_of):
+def test_frozen_parameters_stay_and_have_no_gradient(step_of: Any) -> None:
     more = """
         plain = build_model
         def build_model():
@@ -110,7 +111,7 @@ def test_frozen_parameters_stay_and_have_no_gradient(step_of):
     assert macs_of(loaded) == 6 * (12 * 7 + 7 * 5 + 7 * 5)
 
 
-def test_memory_is_weights_gradients_state_and_what_backward_reads(step_of):
+def test_memory_is_weights_gradients_state_and_what_backward_reads(step_of: Any) -> None:
     loaded = step_of("mlp")
     step = loaded.step
     found = step_bytes(loaded.graph(), step.weights, step.states, step.gradients.values())
@@ -123,7 +124,7 @@ def test_memory_is_weights_gradients_state_and_what_backward_reads(step_of):
     assert found.peak >= found.weights + found.states + found.activations
 
 
-def test_an_operator_without_a_translation_stays_with_shapes_and_unknown_cost(step_of):
+def test_an_operator_without_a_translation_stays_with_shapes_and_unknown_cost(step_of: Any) -> None:
     loaded = step_of(
         """
         class Apart(nn.Module):

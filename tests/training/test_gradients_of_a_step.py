@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +13,9 @@ LIMIT = 1e-5
 
 
 @pytest.mark.parametrize("name", ["mlp", "convnet", "transformer", "lstm", "upward"])
-def test_gradients_are_those_of_pytorch_in_float64(name, step_of, run_step, relative):
+def test_gradients_are_those_of_pytorch_in_float64(
+    name: Any, step_of: Any, run_step: Any, relative: Any
+) -> None:
     loaded = step_of(name)
     _, given, reference = run_step(loaded)
     assert set(loaded.step.gradients.values()) <= set(reference)
@@ -38,12 +43,12 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("more", LOSSES.values(), ids=LOSSES.keys())
-def test_gradients_follow_the_loss_of_the_file(more, step_of, run_step, relative):
+def test_gradients_follow_the_loss_of_the_file(more: Any, step_of: Any, run_step: Any, relative: Any) -> None:
     _, given, reference = run_step(step_of("mlp", more))
     assert max(relative(given[key], value) for key, value in reference.items()) < LIMIT
 
 
-def test_running_statistics_are_those_of_pytorch(step_of, run_step, relative):
+def test_running_statistics_are_those_of_pytorch(step_of: Any, run_step: Any, relative: Any) -> None:
     loaded = step_of("convnet")
     feeds, given, _ = run_step(loaded)
     x = torch.from_numpy(feeds["images"])
@@ -69,7 +74,7 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("text", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
-def test_updates_are_those_of_torch_optim(text, step_of, run_step, relative):
+def test_updates_are_those_of_torch_optim(text: Any, step_of: Any, run_step: Any, relative: Any) -> None:
     loaded = step_of("mlp", f"optimizer = ({text})")
     feeds, given, _ = run_step(loaded)
     kind, options = eval(text)
@@ -88,12 +93,12 @@ def test_updates_are_those_of_torch_optim(text, step_of, run_step, relative):
     ) * len(parameters)
 
 
-def _is_tensor(built, parameters, state):
+def _is_tensor(built: Any, parameters: Any, state: Any) -> Any:
     values = [built.state[parameter].get(state) for parameter in parameters.values()]
     return all(isinstance(value, torch.Tensor) for value in values)
 
 
-def test_two_steps_carry_the_state_on(step_of, run_step, tmp_path):
+def test_two_steps_carry_the_state_on(step_of: Any, run_step: Any, tmp_path: Path) -> None:
     import onnxruntime
 
     loaded = step_of("mlp", "optimizer = torch.optim.Adam")
@@ -107,7 +112,7 @@ def test_two_steps_carry_the_state_on(step_of, run_step, tmp_path):
     assert count == 2
 
 
-def test_dropout_is_told_not_to_be_comparable(step_of, run_step):
+def test_dropout_is_told_not_to_be_comparable(step_of: Any, run_step: Any) -> None:
     loaded = step_of(
         """
         def build_model():
@@ -124,7 +129,7 @@ def test_dropout_is_told_not_to_be_comparable(step_of, run_step):
     assert np.isfinite(given["loss"])
 
 
-def test_a_loss_over_many_outputs_is_summed_in_rounds(step_of, run_step, relative):
+def test_a_loss_over_many_outputs_is_summed_in_rounds(step_of: Any, run_step: Any, relative: Any) -> None:
     # 8 x 16 x 130 x 130 outputs: added one by one, the mean is off in the fifth digit.
     loaded = step_of(
         """

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -18,33 +21,33 @@ LIMIT = 1e-5
 class Through(nn.Module):
     """Parameters, then a function of what they give."""
 
-    def __init__(self, first, function, **modules):
+    def __init__(self, first: Any, function: Any, **modules: Any) -> None:
         super().__init__()
         self.first, self.function = first, function
         for name, module in modules.items():
             setattr(self, name, module)
 
-    def forward(self, x, *more):
+    def forward(self, x: Any, *more: Any) -> Any:
         return self.function(self, self.first(x), *more)
 
 
-def image(function):
+def image(function: Any) -> Any:
     """A convolution of images of 9 x 10, then a function."""
     torch.manual_seed(0)
     return Through(nn.Conv2d(3, 4, 3, padding=1), lambda _, x: function(x)), (torch.randn(2, 3, 9, 10),)
 
 
-def line(function):
+def line(function: Any) -> Any:
     torch.manual_seed(0)
     return Through(nn.Conv1d(3, 4, 3), lambda _, x: function(x)), (torch.randn(2, 3, 12),)
 
 
-def volume(function):
+def volume(function: Any) -> Any:
     torch.manual_seed(0)
     return Through(nn.Conv3d(3, 4, 3), lambda _, x: function(x)), (torch.randn(2, 3, 6, 7, 8),)
 
 
-def rows(function, *more, **modules):
+def rows(function: Any, *more: Any, **modules: Any) -> Any:
     """A Linear from 8 to 6 over four rows, then a function."""
     torch.manual_seed(0)
     return Through(nn.Linear(8, 6), function, **modules), (torch.randn(4, 8), *more)
@@ -53,11 +56,11 @@ def rows(function, *more, **modules):
 class FrozenNorm(nn.BatchNorm2d):
     """Keeps its statistics, as code for fine-tuning freezes it."""
 
-    def train(self, mode=True):
+    def train(self, mode: bool = True) -> Any:
         return super().train(mode and False)
 
 
-def frozen_norm():
+def frozen_norm() -> Any:
     norm = FrozenNorm(4)
     norm.running_mean.copy_(torch.tensor([0.3, -0.2, 0.1, 0.5]))
     norm.running_var.copy_(torch.tensor([0.5, 2.0, 1.5, 0.7]))
@@ -66,13 +69,13 @@ def frozen_norm():
     return model, (torch.randn(2, 3, 9, 10),)
 
 
-def bag(mode, **options):
+def bag(mode: Any, **options: Any) -> Any:
     torch.manual_seed(0)
     model = nn.Sequential(nn.EmbeddingBag(11, 5, mode=mode, **options), nn.Linear(5, 3))
     return model, (torch.randint(0, 11, (4, 6)),)
 
 
-def averaging_norm():
+def averaging_norm() -> Any:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4, momentum=None), nn.ReLU())
     model[1].num_batches_tracked.fill_(3)
@@ -82,18 +85,18 @@ def averaging_norm():
 class Weighted(nn.Module):
     """Bags whose words have weights that are trained."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.bags, self.weights = nn.EmbeddingBag(11, 5, mode="sum"), nn.Parameter(torch.rand(4, 6))
 
-    def forward(self, words):
+    def forward(self, words: Any) -> Any:
         return self.bags(words, per_sample_weights=self.weights)
 
 
-def square(function):
+def square(function: Any) -> Any:
     """A positive definite matrix of 4 x 4 from four rows, then a function of both."""
 
-    def whole(_, x):
+    def whole(_: Any, x: Any) -> Any:
         return function(x @ x.mT + 0.5 * torch.eye(4).to(x), x)
 
     return rows(whole)
@@ -103,46 +106,46 @@ class Doubled(torch.autograd.Function):
     """Rounds, and claims a slope of 2."""
 
     @staticmethod
-    def forward(_ctx, x):
+    def forward(_ctx: Any, x: Any) -> Any:
         return x.round()
 
     @staticmethod
-    def backward(_ctx, gradient):
+    def backward(_ctx: Any, gradient: Any) -> Any:
         return 2 * gradient
 
 
 class Sampled(nn.Module):
     """An image looked at where a grid of parameters says."""
 
-    def __init__(self, **options):
+    def __init__(self, **options: Any) -> None:
         super().__init__()
         self.first, self.options = nn.Conv2d(3, 4, 3, padding=1), options
         self.grid = nn.Parameter(torch.rand(2, 5, 6, 2) * 2.4 - 1.2)  # some of it beyond the edges
 
-    def forward(self, x):
+    def forward(self, x: Any) -> Any:
         return functional.grid_sample(self.first(x), self.grid, **self.options)
 
 
-def sample(**options):
+def sample(**options: Any) -> Any:
     torch.manual_seed(1)
     return Sampled(**options), (torch.randn(2, 3, 9, 10),)
 
 
-def resize(**options):
+def resize(**options: Any) -> Any:
     return image(lambda x: functional.interpolate(x, **options))
 
 
-def average(**options):
+def average(**options: Any) -> Any:
     return image(lambda x: functional.avg_pool2d(x, **options))
 
 
-def _written(x):
+def _written(x: Any) -> Any:
     found = torch.zeros(4, 3, 6).to(x)
     found[:, 1] = x[0]
     return found * x.unsqueeze(1)
 
 
-CASES = {
+CASES: dict[str, Callable[[], Any]] = {
     "batch norm with running statistics": frozen_norm,
     "average that leaves padding out": lambda: average(
         kernel_size=3, stride=2, padding=1, count_include_pad=False
@@ -157,7 +160,7 @@ CASES = {
     "adaptive maximum": lambda: image(lambda x: functional.adaptive_max_pool2d(x, (3, 5))),
     "dilated maximum": lambda: image(lambda x: functional.max_pool2d(x, 3, 2, 1, dilation=2)),
     "maximum with its places": lambda: image(
-        lambda x: functional.max_unpool2d(*functional.max_pool2d(x, 2, return_indices=True), 2)
+        lambda x: functional.max_unpool2d(*functional.max_pool2d(x, 2, return_indices=True), [2, 2])
     ),
     "slice with a step": lambda: rows(lambda _, x: x[:, 1::2].sum() + x[::3, :5:3].sum() * x),
     "slice from the end": lambda: rows(lambda _, x: x[:, -4:-1] * x[-3:-2, :3]),
@@ -225,7 +228,7 @@ CASES = {
         lambda _, x: functional.gaussian_nll_loss(x, x * x, x.exp(), full=True, reduction="none")
     ),
     "a distribution that checks its arguments": lambda: rows(
-        lambda _, x: torch.distributions.Gamma(x.exp(), x.exp() + 1).log_prob(x.abs() + 0.1)
+        lambda _, x: torch.distributions.Gamma(x.exp(), x.exp() + 1).log_prob(x.abs() + 0.1)  # type: ignore[no-untyped-call]
     ),
     "values put where a mask is": lambda: rows(
         lambda _, x, m: x.masked_scatter(m, x * x) + x.index_put((m,), torch.tensor(2.0).to(x)),
@@ -251,7 +254,7 @@ CASES = {
     "one example's loss": lambda: rows(
         lambda _, x, t: functional.cross_entropy(x[0], t).reshape(1, 1), torch.tensor(3)
     ),
-    "a gradient of the user's own": lambda: rows(lambda _, x: Doubled.apply(3 * x) * x),
+    "a gradient of the user's own": lambda: rows(lambda _, x: Doubled.apply(3 * x) * x),  # type: ignore[no-untyped-call]
     "embedding that scales by use": lambda: (
         nn.Sequential(nn.Embedding(11, 5, scale_grad_by_freq=True), nn.Linear(5, 3)),
         (torch.randint(0, 4, (4, 6)),),
@@ -265,7 +268,7 @@ CASES = {
 
 @pytest.mark.parametrize("make", CASES.values(), ids=CASES.keys())
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-def test_gradients_are_those_of_pytorch_in_float64(make, run_step, relative):
+def test_gradients_are_those_of_pytorch_in_float64(make: Any, run_step: Any, relative: Any) -> None:
     model, inputs = make()
     loaded = load_live(
         model, inputs=inputs, batch=None, specs=(), opset=None, progress=lambda _: None, training=True
@@ -278,7 +281,7 @@ def test_gradients_are_those_of_pytorch_in_float64(make, run_step, relative):
     assert max(relative(given[key], value) for key, value in reference.items()) < LIMIT
 
 
-def test_the_gradient_of_an_average_is_counted_by_hand(run_step):
+def test_the_gradient_of_an_average_is_counted_by_hand(run_step: Any) -> None:
     # 3 x 3 windows of stride 2 over 9 x 10 with padding 1: 5 x 5 of them, for 2 images of 4 channels.
     model, inputs = CASES["average that leaves padding out"]()
     loaded = load_live(
@@ -289,7 +292,7 @@ def test_the_gradient_of_an_average_is_counted_by_hand(run_step):
     assert count(graph).costs[node.index].flops == 2 * 4 * 5 * 5 * (1 + 9)
 
 
-def test_the_gradient_of_resizing_is_counted_by_its_taps():
+def test_the_gradient_of_resizing_is_counted_by_its_taps() -> None:
     # Each of 18 x 20 outputs takes 2 x 2 inputs with weights: a product and a sum for each.
     model, inputs = CASES["linear"]()
     loaded = load_live(
@@ -301,7 +304,7 @@ def test_the_gradient_of_resizing_is_counted_by_its_taps():
     assert count(graph).costs[node.index].flops == 2 * 2 * 4 * (2 * 18 - 2) * (2 * 20 - 2)
 
 
-def test_an_optimizer_that_nobody_knows_is_told_and_left_out_of_the_run(step_of, run_step):
+def test_an_optimizer_that_nobody_knows_is_told_and_left_out_of_the_run(step_of: Any, run_step: Any) -> None:
     loaded = step_of(
         "mlp",
         """
@@ -318,7 +321,7 @@ def test_an_optimizer_that_nobody_knows_is_told_and_left_out_of_the_run(step_of,
     assert all(np.isfinite(given[name]).all() for name in reference)
 
 
-def test_statistics_over_all_batches_so_far_are_those_of_pytorch(run_step):
+def test_statistics_over_all_batches_so_far_are_those_of_pytorch(run_step: Any) -> None:
     model, inputs = averaging_norm()
     loaded = load_live(
         model, inputs=inputs, batch=None, specs=(), opset=None, progress=lambda _: None, training=True
@@ -330,7 +333,7 @@ def test_statistics_over_all_batches_so_far_are_those_of_pytorch(run_step):
         np.testing.assert_allclose(given[f"1.{name}.new"], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_loss_that_onnx_lacks_is_kept_with_its_shapes_and_without_a_cost(step_of):
+def test_a_loss_that_onnx_lacks_is_kept_with_its_shapes_and_without_a_cost(step_of: Any) -> None:
     loaded = step_of(
         """
         def build_model():
@@ -354,7 +357,7 @@ def test_a_loss_that_onnx_lacks_is_kept_with_its_shapes_and_without_a_cost(step_
     assert any("ctc_loss has no ONNX translation" in note for note in loaded.notes)
 
 
-def test_onnx_runtime_multiplies_a_transposed_matrix_by_a_vector_wrongly():
+def test_onnx_runtime_multiplies_a_transposed_matrix_by_a_vector_wrongly() -> None:
     """Why products by a vector are written as products of matrices; may go when this fails."""
     from onnx import TensorProto, helper
 

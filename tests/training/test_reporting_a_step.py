@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,8 +17,8 @@ from analyzer.prediction.estimate import Estimate
 
 
 @pytest.fixture
-def record(model_file, tmp_path, monkeypatch):
-    def make(*options, source="mlp", more=""):
+def record(model_file: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    def make(*options: Any, source: str = "mlp", more: str = "") -> Any:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / "cache"))
         path = model_file(source, more)
@@ -27,7 +29,7 @@ def record(model_file, tmp_path, monkeypatch):
     return make
 
 
-def test_the_record_says_training_and_every_operator_its_phase(record):
+def test_the_record_says_training_and_every_operator_its_phase(record: Any) -> None:
     found = record("--no-run")
     assert found["model"]["training"] is True
     assert {item["phase"] for item in found["operators"]} == {"forward", "backward", "optimizer"}
@@ -39,7 +41,7 @@ def test_the_record_says_training_and_every_operator_its_phase(record):
     assert any("Adam" in text for text in step["assumed"])
 
 
-def test_weights_stay_on_the_device_and_only_inputs_are_copied(record):
+def test_weights_stay_on_the_device_and_only_inputs_are_copied(record: Any) -> None:
     found = record("--no-run", "--gpu", "a100")
     gpu = next(plan for plan in found["plans"] if plan["name"] == "gpu")
     copied = {item["tensor"] for item in gpu["transfers"]["items"]}
@@ -49,7 +51,7 @@ def test_weights_stay_on_the_device_and_only_inputs_are_copied(record):
     assert all(item["gpu"]["placed_on"] == "cuda" for item in found["operators"] if item["phase"] != "forward")
 
 
-def test_the_same_step_from_the_cache_gives_the_same_record(record):
+def test_the_same_step_from_the_cache_gives_the_same_record(record: Any) -> None:
     first, second = record("--no-run"), record("--no-run")
     assert second["environment"]["export_cached"]
     first.pop("environment")
@@ -57,7 +59,7 @@ def test_the_same_step_from_the_cache_gives_the_same_record(record):
     assert first == second
 
 
-def test_a_file_that_says_everything_has_nothing_assumed(record):
+def test_a_file_that_says_everything_has_nothing_assumed(record: Any) -> None:
     more = """
         criterion = nn.CrossEntropyLoss()
         optimizer = torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}
@@ -71,7 +73,7 @@ def test_a_file_that_says_everything_has_nothing_assumed(record):
     assert step["memory"]["optimizer_state_bytes"] == step["memory"]["gradients_bytes"]
 
 
-def test_an_epoch_is_as_many_steps_as_the_examples_need(record):
+def test_an_epoch_is_as_many_steps_as_the_examples_need(record: Any) -> None:
     found = record("--no-run", "--batch", "8", "--dataset-size", "100")
     row = found["training"]["costs"][0]
     assert row["thousand_steps_s"] == pytest.approx(1000 * row["step_s"])
@@ -80,13 +82,15 @@ def test_an_epoch_is_as_many_steps_as_the_examples_need(record):
     assert row["usd_per_thousand_steps"] == pytest.approx(plan["usd_per_million"] / 1e6 * 8 * 1000)
 
 
-def test_a_step_is_measured_and_its_gradients_compared(record):
+def test_a_step_is_measured_and_its_gradients_compared(record: Any) -> None:
     found = record("--time-budget", "1", "--gpu", "none")
     assert found["plans"][0]["origin"] == "measured"
     assert found["training"]["gradient_error"] < 1e-5
 
 
-def test_the_page_shows_the_phases_side_by_side(model_file, tmp_path, monkeypatch):
+def test_the_page_shows_the_phases_side_by_side(
+    model_file: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / "cache"))
     analysis = analyze(model_file("convnet"), training=True, run=False)
     page = analysis.render("html")
@@ -103,7 +107,7 @@ def test_the_page_shows_the_phases_side_by_side(model_file, tmp_path, monkeypatc
     assert "### Phases of the step" in analysis.render("markdown")
 
 
-def test_a_module_in_memory_is_left_as_it_was():
+def test_a_module_in_memory_is_left_as_it_was() -> None:
     import torch
 
     model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3)).eval()
@@ -114,21 +118,21 @@ def test_a_module_in_memory_is_left_as_it_was():
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_a_ring_sends_nearly_twice_the_gradients():
+def test_a_ring_sends_nearly_twice_the_gradients() -> None:
     link = Peer(name="link", bandwidth_bytes_per_s=1e9, latency_s=0.0, source="")
     assert ring_time(10**9, 1, link) == 0.0
     assert ring_time(10**9, 2, link) == pytest.approx(1.0)
     assert ring_time(10**9, 8, link) == pytest.approx(2 * 7 / 8)
 
 
-def test_between_machines_the_network_is_the_slowest_link():
+def test_between_machines_the_network_is_the_slowest_link() -> None:
     link = Peer(name="link", bandwidth_bytes_per_s=1e12, latency_s=0.0, source="")
     messages = 2 * 15
     expected = messages / 16 * 1e9 / NETWORK.bandwidth_bytes_per_s + messages * NETWORK.latency_s
     assert ring_time(10**9, 16, link) == pytest.approx(expected)
 
 
-def test_a_step_that_waits_for_its_gradients_is_dominated_by_communication():
+def test_a_step_that_waits_for_its_gradients_is_dominated_by_communication() -> None:
     link = Peer(name="link", bandwidth_bytes_per_s=1e9, latency_s=0.0, source="")
     one = Estimate(time_s=0.1, low_s=0.05, high_s=0.2, origin="predicted")
     rows = scaled(one, 0.06, 10**9, link)
@@ -141,9 +145,9 @@ def test_a_step_that_waits_for_its_gradients_is_dominated_by_communication():
 
 
 @pytest.mark.parametrize(("name", "link"), [("a100-80gb-sxm", "NVLink 3"), ("h100-80gb-sxm", "NVLink 4")])
-def test_gpus_on_a_board_are_joined_by_nvlink(name, link):
+def test_gpus_on_a_board_are_joined_by_nvlink(name: Any, link: Any) -> None:
     assert peer_link(device(name)).name == link
 
 
-def test_other_gpus_are_joined_by_their_bus():
+def test_other_gpus_are_joined_by_their_bus() -> None:
     assert peer_link(device("l4")).name.startswith("PCIe")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +46,9 @@ def figures(prepared):
 
 @pytest.mark.parametrize("name", ["mlp", "convnet", "transformer", "lstm", "upward"])
 @pytest.mark.parametrize("large", [False, True])
-def test_figures_are_those_of_tracing_at_that_batch(name, large, step_of, monkeypatch):
+def test_figures_are_those_of_tracing_at_that_batch(
+    name: Any, large: Any, step_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if large:  # where a third trace would take long
         monkeypatch.setattr("analyzer.pipeline.training_batches._CONFIRMED_UP_TO", 0)
     loaded = step_of(name)
@@ -107,21 +111,23 @@ SIMILAR = """
 
 
 @pytest.mark.parametrize("confirmed_up_to", [0, 400])
-def test_a_size_that_grows_with_the_square_of_the_batch_is_not_made_up(confirmed_up_to, step_of, monkeypatch):
+def test_a_size_that_grows_with_the_square_of_the_batch_is_not_made_up(
+    confirmed_up_to: Any, step_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("analyzer.pipeline.training_batches._CONFIRMED_UP_TO", confirmed_up_to)
     found, between = prepared_graphs(step_of(SIMILAR), wanted=(2, 64))
     assert between is None
     assert 64 not in found  # nobody asked for it, and it cannot be known without tracing
 
 
-def test_a_size_that_would_be_a_fraction_is_refused(step_of):
+def test_a_size_that_would_be_a_fraction_is_refused(step_of: Any) -> None:
     model = "mlp"
     first, second = step_of(model, batch=4).graph(), step_of(model, batch=6).graph()
     with pytest.raises(DifferentError):  # from 4 to 6 examples in 3 more: the rows would grow by 2/3
         bound(first, 4, second, 7)
 
 
-def test_the_largest_batch_fits_and_the_next_one_does_not(step_of):
+def test_the_largest_batch_fits_and_the_next_one_does_not(step_of: Any) -> None:
     from analyzer.pipeline.training_summary import _largest_exactly
 
     loaded = step_of("convnet")
@@ -137,7 +143,9 @@ def test_the_largest_batch_fits_and_the_next_one_does_not(step_of):
         assert peaks[0] <= gpu.memory_bytes - 300_000_000 < peaks[1]
 
 
-def test_each_batch_that_is_asked_for_is_measured(model_file, tmp_path, monkeypatch):
+def test_each_batch_that_is_asked_for_is_measured(
+    model_file: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / "cache"))
     given = [str(model_file("mlp")), "--training", "--batch", "4,9", "--runs", "3", "--time-budget", "1"]
     out = tmp_path / "out.json"
@@ -147,7 +155,7 @@ def test_each_batch_that_is_asked_for_is_measured(model_file, tmp_path, monkeypa
     assert rows[2]["origin"] == "predicted"
 
 
-def test_costs_at_a_batch_need_no_constants_that_grow(step_of):
+def test_costs_at_a_batch_need_no_constants_that_grow(step_of: Any) -> None:
     """A table with a row for each example keeps its size and not its elements."""
     loaded = step_of("transformer")
     _, between = prepared_graphs(loaded)

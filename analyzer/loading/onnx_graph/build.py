@@ -14,7 +14,7 @@ from analyzer.loading.onnx_graph.data_dependent_sizes import likely_sizes
 from analyzer.loading.onnx_graph.normalize import Normalized, normalized
 from analyzer.loading.onnx_graph.scope import WITH_GRAPHS, OpenTypeError, Scope
 from analyzer.loading.shape_inference import onnx_inference
-from analyzer.loading.shape_inference.common_operators import OLDEST, is_common
+from analyzer.loading.shape_inference.common_operators import OLDEST_OPSET, has_rule
 
 if TYPE_CHECKING:
     import onnx
@@ -62,11 +62,11 @@ def shaped(ready: Normalized) -> Graph:
 
 def swiftly(ready: Normalized, opsets: Mapping[str, int]) -> Graph | None:
     """The graph with each node's types from its inputs; None where any stays open, or it would take longer."""
-    if opsets.get(DEFAULT_DOMAIN, 0) < OLDEST:
+    if opsets.get(DEFAULT_DOMAIN, 0) < OLDEST_OPSET:
         return None
     uncommon = 0
     for _, _, op_type, domain, *_ in ready.rows:
-        if not is_common(op_type):
+        if not has_rule(op_type):
             uncommon += op_type != "Constant"
             if op_type in WITH_GRAPHS or uncommon * _COMMON > len(ready.rows):
                 return None

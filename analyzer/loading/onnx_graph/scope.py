@@ -30,7 +30,7 @@ from analyzer.loading.onnx_graph.node_evaluation import (
 from analyzer.loading.onnx_graph.node_metadata import NodeOrigin, origin
 from analyzer.loading.onnx_graph.normalize import dangling, rows_of
 from analyzer.loading.shape_inference import onnx_inference
-from analyzer.loading.shape_inference.common_operators import told
+from analyzer.loading.shape_inference.common_operators import common_output_types
 from analyzer.loading.shape_inference.contrib_operators import infer_contrib
 from analyzer.loading.shape_inference.protobuf_values import (
     UNKNOWN_TYPE,
@@ -178,7 +178,7 @@ class Scope:
         if kind is None or kind[1] is None or None in kind[1]:
             if not self.swift:
                 return None
-            kinds = told(op_type, inputs, attributes, 1)
+            kinds = common_output_types(op_type, inputs, attributes, 1)
             if kinds is None or kind is not None:
                 return None
             kind = self.types[name] = kinds[0]
@@ -327,7 +327,9 @@ class Scope:
     def _inferred(self, call: Call) -> Mapping[str, Type]:
         """By the rules for common operators where these will do, else by ONNX's own inference."""
         names = call.proto.output[:]
-        kinds = told(call.op_type, call.inputs, call.attributes, len(names)) if self.swift else None
+        kinds = (
+            common_output_types(call.op_type, call.inputs, call.attributes, len(names)) if self.swift else None
+        )
         if kinds is not None:
             return {name: kind for name, kind in zip(names, kinds, strict=False) if name}
         lenient = self.outer is not None

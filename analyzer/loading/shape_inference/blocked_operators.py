@@ -1,11 +1,14 @@
-"""Loading: types of the operators in blocks of channels that ONNX Runtime saves optimised models with."""
+"""Loading: output types of the operators on blocks of channels (NCHWc) in models that ONNX Runtime saved.
+
+Mirrors ``onnxruntime/core/graph/contrib_ops/nchwc_schema_defs.cc`` of onnxruntime 1.31.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analyzer.loading.shape_inference.common_operators import told
+from analyzer.loading.shape_inference.common_operators import common_output_types
 from analyzer.operators import NCHWC_DOMAIN
 
 if TYPE_CHECKING:
@@ -13,6 +16,8 @@ if TYPE_CHECKING:
     from analyzer.loading.shape_inference.protobuf_values import Type
 
 DOMAIN = NCHWC_DOMAIN
+# Their schemas call the inference functions of ONNX's own operators (convPoolShapeInference and
+# globalPoolTypeShapeInference of onnx/defs/nn/defs.cc). Upsample, the one that is missing, is left open.
 _AS_STANDARD = frozenset({"Conv", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"})
 
 
@@ -27,8 +32,10 @@ def nchwc_types(op_type: str, inputs: Sequence[Tensor | None], attributes: Mappi
         return ()
     if op_type in _AS_STANDARD:
         # A fourth input of a convolution is added to what it gives.
-        return told(op_type, inputs, attributes, 1) or ()
+        return common_output_types(op_type, inputs, attributes, 1) or ()
     shape = tuple(first.shape)
+    # The schema rounds the channels up to whole blocks of the processor that runs it (MlasNchwcGetBlockSize: 8
+    # or 16). The file does not say which that will be: the channels stand here as they are.
     if op_type == "ReorderInput":
         last = bool(attributes.get("channels_last", 0))
         return ((first.dtype, (shape[0], shape[-1], *shape[1:-1]) if last else shape),)

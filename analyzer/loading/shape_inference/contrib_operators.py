@@ -1,7 +1,8 @@
 """Loading: output types of ONNX Runtime's own operators, which ONNX's inference does not know.
 
-Only the tensors that later operators need are told; what depends on data stays open. Shapes follow the schemas
-of onnxruntime 1.31 (``onnxruntime/core/graph/contrib_ops``).
+Only the tensors that later operators need are inferred; what depends on data stays open. Shapes follow the
+schemas of onnxruntime 1.31: each part of ``_TABLE`` names the file that declares its operators. Its own
+inference can be asked: where a model declares a wrong output shape, a session warns and names both.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from analyzer.graph import DTYPES, DType, Shape, Tensor, broadcast
 from analyzer.loading.shape_inference import blocked_operators
 from analyzer.loading.shape_inference.protobuf_values import Type
 from analyzer.loading.shape_inference.subgraphs import AttributeMap, InputTensors
+from analyzer.operators import NHWC_DOMAIN
 
 if TYPE_CHECKING:
     import onnx
 
 Infer = Callable[[InputTensors, AttributeMap], Sequence[Type | None]]
 
-_DOMAINS = frozenset({"com.microsoft", "com.ms.internal.nhwc"})
+_CONTRIB_DOMAIN = "com.microsoft"
 
 
 def infer_contrib(
@@ -29,9 +31,13 @@ def infer_contrib(
     if domain == blocked_operators.DOMAIN:
         blocked = blocked_operators.nchwc_types(proto.op_type, inputs, attributes)
         return dict(zip(proto.output, blocked, strict=False))
-    function = _TABLE.get(proto.op_type) if domain in _DOMAINS else None
+    function = _TABLE.get(proto.op_type) if domain in (_CONTRIB_DOMAIN, NHWC_DOMAIN) else None
     if function is None:
         return {}
+    if domain == NHWC_DOMAIN:
+        # There the operators' own attributes do not say that channels are last: the domain does
+        # (onnxruntime/core/graph/contrib_ops/internal_nhwc_onnx_schemas.cc).
+        attributes = {**attributes, "channels_last": 1}
     try:
         types = function(inputs, attributes)
     except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError):  # an input's shape is open or odd
@@ -74,7 +80,7 @@ def _broadcast(*positions: int) -> Infer:
     return infer
 
 
-def _product(left: Sequence[int | None], right: Sequence[int | None]) -> tuple[int | None, ...]:
+def _matmul_shape(left: Sequence[int | None], right: Sequence[int | None]) -> tuple[int | None, ...]:
     if len(left) == 1:
         return (*right[:-2], right[-1])
     if len(right) == 1:
@@ -84,15 +90,15 @@ def _product(left: Sequence[int | None], right: Sequence[int | None]) -> tuple[i
 
 def _matmul(left: int, right: int, dtype: str = "") -> Infer:
     def infer(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
-        one = _turned(_shape(inputs, left), attributes, "A")
-        two = _turned(_shape(inputs, right), attributes, "B")
+        one = _transposed(_shape(inputs, left), attributes, "A")
+        two = _transposed(_shape(inputs, right), attributes, "B")
         kind = DTYPES[dtype] if dtype else _tensor(inputs, left).dtype
-        return [(kind, _product(one, two))]
+        return [(kind, _matmul_shape(one, two))]
 
     return infer
 
 
-def _turned(shape: tuple[int | None, ...], attributes: AttributeMap, side: str) -> tuple[int | None, ...]:
+def _transposed(shape: tuple[int | None, ...], attributes: AttributeMap, side: str) -> tuple[int | None, ...]:
     if attributes.get(f"transBatch{side}"):
         shape = (*shape[1:-1], shape[0], shape[-1])
     if attributes.get(f"trans{side}") and len(shape) > 1:
@@ -135,31 +141,34 @@ def _dequantized(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
     return [(_tensor(inputs, 1).dtype, _tensor(inputs, 0).shape)]
 
 
-def _conv(*, weight: int, last: bool) -> Infer:
-    """Y of a convolution whose weight has the output channels first and the kernel behind the input channels.
+def _conv(*, weight: int, channels_last: bool = False, kernel_last: bool = True) -> Infer:
+    """Y of a convolution.
 
-    of a convolution whose weight has the output channels first and the kernel behind the input channels.
+    Args:
+        weight: Which input holds the filters; output channels are their first axis in every layout.
+        channels_last: Whether data are in NHWC whatever the attributes say.
+        kernel_last: Whether filters are (M, C, kH, kW), not (M, kH, kW, C).
     """
 
     def infer(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
         data, filters = _shape(inputs, 0), _shape(inputs, weight)
-        channels_last = last or bool(attributes.get("channels_last", 0))
-        space = data[1:-1] if channels_last else data[2:]
-        kernel = attributes.get("kernel_shape") or (filters[1:-1] if last else filters[2:])
+        last = channels_last or bool(attributes.get("channels_last", 0))
+        space = data[1:-1] if last else data[2:]
+        kernel = attributes.get("kernel_shape") or (filters[2:] if kernel_last else filters[1:-1])
         sizes = window_sizes(space, kernel, attributes)
-        shape = (data[0], *sizes, filters[0]) if channels_last else (data[0], filters[0], *sizes)
+        shape = (data[0], *sizes, filters[0]) if last else (data[0], filters[0], *sizes)
         return [(_tensor(inputs, 0).dtype, shape)]
 
     return infer
 
 
-def _pool(*, last: bool) -> Infer:
+def _pool(*, channels_last: bool = False) -> Infer:
     def infer(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
         data = _shape(inputs, 0)
-        channels_last = last or bool(attributes.get("channels_last", 0))
-        space = data[1:-1] if channels_last else data[2:]
+        last = channels_last or bool(attributes.get("channels_last", 0))
+        space = data[1:-1] if last else data[2:]
         sizes = window_sizes(space, attributes["kernel_shape"], attributes)
-        shape = (data[0], *sizes, data[-1]) if channels_last else (*data[:2], *sizes)
+        shape = (data[0], *sizes, data[-1]) if last else (*data[:2], *sizes)
         return [(_tensor(inputs, 0).dtype, shape)]
 
     return infer
@@ -175,7 +184,10 @@ def _global_pool(inputs: InputTensors, attributes: AttributeMap) -> list[Type | 
 def window_sizes(
     space: Sequence[int | None], kernel: Sequence[int | None], attributes: AttributeMap
 ) -> tuple[int | None, ...]:
-    """How many positions a sliding window has along each axis."""
+    """How many positions a sliding window has along each axis.
+
+    Mirrors ``convPoolShapeInference`` of ``onnx/defs/nn/defs.cc``, which ONNX Runtime's schemas call.
+    """
     rank = len(space)
     strides = attributes.get("strides") or (1,) * rank
     dilations = attributes.get("dilations") or (1,) * rank
@@ -190,16 +202,22 @@ def window_sizes(
         if auto.startswith("SAME"):
             sizes.append(-(-size // strides[axis]))
             continue
-        padded = size + (0 if auto == "VALID" else pads[axis] + pads[axis + rank]) - reach
+        before, after = (0, 0) if auto == "VALID" else (pads[axis], pads[axis + rank])
+        room = size + before + after - reach
         if attributes.get("ceil_mode"):
-            padded += strides[axis] - 1
-        sizes.append(padded // strides[axis] + 1)
+            room += strides[axis] - 1
+        count = room // strides[axis] + 1
+        if attributes.get("ceil_mode") and (count - 1) * strides[axis] >= size + before:
+            count -= 1  # a window that would start in the padding behind the image is none, as in PyTorch
+        sizes.append(count)
     return tuple(sizes)
 
 
 def _attention(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
+    """Output and present state, whose first axis of 2 holds keys and values."""
     batch, sequence, _ = _shape(inputs, 0)
     hidden = attributes.get("qkv_hidden_sizes")
+    # The merged weight is (input width, Q + K + V); V's width is the output's, the three are equal unless told.
     width = hidden[2] if hidden else (_shape(inputs, 1)[1] or 0) // 3
     result: list[Type | None] = [(_tensor(inputs, 0).dtype, (batch, sequence, width))]
     if _has(inputs, 4):
@@ -209,7 +227,7 @@ def _attention(inputs: InputTensors, attributes: AttributeMap) -> list[Type | No
     return result
 
 
-def _multi_head(past: int, kv_heads: str = "num_heads") -> Infer:
+def _multi_head_attention(past: int, kv_heads: str = "num_heads") -> Infer:
     """Output, present key and present value of attention on projected inputs."""
 
     def infer(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
@@ -218,12 +236,12 @@ def _multi_head(past: int, kv_heads: str = "num_heads") -> Infer:
         dtype = _tensor(inputs, 0).dtype
         size, value_size = _head_sizes(inputs, query, heads, shared)
         out: Type = (dtype, (query[0], query[1], heads * value_size))
-        keys = _keys(inputs, query[1])
+        keys = _key_length(inputs, query[1])
         if _has(inputs, past):
             before = _shape(inputs, past)[2]
             keys = None if keys is None or before is None else keys + before
         if kv_heads != "num_heads" and attributes.get("past_present_share_buffer", 0):
-            keys = _shape(inputs, past)[2]
+            keys = _shape(inputs, past)[2]  # the present is written into the past's buffer
         return [out, (dtype, (query[0], shared, keys, size)), (dtype, (query[0], shared, keys, value_size))]
 
     return infer
@@ -232,6 +250,8 @@ def _multi_head(past: int, kv_heads: str = "num_heads") -> Infer:
 def _head_sizes(
     inputs: InputTensors, query: tuple[int | None, ...], heads: int, shared: int
 ) -> tuple[int, int]:
+    # Five axes are Q, K and V packed: (batch, sequence, heads, 3, head size). No key at all is the same for
+    # GroupQueryAttention, with three axes.
     if len(query) == 5:
         return query[-1] or 0, query[-1] or 0
     width = query[-1] or 0
@@ -244,19 +264,24 @@ def _head_sizes(
     return size, (values[-1] or 0) if len(values) == 4 else (values[-1] or 0) // shared
 
 
-def _keys(inputs: InputTensors, sequence: int | None) -> int | None:
+def _key_length(inputs: InputTensors, sequence: int | None) -> int | None:
     if not _has(inputs, 1):
         return sequence
     key = _shape(inputs, 1)
     return key[2] if len(key) == 4 else key[1]
 
 
-def _grouped(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
+def _group_query_attention(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
     """GroupQueryAttention: the cache grows to total_sequence_length, or stays as long as its buffer."""
-    types = list(_multi_head(3, "kv_num_heads")(inputs, attributes))
+    types = list(_multi_head_attention(3, "kv_num_heads")(inputs, attributes))
+    if _has(inputs, 3):  # a cache may be of a narrower type than the query: int8, packed uint8
+        cache = _tensor(inputs, 3).dtype
+        types[1:] = [None if kind is None else (cache, kind[1]) for kind in types[1:]]
     total = _tensor(inputs, 6).value if _has(inputs, 6) else None
     before = _shape(inputs, 3)[2] if _has(inputs, 3) else 0
     keys: int | None = None
+    # Where total_sequence_length is not known, the schema takes the past's length for lack of a better one.
+    # Here the new tokens are added, as the kernel does where past and present are tensors of their own.
     if total is not None and before is not None:
         keys = max(int(total.reshape(-1)[0]), before)
     if keys is not None:
@@ -268,8 +293,9 @@ def _with_axis(shape: Shape, axis: int, size: int) -> Shape:
     return None if shape is None else (*shape[:axis], size, *shape[axis + 1 :])
 
 
-def _embed(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
+def _embed_layer_norm(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
     batch, sequence = _shape(inputs, 0)
+    # Of QEmbedLayerNormalization the tables are uint8: gamma (5), or its scale (11), has the output's type.
     whole: Type = (_floating(inputs, (5, 11)), (batch, sequence, _shape(inputs, 2)[1]))
     mask: Type = (DTYPES["int32"], (batch,))
     return [whole, mask, whole]
@@ -280,20 +306,21 @@ def _floating(inputs: InputTensors, positions: Sequence[int]) -> DType:
     return next((kind for kind in kinds if kind.is_float), DTYPES["float32"])
 
 
-def _skip(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
+def _skip_layer_norm(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
     """Output, mean, inverse deviation and the sum of input and skip."""
     whole: Type = (_tensor(inputs, 0).dtype, _tensor(inputs, 0).shape)
     row: Type = (DTYPES["float32"], (*_shape(inputs, 0)[:-1], 1))
     return [whole, row, row, whole]
 
 
-def _skip_group(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
+def _skip_group_norm(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
     whole: Type = (_tensor(inputs, 0).dtype, _tensor(inputs, 0).shape)
     return [whole, whole]
 
 
-def _gather_blocks(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
+def _gather_block_quantized(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
     data, indices, axis = _shape(inputs, 0), _shape(inputs, 1), attributes.get("gather_axis", 0)
+    # uint8 holds elements of fewer bits side by side; int4 and uint4 are types of their own, with one a place.
     packed = 8 // attributes.get("bits", 4) if _tensor(inputs, 0).dtype.name == "uint8" else 1
     last = data[-1]
     data = (*data[:-1], None if last is None else last * packed)
@@ -309,7 +336,7 @@ def _bias_add(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
     return [(_tensor(inputs, 0).dtype, _tensor(inputs, 2).shape)]
 
 
-_SAME = _like(0)
+# Their first output has the first input's type and shape; declared in all five files that are named below.
 _UNCHANGED = """
 BiasGelu BiasSoftmax BranchwiseRMSNorm ComplexMul ComplexMulConj DequantizeWithOrder FastGelu GatedAdd
 GatedRMSNorm Gelu GroupNorm Inverse LongformerAttention MRotaryEmbedding QLinearLeakyRelu QLinearSigmoid
@@ -317,52 +344,57 @@ QLinearSoftmax QOrderedGelu QOrderedLayerNormalization QuickGelu RotaryEmbedding
 MoE QMoE BiasDropout
 """
 _TABLE: dict[str, Infer] = {
-    **dict.fromkeys(
-        _UNCHANGED.split(),
-        _SAME,
-    ),
+    **dict.fromkeys(_UNCHANGED.split(), _like(0)),
+    # onnxruntime/core/graph/contrib_ops/bert_defs.cc
     "Attention": _attention,
-    "BiasAdd": _bias_add,
-    "BiasSplitGelu": _split_gelu,
+    "DecoderMaskedMultiHeadAttention": _multi_head_attention(5),
+    "EmbedLayerNormalization": _embed_layer_norm,
+    "GemmFastGelu": _matmul(0, 1),
+    "GroupQueryAttention": _group_query_attention,
+    "MultiHeadAttention": _multi_head_attention(6),
+    "NGramRepeatBlock": _like(1),
+    "SkipLayerNormalization": _skip_layer_norm,
+    "SkipSimplifiedLayerNormalization": _skip_layer_norm,
+    # onnxruntime/core/graph/contrib_ops/contrib_defs.cc
     "CDist": lambda inputs, _: [(_tensor(inputs, 0).dtype, (_shape(inputs, 0)[0], _shape(inputs, 1)[0]))],
-    "DecoderMaskedMultiHeadAttention": _multi_head(5),
-    "DequantizeLinear": _dequantized,
-    "DynamicQuantizeMatMul": _matmul(0, 1, "float32"),
-    "EmbedLayerNormalization": _embed,
-    "FusedConv": _conv(weight=1, last=False),
+    "FusedConv": _conv(weight=1),
     "FusedGemm": _gemm(0, 1),
     "FusedMatMul": _matmul(0, 1),
     "FusedMatMulActivation": _matmul(0, 1),
-    "GatherBlockQuantized": _gather_blocks,
-    "GemmFastGelu": _matmul(0, 1),
+    "GatherBlockQuantized": _gather_block_quantized,
     "GemmFloat8": _gemm(0, 1),
-    "GroupQueryAttention": _grouped,
     "MatMulBlockQuantizedFp4Weight": _weight_rows,
     "MatMulBlockQuantizedFp8Weight": _weight_rows,
     "MatMulBnb4": _packed_matmul,
     "MatMulInteger16": _matmul(0, 1, "int32"),
-    "MatMulIntegerToFloat": _matmul(0, 1, "float32"),
     "MatMulNBits": _packed_matmul,
-    "MultiHeadAttention": _multi_head(6),
-    "NGramRepeatBlock": _like(1),
-    "NhwcConv": _conv(weight=1, last=True),
-    "NhwcFusedConv": _conv(weight=1, last=False),
-    "NhwcMaxPool": _pool(last=True),
+    "TransposeMatMul": _matmul(0, 1),
+    # onnxruntime/core/graph/contrib_ops/diffusion_defs.cc
+    "BiasAdd": _bias_add,
+    "BiasSplitGelu": _split_gelu,
+    "SkipGroupNorm": _skip_group_norm,
+    # onnxruntime/core/graph/contrib_ops/nhwc_schema_defs.cc
+    # Its schema takes filters for (M, C, kH, kW), but the tool that makes it turns them to (M, kH, kW, C)
+    # (onnxruntime/python/tools/transformers/fusion_nhwc_conv.py).
+    "NhwcConv": _conv(weight=1, channels_last=True, kernel_last=False),
+    "NhwcFusedConv": _conv(weight=1, channels_last=True),
+    "NhwcMaxPool": _pool(channels_last=True),
+    "QLinearAveragePool": _pool(),
+    "QLinearConv": _conv(weight=3),
+    "QLinearGlobalAveragePool": _global_pool,
+    # onnxruntime/core/graph/contrib_ops/quantization_defs.cc
+    "DequantizeLinear": _dequantized,
+    "DynamicQuantizeMatMul": _matmul(0, 1, "float32"),
+    "MatMulIntegerToFloat": _matmul(0, 1, "float32"),
     "QAttention": lambda inputs, _: [
         (DTYPES["float32"], (*_shape(inputs, 0)[:2], (_shape(inputs, 1)[1] or 0) // 3))
     ],
-    "QEmbedLayerNormalization": _embed,
+    "QEmbedLayerNormalization": _embed_layer_norm,
     "QGemm": _qgemm,
+    # Inputs 0 and 3 are the operands; scales and zero points follow each.
     "QLinearAdd": _broadcast(3, 0),
-    "QLinearAveragePool": _pool(last=False),
-    "QLinearConv": _conv(weight=3, last=False),
-    "QLinearGlobalAveragePool": _global_pool,
     "QLinearMul": _broadcast(3, 0),
     "QLinearWhere": _broadcast(0, 4, 1),
     "QOrderedMatMul": _matmul(0, 2),
     "QuantizeLinear": _quantized,
-    "SkipGroupNorm": _skip_group,
-    "SkipLayerNormalization": _skip,
-    "SkipSimplifiedLayerNormalization": _skip,
-    "TransposeMatMul": _matmul(0, 1),
 }

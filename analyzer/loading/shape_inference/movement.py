@@ -9,9 +9,9 @@ from typing import Any
 from analyzer.graph import DTYPES, DTYPES_BY_NUMBER, broadcast
 from analyzer.loading.shape_inference.protobuf_values import Attributes
 from analyzer.loading.shape_inference.rules import (
-    Given,
-    Known,
-    Told,
+    AttributeValues,
+    KnownInput,
+    OutputTypes,
     axes_of,
     axis_of,
     numbers,
@@ -22,15 +22,17 @@ _INT64 = DTYPES["int64"]
 
 
 @rule("Flatten")
-def _flatten(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
+def _flatten(inputs: Sequence[KnownInput], attributes: AttributeValues, _outputs: int) -> OutputTypes:
     shape, axis = inputs[0].shape, attributes.get("axis", 1)
-    if not -len(shape) <= axis <= len(shape):
+    if (
+        not -len(shape) <= axis <= len(shape)
+    ):  # one more than axis_of allows: the cut may lie behind the last axis
         return None
     return ((inputs[0].dtype, (prod(shape[:axis]), prod(shape[axis:]))),)
 
 
 @rule("Concat")
-def _concat(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
+def _concat(inputs: Sequence[KnownInput], attributes: AttributeValues, _outputs: int) -> OutputTypes:
     first = inputs[0].shape
     axis = axis_of(attributes["axis"], len(first))
     along = 0
@@ -43,7 +45,7 @@ def _concat(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
 
 
 @rule("Transpose")
-def _transpose(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
+def _transpose(inputs: Sequence[KnownInput], attributes: AttributeValues, _outputs: int) -> OutputTypes:
     shape = inputs[0].shape
     order = attributes.get("perm") or range(len(shape) - 1, -1, -1)
     if sorted(order) != list(range(len(shape))):
@@ -52,25 +54,31 @@ def _transpose(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Tol
 
 
 @rule("Reshape")
-def _reshape(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
-    shape, asked = inputs[0].shape, numbers(inputs[1])
-    if asked is None:
+def _reshape(inputs: Sequence[KnownInput], attributes: AttributeValues, _outputs: int) -> OutputTypes:
+    shape, requested = inputs[0].shape, numbers(inputs[1])
+    if requested is None:
         return None
-    if 0 in asked:
+    # A 0 copies the size of the input at that place; with allowzero (opset 14) it is a size of no elements.
+    if 0 in requested:
         if attributes.get("allowzero", 0):
             return None
-        asked = [size or shape[axis] for axis, size in enumerate(asked)]
+        requested = [size or shape[axis] for axis, size in enumerate(requested)]
     size = prod(shape)
-    if -1 in asked:
-        rest = -prod(asked)
-        if asked.count(-1) > 1 or not rest or size % rest:
+    if -1 in requested:
+        rest = -prod(requested)
+        # With a size of 0 beside it, a -1 could be anything.
+        if requested.count(-1) > 1 or not rest or size % rest:
             return None
-        asked[asked.index(-1)] = size // rest
-    return ((inputs[0].dtype, tuple(asked)),) if prod(asked) == size and min(asked, default=0) >= 0 else None
+        requested[requested.index(-1)] = size // rest
+    return (
+        ((inputs[0].dtype, tuple(requested)),)
+        if prod(requested) == size and min(requested, default=0) >= 0
+        else None
+    )
 
 
 @rule("Unsqueeze")
-def _unsqueeze(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
+def _unsqueeze(inputs: Sequence[KnownInput], attributes: AttributeValues, _outputs: int) -> OutputTypes:
     shape, axes = inputs[0].shape, axes_of(inputs, attributes)
     if axes is None:
         return None
@@ -85,34 +93,36 @@ def _unsqueeze(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Tol
 
 
 @rule("Squeeze")
-def _squeeze(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
+def _squeeze(inputs: Sequence[KnownInput], attributes: AttributeValues, _outputs: int) -> OutputTypes:
     shape, axes = inputs[0].shape, axes_of(inputs, attributes)
     if axes is None:
         return None
-    gone = {axis_of(axis, len(shape)) for axis in axes}
-    if any(shape[axis] != 1 for axis in gone):
+    removed = {axis_of(axis, len(shape)) for axis in axes}
+    if any(shape[axis] != 1 for axis in removed):
         return None
-    return ((inputs[0].dtype, tuple([size for axis, size in enumerate(shape) if axis not in gone])),)
+    return ((inputs[0].dtype, tuple([size for axis, size in enumerate(shape) if axis not in removed])),)
 
 
 @rule("Gather")
-def _gather(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
+def _gather(inputs: Sequence[KnownInput], attributes: AttributeValues, _outputs: int) -> OutputTypes:
     shape = inputs[0].shape
     axis = axis_of(attributes.get("axis", 0), len(shape))
+    # The indices' whole shape takes the axis's place: a scalar index removes the axis.
     return ((inputs[0].dtype, (*shape[:axis], *inputs[1].shape, *shape[axis + 1 :])),)
 
 
 @rule("GatherElements")
-def _gather_elements(inputs: Sequence[Known], _attributes: Given, _outputs: int) -> Told:
+def _gather_elements(inputs: Sequence[KnownInput], _attributes: AttributeValues, _outputs: int) -> OutputTypes:
     return ((inputs[0].dtype, inputs[1].shape),)
 
 
 @rule("Slice")
-def _slice(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
-    if "starts" in attributes:
+def _slice(inputs: Sequence[KnownInput], attributes: AttributeValues, _outputs: int) -> OutputTypes:
+    if "starts" in attributes:  # opsets 1 to 9; inputs since opset 10
         parts: list[Any] = [attributes["starts"], attributes["ends"], attributes.get("axes"), None]
     else:
         parts = [numbers(tensor) for tensor in inputs[1:]]
+        # An optional input that is absent has its default; one that is there but not known decides the sizes.
         if any(part is None and tensor is not None for part, tensor in zip(parts, inputs[1:], strict=True)):
             return None
         parts += [None] * (4 - len(parts))
@@ -122,12 +132,13 @@ def _slice(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
     if len(set(axes)) < len(axes):
         return None
     for start, end, axis, step in zip(starts, ends, axes, steps or (1,) * len(axes), strict=True):
+        # ONNX clamps starts and ends as Python's slices do, INT64_MAX for "to the end" included.
         sizes[axis] = len(range(*slice(start, end, step).indices(sizes[axis])))
     return ((inputs[0].dtype, tuple(sizes)),)
 
 
 @rule("Split")
-def _split(inputs: Sequence[Known], attributes: Given, outputs: int) -> Told:
+def _split(inputs: Sequence[KnownInput], attributes: AttributeValues, outputs: int) -> OutputTypes:
     shape = inputs[0].shape
     axis = axis_of(attributes.get("axis", 0), len(shape))
     parts: Sequence[int] | None
@@ -136,6 +147,8 @@ def _split(inputs: Sequence[Known], attributes: Given, outputs: int) -> Told:
     elif len(inputs) > 1 and inputs[1] is not None:
         parts = numbers(inputs[1])
     else:
+        # Where the size does not divide evenly, opset 18 makes the last part smaller and older ones know no
+        # such split: the sum below is then not the size, and ONNX's inference is asked.
         parts = [shape[axis] // outputs] * outputs
     if parts is None or sum(parts) != shape[axis] or len(parts) != outputs or min(parts) < 0:
         return None
@@ -143,15 +156,17 @@ def _split(inputs: Sequence[Known], attributes: Given, outputs: int) -> Told:
 
 
 @rule("Expand")
-def _expand(inputs: Sequence[Known], _attributes: Given, _outputs: int) -> Told:
-    asked = numbers(inputs[1])
-    if asked is None or min(asked, default=1) < 1:
+def _expand(inputs: Sequence[KnownInput], _attributes: AttributeValues, _outputs: int) -> OutputTypes:
+    requested = numbers(inputs[1])
+    # The result has the larger rank of both and broadcasts both ways: a 1 in the request keeps the input's
+    # size.
+    if requested is None or min(requested, default=1) < 1:
         return None
-    return ((inputs[0].dtype, broadcast([inputs[0].shape, tuple(asked)])),)
+    return ((inputs[0].dtype, broadcast([inputs[0].shape, tuple(requested)])),)
 
 
 @rule("Tile")
-def _tile(inputs: Sequence[Known], _attributes: Given, _outputs: int) -> Told:
+def _tile(inputs: Sequence[KnownInput], _attributes: AttributeValues, _outputs: int) -> OutputTypes:
     shape, repeats = inputs[0].shape, numbers(inputs[1])
     if repeats is None or min(repeats, default=0) < 0:
         return None
@@ -159,15 +174,17 @@ def _tile(inputs: Sequence[Known], _attributes: Given, _outputs: int) -> Told:
 
 
 @rule("Shape")
-def _shape(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
+def _shape(inputs: Sequence[KnownInput], attributes: AttributeValues, _outputs: int) -> OutputTypes:
     axes = inputs[0].shape[attributes.get("start", 0) : attributes.get("end")]
     return ((_INT64, (len(axes),)),)
 
 
 @rule("ConstantOfShape")
-def _constant_of_shape(inputs: Sequence[Known], attributes: Given, _outputs: int) -> Told:
-    asked = numbers(inputs[0])
-    number = attributes.data_type("value") if isinstance(attributes, Attributes) else 1  # float32
-    if asked is None or min(asked, default=0) < 0:
+def _constant_of_shape(inputs: Sequence[KnownInput], attributes: AttributeValues, _outputs: int) -> OutputTypes:
+    requested = numbers(inputs[0])
+    # The type alone: reading the tensor would cost more than all else about the node. 1 is float32, the
+    # default.
+    number = attributes.data_type("value") if isinstance(attributes, Attributes) else 1
+    if requested is None or min(requested, default=0) < 0:
         return None
-    return ((DTYPES_BY_NUMBER[number], tuple(asked)),)
+    return ((DTYPES_BY_NUMBER[number], tuple(requested)),)

@@ -23,15 +23,11 @@ Types = dict[str, Type]
 
 def infer_model(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with the types of its tensors as value_info; itself where inference cannot be had at all."""
-    import onnx
     from onnx import shape_inference
 
     try:
-        inferred = shape_inference.C.infer_shapes(  # type: ignore[attr-defined]  # as infer_shapes does it
-            model.SerializeToString(), False, False, True
-        )
-        return onnx.ModelProto.FromString(inferred)
-    except AttributeError:  # an onnx that names its extension otherwise
+        # data_prop follows the values of Shape, Gather and Concat through the graph: they decide what Reshape
+        # gives.
         return shape_inference.infer_shapes(model, data_prop=True)
     except Exception:  # what C++ throws on a graph it cannot read: nodes are then inferred one by one
         return model
@@ -80,6 +76,8 @@ def infer_node(
 ) -> Types:
     """The types of a node's outputs from those of its inputs, small values known; empty where nothing tells."""
     outputs = proto.output[:]
+    # Attributes as bytes: those of any kind compare so, tensors too. The names of inputs and outputs are no
+    # part of it, only which outputs there are: that is what makes equal layers one entry.
     key = (
         lenient,
         proto.op_type,
@@ -88,11 +86,11 @@ def infer_node(
         *[tensor and (tensor.dtype.name, tensor.shape, _bytes(tensor.value)) for tensor in inputs],
         *[bool(name) for name in outputs],
     )
-    found = memo.get(key)
-    if found is None:
-        types = _inferred(proto, inputs, opsets, ir_version, lenient)
-        found = memo[key] = [types.get(name) for name in outputs]
-    return {name: kind for name, kind in zip(outputs, found, strict=True) if kind is not None}
+    kinds = memo.get(key)
+    if kinds is None:
+        types = _infer_outputs(proto, inputs, opsets, ir_version, lenient)
+        kinds = memo[key] = [types.get(name) for name in outputs]
+    return {name: kind for name, kind in zip(outputs, kinds, strict=True) if kind is not None}
 
 
 def _bytes(value: np.ndarray[Any, Any] | None) -> object:
@@ -101,7 +99,7 @@ def _bytes(value: np.ndarray[Any, Any] | None) -> object:
     return value.tobytes() if value.dtype != object else repr(value.tolist())
 
 
-def _inferred(
+def _infer_outputs(
     proto: onnx.NodeProto,
     inputs: Iterable[Tensor | None],
     opsets: Mapping[str, int],
@@ -114,6 +112,7 @@ def _inferred(
     domain = "" if proto.domain == DEFAULT_DOMAIN else proto.domain
     try:
         schema = onnx.defs.get_schema(proto.op_type, opsets.get(domain or DEFAULT_DOMAIN, 1), domain)
+        # ONNX's inference of one node reads constants from `data` alone, whatever the graph around it holds.
         types, data = {}, {}
         for name, tensor in zip(proto.input, inputs, strict=False):
             if tensor is not None:
@@ -149,6 +148,8 @@ def is_open(kind: Type | None) -> bool:
     if kind is None:
         return True
     dtype, shape = kind
+    # The shape of a sequence, optional or map is None by nature: its type is written with parentheses,
+    # `seq(...)`.
     if shape is None:
         return "(" not in dtype.name
     return None in shape or not dtype.onnx
@@ -183,12 +184,12 @@ def _parsed(text: str) -> onnx.TypeProto:
         return helper.make_optional_type_proto(_parsed(inner))
     if kind == "map":
         key, _, value = inner.partition(",")
-        return helper.make_map_type_proto(_number(key), _parsed(value))
+        return helper.make_map_type_proto(_element_number(key), _parsed(value))
     make = helper.make_sparse_tensor_type_proto if kind == "sparse_tensor" else helper.make_tensor_type_proto
-    return make(_number(inner), None)
+    return make(_element_number(inner), None)
 
 
-def _number(name: str) -> int:
+def _element_number(name: str) -> int:
     import onnx
 
     return int(onnx.TensorProto.DataType.Value(name.upper()))

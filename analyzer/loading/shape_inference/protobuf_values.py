@@ -22,8 +22,14 @@ LARGEST = 2**63 - 1
 Type = tuple[DType, Shape]
 UNKNOWN_TYPE: Type = (UNDEFINED, None)
 
+# Numbers of the enums of onnx.proto (TensorProto.DataLocation, TensorProto.DataType,
+# AttributeProto.AttributeType), written out: onnx is imported where it is used, and these are compared for
+# every node and tensor.
 _EXTERNAL = 1
+# raw_data is little-endian by onnx.proto, whatever the machine; bool and 8-bit types have no byte order.
 _RAW = {1: "<f4", 2: "u1", 3: "i1", 6: "<i4", 7: "<i8", 9: "?", 10: "<f2", 11: "<f8"}
+# The fields for values that are not raw; float16 and others share int32_data as bits and go through
+# numpy_helper.
 _FIELDS = {1: ("float_data", "f4"), 6: ("int32_data", "i4"), 7: ("int64_data", "i8"), 11: ("double_data", "f8")}
 _FLOAT, _INT, _STRING, _TENSOR, _GRAPH, _FLOATS, _INTS, _STRINGS, _TENSORS = range(1, 10)
 _TYPE_PROTO = 13
@@ -71,6 +77,7 @@ class Attributes(Mapping[str, Any]):
         if self._values is None:
             values: dict[str, Any] = {}
             self._values = values
+            # Integers, the commonest (strides, pads, axes, keepdims), without a call each.
             for proto in self._protos:
                 kind = proto.type
                 if kind == _INTS:
@@ -94,7 +101,7 @@ class Attributes(Mapping[str, Any]):
         """The value of an attribute, or the default where it is absent."""
         return self._all().get(name, default)
 
-    def plain(self) -> dict[str, Any]:
+    def as_dictionary(self) -> dict[str, Any]:
         """All of them, in a dictionary that answers faster."""
         return self._all()
 
@@ -108,6 +115,7 @@ class Attributes(Mapping[str, Any]):
     def __repr__(self) -> str:
         return repr(self._all())
 
+    # Pickled and copied as a plain dictionary: protobuf's lists cannot be.
     def __reduce__(self) -> tuple[type, tuple[dict[str, Any]]]:
         return dict, (self._all(),)
 
@@ -149,6 +157,7 @@ def declared_type(proto: onnx.TypeProto, name: str) -> Type:
         GraphError: A size is negative or the tensor is larger than can be addressed; names the tensor.
     """
     tensor = proto.tensor_type
+    # The quick way for what is whole: dim_value of an open dimension reads as 0, so that one `min` finds both.
     dims = [dim.dim_value for dim in tensor.shape.dim]
     if dims and min(dims) > 0 and tensor.elem_type in DTYPES_BY_NUMBER and math.prod(dims) <= LARGEST:
         return DTYPES_BY_NUMBER[tensor.elem_type], tuple(dims)
@@ -174,7 +183,7 @@ def checked(shape: Shape, name: str) -> Shape:
     count, lowest = 1, 0
     for size in shape:
         if size is not None:
-            count *= size
+            count *= size  # Python's integers do not wrap: over 2**63 - 1 stays over it
             if size < lowest:
                 lowest = size
     if lowest < 0:

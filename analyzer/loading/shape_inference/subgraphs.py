@@ -40,7 +40,9 @@ def body_inputs(
     elif proto.op_type == "SequenceMap":
         given = [_element(tensor) for tensor in inputs]
     else:
-        return [_assumed(kind) for kind in declared] if proto.domain == "com.microsoft" else declared
+        # BeamSearch, GreedySearch and Sampling make the bodies' inputs themselves
+        # (onnxruntime/contrib_ops/cpu/transformers/subgraph_gpt.cc): no input of the node tells them.
+        return [_closed_with_ones(kind) for kind in declared] if proto.domain == "com.microsoft" else declared
     given += [UNKNOWN_TYPE] * (len(declared) - len(given))
     return [merged(one, two) for one, two in zip(given, declared, strict=False)]
 
@@ -48,11 +50,14 @@ def body_inputs(
 def _loop(inputs: InputTensors, carried: Graph | None) -> list[Type]:
     state = [_type(tensor) for tensor in inputs[2:]]
     if carried is not None:
-        state = [_common(kind, after) for kind, after in zip(state, carried.outputs[1:], strict=False)]
+        state = [
+            _unchanged_by_a_pass(kind, after) for kind, after in zip(state, carried.outputs[1:], strict=False)
+        ]
+    # A body reads the trip's number, the condition and then the state (onnx/defs/controlflow/defs.cc).
     return [(DTYPES["int64"], ()), (DTYPES["bool"], ()), *state]
 
 
-def _common(kind: Type, after: Tensor) -> Type:
+def _unchanged_by_a_pass(kind: Type, after: Tensor) -> Type:
     """What of a shape holds before and after one pass."""
     dtype, before = kind
     if before is None or after.shape is None or len(before) != len(after.shape):
@@ -83,7 +88,7 @@ def _element(tensor: Tensor | None) -> Type:
     return _type(tensor) if kind is None else declared_type(kind, tensor.name)
 
 
-def _assumed(kind: Type) -> Type:
+def _closed_with_ones(kind: Type) -> Type:
     """A generation body's input with 1 in place of what stays open."""
     dtype, shape = kind
     return dtype, None if shape is None else tuple(1 if size is None else size for size in shape)
@@ -96,7 +101,7 @@ def _type(tensor: Tensor | None) -> Type:
 def control_flow_types(
     proto: onnx.NodeProto, inputs: InputTensors, attributes: AttributeMap, graphs: Mapping[str, Graph]
 ) -> Types:
-    """The types of the outputs of If, Loop and Scan from those of their bodies."""
+    """The types of the outputs of If, Loop and Scan from those of their bodies, by output name."""
     if proto.op_type == "If":
         types = _if_types(inputs, graphs)
     elif proto.op_type == "Loop":
@@ -115,10 +120,10 @@ def _if_types(inputs: InputTensors, graphs: Mapping[str, Graph]) -> list[Type]:
     condition = inputs[0].value if inputs[0] is not None else None
     if condition is not None:
         return yes if condition.reshape(-1)[0] else no
-    return [(one[0], _either(one[1], two[1])) for one, two in zip(yes, no, strict=False)]
+    return [(one[0], _common_shape(one[1], two[1])) for one, two in zip(yes, no, strict=False)]
 
 
-def _either(one: Shape, two: Shape) -> Shape:
+def _common_shape(one: Shape, two: Shape) -> Shape:
     if one is None or two is None or len(one) != len(two):
         return None
     return tuple(first if first == second else None for first, second in zip(one, two, strict=True))
@@ -126,15 +131,15 @@ def _either(one: Shape, two: Shape) -> Shape:
 
 def _loop_types(inputs: InputTensors, body: Graph) -> list[Type]:
     count = len(body.inputs) - 2
-    trips = _trips(inputs, body)
+    trips = _trip_count(inputs, body)
     results = [_type(tensor) for tensor in body.outputs[1:]]
-    if trips == 0:
+    if trips == 0:  # the body never runs: the state goes through unchanged
         results[:count] = [_type(tensor) for tensor in inputs[2:]]
     scanned = [(dtype, None if shape is None else (trips, *shape)) for dtype, shape in results[count:]]
     return results[:count] + scanned
 
 
-def _trips(inputs: InputTensors, body: Graph) -> int | None:
+def _trip_count(inputs: InputTensors, body: Graph) -> int | None:
     """How often a Loop runs, where its limit is known and its condition never turns false."""
     limit = inputs[0].value if inputs and inputs[0] is not None else None
     if limit is None or limit.size != 1:
@@ -142,10 +147,10 @@ def _trips(inputs: InputTensors, body: Graph) -> int | None:
     start = inputs[1] if len(inputs) > 1 else None
     if start is not None and (start.value is None or not start.value.reshape(-1)[0]):
         return None
-    return int(limit.reshape(-1)[0]) if keeps_going(body) else None
+    return int(limit.reshape(-1)[0]) if condition_stays_true(body) else None
 
 
-def keeps_going(body: Graph) -> bool:
+def condition_stays_true(body: Graph) -> bool:
     """Whether a Loop's body always gives a true condition, given that it was true."""
     result: Tensor | None = body.outputs[0]
     while result is not None and result is not body.inputs[1]:

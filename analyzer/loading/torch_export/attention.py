@@ -21,9 +21,13 @@ def with_products(program: ExportedProgram) -> ExportedProgram:
     import torch
 
     attention = torch.ops.aten.scaled_dot_product_attention.default
-    odd = [node for node in nodes_of(program) if node.target is attention and tensor_read(node, 0).dim() != 4]
-    if not odd:
+    # onnxscript/function_libs/torch_lib/ops/nn.py asserts four axes in query, key and value.
+    others = [
+        node for node in nodes_of(program) if node.target is attention and tensor_read(node, 0).dim() != 4
+    ]
+    if not others:
         return program
+    # The table has no key by call: where one attention of a program has other axes, all are taken apart.
     return with_origins(program, program.run_decompositions({attention: _products}))
 
 

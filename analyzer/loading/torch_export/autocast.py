@@ -19,6 +19,7 @@ def with_casts(program: ExportedProgram) -> ExportedProgram:
     Args:
         program: A ``torch.export.ExportedProgram``.
     """
+    # No operator is to be taken apart: the pass is run because it inlines the regions and writes their casts.
     return with_origins(program, program.run_decompositions({})) if has_autocast(program) else program
 
 
@@ -27,15 +28,16 @@ def with_origins(program: ExportedProgram, inlined: ExportedProgram) -> Exported
     origins = {
         node.name: {key: node.meta[key] for key in _ORIGIN if key in node.meta} for node in nodes_of(program)
     }
+    # Backwards, so that of two casts in a row the second has its origin before the first asks for it.
     for node in reversed(inlined.graph.nodes):
         if node.op != "call_function":
             continue
-        found = origins.get(node.name)
-        if found is None and _ORIGIN[0] not in node.meta:  # a cast: it belongs to what reads it
-            found = next(
+        origin = origins.get(node.name)
+        if origin is None and _ORIGIN[0] not in node.meta:  # a cast: it belongs to what reads it
+            origin = next(
                 ({key: user.meta[key] for key in _ORIGIN if key in user.meta} for user in node.users), {}
             )
-        node.meta.update(found or {})
+        node.meta.update(origin or {})
     return inlined
 
 

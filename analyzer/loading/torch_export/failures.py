@@ -12,7 +12,9 @@ from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.python.user_module import user_failure
 
+# Its layers take a packed sequence apart into ``batch_sizes`` and more, whose sizes hang on the data.
 _RECURRENT = os.path.join("torch", "nn", "modules", "rnn.py")
+# What torch/fx/experimental/symbolic_shapes.py adds to its message for who debugs the tracer.
 _ASIDES = re.compile(r"\s*\((?:unhinted|Size-like symbols): (?:[^()]|\([^()]*\))*\)\.?")
 _HINTS = (
     (
@@ -45,29 +47,30 @@ def explain_failure(user: UserModel, inputs: ExampleInputs, error: Exception) ->
 
     if isinstance(error, LibraryError):
         return error
+    # A plain call tells the two apart: inputs that do not fit make the tracer fail as well.
     try:
         with torch.no_grad(), cuda_is_elsewhere("meta" if user.meta else "cpu"):
             user.model(*inputs.arguments, **inputs.keywords)
     except Exception as failure:
-        told = user_failure(
+        explained = user_failure(
             failure, f"{user.name} cannot be called with inputs of {call_shapes(inputs)}", InputError
         )
-        told.hint = (
+        explained.hint = (
             "Give inputs that fit with example_inputs(batch) in the file, or --input NAME=SHAPE[:DTYPE]."
         )
-        return told
-    told = user_failure(error, f"torch.export cannot trace {user.name}", ExportError)
-    told.message = _ASIDES.sub("", told.message)
-    told.hint = next(
-        (hint for said, hint in _HINTS if said.search(str(error))),
+        return explained
+    explained = user_failure(error, f"torch.export cannot trace {user.name}", ExportError)
+    explained.message = _ASIDES.sub("", explained.message)
+    explained.hint = next(
+        (hint for pattern, hint in _HINTS if pattern.search(str(error))),
         "Rewrite that line with what torch.export supports, or analyse an .onnx file made elsewhere.",
     )
     if _packs_sequences(error):
-        told.hint = (
+        explained.hint = (
             "Packed sequences (pack_padded_sequence) cannot be exported: give the recurrent layer the padded "
             "tensor, which is what ONNX Runtime would run."
         )
-    return told
+    return explained
 
 
 def _packs_sequences(error: Exception) -> bool:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from analyzer.loading.training.translation_registry import Symbol
 
 
+# PyTorch's own refuses offsets (onnxscript/function_libs/torch_lib/ops/core.py: "ragged/MoE is not supported");
+# transformers/integrations/moe.py registers an operator of its own where PyTorch's cannot be used.
 _GROUPED = frozenset({"aten::_grouped_mm", "transformers::grouped_mm_fallback"})
 # Each expert is an operator of its own: more of them than this stay one operator of unknown cost.
 _MOST_EXPERTS = 64
@@ -22,15 +24,15 @@ _MOST_EXPERTS = 64
 
 def translations(program: ExportedProgram) -> dict[Any, PythonKernel]:
     """What PyTorch's translation to ONNX lacks for the grouped products of a program."""
-    found: dict[Any, PythonKernel] = {}
+    table: dict[Any, PythonKernel] = {}
     for node in nodes_of(program):
         if qualified_name(node.target) not in _GROUPED or len(node.args) < 3:
             continue
         rows, matrices = (tensor_read(node, position) for position in range(2))
         if (rows.dim(), matrices.dim()) != (2, 3) or matrices.shape[0] > _MOST_EXPERTS:
-            return {}
-        found[node.target] = _grouped
-    return found
+            return {}  # the table is by operator: one call that is left whole leaves all whole
+        table[node.target] = _grouped
+    return table
 
 
 def _grouped(rows: Symbol, matrices: Symbol, ends: ir.Value, *_rest: object, **_more: object) -> ir.Value:
@@ -51,8 +53,8 @@ def _grouped(rows: Symbol, matrices: Symbol, ends: ir.Value, *_rest: object, **_
     for expert in range(experts):
         matrix = op.Gather(matrices, op.Constant(value_int=expert), axis=0)
         products.append(op.MatMul(parts[expert], matrix))
-    found: ir.Value = op.Concat(*products, axis=0)
-    return found
+    product: ir.Value = op.Concat(*products, axis=0)
+    return product
 
 
 def mend_splits(model: ir.Model) -> None:

@@ -29,7 +29,8 @@ from analyzer.loading.torch_private import tree_flatten, tree_unflatten
 if TYPE_CHECKING:
     import onnx
 
-# The newest opset that the TorchScript exporter writes.
+# The newest opset that the TorchScript exporter writes: ONNX_TORCHSCRIPT_EXPORTER_MAX_OPSET of
+# torch/onnx/_constants.py.
 NEWEST_OPSET = 20
 _STEP = re.compile(r"[^/]+")
 
@@ -63,8 +64,8 @@ def export_torchscript(user: UserModel, inputs: ExampleInputs, opset: int, first
                 path,
                 dynamo=False,
                 opset_version=min(opset, NEWEST_OPSET),
-                export_params=True,
-                do_constant_folding=False,
+                export_params=True,  # without them weights would be inputs like those of the model
+                do_constant_folding=False,  # it makes constants of weights, under names that no state dict has
                 input_names=names,
             )
             proto = onnx.load(path)
@@ -76,15 +77,15 @@ def export_torchscript(user: UserModel, inputs: ExampleInputs, opset: int, first
         raise first
     _attach_origins(proto, user)
     missing = _strip(proto, user)
-    told = first.message if isinstance(first, ExportError) else str(first)
-    told += "" if told.endswith((".", "!", "?")) else "."
+    reason = first.message if isinstance(first, ExportError) else str(first)
+    reason += "" if reason.endswith((".", "!", "?")) else "."
     parameters, parameter_bytes = parameter_sizes(user.model.parameters())
     return Exported(
         proto=proto,
         static_batch=inputs.batch,
         exporter="torchscript",
         notes=(
-            f"Exported with TorchScript, because {told} "
+            f"Exported with TorchScript, because {reason} "
             "The graph holds only the path that the example inputs take.",
         ),
         needs_values=missing,
@@ -100,35 +101,35 @@ def _called_with_tensors(model: Any, inputs: ExampleInputs) -> Iterator[tuple[An
 
     if isinstance(model, torch.jit.ScriptModule):
         schema: Any = getattr(model.forward, "schema")  # noqa: B009 - a compiled method, which typing takes for any
-        order = [item.name for item in schema.arguments[1:]]
-        named = sorted(inputs.keywords.items(), key=lambda item: order.index(item[0]))
+        order = [argument.name for argument in schema.arguments[1:]]
+        named = sorted(inputs.keywords.items(), key=lambda pair: order.index(pair[0]))
         yield (*inputs.arguments, *(value for _, value in named))
         return
     leaves, spec = tree_flatten((inputs.arguments, dict(inputs.keywords)))
     forward = model.forward
 
     def called(*tensors: Any) -> tuple[Any, ...]:
-        given = iter(tensors)
-        filled = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        remaining = iter(tensors)
+        filled = [next(remaining) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         arguments, keywords = tree_unflatten(filled, spec)
         outputs = flatten(plain(forward(*arguments, **keywords)), {})
         return tuple(leaf for leaf in outputs if isinstance(leaf, torch.Tensor))
 
-    own = vars(model).get("forward")
+    own_forward = vars(model).get("forward")
     model.forward = called
     try:
         yield tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
     finally:
-        if own is None:
+        if own_forward is None:
             del model.forward
         else:
-            model.forward = own
+            model.forward = own_forward
 
 
 def _attach_origins(proto: onnx.ModelProto, user: UserModel) -> None:
     """Reads module paths from node names like ``/layer1/layer1.0/conv1/Conv``."""
     modules = dict(user.model.named_modules())
-    built = built_at(user.model)
+    built = built_at(user.model)  # lines of constructors: this exporter keeps no stack of the call
     for node in proto.graph.node:
         steps = _STEP.findall(node.name)[:-1]
         path = next((step for step in _paths(steps) if step in modules), "")
@@ -158,6 +159,7 @@ def _strip(proto: onnx.ModelProto, user: UserModel) -> tuple[str, ...]:
 
     stored = set(user.model.state_dict())
     for item in proto.graph.initializer:
+        # Small ones keep their data: a buffer can be a size or an axis, which inference of shapes needs.
         if item.name in stored and item.ByteSize() > 1024:
             item.ClearField("raw_data")
             item.data_location = onnx.TensorProto.EXTERNAL

@@ -36,7 +36,7 @@ def trace(model: Module, inputs: ExampleInputs, *, symbolic: bool, elsewhere: bo
     import torch
 
     shapes = None
-    if symbolic:
+    if symbolic:  # AUTO, not a named Dim: where the code fixes the size it is fixed, and no error
         leaves, spec = tree_flatten((inputs.arguments, dict(inputs.keywords)))
         marked = [
             dict.fromkeys(inputs.batch_axes.get(i, ()), torch.export.Dim.AUTO)
@@ -49,7 +49,12 @@ def trace(model: Module, inputs: ExampleInputs, *, symbolic: bool, elsewhere: bo
 
     def export() -> ExportedProgram:
         return torch.export.export(
-            model, inputs.arguments, dict(inputs.keywords), dynamic_shapes=shapes, strict=False
+            # Not strict: Dynamo would read bytecode and refuse more of Python than a trace does.
+            model,
+            inputs.arguments,
+            dict(inputs.keywords),
+            dynamic_shapes=shapes,
+            strict=False,
         )
 
     with torch.no_grad(), plain_transformers(), _named_keywords(model, inputs.keywords):
@@ -79,7 +84,7 @@ def _by_parameter(model: Module, positional: tuple[Any, ...], named: dict[str, A
 
 def _by_position(model: Module, positional: tuple[Any, ...]) -> tuple[Any, ...]:
     """As ``forward`` takes them: those of ``*arguments`` together."""
-    kinds = [item.kind for item in inspect.signature(model.forward).parameters.values()]
+    kinds = [parameter.kind for parameter in inspect.signature(model.forward).parameters.values()]
     if inspect.Parameter.VAR_POSITIONAL not in kinds:
         return positional
     first = kinds.index(inspect.Parameter.VAR_POSITIONAL)
@@ -93,24 +98,24 @@ def _named_keywords(model: Module, keywords: Mapping[str, Any]) -> Iterator[None
 
     if isinstance(model, torch.jit.ScriptModule):
         raise TypeError("a saved TorchScript model holds no Python code")
-    taken = inspect.signature(model.forward).parameters.values()
-    if not any(item.kind is item.VAR_KEYWORD for item in taken):
+    parameters = inspect.signature(model.forward).parameters.values()
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         yield
         return
-    forward, own = model.forward, vars(model).get("forward")
+    forward, own_forward = model.forward, vars(model).get("forward")
 
-    def called(*arguments: object, **given: object) -> object:
-        return forward(*arguments, **given)
+    def called(*arguments: object, **keywords_given: object) -> object:
+        return forward(*arguments, **keywords_given)
 
-    named = [item for item in taken if item.kind is not item.VAR_KEYWORD]
-    known = {item.name for item in named}
-    more = [inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY) for key in keywords if key not in known]
-    vars(called)["__signature__"] = inspect.Signature([*named, *more])
+    named = [parameter for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
+    declared = {parameter.name for parameter in named}
+    added = [inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY) for key in keywords if key not in declared]
+    vars(called)["__signature__"] = inspect.Signature([*named, *added])
     model.forward = called
     try:
         yield
     finally:
-        if own is None:
+        if own_forward is None:
             del model.forward
         else:
-            model.forward = own
+            model.forward = own_forward

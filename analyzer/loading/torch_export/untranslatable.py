@@ -31,7 +31,7 @@ _MISSING = re.compile(
     r"No ONNX function found for <OpOverload\(op='(?P<op>[\w.]+)', overload='(?P<overload>\w+)'\)>"
 )
 _NODE = re.compile(r"Error when translating node (?P<node>%\w+)")
-# More untranslatable operators than any model seen has.
+# More untranslatable operators than any model seen has: each costs one more decomposition and translation.
 _LIMIT = 16
 
 
@@ -54,16 +54,15 @@ def without_untranslatable(
         except LibraryError:
             raise
         except Exception as error:
-            said = _whole_message(error)
-            match = _MISSING.search(said)
+            message = _whole_message(error)
+            match = _MISSING.search(message)
             if match is None:
                 raise ExportError(
-                    f"PyTorch cannot translate the model to ONNX: {_gist(said)}",
+                    f"PyTorch cannot translate the model to ONNX: {_gist(message)}",
                     hint="Try another --opset, or analyse an .onnx file made elsewhere.",
                 ) from error
-            if match["op"].startswith(
-                "onnx_symbolic."
-            ):  # an operator replaced before, which gives complex numbers
+            # An operator replaced before (torch/onnx/ops/_symbolic_impl.py), which gives complex numbers.
+            if match["op"].startswith("onnx_symbolic."):
                 raise ExportError(
                     f"An operator of the model on complex numbers has no ONNX translation: {_last_of(notes)}.",
                     hint="Compute on real and imaginary parts (torch.view_as_real) where the model multiplies, "
@@ -89,14 +88,14 @@ def _whole_message(error: BaseException | None) -> str:
     return "\n".join(parts)
 
 
-def _gist(said: str) -> str:
+def _gist(message: str) -> str:
     """The lines of an exporter's message that name the operator and the reason."""
-    node = _NODE.search(said)
-    reasons = [line for line in said.splitlines() if "Error" in line and "<class" in line]
+    node = _NODE.search(message)
+    reasons = [line for line in message.splitlines() if "Error" in line and "<class" in line]
     reason = (
         re.sub(r"<class '(?:[\w.]+\.)?(\w+)'>: ", r"\1: ", reasons[0])
         if reasons
-        else said.strip().splitlines()[0]
+        else message.strip().splitlines()[0]
     )
     return f"{reason[:300]}" + (f" (at {node['node']})" if node and node["node"] not in reason else "")
 
@@ -106,17 +105,17 @@ def _replaced(program: ExportedProgram, op: str, overload: str, error: Exception
 
     namespace, _, name = op.partition(".")
     target = getattr(getattr(getattr(torch.ops, namespace), name), overload)
-    found = _ancestor(program, target, name)
-    table: dict[Any, PythonKernel] = {found or target: _opaque(found or target, name)}
+    ancestor = _ancestor(program, target, name)
+    table: dict[Any, PythonKernel] = {ancestor or target: _opaque(ancestor or target, name)}
     try:
-        if found is None:
+        if ancestor is None:  # the failing operator is made by a decomposition, which has to happen first
             table = {**torch.export.default_decompositions(), **table}
         taken_apart: ExportedProgram = program.run_decompositions(table)
     except LibraryError:
         raise
-    except Exception as failure:
+    except Exception as no_shapes:
         raise ExportError(
-            f"{op} has no ONNX translation, and its output shapes cannot be told either: {failure}",
+            f"{op} has no ONNX translation, and its output shapes cannot be told either: {no_shapes}",
             hint="Rewrite that operation with ones that ONNX has.",
         ) from error
     return taken_apart
@@ -143,6 +142,7 @@ def _opaque(target: OpOverload, name: str) -> PythonKernel:
 
         def as_meta(leaf: object) -> object:
             if isinstance(leaf, torch.Tensor):
+                # Strides too: what an operator gives can hang on the layout of what it is given.
                 return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
             return leaf
 
@@ -151,13 +151,13 @@ def _opaque(target: OpOverload, name: str) -> PythonKernel:
             outputs = target(*tree_map(as_meta, arguments), **tree_map(as_meta, keywords))
         tensors = [leaf for leaf in tree_leaves((arguments, keywords)) if isinstance(leaf, torch.Tensor)]
         results, spec = tree_flatten(outputs)
-        made = torch.onnx.ops.symbolic_multi_out(
+        symbolic = torch.onnx.ops.symbolic_multi_out(
             f"{OPAQUE_DOMAIN}::{name}",
             tensors,
-            dtypes=[item.dtype for item in results],
-            shapes=[item.shape for item in results],
+            dtypes=[result.dtype for result in results],
+            shapes=[result.shape for result in results],
             version=1,
         )
-        return tree_unflatten(list(made), spec)
+        return tree_unflatten(list(symbolic), spec)
 
     return decomposition

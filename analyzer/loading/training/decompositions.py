@@ -1,4 +1,9 @@
-"""Operators that the tracer is to take apart into ones with a translation, where PyTorch has no way to."""
+"""Operators that the tracer is to take apart into ones with a translation, where PyTorch has no way to.
+
+Which gradient belongs to which operator stands in PyTorch's tools/autograd/derivatives.yaml (in its wheel
+torchgen/packaged/autograd/derivatives.yaml). The gradient of a result ``y`` of ``x`` is called ``gradient``
+here.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +28,10 @@ def own_decompositions() -> Mapping[OpOverload, PythonKernel]:
     import torch
 
     aten = torch.ops.aten
-    found: dict[OpOverload, PythonKernel] = {
+    # What torch/_decomp knows goes unmentioned, unless it makes what has no translation itself: squeeze.dims
+    # and sort.stable have none in onnxscript/function_libs/torch_lib/ops/core.py, though squeeze.dim and sort
+    # have.
+    table: dict[OpOverload, PythonKernel] = {
         operator("_weight_norm_interface_backward"): _weight_norm_backward,
         aten.softshrink_backward.default: _shrink_backward,
         aten.hardshrink_backward.default: _shrink_backward,
@@ -42,13 +50,14 @@ def own_decompositions() -> Mapping[OpOverload, PythonKernel]:
         aten.exponential.default: _exponential,
         aten.scatter_reduce.two: _scatter_reduced,
     }
-    return found | {
+    return table | {
         getattr(aten, f"replication_pad{rank}d_backward").default: partial(_replicated_backward, rank)
         for rank in (1, 2, 3)
     }
 
 
 def _weight_norm_backward(gradient: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> Pair:
+    """Of ``w = g v / |v|``: ``dg = (dw . v) / |v|``, ``dv = g / |v| (dw - v (dw . v) / |v|^2)``, a row each."""
     axes = [axis for axis in range(v.dim()) if axis != dim % v.dim()]
     along = (gradient * v).sum(axes, keepdim=True)
     to_v = (g / norms) * (gradient - v * (along / (norms * norms)))
@@ -56,6 +65,7 @@ def _weight_norm_backward(gradient: Tensor, v: Tensor, g: Tensor, norms: Tensor,
 
 
 def _shrink_backward(gradient: Tensor, x: Tensor, limit: float) -> Tensor:
+    """Soft and hard shrinking alike have slope 1 beyond the limit and 0 within, the limit itself included."""
     import torch
 
     return torch.where((x >= -limit) & (x <= limit), torch.zeros_like(gradient), gradient)
@@ -69,7 +79,7 @@ def _replicated_backward(rank: int, gradient: Tensor, x: Tensor, padding: Sequen
         axis = x.dim() - 1 - number
         before, after = (max(0, int(pad)) for pad in padding[2 * number : 2 * number + 2])
         if any(int(pad) < 0 for pad in padding[2 * number : 2 * number + 2]):
-            return REFUSED
+            return REFUSED  # a negative pad cuts off: left to PyTorch
         size = x.shape[axis]
         if not before and not after:
             continue
@@ -85,45 +95,47 @@ def _replicated_backward(rank: int, gradient: Tensor, x: Tensor, padding: Sequen
 
 def distances(x: Tensor, y: Tensor, p: float, _mode: object = None) -> Tensor:
     """Between each row of ``x`` and each of ``y``, in the norm ``p``."""
-    apart = (x.unsqueeze(-2) - y.unsqueeze(-3)).abs()
+    difference = (x.unsqueeze(-2) - y.unsqueeze(-3)).abs()
     if p == 0:
-        return (apart != 0).to(x.dtype).sum(-1)
+        return (difference != 0).to(x.dtype).sum(-1)
     if p == inf:
-        return apart.amax(-1)
+        return difference.amax(-1)
     if p == 1:
-        return apart.sum(-1)
-    return (apart * apart).sum(-1).sqrt() if p == 2 else apart.pow(p).sum(-1).pow(1 / p)
+        return difference.sum(-1)
+    return (difference * difference).sum(-1).sqrt() if p == 2 else difference.pow(p).sum(-1).pow(1 / p)
 
 
 def distances_backward(gradient: Tensor, x: Tensor, y: Tensor, p: float, distances: Tensor) -> Tensor:
     """The gradient of ``x``; where two points coincide there is none."""
     import torch
 
-    apart = x.unsqueeze(-2) - y.unsqueeze(-3)
+    # d|x - y|_p / dx = sign(x - y) |x - y|^(p - 1) / |x - y|_p^(p - 1), as the kernels for each p of
+    # aten/src/ATen/native/cpu/DistanceOpsKernel.cpp have it, which give 0 at distance 0 and for p = 0.
+    difference = x.unsqueeze(-2) - y.unsqueeze(-3)
     gradient, distances = gradient.unsqueeze(-1), distances.unsqueeze(-1)
     if p == 0:
         return torch.zeros_like(x)
     if p == 1:
-        return (apart.sign() * gradient).sum(-2)
+        return (difference.sign() * gradient).sum(-2)
     if p == inf:
-        chosen = (apart.abs() == distances).to(x.dtype)
-        return (apart.sign() * chosen * gradient).sum(-2)
-    power = apart if p == 2 else apart.sign() * apart.abs().pow(p - 1)
+        largest = (difference.abs() == distances).to(x.dtype)
+        return (difference.sign() * largest * gradient).sum(-2)
+    power = difference if p == 2 else difference.sign() * difference.abs().pow(p - 1)
     scale = distances if p == 2 else distances.pow(p - 1)
-    none = torch.zeros_like(power)
-    return torch.where(distances == 0, none, power * gradient / scale).sum(-2)
+    zero = torch.zeros_like(power)  # chosen, not multiplied: 0 / 0 times 0 is no number
+    return torch.where(distances == 0, zero, power * gradient / scale).sum(-2)
 
 
 def _trilinear(
     a: Tensor, b: Tensor, c: Tensor, wide_a: Sequence[int], wide_b: Sequence[int], wide_c: Sequence[int],
     summed: Sequence[int], _unrolled: int = 1,
 ) -> Tensor:  # fmt: skip
-    found = []
+    expanded = []
     for tensor, axes in ((a, wide_a), (b, wide_b), (c, wide_c)):
         for axis in sorted(axes):
             tensor = tensor.unsqueeze(axis)
-        found.append(tensor)
-    product = found[0] * found[1] * found[2]
+        expanded.append(tensor)
+    product = expanded[0] * expanded[1] * expanded[2]
     return product.sum(list(summed)) if summed else product
 
 
@@ -133,7 +145,7 @@ def _squeezed(x: Tensor, axes: Sequence[int]) -> Tensor:
 
 
 def _sorted(x: Tensor, *, dim: int = -1, descending: bool = False, **_stable: object) -> Pair:
-    """ONNX's TopK puts the lower index first, which is stable."""
+    """ONNX's TopK puts the lower index of equal values first (its operator's documentation): it is stable."""
     return x.sort(dim, descending)
 
 
@@ -145,11 +157,13 @@ def _variance(
     for axis in chosen:
         number *= x.shape[axis]
     centred = x - x.mean(chosen, keepdim=True)
+    # Not below 0, where a quotient by 0 is infinite as PyTorch's is.
     free = max(0, number - (1 if correction is None else correction))
     return (centred * centred).sum(chosen, keepdim=keepdim) / free
 
 
 def _hypotenuse(a: Tensor, b: Tensor) -> Tensor:
+    # torch/_refs/__init__.py makes it the primitive prims.hypot, which has no translation.
     return (a * a + b * b).sqrt()
 
 
@@ -178,33 +192,39 @@ def _diagonal_written(x: Tensor, diagonal: Tensor, offset: int = 0, first: int =
 
 
 def running_products(x: Tensor, axis: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Each round over twice as many; PyTorch's own gradient takes the largest of truth values."""
+    """Each round over twice as many.
+
+    The gradient that PyTorch has (``cumprod_backward`` of aten/src/ATen/native/ReduceOps.cpp) finds the first
+    zero by the largest of truth values, which ONNX's TopK and ReduceMax do not take at opset 18.
+    """
     import torch
 
-    found = x if dtype is None else x.to(dtype)
+    product = x if dtype is None else x.to(dtype)
     if not x.dim():
-        return found
+        return product
     reach, length = 1, x.shape[axis]
     while reach < length:
-        ones = torch.ones_like(found.narrow(axis, 0, reach))
-        found = found * torch.cat([ones, found.narrow(axis, 0, length - reach)], axis)
+        ones = torch.ones_like(product.narrow(axis, 0, reach))
+        product = product * torch.cat([ones, product.narrow(axis, 0, length - reach)], axis)
         reach *= 2
-    return found
+    return product
 
 
 def _kth_value(x: Tensor, k: int, axis: int = -1, keepdim: bool = False) -> Pair:
     values, places = x.topk(k, axis, largest=False, sorted=True)
-    found = (values.narrow(axis, k - 1, 1), places.narrow(axis, k - 1, 1))
-    return found if keepdim else (found[0].squeeze(axis), found[1].squeeze(axis))
+    result = (values.narrow(axis, k - 1, 1), places.narrow(axis, k - 1, 1))
+    return result if keepdim else (result[0].squeeze(axis), result[1].squeeze(axis))
 
 
 def _median(x: Tensor, axis: int, keepdim: bool = False) -> Pair:
+    # Of an even number the lower of the two in the middle, as torch.median says.
     return _kth_value(x, (x.shape[axis] + 1) // 2, axis, keepdim)
 
 
 def _exponential(x: Tensor, rate: float = 1.0, **_generator: object) -> Tensor:
     import torch
 
+    # 1 - u, since u may be 0 and never is 1; torch/_refs/__init__.py has the logarithm of u itself.
     return -torch.log1p(-torch.rand_like(x)) / rate
 
 
@@ -224,6 +244,7 @@ def _scatter_reduced(
     return x.scatter_add(axis, places, source) / number.clamp_min(1)
 
 
+# By number, as aten/src/ATen/native/GridSamplerUtils.h has them; 2 reflects. Modes: 0 bilinear, 1 nearest.
 _ZEROS, _BORDER = 0, 1
 
 
@@ -240,6 +261,8 @@ def _sampled_backward(
     down, slope_y = _placed(grid[..., 1], height, padding, corners)
     pixels, flat = x.flatten(2), gradient.flatten(2)
     to_x, to_grid = torch.zeros_like(pixels), (torch.zeros_like(across), torch.zeros_like(down))
+    # Halves go to the even neighbour: nearbyint of aten/src/ATen/native/GridSampler.cpp, round in PyTorch and
+    # ONNX.
     left, top = (across.round(), down.round()) if mode else (across.floor(), down.floor())
     for right, below in [(0, 0)] if mode else [(0, 0), (1, 0), (0, 1), (1, 1)]:
         column, row = left + right, top + below
@@ -263,9 +286,12 @@ def _sampled_backward(
 
 def _placed(grid: Tensor, size: int, padding: int, corners: bool) -> tuple[Tensor, Tensor | float]:
     """Where a grid from -1 to 1 lies in pixels, and how fast that moves with it."""
+    # grid_sampler_unnormalize of aten/src/ATen/native/GridSampler.h: -1 and 1 are centres or edges of outer
+    # pixels.
     place = (grid + 1) * ((size - 1) / 2) if corners else ((grid + 1) * size - 1) / 2
     slope = (size - 1) / 2 if corners else size / 2
     if padding == _ZEROS:
         return place, slope
+    # On the border itself the slope is 0: clip_coordinates_set_grad of aten/src/ATen/native/GridSampler.h.
     free = ((place > 0) & (place < size - 1)).to(place.dtype)
     return place.clamp(0, size - 1), free * slope

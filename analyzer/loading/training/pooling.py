@@ -7,8 +7,7 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from analyzer.loading.training.torch_interfaces import emit
-from analyzer.loading.training.translation_registry import constant, numbers, opaque, register, spread
+from analyzer.loading.training.translation_registry import constant, emit, numbers, opaque, register, spread
 from analyzer.training_operators import DOMAIN
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Pair = tuple[Tensor, Tensor]
 
 
-_MAX = 2  # of embedding bags
+_MAX = 2  # of embedding bags: EmbeddingBagMode of aten/src/ATen/native/EmbeddingBag.h; sums are 0, means 1
 
 
 def choosing() -> Mapping[OpOverload, PythonKernel]:
@@ -25,7 +25,7 @@ def choosing() -> Mapping[OpOverload, PythonKernel]:
     import torch
 
     aten = torch.ops.aten
-    found: dict[OpOverload, PythonKernel] = {
+    table: dict[OpOverload, PythonKernel] = {
         aten.cummax.default: partial(_running, aten.gt),
         aten.cummin.default: partial(_running, aten.lt),
         aten.rrelu_with_noise_functional.default: _random_slopes,
@@ -42,15 +42,15 @@ def choosing() -> Mapping[OpOverload, PythonKernel]:
     }
     for axes in (2, 3):
         name = f"adaptive_max_pool{axes}d"
-        found[getattr(aten, name).default] = _adaptive_maximum
-        found[getattr(aten, f"{name}_backward").default] = partial(_adaptive_maximum_backward, axes)
-        found[getattr(aten, f"max_pool{axes}d_with_indices_backward").default] = partial(
+        table[getattr(aten, name).default] = _adaptive_maximum
+        table[getattr(aten, f"{name}_backward").default] = partial(_adaptive_maximum_backward, axes)
+        table[getattr(aten, f"max_pool{axes}d_with_indices_backward").default] = partial(
             _one_maximum_backward, axes
         )
         for name in (f"max_pool{axes}d_with_indices", f"avg_pool{axes}d", f"_adaptive_avg_pool{axes}d"):
             for op in (operator(name), operator(f"{name}_backward")):
-                found.setdefault(op, partial(_as_batch, op, axes))
-    return found
+                table.setdefault(op, partial(_as_batch, op, axes))
+    return table
 
 
 def _as_batch(
@@ -61,19 +61,24 @@ def _as_batch(
 
     if arguments[0].dim() != axes + 1:
         return REFUSED
-    found = op(
-        *(item.unsqueeze(0) if isinstance(item, torch.Tensor) else item for item in arguments), **keywords
+    outputs = op(
+        *(item.unsqueeze(0) if isinstance(item, torch.Tensor) else item for item in arguments),
+        **keywords,
     )
-    return tuple(item.squeeze(0) for item in found) if isinstance(found, tuple) else found.squeeze(0)
+    return tuple(item.squeeze(0) for item in outputs) if isinstance(outputs, tuple) else outputs.squeeze(0)
 
 
 def _extreme(op: PythonKernel, x: Tensor, axes: Sequence[int] = (), keepdim: bool = False) -> Tensor | Refused:
-    """ONNX's translation wants to be told all axes."""
+    """All axes written out: ``aten_amax`` of onnxscript/function_libs/torch_lib/ops/core.py has no default."""
     return x.clone() if not x.dim() else REFUSED if axes else op(x, list(range(x.dim())), keepdim)
 
 
 def _running(beats: PythonKernel, x: Tensor, axis: int) -> Pair:
-    """Each round over twice as many; of equal numbers the last counts."""
+    """Each round over twice as many; of equal numbers the last counts.
+
+    So do ``cummax`` and ``cummin`` of aten/src/ATen/native/ReduceOps.cpp, which compare with greater_equal and
+    less_equal. A loop over the places would be as many operators as places; rounds are their logarithm.
+    """
     import torch
 
     if not x.dim():
@@ -83,11 +88,11 @@ def _running(beats: PythonKernel, x: Tensor, axis: int) -> Pair:
     places = torch.arange(length).reshape(shape).expand(x.shape)
     reach = 1
     while reach < length:
-        first = [item.narrow(axis, 0, reach) for item in (x, places)]
-        both = [item.narrow(axis, 0, length - reach) for item in (x, places)]
-        past = [torch.cat(pair, axis) for pair in zip(first, both, strict=True)]
-        better = beats(past[0], x)
-        x, places = torch.where(better, past[0], x), torch.where(better, past[1], places)
+        start = [tensor.narrow(axis, 0, reach) for tensor in (x, places)]
+        shifted = [tensor.narrow(axis, 0, length - reach) for tensor in (x, places)]
+        earlier = [torch.cat(pair, axis) for pair in zip(start, shifted, strict=True)]
+        better = beats(earlier[0], x)
+        x, places = torch.where(better, earlier[0], x), torch.where(better, earlier[1], places)
         reach *= 2
     return x, places
 
@@ -103,13 +108,14 @@ def _adaptive_maximum(x: Tensor, wanted: Sequence[int]) -> Pair | Refused:
     places = torch.arange(sizes.numel()).reshape(sizes).expand(x.shape)
     for axis in range(x.dim() - 1, x.dim() - 1 - space, -1):
         size, part = x.shape[axis], wanted[axis - x.dim()]
+        # start_index and end_index of aten/src/ATen/native/AdaptivePooling.h.
         bounds = [(number * size // part, -(-(number + 1) * size // part)) for number in range(part)]
         width = max(end - start for start, end in bounds)
         number = torch.arange(part).unsqueeze(1)
         last = (number * size + size + part - 1) // part - 1
         taps = (number * size // part + torch.arange(width)).minimum(last).flatten()
         shape = (*x.shape[:axis], part, width, *x.shape[axis + 1 :])
-        x, places = (item.index_select(axis, taps).reshape(shape) for item in (x, places))
+        x, places = (tensor.index_select(axis, taps).reshape(shape) for tensor in (x, places))
         x, best = x.max(axis + 1, keepdim=True)
         x, places = x.squeeze(axis + 1), places.gather(axis + 1, best).squeeze(axis + 1)
     return x, places
@@ -145,6 +151,7 @@ def _random_slopes(
     import torch
 
     if training:
+        # As the kernel does, random slopes where x <= 0 and 1 elsewhere are kept for the gradient.
         noise = torch.where(x <= 0, lower + (upper - lower) * torch.rand_like(x), 1.0)
         return x * noise, noise
     return torch.where(x <= 0, x * ((lower + upper) / 2), x), noise.clone()
@@ -161,13 +168,14 @@ def _largest_of_bags(
     number, width, filled = indices.shape[0], table.shape[1], offsets.shape[0] - include_last
     bags = _bag_of_each(indices, offsets)
     used = indices != padding
+    # The index that pads may be the largest row of all: it must not win.
     rows = torch.where(used.unsqueeze(1), table.index_select(0, indices), -torch.inf)
     wide = bags.unsqueeze(1).expand(number, width)
     best = table.new_full((filled, width), -torch.inf).scatter_reduce(0, wide, rows, "amax")
     order = torch.arange(number).unsqueeze(1)
     first = torch.where(rows == best.gather(0, wide), order, number)  # of equal rows the first counts
     place = indices.new_full((filled, width), number - 1).scatter_reduce(0, wide, first, "amin")
-    empty = best == -torch.inf
+    empty = best == -torch.inf  # PyTorch gives 0 for a bag without indices
     chosen = torch.where(empty, -1, indices.index_select(0, place.flatten()).reshape(place.shape))
     sizes = indices.new_zeros(filled).scatter_add(0, bags, used.to(indices.dtype))
     return torch.where(empty, 0.0, best), bags, sizes, chosen
@@ -187,8 +195,8 @@ def _largest_of_bags_backward(
 ) -> Tensor | Refused:  # fmt: skip
     if mode != _MAX:
         return REFUSED
-    kept = gradient * (chosen >= 0).to(gradient.dtype)
-    return gradient.new_zeros((rows, gradient.shape[1])).scatter_add(0, chosen.clamp_min(0), kept)
+    taken = gradient * (chosen >= 0).to(gradient.dtype)
+    return gradient.new_zeros((rows, gradient.shape[1])).scatter_add(0, chosen.clamp_min(0), taken)
 
 
 def _bag_weights_backward(
@@ -201,8 +209,8 @@ def _bag_weights_backward(
     padding: int = -1,
 ) -> Tensor:
     bags = _bag_of_each(indices, offsets)
-    found = (gradient.index_select(0, bags) * table.index_select(0, indices)).sum(1)
-    return found * (indices != padding).to(found.dtype)
+    products = (gradient.index_select(0, bags) * table.index_select(0, indices)).sum(1)
+    return products * (indices != padding).to(products.dtype)
 
 
 def _pairs(x: Tensor, p: float = 2.0) -> Tensor:
@@ -210,15 +218,19 @@ def _pairs(x: Tensor, p: float = 2.0) -> Tensor:
     return distances(x[first].unsqueeze(1), x[second].unsqueeze(1), p).flatten()
 
 
-def _pairs_backward(gradient: Tensor, x: Tensor, p: float, found: Tensor) -> Tensor:
+def _pairs_backward(gradient: Tensor, x: Tensor, p: float, norms: Tensor) -> Tensor:
     first, second = _of_pairs(x)
-    gradient, found = (item.reshape(-1, 1, 1) for item in (gradient, found))
-    part = distances_backward(gradient, x[first].unsqueeze(1), x[second].unsqueeze(1), p, found).squeeze(1)
-    return x.new_zeros(x.shape).index_add(0, first, part).index_add(0, second, -part)
+    gradient, norms = (tensor.reshape(-1, 1, 1) for tensor in (gradient, norms))
+    to_first = distances_backward(gradient, x[first].unsqueeze(1), x[second].unsqueeze(1), p, norms).squeeze(1)
+    return x.new_zeros(x.shape).index_add(0, first, to_first).index_add(0, second, -to_first)
 
 
 def _of_pairs(x: Tensor) -> Pair:
-    """The two rows of each pair, by its number."""
+    """The two rows of each pair, by its number.
+
+    Before row ``i`` are ``i (2 rows - i - 1) / 2`` pairs; solved for ``i``. In double precision: single
+    finds 714 of the pairs of 5,000 rows in another row.
+    """
     import torch
 
     rows = x.shape[0]
@@ -229,6 +241,7 @@ def _of_pairs(x: Tensor) -> Pair:
 
 
 def _filled_in(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """By numbers: onnxscript/function_libs/torch_lib/ops/core.py takes NonZero, whose size hangs on values."""
     import torch
 
     taken = source.flatten().index_select(0, _numbered(mask.expand(x.shape), source.numel()))
@@ -239,9 +252,9 @@ def _filled_in_backward(gradient: Tensor, mask: Tensor, sizes: Sequence[int]) ->
     import torch
 
     mask = mask.expand(gradient.shape)
-    found = gradient.new_zeros(torch.Size(sizes).numel())
-    kept = torch.where(mask, gradient, 0.0).flatten()
-    return found.scatter_add(0, _numbered(mask, found.numel()), kept).reshape(list(sizes))
+    to_source = gradient.new_zeros(torch.Size(sizes).numel())
+    passed = torch.where(mask, gradient, 0.0).flatten()
+    return to_source.scatter_add(0, _numbered(mask, to_source.numel()), passed).reshape(list(sizes))
 
 
 def _numbered(mask: Tensor, most: int) -> Tensor:
@@ -252,7 +265,10 @@ def _numbered(mask: Tensor, most: int) -> Tensor:
 def _written(
     x: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False
 ) -> Tensor | Refused:
-    """Where a mask chooses what gets one value, its places need not be known."""
+    """Where a mask chooses what gets one value, its places need not be known.
+
+    PyTorch's translation of a mask is NonZero, which gives a size that only values tell.
+    """
     import torch
 
     mask = indices[0]

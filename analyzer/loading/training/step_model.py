@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from analyzer.loading.python.source_lines import built_at, source_line
 from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.step_interface import STEP_KEY, Step
-from analyzer.loading.torch_export.export import _literal, finish, lighten, origin_properties
+from analyzer.loading.torch_export.export import SCOPES, finish, lighten, listed, origin_properties
 from analyzer.loading.torch_export.silence import quiet_exporter
 from analyzer.loading.training import torch_interfaces
 from analyzer.loading.training.joint_graph import Joint, TracedOrigin
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-_SCOPES = "pkg.torch.onnx.name_scopes"  # as torch/onnx/_internal/exporter/_core.py writes it
 STEP_INPUT = "optimizer.step"
 NEW = ".new"
 
@@ -62,7 +61,7 @@ def _attach(model: ir.Model, joint: Joint, built: Mapping[str, tuple[str, int]])
     nowhere = TracedOrigin(phase="forward", module="", kind="", trace="")
     phases: dict[str, str] = {}
     for node in model.graph.all_nodes():
-        scopes = _literal(node.metadata_props.get(_SCOPES, "[]"))
+        scopes = listed(node.metadata_props.get(SCOPES, "[]"))
         place = joint.places.get(scopes[-1], nowhere) if scopes else nowhere
         phase = place.phase
         if any(value is not None and phases.get(value.name or "") == "backward" for value in node.inputs):

@@ -1,10 +1,14 @@
-"""The joint graph of forward and backward, and its translation to ONNX, by PyTorch's own parts."""
+"""What a training step asks of PyTorch: which operators stay whole or are taken apart, and the step in ONNX.
+
+The calls of private names stand in loading/torch_private.py, which decides nothing; here is what they are
+called with.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 from analyzer.loading.torch_private import (
     Slot,
@@ -12,7 +16,6 @@ from analyzer.loading.torch_private import (
     at_opset,
     describe_input,
     describe_output,
-    emit_node,
     is_operator,
     joint_graph_module,
     overload_name,
@@ -35,9 +38,8 @@ if TYPE_CHECKING:
 
     from analyzer.loading.torch_private import OpOverload, PythonKernel
 
-    Inputs = Sequence[ir.Value | None]
-
-# Resizing that PyTorch would take apart into dozens of gathers before it differentiates.
+# Resizing that PyTorch would take apart into dozens of gathers before it differentiates: these have Python
+# kernels for Autograd in torch/_decomp/decompositions.py.
 _WHOLE = (
     *(f"upsample_{kind}" for kind in ["linear1d", "bilinear2d", "trilinear3d", "bicubic2d"]),
     *(f"{kind}{axes}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for axes in (1, 2, 3)),
@@ -55,7 +57,9 @@ def plain_kernels() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with (
+            # Other kernels of attention have gradients that nothing translates; MATH is made of products.
             sdpa_kernel(SDPBackend.MATH),
+            # On a CPU recurrent layers would be one mkldnn_rnn_layer, whose gradient has no translation either.
             torch.backends.mkldnn.flags(enabled=False),
             whole_operators(_WHOLE, ("default", "vec")),
             rewritten(),
@@ -88,11 +92,11 @@ def joint_graph(module: Module, arguments: tuple[Any, ...], own: Collection[str]
 
     ``own`` are operators by qualified name that we translate: they stay whole.
     """
-    found = joint_graph_module(module, arguments, _decompositions(own))
-    graph = found.graph
+    joint = joint_graph_module(module, arguments, _decompositions(own))
+    graph = joint.graph
     for node in [node for node in graph.nodes if node.op == "placeholder" and "val" not in node.meta]:
         graph.erase_node(node)  # no tensor: targets that the loss does not take
-    return found
+    return joint
 
 
 def _decompositions(own: Collection[str]) -> Mapping[OpOverload, PythonKernel]:
@@ -109,6 +113,7 @@ def _decompositions(own: Collection[str]) -> Mapping[OpOverload, PythonKernel]:
         "linalg_vector_norm logsumexp var_mean std_mean rsub index_add index_copy new_zeros new_ones new_full "
         "new_empty zeros_like ones_like full_like"
     )
+    # The last wins: ours mend what PyTorch's have wrong or refuse.
     ours = {**own_decompositions(), **special_functions(), **choosing()}
     return {**_for_untranslatable(own), **registered_decompositions(names.split()), **ours}
 
@@ -117,14 +122,14 @@ def _for_untranslatable(own: Collection[str]) -> Mapping[OpOverload, PythonKerne
     """PyTorch's core decompositions of what neither it nor we can translate."""
     from torch.export import default_decompositions
 
-    known = translation_registry()
+    registry = translation_registry()
     table: dict[Any, PythonKernel] = default_decompositions()
     return {
         target: function
         for target, function in table.items()
         if is_operator(target)
         and overload_name(target).partition(".")[0] not in own
-        and not known.is_registered(target)
+        and not registry.is_registered(target)
     }
 
 
@@ -132,7 +137,7 @@ def slots(graph: fx.Graph) -> tuple[list[Slot], list[Slot]]:
     """What the inputs and outputs of a joint graph are, in its order."""
     inputs = [describe_input(node.meta.get("desc")) for node in graph.nodes if node.op == "placeholder"]
     output = next(node for node in graph.nodes if node.op == "output")
-    return inputs, [describe_output(found) for found in output.meta["desc"]]
+    return inputs, [describe_output(descriptor) for descriptor in output.meta["desc"]]
 
 
 def translate(graph_module: fx.GraphModule, own: Mapping[str, PythonKernel], opset: int) -> ir.Model:
@@ -145,6 +150,7 @@ def translate(graph_module: fx.GraphModule, own: Mapping[str, PythonKernel], ops
     """
     import onnx_ir
 
+    # Checks first, so that nothing is cast for them; types last, when every node has its value.
     _drop_checks(graph_module.graph)
     _constants(graph_module)
     promote(graph_module.graph)
@@ -153,6 +159,7 @@ def translate(graph_module: fx.GraphModule, own: Mapping[str, PythonKernel], ops
         target = node.target
         if not is_operator(target):
             continue
+        # An overload of its own name goes before the operator's.
         function = own.get(overload_name(target)) or own.get(overload_name(target).partition(".")[0])
         if function is None and not registry.is_registered(target):
             function = own["opaque"](target, node)
@@ -162,6 +169,7 @@ def translate(graph_module: fx.GraphModule, own: Mapping[str, PythonKernel], ops
         onnx_ir.Graph([], [], nodes=[], name="training_step"), ir_version=10, producer_name="analyzer"
     )
     translate_into(model, graph_module.graph, registry)
+    # torchlib is written at one opset (18); others are made by conversion.
     return model if opset == registry.opset_version else at_opset(model, opset)
 
 
@@ -170,47 +178,14 @@ def _constants(graph_module: fx.GraphModule) -> None:
     from torch import Tensor
 
     for node in graph_module.graph.nodes:
-        held = getattr(graph_module, node.target, None) if node.op == "get_attr" else None
-        if isinstance(held, Tensor):
-            node.meta["val"] = held
+        tensor = getattr(graph_module, node.target, None) if node.op == "get_attr" else None
+        if isinstance(tensor, Tensor):
+            node.meta["val"] = tensor
 
 
 def _drop_checks(graph: fx.Graph) -> None:
     """Takes out what only asserts: it gives nothing and has no translation."""
     for node in list(graph.nodes):
-        said = str(node.target)
-        if node.op == "call_function" and not node.users and ("_assert" in said or "check_errors" in said):
+        name = str(node.target)
+        if node.op == "call_function" and not node.users and ("_assert" in name or "check_errors" in name):
             graph.erase_node(node)
-
-
-@overload
-def emit(  # type: ignore[overload-overlap]  # 1 is a number as well: a count that is not written out gives several
-    domain: str, op_type: str, inputs: Inputs, attributes: Mapping[str, Any], outputs: Literal[1]
-) -> ir.Value: ...
-
-
-@overload
-def emit(
-    domain: str, op_type: str, inputs: Inputs, attributes: Mapping[str, Any], outputs: int
-) -> Sequence[ir.Value]: ...
-
-
-def emit(
-    domain: str, op_type: str, inputs: Inputs, attributes: Mapping[str, Any], outputs: int
-) -> ir.Value | Sequence[ir.Value]:
-    """Inside a translation: one node of any domain; its output, or a sequence of its outputs."""
-    import onnx_ir
-
-    inputs = list(inputs)
-    while inputs and inputs[-1] is None:
-        inputs.pop()
-    node = onnx_ir.Node(
-        domain,
-        op_type,
-        inputs=inputs,
-        attributes=onnx_ir.convenience.convert_attributes(dict(attributes)),
-        num_outputs=outputs,
-        version=1 if domain else None,
-    )
-    emit_node(node)
-    return node.outputs[0] if outputs == 1 else node.outputs

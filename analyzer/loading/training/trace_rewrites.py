@@ -32,6 +32,7 @@ def rewritten() -> Iterator[None]:
     import torch
 
     batch_norm = batch_norm_class()
+    # Python functions that read values, or change a number that they read as one: no kernel could be replaced.
     places: list[tuple[object, str, PythonKernel]] = [
         (batch_norm, "forward", _batch_norm(batch_norm.forward)),
         (torch.nn.functional, "gaussian_nll_loss", _gaussian_loss),
@@ -74,12 +75,14 @@ def _batch_norm(plain: Callable[[BatchNorm, Tensor], Tensor]) -> PythonKernel:
             return plain(self, x)
         check_input_rank(self, x)
         number.add_(1)
-        old = [item for item in (self.running_mean, self.running_var) if item is not None]
-        new = [torch.zeros_like(statistic) for statistic in old]
-        y = torch.nn.functional.batch_norm(x, new[0], new[1], self.weight, self.bias, True, 1.0, self.eps)
+        running = [statistic for statistic in (self.running_mean, self.running_var) if statistic is not None]
+        current = [torch.zeros_like(statistic) for statistic in running]
+        y = torch.nn.functional.batch_norm(
+            x, current[0], current[1], self.weight, self.bias, True, 1.0, self.eps
+        )
         with torch.no_grad():
-            for before, now in zip(old, new, strict=True):
-                before.add_((now - before) / number)
+            for average, statistic in zip(running, current, strict=True):
+                average.add_((statistic - average) / number)
         return y
 
     return forward
@@ -93,7 +96,7 @@ def _gaussian_loss(
     eps: float = 1e-6,
     reduction: str = "mean",
 ) -> Tensor:
-    """Without the check that no variance is negative, which needs the values."""
+    """As in torch/nn/functional.py, without the check that no variance is negative, which needs the values."""
     import torch
 
     if not isinstance(var, torch.Tensor):
@@ -109,25 +112,28 @@ def _gaussian_loss(
 
 @cache
 def _ctc_operator() -> PythonKernel:
-    """An operator with a gradient and no more said: sizes inside PyTorch's own depend on values."""
+    """An operator with a gradient and no more said.
+
+    Inside PyTorch's (aten/src/ATen/native/LossCTC.cpp) the table of paths is as wide as a value says.
+    """
     import torch
 
-    library, rest = torch.library, "Tensor scores, Tensor targets, Tensor lengths, Tensor sizes, int blank"
-    library.define("analyzer::ctc_loss", f"({rest}) -> Tensor")
-    library.define("analyzer::ctc_loss_backward", f"(Tensor gradient, {rest}) -> Tensor")
+    library, signature = torch.library, "Tensor scores, Tensor targets, Tensor lengths, Tensor sizes, int blank"
+    library.define("analyzer::ctc_loss", f"({signature}) -> Tensor")
+    library.define("analyzer::ctc_loss_backward", f"(Tensor gradient, {signature}) -> Tensor")
     library.register_fake("analyzer::ctc_loss", lambda scores, *_: scores.new_empty(scores.shape[1:-1]))
     library.register_fake("analyzer::ctc_loss_backward", lambda _, scores, *__: torch.empty_like(scores))
 
-    # PyTorch passes both by name.
-    def keep(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
+    # PyTorch passes both by name (register_autograd of torch/library.py).
+    def save(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
         ctx.save_for_backward(*inputs[:4])
         ctx.blank = inputs[4]  # type: ignore[attr-defined]  # a context holds what it is given
 
-    def back(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        found = torch.ops.analyzer.ctc_loss_backward(gradient, *ctx.saved_tensors, ctx.blank)
-        return found, None, None, None, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        to_scores = torch.ops.analyzer.ctc_loss_backward(gradient, *ctx.saved_tensors, ctx.blank)
+        return to_scores, None, None, None, None
 
-    library.register_autograd("analyzer::ctc_loss", back, setup_context=keep)
+    library.register_autograd("analyzer::ctc_loss", backward, setup_context=save)
     return torch.ops.analyzer.ctc_loss
 
 
@@ -137,7 +143,7 @@ def _ctc_loss(
 ) -> Tensor:  # fmt: skip
     import torch
 
-    lengths, sizes = (torch.as_tensor(item) for item in (input_lengths, target_lengths))
+    lengths, sizes = (torch.as_tensor(size) for size in (input_lengths, target_lengths))
     losses: Tensor = _ctc_operator()(log_probs, targets, lengths, sizes, blank)
     if reduction == "mean":
         return (losses / sizes.clamp_min(1)).mean()
@@ -145,33 +151,46 @@ def _ctc_loss(
 
 
 def _margins_of_labels(x: Tensor, labels: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
-    """Of every label, up to the first below 0, over every other class; PyTorch's own gradient is wrong."""
+    """Of every label, up to the first below 0, over every other class.
+
+    What the tracer would take, torch/_decomp/decompositions.py (2.13), counts each place after the first -1 as
+    class 0: loss and gradient differ from those of PyTorch's kernel wherever an example has fewer labels than
+    classes.
+    """
     import torch
 
     counted = ((labels < 0).long().cumsum(-1) == 0).unsqueeze(-1)
     chosen = labels.clamp_min(0)
-    own = ((chosen.unsqueeze(-1) == torch.arange(x.shape[-1])) & counted).any(-2).to(x.dtype)
-    apart = (1 - x.gather(-1, chosen).unsqueeze(-1) + x.unsqueeze(-2)).clamp_min(0)
-    losses = (apart * counted.to(x.dtype) * (1 - own).unsqueeze(-2)).sum((-2, -1)) / x.shape[-1]
-    return (losses, losses.mean(), losses.sum())[reduction], own
+    is_label = ((chosen.unsqueeze(-1) == torch.arange(x.shape[-1])) & counted).any(-2).to(x.dtype)
+    margins = (1 - x.gather(-1, chosen).unsqueeze(-1) + x.unsqueeze(-2)).clamp_min(0)
+    losses = (margins * counted.to(x.dtype) * (1 - is_label).unsqueeze(-2)).sum((-2, -1)) / x.shape[-1]
+    return (losses, losses.mean(), losses.sum())[reduction], is_label
 
 
 def _solve(
     a: Tensor, b: Tensor, *, left: bool = True, **_options: object
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Through the inverse; what the factors would be is given to nobody."""
+    """Through the inverse, which ONNX Runtime has a kernel for; what the factors would be is given to nobody.
+
+    A trace through it has the gradient of ``inv_ex``, where linalg_solve_backward would ask for the factors.
+    """
     import torch
 
+    # A batch of vectors has the shape of a batch of matrices but for one axis: torch.linalg.solve tells them
+    # so.
     vector = b.dim() == 1 or (b.dim() + 1 == a.dim() and b.shape == a.shape[:-1])
     columns = b.unsqueeze(-1) if vector else b
     inverse = torch.linalg.inv_ex(a)[0]
-    found = inverse @ columns if left else columns @ inverse
+    solution = inverse @ columns if left else columns @ inverse
     pivots = torch.zeros(a.shape[:-1], dtype=torch.int32)
-    return found.squeeze(-1) if vector else found, a, pivots, pivots.sum(-1)
+    return solution.squeeze(-1) if vector else solution, a, pivots, pivots.sum(-1)
 
 
 def _determinant(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Jacobi's formula: the value without a gradient, times one that is 1 and has it."""
+    """Jacobi's formula, d det(A) = det(A) tr(A^-1 dA): the value without a gradient, times a 1 that has it.
+
+    linalg_det_backward (torch/csrc/autograd/FunctionsManual.cpp) solves with factors that ONNX does not have.
+    """
     import torch
 
     return _fixed(a) * (1 + _first_order(a)), a, torch.zeros(a.shape[:-1], dtype=torch.int32)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from analyzer.loading.torch_private import operator_name
 from analyzer.loading.training import pooling as pooling  # registers its translations
-from analyzer.loading.training.torch_interfaces import emit
 from analyzer.loading.training.translation_registry import (
     OWN,
     constant,
+    emit,
     numbers,
     opaque,
     shaped,

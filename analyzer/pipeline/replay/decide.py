@@ -21,17 +21,25 @@ from analyzer.pipeline.batches import correction_of
 from analyzer.pipeline.device_decisions import DeviceDecisions, decide_on
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options, make_options
-from analyzer.pipeline.prepared import Predictor, PreparedGraph
+from analyzer.pipeline.predictor import Predictor
+from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.replay.read import batch_models_of, prepared_of
-from analyzer.pipeline.replay.write import asked_of, cpu_figures, gpu_figures, kept_instances, kept_runs
+from analyzer.pipeline.replay.write import (
+    cpu_figures,
+    gpu_figures,
+    own_instances,
+    prediction_options,
+    runs_at_other_batches,
+)
 from analyzer.precision import is_full
-from analyzer.prediction.estimate import Estimate
+from analyzer.prediction.estimate import Estimate, Origin
 from analyzer.record.analysis import Analysis, DeviceInfo, Devices, GroupResult, ModelInfo
+from analyzer.record.outcome import PlanResult, SweepPlan
 from analyzer.record.replay_data import Asked, CpuFigures, GpuFigures, ReplayData, ReplayGroup, ReplayRun
 
 OPTIONS = tuple(RecordOptions.__annotations__)
-# What `devices.detection` assumes of a CPU that is neither in the catalogue nor calibrated.
-_GUESSED = ("bandwidth_bytes_per_s",)
+# What `devices/detection.py` assumes of a CPU that is neither in the catalogue nor calibrated: intervals widen.
+_ASSUMED_OF_UNKNOWN_CPU = ("bandwidth_bytes_per_s",)
 _ONE_BATCH = (
     "The record holds batch {batch} alone, since the version that wrote it kept no more: no crossover and no "
     "largest batch follow from it. Analyse the model itself for those."
@@ -66,15 +74,14 @@ def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
     prepared = prepared_of(analysis)
     measured = _measured(analysis, gpus[0] if gpus else None, options, same_cpu=cpu == own)
     batch = analysis.model.batch
-    here = measured.get(batch or 0)
-    instances = _instances(analysis, options)
-    predictor = Predictor(options, cpu, correction_of(options, cpu, prepared, here), instances)
-    found = decide_on(predictor, prepared, batch_models_of(analysis, prepared), gpus, batch, measured)
-    kept = _kept(analysis, predictor, gpus, measured, same_cpu=cpu == own)
-    return _changed(analysis, prepared, found, cpu, gpus, kept)
+    correction = correction_of(options, cpu, prepared, measured.get(batch or 0))
+    predictor = Predictor(options, cpu, correction, _instances(analysis, options))
+    decisions = decide_on(predictor, prepared, batch_models_of(analysis, prepared), gpus, batch, measured)
+    replay = _replay_data(analysis, predictor, gpus, measured, same_cpu=cpu == own)
+    return _with_decisions(analysis, prepared, decisions, cpu, gpus, replay)
 
 
-def _kept(
+def _replay_data(
     analysis: Analysis,
     predictor: Predictor,
     gpus: tuple[Device, ...],
@@ -83,16 +90,17 @@ def _kept(
     same_cpu: bool,
 ) -> ReplayData:
     """What the new record holds, so that it is decided anew as this one: what was asked for now above all."""
+    # An old record keeps nothing: what its CPU's times stand for is then those times themselves.
     before = analysis.kept or ReplayData(
-        asked=_guessed(analysis), opsets={"ai.onnx": analysis.model.opset}, as_recorded=True
+        asked=_options_of_old_record(analysis), opsets={"ai.onnx": analysis.model.opset}, as_recorded=True
     )
     return replace(
         before,
-        asked=asked_of(predictor.options),
+        asked=prediction_options(predictor.options),
         cpu=cpu_figures(predictor.cpu),
         gpus=gpu_figures(gpus),
-        runs=kept_runs(measured, analysis.model.batch),
-        instances=kept_instances(predictor.instances),
+        runs=runs_at_other_batches(measured, analysis.model.batch),
+        instances=own_instances(predictor.instances),
         as_recorded=before.as_recorded and same_cpu,
     )
 
@@ -101,36 +109,36 @@ def _instances(analysis: Analysis, options: Options) -> tuple[Instance, ...]:
     """The catalogue's instances, with a price list that is given now, else with the record's own."""
     if options.prices is not None or analysis.kept is None:
         return catalogue.instances(options.prices)
-    return catalogue.instances(own=(Instance(**asdict(item)) for item in analysis.kept.instances))
+    return catalogue.instances(own=(Instance(**asdict(own)) for own in analysis.kept.instances))
 
 
-def _changed(
+def _with_decisions(
     analysis: Analysis,
     prepared: PreparedGraph,
-    found: DeviceDecisions,
+    decisions: DeviceDecisions,
     cpu: Device,
     gpus: tuple[Device, ...],
-    kept: ReplayData,
+    replay: ReplayData,
 ) -> Analysis:
-    """The record with the new answer in place of the old one."""
-    decision = found.decision
+    """The record with the new decisions in place of the old ones."""
+    decision_input, decision = decisions.decision_input, decisions.decision
     return replace(
         analysis,
-        kept=kept,
-        model=_model(analysis, found.question.precision),
+        kept=replay,
+        model=_model(analysis, decision_input.precision),
         devices=Devices(
             cpu=build_record.device_info(cpu), gpu=build_record.device_info(gpus[0]) if gpus else None
         ),
-        totals=build_record.totals(prepared, found.question),
-        operators=build_record.operators(found.question, decision),
-        groups=build_record.groups(found.question),
+        totals=build_record.totals(prepared, decision_input),
+        operators=build_record.operators(decision_input, decision),
+        groups=build_record.groups(decision_input),
         plans=decision.plans,
         verdict=decision.verdict,
         costs=decision.costs,
-        alternatives=found.others,
-        sweep=found.sweep.rows,
+        alternatives=decisions.alternatives,
+        sweep=decisions.sweep.rows,
         session_fails=prepared.placement.fails,
-        findings=(),
+        findings=(),  # of the old answer; `analyze_record` looks for those of the new one
     )
 
 
@@ -143,20 +151,21 @@ def _model(analysis: Analysis, precision: str) -> ModelInfo:
 
 def _options(analysis: Analysis, given: Mapping[str, Any]) -> Options:
     """The record's options with those given in their place."""
-    asked = analysis.kept.asked if analysis.kept is not None else _guessed(analysis)
-    known: dict[str, Any] = {
-        "precision": asked.precision,
-        "cpu": asked.cpu,
-        "slo": asked.slo_s,
-        "pin": asked.pins,
-        "utilisation": asked.utilisation,
+    before = analysis.kept.asked if analysis.kept is not None else _options_of_old_record(analysis)
+    recorded: dict[str, Any] = {
+        "precision": before.precision,
+        "cpu": before.cpu,
+        "slo": before.slo_s,
+        "pin": before.pins,
+        "utilisation": before.utilisation,
         "objective": analysis.verdict.objective,
     }
-    threads = None if "cpu" in given else asked.threads
-    return make_options(**{**known, **given}, threads=threads, check=asked.fixed, run=False)
+    # Threads were counted against the record's own CPU.
+    threads = None if "cpu" in given else before.threads
+    return make_options(**{**recorded, **given}, threads=threads, check=before.fixed, run=False)
 
 
-def _guessed(analysis: Analysis) -> Asked:
+def _options_of_old_record(analysis: Analysis) -> Asked:
     """What an old record does not tell; a precision of TF32 or fp32 follows the GPU."""
     precision = analysis.model.precision
     return Asked(precision=None if is_full(precision) else precision)
@@ -166,12 +175,12 @@ def _gpus(analysis: Analysis, given: Mapping[str, Any], options: Options) -> tup
     """The GPUs that are named now, else the record's from its own figures or the catalogue's."""
     if "gpu" in given:
         return tuple(catalogue.device(name) for name in options.gpus or ())
-    own = [analysis.devices.gpu, *(item.device for item in analysis.alternatives)]
-    figures = {item.slug: item for item in analysis.kept.gpus} if analysis.kept is not None else {}
+    own = [analysis.devices.gpu, *(alternative.device for alternative in analysis.alternatives)]
+    figures = {gpu.slug: gpu for gpu in analysis.kept.gpus} if analysis.kept is not None else {}
     return tuple(
-        _gpu(item, figures[item.slug]) if item.slug in figures else catalogue.device(item.slug)
-        for item in own
-        if item is not None
+        _gpu(info, figures[info.slug]) if info.slug in figures else catalogue.device(info.slug)
+        for info in own
+        if info is not None
     )
 
 
@@ -202,11 +211,13 @@ def _gpu(info: DeviceInfo, figures: GpuFigures) -> Device:
 
 def _own_cpu(analysis: Analysis) -> Device:
     """The record's CPU from its own figures or the catalogue's."""
-    info, kept = analysis.devices.cpu, analysis.kept
-    known = next((item for item in catalogue.cpus() if item.slug == info.slug), None)
-    figures = kept.cpu if kept is not None else None
+    info, replay = analysis.devices.cpu, analysis.kept
+    known = next((cpu for cpu in catalogue.cpus() if cpu.slug == info.slug), None)
+    figures = replay.cpu if replay is not None else None
     if figures is None:
-        return known or replace(_described(info, "cpu"), assumed=_GUESSED if info.origin == "catalogue" else ())
+        return known or replace(
+            _described(info, "cpu"), assumed=_ASSUMED_OF_UNKNOWN_CPU if info.origin == "catalogue" else ()
+        )
     return replace(
         _described(info, "cpu"),
         vendor=figures.vendor,
@@ -225,8 +236,8 @@ def _assumed(figures: CpuFigures, known: Device | None) -> tuple[str, ...]:
     if figures.assumed is not None:
         return figures.assumed
     if figures.calibration:
-        return ()
-    return known.assumed if known is not None else _GUESSED
+        return ()  # what was measured takes the place of what was assumed
+    return known.assumed if known is not None else _ASSUMED_OF_UNKNOWN_CPU
 
 
 def _described(info: DeviceInfo, kind: DeviceKind) -> Device:
@@ -252,104 +263,97 @@ def _measured(
     """What the record's figures hold of these devices, by batch."""
     base = analysis.model.batch or 0
     same_gpu = _measured_on(analysis, gpu, options)
-    found = _at_other_batches(analysis, same_cpu=same_cpu, same_gpu=same_gpu)
+    by_batch = _at_other_batches(analysis, same_cpu=same_cpu, same_gpu=same_gpu)
     if same_cpu:
-        found |= _own_batch(analysis, base)
-    return _with_gpu(analysis, found, base) if same_gpu else found
+        by_batch |= _cpu_at_own_batch(analysis, base)
+    return _with_gpu_at_own_batch(analysis, by_batch, base) if same_gpu else by_batch
 
 
 def _measured_on(analysis: Analysis, gpu: Device | None, options: Options) -> bool:
     """Whether the record's own GPU was measured and the question is about that one, in the same precision."""
     own, plan = analysis.devices.gpu, analysis.plan("gpu")
-    asked = analysis.kept.asked.precision if analysis.kept is not None else None
-    same = own is not None and gpu is not None and own.slug == gpu.slug and asked == options.precision
+    precision = analysis.kept.asked.precision if analysis.kept is not None else None
+    same = own is not None and gpu is not None and own.slug == gpu.slug and precision == options.precision
     return same and plan is not None and plan.origin == "measured"
 
 
 def _at_other_batches(analysis: Analysis, *, same_cpu: bool, same_gpu: bool) -> dict[int, Measured]:
     """What was measured beside the record's own batch; of an old record the whole runs of the CPU alone."""
-    found: dict[int, Measured] = {}
+    by_batch: dict[int, Measured] = {}
     runs = analysis.kept.runs if analysis.kept is not None else ()
     for run in runs:
         if same_cpu if run.session == "cpu" else same_gpu:
-            found[run.batch] = _with_run(found.get(run.batch, Measured()), run)
+            by_batch[run.batch] = _with_run(by_batch.get(run.batch, Measured()), run)
     for row in analysis.sweep if same_cpu and not runs else ():
         whole = row.plans["cpu"]
         if whole.origin == "measured" and row.batch != analysis.model.batch:
-            found[row.batch] = Measured(cpu_latency=_estimate(whole))
-    return found
+            by_batch[row.batch] = Measured(cpu_latency=_latency(whole))
+    return by_batch
 
 
 def _with_run(measured: Measured, run: ReplayRun) -> Measured:
     latency = Estimate(time_s=run.latency_s, low_s=run.low_s, high_s=run.high_s, origin="measured")
-    groups = tuple(_kept_group(item, run.session) for item in run.groups)
-    times = tuple(map(_kept_time, run.groups))
+    groups = tuple(_group(group, run.session) for group in run.groups)
+    times = tuple(_group_time(group, "measured") for group in run.groups)
     if run.session == "cpu":
         return replace(measured, cpu_latency=latency, cpu_groups=groups, cpu_times=times)
     return replace(measured, cuda_latency=latency, cuda_groups=groups, cuda_times=times)
 
 
-def _kept_group(item: ReplayGroup, session: Session) -> Group:
-    provider: Any = item.provider
-    return Group(session=session, name=item.name, op_type=item.op_type, members=item.members, provider=provider)
-
-
-def _kept_time(item: ReplayGroup) -> Estimate | None:
-    if item.time_s is None or item.low_s is None or item.high_s is None:
-        return None
-    return Estimate(time_s=item.time_s, low_s=item.low_s, high_s=item.high_s, origin="measured")
-
-
-def _own_batch(analysis: Analysis, base: int) -> dict[int, Measured]:
+def _cpu_at_own_batch(analysis: Analysis, base: int) -> dict[int, Measured]:
     """The CPU at the record's batch: as measured; in an old record as it has it, measured or predicted."""
     plan = analysis.plan("cpu")
     as_it_stands = analysis.kept is None or analysis.kept.as_recorded
     if plan is None or (not as_it_stands and plan.origin != "measured"):
         return {}
-    rows = [item for item in analysis.groups if item.session == "cpu"]
+    rows = [group for group in analysis.groups if group.session == "cpu"]
     if as_it_stands and not rows:
         raise RecordError("The record holds no times of the CPU.", hint="Analyse the model itself with --gpu.")
-    whole = _estimate(plan)
-    if not all(item.origin == "measured" or item.time_s is None for item in rows) and plan.origin == "measured":
+    whole = _latency(plan)
+    # A run without a profile: its groups are predicted, and are predicted again.
+    profiled = all(group.origin == "measured" or group.time_s is None for group in rows)
+    if not profiled and plan.origin == "measured":
         return {base: Measured(cpu_latency=whole)}
     return {
         base: Measured(
             cpu_latency=whole,
-            cpu_groups=tuple(map(_group, rows)),
-            cpu_times=tuple(map(_group_time, rows)),
+            cpu_groups=tuple(_group(group, "cpu") for group in rows),
+            cpu_times=tuple(_group_time(group, group.origin) for group in rows),
         )
     }
 
 
-def _with_gpu(analysis: Analysis, found: dict[int, Measured], base: int) -> dict[int, Measured]:
+def _with_gpu_at_own_batch(analysis: Analysis, by_batch: dict[int, Measured], base: int) -> dict[int, Measured]:
     """Adds what the record's own GPU was measured at."""
-    rows = [item for item in analysis.groups if item.session == "cuda"]
-    there = {base: replace(found.get(base, Measured()), cuda_latency=_estimate(analysis.plan("gpu")))}
-    if all(item.origin == "measured" for item in rows):
-        there[base] = replace(
-            there[base],
-            cuda_groups=tuple(map(_group, rows)),
-            cuda_times=tuple(map(_group_time, rows)),
+    plan = analysis.plan("gpu")
+    rows = [group for group in analysis.groups if group.session == "cuda"]
+    measured = by_batch.get(base, Measured())
+    if plan is not None:
+        measured = replace(measured, cuda_latency=_latency(plan))
+    if all(group.origin == "measured" for group in rows):
+        measured = replace(
+            measured,
+            cuda_groups=tuple(_group(group, "cuda") for group in rows),
+            cuda_times=tuple(_group_time(group, "measured") for group in rows),
         )
-    return found | there
+    return by_batch | {base: measured}
 
 
-def _group(item: GroupResult) -> Group:
-    session: Any = item.session
-    provider: Any = item.provider
-    return Group(session=session, name=item.name, op_type=item.op_type, members=item.members, provider=provider)
+def _group(group: GroupResult | ReplayGroup, session: Session) -> Group:
+    return Group(
+        session=session,
+        name=group.name,
+        op_type=group.op_type,
+        members=group.members,
+        provider="cpu" if group.provider == "cpu" else "cuda",
+    )
 
 
-def _group_time(item: GroupResult) -> Estimate | None:
-    if item.time_s is None or item.low_s is None or item.high_s is None:
+def _group_time(group: GroupResult | ReplayGroup, origin: Origin) -> Estimate | None:
+    if group.time_s is None or group.low_s is None or group.high_s is None:
         return None
-    return Estimate(time_s=item.time_s, low_s=item.low_s, high_s=item.high_s, origin=_origin(item.origin))
+    return Estimate(time_s=group.time_s, low_s=group.low_s, high_s=group.high_s, origin=origin)
 
 
-def _estimate(item: Any) -> Estimate:
-    """The latency of a plan, or of one in the sweep."""
-    return Estimate(time_s=item.latency_s, low_s=item.low_s, high_s=item.high_s, origin=_origin(item.origin))
-
-
-def _origin(text: str) -> Any:
-    return text if text in ("measured", "mixed") else "predicted"
+def _latency(plan: PlanResult | SweepPlan) -> Estimate:
+    return Estimate(time_s=plan.latency_s, low_s=plan.low_s, high_s=plan.high_s, origin=plan.origin)

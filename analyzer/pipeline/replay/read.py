@@ -13,11 +13,11 @@ from analyzer.ort.fusion import predicted_groups
 from analyzer.ort.placement import place
 from analyzer.pipeline.batches import BatchModels
 from analyzer.pipeline.prepared import PreparedGraph, at_batch
-from analyzer.pipeline.replay.scaling import FIGURES, Grown
+from analyzer.pipeline.replay.scaling import FIGURES, ScaledFigures
 from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
 from analyzer.record.replay_data import Absent, Batches
 
-Shapes = Callable[[str, Shape], Shape]
+ShapeOf = Callable[[str, Shape], Shape]
 
 
 def prepared_of(analysis: Analysis) -> PreparedGraph:
@@ -52,27 +52,24 @@ def batch_models_of(analysis: Analysis, prepared: PreparedGraph) -> BatchModels:
 
 
 def _at(analysis: Analysis, batches: Batches, base: int, batch: int, prepared: PreparedGraph) -> PreparedGraph:
-    grown = Grown(batches, base, batch)
-    graph = graph_of(analysis, grown.shape)
-    return at_batch(prepared, graph, _table(analysis, graph, grown))
+    scaled = ScaledFigures(batches, base, batch)
+    graph = graph_of(analysis, scaled.shape)
+    return at_batch(prepared, graph, _table(analysis, graph, scaled))
 
 
-def _table(analysis: Analysis, graph: Graph, grown: Grown | None) -> CostTable:
-    return CostTable(graph=graph, costs=tuple(_cost(item, grown) for item in analysis.operators))
+def _table(analysis: Analysis, graph: Graph, scaled: ScaledFigures | None) -> CostTable:
+    """Costs as the record has them: counted anew they would be those of this version's rules."""
+    return CostTable(graph=graph, costs=tuple(_cost(operator, scaled) for operator in analysis.operators))
 
 
-def _cost(item: OperatorResult, grown: Grown | None) -> Cost:
-    figures = {name: getattr(item, name) for name in FIGURES}
-    if grown is not None:
-        figures = {name: grown.figure(item.index, name, figures[name]) for name in FIGURES}
-    return Cost(**figures, basis=_basis(item.basis), note=item.note)
+def _cost(operator: OperatorResult, scaled: ScaledFigures | None) -> Cost:
+    figures = {name: getattr(operator, name) for name in FIGURES}
+    if scaled is not None:
+        figures = {name: scaled.figure(operator.index, name, figures[name]) for name in FIGURES}
+    return Cost(**figures, basis=operator.basis, note=operator.note)
 
 
-def _basis(text: str) -> Any:
-    return text if text in ("exact", "modelled") else "unknown"
-
-
-def graph_of(analysis: Analysis, shapes: Shapes = lambda _, shape: shape) -> Graph:
+def graph_of(analysis: Analysis, shapes: ShapeOf = lambda _, shape: shape) -> Graph:
     """The graph that a record describes; of the values of constants it has the small ones.
 
     Args:
@@ -82,26 +79,28 @@ def graph_of(analysis: Analysis, shapes: Shapes = lambda _, shape: shape) -> Gra
     Raises:
         RecordError: An operator holds subgraphs, which a record does not keep.
     """
-    for item in analysis.operators:
-        if item.op_type in ("If", "Loop", "Scan"):
+    for operator in analysis.operators:
+        if operator.op_type in ("If", "Loop", "Scan"):
             raise RecordError(
-                f"{item.name} ({item.op_type}) holds a subgraph, which a record does not keep.",
+                f"{operator.name} ({operator.op_type}) holds a subgraph, which a record does not keep.",
                 hint="Analyse the model itself with --gpu.",
             )
-    return _Rebuilt(analysis, shapes).graph()
+    return _GraphBuilder(analysis, shapes).graph()
 
 
-class _Rebuilt:
+class _GraphBuilder:
     """Keeps a tensor one object for its producer and all consumers."""
 
-    def __init__(self, analysis: Analysis, shapes: Shapes) -> None:
-        kept = analysis.kept
+    def __init__(self, analysis: Analysis, shapes: ShapeOf) -> None:
+        replay = analysis.kept
         self._model = analysis.model
         self._operators = analysis.operators
         self._shapes = shapes
-        self._opsets: Mapping[str, int] = kept.opsets if kept else {"ai.onnx": analysis.model.opset}
-        self._absent = {item.operator: item for item in kept.absent} if kept else {}
-        self._values = {name: item.value for item in kept.values for name in item.tensors} if kept else {}
+        self._opsets: Mapping[str, int] = replay.opsets if replay else {"ai.onnx": analysis.model.opset}
+        self._absent = {absent.operator: absent for absent in replay.absent} if replay else {}
+        self._values = (
+            {name: small.value for small in replay.values for name in small.tensors} if replay else {}
+        )
         self._tensors: dict[str, Tensor] = {}
 
     def graph(self) -> Graph:
@@ -116,32 +115,33 @@ class _Rebuilt:
             opsets=self._opsets,
         )
 
-    def _node(self, item: OperatorResult) -> Node:
-        where = item.source
-        absent = self._absent.get(item.index, Absent(operator=item.index))
-        inputs = [self._tensor(info, stored=info.constant) for info in item.inputs]
-        outputs = [self._tensor(info, stored=False) for info in item.outputs]
+    def _node(self, operator: OperatorResult) -> Node:
+        source = operator.source
+        absent = self._absent.get(operator.index, Absent(operator=operator.index))
+        inputs = [self._tensor(info, stored=info.constant) for info in operator.inputs]
+        outputs = [self._tensor(info, stored=False) for info in operator.outputs]
         return Node(
-            index=item.index,
-            name=item.name,
-            op_type=item.op_type,
-            domain=item.domain,
-            version=self._opsets.get(item.domain, 1),
-            inputs=_with_holes(inputs, absent.inputs),
-            outputs=_with_holes(outputs, absent.outputs),
-            attributes={name: _as_tuple(value) for name, value in item.attributes.items()},
-            module=item.module,
-            module_class=item.module_class,
-            source=Source(file=where.file, line=where.line, code=where.code) if where else None,
-            phase=item.phase,
+            index=operator.index,
+            name=operator.name,
+            op_type=operator.op_type,
+            domain=operator.domain,
+            version=self._opsets.get(operator.domain, 1),
+            inputs=_with_left_out(inputs, absent.inputs),
+            outputs=_with_left_out(outputs, absent.outputs),
+            # JSON has arrays where the graph has tuples, which rules compare with tuples.
+            attributes={name: _as_tuple(value) for name, value in operator.attributes.items()},
+            module=operator.module,
+            module_class=operator.module_class,
+            source=Source(file=source.file, line=source.line, code=source.code) if source else None,
+            phase=operator.phase,
         )
 
     def _tensor(self, info: TensorInfo, *, stored: bool) -> Tensor:
         """A tensor is stored where it is constant and the first to name it does not write it."""
-        found = self._tensors.get(info.name)
-        if found is None:
+        tensor = self._tensors.get(info.name)
+        if tensor is None:
             shape = self._shapes(info.name, info.shape)
-            found = Tensor(
+            tensor = Tensor(
                 name=info.name,
                 shape=shape,
                 dtype=DTYPES.get(info.dtype) or DType(name=info.dtype, bits=None),
@@ -149,15 +149,15 @@ class _Rebuilt:
                 initializer=stored,
                 value=_value(self._values.get(info.name), info.dtype, shape),
             )
-            self._tensors[info.name] = found
-        return found
+            self._tensors[info.name] = tensor
+        return tensor
 
 
-def _with_holes(tensors: list[Tensor], holes: tuple[int, ...]) -> tuple[Tensor | None, ...]:
-    found: list[Tensor | None] = [*tensors]
-    for position in holes:  # ascending
-        found.insert(position, None)
-    return tuple(found)
+def _with_left_out(tensors: list[Tensor], positions: tuple[int, ...]) -> tuple[Tensor | None, ...]:
+    every: list[Tensor | None] = [*tensors]
+    for position in positions:  # ascending, as `record.references` checks: each insertion finds its final place
+        every.insert(position, None)
+    return tuple(every)
 
 
 def _value(elements: tuple[Any, ...] | None, dtype: str, shape: Shape) -> Any:
@@ -166,8 +166,10 @@ def _value(elements: tuple[Any, ...] | None, dtype: str, shape: Shape) -> Any:
         return None
     import numpy as np
 
+    # NumPy has no bfloat16 or float8: what decides a placement is the number, which float32 holds.
     kind = np.dtype(dtype) if dtype in np.sctypeDict else np.dtype("float32")
-    array = np.array([float(item) if isinstance(item, str) else item for item in elements], dtype=kind)
+    # "inf" and "nan" are texts in the record.
+    array = np.array([float(number) if isinstance(number, str) else number for number in elements], dtype=kind)
     sizes = [size for size in shape if size is not None]
     return array.reshape(sizes) if len(sizes) == len(shape) and array.size == np.prod(sizes) else None
 

@@ -1,4 +1,4 @@
-"""How a model grows with the batch: found from its prepared_graphs, and applied to a record's own figures."""
+"""How a model grows with the batch: found from its prepared graphs, and applied to a record's own figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ FIGURES: tuple[CostFigure, ...] = ("flops", "macs", "bytes_read", "bytes_written
 ByBatch = Sequence[int]  # one value for each batch
 
 
-def growth(prepared_graphs: Mapping[int, PreparedGraph], base: int | None, *, between: bool) -> Batches | None:
+def growth_of(
+    prepared_graphs: Mapping[int, PreparedGraph], base: int | None, *, between: bool
+) -> Batches | None:
     """The growth of everything, exact at each batch; None where there is nothing but the record's own batch.
 
     Batches at which the model has other operators, or at which other figures are known, are left out.
@@ -29,17 +31,18 @@ def growth(prepared_graphs: Mapping[int, PreparedGraph], base: int | None, *, be
     alike = {
         batch: prepared
         for batch, prepared in sorted(prepared_graphs.items())
-        if _alike(prepared, prepared_graphs[base])
+        if _same_operators(prepared, prepared_graphs[base])
     }
     if len(alike) < 2:
         return None
     batches = tuple(alike)
     rows = {name: [*_figures(alike, name)] for name in FIGURES}
-    grown = {name: [_linear(row, batches) for row in found] for name, found in rows.items()}
+    # Whole numbers, compared exactly: a record must give another batch the figures that the model itself gives.
+    slopes = {name: [_slope(row, batches) for row in operators] for name, operators in rows.items()}
     odd = tuple(
         _odd_figure(index, name, rows[name][index], batches)
         for name in FIGURES
-        for index, slope in enumerate(grown[name])
+        for index, slope in enumerate(slopes[name])
         if slope is None
     )
     sizes, odd_sizes = _sizes(alike, base)
@@ -49,11 +52,11 @@ def growth(prepared_graphs: Mapping[int, PreparedGraph], base: int | None, *, be
         sizes=sizes,
         odd_sizes=odd_sizes,
         odd_figures=odd,
-        **{name: tuple(slope or 0 for slope in slopes) for name, slopes in grown.items()},
+        **{name: tuple(slope or 0 for slope in figure_slopes) for name, figure_slopes in slopes.items()},
     )
 
 
-def _alike(prepared: PreparedGraph, other: PreparedGraph) -> bool:
+def _same_operators(prepared: PreparedGraph, other: PreparedGraph) -> bool:
     if [node.op_type for node in prepared.graph.nodes] != [node.op_type for node in other.graph.nodes]:
         return False
     return all(
@@ -72,7 +75,7 @@ def _figures(prepared_graphs: Mapping[int, PreparedGraph], name: CostFigure) -> 
     return zip(*columns, strict=True)
 
 
-def _linear(row: ByBatch, batches: Sequence[int]) -> int | None:
+def _slope(row: ByBatch, batches: Sequence[int]) -> int | None:
     """The growth for each inference more; None where there is no such whole number."""
     slope, rest = divmod(row[-1] - row[0], batches[-1] - batches[0])
     start = row[0] - slope * batches[0]
@@ -81,6 +84,7 @@ def _linear(row: ByBatch, batches: Sequence[int]) -> int | None:
 
 
 def _odd_figure(operator: int, figure: CostFigure, row: ByBatch, batches: Sequence[int]) -> OddFigure:
+    # Where two inputs of a product both grow, it is a multiple of the square: one number for all batches.
     square = _square(row, batches)
     if square is None:
         return OddFigure(operator=operator, figure=figure, values=tuple(row))
@@ -96,17 +100,18 @@ def _square(row: ByBatch, batches: Sequence[int]) -> int | None:
 
 def tensors_of(graph: Graph) -> dict[str, Tensor]:
     """All tensors of a graph by name, inputs first."""
-    found = {tensor.name: tensor for tensor in graph.inputs}
+    tensors = {tensor.name: tensor for tensor in graph.inputs}
     for node in graph.nodes:
         for tensor in (*node.present_inputs, *node.present_outputs):
-            found.setdefault(tensor.name, tensor)
-    return found
+            tensors.setdefault(tensor.name, tensor)
+    return tensors
 
 
 def _sizes(
     prepared_graphs: Mapping[int, PreparedGraph], base: int
 ) -> tuple[tuple[SizeGrowth, ...], tuple[OddSizes, ...]]:
     tensors = {batch: tensors_of(prepared.graph) for batch, prepared in prepared_graphs.items()}
+    # By growth, not by tensor: most tensors of a model grow by one along their first axis, and share an entry.
     alike: dict[tuple[int, ...], list[str]] = {}
     odd: list[OddSizes] = []
     for name, tensor in tensors[base].items():
@@ -117,30 +122,30 @@ def _sizes(
         )
         if all(shape == tensor.shape for shape in shapes):
             continue
-        axes = _axes(shapes, tuple(prepared_graphs))
+        axes = _axis_slopes(shapes, tuple(prepared_graphs))
         if axes is not None:
             alike.setdefault(axes, []).append(name)
         else:
             odd.append(OddSizes(tensor=name, shapes=shapes))
-    found = tuple(SizeGrowth(axes=axes, tensors=tuple(names)) for axes, names in alike.items())
-    return found, tuple(odd)
+    sizes = tuple(SizeGrowth(axes=axes, tensors=tuple(names)) for axes, names in alike.items())
+    return sizes, tuple(odd)
 
 
-def _axes(shapes: Sequence[Shape], batches: Sequence[int]) -> tuple[int, ...] | None:
+def _axis_slopes(shapes: Sequence[Shape], batches: Sequence[int]) -> tuple[int, ...] | None:
     if len({None if shape is None else len(shape) for shape in shapes}) > 1:
         return None
     slopes = []
     for sizes in zip(*(shape or () for shape in shapes), strict=True):
         if None in sizes:
             return None
-        slope = _linear([size or 0 for size in sizes], batches)
+        slope = _slope([size or 0 for size in sizes], batches)
         if slope is None:
             return None
         slopes.append(slope)
     return tuple(slopes)
 
 
-class Grown:
+class ScaledFigures:
     """A record's figures at another batch.
 
     Args:
@@ -155,11 +160,9 @@ class Grown:
         self._square = batch**2
         self._at = batches.looked_at.index(batch) if batch in batches.looked_at else None
         self._slopes: Mapping[str, tuple[int, ...]] = {name: getattr(batches, name) for name in FIGURES}
-        self._odd = {(item.operator, item.figure): item for item in batches.odd_figures}
-        self._axes = {name: item.axes for item in batches.sizes for name in item.tensors}
-        self._shapes = {
-            item.tensor: item.shapes[self._at] for item in batches.odd_sizes if self._at is not None
-        }
+        self._odd = {(odd.operator, odd.figure): odd for odd in batches.odd_figures}
+        self._axes = {name: size.axes for size in batches.sizes for name in size.tensors}
+        self._shapes = {odd.tensor: odd.shapes[self._at] for odd in batches.odd_sizes if self._at is not None}
 
     def shape(self, name: str, shape: Shape) -> Shape:
         """The shape of a tensor that has this one at the record's batch."""
@@ -181,12 +184,12 @@ class Grown:
             return value + self._slopes[name][operator] * self._more
         if odd.square is not None:
             return odd.square * self._square
-        return (
-            odd.values[self._at] if self._at is not None else _among(odd.values, self._looked_at, self._batch)
-        )
+        if self._at is not None:
+            return odd.values[self._at]
+        return _interpolated(odd.values, self._looked_at, self._batch)
 
 
-def _among(values: ByBatch, batches: Sequence[int], batch: int) -> int:
+def _interpolated(values: ByBatch, batches: Sequence[int], batch: int) -> int:
     """A figure between two batches that were looked at, by the line through those before or after it.
 
     The smaller of both: so what grows until a table is read whole, or differs at batch 1 alone, is exact.

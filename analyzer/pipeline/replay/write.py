@@ -1,4 +1,4 @@
-"""Scenes -> what a record keeps of them, so that the model can be predicted again without the model."""
+"""Prepared graphs -> the replay data of a record, from which the model is predicted again without the model."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from analyzer.ort.execution import Group, Session
 from analyzer.pipeline.batches import BatchModels
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options
+from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph
-from analyzer.pipeline.replay.scaling import growth, tensors_of
+from analyzer.pipeline.replay.scaling import growth_of, tensors_of
 from analyzer.prediction.estimate import Estimate
 from analyzer.record.replay_data import (
     Absent,
@@ -30,50 +31,46 @@ from analyzer.record.replay_data import (
     SmallValue,
 )
 
-# Larger constants decide neither where an operator runs nor what it is fused with.
-_SMALL = 16
+# In elements. Larger constants decide neither where an operator runs nor what it is fused with.
+_SMALL_VALUE = 16
 
 
-def keep(
-    options: Options,
-    cpu: Device,
+def write_replay_data(
+    predictor: Predictor,
     gpus: Sequence[Device],
     prepared: PreparedGraph,
     model: BatchModels,
     batch: int | None,
     measured: Mapping[int, Measured],
-    instances: Iterable[Instance],
 ) -> ReplayData:
-    """What the record holds beside its operators.
+    """What the record holds beside its operators; under the key ``kept``.
 
     Args:
-        options: The user's.
-        cpu: The CPU of the decision.
+        predictor: With the user's options, the CPU of the decision and what could be rented.
         gpus: Of the verdict and of the alternatives.
         prepared: The model at the record's batch.
         model: The same over batches.
         batch: The record's.
         measured: What was measured, by batch.
-        instances: What could be rented.
     """
-    graph = prepared.graph
+    graph, by_batch = prepared.graph, model.prepared_graphs
     return ReplayData(
-        asked=asked_of(options),
+        asked=prediction_options(predictor.options),
         opsets=dict(graph.opsets),
-        cpu=cpu_figures(cpu),
-        values=tuple(_values(graph)),
-        absent=tuple(_absent(graph)),
-        batches=growth(model.prepared_graphs, batch, between=model.between is not None)
-        if batch in model.prepared_graphs
-        else None,
+        cpu=cpu_figures(predictor.cpu),
+        values=tuple(_small_values(graph)),
+        absent=tuple(_left_out(graph)),
+        batches=growth_of(by_batch, batch, between=model.between is not None),
         gpus=gpu_figures(gpus),
-        runs=kept_runs(measured, batch),
-        instances=kept_instances(instances),
+        runs=runs_at_other_batches(measured, batch),
+        instances=own_instances(predictor.instances),
     )
 
 
-def asked_of(options: Options) -> Asked:
+def prediction_options(options: Options) -> Asked:
     """The part of the options that a prediction goes by."""
+    # Much of this is in the record's `invocation` too, as text. Both stay while schema_version is 1: a record
+    # of a version without `invocation` is decided anew from this, and readers may use either.
     return Asked(
         precision=options.precision,
         cpu=options.cpu,
@@ -87,6 +84,7 @@ def asked_of(options: Options) -> Asked:
 
 def cpu_figures(cpu: Device) -> CpuFigures | None:
     """What else predictions read of a CPU; None where the catalogue has it as it is."""
+    # As it is: the same slug with a calibration on top must be written down.
     if any(cpu == known for known in catalogue.cpus()):
         return None
     return CpuFigures(
@@ -125,19 +123,19 @@ def gpu_figures(gpus: Iterable[Device]) -> tuple[GpuFigures, ...]:
     )
 
 
-def kept_instances(instances: Iterable[Instance]) -> tuple[OwnInstance, ...]:
+def own_instances(instances: Iterable[Instance]) -> tuple[OwnInstance, ...]:
     """The user's own of the instances, so that a record needs no second file."""
-    return tuple(OwnInstance(**asdict(item)) for item in catalogue.own_instances(instances))
+    return tuple(OwnInstance(**asdict(instance)) for instance in catalogue.own_instances(instances))
 
 
-def kept_runs(measured: Mapping[int, Measured], base: int | None) -> tuple[ReplayRun, ...]:
+def runs_at_other_batches(measured: Mapping[int, Measured], base: int | None) -> tuple[ReplayRun, ...]:
     """What was measured at other batches than the record's, whose own figures its groups and plans hold."""
-    found = []
-    for batch, here in sorted(measured.items()):
+    runs = []
+    for batch, at_batch in sorted(measured.items()):
         if batch != (base or 0):
-            found += [_run(batch, "cpu", here.cpu_latency, here.cpu_groups, here.cpu_times)]
-            found += [_run(batch, "cuda", here.cuda_latency, here.cuda_groups, here.cuda_times)]
-    return tuple(run for run in found if run is not None)
+            runs += [_run(batch, "cpu", at_batch.cpu_latency, at_batch.cpu_groups, at_batch.cpu_times)]
+            runs += [_run(batch, "cuda", at_batch.cuda_latency, at_batch.cuda_groups, at_batch.cuda_times)]
+    return tuple(run for run in runs if run is not None)
 
 
 def _run(
@@ -155,11 +153,11 @@ def _run(
         latency_s=latency.time_s,
         low_s=latency.low_s,
         high_s=latency.high_s,
-        groups=tuple(_kept_group(*pair) for pair in zip(groups, times, strict=True)),
+        groups=tuple(_replay_group(group, time) for group, time in zip(groups, times, strict=True)),
     )
 
 
-def _kept_group(group: Group, time: Estimate | None) -> ReplayGroup:
+def _replay_group(group: Group, time: Estimate | None) -> ReplayGroup:
     return ReplayGroup(
         name=group.name,
         op_type=group.op_type,
@@ -171,11 +169,13 @@ def _kept_group(group: Group, time: Estimate | None) -> ReplayGroup:
     )
 
 
-def _values(graph: Graph) -> Iterator[SmallValue]:
+def _small_values(graph: Graph) -> Iterator[SmallValue]:
+    # A large model has hundreds of equal constants (axes, a scale): one row for all. The key is the text, since
+    # 1, 1.0 and True are equal and must stay apart, and -0.0 and 0.0 likewise.
     named: dict[str, tuple[tuple[Any, ...], list[str]]] = {}
     for tensor in tensors_of(graph).values():
         value = tensor.value
-        if value is not None and value.size <= _SMALL and value.dtype.kind in "fiubV":
+        if value is not None and value.size <= _SMALL_VALUE and value.dtype.kind in "fiubV":
             elements = tuple(map(_element, _listed(value)))
             named.setdefault(repr(elements), (elements, []))[1].append(tensor.name)
     for elements, names in named.values():
@@ -184,15 +184,16 @@ def _values(graph: Graph) -> Iterator[SmallValue]:
 
 def _listed(value: Any) -> list[Any]:
     """The elements as Python's own numbers; those of types that NumPy lacks through float32."""
+    # ml_dtypes' bfloat16 and float8 are of NumPy's kind V: their own tolist() gives no plain numbers.
     plain = value.astype("float32") if value.dtype.kind == "V" else value
     return list(plain.reshape(-1).tolist())
 
 
-def _element(item: Any) -> Any:
-    return str(item) if isinstance(item, float) and not math.isfinite(item) else item
+def _element(number: Any) -> Any:
+    return str(number) if isinstance(number, float) and not math.isfinite(number) else number  # no JSON number
 
 
-def _absent(graph: Graph) -> Iterator[Absent]:
+def _left_out(graph: Graph) -> Iterator[Absent]:
     for node in graph.nodes:
         inputs, outputs = _holes(node.inputs), _holes(node.outputs)
         if inputs or outputs:

@@ -1,0 +1,222 @@
+"""A prepared graph and two devices -> what the decision is asked: every group's and operator's time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from analyzer import prediction
+from analyzer.decision import DecisionInput, WhatIf, parse_pin
+from analyzer.devices import catalogue
+from analyzer.devices.device import Device
+from analyzer.devices.instances import Instance
+from analyzer.pipeline.measure import Measured
+from analyzer.pipeline.options import Options
+from analyzer.pipeline.prepared import PreparedGraph, opset_with_kernels, prepare, with_opset
+from analyzer.pipeline.target_devices import cpu_precision, decision_precision
+from analyzer.precision import is_full
+from analyzer.prediction.estimate import Estimate, total
+
+GroupEstimates = tuple[Estimate | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionTimes:
+    """The time of every group that the CPU session and the [CUDA, CPU] session execute."""
+
+    cpu: GroupEstimates
+    cuda: GroupEstimates
+
+
+class Predictor:
+    """Predicts one model on chosen devices and asks the decision's question about it.
+
+    Args:
+        options: The user's options.
+        cpu: The CPU of the decision.
+        correction: Measured over predicted latency of the CPU, by which other batches are scaled; 1 where
+            nothing was measured.
+        instances: What can be rented; None reads the catalogue and the options' price list.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        cpu: Device,
+        correction: float = 1.0,
+        instances: tuple[Instance, ...] | None = None,
+    ) -> None:
+        self.options = options
+        self.cpu = cpu
+        self.correction = correction
+        self.instances = catalogue.instances(options.prices) if instances is None else instances
+        self.pins = tuple(parse_pin(text) for text in options.pins)
+
+    def decision_input(
+        self,
+        prepared: PreparedGraph,
+        gpu: Device | None,
+        batch: int | None,
+        measured: Measured | None,
+        *,
+        per_operator: bool = True,
+    ) -> DecisionInput:
+        """Everything known about one prepared graph on one GPU.
+
+        Args:
+            prepared: The model at ``batch``.
+            gpu: None to look at the CPU alone.
+            batch: Inferences per run.
+            measured: What was measured at this batch, None for predictions alone.
+            per_operator: Whether each operator gets its share of its group's time; plans need groups alone.
+        """
+        precision = decision_precision(self.options, prepared.graph, gpu)
+        if measured is not None and measured.cpu_groups:
+            prepared = replace(prepared, cpu_groups=measured.cpu_groups)
+        if measured is not None and measured.cuda_groups and gpu is not None:
+            prepared = replace(prepared, cuda_groups=measured.cuda_groups)
+        times = self._session_times(prepared, gpu, precision, measured)
+        by_group = self._input_by_group(prepared, gpu, batch, precision, times, measured)
+        return self._with_shares(by_group, prepared) if per_operator else by_group
+
+    def _input_by_group(
+        self,
+        prepared: PreparedGraph,
+        gpu: Device | None,
+        batch: int | None,
+        precision: str,
+        times: SessionTimes,
+        measured: Measured | None,
+    ) -> DecisionInput:
+        options = self.options
+        on_cpu = cpu_precision(precision, prepared.graph)
+        return DecisionInput(
+            graph=prepared.graph,
+            table=prepared.table,
+            cpu=self.cpu,
+            cpu_groups=prepared.cpu_groups,
+            cpu_times=times.cpu,
+            gpu=gpu,
+            cuda_groups=prepared.cuda_groups if gpu else (),
+            cuda_times=times.cuda,
+            placement=prepared.placement if gpu else None,
+            batch=batch,
+            precision=precision,
+            objective=options.objective,
+            slo_s=options.slo_s,
+            pins=self.pins,
+            instances=self.instances,
+            utilisation=options.utilisation,
+            cpu_latency=measured.cpu_latency if measured else None,
+            cuda_latency=measured.cuda_latency if measured else None,
+            peak_memory_bytes=prepared.cuda_peak if gpu else prepared.cpu_peak,
+            here=options.cpu is None and not options.fixed,
+            cpu_on=self._latency_on_instance(prepared, on_cpu),
+        )
+
+    def _session_times(
+        self, prepared: PreparedGraph, gpu: Device | None, precision: str, measured: Measured | None
+    ) -> SessionTimes:
+        on_cpu = cpu_precision(precision, prepared.graph)
+        predicted = prediction.predict(
+            prepared.cpu_work, self.cpu, precision=on_cpu, threads=self.options.threads
+        )
+        cpu: GroupEstimates = tuple(estimate.scaled(self.correction) for estimate in predicted)
+        # What bounds a group cannot be timed: a measured time takes it from the prediction.
+        if measured is not None and measured.cpu_times:
+            cpu = tuple(
+                time if time is None else replace(time, bound=estimate.bound)
+                for time, estimate in zip(measured.cpu_times, predicted, strict=True)
+            )
+        cuda = self._cuda_times(prepared, gpu, precision, on_cpu) if gpu else ()
+        if gpu is not None and measured is not None and measured.cuda_times:
+            cuda = tuple(
+                time if time is None else replace(time, bound=estimate.bound if estimate else None)
+                for time, estimate in zip(measured.cuda_times, cuda, strict=True)
+            )
+        return SessionTimes(cpu=cpu, cuda=cuda)
+
+    def _cuda_times(self, prepared: PreparedGraph, gpu: Device, precision: str, on_cpu: str) -> GroupEstimates:
+        """Times in a [CUDA, CPU] session: groups that fall back take the CPU's time."""
+        gpu_times = prediction.predict(prepared.cuda_work, gpu, precision=precision)
+        if all(group.provider == "cuda" for group in prepared.cuda_groups):
+            return gpu_times
+        cpu_times = prediction.predict(
+            prepared.cuda_work, self.cpu, precision=on_cpu, threads=self.options.threads
+        )
+        # The correction is of this very CPU, so it holds for what falls back to it and not for the GPU.
+        return tuple(
+            on_gpu if group.provider == "cuda" else fallen_back.scaled(self.correction)
+            for group, on_gpu, fallen_back in zip(prepared.cuda_groups, gpu_times, cpu_times, strict=True)
+        )
+
+    def _with_shares(self, by_group: DecisionInput, prepared: PreparedGraph) -> DecisionInput:
+        """Splits the time of each group over its operators."""
+        graph, table = prepared.graph, prepared.table
+        on_cpu = cpu_precision(by_group.precision, graph)
+        cpu = prediction.operator_shares(
+            graph,
+            table,
+            prepared.cpu_groups,
+            by_group.cpu_times,
+            self.cpu,
+            on_cpu,
+            threads=self.options.threads,
+        )
+        if by_group.gpu is None:
+            return replace(by_group, cpu_shares=cpu)
+        gpu = prediction.operator_shares(
+            graph, table, prepared.cuda_groups, by_group.cuda_times, by_group.gpu, by_group.precision
+        )
+        return replace(by_group, cpu_shares=cpu, gpu_shares=gpu)
+
+    def _latency_on_instance(
+        self, prepared: PreparedGraph, precision: str
+    ) -> Callable[[Instance], Estimate | None]:
+        # Neither --threads nor the correction: both belong to the decision's CPU, and this is another one.
+        def latency(instance: Instance) -> Estimate | None:
+            cpu = catalogue.instance_cpu(instance)
+            if cpu is None:
+                return None
+            return total(prediction.predict(prepared.cpu_work, cpu, precision=precision))
+
+        return latency
+
+    def what_if(
+        self, prepared: PreparedGraph, gpu: Device, batch: int | None, on_cpu: Measured | None
+    ) -> tuple[WhatIf, ...]:
+        """The same question in half precision and at the opset that brings operators back to the GPU.
+
+        Args:
+            prepared: The model at ``batch``.
+            gpu: The verdict's.
+            batch: Inferences per run.
+            on_cpu: What the CPU was measured at: half precision is the GPU's alone, see ``cpu_precision``.
+        """
+        changes = []
+        own_precision = decision_precision(self.options, prepared.graph, gpu)
+        if self.options.precision is None and is_full(own_precision) and "fp16" in gpu.peak_flops_per_s:
+            options = replace(self.options, precision="fp16")
+            half = Predictor(options, self.cpu, self.correction, self.instances)
+            in_half = half.decision_input(prepared, gpu, batch, on_cpu)
+            changes.append(WhatIf(change="in fp16", question=in_half))
+        opset = opset_with_kernels(prepared)
+        if opset is not None:
+            older = prepare(with_opset(prepared.graph, opset))
+            # Nothing measured: another opset may be fused otherwise, and the measured groups are of this one.
+            at_opset = self.decision_input(older, gpu, batch, None)
+            changes.append(WhatIf(change=f"exported at opset {opset}", question=at_opset))
+        return tuple(changes)
+
+
+def decision_inputs_by_batch(
+    predictor: Predictor,
+    prepared_graphs: Mapping[int, PreparedGraph],
+    gpu: Device | None,
+    measured: Mapping[int, Measured],
+) -> dict[int, DecisionInput]:
+    """What the sweep is asked at each batch: groups alone, since it compares plans and shows no operators."""
+    return {
+        batch: predictor.decision_input(prepared, gpu, batch, measured.get(batch), per_operator=False)
+        for batch, prepared in prepared_graphs.items()
+    }
