@@ -62,7 +62,12 @@ def test_every_page_opens_without_errors_or_requests_and_fits_its_window(
 @pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["1280", "390"])
 def test_a_long_command_is_seen_whole_and_copied_as_one_line(visit: Any, viewport: Any) -> None:
     base = factory.analysis()
-    options = {"batch": ("1,8,64",), "gpu": ("l4,t4",), "cpu": ("epyc-9654",), "slo": ("20ms",)}
+    options: dict[str, tuple[str, ...]] = {
+        "batch": ("1,8,64",),
+        "gpu": ("l4,t4",),
+        "cpu": ("epyc-9654",),
+        "slo": ("20ms",),
+    }
     options |= {"pin": ("features.layer.*=gpu", "classifier=cpu")}
     page, _ = visit(replace(base, invocation=replace(base.invocation, options=options)), viewport=viewport)
     shown = page.locator(".command").evaluate("part => [part.scrollWidth, part.clientWidth]")
