@@ -12,7 +12,7 @@ from analyzer.graph import DTYPES, Node, Tensor, broadcast, packed_bytes
 from analyzer.loading.shape_inference.contrib_operators import infer_contrib
 from analyzer.record.analysis import TensorInfo
 from analyzer.training_operators import DOMAIN, definition
-from analyzer.training_operators.definition import Body
+from analyzer.training_operators.definition import DefinitionBuilder
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_quantized_operands_that_do_not_fit_have_no_shape_made_up():
 def test_an_empty_operand_of_a_compact_operator_makes_an_empty_result():
     empty, one = (Tensor(name=f"t{size}", shape=(size, 4), dtype=DTYPES["float32"]) for size in (0, 1))
     node = Node(index=0, name="compact", op_type="Any", inputs=(empty, one), outputs=(empty,))
-    assert Body(node=node, opset=18).op("Add", empty, one).shape == (0, 4)
+    assert DefinitionBuilder(node=node, opset=18).op("Add", empty, one).shape == (0, 4)
 
 
 def test_how_often_each_row_of_a_small_table_was_used_is_a_number_for_each_row():
