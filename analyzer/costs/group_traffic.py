@@ -59,7 +59,7 @@ def _read(nodes: Sequence[Node]) -> Mapping[str, int]:
     """Bytes of each tensor from outside, by the name under which it enters; views are looked through."""
     alias: dict[str, str] = {}
     inside: set[str] = set()
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for node in nodes:
         if is_view(node) and node.inputs[0] is not None:
             source = alias.get(node.inputs[0].name, node.inputs[0].name)
@@ -68,9 +68,9 @@ def _read(nodes: Sequence[Node]) -> Mapping[str, int]:
         for name, size in read_by_tensor(node).items():
             root = alias.get(name, name)
             if root not in inside:
-                found[root] = max(size, found.get(root, 0))
+                sizes[root] = max(size, sizes.get(root, 0))
         inside.update(tensor.name for tensor in node.present_outputs)
-    return found
+    return sizes
 
 
 def _written(graph: Graph, nodes: Sequence[Node], members: set[int], needed: set[str]) -> Iterable[Tensor]:

@@ -143,13 +143,13 @@ def count_node(node: Node, likely: Mapping[str, tuple[int, ...]] = NO_ATTRIBUTES
     # Folded when a session is made: it runs never. One output is the usual case and spares the call.
     if outputs and outputs[0] is not None and outputs[0].constant and (len(outputs) == 1 or is_constant(node)):
         return ZERO
-    found = _RULES.get((node.domain, node.op_type))
-    if found is None:
+    cost_rule = _RULES.get((node.domain, node.op_type))
+    if cost_rule is None:
         return unknown(node, f"no rule for {node.domain}::{node.op_type}")
     try:
-        cost: object = found.count(node)
+        cost: object = cost_rule.count(node)
     except OpenSizeError as error:
-        return _assumed(node, found, error, likely)
+        return _assumed(node, cost_rule, error, likely)
     except Exception as error:  # a rule that fails, a user's own included, must not end the analysis
         return unknown(
             node, f"the rule for {node.domain}::{node.op_type} failed: {type(error).__name__}: {error}"
@@ -158,20 +158,22 @@ def count_node(node: Node, likely: Mapping[str, tuple[int, ...]] = NO_ATTRIBUTES
         return unknown(
             node, f"the rule for {node.domain}::{node.op_type} gave {type(cost).__name__}, not a Cost"
         )
-    if found.assumes and cost.basis == "exact":
-        return dataclasses.replace(cost, basis="modelled", note=cost.note or found.assumes)
+    if cost_rule.assumes and cost.basis == "exact":
+        return dataclasses.replace(cost, basis="modelled", note=cost.note or cost_rule.assumes)
     return cost
 
 
-def _assumed(node: Node, found: CostRule, error: OpenSizeError, likely: Mapping[str, tuple[int, ...]]) -> Cost:
+def _assumed(
+    node: Node, cost_rule: CostRule, error: OpenSizeError, likely: Mapping[str, tuple[int, ...]]
+) -> Cost:
     """The cost with the likely size, or 1, in place of every open one; unknown where that does not do."""
     # The rule runs once more, as it is: it need not know that sizes can be open.
     try:
-        cost = found.count(closed(node, likely))
+        cost = cost_rule.count(closed(node, likely))
     except Exception:  # the rank is open too, or a width: the first error says what is missing
         return unknown(node, str(error))
-    whole = likely.get(error.tensor.name) if error.tensor is not None else None
-    taken = OPEN_SIZE if whole is None else f"the likely {' x '.join(map(str, whole))}"
+    likely_shape = likely.get(error.tensor.name) if error.tensor is not None else None
+    taken = OPEN_SIZE if likely_shape is None else f"the likely {' x '.join(map(str, likely_shape))}"
     note = f"{error}: {taken} is assumed"
     return cost if cost.basis == "unknown" else dataclasses.replace(cost, basis="modelled", note=note)
 

@@ -81,12 +81,12 @@ class CostTable:
 
     def by_type(self) -> tuple[TypeCost, ...]:
         """Sums by operator type, the most FLOPs first."""
-        found: dict[tuple[str, str], list[Cost]] = {}
+        costs_by_identity: dict[tuple[str, str], list[Cost]] = {}
         for node, cost in zip(self.graph.nodes, self.costs, strict=True):
-            found.setdefault(node.identity, []).append(cost)
+            costs_by_identity.setdefault(node.identity, []).append(cost)
         rows = [
             TypeCost(domain=domain, op_type=op_type, operators=len(costs), cost=total(costs))
-            for (domain, op_type), costs in found.items()
+            for (domain, op_type), costs in costs_by_identity.items()
         ]
         return tuple(sorted(rows, key=lambda row: (-(row.cost.flops or 0), row.domain, row.op_type)))
 

@@ -39,13 +39,13 @@ def read_by_tensor(node: Node) -> dict[str, int]:
         return {}
     special = _READS.get((node.domain, node.op_type))
     partial = special(node) if special else _EMPTY
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for position, tensor in enumerate(node.inputs):
         if tensor is not None:
             size = partial[position] if position in partial else nbytes(tensor)
-            if size > found.get(tensor.name, -1):
-                found[tensor.name] = size
-    return found
+            if size > sizes.get(tensor.name, -1):
+                sizes[tensor.name] = size
+    return sizes
 
 
 def written_by_tensor(node: Node) -> dict[str, int]:

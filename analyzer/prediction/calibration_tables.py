@@ -36,10 +36,10 @@ class Tables:
 
     def curve(self, threads: int) -> tuple[Floats, Floats]:
         """Logarithms of bytes and of bytes per second."""
-        found = self._sorted(("copy", threads), re.compile(rf"copy\.t{threads}\.(\d+)$"), None)
-        if found is None:
+        points = self._sorted(("copy", threads), re.compile(rf"copy\.t{threads}\.(\d+)$"), None)
+        if points is None:
             return np.zeros(1), np.log(np.full(1, 1e10))
-        sizes, rates = np.log(np.exp2(found[0][:, 0])), found[1]
+        sizes, rates = np.log(np.exp2(points[0][:, 0])), points[1]
         order = np.argsort(sizes)
         # A copy never gets faster when it outgrows a cache by more: what says so is noise.
         later = np.maximum.accumulate(rates[order][::-1])[::-1]

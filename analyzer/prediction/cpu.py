@@ -83,7 +83,7 @@ class Ceilings:
 
 def ceilings(device: Device, precision: str, threads: int | None = None) -> Ceilings:
     """What is known of a CPU: its calibration, else the reference core scaled by its figures."""
-    what = on_device(device, precision)
+    device_precision = on_device(device, precision)
     values = device.calibration
     wanted = max(1, threads or int(values.get("threads", device.units)))
     if values:
@@ -101,7 +101,7 @@ def ceilings(device: Device, precision: str, threads: int | None = None) -> Ceil
         scale=min(1.0, wanted / table),
         modelled=not device.calibration,
         dispatch_s=values.get(f"dispatch.t{table}", 1.7e-7),
-        precision=what,
+        precision=device_precision,
         width=width,
         method=method,
     )
@@ -164,8 +164,8 @@ def _planes(work: Workload, at: Ceilings) -> Floats:
         if rate is not None
     ]
     sides = np.log(np.sqrt(np.maximum(work["spatial"], 1.0)))
-    found = np.interp(sides, np.log(_FAR_PLANES), np.maximum(1.0, beyond))
-    return np.where(thin & (work["stride"] <= 1), found, 1.0)
+    factors = np.interp(sides, np.log(_FAR_PLANES), np.maximum(1.0, beyond))
+    return np.where(thin & (work["stride"] <= 1), factors, 1.0)
 
 
 def _rim(side: Floats | np.float64) -> Floats | np.float64:
@@ -177,8 +177,8 @@ def _copy(at: Ceilings, nbytes: Floats) -> Floats:
     """Bytes per second of a copy by the bytes it touches."""
     sizes, rates = tables(at.values).curve(at.threads if at.modelled else at.table)
     logarithms: Floats = np.interp(np.log(np.maximum(nbytes, 1.0)), sizes, rates)
-    found: Floats = np.exp(logarithms) * at.scale
-    return found
+    rate: Floats = np.exp(logarithms) * at.scale
+    return rate
 
 
 def _vector(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floats:
@@ -194,8 +194,10 @@ def _vector(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floa
     together = amount * many / at.scale
     # What ran on one thread at the size of the probe uses more when it is much larger.
     together = np.where(amount > 4 * _PROBE, np.minimum(together, 1.15 * alone / at.threads), together)
-    found: Floats = alone if at.modelled else np.where(alone < _PARALLEL_S, alone, np.minimum(alone, together))
-    return found
+    seconds: Floats = (
+        alone if at.modelled else np.where(alone < _PARALLEL_S, alone, np.minimum(alone, together))
+    )
+    return seconds
 
 
 _PROBE = 256 * 1024
@@ -228,8 +230,8 @@ def _product(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Flo
         rate = np.where(recurrent, np.inf, rate)
     # Weights were packed when the session was made; what is computed is packed in each run.
     packed = np.where((work["weights"][chosen] > 0) | recurrent, 0.0, np.maximum(batch, 1.0) * n * k)
-    found: Floats = (flops / rate + np.where(probed, 0.0, packed * _pack_s(at))) / at.scale
-    return found
+    seconds: Floats = (flops / rate + np.where(probed, 0.0, packed * _pack_s(at))) / at.scale
+    return seconds
 
 
 # Elements of the second factor up to which batched products were measured as such.
@@ -297,8 +299,8 @@ def _convolution(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) ->
     filled = _blocks(work["n"][chosen]) * np.where(channels > _BLOCK / 2, _blocks(channels), 1.0)
     padded = np.where((batch == 1) & ~thin, filled, 1.0)
     rim = np.where(thin, _rim(np.sqrt(np.maximum(positions, 1.0))), 1.0)
-    found: Floats = work["flops"][chosen] * padded * rim / rate
-    return found
+    seconds: Floats = work["flops"][chosen] * padded * rim / rate
+    return seconds
 
 
 # Channels of a block in ONNX Runtime's NCHWc layout with AVX-512; the side of the depthwise probe's image.
@@ -307,8 +309,8 @@ _BLOCK, _PROBE_SIDE, _RIM = 16.0, 56.0, 6.0
 
 def _blocks(channels: Floats) -> Floats:
     """Channels rounded up to whole blocks, over the channels."""
-    found: Floats = np.ceil(np.maximum(channels, 1.0) / _BLOCK) * _BLOCK / np.maximum(channels, 1.0)
-    return found
+    filled: Floats = np.ceil(np.maximum(channels, 1.0) / _BLOCK) * _BLOCK / np.maximum(channels, 1.0)
+    return filled
 
 
 def _int8_gain(at: Ceilings) -> float:
@@ -318,13 +320,13 @@ def _int8_gain(at: Ceilings) -> float:
 
 def _recurrence(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floats:
     steps, rows, gates, hidden = (work[name][chosen] for name in ("steps", "m", "n", "k"))
-    found = np.zeros(len(chosen))
+    seconds = np.zeros(len(chosen))
     for index, op in enumerate(work.ops):
         mine = work.op[chosen] == index
         if mine.any():
             each = _step_s(at, op, hidden[mine], rows[mine], gates[mine])
-            found[mine] = steps[mine] * each
-    return found
+            seconds[mine] = steps[mine] * each
+    return seconds
 
 
 def _step_s(at: Ceilings, op: str, hidden: Floats, rows: Floats, gates: Floats) -> Floats:
@@ -333,12 +335,12 @@ def _step_s(at: Ceilings, op: str, hidden: Floats, rows: Floats, gates: Floats) 
     flops = 4.0 * rows * gates * hidden
     if points is None:
         return flops / (at.of("gemm.float32.t{T}.m1.n1024.k1024") or 1e10)
-    where, rates = points
-    shapes = np.clip(np.log2(np.stack([hidden, rows], axis=1)), where.min(axis=0), where.max(axis=0))
-    distance = ((shapes[:, None, :] - where[None, :, :]) ** 2).sum(axis=2)
+    measured, rates = points
+    shapes = np.clip(np.log2(np.stack([hidden, rows], axis=1)), measured.min(axis=0), measured.max(axis=0))
+    distance = ((shapes[:, None, :] - measured[None, :, :]) ** 2).sum(axis=2)
     weight = 1.0 / (distance + 0.02) ** 2
-    found: Floats = flops / np.exp((weight * rates).sum(axis=1) / weight.sum(axis=1))
-    return found
+    seconds: Floats = flops / np.exp((weight * rates).sum(axis=1) / weight.sum(axis=1))
+    return seconds
 
 
 def _tree(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floats:
@@ -350,8 +352,8 @@ def _tree(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floats
     if many is not None:
         return steps * many / at.scale
     useful = np.minimum(at.threads, np.maximum(work["m"][chosen], 1.0))
-    found: Floats = np.where(alone < _PARALLEL_S, alone, alone / useful)
-    return found
+    seconds: Floats = np.where(alone < _PARALLEL_S, alone, alone / useful)
+    return seconds
 
 
 def _step_of_tree(at: Ceilings, threads: int, steps: Floats) -> Floats | None:
@@ -360,9 +362,9 @@ def _step_of_tree(at: Ceilings, threads: int, steps: Floats) -> Floats | None:
     if points is None:
         return None
     order = np.argsort(points[0][:, 0])
-    where, times = points[0][order, 0], points[1][order]
-    found: Floats = np.exp(np.interp(np.log2(np.maximum(steps, 1.0)), where, times))
-    return found
+    measured, times = points[0][order, 0], points[1][order]
+    seconds: Floats = np.exp(np.interp(np.log2(np.maximum(steps, 1.0)), measured, times))
+    return seconds
 
 
 _RECURRENT = ("LSTM", "GRU", "RNN")

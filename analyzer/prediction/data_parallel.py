@@ -54,7 +54,7 @@ def scaled(step: Estimate, backward_s: float, nbytes: int, peer: Peer) -> tuple[
         nbytes: Bytes of all gradients.
         peer: The link between GPUs of one machine.
     """
-    found = []
+    rows = []
     for gpus in GPUS:
         ring = ring_time(nbytes, gpus, peer)
         hidden = min(ring, backward_s)
@@ -65,8 +65,8 @@ def scaled(step: Estimate, backward_s: float, nbytes: int, peer: Peer) -> tuple[
             high_s=step.high_s + ring,
             origin="predicted",
         )
-        found.append(Scaled(gpus=gpus, step=time, communication_s=ring, exposed_s=exposed))
-    return tuple(found)
+        rows.append(Scaled(gpus=gpus, step=time, communication_s=ring, exposed_s=exposed))
+    return tuple(rows)
 
 
 def dominates_from(rows: tuple[Scaled, ...]) -> int | None:

@@ -75,15 +75,15 @@ def _forms(tensors: tuple[Tensor | None, ...]) -> tuple[Hashable, ...]:
     """Sizes, types and small values of tensors, and which of them are one."""
     return tuple(
         None
-        if item is None
+        if tensor is None
         else (
-            item.shape,
-            item.dtype,
-            item.constant,
-            tensors.index(item),
-            item.value is not None and item.value.tobytes(),
+            tensor.shape,
+            tensor.dtype,
+            tensor.constant,
+            tensors.index(tensor),
+            tensor.value is not None and tensor.value.tobytes(),
         )
-        for item in tensors
+        for tensor in tensors
     )
 
 
@@ -332,10 +332,10 @@ def _recurrent(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
 
 def _attention(node: Node, cost: Cost, base: Piece) -> list[Piece]:
     """Scores, softmax and weighted sum in one fused kernel: two batched products over the same bytes."""
-    found = _attention_shape(node)
-    if found is None:
+    shape = _attention_shape(node)
+    if shape is None:
         return _fallback_product(node, cost, base)
-    heads, queries, keys, width = found
+    heads, queries, keys, width = shape
     each = 2.0 * heads * queries * keys * width
     rest = max(0.0, float(2 * (cost.macs or 0)) - 2 * each)
     parts = [

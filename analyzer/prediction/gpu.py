@@ -82,20 +82,23 @@ class GpuCeilings:
 
 def sheet(device: Device, precision: str, constants: GpuConstants = FITTED) -> GpuCeilings:
     """The figures of a device in one precision, measured ones first."""
-    what = on_device(device, precision)
+    device_precision = on_device(device, precision)
     power, known = _power(device, constants)
     single = _power(device, constants, _of_chip(device, constants.single) or 1.0)[0] / power
-    here = device.calibration.get("cuda.gemm.float32.m4096.n4096.k4096")
-    plain = device.peak_flops_per_s["fp32"] * power if here is None else here / single
-    rate = plain * device.peak_flops_per_s[what.peak] / device.peak_flops_per_s["fp32"]
-    if what.tensor:
-        rate, known = _tensor_rate(device, what.peak, constants)
+    calibrated = device.calibration.get("cuda.gemm.float32.m4096.n4096.k4096")
+    plain = device.peak_flops_per_s["fp32"] * power if calibrated is None else calibrated / single
+    rate = plain * device.peak_flops_per_s[device_precision.peak] / device.peak_flops_per_s["fp32"]
+    if device_precision.tensor:
+        rate, known = _tensor_rate(device, device_precision.peak, constants)
         single = 1.0
     stream, measured = _stream(device, constants)
     usual = _LARGE_CACHE if device.bandwidth_bytes_per_s > _FAST_MEMORY else _USUAL_CACHE
     cache = float(device.cache_bytes or usual)
     replaced = (
-        what.substitute or not known or bool(device.assumed) or (not measured and device.vendor != "NVIDIA")
+        device_precision.substitute
+        or not known
+        or bool(device.assumed)
+        or (not measured and device.vendor != "NVIDIA")
     )
     units = float(max(1, device.units))
     return GpuCeilings(
@@ -109,7 +112,7 @@ def sheet(device: Device, precision: str, constants: GpuConstants = FITTED) -> G
         near_cache=cache / 2 if device.compute_capability in _PARTED_CACHE else cache,
         units=units,
         reach=units * constants.reach if device.architecture == "Pascal" else math.inf,
-        precision=what,
+        precision=device_precision,
         width=SUBSTITUTE_WIDTH if replaced else 1.0,
         unsteady=_of_chip(device, constants.unsteady) or 1.0,
     )
@@ -130,15 +133,15 @@ def kernel_times(
 
 def widths(work: Workload, at: GpuCeilings) -> Floats:
     """Half-width of each piece's 90 % interval, as a factor."""
-    found: Floats = _KIND_WIDTH[work.kind]
+    factors: Floats = _KIND_WIDTH[work.kind]
     product = work.kind == Kind.MATMUL
     if at.precision.tensor:
-        found = np.where(product, WIDTHS["TENSOR"], found)
-        found = np.where(work.kind == Kind.CONV, WIDTHS["TENSOR_CONV"], found)
+        factors = np.where(product, WIDTHS["TENSOR"], factors)
+        factors = np.where(work.kind == Kind.CONV, WIDTHS["TENSOR_CONV"], factors)
     else:
         single = WIDTHS[Kind.MATMUL.name] * at.unsteady
-        found = np.where(product, np.where(work["batch"] > 1, WIDTHS["BATCHED"], single), found)
-    return found * at.width
+        factors = np.where(product, np.where(work["batch"] > 1, WIDTHS["BATCHED"], single), factors)
+    return factors * at.width
 
 
 class _Rows:
@@ -252,8 +255,8 @@ def _winograd(rows: _Rows, at: GpuCeilings, constants: GpuConstants, rate: float
     moved = (constants.winograd_transform * transformed + constants.conv_bandwidth * rows.bytes) / (
         at.bandwidth * at.stream
     )
-    found: Floats = computing + moved + constants.winograd_channel_s * channels + constants.winograd_s
-    return found
+    seconds: Floats = computing + moved + constants.winograd_channel_s * channels + constants.winograd_s
+    return seconds
 
 
 def _depthwise(rows: _Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
@@ -315,9 +318,9 @@ _MEASURED_ARCHITECTURES = frozenset({"Pascal", "Volta", "Turing", "Ada Lovelace"
 
 def _tensor_rate(device: Device, peak: str, constants: GpuConstants) -> tuple[float, bool]:
     sheet_peak = device.peak_flops_per_s[peak]
-    here = device.calibration.get(_CALIBRATED.get(peak, ""))
-    if here is not None:
-        return here, True
+    calibrated = device.calibration.get(_CALIBRATED.get(peak, ""))
+    if calibrated is not None:
+        return calibrated, True
     half = device.peak_flops_per_s.get("fp16")
     best = device.sustained.get("fp16")
     if half and best:
@@ -336,9 +339,9 @@ _CALIBRATED = {
 
 
 def _stream(device: Device, constants: GpuConstants) -> tuple[float, bool]:
-    here = device.calibration.get("cuda.copy.1073741824") or device.sustained.get("bandwidth")
-    if here is not None:
-        return here / device.bandwidth_bytes_per_s, True
+    calibrated = device.calibration.get("cuda.copy.1073741824") or device.sustained.get("bandwidth")
+    if calibrated is not None:
+        return calibrated / device.bandwidth_bytes_per_s, True
     if device.architecture == "Pascal":
         return constants.stream_pascal, True
     if device.memory_type == "HBM3e":

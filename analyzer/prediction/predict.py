@@ -158,14 +158,14 @@ def predict_total(
 
     On a GPU ``max(nodes x host time, sum of kernels and gaps)``; on a CPU the sum and one call.
     """
-    found = predict_arrays(work, device, precision=precision, threads=threads)
+    times = predict_arrays(work, device, precision=precision, threads=threads)
     parts = Estimate(
-        time_s=float(found.time_s.sum()),
-        low_s=float(found.low_s.sum()),
-        high_s=float(found.high_s.sum()),
+        time_s=float(times.time_s.sum()),
+        low_s=float(times.low_s.sum()),
+        high_s=float(times.high_s.sum()),
         origin="predicted",
-        bound=BOUNDS[int(np.bincount(found.bound, weights=found.time_s, minlength=3).argmax())],
-        method=found.method,
+        bound=BOUNDS[int(np.bincount(times.bound, weights=times.time_s, minlength=3).argmax())],
+        method=times.method,
     )
     if device.kind == "gpu" and work.groups > 1:
         parts = _in_session(parts)
@@ -195,25 +195,25 @@ def dispatched(estimates: Sequence[Estimate], work: Workload, device: Device) ->
     host = session_overhead(work, device)
     if device.kind == "cpu":
         each = host.time_s / max(1, len(estimates))
-        return tuple(replace(_with_surplus(item, each), bound=item.bound) for item in estimates)
-    surplus = host.time_s - sum(item.time_s for item in estimates)
+        return tuple(replace(_with_surplus(estimate, each), bound=estimate.bound) for estimate in estimates)
+    surplus = host.time_s - sum(estimate.time_s for estimate in estimates)
     launching = max(1, int((work.kernels > 0).sum()))
     if surplus <= 0:
         return tuple(estimates)
     each = surplus / launching
     return tuple(
-        _with_surplus(item, each) if kernels > 0 else item
-        for item, kernels in zip(estimates, work.kernels, strict=True)
+        _with_surplus(estimate, each) if kernels > 0 else estimate
+        for estimate, kernels in zip(estimates, work.kernels, strict=True)
     )
 
 
-def _with_surplus(item: Estimate, surplus_s: float) -> Estimate:
+def _with_surplus(estimate: Estimate, surplus_s: float) -> Estimate:
     return replace(
-        item,
-        time_s=item.time_s + surplus_s,
-        low_s=item.low_s + surplus_s / HOST_WIDTH,
-        high_s=item.high_s + surplus_s * HOST_WIDTH,
-        bound="overhead" if surplus_s > item.time_s else item.bound,
+        estimate,
+        time_s=estimate.time_s + surplus_s,
+        low_s=estimate.low_s + surplus_s / HOST_WIDTH,
+        high_s=estimate.high_s + surplus_s * HOST_WIDTH,
+        bound="overhead" if surplus_s > estimate.time_s else estimate.bound,
     )
 
 

@@ -55,27 +55,27 @@ def _scaled(
 ) -> Mapping[str, float]:
     core = _core()
     ratio = peak / units / core["peak_flops_per_s"]
-    found: dict[str, float] = {"threads": float(threads), "cores": float(units)}
-    found["dispatch.t1"] = core["overhead"]["dispatch"] / ratio**_CACHE_EXPONENT
-    found["call.t1"] = core["overhead"]["call"] / ratio**_CACHE_EXPONENT
+    ceilings: dict[str, float] = {"threads": float(threads), "cores": float(units)}
+    ceilings["dispatch.t1"] = core["overhead"]["dispatch"] / ratio**_CACHE_EXPONENT
+    ceilings["call.t1"] = core["overhead"]["call"] / ratio**_CACHE_EXPONENT
     # The reference core multiplies int8 at four times the rate of fp32.
     narrow = ratio * (int8 / peak if int8 else 1.0) / 4.0
     for family in ("gemm", "gemm_dynamic", "gemm_trans", "bmm", "conv", "attention"):
         for name, rate in core[family].items():
             kind, _, shape = name.partition(".")
-            found[f"{family}.{kind}.t1.{shape}"] = rate * (narrow if kind == "int8" else ratio)
+            ceilings[f"{family}.{kind}.t1.{shape}"] = rate * (narrow if kind == "int8" else ratio)
     for family in ("elementwise", "reduce", "move", "pool", "rnn"):
         scale = ratio if family == "rnn" else ratio**_ELEMENT_EXPONENT
         for name, seconds in core[family].items():
             op, _, rest = name.partition(".")
-            found[f"{family}.{op}.t1" + (f".{rest}" if rest else "")] = seconds / scale
+            ceilings[f"{family}.{op}.t1" + (f".{rest}" if rest else "")] = seconds / scale
     for count in {1, threads}:
-        _copies(found, core, count, ratio, bandwidth, cache_bytes)
-    return found
+        _copies(ceilings, core, count, ratio, bandwidth, cache_bytes)
+    return ceilings
 
 
 def _copies(
-    found: dict[str, float],
+    ceilings: dict[str, float],
     core: Mapping[str, Any],
     threads: int,
     ratio: float,
@@ -90,8 +90,8 @@ def _copies(
         size = int(name)
         busy = float(gain(np.array(size / inside), threads))
         near = float(rate) * ratio**_CACHE_EXPONENT if size <= _L2_BYTES else inside * 0.85
-        found[f"copy.t{threads}.{name}"] = near * busy if size <= kept else max(memory, min(near, alone))
-    found[f"copy.t{threads}.{4 << 30}"] = memory
+        ceilings[f"copy.t{threads}.{name}"] = near * busy if size <= kept else max(memory, min(near, alone))
+    ceilings[f"copy.t{threads}.{4 << 30}"] = memory
 
 
 @cache

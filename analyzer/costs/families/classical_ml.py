@@ -162,7 +162,7 @@ def _ensemble(node: Node, trees: int, depth: float, stored: int, targets: int) -
 
 def _leaves(attributes: Mapping[str, Any], root: int) -> Sequence[int]:
     """Depths of the leaves below a root of a TreeEnsemble, whose leaves are numbered apart."""
-    found, waiting, seen = [], [(root, 1)], 0
+    depths, waiting, seen = [], [(root, 1)], 0
     # A damaged file may hold a child that is its own ancestor: no walk may be endless.
     limit = len(attributes["nodes_featureids"]) + 1
     while waiting:
@@ -173,10 +173,10 @@ def _leaves(attributes: Mapping[str, Any], root: int) -> Sequence[int]:
         for side in ("true", "false"):
             child = attributes[f"nodes_{side}nodeids"][index]
             if attributes[f"nodes_{side}leafs"][index]:
-                found.append(depth)
+                depths.append(depth)
             else:
                 waiting.append((child, depth + 1))
-    return found
+    return depths
 
 
 @lru_cache(maxsize=64)

@@ -22,14 +22,14 @@ def contraction(equation: str, shapes: Sequence[Sequence[int]]) -> tuple[int, in
     for position, other in enumerate(operands[1:], start=1):
         needed = set(result).union(*operands[position + 1 :])
         joined = tuple(dict.fromkeys((*current, *other)))
-        kept = tuple(label for label in joined if label in needed)
+        remaining = tuple(label for label in joined if label in needed)
         size = prod(sizes[label] for label in joined)
-        if len(kept) < len(joined):
+        if len(remaining) < len(joined):
             macs += size
             flops += 2 * size
         else:
             flops += size
-        current = kept
+        current = remaining
     if len(operands) == 1 and set(current) != set(result):
         flops += prod(sizes[label] for label in set(current))
     return flops, macs

@@ -61,9 +61,9 @@ def _each(tensor: Tensor | None) -> int:
 def _chosen_experts(node: Node) -> Mapping[int, int]:
     tokens, experts = dims(node.inputs[1])
     chosen = min(tokens * node.attributes.get("k", 1), experts)
-    found = {}
+    bytes_read = {}
     for position in range(2, len(node.inputs)):
         tensor = node.input(position)
         if tensor is not None and tensor.shape and tensor.shape[0] == experts:
-            found[position] = nbytes(tensor) * chosen // max(experts, 1)
-    return found
+            bytes_read[position] = nbytes(tensor) * chosen // max(experts, 1)
+    return bytes_read

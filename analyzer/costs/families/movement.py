@@ -78,8 +78,8 @@ def transpose(node: Node) -> Cost:
     shape = dims(node.inputs[0])
     perm = node.attributes.get("perm") or tuple(reversed(range(len(shape))))
     # Axes of size 1 may stand anywhere: what lies in memory stays as it is.
-    kept = [axis for axis in perm if shape[axis] != 1]
-    return ZERO if kept == sorted(kept) else cost(node, flops=0)
+    order_of_long_axes = [axis for axis in perm if shape[axis] != 1]
+    return ZERO if order_of_long_axes == sorted(order_of_long_axes) else cost(node, flops=0)
 
 
 @rule("ScatterElements", "ScatterND")

@@ -234,9 +234,11 @@ def _gathered_blocks(node: Node) -> Mapping[int, int]:
     rows = dims(node.inputs[0])
     axis = node.attributes.get("gather_axis", 0)
     share = min(elements(node.inputs[1]), rows[axis])
-    found = {}
+    bytes_read = {}
     for position in (0, 2, 3):
         tensor = node.input(position)
         if tensor is not None and tensor.dtype.bits is not None:
-            found[position] = (prod(dims(tensor)) * tensor.dtype.bits * share // max(rows[axis], 1) + 7) // 8
-    return found
+            bytes_read[position] = (
+                prod(dims(tensor)) * tensor.dtype.bits * share // max(rows[axis], 1) + 7
+            ) // 8
+    return bytes_read

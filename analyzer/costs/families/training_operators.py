@@ -30,9 +30,11 @@ def compact(node: Node) -> Cost:
     """
     parts = definition(node)
     assert parts is not None
-    counted = [count_node(part) for part in parts.nodes]
+    part_costs = [count_node(part) for part in parts.nodes]
     return cost(
-        node, flops=sum(item.flops or 0 for item in counted), macs=sum(item.macs or 0 for item in counted)
+        node,
+        flops=sum(part_cost.flops or 0 for part_cost in part_costs),
+        macs=sum(part_cost.macs or 0 for part_cost in part_costs),
     )
 
 
