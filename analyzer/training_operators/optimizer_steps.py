@@ -61,8 +61,8 @@ def adam(b: DefinitionBuilder, node: Node) -> None:
         parameter = b.op("Mul", parameter, b.like(1 - options["lr"] * options["weight_decay"], parameter))
     first = _mixed(b, first, gradient, options["beta1"], node.output(1))
     second = _mixed(b, second, b.op("Mul", gradient, gradient), options["beta2"], node.output(2))
-    # The root is corrected before eps is added, as torch/optim/adam.py does; the paper's short form does it
-    # after.
+    # The root is corrected before eps is added, as torch/optim/adam.py
+    # does; the paper's short form does it after.
     scale = b.op("Add", b.op("Div", b.op("Sqrt", second), root), b.like(options["eps"], second))
     b.op("Sub", parameter, b.op("Mul", b.op("Div", first, scale), step_size), into=node.output(0))
 
@@ -101,8 +101,8 @@ def adamax(b: DefinitionBuilder, node: Node) -> None:
     options = node.attributes
     gradient = _decayed(b, gradient, parameter)
     first = _mixed(b, first, gradient, options["beta1"], node.output(1))
-    # torch/optim/adamax.py: eps is inside the maximum, so the norm is never 0; it needs no correction of its
-    # own.
+    # torch/optim/adamax.py: eps is inside the maximum, so the norm is
+    # never 0; it needs no correction of its own.
     size = b.op("Add", b.op("Abs", gradient), b.like(options["eps"], gradient))
     norm = b.op("Max", b.op("Mul", norm, b.like(options["beta2"], norm)), size, into=node.output(2))
     b.op("Sub", parameter, b.op("Mul", b.op("Div", first, norm), step_size), into=node.output(0))

@@ -29,8 +29,8 @@ def own_decompositions() -> Mapping[OpOverload, PythonKernel]:
 
     aten = torch.ops.aten
     # What torch/_decomp knows goes unmentioned, unless it makes what has no translation itself: squeeze.dims
-    # and sort.stable have none in onnxscript/function_libs/torch_lib/ops/core.py, though squeeze.dim and sort
-    # have.
+    # and sort.stable have none in
+    # onnxscript/function_libs/torch_lib/ops/core.py, though squeeze.dim and sort have.
     table: dict[OpOverload, PythonKernel] = {
         operator("_weight_norm_interface_backward"): _weight_norm_backward,
         aten.softshrink_backward.default: _shrink_backward,
@@ -267,8 +267,8 @@ def _sampled_backward(
     down, slope_y = _placed(grid[..., 1], height, padding, corners)
     pixels, flat = x.flatten(2), gradient.flatten(2)
     to_x, to_grid = torch.zeros_like(pixels), (torch.zeros_like(across), torch.zeros_like(down))
-    # Halves go to the even neighbour: nearbyint of aten/src/ATen/native/GridSampler.cpp, round in PyTorch and
-    # ONNX.
+    # Halves go to the even neighbour: nearbyint of
+    # aten/src/ATen/native/GridSampler.cpp, round in PyTorch and ONNX.
     left, top = (across.round(), down.round()) if mode else (across.floor(), down.floor())
     for right, below in [(0, 0)] if mode else [(0, 0), (1, 0), (0, 1), (1, 1)]:
         column, row = left + right, top + below
@@ -292,8 +292,8 @@ def _sampled_backward(
 
 def _placed(grid: Tensor, size: int, padding: int, corners: bool) -> tuple[Tensor, Tensor | float]:
     """Where a grid from -1 to 1 lies in pixels, and how fast that moves with it."""
-    # grid_sampler_unnormalize of aten/src/ATen/native/GridSampler.h: -1 and 1 are centres or edges of outer
-    # pixels.
+    # grid_sampler_unnormalize of aten/src/ATen/native/GridSampler.h: -1
+    # and 1 are centres or edges of outer pixels.
     place = (grid + 1) * ((size - 1) / 2) if corners else ((grid + 1) * size - 1) / 2
     slope = (size - 1) / 2 if corners else size / 2
     if padding == _ZEROS:

@@ -120,8 +120,8 @@ def _average_pool(
     divisor: int | None = None,
 ) -> Result:  # fmt: skip
     """PyTorch's own leaves the divisor out, and says so (a TODO at ``aten_avg_pool2d``)."""
-    # With ceil_mode a last window hangs over the edge: ONNX counts what of it is inside, PyTorch divides all
-    # alike.
+    # With ceil_mode a last window hangs over the edge: ONNX counts what of
+    # it is inside, PyTorch divides all alike.
     if len(x.shape) != space + 2 or (divisor and ceil_mode):
         return opaque(name, 1, (x,), {})
     taps, pads = spread(kernel, space), spread(padding, space)
@@ -205,8 +205,8 @@ def _resize(mode: str, x: Symbol, outputs: Sequence[int], *rest: Any) -> ir.Valu
         "coordinate_transformation_mode": "align_corners" if corners else "half_pixel",
     }
     if mode == "nearest":
-        # nearest_neighbor_compute_source_index of aten/src/ATen/native/UpSample.h: floor(i * scale), no half
-        # pixel.
+        # nearest_neighbor_compute_source_index of
+        # aten/src/ATen/native/UpSample.h: floor(i * scale), no half pixel.
         attributes |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     elif mode == "nearest-exact":
         # floor((i + 0.5) * scale) there: of the half pixel's place, less 0.5, the nearest, halves up.

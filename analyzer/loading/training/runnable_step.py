@@ -196,8 +196,8 @@ def _foresee_double(graph: Graph) -> None:
     forward = (tensor for node in graph.nodes if node.phase == "forward" for tensor in node.present_outputs)
     activations = sum(tensor.nbytes or 0 for tensor in forward if tensor.name in read)
     inputs = sum(tensor.nbytes or 0 for tensor in graph.inputs)
-    # Twice, since eight bytes take the place of four; inputs twice more, for each weight has a gradient as
-    # large.
+    # Twice, since eight bytes take the place of four; inputs twice more,
+    # for each weight has a gradient as large.
     needed, available = 2 * (activations + 2 * inputs), psutil.virtual_memory().available
     if needed > available:
         raise MeasurementError(

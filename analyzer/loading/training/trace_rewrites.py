@@ -176,8 +176,8 @@ def _solve(
     """
     import torch
 
-    # A batch of vectors has the shape of a batch of matrices but for one axis: torch.linalg.solve tells them
-    # so.
+    # A batch of vectors has the shape of a batch of matrices but for
+    # one axis: torch.linalg.solve tells them so.
     vector = b.dim() == 1 or (b.dim() + 1 == a.dim() and b.shape == a.shape[:-1])
     columns = b.unsqueeze(-1) if vector else b
     inverse = torch.linalg.inv_ex(a)[0]

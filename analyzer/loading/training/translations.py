@@ -87,7 +87,8 @@ def _batch_norm(
     momentum: float,
     eps: float,
 ) -> Result:
-    # PyTorch's own translates this as inference: a wrong loss, and running statistics that never change.
+    # onnxscript/function_libs/torch_lib/ops/core.py makes inference's operator of this: a wrong loss, and
+    # running statistics that never change.
     if not training:
         y = _frozen_batch_norm(x, weight, bias, mean, variance, eps)
         same = [emit("", "Identity", [statistic], {}, 1) for statistic in (mean, variance)]
@@ -282,8 +283,8 @@ def _hardtanh_backward(gradient: Symbol, x: Symbol, minimum: float, maximum: flo
 
 @translates("linalg_inv_ex")
 def _inverse(x: Symbol, **_options: object) -> Result:
-    # ONNX has no inverse; ONNX Runtime does (onnxruntime/contrib_ops/cpu/inverse.cc). 0: no matrix is told
-    # singular.
+    # ONNX has no inverse; ONNX Runtime does
+    # (onnxruntime/contrib_ops/cpu/inverse.cc). 0: no matrix is told singular.
     return emit("com.microsoft", "Inverse", [x], {}, 1), constant(0, "int32")
 
 
@@ -336,8 +337,9 @@ def _copy(target: Symbol, source: Symbol, _non_blocking: bool = False) -> Result
 
 @translates("view", "_unsafe_view")
 def _view(x: Symbol, sizes: Sequence[int]) -> Result:
-    """Sizes of a traced step are known: one constant, where PyTorch's own concatenates one for each size.
+    """Sizes of a traced step are known: one constant.
 
+    onnxscript/function_libs/torch_lib/ops/core.py concatenates one for each size, to be folded again.
     What is left to be worked out (-1) is so at some batches alone.
     """
     rest = prod(size for size in sizes if size != -1)

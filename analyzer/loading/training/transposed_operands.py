@@ -25,8 +25,8 @@ def merge_transposes(model: ir.Model) -> None:
             continue
         flags = [_before_transpose(value) is not None for value in node.inputs[:2]]
         if any(flags):
-            # One kernel reads either way (a flag of BLAS); a Transpose would be a copy that is placed and
-            # timed.
+            # One kernel reads either way (a flag of BLAS); a Transpose
+            # would be a copy that is placed and timed.
             _merge(model, node, flags)
     for node in list(model.graph):
         # (A B)^T = B^T A^T: the gradient of a weight, which PyTorch makes as a product and turns.
