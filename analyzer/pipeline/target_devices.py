@@ -40,7 +40,7 @@ def find_targets(options: Options) -> Targets:
         UsageError: More threads than the CPU runs at once.
     """
     # `check` decides the same on every runner: it asks this machine nothing, neither its GPU nor its CPU.
-    this_gpu = None if options.fixed else _this_gpu()
+    this_gpu = None if options.fixed else _local_gpu()
     if options.cpu is not None:
         cpu = catalogue.device(options.cpu)
     else:
@@ -79,7 +79,7 @@ def check_threads(threads: int | None, cpu: Device) -> None:
         )
 
 
-def _this_gpu() -> Device | None:
+def _local_gpu() -> Device | None:
     from analyzer.devices.detection import local_gpu
 
     return local_gpu()

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from analyzer import analyze, api
+from analyzer import analyze
 from analyzer.api import analyze_record
 from analyzer.devices.detection import gpu_by_name
 from analyzer.errors import AnalyzerError, RecordError
 from analyzer.ort.fusion import predicted_groups
 from analyzer.ort.placement import place
-from analyzer.pipeline import target_devices
+from analyzer.pipeline import measure, target_devices
 from analyzer.pipeline.measure import Measured
 from analyzer.prediction.estimate import Estimate
 from analyzer.record import from_dict, from_json, to_dict
@@ -88,7 +88,7 @@ def measure_at_once(loaded, graph, batch, options, *, cpu, cuda, progress):
 @pytest.fixture
 def runs(machine, monkeypatch):
     """Measurements that take no time."""
-    monkeypatch.setattr(api, "measure_batch", measure_at_once)
+    monkeypatch.setattr(measure, "measure_batch", measure_at_once)
 
 
 @pytest.fixture
@@ -260,7 +260,7 @@ def test_what_would_change_the_verdict_rests_on_the_measured_cpu(runs, tiny_mode
             cpu_times=tuple(time.scaled(1e-3) for time in found.cpu_times),
         )
 
-    monkeypatch.setattr(api, "measure_batch", fast)
+    monkeypatch.setattr(measure, "measure_batch", fast)
     verdict = analyze(tiny_model, batch=8, gpu="t4").verdict
     assert verdict.device == "cpu"
     assert not [text for text in verdict.would_change if text.startswith("In fp16")]
