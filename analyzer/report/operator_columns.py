@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from analyzer.checks.phrases import line_of
+from analyzer.checks.phrases import source_location
 from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
 from analyzer.report.charts.chart import coded, compact
 from analyzer.report.summary import Time, best_plan, time_in_plan
@@ -79,7 +79,7 @@ def _texts(operators: Sequence[OperatorResult]) -> dict[str, Any]:
         "domain": coded(operator.domain for operator in operators),
         "module": coded(operator.module for operator in operators),
         "class": coded(operator.module_class for operator in operators),
-        "file": coded(line_of(operator) for operator in operators),
+        "file": coded(source_location(operator) for operator in operators),
         "code": coded(operator.source.code if operator.source else "" for operator in operators),
         "inputs": coded(_shapes(operator.inputs) for operator in operators),
         "outputs": coded(_shapes(operator.outputs) for operator in operators),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from analyzer.checks.phrases import line_of
+from analyzer.checks.phrases import source_location
 from analyzer.record.analysis import Alternative, Analysis, Finding
 from analyzer.report import method, operator_columns, summary, training_tables
 from analyzer.report.charts import batches, instance_prices, roofline, time_share, timeline
@@ -156,7 +156,7 @@ def _finding(finding: Finding, analysis: Analysis) -> FindingView:
         fix=finding.fix,
         index=operator.index if operator else None,
         subject=f"{operator.op_type} #{operator.index} {operator.module}".strip() if operator else "",
-        where=line_of(operator),
+        where=source_location(operator),
         code_line=operator.source.code if operator and operator.source else "",
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from analyzer.checks.phrases import line_of
+from analyzer.checks.phrases import source_location
 from analyzer.precision import peak_type
 from analyzer.record.analysis import Analysis, CpuTime, DeviceInfo, GpuTime, OperatorResult, PlanResult
 from analyzer.text import plural
@@ -137,7 +137,7 @@ def _top_operator(operator: OperatorResult, total_s: float) -> TopOperator:
         name=operator.name,
         op_type=operator.op_type,
         module=operator.module,
-        where=line_of(operator),
+        where=source_location(operator),
         code=operator.source.code if operator.source else "",
         cpu=seconds(operator.cpu.time_s),
         # A figure that is not known comes from nowhere.
