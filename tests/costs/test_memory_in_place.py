@@ -11,7 +11,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from analyzer.loading.onnx_graph.build import to_graph
-from analyzer.memory.liveness import IN_PLACE, peak_memory_bytes
+from analyzer.memory.liveness import peak_memory_bytes
+from analyzer.operators import IN_PLACE
 
 _ONE_INPUT = """
 Abs Ceil Celu Clip Cos Elu Erf Exp Floor HardSigmoid LeakyRelu Log LogSoftmax Neg Reciprocal Relu Round Selu

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, save
 
 from analyzer.loading.onnx_graph.build import to_graph
-from analyzer.memory.liveness import IN_PLACE_ON_CUDA
+from analyzer.operators import IN_PLACE_ON_CUDA
 from analyzer.pipeline.prepared import prepare
 
 node = helper.make_node

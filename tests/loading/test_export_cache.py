@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from analyzer.loading.load import Loaded, load
+from analyzer.loading.load import load
+from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
 
 MODEL = """

@@ -62,5 +62,5 @@ def test_the_wheel_holds_no_tests_samples_or_reports(installed: Any) -> None:
     assert (installed / "analyzer" / "record" / "record.schema.json").is_file()
 
 
-def test_the_wheel_tells_type_checkers_that_it_is_typed(installed):
+def test_the_wheel_tells_type_checkers_that_it_is_typed(installed: Any) -> None:
     assert (installed / "analyzer" / "py.typed").is_file()

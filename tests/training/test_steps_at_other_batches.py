@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,26 +16,29 @@ from analyzer.costs import count
 from analyzer.devices.catalogue import device
 from analyzer.errors import ModelError
 from analyzer.graph import DEFAULT_DOMAIN
+from analyzer.loading.loaded import Loaded
 from analyzer.loading.training.batch_interpolation import DifferentError, bound
 from analyzer.pipeline.measurement_memory import memory_of
-from analyzer.pipeline.options import make_options
-from analyzer.pipeline.prepared import prepare
-from analyzer.pipeline.training_batches import loaded_at, prepared_steps
+from analyzer.pipeline.options import Options, make_options
+from analyzer.pipeline.prepared import PreparedGraph, prepare
+from analyzer.pipeline.training_batches import StepAtAnyBatch, loaded_at, prepared_steps
 from analyzer.prediction.estimate import total
 
 OPTIONS = make_options(cache=False)
 
 
-def prepared_graphs(loaded, wanted=(), options=OPTIONS):
+def prepared_graphs(
+    loaded: Loaded, wanted: Sequence[int] = (), options: Options = OPTIONS
+) -> tuple[dict[int, PreparedGraph], StepAtAnyBatch | None]:
     return prepared_steps(loaded, prepared_of(loaded), options, wanted, lambda *_: None)
 
 
-def prepared_of(loaded):
+def prepared_of(loaded: Loaded) -> PreparedGraph:
     prepared = prepare(loaded.graph())
     return replace(prepared, step_peak=memory_of(loaded, prepared.graph).peak)
 
 
-def figures(prepared):
+def figures(prepared: PreparedGraph) -> tuple[tuple[int | None, ...], list[float]]:
     """What the decision reads of a step: work, bytes, memory and times on both sides."""
     whole = prepared.table.total
     times = [
@@ -62,7 +66,9 @@ def test_figures_are_those_of_tracing_at_that_batch(
         assert times == pytest.approx(expected_times, rel=1e-9)
 
 
-def test_few_batches_are_traced_and_all_that_are_wanted_known(step_of, monkeypatch):
+def test_few_batches_are_traced_and_all_that_are_wanted_known(
+    step_of: Callable[..., Loaded], monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = []
     monkeypatch.setattr("analyzer.pipeline.training_batches._traced", lambda _, batch, __: whole.append(batch))
     found, _ = prepared_graphs(step_of("mlp"), wanted=(1, 2, 4096))
@@ -70,7 +76,9 @@ def test_few_batches_are_traced_and_all_that_are_wanted_known(step_of, monkeypat
     assert not whole
 
 
-def test_a_step_at_another_batch_is_of_the_options_that_it_is_asked_with(step_of):
+def test_a_step_at_another_batch_is_of_the_options_that_it_is_asked_with(
+    step_of: Callable[..., Loaded],
+) -> None:
     loaded = step_of("mlp")
     opsets = [
         loaded_at(loaded, 9, make_options(cache=False, opset=opset)).graph().opsets[DEFAULT_DOMAIN]
@@ -79,13 +87,15 @@ def test_a_step_at_another_batch_is_of_the_options_that_it_is_asked_with(step_of
     assert opsets == [18, 20]
 
 
-def test_a_batch_that_was_traced_to_be_run_is_not_traced_again(step_of, monkeypatch):
+def test_a_batch_that_was_traced_to_be_run_is_not_traced_again(
+    step_of: Callable[..., Loaded], monkeypatch: pytest.MonkeyPatch
+) -> None:
     loaded = step_of(SIMILAR)
     options = make_options(cache=False, batch=[6, 9])
     traced = {9: loaded_at(loaded, 9, options)}
     again = []
 
-    def trace(_, batch, __):
+    def trace(_: Any, batch: int, __: Any) -> None:
         again.append(batch)
         raise ModelError("no")
 
