@@ -1,16 +1,19 @@
 """One table of options: the commands, the settings, the keywords and the help say the same."""
 
+from typing import Any
+
 import click
 import pytest
 
 from analyzer.checks.settings import RUN_OPTIONS
 from analyzer.cli import COMMANDS, command_line, long_option
 from analyzer.devices import catalogue
-from analyzer.loading.load import DEFAULT_OPSET
+from analyzer.loading.loaded import DEFAULT_OPSET
 from analyzer.option_table import (
     DEFAULT_TIME_BUDGET_S,
     OPTIONS,
     AnalyzeOptions,
+    Command,
     RecordOptions,
     in_settings,
     is_analysis,
@@ -25,7 +28,7 @@ NO_OPTION = {"check"}
 NO_COMMAND = {"fail-on-uncertain"}
 # What is written where, and how loudly: methods of the analysis in Python.
 NO_KEYWORD = {"format", "output", "open", "quiet", "verbose"}
-GIVEN = {
+GIVEN: dict[str, Any] = {
     "batch": [8, 1],
     "input": "x=B,3:float32",
     "gpu": "t4",
@@ -49,12 +52,12 @@ GIVEN = {
 
 
 def parameters(command: str) -> dict[str, click.Option]:
-    found = command_line.get_command(None, command).params
+    found = command_line.get_command(click.Context(command_line), command).params
     return {long_option(item): item for item in found if isinstance(item, click.Option)}
 
 
 @pytest.mark.parametrize("command", ["run", "check", "render"])
-def test_a_command_takes_what_the_table_says_in_its_order(command: str) -> None:
+def test_a_command_takes_what_the_table_says_in_its_order(command: Command) -> None:
     assert list(parameters(command)) == [option.name for option in taken_by(command)]
 
 
@@ -89,7 +92,8 @@ def test_every_keyword_changes_what_is_asked(keyword: str) -> None:
     "keyword", sorted(set(AnalyzeOptions.__annotations__) - {"run", "cache", "training", "check"})
 )
 def test_none_is_an_option_left_out(keyword: str) -> None:
-    assert make_options(**{keyword: None}) == Options()
+    left_out: dict[str, Any] = {keyword: None}
+    assert make_options(**left_out) == Options()
 
 
 def test_the_defaults_that_the_help_shows_are_those_that_hold(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +117,7 @@ def test_a_gpu_of_this_machine_or_a_named_one_is_no_default(monkeypatch: pytest.
 
 @pytest.mark.parametrize("name", list(COMMANDS))
 def test_every_command_has_a_help_text(name: str) -> None:
-    command = command_line.get_command(None, name)
+    command = command_line.get_command(click.Context(command_line), name)
     assert command.get_short_help_str()
     assert command.help
 

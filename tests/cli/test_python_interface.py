@@ -108,4 +108,4 @@ def test_an_editor_knows_the_keywords_and_their_types(
 
 def test_an_object_that_is_no_model_is_refused() -> None:
     with pytest.raises(AnalyzerError, match="no model"):
-        analyze(3.5, run=False)
+        analyze(3.5, run=False)  # type: ignore[arg-type]

@@ -57,7 +57,9 @@ class _Commands(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.section, self.inside, self.found, self.elements = "", False, [], 0
+        self.section: str | None = ""
+        self.found: list[str] = []
+        self.inside, self.elements = False, 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002 - the parser's own signature
         if tag == "h3":

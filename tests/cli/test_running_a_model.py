@@ -1,13 +1,18 @@
 """``analyze MODEL`` from the command line to the files, as a user runs it."""
 
+from __future__ import annotations
+
 import json
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from analyzer.cli import run_command_line
+
+if TYPE_CHECKING:
+    from tests.conftest import Machine
 
 MODEL = """
     import torch
@@ -141,7 +146,7 @@ def test_a_saved_record_renders_to_the_page_that_was_written_at_once(model: Path
     assert (tmp_path / "again.html").read_text() == page
 
 
-def test_a_saved_record_is_decided_anew_as_the_model_is(machine: Any, model: Path, tmp_path: Path) -> None:
+def test_a_saved_record_is_decided_anew_as_the_model_is(machine: Machine, model: Path, tmp_path: Path) -> None:
     options = ["--gpu", "t4,a100", "--objective", "cost", "--slo", "1s"]
     static(model, "--gpu", "l4")
     again = ["render", "reports/net.json", *options, "--format", "json", "--output", "again.json", "--quiet"]

@@ -3,6 +3,10 @@
 It was read from the warning of a session on a model that declares another shape ("Error merging shape info").
 """
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
 import pytest
 from onnx import helper
 
@@ -13,7 +17,15 @@ from analyzer.loading.shape_inference.contrib_operators import infer_contrib
 CONTRIB, NHWC = "com.microsoft", "com.ms.internal.nhwc"
 
 
-def outputs(op_type, domain, shapes, *, dtypes=(), number=1, **attributes):
+def outputs(
+    op_type: str,
+    domain: str,
+    shapes: Sequence[tuple[int, ...] | None],
+    *,
+    dtypes: Mapping[int, str] = MappingProxyType({}),
+    number: int = 1,
+    **attributes: Any,
+) -> list[tuple[str, tuple[int | None, ...] | None]]:
     """The inferred types of an operator's outputs; an input whose shape is None is absent."""
     types = dict(dtypes)
     names = [f"x{i}" if shape is not None else "" for i, shape in enumerate(shapes)]
@@ -26,7 +38,7 @@ def outputs(op_type, domain, shapes, *, dtypes=(), number=1, **attributes):
     return [(dtype.name, shape) for dtype, shape in kinds.values()]
 
 
-def test_a_fused_convolution_of_channels_last_keeps_them_last_without_an_attribute_that_says_so():
+def test_a_fused_convolution_of_channels_last_keeps_them_last_without_an_attribute_that_says_so() -> None:
     # 9 x 8 pixels of 3 channels, 4 filters of 3 x 2: 9 - 3 + 1 = 7 by 8 - 2 + 1 = 7
     assert outputs("NhwcFusedConv", CONTRIB, [(1, 9, 8, 3), (4, 3, 3, 2)]) == [("float32", (1, 7, 7, 4))]
 
@@ -43,7 +55,9 @@ def test_a_fused_convolution_of_channels_last_keeps_them_last_without_an_attribu
         ),
     ],
 )
-def test_in_the_internal_channels_last_domain_channels_are_last(op_type, shapes, attributes, expected):
+def test_in_the_internal_channels_last_domain_channels_are_last(
+    op_type: str, shapes: list[tuple[int, ...]], attributes: dict[str, Any], expected: tuple[int, ...]
+) -> None:
     assert outputs(op_type, NHWC, shapes, **attributes)[0][1] == expected
 
 
@@ -58,13 +72,20 @@ def test_in_the_internal_channels_last_domain_channels_are_last(op_type, shapes,
         (9, 2, 2, (0, 0), 5),
     ],
 )
-def test_a_window_that_would_start_behind_the_image_does_not_count(size, kernel, stride, pads, expected):
-    attributes = {"kernel_shape": [kernel], "strides": [stride], "pads": list(pads), "ceil_mode": 1}
+def test_a_window_that_would_start_behind_the_image_does_not_count(
+    size: int, kernel: int, stride: int, pads: tuple[int, int], expected: int
+) -> None:
+    attributes: dict[str, Any] = {
+        "kernel_shape": [kernel],
+        "strides": [stride],
+        "pads": list(pads),
+        "ceil_mode": 1,
+    }
     (kind,) = outputs("NhwcMaxPool", CONTRIB, [(1, size, 3)], dtypes={0: "uint8"}, **attributes)
     assert kind == ("uint8", (1, expected, 3))
 
 
-def test_a_quantised_cache_stays_quantised():
+def test_a_quantised_cache_stays_quantised() -> None:
     shapes = [(2, 1, 12), (2, 1, 6), (2, 1, 6), (2, 2, 16, 3), (2, 2, 16, 3)]
     kinds = outputs(
         "GroupQueryAttention",
@@ -78,7 +99,7 @@ def test_a_quantised_cache_stays_quantised():
     assert [dtype for dtype, _ in kinds] == ["float32", "int8", "int8"]
 
 
-def test_an_operator_has_one_shape_rule():
+def test_an_operator_has_one_shape_rule() -> None:
     with pytest.raises(ValueError, match="Relu has two shape rules"):
         rules.rule("Relu")(lambda inputs, attributes, number: None)
     with pytest.raises(ValueError, match="MyRelu has two shape rules"):

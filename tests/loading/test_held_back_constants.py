@@ -55,7 +55,7 @@ def test_two_exports_at_once_keep_their_own_constants(
 ) -> None:
     first, second = built(0), built(1000)
     attach = export.attach_origins
-    inner = []
+    inner: list[Any] = []
 
     def attach_after_another_export(model: Any, lines: Any) -> None:
         if not inner:
@@ -74,7 +74,7 @@ def test_an_export_that_fails_keeps_no_constant_for_the_next_one(
     built: Callable[[int], tuple[UserModel, ExampleInputs]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user, inputs = built(0)
-    held = []
+    held: list[weakref.ref[Any]] = []
 
     def fail(model: Any, _lines: Any) -> None:
         raise ValueError("in the middle")
@@ -89,7 +89,7 @@ def test_an_export_that_fails_keeps_no_constant_for_the_next_one(
     monkeypatch.setattr(export, "lighten", watched)
     with pytest.raises(ValueError, match="in the middle") as caught:
         export.export_model(user, inputs, 20)
-    caught = None  # noqa: F841  # the traceback holds the model
+    del caught  # the traceback holds the model
     gc.collect()
     assert held
     assert [ref() for ref in held] == [None] * len(held)

@@ -84,7 +84,11 @@ def uses(source: str) -> Iterator[str]:
             first, _, rest = dotted(node).partition(".")
             paths = [f"{bound[first]}.{rest}"] if first in bound else []
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
-            paths = [item.value for item in node.args[1:2] if isinstance(item, ast.Constant)]
+            paths = [
+                item.value
+                for item in node.args[1:2]
+                if isinstance(item, ast.Constant) and isinstance(item.value, str)
+            ]
             paths = [path for path in paths if path in OF_TORCH]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             paths = [node.value] if re.fullmatch(r"torch(\.\w+)*\._\w+(\.\w+)*", node.value) else []
@@ -223,10 +227,10 @@ def test_an_operator_that_is_gone_is_told_by_its_name() -> None:
         (
             "torch.onnx._internal.exporter._core",
             "_translate_fx_graph",
-            lambda: torch_private.translate_into(None, None, None),
+            lambda: torch_private.translate_into(None, None, None),  # type: ignore[arg-type]
         ),
-        ("torch.onnx._internal._lazy_import", "onnxscript_apis", lambda: torch_private.at_opset(None, 18)),
-        ("torch.onnx._internal.exporter._core", "current_tracer", lambda: torch_private.emit_node(None)),
+        ("torch.onnx._internal._lazy_import", "onnxscript_apis", lambda: torch_private.at_opset(None, 18)),  # type: ignore[arg-type]
+        ("torch.onnx._internal.exporter._core", "current_tracer", lambda: torch_private.emit_node(None)),  # type: ignore[arg-type]
         ("torch._C", "_AutoDispatchBelowAutograd", torch_private.without_autograd),
         ("torch._C", "DispatchKey", lambda: torch_private.gradient_kernels({}).__enter__()),
         ("torch._C", "DispatchKey", lambda: torch_private.whole_operators((), ()).__enter__()),
@@ -257,7 +261,7 @@ def test_what_is_put_off_while_a_model_is_traced_is_put_back() -> None:
     ):
         inside = (_state._enabled.enabled, transformer._detect_is_causal_mask, Distribution._validate_args)
         assert inside == (False, bool, False)
-        assert _trace.print("not seen") is None
+        assert _trace.print("not seen") is None  # type: ignore[attr-defined]  # put there for the while
     after = (_state._enabled.enabled, transformer._detect_is_causal_mask, Distribution._validate_args)
     assert after == before
     assert "print" not in vars(_trace)

@@ -26,7 +26,7 @@ def test_equal_outputs_agree_bit_for_bit() -> None:
 
 def test_errors_are_relative_to_the_largest_magnitude() -> None:
     expected = np.array([100.0, 0.001], np.float32)
-    found = one(expected, expected + np.float32([0.0, 0.01]))
+    found = one(expected, expected + np.array([0.0, 0.01], np.float32))
     assert found.max_absolute == pytest.approx(0.01, rel=1e-3)
     assert found.max_relative == pytest.approx(1e-4, rel=1e-3)
     assert found.agrees  # a hundred times the small element, but nothing beside the large one

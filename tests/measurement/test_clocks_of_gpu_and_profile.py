@@ -24,7 +24,9 @@ MODEL = ("Gemm", "Reshape", "Softmax", "Gemm", "Add", "Transpose", "Gemm", "Relu
 def recorded(apart_us: float, count: int = 20) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A trace and a profile of the same runs: launches 2 us after a node's begin, 3.5 us from each other."""
     chance = random.Random(0)
-    profile, trace, now = [], [], 1000
+    profile: list[dict[str, Any]] = []
+    trace: list[dict[str, Any]] = []
+    now = 1000
     for _ in range(count):
         begin, now = now, now + 20
         for position, kind in enumerate(MODEL):

@@ -20,7 +20,7 @@ def request(path: Path, **options: Any) -> MeasureRequest:
 
 
 @pytest.fixture(scope="module")
-def seen() -> list[tuple[str, float | None]]:
+def seen() -> list[tuple[str, Any]]:
     return []
 
 
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def measured(folder: Path, seen: list[tuple[str, float | None]]) -> Measurement:
+def measured(folder: Path, seen: list[tuple[str, Any]]) -> Measurement:
     path = save(perceptron(), folder, external=True)
     feeds = folder / "feeds.npz"
     np.savez(feeds, x0=np.random.default_rng(1).standard_normal((32, 256)).astype(np.float32))
@@ -88,6 +88,7 @@ def test_memory_holds_at_least_the_weights(measured: Measurement) -> None:
 
 
 def test_outputs_are_those_of_the_model(measured: Measurement, folder: Path) -> None:
+    assert measured.outputs is not None
     outputs = load_tensors(measured.outputs)
     weights = {
         t.name: np.frombuffer(t.raw_data, np.float32).reshape(t.dims) for t in perceptron().graph.initializer
@@ -98,7 +99,7 @@ def test_outputs_are_those_of_the_model(measured: Measurement, folder: Path) -> 
     np.testing.assert_allclose(outputs["x3"], x, rtol=1e-4, atol=1e-5)
 
 
-def test_progress_goes_forward_to_the_end(measured: Measurement, seen: list[tuple[str, float | None]]) -> None:
+def test_progress_goes_forward_to_the_end(measured: Measurement, seen: list[tuple[str, Any]]) -> None:
     fractions = [fraction for _, fraction in seen]
     assert fractions == sorted(fractions)
     assert fractions[-1] == 1.0
@@ -164,6 +165,7 @@ def test_inputs_and_outputs_of_types_that_numpy_lacks_survive(tmp_path: Path) ->
     x = np.array([1.5, -2.0, 3.140625], ml_dtypes.bfloat16)
     save_tensors(tmp_path / "feeds.npz", {"x": x})
     measured = measure(request(path, feeds=tmp_path / "feeds.npz", outputs=tmp_path / "out.npz", profile=False))
+    assert measured.outputs is not None
     outputs = load_tensors(measured.outputs)
     assert outputs["y"].dtype == ml_dtypes.bfloat16
     np.testing.assert_array_equal(outputs["y"], x)

@@ -45,11 +45,11 @@ def test_turns_hold_what_was_asked_for_whatever_their_number(
     assert sum(turn.profiled_runs for turn in turns) == profiled
     assert abs(sum(turn.plain.seconds for turn in turns) - seconds) < 1e-6 * seconds
     if runs is not None:
-        assert sum(turn.plain.runs for turn in turns) == runs
+        assert sum(turn.plain.runs for turn in turns) == runs  # type: ignore[misc]
 
 
 def test_both_kinds_run_in_turns_and_settling_runs_do_not_count() -> None:
-    log = []
+    log: list[str] = []
     plain, profiled = Session("plain", log, 0.002), Session("profiled", log, 0.002)
     turns = turns_for(0.002, 9, 1.0, runs=12, most=3)
     taken = in_turns(plain, profiled, turns, run_s=0.002, already=4)
@@ -63,7 +63,7 @@ def test_both_kinds_run_in_turns_and_settling_runs_do_not_count() -> None:
 
 
 def test_a_long_run_is_not_spent_on_settling() -> None:
-    log = []
+    log: list[str] = []
     turns = turns_for(2.0, 2, 4.0, runs=2, most=2)
     taken = in_turns(Session("plain", log), Session("profiled", log), turns, run_s=2.0, already=3)
     assert log == ["profiled", "plain", "profiled", "plain"]
@@ -71,7 +71,7 @@ def test_a_long_run_is_not_spent_on_settling() -> None:
 
 
 def test_without_the_unprofiled_session_the_profiled_runs_are_made_all_the_same() -> None:
-    log = []
+    log: list[str] = []
     turns = turns_for(0.2, 5, 1.0, runs=None, most=4)
     taken = in_turns(None, Session("profiled", log), turns, run_s=0.2, already=0)
     assert log == ["profiled"] * 5

@@ -54,7 +54,7 @@ def test_any_name_will_do(tmp_path: Path, name: str) -> None:
 
 
 def test_text_scalars_empty_arrays_and_sequences_come_back(tmp_path: Path) -> None:
-    tensors = {
+    tensors: dict[str, Any] = {
         "text": np.array(["a", "bc"], dtype=object),
         "scalar": np.array(3.5),
         "empty": np.zeros((0, 4), np.float32),
@@ -76,6 +76,7 @@ def test_a_plain_numpy_file_is_read(tmp_path: Path) -> None:
 def test_raw_bits_can_be_declared(tmp_path: Path) -> None:
     save_tensors(tmp_path / "t.npz", {"x": np.array([0x3F80], np.uint16)}, types={"x": "bfloat16"})
     back = load_tensors(tmp_path / "t.npz")["x"]
+    assert isinstance(back, np.ndarray)
     assert onnx_type(back) == "bfloat16"
     assert float(back[0]) == 1.0  # 0x3F80 is bfloat16's one
 

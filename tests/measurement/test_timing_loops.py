@@ -1,10 +1,11 @@
 """Warm-up, adaptive runs and summaries, on a clock that the test holds."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.measurement.noise import timing_loops
 from analyzer.measurement.noise.timing_loops import Budget, relative_error, rest, timed_runs, warm_up
 from analyzer.measurement.statistics import is_steady, median, quantile, summarize
 
@@ -52,8 +53,8 @@ def test_runs_begin_when_no_thread_of_the_last_session_spins_or_never_will_stop(
 ) -> None:
     """A thread that spins for so long after the last run takes processor time for as long."""
     clock = Clock(0.0)
-    monkeypatch.setattr(timing_loops.time, "process_time", lambda: min(clock.now, spins_s))
-    monkeypatch.setattr(timing_loops.time, "sleep", lambda seconds: setattr(clock, "now", clock.now + seconds))
+    monkeypatch.setattr(time, "process_time", lambda: min(clock.now, spins_s))
+    monkeypatch.setattr(time, "sleep", lambda seconds: setattr(clock, "now", clock.now + seconds))
     rest()
     assert least_s <= clock.now <= most_s
 
@@ -87,7 +88,8 @@ def test_a_noisy_model_gets_more_runs_than_a_quiet_one() -> None:
 
 
 def test_the_clock_is_told_about_progress() -> None:
-    clock, told = Clock(0.05), []
+    clock = Clock(0.05)
+    told: list[float] = []
     timed_runs(clock.call, Budget(seconds=2, runs=40), clock=clock, tick=told.append)
     assert told
     assert told == sorted(told)

@@ -154,6 +154,7 @@ def test_node_times_add_up_to_the_latency_and_leave_the_gpus_own_times_alone(
     kineto: dict[str, Any], profile: list[dict[str, Any]]
 ) -> None:
     traced = join(kineto, profile, start_ns=START_NS)
+    assert traced is not None
     times, factor = node_times(traced, latency(300 * MICRO))
     assert sum(node.time_s for node in times) == pytest.approx(300 * MICRO)
     found = {node.name: node for node in times}
@@ -171,6 +172,7 @@ def test_where_the_gpu_works_longer_than_the_latency_its_times_are_scaled(
     kineto: dict[str, Any], profile: list[dict[str, Any]]
 ) -> None:
     traced = join(kineto, profile, start_ns=START_NS)
+    assert traced is not None
     times, _ = node_times(traced, latency(100 * MICRO))
     assert sum(node.time_s for node in times) == pytest.approx(100 * MICRO)
     assert next(node for node in times if node.name == "gemm").time_s == pytest.approx(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -32,6 +33,7 @@ def model(text: str, opset: int = 20, **shapes: tuple[int, ...]) -> onnx.ModelPr
     return parsed
 
 
+VECTORS: dict[str, Any] = {f"{name}{number}": (16,) for name in "somv" for number in (1, 2)}
 CONVOLUTIONS = model(
     """(float[1,16,8,8] x) => (float[1,10] y) {
         a = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, w1, b1)
@@ -62,7 +64,7 @@ NORMALIZED = model(
         y = Relu (h)
     }""",
     w1=(16, 16, 3, 3), w2=(16, 16, 3, 3), w3=(16, 16, 1, 1),
-    **{f"{name}{number}": (16,) for name in "somv" for number in (1, 2)},
+    **VECTORS,
 )  # fmt: skip
 
 COMPOSITE = model(

@@ -1,8 +1,10 @@
 """A saved record decided anew gives what analysing the model with the same options gives, sweep and all."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import onnx
@@ -23,8 +25,12 @@ from analyzer.pipeline import target_devices
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options
 from analyzer.prediction.estimate import Estimate
+from analyzer.progress import Progress
 from analyzer.record import from_dict, from_json, to_dict
 from analyzer.record.analysis import Analysis
+
+if TYPE_CHECKING:
+    from tests.conftest import Machine
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 CPU = "epyc-9654"
@@ -84,7 +90,7 @@ def session(
 
 
 def measure_at_once(
-    loaded: Loaded, graph: Graph, batch: int, options: Options, *, cpu: bool, cuda: bool, progress: Any
+    loaded: Loaded, graph: Graph, batch: int, options: Options, *, cpu: bool, cuda: bool, progress: Progress
 ) -> Measured:
     """Stands for runs of the model: every machine takes the same, a microsecond and more for each inference."""
     found = Measured()
@@ -98,7 +104,7 @@ def measure_at_once(
 
 
 @pytest.fixture
-def runs(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def runs(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Measurements that take no time."""
     monkeypatch.setattr(api, "measure_batch", measure_at_once)
 
@@ -107,12 +113,13 @@ def runs(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 def own_gpu(runs: None, monkeypatch: pytest.MonkeyPatch) -> Device:
     """A GPU of this machine: calibrated, and with less memory than the catalogue's."""
     there = gpu_by_name("NVIDIA L4", 20 * 10**9, "8.9", {"cuda.node": 9e-6, "cuda.kernel": 4e-6})
+    assert there is not None
     monkeypatch.setattr(target_devices, "_local_gpu", lambda: there)
     return there
 
 
 @pytest.fixture(scope="module")
-def saved(machine: Any, tiny_model: onnx.ModelProto) -> Analysis:
+def saved(machine: Machine, tiny_model: onnx.ModelProto) -> Analysis:
     return through_json(analyze(tiny_model, batch=8, run=False, gpu="l4"))
 
 
@@ -151,7 +158,13 @@ def test_every_option_gives_the_record_of_an_analysis_with_it(
 def test_all_options_together_give_the_record_of_an_analysis_with_them(
     tiny_model: onnx.ModelProto, saved: Analysis
 ) -> None:
-    options = {"gpu": "t4,a100", "objective": "cost", "slo": "1s", "pin": ("first=cpu",), "utilisation": 0.3}
+    options: dict[str, Any] = {
+        "gpu": "t4,a100",
+        "objective": "cost",
+        "slo": "1s",
+        "pin": ("first=cpu",),
+        "utilisation": 0.3,
+    }
     afresh = analyze(tiny_model, batch=8, run=False, **options)
     again = through_json(analyze_record(saved, **options))
     assert same(without(again), without(afresh))
@@ -182,7 +195,13 @@ def test_own_prices_live_on_in_the_record_without_their_file(
 
 
 def test_what_was_asked_for_lives_on_in_the_record(tiny_model: onnx.ModelProto) -> None:
-    asked = {"slo": "30us", "pin": ("first=cpu",), "utilisation": 0.3, "precision": "fp32", "cpu": CPU}
+    asked: dict[str, Any] = {
+        "slo": "30us",
+        "pin": ("first=cpu",),
+        "utilisation": 0.3,
+        "precision": "fp32",
+        "cpu": CPU,
+    }
     saved = through_json(analyze(tiny_model, batch=8, run=False, gpu="l4", objective="cost", **asked))
     afresh = analyze(tiny_model, batch=8, run=False, gpu="a100", objective="cost", **asked)
     assert same(without(analyze_record(saved, gpu="a100")), without(afresh))
@@ -218,7 +237,7 @@ def squares() -> onnx.ModelProto:
         helper.make_node("Clip", ["shifted", "", "most"], ["y"], name="clip"),
     ]
     scalars = {"w": 2, "most": 6}
-    constants = [numpy_helper.from_array(np.float32(value), name) for name, value in scalars.items()]
+    constants = [numpy_helper.from_array(np.array(value, np.float32), name) for name, value in scalars.items()]
     graph = helper.make_graph(nodes, "squares", [x], [y], constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
@@ -323,7 +342,7 @@ def test_another_cpu_is_predicted_whatever_the_records_was_measured_at(
 
 
 def test_a_part_of_a_processor_is_not_the_whole_processor_of_the_same_name(
-    machine: Any, runs: None, tiny_model: onnx.ModelProto
+    machine: Machine, runs: None, tiny_model: onnx.ModelProto
 ) -> None:
     """A machine with two cores of a Xeon Platinum 8375C was measured; the question is about all 32."""
     measured = analyze(tiny_model, batch=8, gpu="l4")
@@ -345,7 +364,7 @@ def test_a_record_from_before_it_kept_what_was_assumed_has_the_runs_own_interval
 
 
 def test_dollars_of_a_measured_cpu_are_a_prediction_but_on_the_very_machine(
-    machine: Any, runs: None, tiny_model: onnx.ModelProto
+    machine: Machine, runs: None, tiny_model: onnx.ModelProto
 ) -> None:
     """The machine of the catalogue is a c6i.xlarge: 4 vCPUs of a Xeon Platinum 8375C."""
     found = analyze(tiny_model, batch=8, gpu="none")
@@ -374,7 +393,7 @@ def test_a_record_of_an_older_version_has_its_own_batch_alone_and_says_so(saved:
 
 
 @uncalibrated
-def test_a_model_of_one_batch_has_a_sweep_of_one_batch(machine: Any, tiny_model: onnx.ModelProto) -> None:
+def test_a_model_of_one_batch_has_a_sweep_of_one_batch(machine: Machine, tiny_model: onnx.ModelProto) -> None:
     fixed = type(tiny_model)()
     fixed.CopyFrom(tiny_model)
     fixed.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 8
@@ -400,4 +419,4 @@ def test_an_unknown_gpu_is_refused(saved: Analysis) -> None:
 @uncalibrated
 def test_an_option_that_needs_the_model_is_refused(saved: Analysis) -> None:
     with pytest.raises(TypeError, match="batch"):
-        analyze_record(saved, batch=3)
+        analyze_record(saved, batch=3)  # type: ignore[call-arg]

@@ -61,6 +61,7 @@ TAN_BETWEEN = (node("Sqrt", "s", "root"), node("Tan", "root", "tan"), node("Relu
 def test_an_operator_without_a_kernel_in_a_loop_is_an_error_with_its_copies_for_each_pass() -> None:
     analysis = analysed(loop(*TAN_BETWEEN))
     (finding,) = found(analysis)
+    assert finding.operator is not None
     assert (finding.severity, analysis.operators[finding.operator].op_type) == ("error", "Loop")
     assert "Tan 'tan'" in finding.message
     assert "each of up to 100 passes" in finding.message

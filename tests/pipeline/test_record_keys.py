@@ -1,13 +1,18 @@
 """The record has the keys that scripts rely on, at every level, with and without a GPU."""
 
+from __future__ import annotations
+
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
 import pytest
 
 from analyzer import analyze
 from analyzer.record.analysis import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from tests.conftest import Machine
 
 TOP = (
     "schema_version tool model conventions devices totals operators groups plans verdict alternatives costs "
@@ -40,11 +45,11 @@ def holds(value: dict[str, Any], keys: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def record(machine: Any, tiny_model: onnx.ModelProto) -> Any:
+def record(machine: Machine, tiny_model: onnx.ModelProto) -> dict[str, Any]:
     return json.loads(analyze(tiny_model, batch=8, run=False, gpu="l4,t4").render("json"))
 
 
-def test_every_level_has_its_keys(record: Any) -> None:
+def test_every_level_has_its_keys(record: dict[str, Any]) -> None:
     holds(record, TOP)
     assert record["schema_version"] == SCHEMA_VERSION == 1
     holds(record["tool"], "name version")
@@ -70,31 +75,31 @@ def test_every_level_has_its_keys(record: Any) -> None:
     holds(record["sweep"][0]["plans"]["gpu"], "latency_s throughput_per_s origin")
 
 
-def test_the_plans_are_all_cpu_the_cuda_session_and_the_best(record: Any) -> None:
+def test_the_plans_are_all_cpu_the_cuda_session_and_the_best(record: dict[str, Any]) -> None:
     assert [plan["name"] for plan in record["plans"]] == ["cpu", "gpu", "hybrid"]
     latency = {plan["name"]: plan["latency_s"] for plan in record["plans"]}
     assert latency["hybrid"] <= min(latency["cpu"], latency["gpu"]) * (1 + 1e-9)
 
 
-def test_the_speedup_is_the_cpus_latency_over_the_gpus(record: Any) -> None:
+def test_the_speedup_is_the_cpus_latency_over_the_gpus(record: dict[str, Any]) -> None:
     latency = {plan["name"]: plan["latency_s"] for plan in record["plans"]}
     assert record["verdict"]["speedup"] == pytest.approx(latency["cpu"] / latency["gpu"])
     assert record["verdict"]["low"] <= record["verdict"]["speedup"] <= record["verdict"]["high"]
 
 
-def test_totals_are_the_plain_sums_over_operators(record: Any) -> None:
+def test_totals_are_the_plain_sums_over_operators(record: dict[str, Any]) -> None:
     for key in ("flops", "macs", "bytes_read", "bytes_written"):
         assert record["totals"][key] == sum(operator[key] or 0 for operator in record["operators"])
 
 
-def test_operator_times_add_up_to_group_times(record: Any) -> None:
+def test_operator_times_add_up_to_group_times(record: dict[str, Any]) -> None:
     for session, side in (("cpu", "cpu"), ("cuda", "gpu")):
         groups = sum(group["time_s"] for group in record["groups"] if group["session"] == session)
         operators = sum(operator[side]["time_s"] or 0 for operator in record["operators"])
         assert operators == pytest.approx(groups)
 
 
-def test_every_operator_is_in_one_group_of_each_session(record: Any) -> None:
+def test_every_operator_is_in_one_group_of_each_session(record: dict[str, Any]) -> None:
     for session in ("cpu", "cuda"):
         members = [
             index for group in record["groups"] if group["session"] == session for index in group["members"]
@@ -102,7 +107,7 @@ def test_every_operator_is_in_one_group_of_each_session(record: Any) -> None:
         assert sorted(members) == [operator["index"] for operator in record["operators"]]
 
 
-def test_intervals_hold_their_figure(record: Any) -> None:
+def test_intervals_hold_their_figure(record: dict[str, Any]) -> None:
     for item in (*record["plans"], *record["groups"]):
         time = item.get("latency_s", item.get("time_s"))
         assert item["low_s"] <= time <= item["high_s"]
@@ -112,7 +117,7 @@ def test_intervals_hold_their_figure(record: Any) -> None:
         assert item["energy_low_j"] <= item["energy_j"] <= item["energy_high_j"]
 
 
-def test_the_sweep_goes_from_1_to_4096_and_includes_the_batch(record: Any) -> None:
+def test_the_sweep_goes_from_1_to_4096_and_includes_the_batch(record: dict[str, Any]) -> None:
     batches = [row["batch"] for row in record["sweep"]]
     assert batches == sorted(batches)
     assert {1, 8, 4096} <= set(batches)

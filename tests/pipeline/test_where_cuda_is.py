@@ -35,7 +35,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return standins.build_driver(standins.build(tmp_path_factory.mktemp("standins")))
 
 
-def analyze(libraries: Path, folder: Path, *arguments: str, **environment: str) -> Any:
+def analyze(libraries: Path, folder: Path, *arguments: str, **environment: str) -> dict[str, Any]:
     output = folder / "report.json"
     command = [sys.executable, "-m", "analyzer", *arguments, "--format", "json", "--output", str(output)]
     done = subprocess.run(
@@ -52,11 +52,11 @@ def analyze(libraries: Path, folder: Path, *arguments: str, **environment: str) 
 
 
 @pytest.fixture(scope="module")
-def record(libraries: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def record(libraries: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return analyze(libraries, tmp_path_factory.mktemp("gpu"), "samples/mlp.py")
 
 
-def test_the_gpu_of_the_machine_is_the_target_and_is_measured(record: Any) -> None:
+def test_the_gpu_of_the_machine_is_the_target_and_is_measured(record: dict[str, Any]) -> None:
     assert record["devices"]["gpu"]["name"] == "NVIDIA H100 80GB HBM3"
     measured = record["environment"]["measurement"]["cuda"]
     assert set(measured["ways"]) == {"copies", "resident", "graph"}
@@ -68,7 +68,7 @@ def test_the_gpu_of_the_machine_is_the_target_and_is_measured(record: Any) -> No
     assert measured["arena_peak_bytes"] > 0
 
 
-def test_the_gpu_plan_is_measured_and_says_how(record: Any) -> None:
+def test_the_gpu_plan_is_measured_and_says_how(record: dict[str, Any]) -> None:
     plan = next(plan for plan in record["plans"] if plan["name"] == "gpu")
     assert plan["origin"] == "measured"
     assert plan["fits"] is True
@@ -76,7 +76,7 @@ def test_the_gpu_plan_is_measured_and_says_how(record: Any) -> None:
     assert any("blocking launches" in text for text in record["environment"]["messages"])
 
 
-def test_wrong_answers_are_a_finding(record: Any) -> None:
+def test_wrong_answers_are_a_finding(record: dict[str, Any]) -> None:
     rows = record["environment"]["measurement"]["agreement"]
     assert any(row["between"] == "CPU and CUDA" and row["agrees"] is False for row in rows)
     assert any(finding["code"] == "A702" for finding in record["findings"])

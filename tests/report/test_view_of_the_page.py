@@ -259,6 +259,7 @@ def test_a_command_stands_on_the_page_as_plain_text() -> None:
     odd = replace(base.invocation, model="my  models/a b.py", options={"pin": ("<b>'*=gpu",)})
     page_text = replace(base, invocation=odd).render("html")
     shown = re.search(r'<code class="command">(.*?)</code>', page_text, re.DOTALL)
+    assert shown is not None
     assert "<" not in shown[1]
     assert shlex.split(unescape(shown[1])) == [
         "analyze",

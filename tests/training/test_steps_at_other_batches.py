@@ -51,7 +51,7 @@ def figures(prepared: PreparedGraph) -> tuple[tuple[int | None, ...], list[float
 @pytest.mark.parametrize("name", ["mlp", "convnet", "transformer", "lstm", "upward"])
 @pytest.mark.parametrize("large", [False, True])
 def test_figures_are_those_of_tracing_at_that_batch(
-    name: Any, large: Any, step_of: Any, monkeypatch: pytest.MonkeyPatch
+    name: str, large: bool, step_of: Callable[..., Loaded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if large:  # where a third trace would take long
         monkeypatch.setattr("analyzer.pipeline.training_batches._CONFIRMED_UP_TO", 0)
@@ -60,6 +60,7 @@ def test_figures_are_those_of_tracing_at_that_batch(
     assert between is not None
     for batch in (2, 23, 64, 300):
         other = loaded_at(loaded, batch, OPTIONS)
+        assert other is not None
         expected, expected_times = figures(prepared_of(other))
         found, times = figures(between(batch))
         assert found == expected
@@ -122,7 +123,7 @@ SIMILAR = """
 
 @pytest.mark.parametrize("confirmed_up_to", [0, 400])
 def test_a_size_that_grows_with_the_square_of_the_batch_is_not_made_up(
-    confirmed_up_to: Any, step_of: Any, monkeypatch: pytest.MonkeyPatch
+    confirmed_up_to: int, step_of: Callable[..., Loaded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("analyzer.pipeline.training_batches._CONFIRMED_UP_TO", confirmed_up_to)
     found, between = prepared_graphs(step_of(SIMILAR), wanted=(2, 64))
@@ -130,14 +131,14 @@ def test_a_size_that_grows_with_the_square_of_the_batch_is_not_made_up(
     assert 64 not in found  # nobody asked for it, and it cannot be known without tracing
 
 
-def test_a_size_that_would_be_a_fraction_is_refused(step_of: Any) -> None:
+def test_a_size_that_would_be_a_fraction_is_refused(step_of: Callable[..., Loaded]) -> None:
     model = "mlp"
     first, second = step_of(model, batch=4).graph(), step_of(model, batch=6).graph()
     with pytest.raises(DifferentError):  # from 4 to 6 examples in 3 more: the rows would grow by 2/3
         bound(first, 4, second, 7)
 
 
-def test_the_largest_batch_fits_and_the_next_one_does_not(step_of: Any) -> None:
+def test_the_largest_batch_fits_and_the_next_one_does_not(step_of: Callable[..., Loaded]) -> None:
     from analyzer.pipeline.training_summary import _largest_exactly
 
     loaded = step_of("convnet")
@@ -154,7 +155,7 @@ def test_the_largest_batch_fits_and_the_next_one_does_not(step_of: Any) -> None:
 
 
 def test_each_batch_that_is_asked_for_is_measured(
-    model_file: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / "cache"))
     given = [str(model_file("mlp")), "--training", "--batch", "4,9", "--runs", "3", "--time-budget", "1"]
@@ -165,8 +166,9 @@ def test_each_batch_that_is_asked_for_is_measured(
     assert rows[2]["origin"] == "predicted"
 
 
-def test_costs_at_a_batch_need_no_constants_that_grow(step_of: Any) -> None:
+def test_costs_at_a_batch_need_no_constants_that_grow(step_of: Callable[..., Loaded]) -> None:
     """A table with a row for each example keeps its size and not its elements."""
     loaded = step_of("transformer")
     _, between = prepared_graphs(loaded)
+    assert between is not None
     assert count(between(64).graph).total.basis == "exact"
