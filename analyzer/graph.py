@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     import numpy as np
 
+# ONNX Runtime writes it as the empty string inside and takes this one as its alias (kOnnxDomainAlias in
+# onnxruntime/core/graph/constants.h).
 DEFAULT_DOMAIN = "ai.onnx"
 
 Dim = int | None
@@ -40,7 +42,7 @@ class DType:
     @property
     def is_float(self) -> bool:
         """Whether elements are floating point of any width."""
-        return "float" in self.name and "(" not in self.name
+        return "float" in self.name and "(" not in self.name  # seq(tensor(float)) is no float
 
 
 # TensorProto.DataType of ONNX 1.23 (onnx.proto), with the width of an element in bits.
@@ -72,6 +74,8 @@ _TENSOR_TYPES = (
     (24, "float8e8m0", 8),
     (25, "uint2", 2),
     (26, "int2", 2),
+    (27, "float6e2m3", 6),
+    (28, "float6e3m2", 6),
 )
 DTYPES_BY_NUMBER: Mapping[int, DType] = MappingProxyType(
     {number: DType(name=name, bits=bits, onnx=number) for number, name, bits in _TENSOR_TYPES}
@@ -106,19 +110,19 @@ def broadcast(shapes: Iterable[Sequence[_Size]]) -> tuple[_Size, ...]:
     result: tuple[_Size, ...] = ()
     for shape in shapes:
         other = tuple(shape)
-        if other != result:
-            result = _together(result, other)
+        if other != result:  # most operands are of one shape
+            result = _common_shape(result, other)
     return result
 
 
-def _together(one: tuple[_Size, ...], two: tuple[_Size, ...]) -> tuple[_Size, ...]:
+def _common_shape(one: tuple[_Size, ...], two: tuple[_Size, ...]) -> tuple[_Size, ...]:
     longer, shorter = (one, two) if len(one) >= len(two) else (two, one)
     ahead = len(longer) - len(shorter)
     common = list(longer)
     for axis, size in enumerate(shorter, ahead):
         if common[axis] == 1 or (common[axis] is None and size != 1):
             common[axis] = size
-        elif size not in (1, None, common[axis]):
+        elif size not in (1, None, common[axis]):  # an open size may turn out to fit
             raise ValueError(f"{one} and {two} do not broadcast")
     return tuple(common)
 
@@ -208,6 +212,7 @@ class Node:
     version: int = 0
     inputs: tuple[Tensor | None, ...] = ()
     outputs: tuple[Tensor | None, ...] = ()
+    # A factory, as dataclasses take a mapping for a mutable default; all nodes share the one that is empty.
     attributes: Mapping[str, Any] = field(default_factory=lambda: NO_ATTRIBUTES)
     graphs: Mapping[str, Graph] = field(default_factory=lambda: NO_ATTRIBUTES)
     module: str = ""
@@ -239,6 +244,7 @@ class Node:
         return (tensor for tensor in self.outputs if tensor is not None)
 
 
+# Without slots, which leave cached_property no place to keep its value.
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Graph:
     """A model in execution order.
@@ -279,15 +285,16 @@ class Graph:
     @cached_property
     def consumers(self) -> Mapping[str, tuple[int, ...]]:
         """Indices of the nodes that read each tensor, by tensor name, each node once, subgraphs included."""
-        found: dict[str, list[int]] = {}
+        readers: dict[str, list[int]] = {}
         for node in self.nodes:
+            # A node that reads a tensor twice, as Mul(x, x) does, is one reader.
             for name in dict.fromkeys(names_read(node)):
-                found.setdefault(name, []).append(node.index)
-        return {name: tuple(indices) for name, indices in found.items()}
+                readers.setdefault(name, []).append(node.index)
+        return {name: tuple(indices) for name, indices in readers.items()}
 
     @cached_property
     def parameters(self) -> int:
-        """Number of elements of all initializers of floating or low-bit type with more than one element."""
+        """Number of elements of all initializers; one of open shape counts nothing."""
         return sum(tensor.elements or 0 for tensor in self.initializers)
 
     @cached_property
@@ -301,6 +308,8 @@ def names_read(node: Node) -> Iterator[str]:
     for tensor in node.present_inputs:
         yield tensor.name
     for graph in node.graphs.values():
+        # What a subgraph computes or is handed is its own; anything else it reads from the graph around it
+        # (ONNX, docs/IR.md).
         inner = {tensor.name for tensor in (*graph.inputs, *graph.initializers)}
         inner.update(tensor.name for child in graph.nodes for tensor in child.present_outputs)
         for child in graph.nodes:

@@ -22,8 +22,10 @@ CONTRIB_VIEWS = frozenset({"ExpandDims"})
 SHAPE_READERS = frozenset({"Shape", "Size"})
 """They read no element; on a GPU they run without a kernel."""
 
-_LITERAL = "Constant"  # stored with the model when a session is made
+_LITERAL = "Constant"  # becomes an initializer when a session is made (onnxruntime/core/graph/graph.cc)
 
+# ONNX Runtime's list lacks Bernoulli, which ONNX defines as a function of RandomUniformLike
+# (onnx/defs/generator/defs.cc).
 RANDOM = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
 )
@@ -51,6 +53,7 @@ def in_training(node: Node) -> bool:
     """Whether a Dropout or BatchNormalization runs as in training: its flag is set, or not known."""
     if node.op_type == "BatchNormalization":
         return bool(node.attributes.get("training_mode", 0))
+    # Opset 12 made it an input, so that it may be known at run time alone.
     flag = node.input(2)
     return flag is not None and (flag.value is None or bool(flag.value.reshape(-1)[0]))
 
@@ -59,6 +62,7 @@ def is_view(node: Node) -> bool:
     """Whether a node's first output is its first input's own memory; a Dropout's is, but in training."""
     if node.domain != DEFAULT_DOMAIN:
         return node.domain == CONTRIB_DOMAIN and node.op_type in CONTRIB_VIEWS
+    # At inference a Dropout is the identity; ONNX Runtime removes it (core/optimizer/dropout_elimination.cc).
     return node.op_type in VIEWS or (node.op_type == "Dropout" and not in_training(node))
 
 

@@ -33,7 +33,8 @@ class _Rule:
     other_bytes: int
 
 
-# ONNX Runtime's CPU provider has no bf16 kernels, puts Casts to fp32 around fp16 ones and knows no TF32:
+# ONNX Runtime's CPU provider has no bf16 kernels, puts Casts to fp32 around fp16 ones
+# (onnxruntime/core/optimizer/insert_cast_transformer.cc) and knows no TF32:
 # whatever a CPU's own instructions offer, these run at its fp32 peak. An int8 product on a GPU without an int8
 # peak is computed in fp16 as the operators around it are (weights are dequantized), not in fp32.
 _TABLE: Mapping[str, _Rule] = MappingProxyType(
@@ -54,6 +55,8 @@ HALF = ("bf16", "fp16")
 """The types of mixed-precision training, best first."""
 
 _OF_DTYPE = {"float16": "fp16", "bfloat16": "bf16", "float64": "fp64", "int8": "int8", "uint8": "int8"}
+# Volta's tensor cores multiply fp16, Turing's int8 too, Ampere's tf32 and bf16 (NVIDIA's architecture white
+# papers); Pascal has none, and its fast int8 (DP4A) and fp16 run on the ordinary cores.
 _TENSOR_CORES = ("tf32", "fp16", "bf16", "int8")
 
 
@@ -127,12 +130,13 @@ def on_device(device: _Processor, precision: str) -> DevicePrecision:
             hint="Give a device file of your own with peak_flops_per_s.",
         )
     # A GPU keeps fp16 in memory even where it must compute in fp32; int8 without kernels is not kept as int8.
-    kept = peak == precision or (not cpu and precision != "int8")
+    stored_at_precision = peak == precision or (not cpu and precision != "int8")
     return DevicePrecision(
         asked=precision,
         peak=peak,
         tensor=not cpu and peak in _TENSOR_CORES and device.architecture != "Pascal",
-        product_bytes=float(rule.weight_bytes if kept else _TABLE[peak].weight_bytes),
+        product_bytes=float(rule.weight_bytes if stored_at_precision else _TABLE[peak].weight_bytes),
+        # On a CPU what flows between products is fp32, whatever type the weights have.
         other_bytes=float((8 if precision == "fp64" else 4) if cpu else rule.other_bytes),
         substitute=peak != precision and not cpu,
     )
@@ -166,6 +170,7 @@ def bytes_at(tensor: Tensor, precision: str) -> int | None:
     if nbytes is None or tensor.dtype.name != "float32":
         return nbytes
     rule = _rule(precision)
+    # From the fp32 size: 4 bytes an element.
     return nbytes * (rule.weight_bytes if tensor.constant else rule.other_bytes) // 4
 
 

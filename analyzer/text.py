@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from analyzer.errors import UsageError
 
 _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*(ns|us|µs|ms|s|min)?\s*")
+# Both signs for micro: "us" is what keyboards have, "µs" what this program prints.
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
 _SHARE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*%\s*")
 _NUMBER = re.compile(r"\s*[0-9]*\.?[0-9]+\s*")
@@ -28,11 +29,12 @@ def duration(value: object, *, where: str) -> float:
     Raises:
         UsageError: It is no duration, or not above zero.
     """
-    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    # A bool is an int in Python: `true` is no second.
     if isinstance(value, int | float) and not isinstance(value, bool):
         result = float(value)
-    elif found:
-        result = float(found[1]) * _UNITS[found[2] or "s"]
+    elif match:
+        result = float(match[1]) * _UNITS[match[2] or "s"]
     else:
         raise UsageError(f"{where}: {value!r} is no duration", hint='write it like "20ms" or "1.5s"')
     if not 0 < result < float("inf"):
@@ -41,10 +43,14 @@ def duration(value: object, *, where: str) -> float:
 
 
 def share(value: object, *, where: str) -> float:
-    """A share from ``"5%"`` or ``0.05``."""
-    found = _SHARE.fullmatch(value) if isinstance(value, str) else None
-    if found:
-        return float(found[1]) / 100
+    """A share from ``"5%"`` or ``0.05``.
+
+    Raises:
+        UsageError: It is none, or below 0.
+    """
+    match = _SHARE.fullmatch(value) if isinstance(value, str) else None
+    if match:
+        return float(match[1]) / 100
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         value = float(value)
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf"):
@@ -60,6 +66,7 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
 
 def plural(number: int, noun: str, nouns: str = "") -> str:
     """``1 copy``, ``2 copies``, ``1,234 operators``; ``nouns`` where more than the ending changes."""
+    # "copy" becomes "copies", "array" only "arrays".
     many = nouns or (f"{noun[:-1]}ies" if re.search("[^aeiou]y$", noun) else f"{noun}s")
     return f"{number:,} {noun if number == 1 else many}"
 

@@ -7,7 +7,7 @@ import math
 KILO, MEGA, GIGA, TERA, PETA = 1e3, 1e6, 1e9, 1e12, 1e15
 MILLI, MICRO, NANO = 1e-3, 1e-6, 1e-9
 SECONDS_PER_HOUR = 3600.0
-UNKNOWN = "–"
+UNKNOWN = "–"  # never 0, which would be a figure
 
 _PREFIXES = (
     (PETA, "P"),
@@ -42,6 +42,7 @@ def with_prefix(value: float | None, unit: str, significant: int = 3) -> str:
     if value == 0:
         return f"0 {unit}".rstrip()
     for index, (factor, prefix) in enumerate(_PREFIXES):
+        # A hair below the factor: 999.9 MB is rounded to 1000, which reads better as 1.00 GB.
         if abs(value) >= factor * (1 - 0.5 * 10.0**-significant) or index == len(_PREFIXES) - 1:
             return f"{digits(value / factor, significant)} {prefix}{unit}".rstrip()
     raise AssertionError("unreachable: the last prefix always answers")
@@ -68,12 +69,13 @@ def rate(value: float | None, unit: str) -> str:
 
 
 def count(value: int | None) -> str:
-    """A whole number with thin separators: ``25,557,032``."""
+    """A whole number with separators: ``25,557,032``."""
     return UNKNOWN if value is None else f"{value:,}"
 
 
 def factor(value: float | None) -> str:
     """A ratio: ``3.4x``."""
+    # Two digits: a ratio of predictions is not known to three.
     return UNKNOWN if value is None else f"{digits(value, 2 if value < 10 else 3)}x"
 
 

@@ -44,7 +44,7 @@ class Machine:
     calibrated: bool = False
     time_budget_s: float = DEFAULT_TIME_BUDGET_S
 
-    def told(self) -> Mapping[str, Any]:
+    def description(self) -> Mapping[str, Any]:
         """In py-cpuinfo's words."""
         return {
             "brand_raw": self.brand,
@@ -75,11 +75,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def run_as(machine: Machine, patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Makes detection and the store of calibrations those of a machine."""
-    patch.setattr(detection, "_told", machine.told)
+    patch.setattr(detection, "_cpu_description", machine.description)
     patch.setattr(detection, "_cores", lambda: machine.cores)
     patch.setattr(detection, "_threads", lambda: machine.threads)
-    patch.setattr(detection, "_cache", lambda _told: 32 << 20)
-    patch.setattr(detection, "_memory", lambda: 16 * 10**9)
+    patch.setattr(detection, "_cache_bytes", lambda _description: 32 << 20)
+    patch.setattr(detection, "_memory_bytes", lambda: 16 * 10**9)
     patch.setattr(options, "DEFAULT_TIME_BUDGET_S", machine.time_budget_s)
     keep_in(folder, patch)
     if machine.calibrated:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from analyzer.checks.operator_matching import match
-from analyzer.checks.phrases import called, forced_operators, moved, operators, target_plan, total
-from analyzer.checks.placement import COPIES, inside
-from analyzer.checks.registry import Found, Subject, rule
+from analyzer.checks.phrases import bytes_moved, forced_operators, operator_label, operators, target_plan, total
+from analyzer.checks.placement import COPIES, copies_inside
+from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.errors import UsageError
 from analyzer.record.analysis import Analysis, OperatorResult, PlanResult
 from analyzer.text import first_few, plural
@@ -17,7 +17,7 @@ _NAMES = {"cpu": "CPU plan", "gpu": "CUDA session", "hybrid": "best plan"}
 
 
 @rule("A601", "over-latency-budget", "error")
-def over_latency(subject: Subject) -> Iterator[Found]:
+def over_latency(subject: Subject) -> Iterator[Diagnostic]:
     """The latency is above `max-latency`.
 
     What:
@@ -40,6 +40,7 @@ def over_latency(subject: Subject) -> Iterator[Found]:
     for name, limit in subject.settings.max_latency_s.items():
         plan = analysis.plan(name or target_plan(analysis))
         if plan is None:
+            # A budget for a plan that is not there would pass for ever.
             raise UsageError(
                 f"max-latency.{name}: this analysis has no plan {name!r}",
                 hint=f"it has {', '.join(other.name for other in analysis.plans)}; choose a GPU with --gpu",
@@ -48,15 +49,16 @@ def over_latency(subject: Subject) -> Iterator[Found]:
             yield _over(plan, limit, analysis)
 
 
-def _over(plan: PlanResult, limit: float, analysis: Analysis) -> Found:
+def _over(plan: PlanResult, limit: float, analysis: Analysis) -> Diagnostic:
+    # By the whole interval: the middle alone would fail a build that a measurement passes.
     certain = plan.low_s > limit
     verb = "is above" if plan.latency_s > limit else "may be above"
-    slowest = max(analysis.operators, key=lambda op: _time(op, plan.name) or 0.0, default=None)
-    return Found(
+    slowest = max(analysis.operators, key=lambda op: _time_in_plan(op, plan.name) or 0.0, default=None)
+    return Diagnostic(
         operator=slowest,
         message=f"the latency of the {_NAMES[plan.name]} {verb} max-latency {seconds(limit)}: "
         f"{seconds(plan.latency_s)} ({seconds(plan.low_s)} to {seconds(plan.high_s)}, {plan.origin})"
-        + (f"; {called(slowest)} takes longest" if slowest is not None else ""),
+        + (f"; {operator_label(slowest)} takes longest" if slowest is not None else ""),
         fix="see the other findings; or use a smaller batch, a faster device (--gpu) or a higher max-latency",
         seconds=max(plan.latency_s - limit, 0.0),
         certain=certain,
@@ -64,7 +66,7 @@ def _over(plan: PlanResult, limit: float, analysis: Analysis) -> Found:
 
 
 @rule("A602", "over-cpu-operator-budget", "error")
-def over_cpu_operators(subject: Subject) -> Iterator[Found]:
+def over_cpu_operators(subject: Subject) -> Iterator[Diagnostic]:
     """More operators are forced to the CPU than `max-cpu-operators`.
 
     What:
@@ -82,20 +84,20 @@ def over_cpu_operators(subject: Subject) -> Iterator[Found]:
         max-cpu-operators = 2
     """
     limit = subject.settings.max_cpu_operators
-    found = forced_operators(subject.analysis)
-    if limit is not None and len(found) > limit:
-        yield Found(
-            operator=found[0],
-            message=f"{operators(len(found), 'CPU')} where max-cpu-operators allows {limit}: "
-            f"{first_few([called(op) for op in found])}",
+    forced = forced_operators(subject.analysis)
+    if limit is not None and len(forced) > limit:
+        yield Diagnostic(
+            operator=forced[0],
+            message=f"{operators(len(forced), 'CPU')} where max-cpu-operators allows {limit}: "
+            f"{first_few([operator_label(op) for op in forced])}",
             fix="bring them to the GPU (see A101), or raise max-cpu-operators",
-            seconds=total(op.cpu.time_s for op in found),
-            bytes=moved(found),
+            seconds=total(op.cpu.time_s for op in forced),
+            bytes=bytes_moved(forced),
         )
 
 
 @rule("A603", "over-copy-budget", "error")
-def over_copies(subject: Subject) -> Iterator[Found]:
+def over_copies(subject: Subject) -> Iterator[Diagnostic]:
     """There are more copies inside the graph than `max-copies`.
 
     What:
@@ -112,19 +114,19 @@ def over_copies(subject: Subject) -> Iterator[Found]:
         [tool.analyzer.check]
         max-copies = 0
     """
-    limit, items = subject.settings.max_copies, inside(subject.analysis)
+    limit, items = subject.settings.max_copies, copies_inside(subject.analysis)
     if limit is not None and len(items) > limit:
-        yield Found(
+        yield Diagnostic(
             message=f"{plural(len(items), 'copy')} inside the graph where max-copies allows {limit}: "
-            f"{first_few([f'{item.tensor} {COPIES[item.direction]}' for item in items])}",
+            f"{first_few([f'{transfer.tensor} {COPIES[transfer.direction]}' for transfer in items])}",
             fix="bring the CPU's operators to the GPU (see A102), or raise max-copies",
-            seconds=sum(item.time_s for item in items),
-            bytes=sum(item.bytes for item in items),
+            seconds=sum(transfer.time_s for transfer in items),
+            bytes=sum(transfer.bytes for transfer in items),
         )
 
 
 @rule("A611", "slower-than-baseline", "error")
-def slower(subject: Subject) -> Iterator[Found]:
+def slower(subject: Subject) -> Iterator[Diagnostic]:
     """The latency rose above the baseline's.
 
     What:
@@ -147,21 +149,22 @@ def slower(subject: Subject) -> Iterator[Found]:
     base, name = subject.baseline, target_plan(subject.analysis)
     before = base.plan(name) if base is not None else None
     after = subject.analysis.plan(name)
-    if before is None or after is None or not _rose(before.latency_s, after.latency_s, subject):
+    if before is None or after is None or not _is_above(before.latency_s, after.latency_s, subject):
         return
+    # Equal devices and equal model of them: the error of a prediction is a factor that both share.
     certain = {before.origin, after.origin} == {"predicted"} or after.low_s > before.high_s
-    yield _rise(
+    yield _risen(
         subject,
         f"the latency of the {_NAMES[name]} rose from {seconds(before.latency_s)} "
         f"to {seconds(after.latency_s)}",
-        lambda op: _time(op, name),
+        lambda op: _time_in_plan(op, name),
         time=after.latency_s - before.latency_s,
         certain=certain,
     )
 
 
 @rule("A612", "more-bytes-than-baseline", "error")
-def more_bytes(subject: Subject) -> Iterator[Found]:
+def more_bytes(subject: Subject) -> Iterator[Diagnostic]:
     """The model moves more bytes than the baseline.
 
     What:
@@ -182,13 +185,13 @@ def more_bytes(subject: Subject) -> Iterator[Found]:
     if base is None:
         return
     before, after = base.totals.bytes_read + base.totals.bytes_written, now.bytes_read + now.bytes_written
-    if _rose(before, after, subject):
+    if _is_above(before, after, subject):
         text = f"the bytes moved rose from {byte_count(before)} to {byte_count(after)}"
-        yield _rise(subject, text, lambda op: moved([op]), nbytes=after - before)
+        yield _risen(subject, text, lambda op: bytes_moved([op]), nbytes=after - before)
 
 
 @rule("A613", "more-flops-than-baseline", "error")
-def more_flops(subject: Subject) -> Iterator[Found]:
+def more_flops(subject: Subject) -> Iterator[Diagnostic]:
     """The model computes more than the baseline.
 
     What:
@@ -206,13 +209,13 @@ def more_flops(subject: Subject) -> Iterator[Found]:
         A hidden size of 3072 that became 4096.
     """
     base, after = subject.baseline, subject.analysis.totals.flops
-    if base is not None and _rose(base.totals.flops, after, subject):
+    if base is not None and _is_above(base.totals.flops, after, subject):
         text = f"the FLOPs rose from {flop_count(base.totals.flops)} to {flop_count(after)}"
-        yield _rise(subject, text, lambda op: op.flops)
+        yield _risen(subject, text, lambda op: op.flops)
 
 
 @rule("A614", "more-copies-than-baseline", "error")
-def more_copies(subject: Subject) -> Iterator[Found]:
+def more_copies(subject: Subject) -> Iterator[Diagnostic]:
     """There are more copies inside the graph than in the baseline.
 
     What:
@@ -230,26 +233,28 @@ def more_copies(subject: Subject) -> Iterator[Found]:
     """
     if subject.baseline is None:
         return
-    before, after = inside(subject.baseline), inside(subject.analysis)
-    old, new = sum(item.bytes for item in before), sum(item.bytes for item in after)
-    if len(after) > len(before) or _rose(old, new, subject):
-        added = [item for item in after if item.tensor not in {other.tensor for other in before}]
-        names = first_few(f"{item.tensor} {COPIES[item.direction]}" for item in added)
-        yield Found(
+    before, after = copies_inside(subject.baseline), copies_inside(subject.analysis)
+    old, new = sum(transfer.bytes for transfer in before), sum(transfer.bytes for transfer in after)
+    if len(after) > len(before) or _is_above(old, new, subject):
+        # By name, which an exporter may change: it serves the message alone, the count decides.
+        added = [transfer for transfer in after if transfer.tensor not in {other.tensor for other in before}]
+        names = first_few(f"{transfer.tensor} {COPIES[transfer.direction]}" for transfer in added)
+        yield Diagnostic(
             message=f"copies inside the graph rose from {len(before)} ({byte_count(old)}) to {len(after)} "
             f"({byte_count(new)})" + (f": {names}" if names else ""),
             fix="see A101 and A102; if it is meant, write the baseline anew with --update-baseline",
-            seconds=sum(item.time_s for item in after) - sum(item.time_s for item in before),
+            seconds=sum(transfer.time_s for transfer in after) - sum(transfer.time_s for transfer in before),
             bytes=new - old,
         )
 
 
-def _rose(before: float, after: float, subject: Subject) -> bool:
-    # A part in a million guards against the last digit of a sum of floats.
+def _is_above(before: float, after: float, subject: Subject) -> bool:
+    # A part in a million guards against the last digit of a sum of floats, which another order of summing
+    # changes.
     return after > before * (1 + max(subject.settings.tolerance, 1e-6))
 
 
-def _rise(
+def _risen(
     subject: Subject,
     text: str,
     figure: Callable[[OperatorResult], float | None],
@@ -257,11 +262,11 @@ def _rise(
     time: float | None = None,
     nbytes: int | None = None,
     certain: bool = True,
-) -> Found:
+) -> Diagnostic:
     """A rise of the model, with the operators that rose most."""
     most = _risers(subject, figure)
-    names = f"; most by {first_few([called(op) for op in most])}" if most else ""
-    return Found(
+    names = f"; most by {first_few([operator_label(op) for op in most])}" if most else ""
+    return Diagnostic(
         operator=most[0] if most else None,
         message=text + names,
         fix="undo it, or write the baseline anew with --update-baseline if it is meant",
@@ -276,12 +281,13 @@ def _risers(subject: Subject, figure: Callable[[OperatorResult], float | None]) 
         return []
     matched = match(subject.baseline, subject.analysis)
     rises = [((figure(now) or 0) - (figure(old) or 0), now) for old, now in matched.pairs]
+    # A new operator rose from nothing.
     rises += [(figure(now) or 0, now) for now in matched.new]
     rising = sorted((pair for pair in rises if pair[0] > 0), key=lambda pair: (-pair[0], pair[1].index))
     return [operator for _, operator in rising]
 
 
-def _time(operator: OperatorResult, plan: str) -> float | None:
+def _time_in_plan(operator: OperatorResult, plan: str) -> float | None:
     if plan == "gpu":
         return None if operator.gpu is None else operator.gpu.time_s
     if plan == "hybrid" and operator.placement == "gpu" and operator.gpu is not None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzer.checks.phrases import called
-from analyzer.checks.registry import Found, Subject, rule
+from analyzer.checks.phrases import operator_label
+from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.record.analysis import Analysis, BodyOperator, BodyResult
 from analyzer.text import first_few, plural
 from analyzer.units import byte_count
 
+# GetCpuPreferredNodes (onnxruntime/core/framework/fallback_cpu_capability.cc): its own decision, nothing to
+# mend.
 _ON_PURPOSE = "shape-arithmetic"
 
 
 @rule("A105", "body-on-the-cpu", "error")
-def body_on_the_cpu(subject: Subject) -> Iterator[Found]:
+def body_on_the_cpu(subject: Subject) -> Iterator[Diagnostic]:
     """An operator inside a loop or a branch has no CUDA kernel.
 
     What:
@@ -36,9 +38,10 @@ def body_on_the_cpu(subject: Subject) -> Iterator[Found]:
     if analysis.devices.gpu is None:
         return
     for body in analysis.bodies:
-        forced = [item for item in body.on_cpu if item.why != _ON_PURPOSE]
+        forced = [operator for operator in body.on_cpu if operator.why != _ON_PURPOSE]
+        # The operator that holds the body may well have a CUDA kernel: it is the body that waits.
         if forced:
-            yield Found(
+            yield Diagnostic(
                 operator=analysis.operators[body.operator],
                 message=_message(analysis, body, forced),
                 fix="use operators with a CUDA kernel there, or take "
@@ -48,30 +51,32 @@ def body_on_the_cpu(subject: Subject) -> Iterator[Found]:
 
 
 def _message(analysis: Analysis, body: BodyResult, forced: list[BodyOperator]) -> str:
-    names = first_few([_named(item) for item in forced])
-    holder = called(analysis.operators[body.operator])
+    names = first_few([_operator_label(operator) for operator in forced])
+    holder = operator_label(analysis.operators[body.operator])
     return (
         f"{plural(len(forced), 'operator')} of {body.operators} in {body.name} of {holder} "
-        f"{'runs' if len(forced) == 1 else 'run'} on the CPU, {_passes(body)}: {names}{_copies(body)}"
+        f"{'runs' if len(forced) == 1 else 'run'} on the CPU, {_passes_in_words(body)}: {names}"
+        f"{_copies_in_words(body)}"
     )
 
 
-def _named(item: BodyOperator) -> str:
-    where = f" ({item.source.file}:{item.source.line})" if item.source else ""
-    return f"{item.op_type} {item.name!r}{where}"
+def _operator_label(operator: BodyOperator) -> str:
+    where = f" ({operator.source.file}:{operator.source.line})" if operator.source else ""
+    return f"{operator.op_type} {operator.name!r}{where}"
 
 
-def _passes(body: BodyResult) -> str:
-    if body.passes is None:
+def _passes_in_words(body: BodyResult) -> str:
+    if body.passes is None:  # the trip count is computed, or the loop ends by a condition
         return "on each pass"
     return "once" if body.passes == 1 else f"on each of up to {body.passes} passes"
 
 
-def _copies(body: BodyResult) -> str:
+def _copies_in_words(body: BodyResult) -> str:
     if not body.copies:
         return ""
-    known = [copy.bytes for copy in body.copies if copy.bytes is not None]
-    size = f", {byte_count(sum(known))}" if len(known) == len(body.copies) else ""
+    known_sizes = [copy.bytes for copy in body.copies if copy.bytes is not None]
+    # A sum of some would read as the sum of all.
+    size = f", {byte_count(sum(known_sizes))}" if len(known_sizes) == len(body.copies) else ""
     return f"; each pass makes {plural(len(body.copies), 'copy')} between CPU and GPU inside it{size}"
 
 

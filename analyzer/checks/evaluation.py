@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from analyzer.checks.registry import CheckRule, Found, Subject, require_known, rules
+from analyzer.checks.registry import CheckRule, Diagnostic, Subject, require_known, rules
 from analyzer.checks.settings import SEVERITIES, CheckSettings, Ignore, Severity
 from analyzer.errors import UsageError
 from analyzer.record.analysis import SCHEMA_VERSION, Analysis, Finding, IgnoredFinding, OperatorResult
@@ -43,30 +43,32 @@ def judge(
     Raises:
         UsageError: The settings name a rule that does not exist, or the baseline is of another model.
     """
-    chosen = settings or CheckSettings()
-    require_codes(chosen)
+    settings = settings or CheckSettings()
+    require_codes(settings)
     if baseline is not None:
         require_comparable(baseline, analysis)
-    subject = Subject(analysis=analysis, settings=chosen, baseline=baseline)
-    live: list[Finding] = []
+    subject = Subject(analysis=analysis, settings=settings, baseline=baseline)
+    findings: list[Finding] = []
     ignored: list[IgnoredFinding] = []
-    for each in rules():
-        for found in each.check(subject):
-            finding = _finding(each, found, chosen)
-            entry = _ignored_by(each.code, found.operator, chosen.ignore)
+    for rule in rules():
+        for diagnostic in rule.check(subject):
+            # Severity first: a finding that is set aside is shown as what it would have been.
+            finding = _finding(rule, diagnostic, settings)
+            entry = _ignored_by(rule.code, diagnostic.operator, settings.ignore)
             if entry is None:
-                live.append(finding)
+                findings.append(finding)
             else:
                 ignored.append(IgnoredFinding(finding=finding, reason=entry.reason))
-    return Judgement(findings=tuple(live), ignored=tuple(ignored))
+    return Judgement(findings=tuple(findings), ignored=tuple(ignored))
 
 
 def fails(findings: Iterable[Finding], settings: CheckSettings) -> tuple[Finding, ...]:
     """The findings that make the check fail: those of ``fail-on``'s severity or a graver one."""
     if settings.fail_on == "never":
         return ()
-    grave = SEVERITIES[: SEVERITIES.index(settings.fail_on) + 1]
-    return tuple(finding for finding in findings if finding.severity in grave)
+    # SEVERITIES runs from grave to slight.
+    failing = SEVERITIES[: SEVERITIES.index(settings.fail_on) + 1]
+    return tuple(finding for finding in findings if finding.severity in failing)
 
 
 def require_codes(settings: CheckSettings) -> None:
@@ -91,6 +93,7 @@ def require_comparable(baseline: Analysis, analysis: Analysis) -> None:
     Raises:
         UsageError: They are not the same.
     """
+    # Another schema may count otherwise: a rise would then be the program's, not the model's.
     if baseline.schema_version != SCHEMA_VERSION:
         raise UsageError(
             f"the baseline has schema version {baseline.schema_version}, this program writes {SCHEMA_VERSION}",
@@ -118,27 +121,29 @@ def _gpu(analysis: Analysis) -> str:
     return analysis.devices.gpu.slug if analysis.devices.gpu is not None else "none"
 
 
-def _finding(rule: CheckRule, found: Found, settings: CheckSettings) -> Finding:
+def _finding(rule: CheckRule, diagnostic: Diagnostic, settings: CheckSettings) -> Finding:
     return Finding(
         code=rule.code,
-        severity=_severity(rule, found, settings),
-        operator=None if found.operator is None else found.operator.index,
-        message=found.message,
-        fix=found.fix,
-        seconds=found.seconds,
-        bytes=found.bytes,
-        certain=found.certain,
+        severity=_severity(rule, diagnostic, settings),
+        operator=None if diagnostic.operator is None else diagnostic.operator.index,
+        message=diagnostic.message,
+        fix=diagnostic.fix,
+        seconds=diagnostic.seconds,
+        bytes=diagnostic.bytes,
+        certain=diagnostic.certain,
     )
 
 
-def _severity(rule: CheckRule, found: Found, settings: CheckSettings) -> Severity:
+def _severity(rule: CheckRule, diagnostic: Diagnostic, settings: CheckSettings) -> Severity:
     """The rule's severity, raised by the settings; what is not certain stops at a warning."""
-    severity = found.severity or rule.severity
+    severity = diagnostic.severity or rule.severity
+    # "?" begins no code: startswith of an empty tuple would do, but is easily read as "all".
     if rule.code.startswith(settings.raise_to_warning or ("?",)) and severity == "note":
         severity = "warning"
     if rule.code.startswith(settings.raise_to_error or ("?",)):
         severity = "error"
-    if severity == "error" and not found.certain and not settings.fail_on_uncertain:
+    # A gate that fails by the width of a prediction is switched off by the first who meets it.
+    if severity == "error" and not diagnostic.certain and not settings.fail_on_uncertain:
         return "warning"
     return severity
 
@@ -153,6 +158,7 @@ def _ignored_by(code: str, operator: OperatorResult | None, entries: Iterable[Ig
 def _is_named(operator: OperatorResult | None, pattern: str) -> bool:
     if operator is None:
         return False
+    # fnmatchcase, as fnmatch folds case on Windows: one settings file, one meaning everywhere.
     return any(
         fnmatchcase(name, pattern) for name in (operator.module, operator.name, operator.op_type) if name
     )

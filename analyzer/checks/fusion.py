@@ -6,14 +6,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from analyzer.checks.phrases import by_place, called, moved, runs, tensor_bytes, total, whole
-from analyzer.checks.registry import Found, Subject, rule
+from analyzer.checks.phrases import (
+    as_int,
+    by_source_line,
+    bytes_moved,
+    is_executed,
+    operator_label,
+    tensor_bytes,
+    total,
+)
+from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.record.analysis import Analysis, GroupResult, OperatorResult, TensorInfo
 from analyzer.text import first_few, plural
 from analyzer.units import factor, seconds
 
 _CHAIN = frozenset({"Mul", "Div", "Add", "Pow", "Cast"})
-_DEPTH = 8  # Operators between x and its Tanh: six in the longest form met.
+_DEPTH = 8  # operators between x and its Tanh: six in the longest form met
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +38,11 @@ class Dataflow:
     @cached_property
     def readers(self) -> dict[str, tuple[OperatorResult, ...]]:
         """The operators that read each tensor, each once."""
-        found: dict[str, dict[int, OperatorResult]] = {}
+        readers_by_tensor: dict[str, dict[int, OperatorResult]] = {}
         for op in self.analysis.operators:
             for tensor in op.inputs:
-                found.setdefault(tensor.name, {})[op.index] = op
-        return {name: tuple(ops.values()) for name, ops in found.items()}
+                readers_by_tensor.setdefault(tensor.name, {})[op.index] = op
+        return {name: tuple(ops.values()) for name, ops in readers_by_tensor.items()}
 
     @cached_property
     def groups(self) -> dict[int, GroupResult]:
@@ -54,12 +62,14 @@ class Dataflow:
 
     def only_reader(self, operator: OperatorResult) -> OperatorResult | None:
         """The one operator that reads an operator's one output, None where there are several."""
-        found = [op for tensor in operator.outputs for op in self.readers.get(tensor.name, ())]
-        return found[0] if len(found) == 1 else None
+        readers = [op for tensor in operator.outputs for op in self.readers.get(tensor.name, ())]
+        return readers[0] if len(readers) == 1 else None
 
     def fused_as(self, operator: OperatorResult, *words: str) -> bool:
         """Whether it is executed as part of something whose type holds one of these words, or not at all."""
         group = self.groups.get(operator.index)
+        # In no group: folded away, so that nothing is executed apart. Types vary (Gelu, BiasGelu, FastGelu):
+        # a word of them is looked for.
         return group is None or any(word in group.op_type for word in words)
 
 
@@ -67,7 +77,7 @@ Pattern = tuple[OperatorResult, ...]
 
 
 @rule("A501", "gelu-not-fused", "warning")
-def gelu_not_fused(subject: Subject) -> Iterator[Found]:
+def gelu_not_fused(subject: Subject) -> Iterator[Diagnostic]:
     """A GELU is executed as separate operators.
 
     What:
@@ -86,22 +96,24 @@ def gelu_not_fused(subject: Subject) -> Iterator[Found]:
         `0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))` in a hand-written MLP
         block: write `F.gelu(x, approximate="tanh")`.
     """
-    wiring = Dataflow(analysis=subject.analysis)
-    found = [
-        _gelu(op, wiring)
+    dataflow = Dataflow(analysis=subject.analysis)
+    patterns = [
+        _gelu(op, dataflow)
         for op in subject.analysis.operators
-        if op.op_type in ("Erf", "Tanh") and runs_here(op)
+        if op.op_type in ("Erf", "Tanh") and _is_executed_here(op)
     ]
     opset = subject.analysis.model.opset
+    # ai.onnx Gelu exists from opset 20 on (onnx/defs/math/defs.cc). Below it ONNX Runtime matches x / sqrt(2)
+    # -> Erf -> + 1, and then times x * 0.5 or times x times 0.5 (onnxruntime/core/optimizer/gelu_fusion.cc).
     older = "export at opset 20 or newer (--opset 20), where GELU is one operator"
     newer = "write it as torch.nn.functional.gelu, which is one operator at this opset"
     yield from _missed(
-        "GELU", [pattern for pattern in found if pattern], wiring, older if opset < 20 else newer
+        "GELU", [pattern for pattern in patterns if pattern], dataflow, older if opset < 20 else newer
     )
 
 
 @rule("A502", "norm-not-fused", "warning")
-def norm_not_fused(subject: Subject) -> Iterator[Found]:
+def norm_not_fused(subject: Subject) -> Iterator[Diagnostic]:
     """An RMSNorm or LayerNorm is executed as separate operators.
 
     What:
@@ -119,20 +131,25 @@ def norm_not_fused(subject: Subject) -> Iterator[Found]:
     Example:
         `x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * self.weight` in a Llama block.
     """
-    wiring = Dataflow(analysis=subject.analysis)
+    dataflow = Dataflow(analysis=subject.analysis)
     norms = [
-        _norm(op, wiring) for op in subject.analysis.operators if op.op_type == "ReduceMean" and runs_here(op)
+        _norm(op, dataflow)
+        for op in subject.analysis.operators
+        if op.op_type == "ReduceMean" and _is_executed_here(op)
     ]
     layer = [pattern for kind, pattern in norms if kind == "LayerNorm"]
     rms = [pattern for kind, pattern in norms if kind == "RMSNorm"]
+    # ai.onnx RMSNormalization exists from opset 23 on (onnx/defs/nn/defs.cc); SimplifiedLayerNormFusion wants
+    # Div by the Sqrt (onnxruntime/core/optimizer/layer_norm_fusion.cc), where PyTorch's exporter writes
+    # Reciprocal and Mul.
     older = "use torch.nn.RMSNorm and export at opset 23 (--opset 23), where it is one operator"
     newer = "use torch.nn.RMSNorm, which is one operator at this opset"
-    yield from _missed("RMSNorm", rms, wiring, newer if subject.analysis.model.opset >= 23 else older)
-    yield from _missed("LayerNorm", layer, wiring, "use torch.nn.LayerNorm, which is one operator")
+    yield from _missed("RMSNorm", rms, dataflow, newer if subject.analysis.model.opset >= 23 else older)
+    yield from _missed("LayerNorm", layer, dataflow, "use torch.nn.LayerNorm, which is one operator")
 
 
 @rule("A503", "float64-on-gpu", "warning")
-def float64_on_gpu(subject: Subject) -> Iterator[Found]:
+def float64_on_gpu(subject: Subject) -> Iterator[Diagnostic]:
     """Operators compute in float64 on the GPU.
 
     What:
@@ -150,124 +167,130 @@ def float64_on_gpu(subject: Subject) -> Iterator[Found]:
         `x * torch.from_numpy(scale)`: NumPy's default is float64, and so is everything after it.
     """
     gpu = subject.analysis.devices.gpu
-    found = [
+    in_float64 = [
         op for op in subject.analysis.operators if _is_float64(op) and op.gpu and op.gpu.placed_on == "cuda"
     ]
-    if gpu is None or not found:
+    if gpu is None or not in_float64:
         return
-    slow, fast = gpu.peak_flops_per_s.get("fp64"), gpu.peak_flops_per_s.get("fp32")
-    rate = f"; {gpu.name} computes float64 {factor(fast / slow)} slower than float32" if slow and fast else ""
-    time = total(op.gpu.time_s for op in found if op.gpu is not None)
-    yield Found(
-        operator=found[0],
-        message=f"{plural(len(found), 'operator')} computing in float64 on the GPU, {seconds(time)}: "
-        f"{first_few([called(op) for op in found])}{rate}",
+    fp64_peak, fp32_peak = gpu.peak_flops_per_s.get("fp64"), gpu.peak_flops_per_s.get("fp32")
+    rate = ""
+    if fp64_peak and fp32_peak:  # the catalogue need not know the fp64 peak
+        rate = f"; {gpu.name} computes float64 {factor(fp32_peak / fp64_peak)} slower than float32"
+    time = total(op.gpu.time_s for op in in_float64 if op.gpu is not None)
+    yield Diagnostic(
+        operator=in_float64[0],
+        message=f"{plural(len(in_float64), 'operator')} computing in float64 on the GPU, {seconds(time)}: "
+        f"{first_few([operator_label(op) for op in in_float64])}{rate}",
         fix="make it float32 at the first of them (x.float(), dtype=torch.float32)",
         seconds=time,
-        bytes=moved(found),
+        bytes=bytes_moved(in_float64),
     )
 
 
-def runs_here(operator: OperatorResult) -> bool:
+def _is_executed_here(operator: OperatorResult) -> bool:
     """Whether an operator is executed by the session in question."""
-    return operator.gpu is None or runs(operator)
+    return operator.gpu is None or is_executed(operator)
 
 
 def _is_float64(operator: OperatorResult) -> bool:
-    return runs(operator) and any(tensor.dtype == "float64" for tensor in operator.outputs)
+    return is_executed(operator) and any(tensor.dtype == "float64" for tensor in operator.outputs)
 
 
-def _missed(name: str, patterns: list[Pattern], wiring: Dataflow, fix: str) -> Iterator[Found]:
+def _missed(name: str, patterns: list[Pattern], dataflow: Dataflow, fix: str) -> Iterator[Diagnostic]:
     """One finding for all patterns whose anchor comes from one source line."""
     by_anchor = {pattern[0].index: pattern for pattern in patterns}
-    for anchors in by_place(pattern[0] for pattern in patterns):
+    for anchors in by_source_line(pattern[0] for pattern in patterns):
         members = [op for anchor in anchors for op in by_anchor[anchor.index]]
-        kernels = len({wiring.groups[op.index].name for op in members if op.index in wiring.groups})
+        # Executed nodes, not operators: ONNX Runtime may have fused a part of the pattern.
+        kernels = len({dataflow.groups[op.index].name for op in members if op.index in dataflow.groups})
         inner = {
-            tensor.name: tensor for op in members for tensor in op.outputs if _stays(tensor, members, wiring)
+            tensor.name: tensor for op in members for tensor in op.outputs if _stays(tensor, members, dataflow)
         }
+        # What stays inside a fused kernel is neither written nor read again.
         avoidable = total(2 * size for size in map(tensor_bytes, inner.values()) if size is not None)
         time = total(op.gpu.time_s if op.gpu is not None else op.cpu.time_s for op in members)
         count = (
             f"{len(anchors)} {name}s" if len(anchors) > 1 else f"a {name}" if name == "GELU" else f"one {name}"
         )
-        yield Found(
+        yield Diagnostic(
             operator=anchors[0],
             message=f"{count} executed as {plural(kernels, 'separate operator')} in {seconds(time)} "
             f"({first_few(list(dict.fromkeys(op.module or op.name for op in anchors)))})",
             fix=fix,
             seconds=time,
-            bytes=whole(avoidable),
+            bytes=as_int(avoidable),
         )
 
 
-def _stays(tensor: TensorInfo, members: list[OperatorResult], wiring: Dataflow) -> bool:
+def _stays(tensor: TensorInfo, members: list[OperatorResult], dataflow: Dataflow) -> bool:
     """Whether a tensor is made and read by the pattern alone, so that a fused kernel would not store it."""
     inside = {op.index for op in members}
-    readers = wiring.readers.get(tensor.name, ())
+    readers = dataflow.readers.get(tensor.name, ())
     return bool(readers) and all(reader.index in inside for reader in readers)
 
 
-def _gelu(anchor: OperatorResult, wiring: Dataflow) -> Pattern:
+def _gelu(anchor: OperatorResult, dataflow: Dataflow) -> Pattern:
     """The operators of a GELU around its Erf or Tanh; empty where it is none or is fused.
 
     x -> scale -> Erf -> Add(1) -> Mul with x and 0.5, in any order of the products; the tanh form has
     x + c x^3 in front.
     """
-    if wiring.fused_as(anchor, "Gelu"):
+    if dataflow.fused_as(anchor, "Gelu"):
         return ()
-    before, seen = _to_origin(anchor, wiring)
-    plus = wiring.only_reader(anchor)
+    before, seen = _to_origin(anchor, dataflow)
+    plus = dataflow.only_reader(anchor)
     if not seen or plus is None or plus.op_type != "Add" or not any(t.constant for t in plus.inputs):
         return ()
-    products, closed = _products(plus, seen, wiring)
+    products, closed = _products(plus, seen, dataflow)
     return (anchor, *before, plus, *products) if closed else ()
 
 
-def _to_origin(anchor: OperatorResult, wiring: Dataflow) -> tuple[list[OperatorResult], set[str]]:
+def _to_origin(anchor: OperatorResult, dataflow: Dataflow) -> tuple[list[OperatorResult], set[str]]:
     """The operators between x and the anchor, and all tensors on the way, x included.
 
     Walks back, always over the latest tensor, until one tensor is left: for Erf after its scale, for Tanh after
     the way has forked (x + c x^3). Without such an x the set is empty.
     """
-    edge = {tensor.name for tensor in anchor.inputs if not tensor.constant}
-    seen, found = set(edge), []
+    frontier = {tensor.name for tensor in anchor.inputs if not tensor.constant}
+    seen, passed = set(frontier), []
     forked = anchor.op_type == "Erf"
     for _ in range(_DEPTH):
-        makers = [maker for name in edge if (maker := wiring.makers.get(name)) is not None]
+        makers = [maker for name in frontier if (maker := dataflow.makers.get(name)) is not None]
+        # Execution order is topological: the latest maker cannot lie behind any other tensor of the frontier.
         latest = max(makers, key=lambda op: op.index, default=None)
         if latest is None or latest.op_type not in _CHAIN:
             break
-        edge -= {tensor.name for tensor in latest.outputs}
-        edge |= {tensor.name for tensor in latest.inputs if not tensor.constant}
-        seen |= edge
-        found.append(latest)
-        forked = forked or len(edge) > 1
-        if forked and len(edge) == 1:
-            return found[::-1], seen
+        frontier -= {tensor.name for tensor in latest.outputs}
+        frontier |= {tensor.name for tensor in latest.inputs if not tensor.constant}
+        seen |= frontier
+        passed.append(latest)
+        forked = forked or len(frontier) > 1
+        # x itself: all ways of the polynomial have come together again.
+        if forked and len(frontier) == 1:
+            return passed[::-1], seen
     return [], set()
 
 
-def _products(plus: OperatorResult, seen: set[str], wiring: Dataflow) -> tuple[list[OperatorResult], bool]:
+def _products(plus: OperatorResult, seen: set[str], dataflow: Dataflow) -> tuple[list[OperatorResult], bool]:
     """The products after 1 + erf, and whether x is one of their factors."""
-    found: dict[int, OperatorResult] = {}
+    products: dict[int, OperatorResult] = {}
     closed = False
-    current = wiring.only_reader(plus)
-    for _ in range(3):
+    current = dataflow.only_reader(plus)
+    for _ in range(3):  # times x, times 0.5, and a Cast between them
         if current is None or current.op_type not in ("Mul", "Cast"):
             break
-        found[current.index] = current
+        products[current.index] = current
         for tensor in current.inputs:
-            side = wiring.maker(tensor)
+            side = dataflow.maker(tensor)
             if tensor.name in seen:
                 closed = True
             elif side is not None and side.op_type in ("Mul", "Div") and _scales(side, seen):
-                found[side.index] = side
+                products[side.index] = side
                 closed = True
-        current = wiring.only_reader(current)
+        current = dataflow.only_reader(current)
         if closed and (current is None or not any(tensor.constant for tensor in current.inputs)):
             break
-    return list(found.values()), closed
+    return list(products.values()), closed
 
 
 def _scales(operator: OperatorResult, seen: set[str]) -> bool:
@@ -275,18 +298,19 @@ def _scales(operator: OperatorResult, seen: set[str]) -> bool:
     return any(tensor.constant for tensor in operator.inputs) and any(t.name in seen for t in operator.inputs)
 
 
-def _norm(mean: OperatorResult, wiring: Dataflow) -> tuple[str, Pattern]:
+def _norm(mean: OperatorResult, dataflow: Dataflow) -> tuple[str, Pattern]:
     """The operators of a norm around its mean of squares, and which norm it is."""
     nothing: tuple[str, Pattern] = ("", ())
-    if wiring.fused_as(mean, "LayerNorm", "RMSNorm"):
+    if dataflow.fused_as(mean, "LayerNorm", "RMSNorm"):
         return nothing
-    square = wiring.maker(mean.inputs[0]) if mean.inputs else None
+    # The mean of squares is what tells a norm from any other mean.
+    square = dataflow.maker(mean.inputs[0]) if mean.inputs else None
     if square is None or not _is_square(square):
         return nothing
-    tail = _tail(mean, square.inputs[0].name, wiring)
+    tail = _tail(mean, square.inputs[0].name, dataflow)
     if not tail:
         return nothing
-    centre = wiring.maker(square.inputs[0])
+    centre = dataflow.maker(square.inputs[0])
     is_layer = centre is not None and centre.op_type == "Sub"
     return ("LayerNorm" if is_layer else "RMSNorm"), (mean, square, *tail)
 
@@ -298,20 +322,21 @@ def _is_square(operator: OperatorResult) -> bool:
     return operator.op_type == "Mul" and len(names) == 2 and names[0] == names[1]
 
 
-def _tail(mean: OperatorResult, name: str, wiring: Dataflow) -> Pattern:
+def _tail(mean: OperatorResult, name: str, dataflow: Dataflow) -> Pattern:
     """Add(eps), Sqrt, a quotient of x (or a reciprocal and a product), then the weight where there is one."""
-    found: list[OperatorResult] = []
+    tail: list[OperatorResult] = []
     current: OperatorResult | None = mean
     for expected in (("Add",), ("Sqrt",)):
-        current = wiring.only_reader(current) if current is not None else None
+        current = dataflow.only_reader(current) if current is not None else None
         if current is None or current.op_type not in expected:
             return ()
-        found.append(current)
-    while (current := wiring.only_reader(current) if current is not None else None) is not None:
+        tail.append(current)
+    while (current := dataflow.only_reader(current) if current is not None else None) is not None:
         if current.op_type not in ("Reciprocal", "Mul", "Div", "Cast"):
             break
-        found.append(current)
-        if len(found) >= 4 and any(tensor.constant for tensor in current.inputs):
+        tail.append(current)
+        # Add, Sqrt, the quotient, then the product with the weight: a constant there closes the norm.
+        if len(tail) >= 4 and any(tensor.constant for tensor in current.inputs):
             break
-    closes = any(op.op_type in ("Mul", "Div") and name in {tensor.name for tensor in op.inputs} for op in found)
-    return tuple(found) if closes else ()
+    closes = any(op.op_type in ("Mul", "Div") and name in {tensor.name for tensor in op.inputs} for op in tail)
+    return tuple(tail) if closes else ()

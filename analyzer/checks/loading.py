@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from analyzer.checks.registry import Found, Subject, rule
+from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.ort.kernels import registry
 from analyzer.text import listed
 from analyzer.units import digits
 
 
 @rule("A701", "opset-too-new", "error")
-def opset_too_new(subject: Subject) -> Iterator[Found]:
+def opset_too_new(subject: Subject) -> Iterator[Diagnostic]:
     """ONNX Runtime refuses the model's opset.
 
     What:
@@ -28,17 +28,19 @@ def opset_too_new(subject: Subject) -> Iterator[Found]:
     Example:
         `onnx.helper.make_model` writes the newest opset that the installed onnx knows.
     """
-    known = registry()
-    if subject.analysis.model.opset > known.newest_opset:
-        yield Found(
-            message=f"ONNX Runtime {known.version} loads opsets up to {known.newest_opset}; "
+    kernels = registry()
+    # A release build refuses opsets that ONNX had not released when it was made
+    # (onnxruntime/core/graph/model_load_utils.h, ValidateOpsetForDomain).
+    if subject.analysis.model.opset > kernels.newest_opset:
+        yield Diagnostic(
+            message=f"ONNX Runtime {kernels.version} loads opsets up to {kernels.newest_opset}; "
             f"this model is opset {subject.analysis.model.opset}",
             fix="export or convert to an older opset (--opset 21)",
         )
 
 
 @rule("A702", "answers-differ", "error")
-def answers_differ(subject: Subject) -> Iterator[Found]:
+def answers_differ(subject: Subject) -> Iterator[Diagnostic]:
     """Two ways to run the model give different answers.
 
     What:
@@ -62,7 +64,7 @@ def answers_differ(subject: Subject) -> Iterator[Found]:
             for value, word in ((largest, "absolute"), (relative, "relative"))
             if isinstance(value, int | float)
         ]
-        yield Found(
+        yield Diagnostic(
             message=f"output {row.get('output', '')!r} differs between {row.get('between', 'two runs')}"
             + (f": {listed(errors)} error at most" if errors else ""),
             fix="look for fixed control flow, random values or reduced precision; try --precision fp32",
@@ -70,6 +72,7 @@ def answers_differ(subject: Subject) -> Iterator[Found]:
 
 
 def _disagreements(measurement: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    # The record keeps what a measurement says as free rows: whatever is not one of ours is passed over.
     rows = measurement.get("agreement", ())
     for row in rows if isinstance(rows, list | tuple) else ():
         if isinstance(row, Mapping) and row.get("agrees") is False:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzer.checks.registry import Found, Subject, rule
-from analyzer.memory.fit import beside_context
+from analyzer.checks.registry import Diagnostic, Subject, rule
+from analyzer.memory.fit import context_note
 from analyzer.units import byte_count, share
 
-# Above this share of the GPU's memory the CUDA context and the libraries' workspaces may tip the balance.
+# Above this share of the GPU's memory the CUDA context and the libraries' workspaces may tip the balance. A
+# judgement: on a card of 24 GB a tenth is 2.4 GB, and cuDNN alone may take any size that is free (ONNX
+# Runtime's default, cudnn_conv_use_max_workspace=1).
 TIGHT = 0.9
 
 
 @rule("A401", "does-not-fit", "error")
-def does_not_fit(subject: Subject) -> Iterator[Found]:
+def does_not_fit(subject: Subject) -> Iterator[Diagnostic]:
     """The model does not fit the GPU's memory.
 
     What:
@@ -33,10 +35,11 @@ def does_not_fit(subject: Subject) -> Iterator[Found]:
     if plan is None or gpu is None or plan.fits:
         return
     largest = subject.analysis.verdict.largest_batch
+    # 0 is no batch to propose: then not even one inference fits.
     smaller = f"use a batch of at most {largest}" if largest else "use a smaller batch"
-    beside = beside_context(plan.memory_bytes, gpu.memory_bytes)
-    yield Found(
-        message=f"the model needs {byte_count(plan.memory_bytes)}{beside}, "
+    context = context_note(plan.memory_bytes, gpu.memory_bytes)
+    yield Diagnostic(
+        message=f"the model needs {byte_count(plan.memory_bytes)}{context}, "
         f"and {gpu.name} has {byte_count(gpu.memory_bytes)}",
         fix=f"{smaller}, a narrower type, or a GPU with more memory",
         bytes=plan.memory_bytes,
@@ -44,7 +47,7 @@ def does_not_fit(subject: Subject) -> Iterator[Found]:
 
 
 @rule("A402", "barely-fits", "warning")
-def barely_fits(subject: Subject) -> Iterator[Found]:
+def barely_fits(subject: Subject) -> Iterator[Diagnostic]:
     """The model takes nearly all of the GPU's memory.
 
     What:
@@ -65,7 +68,7 @@ def barely_fits(subject: Subject) -> Iterator[Found]:
         return
     if plan.memory_bytes > TIGHT * gpu.memory_bytes:
         used = share(plan.memory_bytes / gpu.memory_bytes)
-        yield Found(
+        yield Diagnostic(
             message=f"the model needs {byte_count(plan.memory_bytes)}, {used} of what {gpu.name} has "
             f"({byte_count(gpu.memory_bytes)}), before CUDA's own memory",
             fix="use a smaller batch, a narrower type, or a GPU with more memory",

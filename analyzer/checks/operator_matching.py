@@ -34,13 +34,14 @@ def match(base: Analysis, new: Analysis) -> Match:
     """
     left, right = list(base.operators), list(new.operators)
     pairs: list[tuple[OperatorResult, OperatorResult]] = []
-    for key in (_exact, _named, _lined, _shaped, _placed):
-        found = _pair(left, right, key)
-        taken_left = {old.index for old, _ in found}
-        taken_right = {now.index for _, now in found}
+    # Strongest first: a rename must not take the partner of an operator that kept its name.
+    for key in (_by_name_and_shapes, _by_name, _by_source_line, _by_shapes, _by_order):
+        pairs_by_key = _pair(left, right, key)
+        taken_left = {old.index for old, _ in pairs_by_key}
+        taken_right = {now.index for _, now in pairs_by_key}
         left = [op for op in left if op.index not in taken_left]
         right = [op for op in right if op.index not in taken_right]
-        pairs.extend(found)
+        pairs.extend(pairs_by_key)
     pairs.sort(key=lambda pair: pair[1].index)
     return Match(pairs=tuple(pairs), gone=tuple(left), new=tuple(right))
 
@@ -54,13 +55,13 @@ def _pair(
         if key(operator) is not None:
             waiting.setdefault(key(operator), []).append(operator)
     for queue in waiting.values():
-        queue.reverse()
-    found = []
+        queue.reverse()  # popped from the end: first in, first out
+    pairs = []
     for operator in right:
         queue = waiting.get(key(operator), [])
         if queue:
-            found.append((queue.pop(), operator))
-    return found
+            pairs.append((queue.pop(), operator))
+    return pairs
 
 
 def _place(operator: OperatorResult) -> tuple[str, ...]:
@@ -71,22 +72,24 @@ def _shapes(operator: OperatorResult) -> tuple[Hashable, ...]:
     return tuple(tensor.shape for tensor in operator.outputs)
 
 
-def _exact(operator: OperatorResult) -> Hashable:
+def _by_name_and_shapes(operator: OperatorResult) -> Hashable:
     return (*_place(operator), operator.name, _shapes(operator))
 
 
-def _named(operator: OperatorResult) -> Hashable:
+# An exporter numbers names anew at each change (add_17, add_18): with a module path the name alone is no key.
+def _by_name(operator: OperatorResult) -> Hashable:
     return None if operator.module else (*_place(operator), operator.name)
 
 
-def _lined(operator: OperatorResult) -> Hashable:
+def _by_source_line(operator: OperatorResult) -> Hashable:
+    # The line's text, not its number: a comment above it moves every line below.
     code = operator.source.code if operator.source is not None else ""
     return (*_place(operator), code, _shapes(operator)) if operator.module and code else None
 
 
-def _shaped(operator: OperatorResult) -> Hashable:
+def _by_shapes(operator: OperatorResult) -> Hashable:
     return (*_place(operator), _shapes(operator))
 
 
-def _placed(operator: OperatorResult) -> Hashable:
+def _by_order(operator: OperatorResult) -> Hashable:
     return _place(operator) if operator.module else None

@@ -9,20 +9,20 @@ from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
 from analyzer.text import plural
 
 
-def called(operator: OperatorResult) -> str:
+def operator_label(operator: OperatorResult) -> str:
     """An operator's type and where it sits: ``MaxPool of maxpool``; its own name where no module is known."""
     place = f" of {operator.module}" if operator.module else f" {operator.name!r}"
     return f"{operator.op_type}{place}"
 
 
-def line_of(operator: OperatorResult | None) -> str:
+def source_location(operator: OperatorResult | None) -> str:
     """``file:line`` of the user's own source, empty where unknown."""
     if operator is None or operator.source is None:
         return ""
     return f"{operator.source.file}:{operator.source.line}"
 
 
-def moved(operators: Iterable[OperatorResult]) -> int | None:
+def bytes_moved(operators: Iterable[OperatorResult]) -> int | None:
     """Bytes that operators read and write together; None where none is known."""
     known = [
         operator.bytes_read + operator.bytes_written
@@ -34,33 +34,34 @@ def moved(operators: Iterable[OperatorResult]) -> int | None:
 
 def tensor_bytes(tensor: TensorInfo) -> int | None:
     """A tensor's bytes, None while its shape or width is open."""
+    # A record may name a type that this version does not know.
     dtype = DTYPES.get(tensor.dtype)
     return packed_bytes(tensor.shape, dtype.bits) if dtype is not None else None
 
 
-def total(values: Iterable[float | None]) -> float | None:
+def total(figures: Iterable[float | None]) -> float | None:
     """The sum of what is known, None where nothing is."""
-    known = [value for value in values if value is not None]
+    known = [value for value in figures if value is not None]
     return sum(known) if known else None
 
 
-def whole(value: float | None) -> int | None:
+def as_int(value: float | None) -> int | None:
     """A sum of byte counts as the integer it is."""
     return None if value is None else int(value)
 
 
-def by_place(
+def by_source_line(
     operators: Iterable[OperatorResult],
 ) -> tuple[tuple[OperatorResult, ...], ...]:
     """Operators of one type from one source line (else one module class) together, in execution order."""
     groups: dict[tuple[str, str, str], list[OperatorResult]] = {}
     for operator in operators:
-        place = line_of(operator) or operator.module_class or operator.module
+        place = source_location(operator) or operator.module_class or operator.module
         groups.setdefault((operator.domain, operator.op_type, place), []).append(operator)
     return tuple(tuple(group) for group in groups.values())
 
 
-def runs(operator: OperatorResult) -> bool:
+def is_executed(operator: OperatorResult) -> bool:
     """Whether an operator is executed at all on the GPU's side (folded constants are not)."""
     return operator.gpu is not None and operator.gpu.why != "folded"
 
@@ -73,6 +74,7 @@ def forced_to_cpu(operator: OperatorResult) -> bool:
 
 def forced_operators(analysis: Analysis) -> tuple[OperatorResult, ...]:
     """The operators that are forced to the CPU and really run: ONNX Runtime removes some before it begins."""
+    # No group of the CUDA session at all says nothing about which operators it runs.
     executed = {index for group in analysis.groups if group.session == "cuda" for index in group.members}
     return tuple(
         op for op in analysis.operators if forced_to_cpu(op) and (not executed or op.index in executed)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from analyzer.checks.phrases import called, forced_operators, forced_to_cpu, moved, total, whole
-from analyzer.checks.registry import Found, Subject, rule
+from analyzer.checks.phrases import as_int, bytes_moved, forced_operators, forced_to_cpu, operator_label, total
+from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.record.analysis import Analysis, OperatorResult, TransferItem
 from analyzer.text import first_few, plural
 from analyzer.units import byte_count, seconds
 
+# By the reasons of ort.execution.NodePlacement. A kernel is registered for a range of schema versions and for
+# types (onnxruntime/core/framework/kernel_registry.cc): each gives another way out.
 _WHY = {
     "no-cuda-kernel": "ONNX Runtime has no CUDA kernel for it at any opset",
     "no-kernel-for-opset": "ONNX Runtime has no CUDA kernel for it at opset {opset}",
@@ -26,7 +28,7 @@ COPIES = {"to_cpu": "to the CPU", "to_gpu": "to the GPU"}
 
 
 @rule("A101", "no-cuda-kernel", "error")
-def no_cuda_kernel(subject: Subject) -> Iterator[Found]:
+def no_cuda_kernel(subject: Subject) -> Iterator[Diagnostic]:
     """An operator has no CUDA kernel and runs on the CPU.
 
     What:
@@ -50,12 +52,12 @@ def no_cuda_kernel(subject: Subject) -> Iterator[Found]:
         ignore = [{ code = "A101", operator = "head.topk", reason = "runs once a batch" }]
     """
     for operator in forced_operators(subject.analysis):
-        yield Found(
+        yield Diagnostic(
             operator=operator,
             message=_fallback_message(operator, subject.analysis),
             fix=_fallback_fix(operator),
             seconds=operator.cpu.time_s,
-            bytes=moved([operator]),
+            bytes=bytes_moved([operator]),
         )
 
 
@@ -64,13 +66,14 @@ def _fallback_message(operator: OperatorResult, analysis: Analysis) -> str:
     types = first_few(list(dict.fromkeys(tensor.dtype for tensor in operator.inputs)))
     reason = _WHY.get(why, why or "it has no CUDA kernel").format(opset=analysis.model.opset, types=types)
     took = f" ({seconds(operator.cpu.time_s)} there)" if operator.cpu.time_s is not None else ""
-    return f"{called(operator)} runs on the CPU{took}: {reason}"
+    return f"{operator_label(operator)} runs on the CPU{took}: {reason}"
 
 
 def _fallback_fix(operator: OperatorResult) -> str:
     gpu = operator.gpu
     if gpu is None:
         return ""
+    # The nearest opset that has a kernel is the surest way: it changes no code.
     if gpu.kernel_opset is not None:
         return f"export at opset {gpu.kernel_opset} (--opset {gpu.kernel_opset}), where it has a CUDA kernel"
     general = _FIX.get(gpu.why, _FIX["no-cuda-kernel"])
@@ -78,7 +81,7 @@ def _fallback_fix(operator: OperatorResult) -> str:
 
 
 @rule("A102", "copies-inside-graph", "error")
-def copies_inside_graph(subject: Subject) -> Iterator[Found]:
+def copies_inside_graph(subject: Subject) -> Iterator[Diagnostic]:
     """Tensors are copied between the CPU and the GPU inside the graph.
 
     What:
@@ -101,15 +104,18 @@ def copies_inside_graph(subject: Subject) -> Iterator[Found]:
     for cause, items in _by_cause(analysis).items():
         operator = None if cause is None else analysis.operators[cause]
         if _is_shape_arithmetic(operator):
-            continue
-        around = f" around {called(operator)}" if operator is not None else ""
-        time = total(item.time_s for item in items)
-        nbytes = sum(item.bytes for item in items)
-        each = "; ".join(f"{item.tensor} {COPIES[item.direction]} ({byte_count(item.bytes)})" for item in items)
-        yield Found(
+            continue  # A103's: it is no fault
+        around = f" around {operator_label(operator)}" if operator is not None else ""
+        time = total(transfer.time_s for transfer in items)
+        nbytes = sum(transfer.bytes for transfer in items)
+        each_copy = "; ".join(
+            f"{transfer.tensor} {COPIES[transfer.direction]} ({byte_count(transfer.bytes)})"
+            for transfer in items
+        )
+        yield Diagnostic(
             operator=operator,
             message=f"{plural(len(items), 'copy')} between CPU and GPU{around}, "
-            f"{byte_count(nbytes)} in {seconds(time)}: {each}",
+            f"{byte_count(nbytes)} in {seconds(time)}: {each_copy}",
             fix=_copy_fix(operator),
             seconds=time,
             bytes=nbytes,
@@ -117,7 +123,7 @@ def copies_inside_graph(subject: Subject) -> Iterator[Found]:
 
 
 @rule("A103", "copies-of-shapes", "note")
-def copies_of_shapes(subject: Subject) -> Iterator[Found]:
+def copies_of_shapes(subject: Subject) -> Iterator[Diagnostic]:
     """Shape arithmetic that stays on the CPU on purpose still costs a copy.
 
     What:
@@ -140,23 +146,23 @@ def copies_of_shapes(subject: Subject) -> Iterator[Found]:
         for cause, items in _by_cause(analysis).items()
         if cause is not None and _is_shape_arithmetic(analysis.operators[cause])
     }
-    items = [item for group in causes.values() for item in group]
+    items = [transfer for group in causes.values() for transfer in group]
     if not items:
         return
-    time = total(item.time_s for item in items)
-    nbytes = sum(item.bytes for item in items)
-    yield Found(
+    time = total(transfer.time_s for transfer in items)
+    nbytes = sum(transfer.bytes for transfer in items)
+    yield Diagnostic(
         operator=analysis.operators[next(iter(causes))],
         message=f"{plural(len(items), 'copy')} of shape values between CPU and GPU, {byte_count(nbytes)} in "
-        f"{seconds(time)}: {first_few([item.tensor for item in items])}",
+        f"{seconds(time)}: {first_few([transfer.tensor for transfer in items])}",
         fix="export with fixed dimensions, so that shapes are constants",
         seconds=time,
-        bytes=whole(nbytes),
+        bytes=as_int(nbytes),
     )
 
 
 @rule("A104", "no-cuda-session", "error")
-def no_cuda_session(subject: Subject) -> Iterator[Found]:
+def no_cuda_session(subject: Subject) -> Iterator[Diagnostic]:
     """ONNX Runtime cannot make a CUDA session of this model at all.
 
     What:
@@ -176,8 +182,9 @@ def no_cuda_session(subject: Subject) -> Iterator[Found]:
     """
     analysis = subject.analysis
     if analysis.session_fails and analysis.devices.gpu is not None:
+        # transformer_memcpy.cc throws where a node has a kernel on neither provider.
         causes = forced_operators(analysis)
-        yield Found(
+        yield Diagnostic(
             operator=causes[0] if causes else None,
             message=f"ONNX Runtime cannot create the CUDA session: {analysis.session_fails}",
             fix="use float16 or float32 there, or an opset with a CUDA kernel; "
@@ -185,10 +192,12 @@ def no_cuda_session(subject: Subject) -> Iterator[Found]:
         )
 
 
-def inside(analysis: Analysis) -> tuple[TransferItem, ...]:
+def copies_inside(analysis: Analysis) -> tuple[TransferItem, ...]:
     """The copies inside the graph of ONNX Runtime's CUDA session."""
     plan = analysis.plan("gpu")
-    return tuple(item for item in plan.transfers.items if item.where == "inside") if plan is not None else ()
+    if plan is None:
+        return ()
+    return tuple(transfer for transfer in plan.transfers.items if transfer.where == "inside")
 
 
 def _is_shape_arithmetic(operator: OperatorResult | None) -> bool:
@@ -203,20 +212,23 @@ def _copy_fix(operator: OperatorResult | None) -> str:
 
 def _by_cause(analysis: Analysis) -> Mapping[int | None, list[TransferItem]]:
     """The copies by the operator on the CPU's side that they are for, in execution order."""
+    # MemcpyTransformer copies a tensor once a direction (onnxruntime/core/optimizer/transformer_memcpy.cc):
+    # several readers share it, and the first of them that is forced to the CPU is named.
     makers = {tensor.name: op.index for op in analysis.operators for tensor in op.outputs}
-    found: dict[int | None, list[TransferItem]] = {}
-    for item in inside(analysis):
-        found.setdefault(_cause(item, analysis, makers), []).append(item)
-    return dict(sorted(found.items(), key=lambda pair: -1 if pair[0] is None else pair[0]))
+    by_cause: dict[int | None, list[TransferItem]] = {}
+    for transfer in copies_inside(analysis):
+        by_cause.setdefault(_cause(transfer, analysis, makers), []).append(transfer)
+    return dict(sorted(by_cause.items(), key=lambda pair: -1 if pair[0] is None else pair[0]))
 
 
-def _cause(item: TransferItem, analysis: Analysis, makers: Mapping[str, int]) -> int | None:
+def _cause(transfer: TransferItem, analysis: Analysis, makers: Mapping[str, int]) -> int | None:
     """The CPU's operator behind a copy: its maker, its reader, else whatever makes or reads the tensor."""
-    maker = makers.get(item.tensor)
-    if item.direction == "to_gpu" and maker is not None:
+    maker = makers.get(transfer.tensor)
+    if transfer.direction == "to_gpu" and maker is not None:
         return maker
-    readers = [op for op in analysis.operators if any(tensor.name == item.tensor for tensor in op.inputs)]
+    readers = [op for op in analysis.operators if any(tensor.name == transfer.tensor for tensor in op.inputs)]
     on_cpu = [op.index for op in readers if op.gpu is not None and op.gpu.placed_on == "cpu"]
+    # Where a tensor is read by shape arithmetic and by a fallback, the fallback is what can be mended.
     forced = [index for index in on_cpu if forced_to_cpu(analysis.operators[index])]
     candidates = forced or on_cpu or [op.index for op in readers]
     return candidates[0] if candidates else maker

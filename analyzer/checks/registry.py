@@ -30,7 +30,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Diagnostic:
     """What a rule yields.
 
     Attributes:
@@ -51,7 +51,7 @@ class Found:
     certain: bool = True
 
 
-Check = Callable[[Subject], Iterator[Found]]
+Check = Callable[[Subject], Iterator[Diagnostic]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +101,7 @@ def rule(code: str, name: str, severity: Severity) -> Callable[[Check], Check]:
     def register(check: Check) -> Check:
         if not _CODE.fullmatch(code) or code[:2] not in FAMILIES:
             raise ValueError(f"{code} is no code of a rule")
+        # Users write codes and names into their settings: neither may ever mean two rules.
         if code in _RULES or any(name == other.name for other in _RULES.values()):
             raise ValueError(f"the code {code} or the name {name} is taken")
         title, parts = _documentation(check)
@@ -121,13 +122,14 @@ def find(code: str) -> CheckRule:
     Raises:
         UsageError: There is none; the hint names the nearest.
     """
-    wanted = code.strip()
-    for known in _RULES.values():
-        if wanted.upper() == known.code or wanted.lower() == known.name:
-            return known
-    names = [known.name for known in rules()]
-    parts = [name for name in names if len(wanted) > 3 and wanted.lower() in name]
-    meant = _nearest_code(wanted.upper()) or nearest(wanted.lower(), names) or next(iter(parts), None)
+    text = code.strip()
+    for candidate in _RULES.values():
+        if text.upper() == candidate.code or text.lower() == candidate.name:
+            return candidate
+    names = [candidate.name for candidate in rules()]
+    # Three letters are in half of all names.
+    parts = [name for name in names if len(text) > 3 and text.lower() in name]
+    meant = _nearest_code(text.upper()) or nearest(text.lower(), names) or next(iter(parts), None)
     hint = f"did you mean `{meant}`?" if meant else "`analyze rules` lists them"
     raise UsageError(f"there is no rule {code!r}", hint=hint)
 
@@ -144,22 +146,24 @@ def require_known(prefix: str, where: str) -> None:
         raise UsageError(f"{where}: there is no rule {prefix!r}", hint=hint)
 
 
-def _nearest_code(wanted: str) -> str | None:
+def _nearest_code(code_like: str) -> str | None:
     """The code with the most equal characters at the same places, the first of them; None where few are."""
-    equal = {code: sum(a == b for a, b in zip(code, wanted, strict=False)) for code in sorted(_RULES)}
+    equal = {code: sum(a == b for a, b in zip(code, code_like, strict=False)) for code in sorted(_RULES)}
     best = max(equal, key=equal.__getitem__)
-    return best if equal[best] >= 3 or (equal[best] == 2 and len(wanted) <= 3) else None
+    # "A1O1" shares three places with A101; of a short text ("A9") two are enough to guess by.
+    return best if equal[best] >= 3 or (equal[best] == 2 and len(code_like) <= 3) else None
 
 
 def _documentation(check: Check) -> tuple[str, dict[str, str]]:
     lines = (check.__doc__ or "").strip().splitlines()
+    # Python 3.13 strips a docstring's indentation when it compiles, older ones do not: both read alike here.
     body = "\n".join(line.removeprefix("    ") for line in lines[1:])
     pieces = _SECTION.split(body)
-    found = dict(zip(pieces[1::2], pieces[2::2], strict=True))
-    missing = [name for name in SECTIONS if not found.get(name, "").strip()]
+    text_by_section = dict(zip(pieces[1::2], pieces[2::2], strict=True))
+    missing = [name for name in SECTIONS if not text_by_section.get(name, "").strip()]
     if not lines or missing:
         raise ValueError(f"the docstring of {check.__name__} lacks {', '.join(missing) or 'a title'}")
-    return lines[0], {name.lower(): _unindented(found[name]) for name in SECTIONS}
+    return lines[0], {name.lower(): _unindented(text_by_section[name]) for name in SECTIONS}
 
 
 def _unindented(text: str) -> str:

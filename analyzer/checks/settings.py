@@ -1,7 +1,8 @@
-"""The settings of ``[tool.analyzer]`` in ``pyproject.toml``: run options, budgets and rule selection.
+"""The settings of ``pyproject.toml`` (``[tool.analyzer]``): run options, budgets and rule selection.
 
-One reader for all commands. Keys are the long options without their dashes; ``[tool.analyzer.check]`` holds
-the gate's own keys, and may hold any run option that shall differ for it. Nothing is guessed: an unknown
+One reader for all commands. Which keys there are, and what kind of value each takes, stands in
+``analyzer.option_table``; here is how a kind is written in TOML. ``[tool.analyzer.check]`` holds the gate's own
+keys, and may hold any run option that shall differ for it. Nothing is guessed: an unknown
 key or a value of the wrong type is an error that names the file and the key.
 """
 
@@ -116,6 +117,7 @@ def read_settings(start: Path | str, *, folder: Path | None = None) -> Settings:
         for parent in _upwards(origin):
             path = parent / "pyproject.toml"
             table = _table(path) if path.is_file() else None
+            # The nearest file that has the table: a pyproject.toml without one belongs to another tool.
             if table is not None:
                 return parse(table, path)
     return Settings()
@@ -140,6 +142,7 @@ def levels(values: Iterable[str], *, where: str) -> tuple[str, tuple[str, ...]]:
     codes: list[str] = []
     for value in values:
         if value in LEVELS:
+            # Of several levels the strictest holds, in whatever order they stand.
             level = value if not level else max(level, value, key=SEVERITY_ORDER.__getitem__)
         elif re.fullmatch(r"A\d{0,3}", value.upper()):
             codes.append(value.upper())
@@ -150,7 +153,10 @@ def levels(values: Iterable[str], *, where: str) -> tuple[str, tuple[str, ...]]:
     return level or "error", tuple(codes)
 
 
-SEVERITY_ORDER: Mapping[str, int] = MappingProxyType({"never": 0, "error": 1, "warning": 2, "note": 3})
+# How strict a level is: from one that nothing fails to one that anything does.
+SEVERITY_ORDER: Mapping[str, int] = MappingProxyType(
+    {level: strictness for strictness, level in enumerate(("never", *SEVERITIES))}
+)
 
 
 def _upwards(origin: Path) -> tuple[Path, ...]:
@@ -174,6 +180,7 @@ def _table(path: Path) -> Mapping[str, Any] | None:
 
 
 def _is_int(value: object) -> bool:
+    # In Python `true` is an int too: `batch = true` must not be a batch of 1.
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -201,11 +208,11 @@ def _is_seconds(value: object) -> bool:
     return _is_number(value) or (is_duration(value))
 
 
-def _joined(value: object) -> str:
+def _as_comma_list(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _listed(value: object) -> list[str]:
+def _as_list(value: object) -> list[str]:
     return [str(item) for item in value] if isinstance(value, list) else [str(value)]
 
 
@@ -223,9 +230,9 @@ _NUMBER = _Kind(words="a number", accepts=_is_number, convert=float)
 _SECONDS = _Kind(words='a duration ("20ms" or seconds)', accepts=_is_seconds, convert=str)
 _FLAG = _Kind(words="true or false", accepts=lambda value: isinstance(value, bool), convert=bool)
 _TEXT = _Kind(words="a text", accepts=_is_text, convert=str)
-_NAMES = _Kind(words="a text or a list of texts", accepts=_is_texts, convert=_joined)
-_REPEATED = _Kind(words="a text or a list of texts", accepts=_is_texts, convert=_listed)
-_INTS = _Kind(words="a whole number or a list of them", accepts=_is_ints, convert=_joined)
+_NAMES = _Kind(words="a text or a list of texts", accepts=_is_texts, convert=_as_comma_list)
+_REPEATED = _Kind(words="a text or a list of texts", accepts=_is_texts, convert=_as_list)
+_INTS = _Kind(words="a whole number or a list of them", accepts=_is_ints, convert=_as_comma_list)
 
 _KINDS: Mapping[str, _Kind] = MappingProxyType(
     {
@@ -249,106 +256,114 @@ RUN_OPTIONS: Mapping[str, _Kind] = MappingProxyType(
 def _options(
     table: Mapping[str, Any], path: Path, section: str, extra: tuple[str, ...] = ()
 ) -> Mapping[str, Any]:
-    place = f"{path}: [tool.analyzer{section}]"
+    location = f"{path}: [tool.analyzer{section}]"
     result = {}
     for key, value in table.items():
         kind = RUN_OPTIONS.get(key)
         if kind is None:
-            raise _unknown_key(place, key, (*RUN_OPTIONS, *extra))
+            raise _unknown_key(location, key, (*RUN_OPTIONS, *extra))
         if not kind.accepts(value):
-            raise UsageError(f"{place} {key} must be {kind.words}, not {value!r}", hint=f"change `{key}` there")
+            # Wrong types are refused here: Click would say so of an option that nobody typed.
+            raise UsageError(
+                f"{location} {key} must be {kind.words}, not {value!r}", hint=f"change `{key}` there"
+            )
         result[key] = kind.convert(value)
     return MappingProxyType(result)
 
 
-def _unknown_key(place: str, key: str, known: Iterable[str]) -> UsageError:
+def _unknown_key(location: str, key: str, known: Iterable[str]) -> UsageError:
     words = sorted(known)
+    # Underscores are what the keywords of analyze() have, and the first thing that is tried.
     meant = nearest(key.replace("_", "-").lower(), words)
     hint = f"did you mean `{meant}`?" if meant else f"it knows: {', '.join(words)}"
-    return UsageError(f"{place} has an unknown key `{key}`", hint=hint)
+    return UsageError(f"{location} has an unknown key `{key}`", hint=hint)
 
 
 _CHECK_KEYS = tuple(option.name for option in in_settings("tool.analyzer.check"))
 
 
 def _check(table: Mapping[str, Any], path: Path) -> CheckSettings:
-    place = f"{path}: [tool.analyzer.check]"
-    own = {key: value for key, value in table.items() if key in _CHECK_KEYS}
-    rest = {key: value for key, value in table.items() if key not in _CHECK_KEYS}
-    level, errors = levels(_texts(own, "fail-on", place), where=f"{place} fail-on")
-    _, warnings = levels(_texts(own, "warn-on", place), where=f"{place} warn-on")
-    uncertain = own.get("fail-on-uncertain", False)
+    location = f"{path}: [tool.analyzer.check]"
+    gate_keys = {key: value for key, value in table.items() if key in _CHECK_KEYS}
+    run_options = {key: value for key, value in table.items() if key not in _CHECK_KEYS}
+    level, errors = levels(_texts(gate_keys, "fail-on", location), where=f"{location} fail-on")
+    _, warnings = levels(_texts(gate_keys, "warn-on", location), where=f"{location} warn-on")
+    uncertain = gate_keys.get("fail-on-uncertain", False)
     if not isinstance(uncertain, bool):
-        raise UsageError(f"{place} fail-on-uncertain must be true or false", hint="write `true` or `false`")
+        raise UsageError(f"{location} fail-on-uncertain must be true or false", hint="write `true` or `false`")
     return CheckSettings(
         fail_on=level,
         raise_to_error=errors,
         raise_to_warning=warnings,
         fail_on_uncertain=uncertain,
-        ignore=tuple(_ignores(own.get("ignore", []), place)),
-        max_cpu_operators=_limit(own, "max-cpu-operators", place),
-        max_copies=_limit(own, "max-copies", place),
-        max_latency_s=_latencies(own.get("max-latency"), place),
-        baseline=_beside(own.get("baseline"), path, place),
-        tolerance=share(own.get("tolerance", 0.0), where=f"{place} tolerance"),
-        options=_options(rest, path, ".check", _CHECK_KEYS),
+        ignore=tuple(_ignores(gate_keys.get("ignore", []), location)),
+        max_cpu_operators=_limit(gate_keys, "max-cpu-operators", location),
+        max_copies=_limit(gate_keys, "max-copies", location),
+        max_latency_s=_latencies(gate_keys.get("max-latency"), location),
+        baseline=_baseline_path(gate_keys.get("baseline"), path, location),
+        tolerance=share(gate_keys.get("tolerance", 0.0), where=f"{location} tolerance"),
+        options=_options(run_options, path, ".check", _CHECK_KEYS),
     )
 
 
-def _texts(table: Mapping[str, Any], key: str, place: str) -> list[str]:
+def _texts(table: Mapping[str, Any], key: str, location: str) -> list[str]:
     value = table.get(key, [])
     if value == []:
         return []
     if not _is_texts(value):
         raise UsageError(
-            f"{place} {key} must be a severity, or a list of severities and codes", hint="see `analyze rules`"
+            f"{location} {key} must be a severity, or a list of severities and codes",
+            hint="see `analyze rules`",
         )
-    return _listed(value)
+    return _as_list(value)
 
 
-def _limit(table: Mapping[str, Any], key: str, place: str) -> int | None:
+def _limit(table: Mapping[str, Any], key: str, location: str) -> int | None:
     value = table.get(key)
     if value is None:
         return None
     if not _is_int(value) or value < 0:
         raise UsageError(
-            f"{place} {key} must be a whole number from 0, not {value!r}", hint=f"write `{key} = 0`"
+            f"{location} {key} must be a whole number from 0, not {value!r}", hint=f"write `{key} = 0`"
         )
     return int(value)
 
 
-def _latencies(value: object, place: str) -> Mapping[str, float]:
+def _latencies(value: object, location: str) -> Mapping[str, float]:
     """``max-latency`` is one duration, or a table of them by plan."""
-    where = f"{place} max-latency"
+    where = f"{location} max-latency"
     if value is None:
         return NO_OPTIONS
     if not isinstance(value, Mapping):
-        return {"": duration(value, where=where)}
+        return {"": duration(value, where=where)}  # the target's plan, known when the model is
     for name in value:
         if name not in PLAN_NAMES:
             raise _unknown_key(where, str(name), PLAN_NAMES)
     return {str(name): duration(limit, where=f"{where}.{name}") for name, limit in value.items()}
 
 
-def _beside(value: object, path: Path, place: str) -> Path | None:
+def _baseline_path(value: object, path: Path, location: str) -> Path | None:
     if value is None:
         return None
     if not isinstance(value, str) or not value.strip():
-        raise UsageError(f"{place} baseline must be a path", hint='write `baseline = "analyzer-baseline.json"`')
+        raise UsageError(
+            f"{location} baseline must be a path", hint='write `baseline = "analyzer-baseline.json"`'
+        )
+    # Beside the settings, not the working folder: a check means the same wherever it is started.
     return path.parent / value
 
 
-def _ignores(value: object, place: str) -> Iterable[Ignore]:
+def _ignores(value: object, location: str) -> Iterable[Ignore]:
     if not isinstance(value, list):
-        raise UsageError(f"{place} ignore must be a list", hint='write `ignore = ["A202"]`')
+        raise UsageError(f"{location} ignore must be a list", hint='write `ignore = ["A202"]`')
     for item in value:
         if isinstance(item, str):
             yield Ignore(code=item.upper())
         elif isinstance(item, Mapping):
-            yield _ignore(item, f"{place} ignore")
+            yield _ignore(item, f"{location} ignore")
         else:
             raise UsageError(
-                f"{place} ignore: {item!r} is no entry", hint='write "A202" or { code = "A101", … }'
+                f"{location} ignore: {item!r} is no entry", hint='write "A202" or { code = "A101", … }'
             )
 
 

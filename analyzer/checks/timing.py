@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from analyzer.checks.phrases import by_place, called, moved, operators, total
-from analyzer.checks.registry import Found, Subject, rule
+from analyzer.checks.phrases import by_source_line, bytes_moved, operator_label, operators, total
+from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.record.analysis import OperatorResult
 from analyzer.text import first_few
 from analyzer.units import factor, seconds, share
 
-# Operators of one place are worth a line from this share of the CUDA session's latency on.
+# Operators of one place are worth a line from this share of the CUDA session's latency on. Judgements: with
+# less the list is longer than anyone reads.
 LAUNCH_SHARE = 0.05
 MOVE_SHARE = 0.01
 
 
 @rule("A201", "slower-on-gpu", "warning")
-def slower_on_gpu(subject: Subject) -> Iterator[Found]:
+def slower_on_gpu(subject: Subject) -> Iterator[Diagnostic]:
     """An operator is slower on the GPU than on the CPU, copies counted.
 
     What:
@@ -39,27 +40,27 @@ def slower_on_gpu(subject: Subject) -> Iterator[Found]:
     if plan is None or not any(op.placement == "gpu" for op in subject.analysis.operators):
         return  # An all-CPU plan is A203's subject: one sentence, not one for each operator.
     slower = [op for op in subject.analysis.operators if _moves_to_cpu(op)]
-    for group in by_place(slower):
+    for group in by_source_line(slower):
         first = group[0]
         gpu_s, cpu_s = total(_gpu_s(op) for op in group), total(op.cpu.time_s for op in group)
         lost = 0.0 if gpu_s is None or cpu_s is None else gpu_s - cpu_s
         if lost < MOVE_SHARE * plan.latency_s:
             continue
-        certain = all(_apart(op) for op in group)
-        yield Found(
+        certain = all(_intervals_apart(op) for op in group)
+        yield Diagnostic(
             operator=first,
-            message=f"{_named(group)} {_verb(group)} {seconds(gpu_s)} on the GPU and {seconds(cpu_s)} "
-            f"on the CPU; the fastest plan has {_it(group)} on the CPU, copies counted",
+            message=f"{_group_label(group)} {_verb(group)} {seconds(gpu_s)} on the GPU and {seconds(cpu_s)} "
+            f"on the CPU; the fastest plan has {_pronoun(group)} on the CPU, copies counted",
             fix="run it outside the CUDA session, or raise the batch",
             seconds=lost,
-            bytes=moved(group),
-            severity=None if certain else "note",
+            bytes=bytes_moved(group),
+            severity=None if certain else "note",  # a tie by the intervals is worth knowing, and no warning
             certain=certain,
         )
 
 
 @rule("A202", "launch-bound", "note")
-def launch_bound(subject: Subject) -> Iterator[Found]:
+def launch_bound(subject: Subject) -> Iterator[Diagnostic]:
     """Operators take no longer than their kernels take to launch.
 
     What:
@@ -82,22 +83,22 @@ def launch_bound(subject: Subject) -> Iterator[Found]:
     if plan is None:
         return
     bound = [op for op in subject.analysis.operators if op.gpu and op.gpu.bound == "overhead" and _on_gpu(op)]
-    for group in by_place(bound):
+    for group in by_source_line(bound):
         time = total(_gpu_s(op) for op in group)
         if time is None or time < LAUNCH_SHARE * plan.latency_s:
             continue
-        yield Found(
+        yield Diagnostic(
             operator=group[0],
-            message=f"{_named(group)} {'is' if len(group) == 1 else 'are'} launch-bound: {seconds(time)}, "
-            f"{share(time / plan.latency_s)} of the CUDA session's {seconds(plan.latency_s)}",
+            message=f"{_group_label(group)} {'is' if len(group) == 1 else 'are'} launch-bound: "
+            f"{seconds(time)}, {share(time / plan.latency_s)} of the CUDA session's {seconds(plan.latency_s)}",
             fix="raise the batch, fuse operators, or use CUDA graphs (enable_cuda_graph)",
             seconds=time,
-            bytes=moved(group),
+            bytes=bytes_moved(group),
         )
 
 
 @rule("A203", "faster-on-cpu", "warning")
-def faster_on_cpu(subject: Subject) -> Iterator[Found]:
+def faster_on_cpu(subject: Subject) -> Iterator[Diagnostic]:
     """The whole model is faster on the CPU at this batch.
 
     What:
@@ -117,12 +118,13 @@ def faster_on_cpu(subject: Subject) -> Iterator[Found]:
     verdict, cpu, gpu = subject.analysis.verdict, subject.analysis.plan("cpu"), subject.analysis.plan("gpu")
     if cpu is None or gpu is None or verdict.speedup is None or verdict.speedup >= 1:
         return
+    # `speedup` is CPU time over GPU time: below 1 the CPU wins.
     certain = verdict.high is not None and verdict.high < 1
     batch = f" at batch {subject.analysis.model.batch}" if subject.analysis.model.batch is not None else ""
     doubt = "" if certain else f" (not certain: between {factor(verdict.low)} and {factor(verdict.high)})"
     crossover = verdict.crossover_batch
     where = f", or use batches from {crossover} on, where the GPU wins" if crossover is not None else ""
-    yield Found(
+    yield Diagnostic(
         message=f"the model is faster on the CPU{batch}: {seconds(cpu.latency_s)} there, "
         f"{seconds(gpu.latency_s)} on the GPU{doubt}",
         fix=f"run it on the CPU{where}",
@@ -147,7 +149,7 @@ def _moves_to_cpu(operator: OperatorResult) -> bool:
     return known and _on_gpu(operator) and operator.placement == "cpu"
 
 
-def _apart(operator: OperatorResult) -> bool:
+def _intervals_apart(operator: OperatorResult) -> bool:
     """Whether the two intervals do not overlap."""
     gpu = operator.gpu
     if gpu is None or gpu.low_s is None or operator.cpu.high_s is None:
@@ -155,9 +157,9 @@ def _apart(operator: OperatorResult) -> bool:
     return gpu.low_s > operator.cpu.high_s
 
 
-def _named(group: Sequence[OperatorResult]) -> str:
+def _group_label(group: Sequence[OperatorResult]) -> str:
     if len(group) == 1:
-        return called(group[0])
+        return operator_label(group[0])
     places = list(dict.fromkeys(op.module or op.name for op in group))
     return f"{operators(len(group), group[0].op_type)} ({first_few(places)})"
 
@@ -166,5 +168,5 @@ def _verb(group: Sequence[OperatorResult]) -> str:
     return "takes" if len(group) == 1 else "take"
 
 
-def _it(group: Sequence[OperatorResult]) -> str:
+def _pronoun(group: Sequence[OperatorResult]) -> str:
     return "it" if len(group) == 1 else "them"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 Basis = Literal["exact", "modelled", "unknown"]
+# The weakest part decides a sum's basis.
 _RANK = {"exact": 0, "modelled": 1, "unknown": 2}
 
 

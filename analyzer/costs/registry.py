@@ -140,6 +140,7 @@ def count_node(node: Node, likely: Mapping[str, tuple[int, ...]] = NO_ATTRIBUTES
     ``modelled`` and its note names the tensor.
     """
     outputs = node.outputs
+    # Folded when a session is made: it runs never. One output is the usual case and spares the call.
     if outputs and outputs[0] is not None and outputs[0].constant and (len(outputs) == 1 or is_constant(node)):
         return ZERO
     found = _RULES.get((node.domain, node.op_type))
@@ -164,6 +165,7 @@ def count_node(node: Node, likely: Mapping[str, tuple[int, ...]] = NO_ATTRIBUTES
 
 def _assumed(node: Node, found: CostRule, error: OpenSizeError, likely: Mapping[str, tuple[int, ...]]) -> Cost:
     """The cost with the likely size, or 1, in place of every open one; unknown where that does not do."""
+    # The rule runs once more, as it is: it need not know that sizes can be open.
     try:
         cost = found.count(closed(node, likely))
     except Exception:  # the rank is open too, or a width: the first error says what is missing

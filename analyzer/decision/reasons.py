@@ -10,7 +10,7 @@ from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.error_components import Resource
 from analyzer.decision.phrases import capital, cpu_name, gpu_name, interval, timed
 from analyzer.decision.plans import Plan, Plans
-from analyzer.memory.fit import beside_context
+from analyzer.memory.fit import context_note
 from analyzer.text import listed, plural
 from analyzer.units import byte_count, factor, seconds, share
 
@@ -35,7 +35,7 @@ def sentence(question: DecisionInput, plans: Plans, choice: Choice) -> str:
         return (
             f"Neither has room: the model needs {byte_count(plans.gpu.memory_bytes)}, {cpu} has "
             f"{byte_count(question.cpu.memory_bytes)} and {gpu} {byte_count(_memory_of(question))}"
-            f"{beside_context(plans.gpu.memory_bytes, _memory_of(question))}."
+            f"{context_note(plans.gpu.memory_bytes, _memory_of(question))}."
         )
     if choice.device == "either":
         return _tie(question, choice)
@@ -129,7 +129,7 @@ def _barred_cause(question: DecisionInput, gpu: Plan, why: str) -> str:
     if why == "wheel":
         return f"ONNX Runtime's release wheel has no machine code for {gpu_name(question)}."
     room, need = byte_count(_memory_of(question)), byte_count(gpu.memory_bytes)
-    context = beside_context(gpu.memory_bytes, _memory_of(question))
+    context = context_note(gpu.memory_bytes, _memory_of(question))
     return f"{capital(gpu_name(question))} has {room} of memory, weights and activations need {need}{context}."
 
 

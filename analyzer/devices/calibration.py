@@ -83,13 +83,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 
+from analyzer.devices.nvml import driver, text
 from analyzer.errors import OutputError
 from analyzer.progress import Progress
 from analyzer.units import with_prefix
 
 Measure = Callable[[Progress], Mapping[str, float]]
 
-_VERSION = 1
+_VERSION = 1  # of the file; another one is measured anew, never converted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,38 +129,41 @@ def calibrate(
         OutputError: The file cannot be written.
     """
     values = measure(progress or (lambda _stage, _fraction: None))
-    mark = fingerprint()
-    path = path_of(mark, folder)
+    machine = fingerprint()
+    path = path_of(machine, folder)
     date = now().isoformat(timespec="seconds")
-    text = json.dumps(
-        {"version": _VERSION, "fingerprint": mark, "date": date, "values": dict(values)}, indent=1
+    document = json.dumps(
+        {"version": _VERSION, "fingerprint": machine, "date": date, "values": dict(values)}, indent=1
     )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Written aside and moved: a run that reads meanwhile finds the old file or the new one, never half of
+        # it.
         temporary = path.with_suffix(".tmp")
-        temporary.write_text(text + "\n", encoding="utf-8")
+        temporary.write_text(document + "\n", encoding="utf-8")
         os.replace(temporary, path)
     except OSError as error:
         message = f"the calibration cannot be written to {path}: {error.strerror}"
         raise OutputError(message, hint="make the folder writable, or set XDG_DATA_HOME") from None
-    return Calibration(values=MappingProxyType(dict(values)), fingerprint=mark, date=date, path=path)
+    return Calibration(values=MappingProxyType(dict(values)), fingerprint=machine, date=date, path=path)
 
 
 def load(folder: Path | None = None) -> Calibration | None:
     """What was measured on this very machine with this ONNX Runtime; None where there is nothing readable."""
-    mark = fingerprint()
-    path = path_of(mark, folder)
+    machine = fingerprint()
+    path = path_of(machine, folder)
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        values = {str(key): float(value) for key, value in stored["values"].items()}
+        document = json.loads(path.read_text(encoding="utf-8"))
+        values = {str(key): float(value) for key, value in document["values"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    if stored.get("version") != _VERSION or stored.get("fingerprint") != mark:
+    if document.get("version") != _VERSION or document.get("fingerprint") != machine:
         return None
+    # Rates and times alike are divided by: a damaged file must not become an infinite prediction.
     if not values or not all(math.isfinite(value) and value > 0 for value in values.values()):
         return None
-    date = str(stored.get("date", ""))
-    return Calibration(values=MappingProxyType(values), fingerprint=mark, date=date, path=path)
+    date = str(document.get("date", ""))
+    return Calibration(values=MappingProxyType(values), fingerprint=machine, date=date, path=path)
 
 
 def load_calibration(folder: Path | None = None) -> Mapping[str, float] | None:
@@ -175,9 +179,11 @@ def folder_of_calibrations() -> Path:
     return Path(platformdirs.user_data_dir("analyzer", appauthor=False)) / "calibration"
 
 
-def path_of(mark: Mapping[str, str], folder: Path | None = None) -> Path:
+def path_of(machine: Mapping[str, str], folder: Path | None = None) -> Path:
     """The file for a fingerprint."""
-    digest = hashlib.sha256(json.dumps(mark, sort_keys=True).encode()).hexdigest()[:16]
+    # Sixteen digits tell a user's machines apart, and the file repeats the whole fingerprint: `load` compares
+    # it.
+    digest = hashlib.sha256(json.dumps(machine, sort_keys=True).encode()).hexdigest()[:16]
     return (folder or folder_of_calibrations()) / f"{digest}.json"
 
 
@@ -186,7 +192,7 @@ def fingerprint() -> dict[str, str]:
     return {
         "cpu": _cpu_model(),
         "cores": str(_cores()),
-        "onnxruntime": _onnxruntime_version(),
+        "onnxruntime": _onnxruntime_version(),  # kernels change with the release, and so do their rates
         "gpu": _gpus(),
         "system": f"{platform.system()} {platform.machine()}",
     }
@@ -194,16 +200,18 @@ def fingerprint() -> dict[str, str]:
 
 def _cpu_model() -> str:
     try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        cpuinfo_text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         return _cpu_model_elsewhere()
-    wanted = ("vendor_id", "cpu family", "model", "model name", "stepping", "CPU implementer", "CPU part")
-    first: dict[str, str] = {}
-    for line in text.split("\n\n", maxsplit=1)[0].splitlines():
+    # x86 names vendor, family and model; Arm implementer and part (Linux, arch/*/kernel/cpuinfo.c and
+    # arch/x86/kernel/cpu/proc.c). Fields that change between looks (MHz, bogomips) are left out.
+    fields = ("vendor_id", "cpu family", "model", "model name", "stepping", "CPU implementer", "CPU part")
+    values_by_field: dict[str, str] = {}
+    for line in cpuinfo_text.split("\n\n", maxsplit=1)[0].splitlines():
         key, _, value = line.partition(":")
-        if key.strip() in wanted:
-            first[key.strip()] = value.strip()
-    return " ".join(first[key] for key in wanted if key in first) or platform.machine()
+        if key.strip() in fields:
+            values_by_field[key.strip()] = value.strip()
+    return " ".join(values_by_field[key] for key in fields if key in values_by_field) or platform.machine()
 
 
 def _cpu_model_elsewhere() -> str:
@@ -213,12 +221,15 @@ def _cpu_model_elsewhere() -> str:
 
 
 def _cores() -> int:
+    # What this process may use: in a container pinned to two cores, two, whatever the machine has.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _onnxruntime_version() -> str:
     from importlib import metadata
 
+    # The distribution's metadata, so that the runtime need not be imported. Both install the same module: with
+    # both present nothing tells which of them is imported, and the GPU's is named.
     for name in ("onnxruntime-gpu", "onnxruntime"):
         try:
             return f"{name} {metadata.version(name)}"
@@ -232,21 +243,12 @@ def _gpus() -> str:
     import pynvml
 
     try:
-        pynvml.nvmlInit()
+        with driver() as nvml:
+            handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+            names = [text(nvml.nvmlDeviceGetName(handle)) for handle in handles]
+            return ", ".join([*names, f"driver {text(nvml.nvmlSystemGetDriverVersion())}"]) if names else ""
     except pynvml.NVMLError:
         return ""
-    try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        names = [_text(pynvml.nvmlDeviceGetName(handle)) for handle in handles]
-        return ", ".join([*names, f"driver {_text(pynvml.nvmlSystemGetDriverVersion())}"]) if names else ""
-    except pynvml.NVMLError:
-        return ""
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
 
 
 # What the summary shows: key, words, unit.
@@ -273,9 +275,10 @@ _HEADLINES = (
 def headlines(calibration: Calibration) -> tuple[tuple[str, str], ...]:
     """The main figures in words and with units, those that are there."""
     threads = f"{calibration.values.get('threads', 1):.0f}"
-    found = []
+    figures = []
     for key, words, unit in _HEADLINES:
         value = calibration.values.get(key.format(T=threads))
         if value is not None:
-            found.append((words.format(T=threads), with_prefix(value, unit)))
-    return tuple(dict.fromkeys(found))
+            figures.append((words.format(T=threads), with_prefix(value, unit)))
+    # With one thread by default two keys are one: the same line stands once.
+    return tuple(dict.fromkeys(figures))

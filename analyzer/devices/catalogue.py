@@ -63,10 +63,12 @@ def device(name: str) -> Device:
         if slug is not None:
             return _load(kind, slug)
     for kind in FILES:
-        slug = _worded(kind).get(_spoken(key))
+        # "NVIDIA A100-SXM4-80GB", as a driver says, has the words of an alias in another order.
+        slug = _slugs_by_words(kind).get(_telling_words(key))
         if slug is not None:
             return _load(kind, slug)
-    raise DeviceError(f"No device is called {name!r}.", hint=_nearest(key, (*_names("gpu"), *_names("cpu"))))
+    names = (*_names("gpu"), *_names("cpu"))
+    raise DeviceError(f"No device is called {name!r}.", hint=_nearest_names(key, names))
 
 
 @cache
@@ -92,21 +94,21 @@ def instances(prices: str | Path | None = None, *, own: Iterable[Instance] = ())
     Raises:
         DeviceError: The file has a hole or names a GPU or CPU that nobody knows.
     """
-    found = {_offer(item): item for item in (*_catalogue_instances(), *own)}
-    for item, given in _own_instances(prices) if prices is not None else ():
-        known = found.get(_offer(item))
-        found[_offer(item)] = item if known is None else replace(known, **given)
-    return tuple(found.values())
+    by_offer = {_offer_key(item): item for item in (*_catalogue_instances(), *own)}
+    for item, overrides in _own_instances(prices) if prices is not None else ():
+        listed = by_offer.get(_offer_key(item))
+        by_offer[_offer_key(item)] = item if listed is None else replace(listed, **overrides)
+    return tuple(by_offer.values())
 
 
-def _offer(item: Instance) -> tuple[str, str]:
+def _offer_key(item: Instance) -> tuple[str, str]:
     return item.provider.lower(), item.name.lower()
 
 
 def own_instances(listed: Iterable[Instance]) -> tuple[Instance, ...]:
     """Those that the catalogue has otherwise or not at all: what a price list of the user's own brought."""
-    known = frozenset(_catalogue_instances())
-    return tuple(item for item in listed if item not in known)
+    of_the_catalogue = frozenset(_catalogue_instances())
+    return tuple(item for item in listed if item not in of_the_catalogue)
 
 
 def instance_cpu(instance: Instance) -> Device | None:
@@ -117,6 +119,8 @@ def instance_cpu(instance: Instance) -> Device | None:
     if not instance.cpu or not instance.vcpus:
         return None
     whole = device(instance.cpu)
+    # Clouds sell hardware threads: two vCPUs are one core of most x86 instances, while those of Graviton, AWS
+    # c7a and Google t2d are whole cores.
     cores = max(1, instance.vcpus // instance.threads_per_core)
     share = cores / whole.units
     return replace(
@@ -144,23 +148,25 @@ def model_of(cpu: Device) -> str:
 @cache
 def match_cpu(brand: str) -> Device | None:
     """The CPU of the catalogue whose model number stands in what the processor calls itself."""
+    # "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz" and "AMD EPYC 9654 96-Core Processor": the model number
+    # is what they share with the catalogue's names.
     words = set(brand.lower().replace("(r)", "").replace("(tm)", "").replace("-", " ").split())
     for cpu in cpus():
-        model = {word.strip("()") for word in cpu.name.lower().replace("-", " ").split()}
-        numbered = {word for word in model if any(sign.isdigit() for sign in word)}
-        if numbered and numbered <= words:
+        name_words = {word.strip("()") for word in cpu.name.lower().replace("-", " ").split()}
+        model_numbers = {word for word in name_words if any(sign.isdigit() for sign in word)}
+        if model_numbers and model_numbers <= words:
             return cpu
     return None
 
 
 def aliases(slug: str) -> tuple[str, ...]:
     """Further names of a device."""
-    return tuple(_entry(slug)[1].get("aliases", ()))
+    return tuple(_entry_of(slug)[1].get("aliases", ()))
 
 
 def figures(slug: str) -> tuple[DeviceFigure, ...]:
     """Every figure of a device with its basis, for ``analyze devices NAME``."""
-    _, entry = _entry(slug)
+    _, entry = _entry_of(slug)
     derived, assumed = entry.get("derived", ()), entry.get("assumed", ())
 
     def basis(key: str) -> str:
@@ -192,19 +198,20 @@ def _names(kind: DeviceKind) -> dict[str, str]:
     return names
 
 
-def _spoken(name: str) -> frozenset[str]:
+def _telling_words(name: str) -> frozenset[str]:
     """The words of a name that tell devices apart, in any order."""
+    # Drivers number the socket (SXM4), people do not.
     words = (re.sub(r"^sxm\d$", "sxm", word) for word in name.split("-"))
     return frozenset(word for word in words if word not in _MAKERS)
 
 
 @cache
-def _worded(kind: DeviceKind) -> dict[frozenset[str], str]:
+def _slugs_by_words(kind: DeviceKind) -> dict[frozenset[str], str]:
     """Slugs by the words of their names; names of the same words are left out."""
-    found: dict[frozenset[str], set[str]] = {}
+    slugs_by_words: dict[frozenset[str], set[str]] = {}
     for name, slug in _names(kind).items():
-        found.setdefault(_spoken(name), set()).add(slug)
-    return {words: next(iter(slugs)) for words, slugs in found.items() if len(slugs) == 1 and words}
+        slugs_by_words.setdefault(_telling_words(name), set()).add(slug)
+    return {words: next(iter(slugs)) for words, slugs in slugs_by_words.items() if len(slugs) == 1 and words}
 
 
 @cache
@@ -213,15 +220,17 @@ def _load(kind: DeviceKind, slug: str) -> Device:
     return to_device(slug, tables[slug], kind, tables, FILES[kind])
 
 
-def _entry(slug: str) -> tuple[DeviceKind, Mapping[str, Any]]:
+def _entry_of(slug: str) -> tuple[DeviceKind, Mapping[str, Any]]:
     for kind in FILES:
         if slug in _tables(kind):
             return kind, _tables(kind)[slug]
-    raise DeviceError(f"No device is called {slug!r}.", hint=_nearest(slug, (*_names("gpu"), *_names("cpu"))))
+    names = (*_names("gpu"), *_names("cpu"))
+    raise DeviceError(f"No device is called {slug!r}.", hint=_nearest_names(slug, names))
 
 
-def _nearest(name: str, names: Iterable[str]) -> str:
+def _nearest_names(name: str, names: Iterable[str]) -> str:
     every = tuple(names)
+    # Looser than difflib's 0.6: a slug (a100-80gb-sxm) is long beside what people type (a100).
     near = difflib.get_close_matches(name, every, n=3, cutoff=0.5)
     near += [other for other in every if name and name in other and other not in near][: 3 - len(near)]
     meant = f"Did you mean {', '.join(near)}? " if near else ""
@@ -230,20 +239,20 @@ def _nearest(name: str, names: Iterable[str]) -> str:
 
 def _from_file(name: str) -> Device:
     position = name.lower().rindex(".toml") + len(".toml")
-    path, wanted = Path(name[:position]), name[position:].removeprefix(":")
+    path, slug = Path(name[:position]), name[position:].removeprefix(":")
     tables = read_toml(path)
     # A user's file may use the catalogue's links without repeating them.
     tables["links"] = {**_tables("gpu")["links"], **tables.get("links", {})}
-    found = dict(entries(tables))
-    if not wanted and len(found) == 1:
-        wanted = next(iter(found))
-    if wanted not in found:
-        problem = f"has no device {wanted!r}" if wanted else f"has {len(found)} devices"
-        listed = ", ".join(found) or "none"
+    devices = dict(entries(tables))
+    if not slug and len(devices) == 1:
+        slug = next(iter(devices))
+    if slug not in devices:
+        problem = f"has no device {slug!r}" if slug else f"has {len(devices)} devices"
+        listed = ", ".join(devices) or "none"
         raise DeviceError(f"{path} {problem}.", hint=f"Write {path}:NAME; it has {listed}.")
-    entry = found[wanted]
+    entry = devices[slug]
     kind: DeviceKind = "cpu" if entry.get("kind") == "cpu" else "gpu"
-    return to_device(wanted, entry, kind, tables, str(path))
+    return to_device(slug, entry, kind, tables, str(path))
 
 
 @cache
@@ -260,12 +269,14 @@ def _own_instances(prices: str | Path) -> Iterable[tuple[Instance, dict[str, Any
         hint = 'Write [[instances]] with provider = "AWS", name = "g6.xlarge", usd_per_hour = 0.80.'
         raise DeviceError(f"{path} has no [[instances]].", hint=hint)
     for entry in listed:
-        item = to_instance(entry, tables, str(path))
-        for slug in (item.gpu, item.cpu):
+        instance = to_instance(entry, tables, str(path))
+        for slug in (instance.gpu, instance.cpu):
             if slug:
-                device(slug)
-        given = {
-            key: getattr(item, key) for key in entry if hasattr(item, key) and key not in ("provider", "name")
+                device(slug)  # raises at once, not when the instance would be ranked
+        overrides = {
+            key: getattr(instance, key)
+            for key in entry
+            if hasattr(instance, key) and key not in ("provider", "name")
         }
         # A price of one's own does not keep the catalogue's date.
-        yield item, {**given, "price_date": item.price_date, "source": item.source}
+        yield instance, {**overrides, "price_date": instance.price_date, "source": instance.source}

@@ -11,12 +11,14 @@ from typing import Any
 from analyzer.devices.calibration import load_calibration
 from analyzer.devices.catalogue import DEFAULT_CPU, device, gpus, match_cpu
 from analyzer.devices.device import Device
-from analyzer.devices.nvml import driver, handle
+from analyzer.devices.nvml import driver, handle, text
 
-# FLOPs per cycle and core in fp32 by what the CPU says it can do, widest first: two FMA units of that width.
+# FLOPs per cycle and core in fp32 by what the CPU says it can do, widest first: two FMA units of that width
+# (lanes x 2 operations x 2 units). AVX without FMA adds and multiplies on one unit each, SSE likewise on half
+# the lanes. A CPU with one AVX-512 unit does half of it, but the flags do not tell.
 _FLOP_PER_CYCLE = (("avx512f", 64.0), ("avx2", 32.0), ("fma", 32.0), ("asimd", 16.0), ("avx", 16.0))
 _PLAIN_FLOP_PER_CYCLE = 8.0
-_MEMORY_COPY_BYTES = 256 << 20
+_MEMORY_COPY_BYTES = 256 << 20  # beyond any cache, and the largest key of `copy.t{T}.{bytes}`
 # What one core streams at least: half of what the reference core of prediction/reference_core.toml does.
 _CORE_BYTES_PER_S = 20e9
 _SOURCE_MEASURED = "measured on this machine by `analyze calibrate`"
@@ -31,10 +33,10 @@ def this_cpu(calibration: Mapping[str, float] | None = None) -> Device:
     Args:
         calibration: Ceilings by key of ``devices.calibration``; None loads those kept for this machine.
     """
-    told = _told()
+    description = _cpu_description()
     measured = load_calibration() if calibration is None else calibration
-    found = _from_words(told)
-    return found if not measured else _calibrated(found, measured)
+    cpu = _described_cpu(description)
+    return cpu if not measured else _calibrated(cpu, measured)
 
 
 def local_gpu() -> Device | None:
@@ -45,10 +47,10 @@ def local_gpu() -> Device | None:
     """
     try:
         with driver() as nvml:
-            first = handle(nvml)
-            name = _text(nvml.nvmlDeviceGetName(first))
-            memory = int(nvml.nvmlDeviceGetMemoryInfo(first).total)
-            capability = ".".join(str(part) for part in nvml.nvmlDeviceGetCudaComputeCapability(first))
+            gpu = handle(nvml)
+            name = text(nvml.nvmlDeviceGetName(gpu))
+            memory = int(nvml.nvmlDeviceGetMemoryInfo(gpu).total)
+            capability = ".".join(str(part) for part in nvml.nvmlDeviceGetCudaComputeCapability(gpu))
     except (
         Exception
     ):  # no driver, no library, none visible: each of its own kind, all mean that there is no GPU
@@ -69,27 +71,30 @@ def gpu_by_name(
     """
     words = _words(name)
     cards = gpus()
-    same = [card for card in cards if card.compute_capability == capability]
+    candidates = [card for card in cards if card.compute_capability == capability]
     major = f"{capability.partition('.')[0]}."
-    same = same or [card for card in cards if card.compute_capability.startswith(major)]
-    ranked = sorted(same, key=lambda card: (-_likeness(words, card), _memory_distance(card, memory_bytes)))
+    # An unknown card is nearest to one of its generation: the same major number, the same kind of tensor cores.
+    candidates = candidates or [card for card in cards if card.compute_capability.startswith(major)]
+    ranked = sorted(
+        candidates, key=lambda card: (-_likeness(words, card), _memory_distance(card, memory_bytes))
+    )
     if not ranked:
         return None
     best = ranked[0]
-    measured = {key: value for key, value in calibration.items() if key.startswith("cuda.")}
+    measured_on_gpu = {key: value for key, value in calibration.items() if key.startswith("cuda.")}
     exact = _likeness(words, best) >= 1
     return replace(
         best,
         name=name,
         memory_bytes=memory_bytes,
-        origin="calibrated" if measured else "catalogue",
-        calibration=measured,
+        origin="calibrated" if measured_on_gpu else "catalogue",
+        calibration=measured_on_gpu,
         notes=best.notes if exact else f"Not in the catalogue; figures of the {best.name}.",
         assumed=best.assumed if exact else (*best.assumed, "model"),
     )
 
 
-def _told() -> Mapping[str, Any]:
+def _cpu_description() -> Mapping[str, Any]:
     """What the CPU says of itself, in py-cpuinfo's words; Linux tells at once, py-cpuinfo takes a second."""
     try:
         first = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n", maxsplit=1)[0]
@@ -101,8 +106,8 @@ def _told() -> Mapping[str, Any]:
     if "model name" not in rows:
         import cpuinfo
 
-        told: Mapping[str, Any] = cpuinfo.get_cpu_info()
-        return told
+        description: Mapping[str, Any] = cpuinfo.get_cpu_info()
+        return description
     return {
         "brand_raw": rows["model name"],
         "vendor_id_raw": rows.get("vendor_id", ""),
@@ -113,35 +118,38 @@ def _told() -> Mapping[str, Any]:
 
 def _nominal_hertz(rows: Mapping[str, str]) -> int:
     """A clock that is the same at every look: by name, by the system's limit, else what /proc says."""
-    _, _, named = rows["model name"].partition("@")
-    if named.strip().lower().endswith("ghz"):
-        return int(float(named.strip()[:-3]) * 1e9)
+    # Intel writes the base clock into the name ("@ 2.50GHz"); "cpu MHz" is the clock of the moment and changes
+    # from look to look, so that two records of one machine would differ.
+    _, _, clock_in_name = rows["model name"].partition("@")
+    if clock_in_name.strip().lower().endswith("ghz"):
+        return int(float(clock_in_name.strip()[:-3]) * 1e9)
     for name in ("base_frequency", "cpuinfo_max_freq"):
         path = Path("/sys/devices/system/cpu/cpu0/cpufreq") / name
         try:
-            return int(path.read_text(encoding="ascii")) * 1000
+            return int(path.read_text(encoding="ascii")) * 1000  # sysfs gives kHz
         except (OSError, ValueError):
             continue
     return int(float(rows.get("cpu MHz", 0)) * 1e6)
 
 
-def _from_words(told: Mapping[str, Any]) -> Device:
+def _described_cpu(description: Mapping[str, Any]) -> Device:
     cores, threads = _cores(), _threads()
-    brand = str(told.get("brand_raw", "")).strip() or "CPU of this machine"
-    clock = float((told.get("hz_actual") or told.get("hz_advertised") or (0,))[0]) or None
-    known = match_cpu(brand)
-    if known is not None:
-        share = min(1.0, cores / known.units)
+    brand = str(description.get("brand_raw", "")).strip() or "CPU of this machine"
+    clock = float((description.get("hz_actual") or description.get("hz_advertised") or (0,))[0]) or None
+    listed = match_cpu(brand)
+    if listed is not None:
+        # A virtual machine or a container has a part of the processor: peak and bandwidth by its cores.
+        share = min(1.0, cores / listed.units)
         return replace(
-            known,
+            listed,
             name=brand,
             units=cores,
             threads=threads,
-            peak_flops_per_s={key: peak * share for key, peak in known.peak_flops_per_s.items()},
-            bandwidth_bytes_per_s=known.bandwidth_bytes_per_s * share,
-            memory_bytes=_memory(),
+            peak_flops_per_s={key: peak * share for key, peak in listed.peak_flops_per_s.items()},
+            bandwidth_bytes_per_s=listed.bandwidth_bytes_per_s * share,
+            memory_bytes=_memory_bytes(),
         )
-    flags = set(told.get("flags", ()))
+    flags = set(description.get("flags", ()))
     rate = next((value for flag, value in _FLOP_PER_CYCLE if flag in flags), _PLAIN_FLOP_PER_CYCLE)
     usual = device(DEFAULT_CPU)
     hertz = clock or usual.clock_hz or 2.5e9
@@ -149,14 +157,15 @@ def _from_words(told: Mapping[str, Any]) -> Device:
         slug="this-cpu",
         name=brand,
         kind="cpu",
-        vendor=str(told.get("vendor_id_raw", "")),
+        vendor=str(description.get("vendor_id_raw", "")),
         peak_flops_per_s={"fp64": cores * rate * hertz / 2, "fp32": cores * rate * hertz},
+        # Few cores cannot draw a whole server's bandwidth, many do not have more than its memory channels give.
         bandwidth_bytes_per_s=min(usual.bandwidth_bytes_per_s, _CORE_BYTES_PER_S * cores),
-        memory_bytes=_memory(),
+        memory_bytes=_memory_bytes(),
         units=cores,
         threads=threads,
         clock_hz=clock,
-        cache_bytes=_cache(told),
+        cache_bytes=_cache_bytes(description),
         tdp_w=None,
         source="instruction set and clock as the CPU tells them; bandwidth assumed by core",
         notes="Not calibrated: run `analyze calibrate` for measured ceilings.",
@@ -164,22 +173,23 @@ def _from_words(told: Mapping[str, Any]) -> Device:
     )
 
 
-def _calibrated(found: Device, measured: Mapping[str, float]) -> Device:
+def _calibrated(cpu: Device, measured: Mapping[str, float]) -> Device:
     threads = int(measured.get("threads", 1))
-    rates = [value for key, value in measured.items() if key.startswith(f"gemm.float32.t{threads}.")]
-    doubles = [value for key, value in measured.items() if key.startswith(f"gemm.float64.t{threads}.")]
-    narrow = [value for key, value in measured.items() if key.startswith(f"gemm.int8.t{threads}.")]
-    peaks = dict(found.peak_flops_per_s)
-    for name, seen in (("fp32", rates), ("fp64", doubles), ("int8", narrow)):
-        if seen:
-            peaks[name] = max(seen)
-    memory = measured.get(f"copy.t{threads}.{_MEMORY_COPY_BYTES}")
+    fp32_rates = [value for key, value in measured.items() if key.startswith(f"gemm.float32.t{threads}.")]
+    fp64_rates = [value for key, value in measured.items() if key.startswith(f"gemm.float64.t{threads}.")]
+    int8_rates = [value for key, value in measured.items() if key.startswith(f"gemm.int8.t{threads}.")]
+    peaks = dict(cpu.peak_flops_per_s)
+    for precision, measured_rates in (("fp32", fp32_rates), ("fp64", fp64_rates), ("int8", int8_rates)):
+        if measured_rates:
+            # The best shape stands for the peak, as on a data sheet; prediction reads the single shapes.
+            peaks[precision] = max(measured_rates)
+    bandwidth = measured.get(f"copy.t{threads}.{_MEMORY_COPY_BYTES}")
     return replace(
-        found,
+        cpu,
         slug="this-cpu",
         peak_flops_per_s=peaks,
-        bandwidth_bytes_per_s=memory or found.bandwidth_bytes_per_s,
-        units=min(found.units, int(measured.get("cores", found.units))),
+        bandwidth_bytes_per_s=bandwidth or cpu.bandwidth_bytes_per_s,
+        units=min(cpu.units, int(measured.get("cores", cpu.units))),
         origin="calibrated",
         source=_SOURCE_MEASURED,
         notes="",
@@ -193,6 +203,7 @@ def _cores() -> int:
     import psutil
 
     logical = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # Containers may be given fewer than the machine's physical cores; psutil always tells the machine's.
     return max(1, min(logical, psutil.cpu_count(logical=False) or logical))
 
 
@@ -201,24 +212,20 @@ def _threads() -> int:
     return os.cpu_count() or 1
 
 
-def _memory() -> int | None:
+def _memory_bytes() -> int | None:
     import psutil
 
     return int(psutil.virtual_memory().total)
 
 
-def _cache(told: Mapping[str, Any]) -> int | None:
+def _cache_bytes(description: Mapping[str, Any]) -> int | None:
     """The third-level cache, from the system where it tells."""
     try:
-        text = Path("/sys/devices/system/cpu/cpu0/cache/index3/size").read_text(encoding="ascii").strip()
-        return int(text[:-1]) * {"K": 1024, "M": 1024**2}[text[-1]]
+        size_text = Path("/sys/devices/system/cpu/cpu0/cache/index3/size").read_text(encoding="ascii").strip()
+        return int(size_text[:-1]) * {"K": 1024, "M": 1024**2}[size_text[-1]]  # "32768K"
     except (OSError, ValueError, KeyError, IndexError):
-        size = told.get("l3_cache_size")
+        size = description.get("l3_cache_size")
         return size if isinstance(size, int) and size > 0 else None
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
 
 
 def _words(name: str) -> frozenset[str]:
@@ -228,13 +235,13 @@ def _words(name: str) -> frozenset[str]:
 
 def _likeness(words: frozenset[str], card: Device) -> int:
     """Shared words of the model's own; a number that differs (A10, A100) is no likeness."""
-    own = _words(f"{card.name} {card.memory_type}")
-    model = {
+    card_words = _words(f"{card.name} {card.memory_type}")
+    model_numbers = {
         word
-        for word in own
+        for word in card_words
         if any(sign.isdigit() for sign in word) and not word.endswith("gb") and "dr" not in word
     }
-    return len(words & own) if model & words else 0
+    return len(words & card_words) if model_numbers & words else 0
 
 
 def _memory_distance(card: Device, memory_bytes: int) -> float:

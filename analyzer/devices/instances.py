@@ -47,4 +47,6 @@ class Instance:
     @property
     def replicas(self) -> int:
         """Copies of a model that run side by side: one per whole GPU, one for CPU machines and slices."""
+        # A replica a GPU: splitting one model over several GPUs is another question than the price of an
+        # inference.
         return max(1, int(self.gpu_count))

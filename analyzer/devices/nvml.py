@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import Any
+from types import ModuleType
 
 
 @contextlib.contextmanager
-def driver() -> Iterator[Any]:
+def driver() -> Iterator[ModuleType]:
     """The driver's library, open.
 
     Raises:
@@ -25,7 +25,7 @@ def driver() -> Iterator[Any]:
             pynvml.nvmlShutdown()
 
 
-def handle(nvml: Any, device_id: int = 0) -> Any:
+def handle(nvml: ModuleType, device_id: int = 0) -> object:
     """The driver's handle of CUDA's device.
 
     CUDA_VISIBLE_DEVICES is read as CUDA does it: numbers, or the beginning of an identifier (``GPU-...``).
@@ -37,17 +37,21 @@ def handle(nvml: Any, device_id: int = 0) -> Any:
     Raises:
         LookupError: CUDA sees no such device, or it is a part of a GPU.
     """
+    # CUDA Programming Guide, "CUDA Environment Variables". CUDA numbers the fastest GPU first unless
+    # CUDA_DEVICE_ORDER is PCI_BUS_ID, and NVML's number need not be CUDA's (NVML API,
+    # nvmlDeviceGetHandleByIndex): among unlike GPUs only an identifier is sure.
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     count = nvml.nvmlDeviceGetCount()
     name = str(device_id) if visible is None else visible.split(",")[device_id].strip()
     if name.isdigit() and int(name) < count:
         return nvml.nvmlDeviceGetHandleByIndex(int(name))
     for index in range(count) if name.startswith("GPU-") else ():
-        found = nvml.nvmlDeviceGetHandleByIndex(index)
-        if _text(nvml.nvmlDeviceGetUUID(found)).startswith(name):
-            return found
+        candidate = nvml.nvmlDeviceGetHandleByIndex(index)
+        if text(nvml.nvmlDeviceGetUUID(candidate)).startswith(name):
+            return candidate
     raise LookupError(f"CUDA sees no device {device_id}")
 
 
-def _text(value: str | bytes) -> str:
+def text(value: str | bytes) -> str:
+    """What the driver answered; older releases of nvidia-ml-py give bytes."""
     return value.decode() if isinstance(value, bytes) else value

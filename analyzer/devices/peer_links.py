@@ -10,9 +10,10 @@ from importlib.resources import files
 
 from analyzer.devices.device import Device
 
-GPUS_A_MACHINE = 8
+GPUS_A_MACHINE = 8  # what HGX and DGX boards hold, and what clouds rent as one machine
 # 100 Gbit/s of Ethernet or InfiniBand for each machine: what clouds rent beside 8 GPUs at the least.
 NETWORK_BYTES_PER_S = 12.5e9
+# Of one message; assumed, no source. They matter for small gradients alone: a bucket of megabytes takes longer.
 NETWORK_LATENCY_S = 10e-6
 _LATENCY_S = 5e-6
 

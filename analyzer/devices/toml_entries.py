@@ -16,7 +16,7 @@ CatalogueEntry = Mapping[str, Any]
 TABLES = ("sources", "links")
 # Fields that `Instance` takes as they stand in the file.
 _INSTANCE_FIELDS = ("region", "price_date", "vcpus", "memory_bytes", "cpu_type", "cpu", "cpu_nearest")
-_INSTANCE_MORE = ("threads_per_core", "gpu", "gpu_count", "accelerator", "notes")
+_INSTANCE_OPTIONAL = ("threads_per_core", "gpu", "gpu_count", "accelerator", "notes")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def to_instance(entry: CatalogueEntry, tables: Mapping[str, Any], origin: str) -
             raise DeviceError(f"{origin}: an instance has no {key}.", hint=f'Add {key} = "...".')
     label = f"{entry['provider']} {entry['name']}"
     price = _number(label, entry, "usd_per_hour", origin)
-    fields = {key: entry[key] for key in (*_INSTANCE_FIELDS, *_INSTANCE_MORE) if key in entry}
+    fields = {key: entry[key] for key in (*_INSTANCE_FIELDS, *_INSTANCE_OPTIONAL) if key in entry}
     fields.setdefault("region", "")
     if fields.get("gpu") and "gpu_count" not in fields:
         fields["gpu_count"] = 1.0
@@ -120,6 +120,7 @@ def _number(slug: str, entry: CatalogueEntry, key: str, origin: str) -> float:
     value = entry.get(key)
     if value is None:
         raise DeviceError(f"{origin}: {slug} has no {key}.", hint=f"Add {key} = NUMBER, in SI units.")
+    # TOML has inf and nan, and Python's bool is an int.
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
         raise DeviceError(f"{origin}: {key} of {slug} is {value!r}.", hint="It must be a number above 0.")
     return float(value)
@@ -138,6 +139,7 @@ def _link(slug: str, entry: CatalogueEntry, tables: Mapping[str, Any], origin: s
     name = entry.get("link")
     if name is None:
         raise DeviceError(f"{origin}: {slug} has no link.", hint='Add link = "PCIe 4.0 x16".')
+    # Jetson: CPU and GPU share one memory, so that a "copy" reads and writes it once each.
     if name == "shared memory":
         half = _number(slug, entry, "bandwidth_bytes_per_s", origin) / 2
         source = "derived: a copy reads and writes the one memory"
@@ -150,6 +152,7 @@ def _link(slug: str, entry: CatalogueEntry, tables: Mapping[str, Any], origin: s
     return Link(
         name=name,
         bandwidth_bytes_per_s=bandwidth,
+        # A user's own file need not tell them apart: then both are the one figure that it gives.
         pageable_bytes_per_s=float(table.get("pageable_bytes_per_s", bandwidth)),
         latency_s=float(table.get("latency_s", 10e-6)),
         source=str(table.get("source", origin)),

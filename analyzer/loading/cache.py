@@ -21,6 +21,7 @@ from analyzer.loading.dependencies import Dependencies
 
 # Raise when the format or the meaning of an entry changes.
 _FORMAT = 3
+# Exports hold no weights: GPT-3's takes 3 MB.
 _LIMIT_BYTES = 512 * 2**20
 _PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir")
 
@@ -53,17 +54,17 @@ def cache_folder() -> Path:
 @lru_cache(maxsize=1)
 def package_versions() -> tuple[tuple[str, str], ...]:
     """Versions of what takes part in an export, read without importing anything heavy."""
-    found = []
+    versions = []
     for name in _PACKAGES:
         try:
-            found.append((name, metadata.version(name)))
+            versions.append((name, metadata.version(name)))
         except metadata.PackageNotFoundError:
-            found.append((name, ""))
-    return tuple(found)
+            versions.append((name, ""))
+    return tuple(versions)
 
 
 @lru_cache(maxsize=1)
-def _own_code() -> str:
+def _digest_of_own_code() -> str:
     """A hash of the loading code itself, so that a changed program never reads an old program's export."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.rglob("*.py")):
@@ -75,9 +76,9 @@ def key(*, source: str, name: str | None, opset: int, specs: Sequence[str], batc
     """The hash under which an export is kept; ``batch`` is None for one with a symbolic batch."""
     import platform
 
-    asked = [
+    facts = [
         _FORMAT,
-        _own_code(),
+        _digest_of_own_code(),
         platform.python_version(),
         package_versions(),
         source,
@@ -85,9 +86,9 @@ def key(*, source: str, name: str | None, opset: int, specs: Sequence[str], batc
         opset,
         list(specs),
         batch,
-        os.getcwd(),
+        os.getcwd(),  # relative paths in the user's code start there, and paths are shown relative to it
     ]
-    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def find(entry_key: str) -> CacheEntry | None:
@@ -95,7 +96,7 @@ def find(entry_key: str) -> CacheEntry | None:
     path = cache_folder() / entry_key
     try:
         content = path.read_bytes()
-        header, _, proto = content.partition(b"\n")
+        header, _, proto = content.partition(b"\n")  # JSON on one line has no line break of its own
         stored = json.loads(header)
         dependencies = Dependencies(
             **{**stored["dependencies"], "imports": tuple(stored["dependencies"]["imports"])}
@@ -105,7 +106,7 @@ def find(entry_key: str) -> CacheEntry | None:
             return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    _touch(path)
+    _mark_used(path)
     return CacheEntry(proto=proto, facts=stored["facts"], dependencies=dependencies)
 
 
@@ -118,6 +119,7 @@ def keep(entry_key: str, entry: CacheEntry) -> None:
     temporary = ""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        # In the same folder: os.replace is one step within a file system alone.
         handle, temporary = tempfile.mkstemp(dir=folder, prefix=".new-")
         with os.fdopen(handle, "wb") as file:
             file.write(header.encode() + b"\n" + entry.proto)
@@ -133,9 +135,9 @@ def _digest(facts: Mapping[str, Any], dependencies: Mapping[str, Any], proto: by
     return hashlib.sha256(json.dumps([facts, dependencies]).encode() + b"\n" + proto).hexdigest()
 
 
-def _touch(path: Path) -> None:
+def _mark_used(path: Path) -> None:
     try:
-        os.utime(path)
+        os.utime(path)  # the time of last use decides what goes first; st_atime is often not kept (noatime)
     except OSError:
         return
 
@@ -143,10 +145,10 @@ def _touch(path: Path) -> None:
 def _make_room(folder: Path) -> None:
     """Removes the entries used longest ago until the rest fits."""
     entries = sorted(
-        ((item.stat().st_mtime, item.stat().st_size, item) for item in folder.iterdir()), reverse=True
+        ((path.stat().st_mtime, path.stat().st_size, path) for path in folder.iterdir()), reverse=True
     )
     total = 0
-    for _, size, item in entries:
+    for _, size, path in entries:
         total += size
         if total > _LIMIT_BYTES:
-            item.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)

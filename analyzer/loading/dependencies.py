@@ -12,21 +12,16 @@ import inspect
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from os import _Environ
-
-    _Environment = _Environ[str]
-else:
-    _Environment = type(os.environ)
+from typing import Any, cast
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+# What every process reads, changes without a change of the model (/proc), or holds what others wrote: torch's
+# compiler keeps its results under /tmp/torchinductor_<user> (torch/_inductor/runtime/cache_dir_utils.py).
 _SYSTEM_FOLDERS = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/lib/", "/usr/share/", "/tmp/torchinductor_")
 
 
@@ -58,6 +53,8 @@ class Dependencies:
         )
 
     def _shadowed(self) -> bool:
+        # A new file json.py beside the model would be imported in place of the library's, though no file that
+        # was read has changed.
         try:
             local = {name.partition(".")[0] for name in os.listdir(self.home)} if self.home else set()
         except OSError:
@@ -77,6 +74,7 @@ def file_digest(path: str | os.PathLike[str]) -> str | None:
 def folder_digest(path: str) -> str | None:
     """SHA-256 of the sorted names in a folder, None where it cannot be listed."""
     try:
+        # Importing writes __pycache__ itself: the second look at a folder would never be like the first.
         names = sorted(name for name in os.listdir(path) if name != "__pycache__")
     except OSError:
         return None
@@ -93,12 +91,15 @@ def library_folders() -> tuple[str, ...]:
     }
     paths.update(os.path.dirname(module.__file__) for module in (os, sysconfig) if module.__file__)
     paths.add(str(Path(__file__).resolve().parent.parent))
-    found = {os.path.realpath(path) for path in paths} | paths
-    return tuple(sorted(path.rstrip(os.sep) + os.sep for path in found))
+    # A virtual environment may be a link, or hold links; files are named either way.
+    folders = {os.path.realpath(path) for path in paths} | paths
+    return tuple(sorted(path.rstrip(os.sep) + os.sep for path in folders))
 
 
 def is_library(path: str) -> bool:
     """Whether a file belongs to the standard library, an installed package or this package."""
+    # "<frozen os>" and "<string>" are no files. A library of another environment on the path lies in none of
+    # our own folders, but in some site-packages.
     return path.startswith(("<", *library_folders())) or "site-packages" in path
 
 
@@ -115,23 +116,25 @@ class _Recorder:
     def start(self) -> None:
         self.files, self.folders, self.environment = set(), set(), {}
         if not self.installed:
-            sys.addaudithook(self._hear)
+            sys.addaudithook(self._on_event)
             self.installed = True
         self.active = True
 
-    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self.active:
             return
+        # Raised by open() and os.open() alike, each with what it was given: a mode, or flags (Python's table of
+        # audit events). A file that the model writes itself is no input of it.
         if event == "open":
             path, mode, flags = arguments
             creates = mode[:1] in ("w", "x", "a") if isinstance(mode, str) else bool((flags or 0) & _WRITING)
             if isinstance(path, (str, bytes)) and not creates:
-                self._note(self.files, path)
+                self._add_path(self.files, path)
         elif event in ("os.listdir", "os.scandir") and not _importing():
-            self._note(self.folders, arguments[0] or ".")
+            self._add_path(self.folders, arguments[0] or ".")
 
-    def _note(self, into: set[str], path: Any) -> None:
-        if isinstance(path, int):
+    def _add_path(self, into: set[str], path: Any) -> None:
+        if isinstance(path, int):  # a descriptor: what it stands for was opened by name before
             return
         text = os.path.abspath(os.fsdecode(path))
         if not is_library(text) and not text.startswith(_SYSTEM_FOLDERS) and not text.endswith(".pyc"):
@@ -141,7 +144,7 @@ class _Recorder:
 def _importing() -> bool:
     """Whether the import system itself lists a folder: local modules are found another way."""
     frame = inspect.currentframe()
-    for _ in range(2):
+    for _ in range(2):  # this function and the hook that asks
         frame = frame.f_back if frame else None
     return frame is not None and "importlib" in frame.f_code.co_filename
 
@@ -149,21 +152,63 @@ def _importing() -> bool:
 _RECORDER = _Recorder()
 
 
-class _RecordingEnvironment(_Environment):
-    def __getitem__(self, key: Any) -> Any:
-        frame = inspect.currentframe()
-        frame = frame.f_back if frame else None
-        while frame and frame.f_back and frame.f_code.co_filename.startswith(("<frozen", os.__file__)):
-            frame = frame.f_back
-        if _RECORDER.active and frame and isinstance(key, str) and not is_library(frame.f_code.co_filename):
-            _RECORDER.environment[key] = self._peek(key)
-        return super().__getitem__(key)
+class _RecordingEnvironment(MutableMapping[str, str]):
+    """``os.environ`` in all that it does, noting which variables the user's code reads while recording.
 
-    def _peek(self, key: str) -> str | None:
-        try:
-            return str(super().__getitem__(key))
-        except KeyError:
-            return None
+    Python raises no audit event for them.
+
+    Args:
+        environment: The true one, which every call reaches: a change is a change of the process.
+    """
+
+    def __init__(self, environment: MutableMapping[str, str]) -> None:
+        self._environment = environment
+
+    def __getitem__(self, key: str) -> str:
+        if _RECORDER.active and isinstance(key, str) and not is_library(_reader()):
+            _RECORDER.environment[key] = self._environment.get(key)
+        return self._environment[key]
+
+    def __setitem__(self, key: str, value: str) -> None:
+        self._environment[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self._environment[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._environment)
+
+    def __len__(self) -> int:
+        return len(self._environment)
+
+    def __or__(self, other: Mapping[str, str]) -> dict[str, str]:
+        return {**self, **other}
+
+    def __ror__(self, other: Mapping[str, str]) -> dict[str, str]:
+        return {**other, **self}
+
+    def __ior__(self, other: Mapping[str, str]) -> _RecordingEnvironment:
+        self.update(other)
+        return self
+
+    def __repr__(self) -> str:
+        return repr(self._environment)
+
+    def copy(self) -> dict[str, str]:
+        """A dictionary of all variables."""
+        return dict(self)
+
+    def __getattr__(self, name: str) -> Any:  # encodekey and others, which no mapping has
+        return getattr(self._environment, name)
+
+
+def _reader() -> str:
+    """The file whose code reads a variable: the first one outside of the mapping and of ``os.getenv``."""
+    frame = inspect.currentframe()
+    skipped = ("<frozen", os.__file__, __file__)
+    while frame and frame.f_back and frame.f_code.co_filename.startswith(skipped):
+        frame = frame.f_back
+    return frame.f_code.co_filename if frame else "<unknown>"
 
 
 @contextmanager
@@ -173,22 +218,26 @@ def recording(home: str = "") -> Iterator[list[Dependencies]]:
     Args:
         home: The model's own folder.
     """
-    found: list[Dependencies] = []
-    before = os.environ.__class__
+    recorded: list[Dependencies] = []
+    before = os.environ
     _RECORDER.start()
-    os.environ.__class__ = _RecordingEnvironment
+    # os.getenv and `from os import environ` look the name up in os, and so meet the stand-in. It stays right,
+    # and silent, for a model that keeps it for longer.
+    os.environ = cast("Any", _RecordingEnvironment(before))  # noqa: B003  # its writes reach the true one
     try:
-        yield found
+        yield recorded
     finally:
         _RECORDER.active = False
-        os.environ.__class__ = before
-        found.append(_gather(home))
+        os.environ = before  # noqa: B003
+        recorded.append(_gather(home))
 
 
 def _gather(home: str) -> Dependencies:
     local, foreign = set(), set()
     for name, module in tuple(sys.modules.items()):
         file = getattr(module, "__file__", None)
+        # Modules that were imported before the recording began count too: they are part of the model all the
+        # same.
         if isinstance(file, str) and not is_library(os.path.abspath(file)):
             local.add(os.path.abspath(file))
         elif "." not in name:

@@ -32,9 +32,10 @@ def load_live(
         UsageError: ``inputs`` does not go with an ONNX model.
         AnalyzerError: As ``load``.
     """
+    # By the class's module: torch, onnx and onnx_ir need not be imported to say that a model is none of theirs.
     kind = type(model)
-    home = kind.__module__.partition(".")[0]
-    if home in ("onnx", "onnx_ir"):
+    package = kind.__module__.partition(".")[0]
+    if package in ("onnx", "onnx_ir"):
         if inputs is not None:
             raise UsageError("inputs= goes with a module; an ONNX model declares its own.")
         if training:
@@ -95,20 +96,20 @@ def _from_module(
     module = ModuleType("live")
     if inputs is not None:
         module.example_inputs = inputs  # type: ignore[attr-defined]  # what a user's file would define
-    training = model.training
+    training = model.training  # given back below: the caller's model stays as it was
     meta = any(parameter.is_meta for parameter in model.parameters())
     if meta and inputs is not None and not callable(inputs):
         module.example_inputs = _on_meta(inputs)  # type: ignore[attr-defined]  # as above
     user = UserModel(model=model.eval(), name=type(model).__name__, module=module, meta=meta)
     try:
-        chosen = resolve_inputs(user, specs, batch, meta=meta)
+        example = resolve_inputs(user, specs, batch, meta=meta)
         progress("exporting to ONNX")
         if train:
             from analyzer.loading.training.load_step import step_of_user
 
-            exported = step_of_user(user, chosen, opset)
+            exported = step_of_user(user, example, opset)
         else:
-            exported = export_any_batch(user, specs, chosen, opset)
+            exported = export_any_batch(user, specs, example, opset)
     finally:
         model.train(training)
     return Loaded(
@@ -117,10 +118,10 @@ def _from_module(
         source=f"{type(model).__module__}.{type(model).__qualname__}",
         proto=exported.proto,
         symbol="" if exported.static_batch is not None else "batch",
-        batch=chosen.batch,
+        batch=example.batch,
         static_batch=exported.static_batch,
         batch_range=exported.batch_range,
-        inputs_origin=chosen.origin,
+        inputs_origin=example.origin,
         exporter=exported.exporter,
         notes=exported.notes,
         specs=tuple(specs),

@@ -55,7 +55,7 @@ def from_proto(
         proto = convert(proto, opset)
         notes = (f"Converted from the file's opset to opset {opset} with onnx's version converter.",)
     name_nodes(proto)
-    open_negative_sizes(proto)
+    open_negative_sizes(proto)  # before names are asked for: -1 would be a size
     bindings = _bindings(proto, specs)
     symbol, fixed = batch_dimension(proto)
     if batch is not None and not symbol and fixed is not None and batch != fixed:
@@ -96,9 +96,9 @@ def convert(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     try:
         return version_converter.convert_version(proto, opset)
     except Exception as error:  # the converter raises bare RuntimeErrors from C++
-        said = str(error).strip().splitlines()
+        lines = str(error).strip().splitlines()
         raise UsageError(
-            f"--opset {opset}: onnx cannot convert the model: {said[-1] if said else type(error).__name__}",
+            f"--opset {opset}: onnx cannot convert the model: {lines[-1] if lines else type(error).__name__}",
             hint="Leave --opset out, or export the model anew at that opset.",
         ) from error
 
@@ -106,6 +106,7 @@ def convert(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
 def name_nodes(proto: onnx.ModelProto) -> None:
     """Gives every node a unique name, so that what ONNX Runtime reports can be joined to it."""
     seen: set[str] = set()
+    # A node without a name shows up in ONNX Runtime's profile under a number of its own making.
     for index, node in enumerate(proto.graph.node):
         name = node.name or f"{node.op_type}_{index}"
         while name in seen:
@@ -129,6 +130,7 @@ def open_negative_sizes(proto: onnx.ModelProto) -> None:
 
 def fed_inputs(proto: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     """The inputs that the caller feeds: those that are no initializers."""
+    # Before IR version 4 every initializer had to be an input too: a default that the caller may replace.
     stored = {item.name for item in proto.graph.initializer}
     return [value for value in proto.graph.input if value.name not in stored]
 
@@ -151,32 +153,32 @@ def batch_dimension(proto: onnx.ModelProto) -> tuple[str, int | None]:
 def _bindings(proto: onnx.ModelProto, specs: Sequence[InputSpec]) -> dict[str, int]:
     """Sizes of symbolic dimensions that ``--input`` gives."""
     inputs = {value.name: value for value in fed_inputs(proto)}
-    found: dict[str, int] = {}
+    bindings: dict[str, int] = {}
     for spec in specs:
         if spec.name not in inputs:
             raise InputError(
                 f"--input {spec.text}: the model takes no input {spec.name}.",
                 hint=f"It takes {', '.join(inputs)}.",
             )
-        _bind(inputs[spec.name], spec, found)
-    return found
+        _bind(inputs[spec.name], spec, bindings)
+    return bindings
 
 
-def _bind(value: onnx.ValueInfoProto, spec: InputSpec, found: dict[str, int]) -> None:
+def _bind(value: onnx.ValueInfoProto, spec: InputSpec, bindings: dict[str, int]) -> None:
     dims = value.type.tensor_type.shape.dim
-    shown = [dim.dim_param or dim.dim_value or "?" for dim in dims]
+    declared = [dim.dim_param or dim.dim_value or "?" for dim in dims]
     if len(dims) != len(spec.shape):
-        raise InputError(f"--input {spec.text}: the model declares {spec.name} as {shown}.")
+        raise InputError(f"--input {spec.text}: the model declares {spec.name} as {declared}.")
     for axis, (dim, size) in enumerate(zip(dims, spec.shape, strict=True)):
         if size is None:
             continue
         if dim.HasField("dim_value") and dim.dim_value > 0:
             if dim.dim_value != size:
-                raise InputError(f"--input {spec.text}: the model declares {spec.name} as {shown}.")
+                raise InputError(f"--input {spec.text}: the model declares {spec.name} as {declared}.")
             continue
         symbol = dim.dim_param or f"{value.name}[{axis}]"
-        if found.setdefault(symbol, size) != size:
-            raise InputError(f"--input {spec.text}: dimension {symbol} is {found[symbol]} elsewhere.")
+        if bindings.setdefault(symbol, size) != size:
+            raise InputError(f"--input {spec.text}: dimension {symbol} is {bindings[symbol]} elsewhere.")
 
 
 def bound_proto(proto: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:
@@ -193,5 +195,6 @@ def bound_proto(proto: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelP
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if dim.dim_param:
                 dim.dim_param = f"{value.name}_{axis}"
+    # Inner shapes were inferred for the symbol, or for another batch: ONNX Runtime infers them again.
     del bound.graph.value_info[:]
     return bound

@@ -29,10 +29,10 @@ def read_program(reference: Reference) -> ExportedProgram:
     try:
         return torch.export.load(str(reference.path))
     except Exception as error:  # torch.export.load raises whatever its parts raise
-        said = str(error).strip().splitlines()
+        lines = str(error).strip().splitlines()
         raise ModelError(
             f"{reference.text} is no exported program that torch {torch.__version__} can read: "
-            f"{said[0] if said else type(error).__name__}",
+            f"{lines[0] if lines else type(error).__name__}",
             hint="Save it with torch.export.save, with the same or an older torch.",
         ) from error
 

@@ -16,6 +16,7 @@ from analyzer.loading.python.parameter_sizes import parameter_sizes
 from analyzer.progress import StageProgress
 
 if TYPE_CHECKING:
+    from analyzer.loading.dependencies import Dependencies
     from analyzer.loading.python.user_model import UserModel
     from analyzer.loading.torch_export.export import Exported
 
@@ -85,18 +86,19 @@ def _load_python(
         return export_cache.key(source=source, name=reference.name, opset=opset, specs=texts, batch=fixed)
 
     if use_cache:
+        # First the export for any batch, then the one for this batch alone; 0 stands for the inputs' own.
         for fixed in (None, batch or 0):
             entry = export_cache.find(key(fixed))
-            found = entry and _from_entry(reference, entry, specs, batch)
-            if found and found.batch is not None and found.supports(found.batch):
-                return found
+            cached = entry and _from_entry(reference, entry, specs, batch)
+            if cached and cached.batch is not None and cached.supports(cached.batch):
+                return cached
     loaded, dependencies = _export_python(reference, batch, specs, opset, progress, training)
     if use_cache:
         fixed = None if loaded.symbol else (batch or 0)
         export_cache.keep(
             key(fixed),
             export_cache.CacheEntry(
-                proto=loaded.proto.SerializeToString(deterministic=True),
+                proto=loaded.proto.SerializeToString(deterministic=True),  # maps have no order else
                 facts=_facts(loaded, asked=batch),
                 dependencies=dependencies,
             ),
@@ -151,7 +153,7 @@ def _export_python(
     opset: int,
     progress: StageProgress,
     training: bool = False,
-) -> tuple[Loaded, Any]:
+) -> tuple[Loaded, Dependencies]:
     from analyzer.loading.dependencies import recording
     from analyzer.loading.python.source_lines import shown_path
     from analyzer.loading.python.user_model import path_of
@@ -169,7 +171,7 @@ def _export_python(
             user, inputs, exported = export_step(reference, batch, specs, opset, progress)
             batch = inputs.batch
         else:
-            user, inputs, exported, batch = _first_that_works(reference, batch, specs, opset, progress)
+            user, inputs, exported, batch = _export_first_that_works(reference, batch, specs, opset, progress)
     path = path_of(user)
     loaded = Loaded(
         reference=reference,
@@ -190,7 +192,7 @@ def _export_python(
     return loaded, recorded[0]
 
 
-def _first_that_works(
+def _export_first_that_works(
     reference: Reference, batch: int | None, specs: tuple[InputSpec, ...], opset: int, progress: StageProgress
 ) -> tuple[UserModel, ExampleInputs, Exported, int]:
     """Meta build, then a real build, then the TorchScript exporter; the first error is the one to tell."""
@@ -231,9 +233,10 @@ def export_any_batch(
 
     if not inputs.batch_axes:
         return export_model(user, inputs, opset)
-    _, held = parameter_sizes(user.model.parameters())
-    if held > NO_GPU_HOLDS_BYTES:
-        note = f"Exported at batch {inputs.batch} alone: no GPU holds its {held / 1e9:,.0f} GB of weights."
+    _, weight_bytes = parameter_sizes(user.model.parameters())
+    if weight_bytes > NO_GPU_HOLDS_BYTES:
+        weights = f"{weight_bytes / 1e9:,.0f} GB of weights"
+        note = f"Exported at batch {inputs.batch} alone: no GPU holds its {weights}."
         exported = export_model(user, replace(inputs, batch_axes={}), opset)
         return replace(exported, static_batch=inputs.batch, notes=(*exported.notes, note))
     # The tracer fixes sizes 0 and 1, so a batch of 1 is traced as 2 and bound afterwards.

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import UsageError
 from analyzer.graph import Graph
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.example_inputs import InputSpec
+from analyzer.loading.step_interface import Step, step_of
 
 if TYPE_CHECKING:
     import onnx
 
-    from analyzer.loading.step_interface import Step
-
+# torch.onnx.export's own (torch/onnx/_constants.py of 2.13). ONNX Runtime 1.31's CUDA provider has no kernels
+# for some newer schemas (MaxPool and Dropout of opset 22): a newer export would put them on the CPU.
 DEFAULT_OPSET = 20
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
     """A model as a weight-free ONNX graph, ready to be bound to a batch.
 
@@ -42,6 +42,7 @@ class Loaded:
         parameters, parameter_bytes: Of the module, tied ones once; None where only a graph is known.
         bindings: Sizes of symbolic dimensions that ``--input`` gave.
         compared: Whether a run's gradients are compared with PyTorch's.
+        step: What the inputs and outputs of a training step are; None for a model of inference.
     """
 
     reference: Reference | None
@@ -62,6 +63,12 @@ class Loaded:
     parameter_bytes: int | None = None
     bindings: Mapping[str, int] = field(default_factory=dict)
     compared: bool = True
+    step: Step | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Read once, from the model itself: so it is there for one from the cache of exports too, and cannot
+        # differ.
+        object.__setattr__(self, "step", step_of(self.proto))
 
     def supports(self, batch: int) -> bool:
         """Whether the graph is right for this batch without another export."""
@@ -72,26 +79,19 @@ class Loaded:
 
     def bound_to(self, batch: int | None) -> dict[str, int]:
         """The sizes of symbolic dimensions at this batch."""
-        found = dict(self.bindings)
+        sizes = dict(self.bindings)
         if self.symbol and batch is not None:
-            found[self.symbol] = batch
-        return found
+            sizes[self.symbol] = batch
+        return sizes
 
     def graph(self, batch: int | None = None) -> Graph:
         """The graph at this batch, the loaded one by default."""
         from analyzer.loading.onnx_graph.build import prune, to_graph
 
         graph = to_graph(self.proto, bindings=self.bound_to(batch or self.batch))
+        # Our exports leave constants and dead nodes standing; a user's own file is shown as it is.
         graph = graph if self.exporter == "onnx" else prune(graph)
-        step = self.step
-        return graph if step is None else replace(graph, carried=step.carried)
-
-    @cached_property
-    def step(self) -> Step | None:
-        """What the inputs and outputs of a training step are; None for a model of inference."""
-        from analyzer.loading.step_interface import step_of
-
-        return step_of(self.proto)
+        return graph if self.step is None else replace(graph, carried=self.step.carried)
 
 
 def check_opset(opset: int) -> None:
@@ -103,6 +103,8 @@ def check_opset(opset: int) -> None:
     from onnx.defs import onnx_opset_version
 
     newest = onnx_opset_version()
+    # PyTorch's translations are written for opset 18 (TORCHLIB_OPSET in
+    # torch/onnx/_internal/exporter/_constants.py).
     if not 18 <= opset <= newest:
         raise UsageError(
             f"--opset {opset}: PyTorch exports opsets 18 to {newest} with the installed onnx.",

@@ -50,6 +50,8 @@ def parse_reference(text: str) -> Reference:
     """
     if not text:
         raise ModelError("MODEL is empty.", hint="Name a file: model.py, model.onnx.")
+    # Before the suffix: "model.py:Net.inner" ends in no suffix that is known. A Windows drive ("C:\\x.py") has
+    # its colon before the suffix and so is no name.
     if match := _NAMED_FILE.fullmatch(text):
         return Reference(text=text, kind="python", path=_existing(match["file"]), name=match["name"])
     path = Path(text)

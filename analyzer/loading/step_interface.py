@@ -44,8 +44,8 @@ def step_of(proto: onnx.ModelProto) -> Step | None:
     text = next((entry.value for entry in proto.metadata_props if entry.key == STEP_KEY), None)
     if text is None:
         return None
-    values = json.loads(text)
+    stored = json.loads(text)
     fields: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+        key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()
     }
     return Step(**fields)

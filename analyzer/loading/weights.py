@@ -10,18 +10,19 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from analyzer.errors import InputError, MeasurementError
 from analyzer.loading.from_onnx import bound_proto, convert, fed_inputs, name_nodes
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.python.example_inputs import flatten, resolve_inputs, tensor_names
-from analyzer.loading.python.output_containers import plain
+from analyzer.loading.python.output_containers import tensors_in_containers
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_transformers
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx
+    from torch import Tensor
 
     from analyzer.graph import Graph
     from analyzer.loading.python.example_inputs import ExampleInputs
@@ -97,16 +98,18 @@ def _from_python(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
     tensors = [leaf for leaf in flatten(inputs.arguments, inputs.keywords) if hasattr(leaf, "detach")]
     state = dict(user.model.named_parameters(remove_duplicate=False))
     state |= dict(user.model.named_buffers(remove_duplicate=False))
-    model_path = _written(loaded, batch, state, folder)
+    model_path = _write_model(loaded, batch, state, folder)
     names = [value.name for value in fed_inputs(loaded.proto)]
-    feeds, types = _feeds(names, _that_are_left(tensor_names(user, inputs), names, tensors))
+    feeds, types = _feeds_and_types(names, _tensors_still_taken(tensor_names(user, inputs), names, tensors))
 
     def eager() -> list[Array]:
         import torch
 
         with torch.no_grad(), plain_transformers(), cuda_is_elsewhere("cpu"), redirect_stdout(sys.stderr):
             outputs = user.model(*inputs.arguments, **inputs.keywords)
-        return [_array(leaf)[0] for leaf in flatten(plain(outputs), {}) if hasattr(leaf, "detach")]
+        return [
+            _array(leaf)[0] for leaf in flatten(tensors_in_containers(outputs), {}) if hasattr(leaf, "detach")
+        ]
 
     return Runnable(model_path=model_path, feeds=feeds, feed_types=types, eager=eager)
 
@@ -134,7 +137,7 @@ def _from_program(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
     assert loaded.reference is not None
     program = read_program(loaded.reference)
     state = {**program.state_dict, **program.constants}
-    model_path = _written(loaded, batch, state, folder)
+    model_path = _write_model(loaded, batch, state, folder)
     return _with_random_feeds(model_path, loaded.graph(batch))
 
 
@@ -153,40 +156,42 @@ def _from_file(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
     name_nodes(proto)
     bound = bound_proto(proto, loaded.bound_to(batch))
     if loaded.reference is not None and loaded.reference.path is not None:
-        _bring_external_data(bound, loaded.reference.path.parent, folder)
+        _link_external_data(bound, loaded.reference.path.parent, folder)
     path = folder / "model.onnx"
     path.write_bytes(bound.SerializeToString())
     return _with_random_feeds(path, loaded.graph(batch))
 
 
-def _bring_external_data(proto: onnx.ModelProto, home: Path, folder: Path) -> None:
+def _link_external_data(proto: onnx.ModelProto, home: Path, folder: Path) -> None:
     """Puts the files that hold weights beside the copy; ONNX Runtime refuses to read outside its folder."""
-    places = {
+    locations = {
         entry.value
         for item in proto.graph.initializer
         for entry in item.external_data
         if entry.key == "location"
     }
-    for place in places:
-        target = folder / place
+    for location in locations:
+        target = folder / location
+        # A model file from elsewhere could name any file of the machine.
         if not target.resolve().is_relative_to(folder.resolve()):
             raise MeasurementError(
-                f"The model names {place} as a weights file, which lies outside its own folder.",
+                f"The model names {location} as a weights file, which lies outside its own folder.",
                 hint="Save the model again with its weights beside it.",
             )
         target.parent.mkdir(parents=True, exist_ok=True)
+        # A link costs nothing; between file systems there is none.
         try:
-            os.link(home / place, target)
+            os.link(home / location, target)
         except OSError:
             try:
-                shutil.copyfile(home / place, target)
+                shutil.copyfile(home / location, target)
             except OSError as error:
                 raise MeasurementError(
-                    f"The weights file {home / place} cannot be read: {error.strerror}."
+                    f"The weights file {home / location} cannot be read: {error.strerror}."
                 ) from error
 
 
-def _written(loaded: Loaded, batch: int | None, state: Mapping[str, Any], folder: Path) -> Path:
+def _write_model(loaded: Loaded, batch: int | None, state: Mapping[str, Tensor], folder: Path) -> Path:
     proto = bound_proto(loaded.proto, loaded.bound_to(batch))
     without_data = [item for item in proto.graph.initializer if item.data_location == item.EXTERNAL]
     missing = [item.name for item in without_data if item.name not in state]
@@ -197,24 +202,24 @@ def _written(loaded: Loaded, batch: int | None, state: Mapping[str, Any], folder
         )
     with open(folder / _WEIGHTS_FILE, "wb") as file:
         for item in without_data:
-            _append(item, state[item.name], file)
+            _append_data(item, state[item.name], file)
     path = folder / "model.onnx"
     path.write_bytes(proto.SerializeToString())
     return path
 
 
-def _append(item: onnx.TensorProto, tensor: Any, file: Any) -> None:
+def _append_data(initializer: onnx.TensorProto, tensor: Tensor, file: BinaryIO) -> None:
     array, _ = _array(tensor)
-    offset = -file.tell() % _ALIGNMENT + file.tell()
+    offset = -file.tell() % _ALIGNMENT + file.tell()  # rounded up
     file.seek(offset)
     data = array.tobytes()
     file.write(data)
-    del item.external_data[:]
+    del initializer.external_data[:]
     for key, value in (("location", _WEIGHTS_FILE), ("offset", offset), ("length", len(data))):
-        item.external_data.add(key=key, value=str(value))
+        initializer.external_data.add(key=key, value=str(value))
 
 
-def _array(tensor: Any) -> tuple[Array, str]:
+def _array(tensor: Tensor) -> tuple[Array, str]:
     """A torch tensor as a NumPy array, and its ONNX type's name where NumPy lacks it (then raw bits)."""
     import torch
 
@@ -226,14 +231,14 @@ def _array(tensor: Any) -> tuple[Array, str]:
     return tensor.numpy(), ""
 
 
-def _that_are_left(known: list[str], names: list[str], tensors: list[Any]) -> list[Any]:
+def _tensors_still_taken(known: list[str], names: list[str], tensors: list[Tensor]) -> list[Tensor]:
     """The tensors that the graph still takes: TorchScript drops those that became constants."""
     if len(names) >= len(tensors) or not set(names) <= set(known):
         return tensors
     return [tensors[known.index(name)] for name in names]
 
 
-def _feeds(names: Iterable[str], tensors: list[Any]) -> tuple[dict[str, Array], dict[str, str]]:
+def _feeds_and_types(names: Iterable[str], tensors: list[Tensor]) -> tuple[dict[str, Array], dict[str, str]]:
     listed = list(names)
     if len(listed) != len(tensors):
         raise InputError(
@@ -253,7 +258,7 @@ def _with_random_feeds(path: Path, graph: Graph) -> Runnable:
     return Runnable(model_path=path, feeds=random_feeds(graph), feed_types=types)
 
 
-def random_feeds(graph: Any) -> dict[str, Array]:
+def random_feeds(graph: Graph) -> dict[str, Array]:
     """Random inputs: standard normal floats, true booleans, integers valid in every table they index.
 
     Raises:
@@ -261,36 +266,37 @@ def random_feeds(graph: Any) -> dict[str, Array]:
     """
     import numpy as np
 
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(0)  # the same inputs in every run
     feeds: dict[str, Array] = {}
     for tensor in graph.inputs:
         if tensor.elements is None or tensor.dtype.bits is None:
             raise InputError(f"No values can be made for the input {tensor.name} ({tensor.dtype.name}).")
+        shape = tuple(size or 0 for size in tensor.shape or ())  # whole, since the elements are known
         if tensor.dtype.is_float:
             width = {64: np.float64, 32: np.float32, 16: np.float16}.get(tensor.dtype.bits)
             if width is None:
                 raise InputError(f"No values can be made for the input {tensor.name} ({tensor.dtype.name}).")
-            values = generator.standard_normal(tensor.shape)
+            values = generator.standard_normal(shape)
             if tensor.dtype.name == "bfloat16":  # the upper half of a float32
                 feeds[tensor.name] = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
             else:
                 feeds[tensor.name] = values.astype(width)
         elif tensor.dtype.name == "bool":
-            feeds[tensor.name] = np.ones(tensor.shape, dtype=bool)
+            feeds[tensor.name] = np.ones(shape, dtype=bool)
         else:
-            limit = min(rows_indexed(graph, tensor.name), 127)
-            feeds[tensor.name] = generator.integers(0, max(limit, 1), tensor.shape).astype(tensor.dtype.name)
+            limit = min(rows_indexed(graph, tensor.name), 127)  # 127: the largest int8
+            feeds[tensor.name] = generator.integers(0, max(limit, 1), shape).astype(tensor.dtype.name)
     return feeds
 
 
-def rows_indexed(graph: Any, name: str) -> int:
+def rows_indexed(graph: Graph, name: str) -> int:
     """The rows of the smallest table that a tensor indexes through Gather, 2 where it indexes none."""
     rows = []
     for index in graph.consumers.get(name, ()):
         node = graph.nodes[index]
-        table = node.input(0)
-        if node.op_type == "Gather" and node.input(1) and node.input(1).name == name and table and table.shape:
+        table, indices, output = node.input(0), node.input(1), node.output(0)
+        if node.op_type == "Gather" and indices and indices.name == name and table and table.shape:
             rows.append(table.shape[node.attributes.get("axis", 0)] or 2)
-        elif node.op_type in ("Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze") and node.output(0):
-            rows.append(rows_indexed(graph, node.output(0).name))
+        elif node.op_type in ("Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze") and output:
+            rows.append(rows_indexed(graph, output.name))
     return min(rows, default=2)

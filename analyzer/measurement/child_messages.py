@@ -1,4 +1,4 @@
-"""What the child tells its parent: progress at once, results as soon as they are there.
+"""What the measuring child tells its parent: progress at once, results as soon as they are there.
 
 ``partial.json`` in the working folder always holds everything known so far, so that a crash loses only what was
 still to come.
@@ -14,17 +14,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from analyzer.measurement.noise.core_migration import APART
+from analyzer.measurement.noise.core_migration import APART_RATIO
 from analyzer.measurement.noise.machine_load import Load
 from analyzer.measurement.request import Latency, NodeTime
 
 RESULT = "partial.json"
 OPTIMIZED = "slim.onnx"
 OPTIMIZED_FULL = "optimized.onnx"
-# Initializers up to this size keep their values: shapes, axes, scalars.
-_KEPT_BYTES = 1024
+# Initializers up to this size keep their values: shapes, axes and scalars, which shape inference needs.
+_SMALL_WEIGHT_BYTES = 1024
 # Turns of runs on an undisturbed machine differ by less than this.
-_RESTLESS = 1.25
+_SPEED_CHANGED = 1.25
 
 
 class Reporter:
@@ -39,7 +39,7 @@ class Reporter:
     def progress(self, stage: str, fraction: float) -> None:
         """Tell the parent how far it is, as one line of JSON."""
         sys.stdout.write(json.dumps({"stage": stage, "fraction": round(fraction, 3)}) + "\n")
-        sys.stdout.flush()
+        sys.stdout.flush()  # to a pipe, Python holds lines back
 
     def update(self, **values: Any) -> None:
         """Results by field of ``Measurement``."""
@@ -76,17 +76,17 @@ class Reporter:
 
     def turns(self, medians: Sequence[float]) -> None:
         """The turns' medians; a word where the machine's speed changed between them."""
-        apart = max(medians) / min(medians)
-        self.environment(turns=len(medians), turns_apart=round(apart, 3))
-        if apart > _RESTLESS:
+        ratio = max(medians) / min(medians)
+        self.environment(turns=len(medians), turns_apart=round(ratio, 3))
+        if ratio > _SPEED_CHANGED:
             self.message(
                 f"the machine's speed changed while measuring: {len(medians)} turns of runs differ by a "
-                f"factor of {apart:.2f}; the quieter half of them counts, the interval holds all"
+                f"factor of {ratio:.2f}; the quieter half of them counts, the interval holds all"
             )
 
     def cores_apart(self, ratios: Sequence[float]) -> None:
         """How many times worse than at best threads shared work, by turn; a word where most were apart."""
-        apart = [ratio for ratio in ratios if ratio > APART]
+        apart = [ratio for ratio in ratios if ratio > APART_RATIO]
         self.environment(cores_apart=round(max(ratios), 3), turns_with_cores_apart=len(apart))
         # A few turns less change nothing; another process that takes a core shows in the same readings, and
         # has its own sentence.
@@ -111,6 +111,7 @@ class Reporter:
         """The graph that runs, without its weights."""
         import onnx
 
+        # The parent reads node types and names: with weights the file may be gigabytes.
         model = onnx.load(path, load_external_data=False)
         drop_weights(model.graph)
         onnx.save(model, self._folder / OPTIMIZED)
@@ -124,13 +125,14 @@ class Reporter:
         temporary = self._folder / f"{RESULT}.tmp"
         messages = [*([self._busy] if self._busy else []), *self._values["messages"]]
         temporary.write_text(json.dumps({**self._values, "messages": messages}), encoding="utf-8")
+        # Whole or not at all: the child may be killed in the middle of a write.
         os.replace(temporary, self._folder / RESULT)
 
 
 def drop_weights(graph: Any) -> None:
     """Take the elements of large initializers away, shapes and types stay; subgraphs as well."""
     for tensor in graph.initializer:
-        if tensor.data_location == 1 or tensor.ByteSize() > _KEPT_BYTES:
+        if tensor.data_location == 1 or tensor.ByteSize() > _SMALL_WEIGHT_BYTES:
             _empty(tensor)
     for node in graph.node:
         for attribute in node.attribute:

@@ -55,6 +55,8 @@ def measure(request: MeasureRequest, *, progress: Progress | None = None) -> Mea
     _check_memory(request)
     measurement = _child(request, {"request": request_to_json(request)}, progress, _measured)
     if (
+        # Nobody could record the GPU (no CUPTI): CUDA reads CUDA_LAUNCH_BLOCKING when a process begins, so that
+        # it takes another child.
         request.provider == "cuda"
         and request.profile
         and not measurement.nodes
@@ -92,12 +94,12 @@ def _check_memory(request: MeasureRequest) -> None:
 def measure_with_blocking_launches(
     request: MeasureRequest, measurement: Measurement, progress: Progress | None = None
 ) -> Measurement:
-    """The same measurement with operators from launches that block, in another child; see ``blocking``."""
+    """The same with operators from blocking launches, in another child (``gpu_trace.launch_blocking``)."""
     spec = {
         "request": request_to_json(replace(request, outputs=None)),
         "blocking": asdict(measurement.ways["resident"]),
     }
-    values = _child(request, spec, progress, lambda _request, _folder, found: found, ENVIRONMENT)
+    values = _child(request, spec, progress, lambda _request, _folder, results: results, ENVIRONMENT)
     trouble = values.pop("trouble", None)
     messages = [*measurement.messages, *values["messages"]]
     if trouble is not None:
@@ -112,13 +114,17 @@ def measure_with_blocking_launches(
     )
 
 
-class Ending:
+# Windows ends a process that faults with an NTSTATUS of severity "error" (0xC0000005: access violation).
+_NTSTATUS_ERROR = 0xC0000000
+
+
+class ChildExit:
     """How the child ended: its status, whether it ran out of time, and the end of its standard error."""
 
-    def __init__(self, status: int, timed_out: bool, said: str) -> None:
+    def __init__(self, status: int, timed_out: bool, stderr: str) -> None:
         self.status = status
         self.timed_out = timed_out
-        self.said = said
+        self.stderr = stderr
 
     def trouble(self, timeout_s: float) -> tuple[str, str] | None:
         """What went wrong and what to do, None where nothing did."""
@@ -127,29 +133,31 @@ class Ending:
                 f"the measurement took longer than {timeout_s:g} s",
                 "raise the time limit or use a smaller --batch",
             )
-        if self.status == -signal.SIGKILL:
+        # A negative status is a signal, which Windows does not have: nor does its module ``signal`` the names.
+        if self.status < 0 and self.status == -signal.SIGKILL:
             return "the system killed the measurement, most likely for lack of memory", "use a smaller --batch"
-        if self.status < 0:
-            name = signal.Signals(-self.status).name
+        if self.status < 0 or self.status >= _NTSTATUS_ERROR:
+            name = signal.Signals(-self.status).name if self.status < 0 else f"{self.status:#x}"
             return (
                 f"ONNX Runtime crashed ({name}){self._tail()}",
                 "try another version of onnxruntime, or --no-run",
             )
-        if self.status > 1 or (self.status == 1 and self.said):
+        if self.status > 1 or (self.status == 1 and self.stderr):
             return f"the measurement ended with status {self.status}{self._tail()}", "use --no-run"
         return None
 
     def _tail(self) -> str:
-        lines = [line for line in self.said.splitlines() if line.strip()]
+        lines = [line for line in self.stderr.splitlines() if line.strip()]
         return f": {lines[-1].strip()[:300]}" if lines else ""
 
 
 def _run_child(
     spec: Path, timeout_s: float, progress: Progress | None, extra: Mapping[str, str] | None = None
-) -> Ending:
+) -> ChildExit:
     """Run the child to its end; it never outlives this call, whatever ends it."""
-    said = spec.with_name("stderr.txt")
-    with said.open("wb") as log:
+    # A file, not a pipe: nobody has to read it while the child runs, and native code writes there too.
+    stderr = spec.with_name("stderr.txt")
+    with stderr.open("wb") as log:
         child = subprocess.Popen(
             _command(spec),
             stdin=subprocess.DEVNULL,
@@ -162,7 +170,7 @@ def _run_child(
             timed_out = _follow(child, timeout_s, progress)
         finally:
             _end(child)
-    return Ending(child.returncode, timed_out, said.read_text(encoding="utf-8", errors="replace")[-4000:])
+    return ChildExit(child.returncode, timed_out, stderr.read_text(encoding="utf-8", errors="replace")[-4000:])
 
 
 def _command(spec: Path) -> list[str]:
@@ -173,14 +181,16 @@ def _command(spec: Path) -> list[str]:
 def _environment(folder: Path, extra: Mapping[str, str] | None) -> dict[str, str]:
     """The child's variables; temporary files go with its folder: ONNX Runtime leaves a ``.ses`` among them."""
     root = str(Path(__file__).resolve().parents[2])
-    known = os.environ.get("PYTHONPATH", "")
-    found = {"PYTHONPATH": f"{known}{os.pathsep}{root}" if known else root, "TMPDIR": str(folder)}
-    return {**os.environ, **found, **(extra or {})}
+    users = os.environ.get("PYTHONPATH", "")
+    # After the user's own entries: a package of theirs is found as in the parent.
+    own = {"PYTHONPATH": f"{users}{os.pathsep}{root}" if users else root, "TMPDIR": str(folder)}
+    return {**os.environ, **own, **(extra or {})}
 
 
 def _follow(child: subprocess.Popen[bytes], timeout_s: float, progress: Progress | None) -> bool:
     """Pass progress on until the child closes its output; True where it takes too long."""
     lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    # A thread, since a pipe cannot be read with a time limit on every system.
     threading.Thread(target=_read, args=(child.stdout, lines), daemon=True).start()
     deadline = time.monotonic() + timeout_s
     while True:
@@ -190,7 +200,7 @@ def _follow(child: subprocess.Popen[bytes], timeout_s: float, progress: Progress
             return True
         if line is None:
             break
-        _tell(line, progress)
+        _pass_on_progress(line, progress)
     try:
         child.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
@@ -204,18 +214,19 @@ def _read(stream: IO[bytes] | None, lines: queue.SimpleQueue[bytes | None]) -> N
     lines.put(None)
 
 
-def _tell(line: bytes, progress: Progress | None) -> None:
+def _pass_on_progress(line: bytes, progress: Progress | None) -> None:
     if progress is None:
         return
     try:
-        told = json.loads(line)
-        progress(str(told["stage"]), float(told["fraction"]))
+        message = json.loads(line)
+        progress(str(message["stage"]), float(message["fraction"]))
     except (ValueError, KeyError, TypeError):
         return  # something else wrote to standard output
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
     if child.poll() is None:
+        # The whole session of the child: a library may have started processes of its own.
         if hasattr(os, "killpg"):
             os.killpg(child.pid, signal.SIGKILL)
         else:
@@ -225,7 +236,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         child.stdout.close()
 
 
-def _values(folder: Path, ending: Ending, timeout_s: float) -> dict[str, Any]:
+def _values(folder: Path, ending: ChildExit, timeout_s: float) -> dict[str, Any]:
     """What the child found; ``trouble`` is why it ended early."""
     try:
         values = json.loads((folder / RESULT).read_text(encoding="utf-8"))
@@ -245,12 +256,12 @@ def _measured(request: MeasureRequest, folder: Path, values: dict[str, Any]) -> 
     return from_values(request, values, optimized)
 
 
-def _trouble(error: Mapping[str, Any] | None, ending: Ending, timeout_s: float) -> AnalyzerError | None:
+def _trouble(error: Mapping[str, Any] | None, ending: ChildExit, timeout_s: float) -> AnalyzerError | None:
     if error is not None:
         kind: type[AnalyzerError] = getattr(errors, error["kind"], MeasurementError)
         return kind(error["message"], hint=error["hint"])
-    said = ending.trouble(timeout_s)
-    return None if said is None else MeasurementError(said[0], hint=said[1])
+    trouble = ending.trouble(timeout_s)
+    return None if trouble is None else MeasurementError(trouble[0], hint=trouble[1])
 
 
 def from_values(request: MeasureRequest, values: Mapping[str, Any], optimized: Path | None) -> Measurement:

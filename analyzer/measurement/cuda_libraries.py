@@ -29,6 +29,8 @@ def load_cuda_libraries(ort: Any) -> None:
     if PROVIDER not in ort.get_available_providers():
         message = f"this build of ONNX Runtime ({ort.__version__}) has no CUDA provider"
         raise MeasurementError(message, hint=f"install the GPU build: {CUDA_PIP_LINE}")
+    # ``preload_dlls`` (onnxruntime/__init__.py, since 1.21) prints what it does not find, which is said better
+    # below.
     if hasattr(ort, "preload_dlls"):
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             ort.preload_dlls()
@@ -85,6 +87,7 @@ def _driver_trouble() -> str:
     if count == 0:
         return "the NVIDIA driver finds no GPU"
     needed = _cuda_version_needed()
+    # NVML writes 12040 for CUDA 12.4; a driver runs every CUDA of its major version and older ones.
     if needed and version // 1000 < needed:
         return f"the NVIDIA driver supports CUDA {version // 1000}, this build of ONNX Runtime needs {needed}"
     return ""
@@ -99,6 +102,7 @@ def _cuda_version_needed() -> int | None:
     return int(version.split(".")[0]) if version[:1].isdigit() else None
 
 
+# Opened by name at run time since the releases for CUDA 13; its absence disables the kernels that need it.
 _CUDNN = ("libcudnn.so.9",)
 
 
@@ -140,6 +144,7 @@ def _absent(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _loads(name: str) -> bool:
+    # Loading is the test: the linker's search path, rpath and cache cannot be asked otherwise.
     try:
         ctypes.CDLL(name)
     except OSError:

@@ -173,21 +173,22 @@ def explained(error: Exception) -> AnalyzerError:
     """ONNX Runtime's exception in plain words; its own message stays readable at the end."""
     if isinstance(error, AnalyzerError):
         return error
+    # Memory first: a message about it may also hold the words of a failed node.
     text = plain(str(error))
     for pattern, sentence in _MEMORY_ENDED:
-        found = re.search(pattern, text)
-        if found:
-            return MemoryEndedError(_said(sentence, found, text), hint=_HINT_MEMORY)
+        match = re.search(pattern, text)
+        if match:
+            return MemoryEndedError(_sentence(sentence, match, text), hint=_HINT_MEMORY)
     for pattern, sentence, hint in _EXPLANATIONS:
-        found = re.search(pattern, text, re.DOTALL)
-        if found:
+        match = re.search(pattern, text, re.DOTALL)
+        if match:
             hint = driver_hint() if sentence is _DRIVER else hint
-            return MeasurementError(_said(sentence, found, text), hint=hint)
+            return MeasurementError(_sentence(sentence, match, text), hint=hint)
     return MeasurementError(f"ONNX Runtime could not run the model: {_short(text)}", hint="use --no-run")
 
 
-def _said(sentence: str, found: re.Match[str], text: str) -> str:
-    groups = ((group or "").strip() for group in found.groups())
+def _sentence(sentence: str, match: re.Match[str], text: str) -> str:
+    groups = ((group or "").strip() for group in match.groups())
     return f"{sentence.format(*groups).replace(' (node )', '')} (ONNX Runtime: {_short(text)})"
 
 
@@ -204,6 +205,7 @@ def plain(text: str) -> str:
     text = re.sub(r"\[ONNXRuntimeError\] : \d+ : \w+ : ", "", text.strip())
     text = re.sub(r"^Load model from \S+ (?:failed:)?\s*", "", text)
     text = re.sub(r" with the cudnn frontend json:.*", "", text, flags=re.DOTALL)
+    # What CUDA_CALL appends (core/providers/cuda/cuda_call.cc) names the host: it must not get into a report.
     text = re.sub(r" ?; GPU=-?\d+ ; hostname=[^\n]*", "", text)
     text = re.sub(r"(?<!\S)\S+\.(?:cc|h|cu|cpp|hpp):\d+ (?:[\w:]+ )?", "", text)
     text = re.sub(_SIGNATURE, "", text)

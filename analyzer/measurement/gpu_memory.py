@@ -22,24 +22,26 @@ class GpuMemory:
         self._before = self._used()
 
     def _used(self) -> int | None:
-        told = _told(self._device_id)
-        return None if told is None else int(told.used)
+        memory = _memory_info(self._device_id)
+        return None if memory is None else int(memory.used)
 
     def growth(self) -> int | None:
         """Bytes more than at the beginning; None where the driver does not tell."""
         now = self._used()
         if now is None or self._before is None:
             return None
+        # Another process may have ended meanwhile.
         return max(0, now - self._before)
 
 
 def free_bytes(device_id: int = 0) -> int | None:
     """Memory of a GPU that nobody uses now; None where the driver does not tell."""
-    told = _told(device_id)
-    return None if told is None else int(told.free)
+    memory = _memory_info(device_id)
+    return None if memory is None else int(memory.free)
 
 
-def _told(device_id: int) -> Any:
+def _memory_info(device_id: int) -> Any:
+    # NVML, not CUDA: asking the CUDA runtime would itself take some hundred MB of the card for a context.
     import pynvml
 
     try:

@@ -12,6 +12,7 @@ from analyzer.measurement import tensor_files
 from analyzer.measurement.session import SessionSettings, create, explained
 from analyzer.measurement.statistics import quantile
 
+# Of fewer runs than four there is no quartile; more than 2000 say nothing new of a call of microseconds.
 _LEAST_RUNS, _MOST_RUNS = 4, 2000
 
 
@@ -54,16 +55,19 @@ def bind_session(session: Any, feeds: Mapping[str, Any], provider: str, device_i
         raise MeasurementError("inputs that are sequences cannot be bound", hint="run it with copies")
     device = "cuda" if provider == "cuda" else "cpu"
     binding = session.io_binding()
-    names = [item.name for item in session.get_outputs()]
+    names = [output.name for output in session.get_outputs()]
     try:
         for name, array in feeds.items():
             binding.bind_ortvalue_input(name, tensor_files.to_ortvalue(array, device, device_id))
+        # Without an address at first: the sizes of outputs may depend on the inputs' values.
         for name in names:
             binding.bind_output(name, device, device_id)
         session.run_with_iobinding(binding)
         values = binding.get_outputs()
         for name, value in zip(names, values, strict=True):
             binding.bind_ortvalue_output(name, value)
+        # CUDAExecutionProvider::OnRunEnd (core/providers/cuda/cuda_execution_provider.cc) captures after two
+        # runs.
         for _ in range(2):
             session.run_with_iobinding(binding)
     except AnalyzerError:
@@ -74,7 +78,7 @@ def bind_session(session: Any, feeds: Mapping[str, Any], provider: str, device_i
     return BoundSession(session=session, call=lambda: session.run_with_iobinding(binding), output_shapes=shapes)
 
 
-def undisturbed(call: Callable[[], object], seconds: float) -> float:
+def undisturbed_seconds(call: Callable[[], object], seconds: float) -> float:
     """Lower quartile of as many calls as fit: what the machine does when nobody disturbs it."""
     call()
     samples: list[float] = []

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from analyzer.errors import AnalyzerError
 from analyzer.measurement import tensor_files
 from analyzer.measurement.ceilings.probes import BLOCKED, MICROSOFT, Probe, feeds_of, model_of
-from analyzer.measurement.io_binding import bind, undisturbed
+from analyzer.measurement.io_binding import bind, undisturbed_seconds
 from analyzer.measurement.profile import RawTime
 from analyzer.measurement.session import SessionSettings
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 # The profiler's tick is 1 microsecond and its own cost is 1 to 3 more: below this they rule.
 BELOW_CLOCK_S = 5e-6
+# Copies of the node in the two models: 32 between them lift a node of 0.1 us above the clock.
 _FEW, _MANY = 2, 34
 _EACH_SECONDS = 0.02
 _DOMAINS = {"": "", "ai.onnx": "", MICROSOFT: MICROSOFT, BLOCKED: BLOCKED}
@@ -60,6 +61,8 @@ _SHAPED_BY_VALUES = frozenset(
         ),
     }
 )
+# Smaller weights stay in the first cache whatever else runs; a larger set than this of copies would only take
+# time.
 _COLD_BYTES = 16_384
 _MOST_COLD_BYTES = 64 << 20
 
@@ -100,24 +103,24 @@ def replay(
     by_name = {node.name: node for node in model.graph.node}
     source = _Source(model, optimized.parent)
     known: dict[object, float | None] = {}
-    found: dict[str, float] = {}
+    times: dict[str, float] = {}
     deadline = time.perf_counter() + seconds
-    for number, item in enumerate(raw):
-        node = by_name.get(item.name)
-        probe = None if node is None else source.probe(node, item)
+    for number, profiled in enumerate(raw):
+        node = by_name.get(profiled.name)
+        probe = None if node is None else source.probe(node, profiled)
         if probe is None:
             continue
-        mark = _signature(probe)
-        if mark not in known:
+        signature = _signature(probe)
+        if signature not in known:
             if time.perf_counter() > deadline:
                 continue
-            known[mark] = _time(probe, item, settings, cold=source.cold)
+            known[signature] = _time(probe, profiled, settings, cold=source.cold)
         if tick is not None:
             tick(number / len(raw))
-        value = known[mark]
-        if value is not None:
-            found[item.name] = value * item.calls
-    return Replay(times=found, skipped=tuple(item.name for item in raw if item.name not in found))
+        seconds_once = known[signature]
+        if seconds_once is not None:
+            times[profiled.name] = seconds_once * profiled.calls
+    return Replay(times=times, skipped=tuple(node.name for node in raw if node.name not in times))
 
 
 class _Source:
@@ -157,25 +160,26 @@ class _Source:
         import numpy as np
         from onnx import numpy_helper
 
+        # Constant weights of products are packed when the session is created and missing from the profile.
         shown = list(raw.inputs)
         generator = np.random.default_rng(3)
-        found: list[Array | None] = []
+        arrays: list[Array | None] = []
         for name in node.input:
             if not name:
-                found.append(None)
+                arrays.append(None)
             elif name in self._initializers:
                 array = numpy_helper.to_array(self._initializers[name], base_dir=str(self._folder))
                 if shown and shown[0][1] == array.shape:
                     shown.pop(0)
-                found.append(array)
+                arrays.append(array)
             elif not shown:
                 return None
             else:
                 kind, shape = shown.pop(0)
-                if kind.startswith("int") and found and node.op_type in _SHAPED_BY_VALUES:
+                if kind.startswith("int") and arrays and node.op_type in _SHAPED_BY_VALUES:
                     return None
-                found.append(tensor_files.made_up(kind, shape, generator))
-        return found
+                arrays.append(tensor_files.random_tensor(kind, shape, generator))
+        return arrays
 
 
 def _holds_graph(attribute: Any) -> bool:
@@ -213,11 +217,12 @@ def _time(probe: Probe, raw: RawTime, settings: SessionSettings, *, cold: bool) 
             call = _call(repeated, raw, settings)
         except (AnalyzerError, ValueError, TypeError):
             return None
-        times.append(undisturbed(call, _EACH_SECONDS))
+        times.append(undisturbed_seconds(call, _EACH_SECONDS))
     return max(1e-9, (times[1] - times[0]) / (many - few))
 
 
 def _call(probe: Probe, raw: RawTime, settings: SessionSettings) -> Callable[[], object]:
+    # No optimisation: of equal nodes side by side all but one would be taken out.
     alone = replace(settings, optimize=False, profile_prefix=None, optimized_path=None)
     bound = bind(model_of(probe), feeds_of(probe), alone)
     expected = tuple(shape for _, shape in raw.outputs)
@@ -229,6 +234,7 @@ def _call(probe: Probe, raw: RawTime, settings: SessionSettings) -> Callable[[],
 def last_cache_bytes() -> int:
     """Size of the last cache; 32 MiB where the system does not tell."""
     sizes = [32 << 20]
+    # Linux alone has this folder; elsewhere the guess stands.
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         text = path.read_text(encoding="ascii").strip()
         unit = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:], 1)

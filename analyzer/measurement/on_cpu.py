@@ -13,8 +13,14 @@ from analyzer.measurement import profile, tensor_files
 from analyzer.measurement.child_messages import OPTIMIZED_FULL, Reporter
 from analyzer.measurement.node_replay import BELOW_CLOCK_S, replay
 from analyzer.measurement.noise import machine_load
-from analyzer.measurement.noise.core_migration import APART, CoreDistance, Reading, close, core_distance
-from analyzer.measurement.noise.interleaving import LEAST_TURNS, Taken, alternate, quieter_half, turns_for
+from analyzer.measurement.noise.core_migration import (
+    APART_RATIO,
+    CoreDistance,
+    Reading,
+    close_turns,
+    core_distance,
+)
+from analyzer.measurement.noise.interleaving import LEAST_TURNS, TurnResult, alternate, quieter_half, turns_for
 from analyzer.measurement.noise.machine_load import peak_resident_bytes, resident_bytes
 from analyzer.measurement.noise.profiler_overhead import Bias, calibrate_bias
 from analyzer.measurement.noise.timing_loops import Budget, settle, timed_runs, warm_up
@@ -26,13 +32,15 @@ from analyzer.measurement.statistics import median, summarize
 _WARM_UP, _TIMED, _PROFILED, _AGAIN, _REPLAYED = 0.1, 0.2, 0.2, 0.35, 0.15
 # And how long it may wait, on top, for cores that were moved apart to come together.
 _PATIENCE = 0.5
+# A profile takes some 650 to 920 bytes a node and run: 18 MB at most.
 _MOST_EVENTS = 20_000
 # Beginning a turn takes some 0.15 s on top.
 _MOST_TURNS, _TURNS_PER_S = 12, 2
 NOTHING: Mapping[str, float] = MappingProxyType({})
+# The first allocates, the second takes its buffers as one block (ONNX Runtime's memory pattern).
 _SKIPPED_RUNS = 3
 # Making a session takes more for a while than it holds.
-_SECOND = 1.3
+_SESSION_PEAK = 1.3
 _UNPROFILED = "unprofiled runs of ONNX Runtime's CPU provider"
 _ALONE_TEXT = "timed alone (its time is below the profiler's clock), scaled with the others"
 _PROFILED_TEXT = "ONNX Runtime's profile, bias taken off, scaled to the unprofiled latency"
@@ -43,7 +51,7 @@ class Timed:
     """Unprofiled runs and what they needed; the call is None once its session was closed."""
 
     call: Callable[[], object] | None
-    first: Taken
+    first: TurnResult
     warmup: list[float]
     distance: CoreDistance
 
@@ -57,6 +65,7 @@ def measure_cpu(request: MeasureRequest, folder: Path, reporter: Reporter) -> No
     session = create(request.model_path, settings)
     reporter.update(load_s=time.perf_counter() - start)
     feeds = feeds_for(request, session, reporter)
+    # From here on: loading the model is work of our own, and no part of the latency.
     before = machine_load.snapshot()
     distance = core_distance(
         settings,
@@ -77,7 +86,7 @@ def _is_tight(held: int) -> bool:
     """Whether a second session beside the first, which holds so many bytes, might not fit."""
     import psutil
 
-    return bool(_SECOND * held > psutil.virtual_memory().available)
+    return bool(_SESSION_PEAK * held > psutil.virtual_memory().available)
 
 
 def feeds_for(request: MeasureRequest, session: Any, reporter: Reporter) -> dict[str, Any]:
@@ -91,6 +100,7 @@ def feeds_for(request: MeasureRequest, session: Any, reporter: Reporter) -> dict
         return dict(feeds)
     stored = tensor_files.load_tensors(request.feeds)
     wanted = [item.name for item in session.get_inputs()]
+    # What is stored beyond that (an input that the exporter dropped) does no harm.
     missing = [name for name in wanted if name not in stored]
     if missing:
         message = f"no value for input {', '.join(missing)}"
@@ -100,6 +110,7 @@ def feeds_for(request: MeasureRequest, session: Any, reporter: Reporter) -> dict
 
 def caller(session: Any, feeds: Mapping[str, Any]) -> Callable[[], Any]:
     """One call of the model from the host's memory to the host's memory."""
+    # ``session.run`` takes and gives NumPy's own types alone.
     if all(isinstance(value, list) or tensor_files.is_plain(value) for value in feeds.values()) and all(
         _numpy_can(item.type) for item in session.get_outputs()
     ):
@@ -132,7 +143,7 @@ def _unprofiled(
         )
     except Exception as error:
         raise explained(error) from None
-    first = Taken(samples=tuple(samples), readings=(reading, distance.read()))
+    first = TurnResult(samples=tuple(samples), readings=(reading, distance.read()))
     return Timed(call=call, first=first, warmup=warmup, distance=distance)
 
 
@@ -150,7 +161,7 @@ def _runs_again(request: MeasureRequest) -> int:
 
 
 def report_latency(
-    turns: Sequence[Taken],
+    turns: Sequence[TurnResult],
     timed: Timed,
     before: machine_load.Snapshot,
     threads: int,
@@ -167,33 +178,34 @@ def report_latency(
         warmup_runs=len(timed.warmup),
         origin=f"{_UNPROFILED}, the quieter half of {len(turns)} turns" if len(turns) > 1 else _UNPROFILED,
         contention=load.contention(threads),
-        sharing=least if least > APART and not load.is_busy() else 1.0,
+        sharing=least if least > APART_RATIO and not load.is_busy() else 1.0,
     )
     reporter.latency(latency, load, threads)
     return latency
 
 
-def ratios_of(turns: Sequence[Taken], distance: CoreDistance) -> list[float]:
+def ratios_of(turns: Sequence[TurnResult], distance: CoreDistance) -> list[float]:
     """How many times worse than at best the threads shared work, by turn."""
     return [distance.ratio(*turn.readings) for turn in turns]
 
 
 def quiet_turns(
-    turns: Sequence[Taken], lengths: Sequence[Sequence[float]], distance: CoreDistance
+    turns: Sequence[TurnResult], lengths: Sequence[Sequence[float]], distance: CoreDistance
 ) -> frozenset[int]:
     """Numbers of the turns that count: of those with the cores close, the half with the shorter lengths."""
-    return quieter_half(lengths, close(ratios_of(turns, distance))) or quieter_half(lengths)
+    return quieter_half(lengths, close_turns(ratios_of(turns, distance))) or quieter_half(lengths)
 
 
 def keep_outputs(request: MeasureRequest, session: Any, feeds: Mapping[str, Any], reporter: Reporter) -> None:
     """Save what the model returns, for a comparison."""
     if request.outputs is None:
         return
-    names = [item.name for item in session.get_outputs()]
+    names = [output.name for output in session.get_outputs()]
     results = caller(session, feeds)()
-    values = [tensor_files.from_ortvalue(item) if hasattr(item, "is_tensor") else item for item in results]
-    kept = {name: value for name, value in zip(names, values, strict=True) if not isinstance(value, dict)}
-    tensor_files.save_tensors(request.outputs, kept)
+    values = [tensor_files.from_ortvalue(value) if hasattr(value, "is_tensor") else value for value in results]
+    # A map, which operators of ONNX-ML may give, is no tensor.
+    tensors = {name: value for name, value in zip(names, values, strict=True) if not isinstance(value, dict)}
+    tensor_files.save_tensors(request.outputs, tensors)
     reporter.update(outputs=str(request.outputs))
 
 
@@ -217,17 +229,19 @@ def _operators(
     arena = profile.arena(events, "cpu")
     if arena is not None:
         reporter.update(arena_peak_bytes=arena.peak_bytes, arena_held_bytes=arena.held_bytes)
-    chosen, beside = quiet_runs(events, taken, timed.distance)
-    raw = profile.by_node(chosen)
+    profiled, unprofiled = quiet_runs(events, taken, timed.distance)
+    raw = profile.by_node(profiled)
     alone = replayed(request, settings, folder, raw, bias, reporter) if request.replay else {}
-    nodes, factor, residual = scaled(raw, bias, latency, alone, beside_s=median(beside) if beside else None)
+    nodes, factor, residual = scaled(
+        raw, bias, latency, alone, unprofiled_s=median(unprofiled) if unprofiled else None
+    )
     reporter.update(factor=factor, residual_s=residual, bias_s=bias.profiler_s)
     reporter.environment(dispatch_s=bias.dispatch_s, call_s=bias.call_s)
     reporter.nodes(nodes)
 
 
 def quiet_runs(
-    events: Sequence[profile.ProfileEvent], turns: Sequence[Taken], distance: CoreDistance
+    events: Sequence[profile.ProfileEvent], turns: Sequence[TurnResult], distance: CoreDistance
 ) -> tuple[tuple[profile.Run, ...], tuple[float, ...]]:
     """The profiled runs of the quieter half of the turns, and seconds of the unprofiled ones beside them."""
     runs = profile.runs(events)
@@ -267,7 +281,7 @@ def profiled_events(
     folder: Path,
     reporter: Reporter,
     timed: Timed,
-) -> tuple[list[profile.ProfileEvent], tuple[Taken, ...]]:
+) -> tuple[list[profile.ProfileEvent], tuple[TurnResult, ...]]:
     """Profiled runs, in turns with unprofiled ones where their session is still there.
 
     Saves the optimized graph on the way. The profile's file is removed.
@@ -276,6 +290,7 @@ def profiled_events(
         The events, and the turns.
     """
     optimized = folder / OPTIMIZED_FULL
+    # A session profiles all its life or not at all: profiled runs need one of their own.
     session = create(
         request.model_path, replace(settings, profile_prefix=folder / "profile", optimized_path=optimized)
     )
@@ -326,7 +341,7 @@ def scaled(
     latency: Latency,
     alone: Mapping[str, float] = NOTHING,
     *,
-    beside_s: float | None = None,
+    unprofiled_s: float | None = None,
 ) -> tuple[tuple[NodeTime, ...], float | None, float | None]:
     """Node times that add up to the latency.
 
@@ -339,13 +354,14 @@ def scaled(
         bias: Of the profiler.
         latency: To which they add up.
         alone: Seconds of the nodes timed alone.
-        beside_s: What a run without the profiler took in the very turns of the profiled runs, which is the
+        unprofiled_s: What a run without the profiler took in the very turns of the profiled runs, which is the
             latency where the machine's speed did not change; None takes the latency.
 
     Returns:
         The nodes; what a run took beside the profiled ones over, and minus, what nodes and the call itself
         explain before scaling; None where there are no nodes.
     """
+    # No node takes less than a dispatch, whatever the profiler's whole microseconds say.
     true = [
         alone.get(node.name, max(node.time_s - bias.profiler_s * node.calls, bias.dispatch_s * node.calls))
         for node in raw
@@ -361,14 +377,15 @@ def scaled(
         else _profiled(node, time_s * factor, factor, bias, spread)
         for node, time_s in zip(raw, true, strict=True)
     )
-    beside = latency.median_s if beside_s is None else beside_s
-    return nodes, beside / explained_s, beside - explained_s
+    run_s = latency.median_s if unprofiled_s is None else unprofiled_s
+    return nodes, run_s / explained_s, run_s - explained_s
 
 
 def _profiled(
     node: profile.RawTime, time_s: float, factor: float, bias: Bias, spread: tuple[float, float]
 ) -> NodeTime:
     """One node; half a tick of the profiler's clock is always in doubt."""
+    # Whole microseconds, rounded down: a duration is off by less than one, on average by half of that.
     doubt = 0.5e-6
     low = (node.low_s - bias.profiler_s * node.calls) * factor - doubt
     high = (node.high_s - bias.profiler_s * node.calls) * factor + doubt

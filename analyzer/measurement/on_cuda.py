@@ -2,7 +2,8 @@
 
 End to end three ways: with copies of inputs and outputs (``copies``, the latency), with both in the GPU's
 memory (``resident``), and that as one CUDA graph (``graph``). Operators from the GPU's own records, see
-``trace``; where nobody can record, the parent starts a second child whose launches block, see ``blocking``.
+``gpu_trace.node_times``; where nobody can record, the parent starts a second child whose launches block, see
+``gpu_trace.launch_blocking``.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ _ORIGINS = {
     "resident": "unprofiled runs of the CUDA provider, inputs and outputs on the GPU",
     "graph": "unprofiled runs of one CUDA graph, inputs and outputs on the GPU",
 }
+# Of the GPU's records, how many must fall into a node's window; of its time, how much may be nobody's.
 _LEAST_MATCHED, _MOST_LOST = 0.9, 0.02
 _MOST_TRACED_NODES = 20_000
 
@@ -54,6 +56,7 @@ def measure_cuda(request: MeasureRequest, folder: Path, reporter: Reporter) -> N
     reporter.update(device_peak_bytes=memory.growth(), rss_peak_bytes=machine_load.peak_resident_bytes())
     keep_outputs(request, session, feeds, reporter)
     resident = _resident(session, feeds, request, threads, reporter)
+    # Its memory on the GPU goes with it; the sessions below bring their own.
     del session
     if request.profile:
         _optional(
@@ -74,6 +77,8 @@ def _optional(what: str, reporter: Reporter, step: Callable[[], object]) -> None
 
 
 def _describe(session: Any, request: MeasureRequest, reporter: Reporter) -> None:
+    # As the provider read them, defaults included (TF32, cudnn_conv_algo_search); the allocator's is an
+    # address.
     options = session.get_provider_options().get("CUDAExecutionProvider", {})
     reporter.environment(
         tf32=request.tf32,
@@ -133,6 +138,7 @@ def _graph(
     threads: int,
     reporter: Reporter,
 ) -> None:
+    # An option of the provider, not of a run: a session of its own.
     options = {**(settings.cuda or {}), "enable_cuda_graph": "1"}
     session = create(request.model_path, replace(settings, cuda=options))
     bound = bind_session(session, feeds, "cuda", request.device_id)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TOLERANCES: Mapping[str, float] = MappingProxyType(
     {"float64": 1e-6, "float32": 1e-3, "tf32": 2e-2, "float16": 5e-2, "bfloat16": 0.2}
 )
-_EIGHT_BIT = 0.25
+_EIGHT_BIT = 0.25  # float8 has 2 or 3 bits of mantissa
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,16 +89,16 @@ def agreement(
         other: Outputs to be judged.
         precision: ``tf32`` (or another key of ``TOLERANCES``) where arithmetic was coarser than the type.
     """
-    found = []
+    judged = []
     for name, expected in reference.items():
         got = other.get(name)
         if got is None:
-            found.append(_unlike(name, "", "it is missing"))
+            judged.append(_unlike(name, "", "it is missing"))
         elif isinstance(expected, list) or isinstance(got, list):
-            found.extend(_sequences(name, expected, got, precision))
+            judged.extend(_sequences(name, expected, got, precision))
         else:
-            found.append(_arrays(name, expected, got, precision))
-    return Agreement(outputs=tuple(found))
+            judged.append(_arrays(name, expected, got, precision))
+    return Agreement(outputs=tuple(judged))
 
 
 def _sequences(name: str, expected: Value, got: Value, precision: str | None) -> list[OutputAgreement]:
@@ -116,6 +116,8 @@ def _arrays(name: str, expected: Array, got: Array, precision: str | None) -> Ou
         return _unlike(name, dtype, f"shape {list(got.shape)} where {list(expected.shape)} is right")
     if expected.dtype.kind in "OUSbiu":
         return _exact(name, dtype, expected, got)
+    # The coarser of both types, and of the arithmetic: a float16 result cannot agree better than float16 can
+    # say.
     tolerance = max(_tolerance(dtype), _tolerance(onnx_type(got)), _tolerance(precision) if precision else 0.0)
     a, b = (
         np.asarray(array).astype(np.complex128 if array.dtype.kind == "c" else np.float64)
@@ -123,6 +125,7 @@ def _arrays(name: str, expected: Array, got: Array, precision: str | None) -> Ou
     )
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     finite = np.isfinite(a) & np.isfinite(b)
+    # Infinity equals infinity and NaN equals NaN here: a model may give them on purpose.
     broken = int(np.count_nonzero(~same & ~finite))
     with np.errstate(invalid="ignore"):  # infinity less itself, which ``where`` leaves out
         difference = float(np.max(np.abs(a - b), where=finite & ~same, initial=0.0))

@@ -14,15 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analyzer.measurement.statistics import median, quantile
+from analyzer.measurement.statistics import quantile
 from analyzer.ort.execution import Provider
 
 ProfileEvent = Mapping[str, Any]
 
+# The only kind of Node event since the fences before and after it were removed.
 _SUFFIX = "_kernel_time"
 # Operators whose subgraphs' nodes appear as events of their own, inside the operator's window.
 _HOLDS_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-_MICRO = 1e-6
+_MICRO = 1e-6  # seconds of the profile's unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +90,7 @@ def read(path: Path) -> list[ProfileEvent]:
     try:
         events = json.loads(text)
     except ValueError:
-        events = _salvaged(text)
+        events = _salvaged(text)  # one event a line, as ONNX Runtime writes them
     return [event for event in events if isinstance(event, dict)]
 
 
@@ -110,7 +111,7 @@ def runs(events: Sequence[ProfileEvent], *, skip: Collection[int] = ()) -> tuple
         key=lambda event: int(event["ts"]),
     )
     nodes = sorted(_executions(events), key=lambda node: (node.start_us, node.end_us))
-    found = []
+    calls_with_nodes = []
     position = 0
     for number, call in enumerate(calls):
         start, end = int(call["ts"]), int(call["ts"]) + int(call["dur"])
@@ -121,18 +122,18 @@ def runs(events: Sequence[ProfileEvent], *, skip: Collection[int] = ()) -> tuple
             inside.append(nodes[position])
             position += 1
         if number not in skip and inside:
-            found.append(Run(start_us=start, end_us=end, nodes=_outermost(inside)))
-    return tuple(found)
+            calls_with_nodes.append(Run(start_us=start, end_us=end, nodes=_outermost(inside)))
+    return tuple(calls_with_nodes)
 
 
 def _executions(events: Sequence[ProfileEvent]) -> list[Execution]:
-    found = []
+    executions = []
     for order, event in enumerate(events):
         name = str(event.get("name", ""))
         if event.get("cat") != "Node" or not name.endswith(_SUFFIX):
             continue
         args = event.get("args", {})
-        found.append(
+        executions.append(
             Execution(
                 name=name.removesuffix(_SUFFIX),
                 op_type=str(args.get("op_name", "")),
@@ -144,7 +145,7 @@ def _executions(events: Sequence[ProfileEvent]) -> list[Execution]:
                 outputs=_shapes(args.get("output_type_shape")),
             )
         )
-    return found
+    return executions
 
 
 def _shapes(entries: object) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -203,7 +204,7 @@ def _middle_half(calls: Sequence[Run]) -> frozenset[int]:
     """Numbers of the runs that are neither among the fastest nor the slowest quarter."""
     lengths = [length_us(call) for call in calls]
     order = sorted(range(len(calls)), key=lengths.__getitem__)
-    cut = len(order) // 4
+    cut = len(order) // 4  # below four runs nothing is left out
     return frozenset(order[cut : len(order) - cut])
 
 
@@ -226,11 +227,6 @@ def _raw(node: Execution, typical: Sequence[float], times: Sequence[float], call
     )
 
 
-def wall_s(calls: Sequence[Run]) -> float | None:
-    """Median length of a profiled call, None without calls."""
-    return median([(call.end_us - call.start_us) * _MICRO for call in calls]) if calls else None
-
-
 def arena(events: Sequence[ProfileEvent], provider: str) -> Arena | None:
     """The provider's arena at its largest, None where the profile does not tell."""
     name = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}[provider]
@@ -239,6 +235,7 @@ def arena(events: Sequence[ProfileEvent], provider: str) -> Arena | None:
         for event in events
         if event.get("cat") == "Node" and event.get("args", {}).get("provider") == name
     ]
+    # The arena's counters stand at each node's event, as text.
     peaks = [int(args["mem_in_use_peak"]) for args in nodes if "mem_in_use_peak" in args]
     held = [int(args["mem_arena_held"]) for args in nodes if "mem_arena_held" in args]
     return Arena(peak_bytes=max(peaks), held_bytes=max(held)) if peaks and held else None

@@ -17,7 +17,7 @@ class MeasureRequest:
     Attributes:
         model_path: An ``.onnx`` file in which every node has its own name; weights inside or beside it.
         provider: ``cpu``, or ``cuda`` for a session with [CUDA, CPU].
-        feeds: Inputs as written by ``tensors.save_tensors`` (a plain ``numpy.savez`` file will do too);
+        feeds: Inputs as written by ``tensor_files.save_tensors`` (a plain ``numpy.savez`` file will do too);
             None lets the child make some from the session's input types.
         outputs: Where to keep what the model returns, for a comparison; None keeps nothing.
         time_budget_s: About how long the runs may take together, loading apart.
@@ -37,6 +37,7 @@ class MeasureRequest:
 
     model_path: Path
     provider: Provider = "cpu"
+    # A file, not arrays: the child is another process.
     feeds: Path | None = None
     outputs: Path | None = None
     time_budget_s: float = 10.0
@@ -156,30 +157,16 @@ class Measurement:
     outputs: Path | None = None
     optimized: Any = None
 
-    @property
-    def copies_s(self) -> float | None:
-        """What copying inputs and outputs between host and GPU adds; None where not known."""
-        resident = self.ways.get("resident")
-        return None if resident is None else max(0.0, self.latency.median_s - resident.median_s)
-
-    @property
-    def warmup_runs(self) -> int:
-        """Runs before the first timed one."""
-        return self.latency.warmup_runs
-
-    def node(self, name: str) -> NodeTime | None:
-        """The executed node of this name, None where there is none."""
-        return next((node for node in self.nodes if node.name == name), None)
-
 
 def request_to_json(request: MeasureRequest) -> dict[str, Any]:
     """The request as plain JSON values."""
-    values = {item.name: getattr(request, item.name) for item in fields(request)}
+    values = {each.name: getattr(request, each.name) for each in fields(request)}
     return {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
 
 
 def request_from_json(values: Mapping[str, Any]) -> MeasureRequest:
     """The reverse of ``request_to_json``."""
+    # JSON has no paths: those fields are text in it.
     paths = {"model_path", "feeds", "outputs"}
     fields_read: dict[str, Any] = {
         name: Path(value) if name in paths and value is not None else value for name, value in values.items()

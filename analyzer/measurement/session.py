@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["SessionSettings", "create", "explained", "settings_for"]
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": PROVIDER}
+# Of the optimised graph: larger weights go to a file beside it. Protobuf ends at 2 GB, and who reads the graph
+# alone need not read them.
 _WEIGHTS_APART_BYTES = 1024
 
 
@@ -63,6 +65,9 @@ def create(model: Path | bytes, settings: SessionSettings) -> Any:
     providers: list[Any] = (
         [(PROVIDERS["cuda"], dict(settings.cuda or {}))] if settings.provider == "cuda" else []
     )
+    # ``enable_fallback=0`` and ``disable_fallback``: Python's wrapper
+    # (onnxruntime/capi/onnxruntime_inference_collection.py) would make the session anew on the CPU where CUDA
+    # fails, and only print that.
     source = model if isinstance(model, bytes) else str(model)
     try:
         session = ort.InferenceSession(
@@ -71,6 +76,7 @@ def create(model: Path | bytes, settings: SessionSettings) -> Any:
     except Exception as error:
         raise explained(error) from None
     session.disable_fallback()
+    # A CUDA provider whose libraries are missing is left out with an error in the log, not with an exception.
     if PROVIDERS[settings.provider] not in session.get_providers():
         message, hint = cuda_trouble()
         raise MeasurementError(message, hint=hint)
@@ -80,6 +86,7 @@ def create(model: Path | bytes, settings: SessionSettings) -> Any:
 def _options(ort: Any, settings: SessionSettings) -> Any:
     options = ort.SessionOptions()
     options.log_severity_level = 3
+    # One node after the other: times of nodes that run at once would not add up.
     options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
     options.intra_op_num_threads = settings.threads
     levels = ort.GraphOptimizationLevel

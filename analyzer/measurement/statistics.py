@@ -25,7 +25,7 @@ def quantile(values: Sequence[float], share: float) -> float:
     if not values:
         raise ValueError("no values")
     ordered = sorted(values)
-    position = share * (len(ordered) - 1)
+    position = share * (len(ordered) - 1)  # as numpy.quantile, which need not be loaded for it
     below = math.floor(position)
     above = min(below + 1, len(ordered) - 1)
     return ordered[below] + (ordered[above] - ordered[below]) * (position - below)

@@ -55,7 +55,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Value], *, types: Mapping[str
     for name, value in tensors.items():
         if isinstance(value, list):
             notes[name] = len(value)
-            parts = {f"{name}[{index}]": item for index, item in enumerate(value)}
+            parts = {f"{name}[{index}]": element for index, element in enumerate(value)}
         else:
             parts = {name: value}
         for key, array in parts.items():
@@ -103,9 +103,10 @@ def _to_bits(array: Array) -> tuple[Array, str | None]:
 
     name = onnx_type(array)
     if name in _EXTENDED:
+        # NumPy stores no type that it does not know itself: its bits do as well.
         return np.asarray(array, order="C").view(f"u{array.dtype.itemsize}"), name
     if array.dtype == object:
-        return array.astype(np.str_), "string"
+        return array.astype(np.str_), "string"  # objects would need pickle, which executes what it reads
     return array, None
 
 
@@ -144,6 +145,7 @@ def to_ortvalue(array: Array, device: str = "cpu", device_id: int = 0) -> Any:
     bits = array.view(f"u{array.dtype.itemsize}")
     if device == "cpu":
         return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, DTYPES[name].onnx)
+    # On a GPU there is no constructor from raw bits: an empty value is filled.
     value = ort.OrtValue.ortvalue_from_shape_and_type(array.shape, DTYPES[name].onnx, device, device_id)
     value.update_inplace(bits)
     return value
@@ -161,6 +163,7 @@ def from_ortvalue(value: Any) -> Value:
     name = DTYPES_BY_NUMBER[value.element_type()].name
     if name not in _EXTENDED:
         return np.array(value.numpy())
+    # ``numpy()`` refuses these types; the memory is the value's, so it is copied before the value goes.
     raw = (ctypes.c_char * value.tensor_size_in_bytes()).from_address(value.data_ptr())
     kind = np.dtype(getattr(ml_dtypes, _EXTENDED[name]))
     return np.frombuffer(bytes(raw), dtype=kind).reshape(value.shape())
@@ -191,21 +194,21 @@ def make_feeds(inputs: Sequence[Any], *, seed: int = 0) -> tuple[dict[str, Array
     generator = np.random.default_rng(seed)
     feeds: dict[str, Array] = {}
     assumed: list[str] = []
-    for item in inputs:
-        if not item.type.startswith("tensor("):
-            message = f"input {item.name} is {item.type}: only tensors can be made up"
+    for graph_input in inputs:
+        if not graph_input.type.startswith("tensor("):
+            message = f"input {graph_input.name} is {graph_input.type}: only tensors can be made up"
             raise InputError(message, hint="give an example with --input or example_inputs(batch)")
-        shape = tuple(size if isinstance(size, int) else 1 for size in item.shape)
+        shape = tuple(size if isinstance(size, int) else 1 for size in graph_input.shape)
         assumed += [
-            f"dimension {size!r} of input {item.name} taken as 1"
-            for size in item.shape
+            f"dimension {size!r} of input {graph_input.name} taken as 1"
+            for size in graph_input.shape
             if isinstance(size, str)
         ]
-        feeds[item.name] = made_up(item.type[7:-1], shape, generator)
+        feeds[graph_input.name] = random_tensor(graph_input.type[7:-1], shape, generator)
     return feeds, tuple(assumed)
 
 
-def made_up(kind: str, shape: tuple[int, ...], generator: Any) -> Array:
+def random_tensor(kind: str, shape: tuple[int, ...], generator: Any) -> Array:
     """An array of ONNX Runtime's type name (``float``, ``float16``, ``int64``, ...)."""
     import ml_dtypes
     import numpy as np
@@ -217,5 +220,6 @@ def made_up(kind: str, shape: tuple[int, ...], generator: Any) -> Array:
         return np.ones(shape, dtype=bool)
     dtype = np.dtype(getattr(ml_dtypes, _EXTENDED[kind])) if kind in _EXTENDED else np.dtype(kind)
     if dtype.kind in "iu":
+        # 0 and 1 are indices of nearly every table.
         return np.asarray(generator.integers(0, 2, size=shape).astype(dtype))
     return np.asarray(generator.standard_normal(shape).astype(dtype))

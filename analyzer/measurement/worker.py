@@ -22,12 +22,13 @@ from analyzer.measurement.request import Latency, MeasureRequest, request_from_j
 def main(arguments: list[str]) -> int:
     """Measure what the file asks for; exit status 0, or 1 with the error in ``partial.json``."""
     spec = Path(arguments[0])
+    # Before anything that may hang or grow.
     _die_with_parent()
     _die_first_when_memory_ends()
     reporter = Reporter(spec.parent)
-    asked = json.loads(spec.read_text(encoding="utf-8"))
-    request = request_from_json(asked["request"])
-    latency = asked.get("blocking")
+    task = json.loads(spec.read_text(encoding="utf-8"))
+    request = request_from_json(task["request"])
+    latency = task.get("blocking")
     try:
         _measure(request, spec.parent, reporter, None if latency is None else Latency(**latency))
     except AnalyzerError as error:
@@ -74,7 +75,7 @@ def _die_with_parent() -> None:
     if sys.platform == "linux":
         import ctypes
 
-        pr_set_pdeathsig = 1
+        pr_set_pdeathsig = 1  # linux/prctl.h
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
@@ -82,6 +83,8 @@ def _die_with_parent() -> None:
 def _die_first_when_memory_ends() -> None:
     """Let the system kill this process rather than the one that writes the report."""
     with contextlib.suppress(OSError):
+        # 1000 is the most: first in the kernel's choice (proc_pid_oom_score_adj(5)). Raising it needs no
+        # privilege.
         Path(f"/proc/{os.getpid()}/oom_score_adj").write_text("1000", encoding="ascii")
 
 

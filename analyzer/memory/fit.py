@@ -16,7 +16,8 @@ from analyzer.units import byte_count
 # NAIRR's guide to GPU estimates says 300 MB to 1 GB with the libraries' workspaces. Assumed for every GPU.
 CUDA_CONTEXT_BYTES = 300_000_000
 
-# ONNX Runtime's arena doubles what it asks the GPU for (kNextPowerOfTwo): it may hold twice what is in use.
+# ONNX Runtime's arena doubles what it asks the GPU for (the default arena_extend_strategy, kNextPowerOfTwo;
+# BFCArena::Extend in onnxruntime/core/framework/bfc_arena.cc): it may hold twice what is in use.
 _ARENA_GROWTH = 2
 
 
@@ -24,6 +25,7 @@ def room(device: Device | None) -> int | None:
     """Bytes that a device leaves for weights and activations; None where its memory is not known."""
     if device is None or device.memory_bytes is None:
         return None
+    # A CPU's memory counts whole: what the system and other processes hold of it is not known.
     return cuda_room(device.memory_bytes) if device.kind == "gpu" else device.memory_bytes
 
 
@@ -39,43 +41,45 @@ def cuda_room_if_arena_grows(free: int) -> int:
 
 def fits(needed: int | None, available: int | None) -> bool:
     """Whether so much fits; true as well where either is not known."""
+    # Unknown is no finding: a verdict may not rest on what nobody knows.
     return needed is None or available is None or needed <= available
 
 
-def beside_context(needed: int | None, memory: int | None) -> str:
+def context_note(needed: int | None, memory: int | None) -> str:
     """What to say where a GPU's memory would do but for CUDA's own part of it; empty elsewhere."""
     if needed is None or memory is None or not cuda_room(memory) < needed <= memory:
         return ""
     return f" beside the {byte_count(CUDA_CONTEXT_BYTES)} of CUDA's own"
 
 
-def largest_between(holds: Callable[[int], bool], low: int, high: int) -> int:
+def largest_between(batch_fits: Callable[[int], bool], low: int, high: int) -> int:
     """The largest batch that fits, by bisection.
 
     Args:
-        holds: Whether a batch fits; no batch above one that does not fit does.
+        batch_fits: Whether a batch fits; no batch above one that does not fit does.
         low: One that fits, or one below all that are allowed.
         high: A larger one that does not.
     """
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
+        low, high = (middle, high) if batch_fits(middle) else (low, middle)
     return low
 
 
-def largest_from(holds: Callable[[int], bool], guess: int) -> int:
+def largest_from(batch_fits: Callable[[int], bool], guess: int) -> int:
     """The largest batch that fits, 0 where none does: from a guess in growing strides, then by bisection."""
-    return largest_between(holds, *_bracket(holds, max(1, guess)))
+    return largest_between(batch_fits, *_bracket(batch_fits, max(1, guess)))
 
 
-def _bracket(holds: Callable[[int], bool], guess: int) -> tuple[int, int]:
+def _bracket(batch_fits: Callable[[int], bool], guess: int) -> tuple[int, int]:
     """A batch that fits (0 where none does) and a larger one that does not."""
+    # Growing strides: each try prepares a whole model, and the guess is usually near.
     stride = 1
-    if holds(guess):
-        while holds(guess + stride):
+    if batch_fits(guess):
+        while batch_fits(guess + stride):
             guess, stride = guess + stride, 2 * stride
         return guess, guess + stride
-    while guess > stride and not holds(guess - stride):
+    while guess > stride and not batch_fits(guess - stride):
         guess, stride = guess - stride, 2 * stride
     return max(0, guess - stride), guess
 

@@ -27,19 +27,19 @@ def peak_memory_bytes(graph: Graph, *, inputs: bool = True, in_place: bool = Tru
     sizes: dict[str, int] = {}
     live = 0
     if inputs:
-        given = [tensor.nbytes for tensor in graph.inputs]
-        if None in given:
+        input_sizes = [tensor.nbytes for tensor in graph.inputs]
+        if None in input_sizes:
             return None
-        live = sum(size for size in given if size is not None)
+        live = sum(size for size in input_sizes if size is not None)
     peak = live
     expiring: dict[int, list[str]] = {}
     for node in graph.nodes:
         for tensor in node.present_outputs:
             if tensor.constant:
                 continue
-            root = _root(node, tensor, owner)
-            if root is not None:
-                owner[tensor.name] = root
+            memory_owner = _aliased_tensor(node, tensor, owner)
+            if memory_owner is not None:
+                owner[tensor.name] = memory_owner
                 continue
             size = tensor.nbytes
             if size is None:
@@ -50,14 +50,15 @@ def peak_memory_bytes(graph: Graph, *, inputs: bool = True, in_place: bool = Tru
             sizes[tensor.name] = size
             live += size
             if in_place and last.get(tensor.name) != len(graph.nodes):  # outputs have memory of their own
-                live -= _taken_over(node, size, last, owner, sizes)
+                live -= _overwritten_bytes(node, size, last, owner, sizes)
             expiring.setdefault(last.get(tensor.name, node.index), []).append(tensor.name)
+        # Inputs and outputs of an operator are alive together: those that end here go after the peak is taken.
         peak = max(peak, live)
         live -= sum(sizes.pop(name, 0) for name in expiring.pop(node.index, ()))
     return peak
 
 
-def _root(node: Node, tensor: Tensor, owner: dict[str, str]) -> str | None:
+def _aliased_tensor(node: Node, tensor: Tensor, owner: dict[str, str]) -> str | None:
     """The tensor whose memory a view's output shows; None where the output has its own."""
     source = node.inputs[0] if node.inputs else None
     if source is None or not is_view(node) or tensor is not node.outputs[0]:
@@ -68,16 +69,17 @@ def _root(node: Node, tensor: Tensor, owner: dict[str, str]) -> str | None:
 def _last_use(graph: Graph) -> dict[str, int]:
     """The last operator that reads each tensor, a view's readers being its source's too; outputs live on."""
     last: dict[str, int] = {tensor.name: len(graph.nodes) for tensor in graph.outputs}
+    # Backwards, so that a view of a view has its own last use before its source asks for it.
     for node in reversed(graph.nodes):
         for name in names_read(node):
             last[name] = max(last.get(name, -1), node.index)
         if is_view(node) and node.inputs[0] is not None and node.outputs[0] is not None:
-            name, shown = node.inputs[0].name, node.outputs[0].name
-            last[name] = max(last.get(name, -1), last.get(shown, -1))
+            name, view = node.inputs[0].name, node.outputs[0].name
+            last[name] = max(last.get(name, -1), last.get(view, -1))
     return last
 
 
-def _taken_over(
+def _overwritten_bytes(
     node: Node, size: int, last: dict[str, int], owner: dict[str, str], sizes: dict[str, int]
 ) -> int:
     """Bytes of an input that the output takes over; that input is then no longer counted."""
@@ -86,7 +88,8 @@ def _taken_over(
     tensor = node.input(0)
     if tensor is None:
         return 0
-    root = owner.get(tensor.name, tensor.name)
-    if sizes.get(root) == size and last.get(root) == last.get(tensor.name) == node.index:
-        return sizes.pop(root)
+    memory_owner = owner.get(tensor.name, tensor.name)
+    # The input must end here under this very name: a view of it that lives on keeps the memory as it is.
+    if sizes.get(memory_owner) == size and last.get(memory_owner) == last.get(tensor.name) == node.index:
+        return sizes.pop(memory_owner)
     return 0

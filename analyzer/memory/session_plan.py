@@ -47,14 +47,14 @@ def planned_peak_bytes(
         Bytes; None where the size of a tensor that is written is not known.
     """
     steps = executed_steps(graph, groups, block)
-    given = [tensor.nbytes for tensor in graph.inputs] if inputs else []
-    results = {tensor.name for tensor in graph.outputs}
-    needed = results.union(*(step.reads for step in steps))
+    input_sizes = [tensor.nbytes for tensor in graph.inputs] if inputs else []
+    output_names = {tensor.name for tensor in graph.outputs}
+    read_or_returned = output_names.union(*(step.reads for step in steps))
     values = [output.value for step in steps for output in step.outputs]
-    if None in given or any(value.size is None and value.name in needed for value in values):
+    if None in input_sizes or any(value.size is None and value.name in read_or_returned for value in values):
         return None
-    plan = _Plan(steps, {tensor.name for tensor in graph.inputs}, results)
-    return sum(size or 0 for size in given) + plan.most_held(provider)
+    plan = _BufferPlan(steps, {tensor.name for tensor in graph.inputs}, output_names)
+    return sum(size or 0 for size in input_sizes) + plan.most_held(provider)
 
 
 def executed_steps(graph: Graph, groups: Sequence[Executed], block: int = BLOCK) -> list[ExecutedStep]:
@@ -67,39 +67,46 @@ def executed_steps(graph: Graph, groups: Sequence[Executed], block: int = BLOCK)
         groups: What the session executes.
         block: Channels of a block in the blocked layout.
     """
-    found = ordered(steps_of(graph, groups))
-    made = [replace(step, rank=(1, at)) if step.rank[0] else step for at, step in enumerate(found)]
-    return ordered(with_layouts(graph, ordered(made), block))
+    before_layouts = ordered(steps_of(graph, groups))
+    # What a fusion made is numbered by the order in which it was found, not by the operators that it replaced.
+    numbered = [
+        replace(step, rank=(1, position)) if step.rank[0] else step
+        for position, step in enumerate(before_layouts)
+    ]
+    return ordered(with_layouts(graph, ordered(numbered), block))
 
 
 def with_layouts(graph: Graph, steps: Sequence[ExecutedStep], block: int = BLOCK) -> list[ExecutedStep]:
     """Steps in any order in which they can be executed, with blocked layouts and the copies between layouts."""
-    given = [
+    inputs = [
         Value(name=tensor.name, shape=tensor.shape, bits=tensor.dtype.bits, provider="cpu")
         for tensor in graph.inputs
     ]
-    return blocked(steps, given, {tensor.name for tensor in graph.outputs}, block)
+    return blocked(steps, inputs, {tensor.name for tensor in graph.outputs}, block)
 
 
 def ordered(steps: Sequence[ExecutedStep]) -> list[ExecutedStep]:
     """The steps in the order in which ONNX Runtime executes them."""
-    writer = {output.value.name: at for at, step in enumerate(steps) for output in step.outputs}
+    writer = {output.value.name: position for position, step in enumerate(steps) for output in step.outputs}
     sources = [
-        sorted({writer[name] for name in step.reads if name in writer}, key=lambda at: _rank(steps[at], step))
+        sorted({writer[name] for name in step.reads if name in writer}, key=lambda p: _rank(steps[p], step))
         for step in steps
     ]
-    read = {at for found in sources for at in found}
-    stack = [(at, False) for at in sorted(range(len(steps)), key=lambda at: steps[at].rank) if at not in read]
+    read_by_others = {position for sources_of_step in sources for position in sources_of_step}
+    by_rank = sorted(range(len(steps)), key=lambda position: steps[position].rank)
+    # From the leaves backwards, nodes by index, the last first: onnxruntime/core/graph/graph_viewer.cc, its
+    # GraphViewer with ReverseDFSFrom and NodeCompare. The sources come off the stack last made first.
+    stack = [(position, False) for position in by_rank if position not in read_by_others]
     seen: set[int] = set()
     order: list[ExecutedStep] = []
     while stack:
-        at, done = stack.pop()
-        if done:
-            order.append(steps[at])
-        elif at not in seen:
-            seen.add(at)
-            stack.append((at, True))
-            stack += [(source, False) for source in sources[at] if source not in seen]
+        position, sources_visited = stack.pop()
+        if sources_visited:
+            order.append(steps[position])
+        elif position not in seen:
+            seen.add(position)
+            stack.append((position, True))
+            stack += [(source, False) for source in sources[position] if source not in seen]
     return order
 
 
@@ -112,78 +119,89 @@ def _rank(source: ExecutedStep, reader: ExecutedStep) -> tuple[int, int]:
 
 
 @dataclass
-class _Plan:
+class _BufferPlan:
     """The buffer that each value lies in, by the name of the value that it was made for."""
 
     steps: Sequence[ExecutedStep]
-    fed: Iterable[str]
-    results: set[str]
+    input_names: Iterable[str]
+    output_names: set[str]
     buffer: dict[str, str] = field(default_factory=dict)
-    made: dict[str, Value] = field(default_factory=dict)
+    allocated: dict[str, Value] = field(default_factory=dict)
     uses: dict[str, int] = field(default_factory=dict)
     free: dict[tuple[object, ...], list[str]] = field(default_factory=dict)
     first: dict[str, int] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._count()
-        for at, step in enumerate(self.steps):
+        self._count_uses()
+        for position, step in enumerate(self.steps):
             for output in step.outputs:
                 name = output.value.name
-                root = None if name in self.results else self._found(step, output.value, output.shows)
+                root = (
+                    None
+                    if name in self.output_names
+                    else self._shared_buffer(step, output.value, output.alias_of)
+                )
                 if root is None:
-                    self.buffer[name], self.made[name], self.first[name] = name, output.value, at
+                    self.buffer[name], self.allocated[name], self.first[name] = name, output.value, position
                 else:
                     self.buffer[name] = root
+                    # Whoever uses the guest keeps the host's buffer (Reuse in allocation_planner.cc).
                     self.uses[root] += self.uses[name]
             for name in (*step.reads, *(output.value.name for output in step.outputs)):
-                self._drop(name, at)
+                self._release(name, position)
 
-    def _count(self) -> None:
+    def _count_uses(self) -> None:
         """Uses of each value: its making, its readers, and the caller's of inputs and results."""
-        for name in self.fed:
-            self.buffer[name], self.uses[name] = name, 1
+        for name in self.input_names:
+            self.buffer[name], self.uses[name] = name, 1  # the caller's, never taken over
         for step in self.steps:
             for output in step.outputs:
-                self.uses[output.value.name] = 1 + (output.value.name in self.results)
+                # The making counts as a use, and the caller's of a result (ComputeReuseCount).
+                self.uses[output.value.name] = 1 + (output.value.name in self.output_names)
         for step in self.steps:
             for name in step.reads:
                 if name in self.uses:
                     self.uses[name] += 1
 
-    def _found(self, step: ExecutedStep, value: Value, shows: str | None) -> str | None:
+    def _shared_buffer(self, step: ExecutedStep, value: Value, alias_of: str | None) -> str | None:
         """The buffer that an output can take; None where it needs one of its own."""
-        if shows is not None:
-            return self.buffer.get(shows)
+        if alias_of is not None:
+            return self.buffer.get(alias_of)
+        # Only where nothing else uses the buffer, views of it included: FindReusableInput asks for the use
+        # count of the original buffer.
         for source in step.overwrites:
             root = self.buffer.get(source.name)
-            if root in self.made and self.uses[root] == 1 and source.kind == value.kind:
+            if root in self.allocated and self.uses[root] == 1 and source.kind == value.kind:
                 return root
+        # The buffer that came free last stands first in the planner's list; scalars (rank 0) never take one
+        # (FindReusableTensor).
         free = self.free.get(value.kind)
         return free.pop() if free and value.shape else None
 
-    def _drop(self, name: str, at: int) -> None:
+    def _release(self, name: str, position: int) -> None:
         """One use less; a buffer without any may be taken over."""
         root = self.buffer.get(name)
         if root is None:
             return
         self.uses[root] -= 1
-        self.last[root] = at
-        if not self.uses[root] and root in self.made:
-            self.free.setdefault(self.made[root].kind, []).append(root)
+        self.last[root] = position
+        if not self.uses[root] and root in self.allocated:
+            self.free.setdefault(self.allocated[root].kind, []).append(root)
 
     def most_held(self, provider: str) -> int:
         """The most bytes held at once."""
-        given: list[list[int]] = [[] for _ in self.steps]
-        taken: list[list[int]] = [[] for _ in self.steps]
-        for name, value in self.made.items():
+        allocated_at: list[list[int]] = [[] for _ in self.steps]
+        freed_at: list[list[int]] = [[] for _ in self.steps]
+        for name, value in self.allocated.items():
             if value.provider == provider:
-                given[self.first[name]].append(value.size or 0)
-                if self.uses[name] == 0:
-                    taken[self.last[name]].append(value.size or 0)
+                allocated_at[self.first[name]].append(value.size or 0)
+                if self.uses[name] == 0:  # results stay with the caller
+                    freed_at[self.last[name]].append(value.size or 0)
         held = peak = 0
-        for more, less in zip(given, taken, strict=True):
-            held += sum(more)
+        for allocations, frees in zip(allocated_at, freed_at, strict=True):
+            held += sum(allocations)
+            # A step's outputs are there before its inputs go: both count at once.
             peak = max(peak, held)
-            held -= sum(less)
+            held -= sum(frees)
         return peak

@@ -44,15 +44,17 @@ class Value:
     @property
     def kind(self) -> tuple[object, ...]:
         """Values of one kind may lie in each other's buffers."""
+        # Equal bytes are not enough: allocation_planner.cc compares shapes and the width of an element
+        # (SameSize).
         return (self.shape, self.bits, self.provider)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """What a step gives; ``shows`` names the value whose memory it shows, None for memory of its own."""
+    """What a step gives; ``alias_of`` names the value whose memory it shows, None for memory of its own."""
 
     value: Value
-    shows: str | None = None
+    alias_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,25 +84,27 @@ def steps_of(graph: Graph, groups: Sequence[Executed]) -> list[ExecutedStep]:
     """The executed nodes, in the order of the groups."""
     constants = {tensor.name for tensor in graph.initializers}
     constants |= {tensor.name for node in graph.nodes for tensor in node.present_outputs if tensor.constant}
-    results = {tensor.name for tensor in graph.outputs}
-    idle = frozenset(range(len(graph.nodes))).difference(*(group.members for group in groups))
-    idle |= {node.index for node in graph.nodes if _idle(node)}
+    output_names = {tensor.name for tensor in graph.outputs}
+    # In no group, or constant: neither runs, and what it gives is a weight.
+    folded = frozenset(range(len(graph.nodes))).difference(*(group.members for group in groups))
+    folded |= {node.index for node in graph.nodes if _is_folded(node)}
     steps = []
     for group in groups:
-        part = _GroupReader(graph, group, constants, idle)
-        outputs = tuple(part.outputs(results))
+        part = _GroupReader(graph, group, constants, folded)
+        outputs = tuple(part.outputs(output_names))
         if outputs:
-            steps += _turned_last(part.step(outputs))
+            steps += _transposed_behind_split(part.step(outputs))
     return steps
 
 
-def _turned_last(step: ExecutedStep) -> list[ExecutedStep]:
-    """A Transpose whose parts become a Split's is pushed behind it: each part is turned by itself."""
+def _transposed_behind_split(step: ExecutedStep) -> list[ExecutedStep]:
+    """A Transpose whose result is split is pushed behind the Split: each part is transposed by itself."""
+    # HandleSplit in onnxruntime/core/optimizer/transpose_optimization/onnx_transpose_optimization.cc.
     order = step.node.attributes.get("perm", ())
-    turned = bool(order) and (step.op_type, step.node.op_type) == ("Split", "Transpose")
-    if not turned or any(output.shows is not None for output in step.outputs):
+    transposed = bool(order) and (step.op_type, step.node.op_type) == ("Split", "Transpose")
+    if not transposed or any(output.alias_of is not None for output in step.outputs):
         return [step]
-    parts = [_unturned(output.value, order) for output in step.outputs]
+    parts = [_before_transpose(output.value, order) for output in step.outputs]
     split = replace(step, outputs=tuple(Output(value=part) for part in parts))
     return [
         split,
@@ -111,7 +115,7 @@ def _turned_last(step: ExecutedStep) -> list[ExecutedStep]:
     ]
 
 
-def _unturned(value: Value, order: Sequence[int]) -> Value:
+def _before_transpose(value: Value, order: Sequence[int]) -> Value:
     shape = list(value.shape or ())
     if len(shape) == len(order):
         for axis, size in zip(order, value.shape or (), strict=True):
@@ -122,69 +126,74 @@ def _unturned(value: Value, order: Sequence[int]) -> Value:
 class _GroupReader:
     """A group while its members are read."""
 
-    def __init__(self, graph: Graph, group: Executed, constants: set[str], idle: frozenset[int]) -> None:
+    def __init__(self, graph: Graph, group: Executed, constants: set[str], folded: frozenset[int]) -> None:
         self.graph = graph
         self.group = group
         self.members = frozenset(group.members)
-        self.idle = idle
-        self.nodes = [graph.nodes[index] for index in group.members if index not in idle]
-        self.working: list[Node] = []
-        self.made: dict[str, Tensor] = {}
-        self.shown: dict[str, str] = {}
+        self.folded = folded
+        self.nodes = [graph.nodes[index] for index in group.members if index not in folded]
+        self.executing: list[Node] = []
+        self.computed: dict[str, Tensor] = {}
+        self.alias_of_name: dict[str, str] = {}
         self.reads: list[str] = []
         types = [node.op_type for node in self.nodes]
-        twins: dict[tuple[object, ...], Node] = {}
+        first_of_kind: dict[tuple[object, ...], Node] = {}
         for node in self.nodes:
-            names = [self.shown.get(name, name) for name in names_read(node)]
-            self.reads += [name for name in names if name not in self.made and name not in constants]
-            twin = node
-            if types.count(node.op_type) > 1:  # the key is long: only where there can be a twin
-                key = (node.op_type, repr(dict(node.attributes)), *self._read_by(node))
-                twin = twins.setdefault(key, node)
-            if twin is not node:
-                pairs = zip(node.present_outputs, twin.present_outputs, strict=False)
-                self.shown.update((tensor.name, self.shown.get(same.name, same.name)) for tensor, same in pairs)
+            names = [self.alias_of_name.get(name, name) for name in names_read(node)]
+            self.reads += [name for name in names if name not in self.computed and name not in constants]
+            # Equal nodes run once (onnxruntime/core/optimizer/common_subexpression_elimination.cc).
+            original = node
+            if types.count(node.op_type) > 1:  # the key is long: only where there can be an equal one
+                key = (node.op_type, repr(dict(node.attributes)), *self._operands_key(node))
+                original = first_of_kind.setdefault(key, node)
+            if original is not node:
+                pairs = zip(node.present_outputs, original.present_outputs, strict=False)
+                self.alias_of_name.update(
+                    (tensor.name, self.alias_of_name.get(same.name, same.name)) for tensor, same in pairs
+                )
             elif is_view(node) and node.outputs[0] is not None and names:
-                self.shown[node.outputs[0].name] = names[0]
+                self.alias_of_name[node.outputs[0].name] = names[0]
             else:
-                self.working.append(node)
-                self.made.update((tensor.name, tensor) for tensor in node.present_outputs)
+                self.executing.append(node)
+                self.computed.update((tensor.name, tensor) for tensor in node.present_outputs)
 
-    def _read_by(self, node: Node) -> Iterator[object]:
+    def _operands_key(self, node: Node) -> Iterator[object]:
         """What a node reads: small constants by value, anything else by name."""
         for tensor in node.inputs:
             if tensor is None or tensor.value is None:
-                yield None if tensor is None else self.shown.get(tensor.name, tensor.name)
+                yield None if tensor is None else self.alias_of_name.get(tensor.name, tensor.name)
             else:
                 yield tensor.dtype.name, tensor.shape, repr(tensor.value.tolist())
 
-    def outputs(self, results: set[str]) -> Iterator[Output]:
+    def outputs(self, output_names: set[str]) -> Iterator[Output]:
         """What leaves the group; a view of what is made inside brings that with it."""
-        given: set[str] = set()
+        yielded: set[str] = set()
         for node in self.nodes:
             for tensor in node.present_outputs:
                 readers = self.graph.consumers.get(tensor.name, ())
-                if tensor.name not in results and readers and all(map(self._within, readers)):
+                if tensor.name not in output_names and readers and all(map(self._is_internal, readers)):
                     continue
-                source = self.shown.get(tensor.name)
-                if source is not None and source in self.made and source not in given:
-                    given.add(source)
-                    yield Output(value=self._value(self.made[source]))
-                if tensor.name not in given:
-                    given.add(tensor.name)
-                    yield Output(value=self._value(tensor), shows=source)
+                source = self.alias_of_name.get(tensor.name)
+                if source is not None and source in self.computed and source not in yielded:
+                    yielded.add(source)
+                    yield Output(value=self._value(self.computed[source]))
+                if tensor.name not in yielded:
+                    yielded.add(tensor.name)
+                    yield Output(value=self._value(tensor), alias_of=source)
 
-    def _within(self, reader: int) -> bool:
-        return reader in self.members or reader in self.idle
+    def _is_internal(self, reader: int) -> bool:
+        return reader in self.members or reader in self.folded
 
     def _value(self, tensor: Tensor) -> Value:
         shape = tensor.shape
-        if self.group.op_type == "Gemm" and tensor.name in self.made and shape and None not in shape:
-            shape = (prod(size or 0 for size in shape[:-1]), shape[-1])  # a Gemm stands between Reshapes
+        # A product of more than two axes runs as a Gemm between Reshapes (core/optimizer/matmul_add_fusion.cc),
+        # and a buffer is taken over only where the shapes are equal.
+        if self.group.op_type == "Gemm" and tensor.name in self.computed and shape and None not in shape:
+            shape = (prod(size or 0 for size in shape[:-1]), shape[-1])
         return Value(name=tensor.name, shape=shape, bits=tensor.dtype.bits, provider=self.group.provider)
 
     def step(self, outputs: tuple[Output, ...]) -> ExecutedStep:
-        main = self.working[0] if self.working else self.nodes[0]
+        main = self.executing[0] if self.executing else self.nodes[0]
         added = next(iter(self._added()), None)
         fused = main.op_type != self.group.op_type and added is None
         return ExecutedStep(
@@ -194,28 +203,28 @@ class _GroupReader:
             outputs=outputs,
             overwrites=self._overwritten(main),
             added=added,
-            rank=(int(fused), max(node.index for node in self.working or self.nodes)),
+            rank=(int(fused), max(node.index for node in self.executing or self.nodes)),
         )
 
     def _overwritten(self, node: Node) -> tuple[Value, ...]:
-        known = IN_PLACE if self.group.provider == "cpu" else IN_PLACE_ON_CUDA
-        alone = len(self.working) == 1 and node.op_type == self.group.op_type
-        return self._values(node.inputs[:1]) if alone and node.op_type in known else ()
+        overwriting_types = IN_PLACE if self.group.provider == "cpu" else IN_PLACE_ON_CUDA
+        alone = len(self.executing) == 1 and node.op_type == self.group.op_type
+        return self._values(node.inputs[:1]) if alone and node.op_type in overwriting_types else ()
 
     def _added(self) -> tuple[Value, ...]:
-        for node in self.working[1:]:
+        for node in self.executing[1:]:
             if node.op_type in ("Add", "Sum"):
                 return tuple(value for value in self._values(node.inputs) if value.name in self.reads)
         return ()
 
     def _values(self, tensors: Sequence[Tensor | None]) -> tuple[Value, ...]:
         """What is read, under the names by which it enters the group."""
+        values = [self._value(tensor) for tensor in tensors if tensor is not None]
         return tuple(
-            replace(self._value(tensor), name=self.shown.get(tensor.name, tensor.name))
-            for tensor in tensors
-            if tensor is not None
+            replace(value, name=self.alias_of_name[value.name]) if value.name in self.alias_of_name else value
+            for value in values
         )
 
 
-def _idle(node: Node) -> bool:
+def _is_folded(node: Node) -> bool:
     return all(tensor.constant for tensor in node.present_outputs)

@@ -18,14 +18,15 @@ class StepBytes:
         weights: Parameters and buffers.
         gradients: Of all trained parameters: all are there when the optimizer starts.
         states: The optimizer's.
-        kept: What the forward pass writes (or is fed) and the backward pass reads; None where a size is open.
+        activations: What the forward pass writes (or is fed) and the backward pass reads; None where a size is
+            open.
         peak: The most that is alive at once; None where a size is open.
     """
 
     weights: int
     gradients: int
     states: int
-    kept: int | None
+    activations: int | None
     peak: int | None
 
     @property
@@ -36,9 +37,10 @@ class StepBytes:
     @property
     def other(self) -> int | None:
         """What of the peak is none of these: gradients of activations, and what is alive for a moment."""
-        if self.peak is None or self.kept is None:
+        if self.peak is None or self.activations is None:
             return None
-        return max(0, self.peak - self.fixed - self.kept)
+        # The peak may lie where not all of the fixed part is there yet: then nothing else is left to name.
+        return max(0, self.peak - self.fixed - self.activations)
 
 
 def step_bytes(
@@ -54,15 +56,16 @@ def step_bytes(
     """
     inputs = {tensor.name: tensor for tensor in graph.inputs}
     tensors = inputs | {tensor.name: tensor for node in graph.nodes for tensor in node.present_outputs}
-    own, kept_back = set(weights), set(states)
+    weight_names, state_names = set(weights), set(states)
     sums = [
-        _sum(tensors[name] for name in names if name in tensors) for names in (own, kept_back, set(gradients))
+        _sum(tensors[name] for name in names if name in tensors)
+        for names in (weight_names, state_names, set(gradients))
     ]
     return StepBytes(
         weights=sums[0] or 0,
         states=sums[1] or 0,
         gradients=sums[2] or 0,
-        kept=_kept(graph, own | kept_back),
+        activations=_saved_activations(graph, weight_names | state_names),
         peak=_peak(graph, set(gradients)),
     )
 
@@ -76,25 +79,26 @@ def _sum(tensors: Iterable[Tensor]) -> int | None:
     return total
 
 
-def _kept(graph: Graph, held: set[str]) -> int | None:
+def _saved_activations(graph: Graph, resident: set[str]) -> int | None:
     """Tensors of the forward pass that the backward pass reads, views counted as what they show."""
-    owner: dict[str, Tensor] = {tensor.name: tensor for tensor in graph.inputs if tensor.name not in held}
-    kept: dict[str, Tensor] = {}
+    owner: dict[str, Tensor] = {tensor.name: tensor for tensor in graph.inputs if tensor.name not in resident}
+    saved: dict[str, Tensor] = {}
     for node in graph.nodes:
         if node.phase == "backward":
-            kept.update((owner[name].name, owner[name]) for name in names_read(node) if name in owner)
+            saved.update((owner[name].name, owner[name]) for name in names_read(node) if name in owner)
         if node.phase != "forward" and not is_view(node):
             continue
         source = node.input(0)
         for tensor in node.present_outputs:
             if tensor.constant:
                 continue
+            # What autograd saves of a view is the tensor's own memory: counted once for all its views.
             if is_view(node) and tensor is node.outputs[0]:
                 if source is not None and source.name in owner:
                     owner[tensor.name] = owner[source.name]
             elif node.phase == "forward":
                 owner[tensor.name] = tensor
-    return _sum(kept.values())
+    return _sum(saved.values())
 
 
 def _peak(graph: Graph, gradients: set[str]) -> int | None:
@@ -103,7 +107,10 @@ def _peak(graph: Graph, gradients: set[str]) -> int | None:
     numbered = tuple(
         node if node.index == index else replace(node, index=index) for index, node in enumerate(before)
     )
-    made = {tensor.name: tensor for node in before for tensor in node.present_outputs}
-    ends = tuple(made[name] for name in sorted(gradients) if name in made)
-    ends += tuple(tensor for tensor in graph.outputs if tensor.name in made and tensor.name not in gradients)
-    return peak_memory_bytes(replace(graph, nodes=numbered, outputs=ends))
+    computed = {tensor.name: tensor for node in before for tensor in node.present_outputs}
+    # Sorted: `gradients` is a set, and a record must have the same bytes at each run.
+    outputs = tuple(computed[name] for name in sorted(gradients) if name in computed)
+    outputs += tuple(
+        tensor for tensor in graph.outputs if tensor.name in computed and tensor.name not in gradients
+    )
+    return peak_memory_bytes(replace(graph, nodes=numbered, outputs=outputs))

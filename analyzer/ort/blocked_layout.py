@@ -38,6 +38,7 @@ CONVOLUTION_ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "Hard
 BLOCKED_CONVOLUTION_ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish")
 """What a convolution in blocks takes up besides, also behind a sum (``TransformActivation``)."""
 
+# coordinate_transformation_mode of a linear Resize (``TransformResize``).
 _LINEAR = frozenset({"half_pixel", "asymmetric", "align_corners"})
 
 
@@ -74,6 +75,8 @@ def inputs_in_blocks(
         return () if _reads_plain(kernel.node, block) else tuple(kernel.reads[:1])
     if kernel.op_type in POOLS:
         return tuple(kernel.reads[:1]) if _aligned(shapes, kernel.reads) else None
+    # What lies between works on blocks only where all that it reads lies in blocks already: no copy is made for
+    # it.
     rule = _CARRIES.get(kernel.op_type)
     if rule is None or not kernel.reads or not inside.issuperset(kernel.reads):
         return None
@@ -88,6 +91,8 @@ def convolves_in_blocks(node: Node, block: int = BLOCK) -> bool:
         return False
     out, each = shape[0] or 0, shape[1] or 0
     group = node.attributes.get("group", 1)
+    # Depthwise kernels read whole blocks, as many channels as they write; grouped ones whole blocks in each
+    # group.
     if group == 1:
         return each < block or each % _ALIGNED == 0
     if each == 1 and out == group:
@@ -145,6 +150,7 @@ def _normalization(kernel: LayoutKernel, _shapes: Mapping[str, Shape], _block: i
 
 def _resize(kernel: LayoutKernel, shapes: Mapping[str, Shape], _block: int) -> bool:
     """TransformResize: whole factors, and a rule for coordinates that its kernel knows."""
+    # ``TransformResize``: a factor is a whole number, batch and channels keep their size.
     attributes, after = kernel.node.attributes, kernel.node.output(0)
     coordinates = attributes.get("coordinate_transformation_mode", "half_pixel")
     if attributes.get("mode", "nearest") == "nearest":

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from analyzer.graph import Graph
 
+# Of a node: one word each for CPUExecutionProvider and CUDAExecutionProvider.
 Provider = Literal["cpu", "cuda"]
+# Of a session: "cuda" means providers [CUDA, CPU], so that nodes of both kinds are in it.
 Session = Literal["cpu", "cuda"]
 Direction = Literal["to_gpu", "to_cpu"]
 

@@ -14,7 +14,9 @@ from analyzer.training_operators import OPSET, definition, is_defined
 if TYPE_CHECKING:
     import onnx
 
-_DEEPEST = 4  # definitions refer to each other (a loss to another loss), never in a circle
+# Definitions refer to each other (SoftmaxCrossEntropyLoss to NegativeLogLikelihoodLoss), never in a circle.
+_DEEPEST = 4
+# Attributes of a Constant that hold numbers, with TensorProto's number of the type: 1 float32, 7 int64.
 _LITERALS = {"value_float": 1, "value_floats": 1, "value_int": 7, "value_ints": 7}
 
 
@@ -37,6 +39,7 @@ def expand(graph: Graph, *, without: Set[int] = frozenset()) -> Expanded:
     ONNX Runtime does so when it has optimised already: what is inside stays as it is. ``without`` are nodes
     that are gone by then.
     """
+    # ``InlineNodes`` of onnxruntime/core/framework/graph_partitioner.cc, after level 1 and before level 2.
     if not any(_needs_expansion(node) for node in graph.nodes if node.index not in without):
         return Expanded(graph=graph, owners=tuple(range(len(graph.nodes))))
     nodes: list[Node] = []
@@ -59,6 +62,8 @@ def _needs_expansion(node: Node) -> bool:
     if is_defined(node):
         return True
     known = registry()
+    # A half-precision node whose kernel is there in float32 runs between two casts instead (CPU provider
+    # alone).
     if node.graphs or known.has_kernel("cuda", node) or known.has_kernel("cpu", node, half_as_float=True):
         return False
     return known.has_definition(node)
@@ -67,14 +72,16 @@ def _needs_expansion(node: Node) -> bool:
 def _parts(node: Node, literals: list[Tensor], depth: int, opset: int) -> list[Node]:
     if depth == 0 or not _needs_expansion(node):
         return [node]
-    ours = definition(node, opset)
-    if ours is not None:
-        literals.extend(ours.literals)
-        return list(ours.nodes)
+    # Our own compact operators of a training step are written to the file as their definition: no kernel has
+    # them.
+    own = definition(node, opset)
+    if own is not None:
+        literals.extend(own.literals)
+        return list(own.nodes)
     body = _definition(node)
     if body is None:
         return [node]
-    parts = _read(node, body, literals)
+    parts = _nodes_of(node, body, literals)
     return [inner for part in parts for inner in _parts(part, literals, depth - 1, opset)]
 
 
@@ -91,6 +98,7 @@ def _definition(node: Node) -> onnx.GraphProto | None:
         [f"out{i}" if t is not None else "" for i, t in enumerate(node.outputs)],
         **{name: _attribute(value) for name, value in node.attributes.items()},
     )
+    # A definition may depend on types and on which optional inputs there are: ONNX builds it for one call.
     model = helper.make_model(
         helper.make_graph([call], node.op_type, inputs, outputs),
         opset_imports=[helper.make_opsetid("", node.version)],
@@ -100,6 +108,7 @@ def _definition(node: Node) -> onnx.GraphProto | None:
         body = shape_inference.infer_shapes(body)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
         return None
+    # What is still there was not inlined: ONNX has no definition for these types.
     return None if any(part.op_type == node.op_type for part in body.graph.node) else body.graph
 
 
@@ -116,7 +125,7 @@ def _type_of(name: str, tensor: Tensor) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, tensor.dtype.onnx, tensor.shape)
 
 
-def _read(node: Node, body: onnx.GraphProto, literals: list[Tensor]) -> list[Node]:
+def _nodes_of(node: Node, body: onnx.GraphProto, literals: list[Tensor]) -> list[Node]:
     """Nodes of a definition; its own tensors are named after the node that it stands for."""
     types = {value.name: value.type.tensor_type for value in body.value_info}
     tensors: dict[str, Tensor] = {f"in{i}": t for i, t in enumerate(node.inputs) if t is not None}
@@ -139,7 +148,7 @@ def _read(node: Node, body: onnx.GraphProto, literals: list[Tensor]) -> list[Nod
                 version=node.version,
                 inputs=tuple(tensors[name] if name else None for name in part.input),
                 outputs=tuple(tensors[name] if name else None for name in part.output),
-                attributes=_values(part),
+                attributes=_attributes_of(part),
             )
         )
     return nodes
@@ -169,8 +178,9 @@ def _literal(name: str, node: onnx.NodeProto) -> Tensor:
     return Tensor(name=name, shape=value.shape, dtype=dtype, constant=True, initializer=True, value=value)
 
 
-def _values(node: onnx.NodeProto) -> Mapping[str, Any]:
+def _attributes_of(node: onnx.NodeProto) -> Mapping[str, Any]:
     from onnx import helper
 
-    found = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
-    return {name: value.decode() if isinstance(value, bytes) else value for name, value in found.items()}
+    attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    # onnx gives strings as bytes.
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in attributes.items()}

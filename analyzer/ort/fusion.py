@@ -1,4 +1,8 @@
-"""Groups: what a session executes, and which operators of the exported graph each executed node stands for."""
+"""Groups: what a session executes, and which operators of the exported graph each executed node stands for.
+
+Predicted from the rules of ``ort/fusion_rules.py`` where nothing is run, else read off ONNX Runtime's own
+optimised graph by ``ort/fusion_mapping.py``.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +13,18 @@ from analyzer.graph import Graph, Node
 from analyzer.ort.execution import Group, Placement, Provider, Session
 from analyzer.ort.fusion_mapping import Region, regions
 from analyzer.ort.fusion_rules import RULES
-from analyzer.ort.fusion_view import Fused, View, order
+from analyzer.ort.fusion_view import Fused, View, in_execution_order
 from analyzer.ort.launches import launches
 from analyzer.ort.placement import place
-from analyzer.ort.simplify import Simplified, simplify
+from analyzer.ort.simplify import Simplified, passed_input, simplify
 from analyzer.training_operators import definition
 
 if TYPE_CHECKING:
     import onnx
 
-_UNNAMED = "_?"  # no name of ONNX Runtime's own ends so
+# Stands for the number that the profile gives an unnamed node (``<type>_<number>``), which the saved graph
+# lacks. No name of ONNX Runtime's own ends so.
+_UNNAMED = "_?"
 
 
 def predicted_groups(graph: Graph, session: Session, placement: Placement | None = None) -> tuple[Group, ...]:
@@ -32,7 +38,7 @@ def predicted_groups(graph: Graph, session: Session, placement: Placement | None
     Returns:
         One group per executed node, in execution order. Operators that are folded are in none.
     """
-    left = simplify(graph)
+    simplified = simplify(graph)
     placed = (placement or place(graph)).nodes if session == "cuda" else ()
     fused = {
         node.index: Fused(
@@ -41,13 +47,13 @@ def predicted_groups(graph: Graph, session: Session, placement: Placement | None
             provider=placed[node.index].provider if placed else "cpu",
         )
         for node in graph.nodes
-        if node.index not in left.folded and node.index not in left.removed
+        if node.index not in simplified.folded and node.index not in simplified.removed
     }
-    view = View(graph=graph, left=left, group=fused)
+    view = View(graph=graph, simplified=simplified, group=fused)
     for rule in RULES:
         rule(view)
-    _adopt_removed(graph, left, fused)
-    return tuple(_predicted(graph, session, group) for group in order(fused))
+    _adopt_removed(graph, simplified, fused)
+    return tuple(_predicted(graph, session, group) for group in in_execution_order(fused))
 
 
 def groups_from_optimized(
@@ -69,6 +75,7 @@ def groups_from_optimized(
     placed = (placement or place(graph)).nodes if session == "cuda" else ()
 
     def provider(members: tuple[int, ...]) -> Provider:
+        # All members of a group are on one provider: fusions never join nodes of two.
         return placed[members[-1]].provider if placed and members else "cpu"
 
     return tuple(
@@ -91,7 +98,7 @@ def executed_names(groups: Sequence[Group], profiled: Iterable[str]) -> tuple[tu
     Nodes of a definition that ONNX Runtime put in the place of a composite operator have no name; its profile
     calls them by type and a number of its own. They are given out by type, in the order of these numbers.
     """
-    rest = dict.fromkeys(profiled)
+    rest = dict.fromkeys(profiled)  # a set that keeps its order
     named = [[name for name in (group.name, *group.parts) if name in rest] for group in groups]
     for names in named:
         for name in names:
@@ -122,8 +129,10 @@ def _kernels(region: Region) -> int:
 
 def _predicted(graph: Graph, session: Session, group: Fused) -> Group:
     members = tuple(sorted(group.members))
+    # The operator after which the node is named (the Conv of a FusedConv), else the first.
     main = max(members, key=lambda index: (graph.nodes[index].op_type in group.op_type, -index))
     node = graph.nodes[main]
+    # A Gemm that a MatMul and an Add became has a bias, which is one launch more.
     inputs = 3 if group.op_type == "Gemm" and len(members) > 1 else sum(1 for _ in node.present_inputs)
     return Group(
         session=session,
@@ -143,15 +152,17 @@ def _launched(node: Node, op_type: str, inputs: int) -> int:
     return sum(launches(part.op_type, inputs=len(part.inputs)) for part in parts.nodes)
 
 
-def _adopt_removed(graph: Graph, left: Simplified, fused: dict[int, Fused]) -> None:
+def _adopt_removed(graph: Graph, simplified: Simplified, fused: dict[int, Fused]) -> None:
     """Operators that are taken out belong to their equal, or to what reads them first, else to their source."""
-    for index in sorted(left.removed, reverse=True):
+    # From the last: of two in a row, the reader of the first is the second, which has its owner by then.
+    for index in sorted(simplified.removed, reverse=True):
         node = graph.nodes[index]
         names = [tensor.name for tensor in node.present_outputs]
         readers = (reader for name in names for reader in graph.consumers.get(name, ()) if reader in fused)
-        owner = left.twins.get(index, min(readers, default=None))
-        if owner is None and node.inputs and node.inputs[0] is not None:
-            owner = graph.producer.get(left.name(node.inputs[0]))
+        owner = simplified.twins.get(index, min(readers, default=None))
+        source = passed_input(node)
+        if owner is None and source is not None:
+            owner = graph.producer.get(simplified.name(source))
         if owner is not None and owner in fused:
             fused[owner].members.append(index)
             fused[index] = fused[owner]

@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 HELPERS = frozenset(
     ("ReorderInput", "ReorderOutput", "Cast", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Identity")
 )
+# NchwcTransformer's (nchwc_transformer.cc) and MemcpyTransformer's (transformer_memcpy.cc) nodes.
 _SAME_VALUE = frozenset(("ReorderInput", "ReorderOutput", "MemcpyToHost", "MemcpyFromHost"))
 _COPIES = frozenset(("MemcpyToHost", "MemcpyFromHost"))
+# ``transformer_memcpy.cc`` renames one side of a copy, the passes for float16 what they cast; ``_token_N``
+# makes a name unique.
 _OTHER_SIDE = re.compile(r"_CUDAExecutionProvider(_token_\d+)?$")
 _OTHER_TYPE = re.compile(r"^(InsertedPrecisionFreeCast_)+")
+# nchwc_transformer.cc names a node after the tensor that it writes, and that suffix.
 _LAYOUT_NAME = "_nchwc"
 
 
@@ -57,8 +61,8 @@ def regions(graph: Graph, optimized: onnx.ModelProto) -> tuple[Region, ...]:
     walk = _Walk(graph, labels, nodes, stored)
     members = [walk.members([nodes[i] for i in cluster]) for cluster in clusters]
     members = _with_leftovers(graph, members, walk)
-    found = [(cluster, tuple(sorted(indices))) for cluster, indices in zip(clusters, members, strict=True)]
-    return tuple(_region([nodes[i] for i in cluster], indices) for cluster, indices in _attached(found, nodes))
+    owned = [(cluster, tuple(sorted(indices))) for cluster, indices in zip(clusters, members, strict=True)]
+    return tuple(_region([nodes[i] for i in cluster], indices) for cluster, indices in _attached(owned, nodes))
 
 
 class _Labels:
@@ -69,7 +73,7 @@ class _Labels:
         self.known = {tensor.name for tensor in (*graph.inputs, *graph.initializers)}
         self.known.update(graph.producer)
         self.by_name = {node.name: node for node in graph.nodes}
-        self.found: dict[str, str] = {}
+        self.origin: dict[str, str] = {}
         nodes = list(optimized.graph.node)
         for node in nodes:
             self._by_node_name(node)
@@ -80,8 +84,8 @@ class _Labels:
 
     def of(self, tensor: str) -> str | None:
         """The original tensor's name, None for one that ONNX Runtime made up."""
-        if tensor in self.found:
-            return self.found[tensor]
+        if tensor in self.origin:
+            return self.origin[tensor]
         plain = _OTHER_TYPE.sub("", _OTHER_SIDE.sub("", tensor))
         return plain if plain in self.known else None
 
@@ -91,20 +95,21 @@ class _Labels:
         if label is not None:
             for tensor in (source, target):
                 if self.of(tensor) is None:
-                    self.found[tensor] = label
+                    self.origin[tensor] = label
 
     def _by_node_name(self, node: onnx.NodeProto) -> None:
         if all(self.of(name) is not None for name in node.output if name):
             return
         name = _OTHER_TYPE.sub("", node.name)
+        # "<matmul>/MatMulAddFusion": what stands before the slash is the first node of the fusion.
         original = self.by_name.get(node.name.split("/")[0])
         if name.endswith(_LAYOUT_NAME) and name.removesuffix(_LAYOUT_NAME) in self.graph.producer:
             last = self._last(node, name.removesuffix(_LAYOUT_NAME))
-            self.found[node.output[0]] = last
+            self.origin[node.output[0]] = last
         elif original is not None and original.op_type == node.op_type:
             for mine, theirs in zip(node.output, original.outputs, strict=False):
                 if mine and theirs is not None and self.of(mine) is None:
-                    self.found[mine] = theirs.name
+                    self.origin[mine] = theirs.name
 
     def _last(self, node: onnx.NodeProto, tensor: str) -> str:
         """The last tensor that a convolution in blocked layout computes: a sum and an activation follow.
@@ -112,6 +117,7 @@ class _Labels:
         The node is named after what it wrote before they joined it: the convolution's own result, that of a
         batch normalization behind it, or already the activation's.
         """
+        # Input 3 of a blocked Conv, or of a FusedConv, is the tensor that is added to the result.
         if len(node.input) > 3 and node.input[3] and not self._joins_tensors(tensor):
             tensor = self._followed(tensor, ("Add", "Sum")) or tensor
         activation = next((a.s.decode() for a in node.attribute if a.name == "activation"), "")
@@ -138,7 +144,7 @@ def _clusters(nodes: Sequence[onnx.NodeProto], labels: _Labels) -> list[list[int
     parent = list(range(len(nodes)))
 
     def root(index: int) -> int:
-        while parent[index] != index:
+        while parent[index] != index:  # union-find, each path halved on the way
             parent[index] = parent[parent[index]]
             index = parent[index]
         return index
@@ -189,12 +195,12 @@ class _Walk:
         classes: dict[int, list[int]] = {}
         for index, first in self.simplified.twins.items():
             classes.setdefault(first, [first]).append(index)
-        found: dict[int, int] = {}
+        executed_by: dict[int, int] = {}
         for equal in classes.values():
-            kept = next((index for index in equal if self._written(index)), None)
-            if kept is not None:
-                found.update((index, kept) for index in equal if not self._written(index))
-        return found
+            executed = next((index for index in equal if self._written(index)), None)
+            if executed is not None:
+                executed_by.update((index, executed) for index in equal if not self._written(index))
+        return executed_by
 
     def _written(self, index: int) -> bool:
         return any(tensor.name in self.boundary for tensor in self.graph.nodes[index].present_outputs)
@@ -203,16 +209,17 @@ class _Walk:
         """The operators that these executed nodes stand for and that no earlier ones do."""
         starts = [label for node in executed for name in node.output if (label := self.labels.of(name))]
         read = {self.labels.of(name) for node in executed for name in _reads(node)}
-        found: set[int] = set()
-        waiting = [name for name in starts if name not in read or not self._passed_through(name, executed)]
-        while waiting:
-            index = self.graph.producer.get(waiting.pop())
+        members: set[int] = set()
+        pending = [name for name in starts if name not in read or not self._passed_through(name, executed)]
+        while pending:
+            index = self.graph.producer.get(pending.pop())
             if index is None or index in self.taken or index in self.folded or index in self.merged:
                 continue
             self.taken.add(index)
-            found.add(index)
-            waiting += (name for name in names_read(self.graph.nodes[index]) if name not in self.boundary)
-        return found
+            members.add(index)
+            # The walk ends where the optimised graph has the tensor too: another node wrote it.
+            pending += (name for name in names_read(self.graph.nodes[index]) if name not in self.boundary)
+        return members
 
     def _passed_through(self, name: str, executed: Sequence[onnx.NodeProto]) -> bool:
         """Whether these nodes only hand the tensor on, in another layout, type or place."""
@@ -222,7 +229,7 @@ class _Walk:
 
 def _with_leftovers(graph: Graph, members: list[set[int]], walk: _Walk) -> list[set[int]]:
     """Adds operators that were merged with an equal one, or removed, to the region of what they became."""
-    home = {index: position for position, found in enumerate(members) for index in found}
+    home = {index: position for position, indices in enumerate(members) for index in indices}
     for node in graph.nodes:
         if node.index in home or node.index in walk.folded or not members:
             continue
@@ -254,39 +261,43 @@ def _neighbour(graph: Graph, node: Node, walk: _Walk, home: Mapping[int, int]) -
 
 
 def _attached(
-    found: Sequence[tuple[Sequence[int], tuple[int, ...]]], nodes: Sequence[onnx.NodeProto]
+    owned: Sequence[tuple[Sequence[int], tuple[int, ...]]], nodes: Sequence[onnx.NodeProto]
 ) -> Iterator[tuple[list[int], tuple[int, ...]]]:
     """Regions without operators (a change of layout or type) become part of the one that wrote their input."""
-    kept: list[tuple[list[int], tuple[int, ...]]] = []
+    attached: list[tuple[list[int], tuple[int, ...]]] = []
     home: dict[str, int] = {}
-    waiting: list[Sequence[int]] = []
-    for cluster, members in found:
+    pending: list[Sequence[int]] = []
+    for cluster, members in owned:
         if not members:
-            waiting.append(cluster)
+            pending.append(cluster)
             continue
-        kept.append((list(cluster), members))
+        attached.append((list(cluster), members))
         for index in cluster:
-            home.update((name, len(kept) - 1) for name in nodes[index].output if name)
+            home.update((name, len(attached) - 1) for name in nodes[index].output if name)
     readers = {
         name: position
-        for position, (cluster, _) in reversed(list(enumerate(kept)))
+        for position, (cluster, _) in reversed(list(enumerate(attached)))
         for i in cluster
         for name in _reads(nodes[i])
     }
-    for cluster in waiting:
+    for cluster in pending:
         names = [name for i in cluster for name in nodes[i].input if name]
         position = next((home[name] for name in names if name in home), None)
         if position is None:
             outputs = [name for i in cluster for name in nodes[i].output if name]
             position = next((readers[name] for name in outputs if name in readers), None)
         if position is None:
-            kept.append((list(cluster), ()))
+            attached.append((list(cluster), ()))
         else:
-            kept[position][0].extend(cluster)
+            attached[position][0].extend(cluster)
             home.update((name, position) for i in cluster for name in nodes[i].output if name)
-    yield from sorted(((sorted(cluster), members) for cluster, members in kept), key=lambda item: item[0][-1])
+    yield from sorted(
+        ((sorted(cluster), members) for cluster, members in attached), key=lambda region: region[0][-1]
+    )
 
 
 def _region(nodes: Sequence[onnx.NodeProto], members: tuple[int, ...]) -> Region:
+    # A change of layout or shape may stand before or behind what it serves; alone, the last one names the
+    # region.
     main = next((node for node in nodes if node.op_type not in HELPERS), nodes[-1])
     return Region(main=main, others=tuple(node for node in nodes if node is not main), members=members)

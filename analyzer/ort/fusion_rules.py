@@ -1,8 +1,11 @@
-"""Which operators ONNX Runtime fuses: one rule per fusion that fires on graphs as PyTorch exports them.
+"""Which operators ONNX Runtime fuses (where a Relu joins a Conv): one rule per fusion.
 
 A rule looks at one operator and answers which operators become one node with it, and that node's type. Rules
-run in the order of this file, as ONNX Runtime's transformers do; an operator is fused once, except that what a
-rule has fused may take up more (``MatMul`` + ``Add`` becomes a ``Gemm``, which takes up a ``Relu``).
+run in the order of this file, as ONNX Runtime's transformers do (``GenerateTransformers`` in
+``onnxruntime/core/optimizer/graph_transformer_utils.cc``); an operator is fused once, except that what a rule
+has fused may take up more (``MatMul`` + ``Add`` becomes a ``Gemm``, which takes up a ``Relu``). Only fusions
+that fire on graphs as PyTorch exports them are here. The file that a rule mirrors stands above it; unless it
+says otherwise, the path is below ``onnxruntime/core/optimizer/``.
 """
 
 from __future__ import annotations
@@ -18,7 +21,16 @@ from analyzer.ort.blocked_layout import (
     SUMS,
     inputs_in_blocks,
 )
-from analyzer.ort.fusion_view import Fused, View, half_on_cpu, order, same_shapes, scalar, scaled, static
+from analyzer.ort.fusion_view import (
+    Fused,
+    View,
+    has_static_shape,
+    in_execution_order,
+    inputs_have_one_shape,
+    is_half_on_cpu,
+    scalar_value,
+    scaled_input,
+)
 
 FusionRule = Callable[[View], None]
 RULES: list[FusionRule] = []
@@ -30,24 +42,28 @@ def rule(function: FusionRule) -> FusionRule:
     return function
 
 
+# reshape_fusion.cc
 @rule
 def reshape_reshape(view: View) -> None:
     """Level 1, ReshapeFusion: of two Reshapes in a row the second is enough."""
     for node in list(view.nodes("Reshape")):
         before = view.producer(node.input(0), "Reshape")
-        if before is not None and view.sole(before, node) and static(before.output(0)):
+        if before is not None and view.is_only_read_by(before, node) and has_static_shape(before.output(0)):
             view.fuse("Reshape", node, before)
 
 
+# relu_clip_fusion.cc. A lower limit below 0, or none, is replaced by 0; one that is computed stops the rule.
 @rule
 def relu_clip(view: View) -> None:
-    """Level 1: a Clip to no less than 0 does what a Relu before it does."""
+    """Level 1, FuseReluClip: a Clip to no less than 0 does what a Relu before it does."""
     for clip in list(view.nodes("Clip")):
-        relu, low = view.producer(clip.input(0), "Relu"), scalar(clip.input(1))
-        if relu is not None and view.sole(relu, clip) and low is not None and low >= 0:
+        relu, low = view.producer(clip.input(0), "Relu"), clip.input(1)
+        if relu is not None and view.is_only_read_by(relu, clip) and (low is None or view.is_constant(low)):
             view.fuse("Clip", clip, relu)
 
 
+# conv_add_fusion.cc, conv_mul_fusion.cc, conv_bn_fusion.cc: the numbers are worked into the weights and the
+# bias, which must be constants for that.
 @rule
 def convolution_and_affine(view: View) -> None:
     """Level 1: a Conv takes up a Mul, an Add or a BatchNormalization with constants."""
@@ -55,7 +71,7 @@ def convolution_and_affine(view: View) -> None:
         if not view.is_constant(conv.input(1)):
             continue
         follower = view.only_reader(conv, "Mul", "Add", "BatchNormalization")
-        if follower is not None and view.same_place(conv, follower):
+        if follower is not None and view.same_provider(conv, follower):
             rest = follower.inputs[1:] if follower.op_type == "BatchNormalization" else ()
             other = view.other_input(follower, conv.output(0))
             per_channel = other is not None and _per_channel(other, conv.output(0))
@@ -70,48 +86,80 @@ def _per_channel(tensor: Tensor, result: Tensor | None) -> bool:
     return tensor.elements is not None and (tensor.elements in (1, channels))
 
 
+# matmul_add_fusion.cc refuses every other type, though there are kernels for doubles.
+_GEMM_TYPES = frozenset({"float32", "float16", "bfloat16"})
+
+
 @rule
 def matmul_add(view: View) -> None:
-    """Level 1, MatMulAddFusion: MatMul + Add of a constant row is a Gemm; a rank above 2 needs static sizes."""
+    """Level 1, MatMulAddFusion: MatMul + Add is a Gemm; a rank above 2 needs static sizes."""
     for matmul in list(view.nodes("MatMul")):
         add = view.only_reader(matmul, "Add")
-        a, b, out = matmul.input(0), matmul.input(1), matmul.output(0)
-        if add is None or a is None or b is None or out is None or not view.same_place(matmul, add):
+        a, b, product = matmul.input(0), matmul.input(1), matmul.output(0)
+        if add is None or a is None or b is None or not view.same_provider(matmul, add):
             continue
-        bias = view.other_input(add, out)
-        if bias is None or b.rank != 2 or a.rank is None or a.rank < 2 or b.shape is None or not bias.shape:
+        # The Add of two products becomes the Gemm of the first: it is taken when the second comes.
+        if not view.is_unfused(matmul) or not view.is_unfused(add):
             continue
-        row = bias.rank == 1 and bias.shape[-1] == b.shape[-1]
-        if not row or not view.is_constant(bias) or (a.rank > 2 and not static(a)):
+        bias = view.other_input(add, product)
+        if bias is None or not _is_gemm(a, b, bias) or (a.rank != 2 and not has_static_shape(a)):
             continue
         fused = view.fuse("Gemm", matmul, add)
+        # A Gemm multiplies matrices alone: what has more axes is flattened before it and put back after it.
         fused.extra = () if a.rank == 2 else ("Reshape", "Reshape")
 
 
-_GEMM_ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Elu", "HardSigmoid", "Softplus", "Softsign")
+def _is_gemm(a: Tensor, b: Tensor, bias: Tensor) -> bool:
+    """Whether a Gemm takes these as A, B and C, constant or not.
+
+    ``C`` is of shape (N), or beside an ``A`` of rank 2 also (1, N), (M, 1) or (M, N).
+    """
+    if a.dtype.name not in _GEMM_TYPES or b.rank != 2 or not a.shape or len(a.shape) < 2:
+        return False
+    if b.shape is None or bias.shape is None:
+        return False
+    rows, columns = a.shape[0], b.shape[1]
+    if bias.rank == 1:
+        return bias.shape[0] == columns
+    matrices = a.rank == 2 and bias.rank == 2
+    return matrices and bias.shape in ((1, columns), (rows, 1), (rows, columns))
 
 
+# ``IsFusableActivation`` of gemm_activation_fusion.cc. Elu and the like fuse at opset 22 too, where their
+# schema changed: tried on 1.31.1.
+_GEMM_ACTIVATIONS = (
+    *("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Elu", "Selu", "HardSigmoid", "ThresholdedRelu", "Softplus"),
+    "Softsign",
+)
+
+
+# gemm_activation_fusion.cc, registered for the CPU provider: CUDA has no FusedGemm.
 @rule
 def gemm_activation(view: View) -> None:
     """Level 2, GemmActivationFusion: on the CPU alone."""
     for node in list(view.nodes("Gemm")):
         follower = view.only_reader(node, *_GEMM_ACTIVATIONS)
-        if view.on(node, "cpu") and follower is not None and view.same_place(node, follower):
+        if view.runs_on(node, "cpu") and follower is not None and view.same_provider(node, follower):
             view.fuse("FusedGemm", node, follower)
 
 
+# conv_activation_fusion.cc, which 1.31.1 runs on the CPU and others, not on CUDA: a ResNet's Conv and Relu stay
+# apart there.
 @rule
 def convolution_activation(view: View) -> None:
     """Level 2, ConvActivationFusion: Conv + activation, on the CPU alone."""
     for conv in list(view.nodes("Conv")):
-        if view.on(conv, "cpu"):
+        if view.runs_on(conv, "cpu"):
             _take_activation(view, conv, CONVOLUTION_ACTIVATIONS)
 
 
 def _take_activation(view: View, conv: Node, op_types: Sequence[str]) -> None:
     last = view.graph.nodes[max(view.group[conv.index].members)]
     follower = view.only_reader(last, *op_types)
-    if follower is not None and view.same_place(conv, follower) and view.single(follower):
+    if follower is None or not view.same_provider(conv, follower):
+        return
+    # A Relu that a Clip has taken up is gone since level 1: the convolution then takes up the Clip.
+    if view.is_unfused(follower) or view.group[follower.index].op_type == "Clip":
         view.fuse("FusedConv", conv, follower)
 
 
@@ -119,12 +167,13 @@ def _sum_taken(view: View, add: Node) -> bool:
     return any(view.is_constant(tensor) for tensor in add.present_inputs)
 
 
+# quick_gelu_fusion.cc
 @rule
 def quick_gelu(view: View) -> None:
     """Level 2, QuickGeluFusion: x * sigmoid(a * x)."""
     for sigmoid in list(view.nodes("Sigmoid")):
         mul = view.only_reader(sigmoid, "Mul")
-        if mul is None or not view.single(mul) or not view.single(sigmoid):
+        if mul is None or not view.is_unfused(mul) or not view.is_unfused(sigmoid):
             continue
         source = sigmoid.input(0)
         scale = view.producer(source, "Mul")
@@ -132,57 +181,66 @@ def quick_gelu(view: View) -> None:
         if (
             scale is not None
             and view.only_reader(scale, "Sigmoid") is sigmoid
-            and scaled(view, scale) is not None
+            and scaled_input(view, scale) is not None
         ):
-            source = scaled(view, scale)
+            source = scaled_input(view, scale)
             chain.insert(0, scale)
         other = view.other_input(mul, sigmoid.output(0))
-        if view.same(other, source):
+        if view.is_same_tensor(other, source):
             view.fuse("QuickGelu", *chain)
 
 
+# gelu_fusion.cc. PyTorch's x * (0.5 * (1 + erf)) below opset 20 is a third order of the same factors that it
+# does not look for: five nodes stay.
 @rule
 def gelu(view: View) -> None:
     """Levels 1 and 2, GeluFusion: (x * 0.5) * (1 + erf(x / sqrt 2)) and x * (1 + erf(...)) * 0.5."""
     for erf in list(view.nodes("Erf")):
         scale = view.producer(erf.input(0), "Div", "Mul")
         add = view.only_reader(erf, "Add")
-        if scale is None or add is None or scaled(view, scale) is None:
+        if scale is None or add is None or scaled_input(view, scale) is None:
             continue
-        source = scaled(view, scale)
+        source = scaled_input(view, scale)
         mul = view.only_reader(add, "Mul")
         if mul is None or source is None:
             continue
         other = view.other_input(mul, add.output(0))
         half = view.producer(other, "Mul")
-        if view.same(other, source):
+        if view.is_same_tensor(other, source):
             last = view.only_reader(mul, "Mul")
-            if last is not None and scaled(view, last) is not None:
+            if last is not None and scaled_input(view, last) is not None:
                 view.fuse("Gelu", scale, erf, add, mul, last)
-        elif half is not None and view.same(scaled(view, half), source):
+        elif half is not None and view.is_same_tensor(scaled_input(view, half), source):
             view.fuse("Gelu", scale, erf, add, half, mul)
 
 
+# skip_layer_norm_fusion.cc
 @rule
 def skip_layer_norm(view: View) -> None:
     """Level 2, SkipLayerNormFusion: Add + LayerNormalization over the last axis."""
     for norm in list(view.nodes("LayerNormalization")):
         add = view.producer(norm.input(0), "Add")
-        if add is None or not view.sole(add, norm) or not view.same_place(add, norm):
+        if add is None or not view.is_only_read_by(add, norm) or not view.same_provider(add, norm):
             continue
-        if not view.single(add) or not view.single(norm):
+        if not view.is_unfused(add) or not view.is_unfused(norm):
             continue
-        if not _last_axis(norm) or not same_shapes(add) or _sum_taken(view, add) or half_on_cpu(view, norm):
+        if (
+            not _last_axis(norm)
+            or not inputs_have_one_shape(add)
+            or _sum_taken(view, add)
+            or is_half_on_cpu(view, norm)
+        ):
             continue
         view.fuse("SkipLayerNormalization", add, norm)
         for tensor in add.present_inputs:
-            # BiasSkipLayerNormFusion: the bias of the product before goes in as well.
+            # bias_skip_layer_norm_fusion.cc: the bias of the product before goes in as well, of one side alone:
+            # the kernel has one input for it.
             bias = view.producer(tensor, "Add")
             if (
                 bias is not None
-                and view.single(bias)
+                and view.is_unfused(bias)
                 and _biased(view, bias, "MatMul")
-                and view.sole(bias, add)
+                and view.is_only_read_by(bias, add)
             ):
                 view.fuse("SkipLayerNormalization", add, bias)
                 break
@@ -191,7 +249,7 @@ def skip_layer_norm(view: View) -> None:
 def _last_axis(norm: Node) -> bool:
     """Whether a LayerNormalization of known sizes is over the last of two or three axes."""
     result, axis = norm.output(0), norm.attributes.get("axis", -1)
-    if result is None or result.rank not in (2, 3) or not static(result):
+    if result is None or result.rank not in (2, 3) or not has_static_shape(result):
         return False
     return axis in (-1, result.rank - 1)
 
@@ -202,29 +260,31 @@ def _biased(view: View, add: Node, op_type: str) -> bool:
     return bool(rows) and view.producer(view.other_input(add, rows[0]), op_type) is not None
 
 
+# bias_gelu_fusion.cc
 @rule
 def bias_gelu(view: View) -> None:
     """Level 2, BiasGeluFusion: Add of a constant row + Gelu."""
     for node in list(view.nodes("Gelu")):
         add = view.producer(node.input(0), "Add")
-        if add is None or not view.single(add) or view.only_reader(add, "Gelu") is not node:
+        if add is None or not view.is_unfused(add) or view.only_reader(add, "Gelu") is not node:
             continue
         rows = [t for t in add.present_inputs if t.rank == 1 and view.is_constant(t)]
-        if rows and view.same_place(add, node) and view.single(node) and not half_on_cpu(view, node):
+        if rows and view.same_provider(add, node) and view.is_unfused(node) and not is_half_on_cpu(view, node):
             view.fuse("BiasGelu", add, node)
 
 
+# matmul_transpose_fusion.cc
 @rule
 def matmul_transpose(view: View) -> None:
     """Level 2, MatmulTransposeFusion: a MatMul takes up a swap of the last two axes."""
     for matmul in list(view.nodes("MatMul")):
-        if view.group[matmul.index].op_type == "Gemm" or half_on_cpu(view, matmul):
+        if view.group[matmul.index].op_type == "Gemm" or is_half_on_cpu(view, matmul):
             continue
         for tensor in matmul.present_inputs:
             transpose = view.producer(tensor, "Transpose")
             if transpose is None or view.only_reader(transpose, "MatMul") is not matmul:
                 continue
-            if view.single(transpose) and _swaps_last(transpose):
+            if view.is_unfused(transpose) and _swaps_last(transpose):
                 view.fuse("FusedMatMul", matmul, transpose)
 
 
@@ -234,6 +294,7 @@ def _swaps_last(node: Node) -> bool:
     return rank >= 2 and order == (*range(rank - 2), rank - 1, rank - 2)
 
 
+# transpose_optimization/onnx_transpose_optimization.cc
 @rule
 def gather_after_transpose(view: View) -> None:
     """Level 1, TransposeOptimizer: a Transpose goes through a Gather of one constant index."""
@@ -241,67 +302,76 @@ def gather_after_transpose(view: View) -> None:
         transpose = view.producer(gather.input(0), "Transpose")
         if transpose is None or view.only_reader(transpose, "Gather") is not gather:
             continue
-        if view.is_constant(gather.input(1)) and view.single(gather) and view.single(transpose):
+        if view.is_constant(gather.input(1)) and view.is_unfused(gather) and view.is_unfused(transpose):
             view.fuse("Gather", gather, transpose)
 
 
+# matmul_scale_fusion.cc
 @rule
 def matmul_scale(view: View) -> None:
     """Level 2, MatMulScaleFusion: constant scalars before or after a MatMul go into a FusedMatMul."""
     for matmul in list(view.nodes("MatMul")):
-        if view.group[matmul.index].op_type == "Gemm" or half_on_cpu(view, matmul):
+        if view.group[matmul.index].op_type == "Gemm" or is_half_on_cpu(view, matmul):
             continue
         for tensor in matmul.present_inputs:
             scale = view.producer(tensor, "Mul", "Div")
             if scale is None or view.only_reader(scale, "MatMul") is not matmul:
                 continue
-            if view.single(scale) and scaled(view, scale) is not None:
+            if view.is_unfused(scale) and scaled_input(view, scale) is not None:
                 view.fuse("FusedMatMul", matmul, scale)
         after = view.only_reader(matmul, "Mul", "Div")
-        if after is not None and view.single(after) and scaled(view, after) is not None:
+        if after is not None and view.is_unfused(after) and scaled_input(view, after) is not None:
             view.fuse("FusedMatMul", matmul, after)
         _reshaped_transpose(view, matmul)
 
 
 def _reshaped_transpose(view: View, matmul: Node) -> None:
-    """TransposeOptimizer: how keys are transposed, [Transpose,] Reshape, Transpose, Reshape, is one Transpose.
+    """TransposeOptimizer: a swap of axes between two Reshapes, as PyTorch exports keys, is one Transpose.
 
     A FusedMatMul takes it up where no other Transpose comes before.
     """
+    # transpose_optimization/onnx_transpose_optimization.cc: [Transpose,] Reshape, Transpose, Reshape of the
+    # keys.
     second = matmul.input(1)
     scale = view.producer(second, "Mul", "Div")
     if scale is not None and scale.index in view.group[matmul.index].members:
-        second = scaled(view, scale)
+        second = scaled_input(view, scale)
     after = view.producer(second, "Reshape")
     transpose = view.producer(after.input(0), "Transpose") if after is not None else None
     before = view.producer(transpose.input(0), "Reshape") if transpose is not None else None
     if after is None or transpose is None or before is None or not _swaps_last(transpose):
         return
     chain = (before, transpose, after)
-    if not all(map(view.single, chain)) or not view.same_place(matmul, *chain) or not static(second):
+    if (
+        not all(map(view.is_unfused, chain))
+        or not view.same_provider(matmul, *chain)
+        or not has_static_shape(second)
+    ):
         return
-    if not view.sole(before, transpose) or not view.sole(transpose, after):
+    if not view.is_only_read_by(before, transpose) or not view.is_only_read_by(transpose, after):
         return
     first = view.producer(before.input(0), "Transpose")
-    alone = first is not None and view.single(first) and view.sole(first, before)
-    if alone and first is not None and view.on(matmul, "cpu"):
+    alone = first is not None and view.is_unfused(first) and view.is_only_read_by(first, before)
+    if alone and first is not None and view.runs_on(matmul, "cpu"):
         view.fuse("Transpose", first, *chain)
     elif len(view.group[matmul.index].members) > 1:
         view.fuse("FusedMatMul", matmul, *chain)
 
 
+# bias_softmax_fusion.cc returns at once where CUDA is not among its providers.
 @rule
 def bias_softmax(view: View) -> None:
     """Level 2, BiasSoftmaxFusion, on CUDA alone: Add + Softmax."""
     for softmax in list(view.nodes("Softmax")):
         add = view.producer(softmax.input(0), "Add")
-        if add is None or not view.on(softmax, "cuda") or not view.single(add):
+        if add is None or not view.runs_on(softmax, "cuda") or not view.is_unfused(add):
             continue
-        known = all(static(tensor) for tensor in add.present_inputs)
-        if known and view.only_reader(add, "Softmax") is softmax and view.same_place(add, softmax):
+        known = all(has_static_shape(tensor) for tensor in add.present_inputs)
+        if known and view.only_reader(add, "Softmax") is softmax and view.same_provider(add, softmax):
             view.fuse("BiasSoftmax", add, softmax)
 
 
+# gather_fusion.cc. ``GatherSliceToSplitFusion`` in full also takes Slices and Gathers of one tensor together.
 @rule
 def slices_to_split(view: View) -> None:
     """Level 2, GatherSliceToSplitFusion: neighbouring Slices of one tensor along one axis are a Split."""
@@ -309,16 +379,17 @@ def slices_to_split(view: View) -> None:
     for node in view.nodes("Slice"):
         parts = _slice(node)
         source = node.input(0)
-        if source is not None and parts is not None and view.single(node):
-            by_source.setdefault((view.left.name(source), parts[0]), []).append(node)
+        if source is not None and parts is not None and view.is_unfused(node):
+            by_source.setdefault((view.simplified.name(source), parts[0]), []).append(node)
     for (name, _), slices in by_source.items():
         ordered = sorted(slices, key=lambda node: (_slice(node) or (0, 0, 0))[1])
         if len(ordered) < 2 or not _covers(ordered):
             continue
         fused = view.fuse("Split", *ordered)
         before = view.producer(ordered[0].input(0), "Transpose")
-        if before is not None and len(view.readers.get(name, ())) == len(ordered) and view.single(before):
-            # TransposeOptimizer moves the Transpose behind the Split, once for each part.
+        if before is not None and len(view.readers.get(name, ())) == len(ordered) and view.is_unfused(before):
+            # transpose_optimization/onnx_transpose_optimization.cc moves the Transpose behind the Split, once
+            # for each part.
             view.fuse("Split", ordered[0], before)
             fused.extra = ("Transpose",) * len(ordered)
 
@@ -328,7 +399,7 @@ def _slice(node: Node) -> tuple[int, int, int] | None:
     starts, ends, axes, steps = (node.input(position) for position in (1, 2, 3, 4))
     if starts is None or ends is None or axes is None or starts.value is None or ends.value is None:
         return None
-    if axes.value is None or starts.elements != 1 or (steps is not None and scalar(steps) != 1):
+    if axes.value is None or starts.elements != 1 or (steps is not None and scalar_value(steps) != 1):
         return None
     return int(axes.value.reshape(-1)[0]), int(starts.value.reshape(-1)[0]), int(ends.value.reshape(-1)[0])
 
@@ -336,7 +407,12 @@ def _slice(node: Node) -> tuple[int, int, int] | None:
 def _covers(ordered: Sequence[Node]) -> bool:
     source = ordered[0].input(0)
     parts = [part for part in map(_slice, ordered) if part is not None]
-    if source is None or source.shape is None or not static(source) or parts[0][0] >= len(source.shape):
+    if (
+        source is None
+        or source.shape is None
+        or not has_static_shape(source)
+        or parts[0][0] >= len(source.shape)
+    ):
         return False
     expected = 0
     for _, start, end in parts:
@@ -346,17 +422,18 @@ def _covers(ordered: Sequence[Node]) -> bool:
     return expected >= (source.shape[parts[0][0]] or 0)
 
 
+# gather_fusion.cc; a Squeeze takes away the axis that a Gather of one index would not have left.
 @rule
 def gathers_to_split(view: View) -> None:
     """Level 2, GatherSliceToSplitFusion: Gathers of every single index along one axis are a Split."""
     by_source: dict[tuple[str, int], dict[int, Node]] = {}
     for node in view.nodes("Gather"):
         source, index = node.input(0), node.input(1)
-        value = scalar(index)
-        if source is None or index is None or index.rank != 0 or value is None or not view.single(node):
+        value = scalar_value(index)
+        if source is None or index is None or index.rank != 0 or value is None or not view.is_unfused(node):
             continue
         axis = int(node.attributes.get("axis", 0))
-        by_source.setdefault((view.left.name(source), axis), {})[int(value)] = node
+        by_source.setdefault((view.simplified.name(source), axis), {})[int(value)] = node
     for (_, axis), gathers in by_source.items():
         source = next(iter(gathers.values())).input(0)
         size = source.shape[axis] if source is not None and source.shape and axis < len(source.shape) else None
@@ -373,25 +450,28 @@ class _Kernel:
     reads: tuple[str, ...]
 
 
+# nchwc_transformer.cc, on the CPU alone; which kernel works in blocks is in ``ort/blocked_layout.py``.
 @rule
 def blocked_convolution(view: View) -> None:
     """Level 3, NchwcTransformer: in blocks a Conv takes up an Add of what lies in blocks, and an activation."""
-    inside: set[str] = set()
+    inside: set[str] = set()  # tensors that lie in blocks so far
     shapes = {
-        view.left.name(tensor): tensor.shape for node in view.graph.nodes for tensor in node.present_inputs
+        view.simplified.name(tensor): tensor.shape
+        for node in view.graph.nodes
+        for tensor in node.present_inputs
     }
-    for fused in order(view.group):
+    for fused in in_execution_order(view.group):
         kernel = _kernel(view, fused)
         if kernel is None or inputs_in_blocks(kernel, shapes, inside) is None:
             continue
         last = view.graph.nodes[max(fused.members)]
         inside.update(tensor.name for tensor in last.present_outputs)
-        if kernel.op_type in SUMS and same_shapes(kernel.node):
+        if kernel.op_type in SUMS and inputs_have_one_shape(kernel.node):
             _add_in_convolution(view, kernel.node)
         elif kernel.op_type in BLOCKED_CONVOLUTION_ACTIVATIONS:
             source = view.producer(kernel.node.input(0))
             first = None if source is None else _convolution(view, source)
-            if source is not None and first is not None and view.sole(source, kernel.node):
+            if source is not None and first is not None and view.is_only_read_by(source, kernel.node):
                 view.fuse("FusedConv", first, kernel.node)
 
 
@@ -405,7 +485,10 @@ def _kernel(view: View, fused: Fused) -> _Kernel | None:
     main = next((node for node in members if node.op_type in CONVOLUTIONS), members[0])
     made = {tensor.name for node in members for tensor in node.present_outputs}
     names = (
-        view.left.name(t) for node in (main, *members) for t in node.present_inputs if not view.is_constant(t)
+        view.simplified.name(t)
+        for node in (main, *members)
+        for t in node.present_inputs
+        if not view.is_constant(t)
     )
     reads = tuple(dict.fromkeys(name for name in names if name not in made))
     return _Kernel(op_type=fused.op_type, node=main, reads=reads)
@@ -425,11 +508,13 @@ def _convolution(view: View, node: Node) -> Node | None:
 
 
 def _add_in_convolution(view: View, add: Node) -> None:
-    """TransformBinary: the first convolution that nobody else reads and that has neither sum nor activation."""
+    """The first convolution that nobody else reads and that has neither sum nor activation takes up the Add."""
+    # ``TransformBinary`` of nchwc_transformer.cc: the sum is the fourth input of the kernel, which has one of
+    # it.
     for tensor in add.present_inputs:
         source = view.producer(tensor)
         conv = None if source is None else _convolution(view, source)
-        if source is None or conv is None or not view.sole(source, add) or not view.single(add):
+        if source is None or conv is None or not view.is_only_read_by(source, add) or not view.is_unfused(add):
             continue
         summed = [view.graph.nodes[index] for index in view.group[conv.index].members]
         if not any(node.op_type in SUMS and not _sum_taken(view, node) for node in summed):

@@ -25,31 +25,32 @@ class View:
     """The graph as the rules see it: without what is folded or removed, with what is fused so far."""
 
     graph: Graph
-    left: Simplified
+    simplified: Simplified
     group: dict[int, Fused]
     readers: dict[str, list[int]] = field(default_factory=dict)
     writer: dict[str, int] = field(default_factory=dict)
     constants: set[str] = field(default_factory=set)
-    ends: set[str] = field(default_factory=set)
+    output_names: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.constants |= {tensor.name for tensor in self.graph.initializers}
-        self.ends |= {self.left.name(tensor) for tensor in self.graph.outputs}
+        self.output_names |= {self.simplified.name(tensor) for tensor in self.graph.outputs}
         for node in self.graph.nodes:
             names = [tensor.name for tensor in node.present_outputs]
-            if node.index in self.left.folded:
+            if node.index in self.simplified.folded:
                 self.constants.update(names)
-            elif node.index not in self.left.removed:
+            elif node.index not in self.simplified.removed:
                 self.writer.update(dict.fromkeys(names, node.index))
                 for tensor in node.present_inputs:
-                    self.readers.setdefault(self.left.name(tensor), []).append(node.index)
+                    self.readers.setdefault(self.simplified.name(tensor), []).append(node.index)
+                # What a subgraph reads from around it cannot be fused away (implicit inputs in ONNX Runtime).
                 for body in node.graphs.values():
                     self._read_inside(body, node.index)
 
     def _read_inside(self, body: Graph, index: int) -> None:
         for node in body.nodes:
             for tensor in node.present_inputs:
-                self.readers.setdefault(self.left.name(tensor), []).append(index)
+                self.readers.setdefault(self.simplified.name(tensor), []).append(index)
 
     def nodes(self, *op_types: str) -> Iterator[Node]:
         """Operators of these types that are executed."""
@@ -59,18 +60,19 @@ class View:
 
     def is_constant(self, tensor: Tensor | None) -> bool:
         """Whether the tensor is a constant when ONNX Runtime optimises."""
-        return tensor is not None and self.left.name(tensor) in self.constants
+        return tensor is not None and self.simplified.name(tensor) in self.constants
 
     def producer(self, tensor: Tensor | None, *op_types: str) -> Node | None:
         """The operator that writes the tensor, if it is of one of these types."""
-        index = None if tensor is None else self.writer.get(self.left.name(tensor))
+        index = None if tensor is None else self.writer.get(self.simplified.name(tensor))
         node = None if index is None else self.graph.nodes[index]
         return node if node is not None and (not op_types or node.op_type in op_types) else None
 
     def only_reader(self, node: Node, *op_types: str) -> Node | None:
         """The operator that alone reads this one's only result, if it is of one of these types."""
         tensor = node.output(0)
-        if tensor is None or self.left.name(tensor) in self.ends:
+        # A graph output must be written: it is a reader more (``NodeProducesGraphOutput``).
+        if tensor is None or self.simplified.name(tensor) in self.output_names:
             return None
         readers = self.readers.get(tensor.name, ())
         if len(readers) != 1:
@@ -78,19 +80,19 @@ class View:
         reader = self.graph.nodes[readers[0]]
         return reader if reader.op_type in op_types and reader.domain == DEFAULT_DOMAIN else None
 
-    def sole(self, node: Node, reader: Node) -> bool:
+    def is_only_read_by(self, node: Node, reader: Node) -> bool:
         """Whether only that operator reads this one's only result."""
         return self.only_reader(node, reader.op_type) is reader
 
-    def single(self, node: Node) -> bool:
+    def is_unfused(self, node: Node) -> bool:
         """Whether no rule has fused the operator yet."""
         return len(self.group[node.index].members) == 1 and self.group[node.index].op_type == node.op_type
 
-    def same_place(self, *nodes: Node) -> bool:
+    def same_provider(self, *nodes: Node) -> bool:
         """Whether all are executed on one provider."""
         return len({self.group[node.index].provider for node in nodes}) == 1
 
-    def on(self, node: Node, provider: Provider) -> bool:
+    def runs_on(self, node: Node, provider: Provider) -> bool:
         """Whether the operator is executed there."""
         return self.group[node.index].provider == provider
 
@@ -106,30 +108,32 @@ class View:
         first.op_type = op_type
         return first
 
-    def same(self, one: Tensor | None, other: Tensor | None) -> bool:
+    def is_same_tensor(self, one: Tensor | None, other: Tensor | None) -> bool:
         """Whether both are there and are one tensor."""
-        return one is not None and other is not None and self.left.name(one) == self.left.name(other)
+        return (
+            one is not None and other is not None and self.simplified.name(one) == self.simplified.name(other)
+        )
 
     def other_input(self, node: Node, tensor: Tensor | None) -> Tensor | None:
         """Of a two-input operator, the input that is not this one."""
-        name = None if tensor is None else self.left.name(tensor)
-        rest = [item for item in node.present_inputs if self.left.name(item) != name]
-        return rest[0] if len(rest) == 1 else None
+        name = None if tensor is None else self.simplified.name(tensor)
+        others = [tensor for tensor in node.present_inputs if self.simplified.name(tensor) != name]
+        return others[0] if len(others) == 1 else None  # of x + x there is none
 
 
-def static(tensor: Tensor | None) -> bool:
+def has_static_shape(tensor: Tensor | None) -> bool:
     """Whether every size is known."""
     return tensor is not None and tensor.elements is not None
 
 
-def scalar(tensor: Tensor | None) -> float | None:
+def scalar_value(tensor: Tensor | None) -> float | None:
     """The value of a tensor of one element."""
     if tensor is None or tensor.value is None or tensor.elements != 1:
         return None
     return float(tensor.value.reshape(-1)[0])
 
 
-def scaled(view: View, node: Node) -> Tensor | None:
+def scaled_input(view: View, node: Node) -> Tensor | None:
     """The tensor that a Mul or Div scales by a constant scalar."""
     a, b = node.input(0), node.input(1)
     if view.is_constant(b) and b is not None and b.elements == 1:
@@ -139,19 +143,20 @@ def scaled(view: View, node: Node) -> Tensor | None:
     return None
 
 
-def same_shapes(node: Node) -> bool:
+def inputs_have_one_shape(node: Node) -> bool:
     """Whether all inputs have one shape, symbolic sizes included."""
     shapes = {tensor.shape for tensor in node.present_inputs}
     return len(shapes) == 1 and None not in shapes
 
 
-def half_on_cpu(view: View, node: Node) -> bool:
-    """ONNX Runtime fuses little that it has to compute in float32 between casts."""
+def is_half_on_cpu(view: View, node: Node) -> bool:
+    """Whether it is computed in float32 between casts, of which ONNX Runtime fuses little."""
+    # The casts of insert_cast_transformer.cc come after all fusions: the types that they see are still float16.
     tensor = node.input(0)
-    return view.on(node, "cpu") and tensor is not None and tensor.dtype.name == "float16"
+    return view.runs_on(node, "cpu") and tensor is not None and tensor.dtype.name == "float16"
 
 
-def order(groups: Mapping[int, Fused]) -> list[Fused]:
+def in_execution_order(groups: Mapping[int, Fused]) -> list[Fused]:
     """Every executed node once, in the order of its last operator."""
     unique = {id(group): group for group in groups.values()}
     return sorted(unique.values(), key=lambda group: max(group.members))

@@ -1,5 +1,7 @@
 """ONNX Runtime's kernel registry as data: which provider has a kernel for which operator, opset and types.
 
+Look-up mirrors ``onnxruntime/core/framework/kernel_registry.cc`` (``VerifyVersion``, ``MatchKernelDefTypes``).
+
 The registry lies in ``data/ort_kernels_<version>.json``, read from the release wheel by
 ``tests/judge/rebuild_registry.py``; ONNX Runtime itself is not imported.
 """
@@ -38,6 +40,7 @@ class Kernel:
 
     def covers(self, since: int) -> bool:
         """Whether the kernel serves the operator's schema that came in with this version."""
+        # ``VerifyVersion`` of kernel_registry.cc. This is how a newer opset falls back to the CPU in silence.
         return self.start == since or (self.end is not None and self.start <= since <= self.end)
 
 
@@ -69,13 +72,15 @@ class Registry:
 
     def signature(self, domain: str, op_type: str, since: int) -> Signature | None:
         """Formal parameters of the schema of this version."""
-        found: list[Any] | None = None
+        parameters: list[Any] | None = None
         for row in self.data["schemas"].get(domain, {}).get(op_type, ()):
             if row[0] <= since and len(row) > 1:
-                found = row[1:]
-        if found is None:
+                parameters = row[1:]
+        if parameters is None:
             return None
-        return Signature(inputs=tuple(map(_parameter, found[0])), outputs=tuple(map(_parameter, found[1])))
+        return Signature(
+            inputs=tuple(map(_parameter, parameters[0])), outputs=tuple(map(_parameter, parameters[1]))
+        )
 
     def kernels(self, provider: Provider, domain: str, op_type: str) -> tuple[Kernel, ...]:
         """Every kernel of a provider for an operator, oldest first."""
@@ -117,9 +122,12 @@ class Registry:
         if signature is None:
             return
         for name, allowed in kernel.types.items():
+            # ``MatchKernelDefTypes``: one argument of a constraint is looked at; the schema says that all are
+            # alike.
             tensor = _first_bound(signature, node, name)
             if tensor is not None and tensor.dtype is not UNDEFINED:
                 kind = type_name(tensor.dtype)
+                # onnxruntime/core/optimizer/insert_cast_transformer.cc casts float16 alone, never bfloat16.
                 if half_as_float and kind == "float16":
                     kind = "float"
                 if kind not in allowed:
@@ -130,6 +138,8 @@ class Registry:
 
         A definition is void at an opset by which one of the operators in it has changed.
         """
+        # ``OpSchema::ValidateReferencedOpsInFunction`` in onnx/defs/schema.cc. A row without an opset is a
+        # definition that depends on the call, which ONNX builds anew for each.
         if node.domain != DEFAULT_DOMAIN:
             return False
         since = self.since(*node.identity, node.version)
@@ -151,11 +161,13 @@ class Registry:
         """Positions of the outputs that the CUDA kernel writes to host memory."""
         return self._host(node, "out")
 
+    # ``KernelDefBuilder::InputMemoryType`` and ``OutputMemoryType``
+    # (include/onnxruntime/core/framework/kernel_def_builder.h).
     def _host(self, node: Node, side: str) -> Sequence[int]:
         if node.domain != DEFAULT_DOMAIN:
             return ()
-        found: Sequence[int] = self.data["host_memory"].get(node.op_type, {}).get(side, ())
-        return found
+        positions: Sequence[int] = self.data["host_memory"].get(node.op_type, {}).get(side, ())
+        return positions
 
     def newest_opset_with_kernel(self, provider: Provider, node: Node) -> int | None:
         """Newest opset at which the provider has a kernel for this operator and these types."""

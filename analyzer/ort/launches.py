@@ -1,4 +1,4 @@
-"""How many kernels an executed node launches on a GPU."""
+"""How many kernels an executed node launches on a GPU, by its type."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Placement: where a session with [CUDA, CPU] puts every operator, and what it copies between the two.
+"""Placement: which node of a [CUDA, CPU] session falls back to the CPU, and what is copied between the two.
 
-The rules of ONNX Runtime 1.31, applied to its kernel registry; checked against the real provider by
-``tests/judge``. No GPU, no ONNX Runtime and no weights are needed.
+The rules of ONNX Runtime 1.31, applied to its kernel registry (``ort/kernels.py``) and to what the provider
+refuses (``ort/capability.py``); checked against the real provider by ``tests/judge``. No GPU, no ONNX Runtime
+and no weights are needed.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from analyzer.ort.capability import failing, unsupported
 from analyzer.ort.execution import Copy, Direction, NodePlacement, PlacedBody, Placement, Provider
 from analyzer.ort.function_inlining import Expanded, expand
 from analyzer.ort.kernels import refusal, registry, type_name
-from analyzer.ort.simplify import Simplified, simplify
+from analyzer.ort.simplify import Simplified, passed_input, simplify
 
-# The largest constant that ONNX Runtime lets a shape computation take to the CPU, in elements.
+# kSmallInitializerThreshold of onnxruntime/core/framework/fallback_cpu_capability.cc: the largest constant that
+# a shape computation takes to the CPU, in elements.
 SMALL_INITIALIZER = 100
 Verdicts = Mapping[int, NodePlacement]
+# GetCpuPreferredNodes of the same file leaves nodes with these on the GPU: the CPU has few such kernels.
 _REDUCED = ("float16", "bfloat16", "float8", "float4")
 _ON_PURPOSE = NodePlacement(
     provider="cpu",
@@ -37,25 +40,26 @@ def place(graph: Graph) -> Placement:
         One entry per operator of the graph; copies in execution order. ``fails`` says why ONNX Runtime
         refuses to create the session at all.
     """
-    left = simplify(graph)
-    expanded, verdicts = partition(graph, left)
-    bodies = tuple(_bodies(graph, left))
+    simplified = simplify(graph)
+    expanded, verdicts = partition(graph, simplified)
+    bodies = tuple(_bodies(graph, simplified))
     return Placement(
-        nodes=tuple(_by_operator(graph, expanded, verdicts, left)),
-        copies=tuple(_copies(expanded, verdicts, left)),
+        nodes=tuple(_by_operator(graph, expanded, verdicts, simplified)),
+        copies=tuple(_copies(expanded, verdicts, simplified)),
         fails=_failure(expanded.graph, verdicts) or next(filter(None, (b.placement.fails for b in bodies)), ""),
         bodies=bodies,
     )
 
 
-def _bodies(graph: Graph, left: Simplified) -> Iterable[PlacedBody]:
+def _bodies(graph: Graph, simplified: Simplified) -> Iterable[PlacedBody]:
     """Every subgraph, placed as a graph of its own, with the constants of the graphs around it.
 
     What else it reads from outside it is fed, as its own inputs.
     """
-    constants = tuple(_constants(graph, left).values())
+    constants = tuple(_constants(graph, simplified).values())
     for node in graph.nodes:
-        if node.index in left.folded or node.index in left.removed:
+        # What level 1 took away has no subgraph left to place.
+        if node.index in simplified.folded or node.index in simplified.removed:
             continue
         for name, body in node.graphs.items():
             own = {tensor.name for tensor in (*body.inputs, *body.initializers)} | set(body.producer)
@@ -64,15 +68,15 @@ def _bodies(graph: Graph, left: Simplified) -> Iterable[PlacedBody]:
             yield PlacedBody(operator=node.index, name=name, graph=body, placement=place(whole))
 
 
-def partition(graph: Graph, left: Simplified) -> tuple[Expanded, dict[int, NodePlacement]]:
+def partition(graph: Graph, simplified: Simplified) -> tuple[Expanded, dict[int, NodePlacement]]:
     """The nodes that ONNX Runtime places, and where each goes, by its index in the expanded graph."""
-    expanded = expand(graph, without=left.folded | left.removed)
+    expanded = expand(graph, without=simplified.folded | simplified.removed)
     verdicts: dict[int, NodePlacement] = {
         node.index: _own_kernel(node)
         for node, owner in zip(expanded.graph.nodes, expanded.owners, strict=True)
-        if owner not in left.folded and owner not in left.removed
+        if owner not in simplified.folded and owner not in simplified.removed
     }
-    for index in _shape_arithmetic(expanded.graph, verdicts, left):
+    for index in _shape_arithmetic(expanded.graph, verdicts, simplified):
         verdicts[index] = _ON_PURPOSE
     return expanded, verdicts
 
@@ -84,6 +88,8 @@ def best_opset(node: Node) -> int | None:
 
 def _own_kernel(node: Node) -> NodePlacement:
     """The placement of a node by itself: by its kernel and what the provider refuses."""
+    # CUDAExecutionProvider::GetCapability (onnxruntime/core/providers/cuda/cuda_execution_provider.cc) looks
+    # the kernel up first, then at attributes; what it leaves goes to the CPU provider, which comes last.
     why, detail = refusal(node)
     if why:
         return NodePlacement(provider="cpu", supported=False, why=why, detail=detail + _casts(node))
@@ -95,6 +101,7 @@ def _own_kernel(node: Node) -> NodePlacement:
 
 def _casts(node: Node) -> str:
     """What ONNX Runtime does about an fp16 operator that no provider has a kernel for."""
+    # onnxruntime/core/optimizer/insert_cast_transformer.cc
     half = any(tensor.dtype.name == "float16" for tensor in node.present_inputs)
     known = registry()
     if half and not known.has_kernel("cpu", node) and known.has_kernel("cpu", node, half_as_float=True):
@@ -102,38 +109,41 @@ def _casts(node: Node) -> str:
     return ""
 
 
-def _shape_arithmetic(graph: Graph, verdicts: Verdicts, left: Simplified) -> Iterable[int]:
+def _shape_arithmetic(graph: Graph, verdicts: Verdicts, simplified: Simplified) -> Iterable[int]:
     """Nodes that only compute with host tensors: ONNX Runtime leaves them on the CPU.
 
     Starts from what CUDA kernels write to host memory (shapes) and walks consumers in execution order. A
     node goes along if each input is a small constant, a graph input, or such a host tensor that its CUDA
     kernel would have to copy to the device, and none is of reduced precision.
     """
+    # GetCpuPreferredNodes, onnxruntime/core/framework/fallback_cpu_capability.cc.
     readers: dict[str, list[int]] = {}
     for index in verdicts:
         for tensor in graph.nodes[index].present_inputs:
-            readers.setdefault(left.name(tensor), []).append(index)
+            readers.setdefault(simplified.name(tensor), []).append(index)
     host = {tensor.name for tensor in _written_to_host(graph, verdicts)}
-    waiting = {index for name in host for index in readers.get(name, ())}
-    free = {tensor.name for tensor in graph.inputs}
-    constants = _constants(graph, left)
-    taken: list[int] = []
+    candidates = {index for name in host for index in readers.get(name, ())}
+    fed = {tensor.name for tensor in graph.inputs}
+    constants = _constants(graph, simplified)
+    preferred: list[int] = []
     seen: set[int] = set()
-    while waiting:
-        index = min(waiting)
-        waiting.discard(index)
+    while candidates:
+        # A priority queue over the topological order there: inputs are decided before what reads them.
+        index = min(candidates)
+        candidates.discard(index)
         if index in seen:
             continue
         seen.add(index)
         node = graph.nodes[index]
+        # A node without a CUDA kernel is on the CPU anyway: its results are in host memory, whatever it reads.
         if verdicts[index].provider == "cuda":
-            if not _only_host(node, host, free, constants, left):
+            if not _only_host(node, host, fed, constants, simplified):
                 continue
-            taken.append(index)
+            preferred.append(index)
         for tensor in node.present_outputs:
             host.add(tensor.name)
-            waiting.update(readers.get(tensor.name, ()))
-    return taken
+            candidates.update(readers.get(tensor.name, ()))
+    return preferred
 
 
 def _written_to_host(graph: Graph, verdicts: Verdicts) -> Iterable[Tensor]:
@@ -145,34 +155,37 @@ def _written_to_host(graph: Graph, verdicts: Verdicts) -> Iterable[Tensor]:
 
 
 def _only_host(
-    node: Node, host: set[str], free: set[str], constants: Mapping[str, Tensor], left: Simplified
+    node: Node, host: set[str], fed: set[str], constants: Mapping[str, Tensor], simplified: Simplified
 ) -> bool:
     wanted_on_host = registry().host_inputs(node)
     for position, tensor in enumerate(node.inputs):
         if tensor is None:
             return False
-        name = left.name(tensor)
+        name = simplified.name(tensor)
         if tensor.dtype.name.startswith(_REDUCED):
             return False
         small = name in constants and (constants[name].elements or 0) <= SMALL_INITIALIZER
-        if small or name in free:
+        if small or name in fed:
             continue
+        # What the CUDA kernel reads on the host (a Reshape's shape) costs no copy: no reason to go.
         if name not in host or position in wanted_on_host:
             return False
     return True
 
 
-def _constants(graph: Graph, left: Simplified) -> dict[str, Tensor]:
+def _constants(graph: Graph, simplified: Simplified) -> dict[str, Tensor]:
     """Initializers and what was folded into initializers, by name."""
-    found = {tensor.name: tensor for tensor in graph.initializers}
-    found.update((tensor.name, tensor) for tensor in left.constants)
-    return found
+    constants = {tensor.name: tensor for tensor in graph.initializers}
+    constants.update((tensor.name, tensor) for tensor in simplified.constants)
+    return constants
 
 
-def _copies(expanded: Expanded, verdicts: Verdicts, left: Simplified) -> Iterable[Copy]:
+def _copies(expanded: Expanded, verdicts: Verdicts, simplified: Simplified) -> Iterable[Copy]:
     """One copy per tensor and direction where the side that writes is not the side that reads."""
+    # MemcpyTransformer, onnxruntime/core/optimizer/transformer_memcpy.cc: a node for each tensor and direction,
+    # shared by all readers; constants are stored on both sides instead.
     graph, known = expanded.graph, registry()
-    constants = _constants(graph, left)
+    constants = _constants(graph, simplified)
     tensors: dict[str, Tensor] = {tensor.name: tensor for tensor in graph.inputs}
     producer: dict[str, int | None] = dict.fromkeys(tensors)
     at_host: dict[str, bool] = {}
@@ -182,7 +195,7 @@ def _copies(expanded: Expanded, verdicts: Verdicts, left: Simplified) -> Iterabl
         host_inputs = known.host_inputs(node) if cuda else ()
         host_outputs = known.host_outputs(node) if cuda else ()
         for position, tensor in enumerate(node.inputs):
-            name = left.name(tensor) if tensor is not None else ""
+            name = simplified.name(tensor) if tensor is not None else ""
             if tensor is not None and name not in constants:
                 if name not in tensors:  # of the graph around a subgraph, which is fed it
                     tensors[name], producer[name] = tensor, None
@@ -207,7 +220,7 @@ def _copies(expanded: Expanded, verdicts: Verdicts, left: Simplified) -> Iterabl
 
 
 def _by_operator(
-    graph: Graph, expanded: Expanded, verdicts: Verdicts, left: Simplified
+    graph: Graph, expanded: Expanded, verdicts: Verdicts, simplified: Simplified
 ) -> Iterable[NodePlacement]:
     """One placement per operator: that of its parts, or of the operator whose result it passes on."""
     parts: dict[int, list[NodePlacement]] = {}
@@ -217,9 +230,9 @@ def _by_operator(
     for node in graph.nodes:
         if node.index in parts:
             placed.append(_joined(node, parts[node.index]))
-        elif node.index in left.twins:
-            placed.append(dataclasses.replace(placed[left.twins[node.index]], detail=_MERGED))
-        elif node.index in left.removed:
+        elif node.index in simplified.twins:
+            placed.append(dataclasses.replace(placed[simplified.twins[node.index]], detail=_MERGED))
+        elif node.index in simplified.removed:
             placed.append(_removed(graph, node, placed))
         else:
             placed.append(_folded(node))
@@ -236,7 +249,7 @@ def _folded(node: Node) -> NodePlacement:
 
 
 def _removed(graph: Graph, node: Node, placed: Sequence[NodePlacement]) -> NodePlacement:
-    source = node.input(0)
+    source = passed_input(node)
     producer = graph.producer.get(source.name) if source is not None else None
     provider: Provider = placed[producer].provider if producer is not None else "cuda"
     why, detail = refusal(node)
@@ -262,6 +275,7 @@ def _joined(node: Node, parts: Sequence[NodePlacement]) -> NodePlacement:
 def _failure(graph: Graph, verdicts: Verdicts) -> str:
     """Why there is no session: an operator without a kernel on either provider that casts do not save."""
     known = registry()
+    # float16 is saved by casts to float32 (insert_cast_transformer.cc); bfloat16 is not, and the session fails.
     for index, verdict in verdicts.items():
         node = graph.nodes[index]
         reason = failing(node, verdict.provider)

@@ -1,4 +1,8 @@
-"""What ONNX Runtime's level 1 does away with before it places nodes: constant subgraphs and no-operations."""
+"""Which nodes disappear before placement: constant subgraphs, no-operations, repeated work.
+
+Mirrors the rules and transformers of ONNX Runtime's level 1, which runs before nodes are given to providers.
+The file that a rule mirrors stands beside it, below ``onnxruntime/core/optimizer/``.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,8 @@ from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor
 from analyzer.operators import draws_random_numbers, in_training
 from analyzer.ort.kernels import registry
 
-# Equal stored tensors of up to so many elements become one (ConstantSharing).
+# ``TENSOR_ELEM_COUNT_THRESHOLD`` of constant_sharing.h: equal stored tensors of up to so many elements become
+# one, so that nodes which read them become equal too.
 _SHARED_ELEMENTS = 8
 
 
@@ -39,7 +44,9 @@ class Simplified:
 def simplify(graph: Graph) -> Simplified:
     """Finds the nodes that ONNX Runtime's level 1 folds or removes, without running anything."""
     constants = {tensor.name for tensor in graph.initializers}
-    kept = {tensor.name for tensor in graph.outputs}
+    # The name of a graph output cannot pass to another node: what writes one stays (``CanRemoveNode`` in
+    # onnxruntime/core/graph/graph_utils.cc).
+    outputs = {tensor.name for tensor in graph.outputs}
     folded: set[int] = set()
     removed: set[int] = set()
     alias: dict[str, str] = {}
@@ -49,12 +56,12 @@ def simplify(graph: Graph) -> Simplified:
         if _folds(node, constants):
             folded.add(node.index)
             constants.update(tensor.name for tensor in node.present_outputs)
-        elif (source := _passed_on(graph, node, alias)) is not None and not _ends(node, kept):
+        elif (source := _passed_on(graph, node, alias)) is not None and not _writes_output(node, outputs):
             removed.add(node.index)
             alias[node.outputs[0].name] = source  # type: ignore[union-attr]  # _passed_on has looked
             removed.update(_undone(graph, node, alias, removed))
         else:
-            first = _equal_before(node, seen, alias, kept)
+            first = _equal_before(node, seen, alias, outputs)
             if first is not None:
                 removed.add(node.index)
                 twins[node.index] = first.index
@@ -66,27 +73,29 @@ def simplify(graph: Graph) -> Simplified:
 
 
 def _equal_before(
-    node: Node, seen: dict[object, Node], alias: Mapping[str, str], kept: set[str]
+    node: Node, seen: dict[object, Node], alias: Mapping[str, str], outputs: set[str]
 ) -> Node | None:
-    """Common subexpressions: of equal nodes one stays."""
+    """The first of equal nodes, which alone stays; None where this one is the first."""
+    # common_subexpression_elimination.cc; a node with a subgraph is not looked at (``IsNodeSupported``).
     if node.graphs or _stays(node):
         return None
     inputs = tuple(_identity(t, alias) if t is not None else "" for t in node.inputs)
     attributes = tuple(sorted((name, repr(value)) for name, value in node.attributes.items()))
     first = seen.setdefault((node.identity, inputs, attributes, len(node.outputs)), node)
-    if first is node or any(tensor.name in kept for tensor in node.present_outputs):
+    if first is node or any(tensor.name in outputs for tensor in node.present_outputs):
         return None
     return first
 
 
 def _replace(node: Node, first: Node, alias: dict[str, str]) -> None:
-    for mine, other in zip(node.outputs, first.outputs, strict=True):
-        if mine is not None and other is not None:
-            alias[mine.name] = alias.get(other.name, other.name)
+    for repeated, original in zip(node.outputs, first.outputs, strict=True):
+        if repeated is not None and original is not None:
+            alias[repeated.name] = alias.get(original.name, original.name)
 
 
 def _identity(tensor: Tensor, alias: Mapping[str, str]) -> object:
     """What makes a tensor equal to another: its name, or the value of a small stored one."""
+    # Strings are objects in NumPy: their bytes are addresses.
     small = tensor.initializer and tensor.value is not None and tensor.value.size <= _SHARED_ELEMENTS
     if small and tensor.value is not None and tensor.dtype.name != "string":
         return tensor.dtype.name, tensor.shape, tensor.value.tobytes()
@@ -95,6 +104,8 @@ def _identity(tensor: Tensor, alias: Mapping[str, str]) -> object:
 
 def _stays(node: Node) -> bool:
     """What the constant folder leaves alone: random numbers, and a quantised weight that stays quantised."""
+    # constant_folding.cc: not deterministic; ``skip_dequantize_linear`` keeps it for the quantised kernels of
+    # level 2.
     return draws_random_numbers(node) or node.op_type == "DequantizeLinear"
 
 
@@ -105,12 +116,15 @@ def _folds(node: Node, constants: set[str]) -> bool:
         return _static_shape(node)
     if not all(tensor.name in constants for tensor in node.present_inputs):
         return False
+    # constant_folding.cc computes with a kernel of the CPU provider and stores a TensorProto: no kernel, or a
+    # result that is a sequence or an optional ("sequence(...)"), and the node stays.
     tensors = all("(" not in tensor.dtype.name for tensor in node.present_outputs)
     return tensors and registry().has_kernel("cpu", node)
 
 
 def _static_shape(node: Node) -> bool:
     """Whether the part of the shape that the node asks for is known."""
+    # ``ConstantFoldShapeNode`` of constant_folding.cc: a Shape folds although its input is no constant.
     tensor = node.input(0)
     if tensor is None or tensor.shape is None:
         return False
@@ -118,13 +132,13 @@ def _static_shape(node: Node) -> bool:
     return None not in part
 
 
-def _ends(node: Node, kept: set[str]) -> bool:
-    return any(tensor.name in kept for tensor in node.present_outputs)
+def _writes_output(node: Node, outputs: set[str]) -> bool:
+    return any(tensor.name in outputs for tensor in node.present_outputs)
 
 
 def _passed_on(graph: Graph, node: Node, alias: Mapping[str, str]) -> str | None:
     """The tensor that a node only passes on; None where it does something, or ONNX Runtime does not see it."""
-    source = node.input(0)
+    source = passed_input(node)
     if node.domain != DEFAULT_DOMAIN or source is None or node.output(0) is None:
         return None
     name = alias.get(source.name, source.name)
@@ -139,6 +153,13 @@ def _passed_on(graph: Graph, node: Node, alias: Mapping[str, str]) -> str | None
     return name if rule(node) else None
 
 
+def passed_input(node: Node) -> Tensor | None:
+    """The input that a node passes on if it does nothing: of 0 + x and 1 * x the second, else the first."""
+    first, second = node.input(0), node.input(1)
+    swapped = first is not None and first.initializer and second is not None and not second.initializer
+    return second if swapped and node.op_type in ("Add", "Mul") else first
+
+
 def _before(graph: Graph, name: str) -> Node | None:
     index = graph.producer.get(name)
     return None if index is None else graph.nodes[index]
@@ -146,6 +167,8 @@ def _before(graph: Graph, name: str) -> Node | None:
 
 def _undoes(node: Node, before: Node) -> bool:
     """Whether a node takes back what the one before it did."""
+    # Transposes: transpose_optimization/onnx_transpose_optimization.cc. Casts to a wider type and back:
+    # cast_chain_elimination.cc, ``RemoveDuplicateCastTransformer`` of insert_cast_transformer.cc.
     if node.op_type != before.op_type:
         return False
     if node.op_type == "Transpose":
@@ -187,6 +210,7 @@ def _same_shape(node: Node) -> bool:
 
 def _whole(node: Node) -> bool:
     """A Slice from 0 to the largest number there is; a number that happens to be the size is not seen."""
+    # slice_elimination.cc compares with INT64_MAX and does not look at the input's shape.
     starts, ends, steps = node.input(1), node.input(2), node.input(4)
     if starts is None or ends is None or starts.value is None or ends.value is None:
         return False
@@ -195,8 +219,12 @@ def _whole(node: Node) -> bool:
 
 
 def _neutral(value: float) -> Callable[[Node], bool]:
+    """A rule for a constant of one element that changes nothing, on either side of an Add or a Mul."""
+
+    # noop_elimination.cc; it refuses a constant of more axes than the other input has, which would give it one.
     def rule(node: Node) -> bool:
-        other, source, target = node.input(1), node.input(0), node.output(0)
+        source, target = passed_input(node), node.output(0)
+        other = node.input(0) if source is node.input(1) else node.input(1)
         if other is None or other.value is None or other.elements != 1 or not other.initializer:
             return False
         shapes = source is not None and target is not None and source.shape == target.shape
@@ -205,13 +233,13 @@ def _neutral(value: float) -> Callable[[Node], bool]:
     return rule
 
 
-_END = 2**63 - 1
+_END = 2**63 - 1  # INT64_MAX, which PyTorch writes for an open end
 _EVEN_WHAT_IS_FED = ("Identity", "Cast", "Dropout")  # the others stay where they read a graph input
 _PASSES_ON: dict[str, Callable[[Node], bool]] = {
-    "Identity": lambda _: True,
-    "Dropout": _dropout,
-    "Cast": _same_type,
-    "Expand": _same_shape,
+    "Identity": lambda _: True,  # identity_elimination.cc
+    "Dropout": _dropout,  # dropout_elimination.cc
+    "Cast": _same_type,  # cast_elimination.cc
+    "Expand": _same_shape,  # expand_elimination.cc
     "Slice": _whole,
     "Add": _neutral(0),
     "Sub": _neutral(0),

@@ -29,6 +29,8 @@ def opened(one: Graph, other: Graph) -> Graph:
 class _Opener:
     """Keeps a tensor one object for its producer and all consumers."""
 
+    # Both graphs come from one model: nodes and tensors pair off by position, names are the same.
+
     def __init__(self) -> None:
         self.made: dict[str, Tensor] = {}
 
@@ -70,9 +72,12 @@ def _open(one: Tensor, other: Tensor) -> Tensor:
         sizes: list[Dim] = [a if a == b else None for a, b in zip(shape, other.shape, strict=True)]
         shape = tuple(sizes)
     elif shape is not None:
-        shape = None
+        shape = None  # another rank: the symbol decides how many axes there are
+    # A value that does not depend on the symbol is known at any size of it; one that does is computed at run
+    # time.
     same = one.value is not None and other.value is not None and _equal(one, other)
     value = one.value if same else None
+    # A stored tensor stays a constant; what was folded from a shape only where both bindings agree.
     constant = one.constant and (one.initializer or same)
     if shape == one.shape and value is one.value and constant == one.constant:
         return one
@@ -82,4 +87,5 @@ def _open(one: Tensor, other: Tensor) -> Tensor:
 def _equal(one: Tensor, other: Tensor) -> bool:
     if one.value is None or other.value is None or one.value.shape != other.value.shape:
         return False
+    # Bytes, so that NaN equals itself.
     return one.value.tobytes() == other.value.tobytes()

@@ -85,7 +85,7 @@ def _memory(step: StepBytes) -> StepMemory:
         weights_bytes=step.weights,
         gradients_bytes=step.gradients,
         optimizer_state_bytes=step.states,
-        activations_bytes=step.kept,
+        activations_bytes=step.activations,
         other_bytes=step.other,
         peak_bytes=step.peak,
     )

@@ -1,5 +1,8 @@
 """The fitted constants of the GPU model; ``tests/benchmarks/fit_prediction.py`` reproduces them.
 
+At each constant: the file of measurements that it was fitted to, and the median error on a card left out of the
+fit (``tests/benchmarks/prediction.md`` has the whole table). What no measurement determined says so.
+
 The measurements: single fp32 operators of PyTorch on Pascal to Hopper (NeuSight's data set, MIT licence),
 fp16 layer products on A40 and A100 (Vidur), convolutions of cuDNN on V100 (DeepBench), best products by device
 (stas00/ml-engineering, mag-/gpu_benchmark), ONNX Runtime whole models on V100 (its README).
@@ -76,38 +79,56 @@ class GpuConstants:
 
     vector: Tiles
     tensor: Tiles
+    # Best products of A100, H100, L4 and others reach 0.66 to 0.87 (stas00/ml-engineering, mag-/gpu_benchmark).
     tensor_share: float = 0.85
     fp32_watts: Mapping[str, float] = field(default_factory=dict)
     single: Mapping[str, float] = field(default_factory=dict)
     tensor_watts: Mapping[str, float] = field(default_factory=dict)
     unsteady: Mapping[str, float] = field(default_factory=dict)
+    # Linear products of P100 and P4 (neusight_perop_matmul.csv): 99 % of the P100's within a factor of two with
+    # what the P4 alone teaches, 82 % without. The P4's random shapes, which ran other kernels, are left out.
     reach: float = 2.15e6
     walk_s: float = 2.52e-10
+    # Unary and binary operators over 100 us of seven cards (neusight_perop_vector.csv): 3 % and 2 % off. HBM is
+    # V100 and A100, GDDR is T4 and L4, Pascal is P100 and P4, whatever their memory.
     stream_hbm: float = 0.904
     stream_gddr: float = 0.782
+    # Streams alone, no operators (te42kyfo/gpu-benches): H200 0.66 to 0.74 of the peak; A40 0.94, L40 0.89.
     stream_hbm3e: float = 0.698
     stream_gddr_large: float = 0.91
     stream_pascal: float = 0.762
+    # LayerNorm over 100 us, the same file and cards: 7 % off.
     norm_rows: float = 18.1
     norm_edge: float = 5.57
     norm_row_s: float = 6.34e-7
+    # Softmax over 100 us, the same: 8 % off.
     softmax_rows: float = 5.54
     softmax_edge: float = 1.7
+    # Not fitted: up to this length PyTorch keeps a row in registers
+    # (aten/src/ATen/native/cuda/SoftMax.cu), and PyTorch is what was measured.
     softmax_long: float = 1024.0
+    # Down to ``winograd_s``: convolutions in fp32 over 100 us of P100, P4, V100, T4 and A100
+    # (neusight_perop_conv2d.csv) and of a V100's cuDNN (deepbench_conv.csv): 17 % off. The 0.3 ms a call that
+    # PyTorch adds were fitted with them; they belong to the measurements, not to the model.
     conv_efficiency: float = 1.0
     conv_depth: float = 3.45
     conv_power: float = 0.786
     conv_tiles: tuple[float, ...] = (1.0, 0.9, 0.315, 0.784, 0.464)
     conv_bandwidth: float = 0.118
+    # Chosen with an RTX 3090's ResNet-50 and MobileNetV2 in view (timm_rows.csv): 8 and 21 % too fast.
     conv_turn: float = 0.35
     winograd_efficiency: float = 0.749
     winograd_depth: float = 25.3
     winograd_transform: float = 0.329
     winograd_channel_s: float = 216e-9
     winograd_s: float = 2e-6
+    # Assumed: no public measurement of depthwise convolutions. Their interval is 1.8.
     depthwise_bandwidth: float = 0.5
+    # Whole models of ONNX Runtime on a V100 (onnxruntime_ort_tables.csv): 3.5 to 4.2 us a kernel, and 8.8 to
+    # 11.8 us a node, by the build of the engine. A card's own calibration takes their place.
     kernel_gap_s: float = 3.9e-6
     node_host_s: float = 10e-6
+    # Assumed, about two gaps. No public measurement of recurrences; their interval is 2.
     step_s: float = 8e-6
 
 
@@ -115,6 +136,8 @@ _VECTOR_TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64),
 _TENSOR_TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64))
 
 FITTED = GpuConstants(
+    # Linear and batched products in fp32 of V100, T4, A100, L4 and H100 (neusight_perop_matmul.csv), without
+    # Pascal: linear over 200 us 10 % off, batched over 100 us 12 %.
     vector=Tiles(
         sizes=_VECTOR_TILES,
         quality=(1.0, 0.71, 0.71, 0.824, 0.507, 0.507, 0.228),
@@ -123,6 +146,8 @@ FITTED = GpuConstants(
         bandwidth=0.508,
         split_s=12.8e-6,
     ),
+    # Projections of language models in fp16 on A40 and A100 (vidur_llm_layer_ops.csv): 6 % off, with
+    # constants of the one on the other.
     tensor=Tiles(
         sizes=_TENSOR_TILES,
         quality=(0.616, 0.616, 1.08, 0.699, 0.699, 0.963, 0.668, 0.668),
@@ -131,12 +156,17 @@ FITTED = GpuConstants(
         bandwidth=0.754,
         split_s=1e-6,
     ),
+    # Power limit over what products over 1 ms sustain (neusight_perop_matmul.csv): P100 is 6.0, P4 is 6.1, then
+    # V100, T4, A100 (8.0), L4, H100. Other Ampere was not measured; Blackwell is taken as Hopper, with
+    # GDDR as Ada. A card of an architecture that was not measured has a wider interval (``_power`` in ``gpu``).
     fp32_watts=MappingProxyType(
         {"6.0": 29.3, "6.1": 19.6, "Volta": 17.9, "Turing": 17.6, "8.0": 14.1, "Ampere": 11.0,
          "Ada Lovelace": 7.5, "Hopper": 12.7, "Blackwell": 12.7, "Blackwell 2.0": 7.5}
     ),
     single=MappingProxyType({"6.0": 0.87, "6.1": 0.74}),
+    # Half the distance, as a factor, of NeuSight's two sessions of a card; the V100's is 1.00.
     unsteady=MappingProxyType({"6.0": 1.06, "6.1": 1.7, "Turing": 1.08, "8.0": 1.01}),
+    # Set by hand from best products by device (stas00/ml-engineering, mag-/gpu_benchmark), not by the script.
     tensor_watts=MappingProxyType(
         {"Volta": 2.9, "Turing": 2.9, "8.0": 1.1, "Ampere": 2.1, "Ada Lovelace": 0.75, "Hopper": 0.7,
          "Blackwell 2.0": 0.75}

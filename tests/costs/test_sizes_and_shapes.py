@@ -1,6 +1,7 @@
 """How many bytes a tensor has and what shape operands have together: the same wherever it is asked."""
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +9,7 @@ from onnx import helper
 
 from analyzer.checks.phrases import tensor_bytes
 from analyzer.costs import dimensions
-from analyzer.graph import DTYPES, Node, Tensor, broadcast, packed_bytes
+from analyzer.graph import DTYPES, DTYPES_BY_NUMBER, Node, Tensor, broadcast, packed_bytes
 from analyzer.loading.shape_inference.contrib_operators import infer_contrib
 from analyzer.record.analysis import TensorInfo
 from analyzer.training_operators import DOMAIN, definition
@@ -27,6 +28,9 @@ from analyzer.training_operators.definition import DefinitionBuilder
         ((1,), "uint4", 1),
         ((5,), "int2", 2),
         ((4,), "float4e2m1", 2),
+        # Four in three bytes (onnx.proto, raw_data): 30 bits are 4 bytes.
+        ((4,), "float6e2m3", 3),
+        ((5,), "float6e3m2", 4),
         ((2,), "float8e5m2", 2),
         ((None, 3), "float32", None),
         (None, "float32", None),
@@ -38,6 +42,12 @@ def test_types_of_less_than_a_byte_fill_up_the_last_byte_of_a_tensor(
 ) -> None:
     assert packed_bytes(shape, DTYPES[dtype].bits) == expected
     assert Tensor(name="x", shape=shape, dtype=DTYPES[dtype]).nbytes == expected
+
+
+@pytest.mark.parametrize(("name", "number"), onnx.TensorProto.DataType.items())
+def test_every_type_of_the_installed_onnx_is_known_by_its_number(name, number):
+    short = {"FLOAT": "float32", "DOUBLE": "float64"}.get(name, name.lower())
+    assert (DTYPES_BY_NUMBER[number].name, DTYPES[short].onnx) == (short, number)
 
 
 @pytest.mark.parametrize("name", sorted(DTYPES))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from onnx import helper
 
-from analyzer.graph import DTYPES, Tensor
+from analyzer.graph import DTYPES, Shape, Tensor
 from analyzer.loading.shape_inference import rules
 from analyzer.loading.shape_inference.contrib_operators import infer_contrib
 
@@ -25,13 +25,12 @@ def outputs(
     dtypes: Mapping[int, str] = MappingProxyType({}),
     number: int = 1,
     **attributes: Any,
-) -> list[tuple[str, tuple[int | None, ...] | None]]:
+) -> list[tuple[str, Shape]]:
     """The inferred types of an operator's outputs; an input whose shape is None is absent."""
-    types = dict(dtypes)
     names = [f"x{i}" if shape is not None else "" for i, shape in enumerate(shapes)]
     node = helper.make_node(op_type, names, [f"y{i}" for i in range(number)], domain=domain)
     inputs = [
-        None if shape is None else Tensor(name=name, shape=shape, dtype=DTYPES[types.get(i, "float32")])
+        None if shape is None else Tensor(name=name, shape=shape, dtype=DTYPES[dtypes.get(i, "float32")])
         for i, (name, shape) in enumerate(zip(names, shapes, strict=True))
     ]
     kinds = infer_contrib(node, domain, inputs, attributes)
@@ -73,14 +72,9 @@ def test_in_the_internal_channels_last_domain_channels_are_last(
     ],
 )
 def test_a_window_that_would_start_behind_the_image_does_not_count(
-    size: int, kernel: int, stride: int, pads: tuple[int, int], expected: int
+    size: int, kernel: int, stride: int, pads: tuple[int, ...], expected: int
 ) -> None:
-    attributes: dict[str, Any] = {
-        "kernel_shape": [kernel],
-        "strides": [stride],
-        "pads": list(pads),
-        "ceil_mode": 1,
-    }
+    attributes = {"kernel_shape": [kernel], "strides": [stride], "pads": list(pads), "ceil_mode": 1}
     (kind,) = outputs("NhwcMaxPool", CONTRIB, [(1, size, 3)], dtypes={0: "uint8"}, **attributes)
     assert kind == ("uint8", (1, expected, 3))
 

@@ -1,5 +1,6 @@
 """A cached export is used while nothing it read has changed, and never afterwards."""
 
+import os
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from analyzer.loading.dependencies import recording
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
@@ -144,3 +146,42 @@ def test_a_cached_export_imports_no_torch(model: Path, tmp_path: Path) -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["True", "False"]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        'os.environ.get("CACHE_TEST_EXTRA", "0")',
+        'os.getenv("CACHE_TEST_EXTRA", "0")',
+        '"1" if "CACHE_TEST_EXTRA" in os.environ else "0"',
+        'dict(os.environ).get("CACHE_TEST_EXTRA", "0")',
+        'os.environ.copy().get("CACHE_TEST_EXTRA", "0")',
+        '(os.environ | {}).get("CACHE_TEST_EXTRA", "0")',
+    ],
+)
+def test_an_environment_variable_counts_however_it_is_read(tmp_path, monkeypatch, read):
+    monkeypatch.setenv("CACHE_TEST_EXTRA", "1")
+    code = compile(f"import os\nvalue = {read}", str(tmp_path / "model.py"), "exec")
+    names = {}
+    with recording() as recorded:
+        exec(code, names)
+    assert names["value"] == "1"
+    assert recorded[0].environment["CACHE_TEST_EXTRA"] == "1"
+
+
+def test_a_model_that_keeps_the_environment_reads_and_writes_the_processes_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("CACHE_TEST_EXTRA", "1")
+    before, kind = os.environ, type(os.environ)
+    code = compile(
+        "from os import environ\nenviron['CACHE_TEST_EXTRA'] = '2'", str(tmp_path / "model.py"), "exec"
+    )
+    names = {}
+    with recording() as recorded:
+        exec(code, names)
+        assert type(before) is kind  # nobody else's object is changed
+        assert before["CACHE_TEST_EXTRA"] == "2"
+    assert os.environ is before
+    assert os.environ["CACHE_TEST_EXTRA"] == "2"
+    os.environ["CACHE_TEST_EXTRA"] = "3"
+    assert names["environ"]["CACHE_TEST_EXTRA"] == "3"
+    assert "CACHE_TEST_EXTRA" not in recorded[0].environment  # a variable that is only written decides nothing

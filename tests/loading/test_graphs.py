@@ -10,9 +10,9 @@ from onnx import TensorProto, helper
 
 from analyzer.errors import GraphError, ModelError, UsageError
 from analyzer.graph import DEFAULT_DOMAIN
+from analyzer.loading.from_onnx import bound_proto, name_nodes
 from analyzer.loading.onnx_graph.build import prune, to_graph
 from analyzer.loading.onnx_graph.dimension_expressions import evaluate
-from analyzer.loading.onnx_graph.normalize import normalize, symbolic_dimensions
 
 node = helper.make_node
 
@@ -56,8 +56,7 @@ def test_an_unbound_dimension_is_one_and_told(make_onnx: Callable[..., Any]) -> 
 
 def test_an_unnamed_dimension_is_bound_by_input_and_axis(make_onnx: Callable[..., Any]) -> None:
     model = make_onnx(relu_chain(), {"x": [None, 3]}, ["y"])
-    (dimension,) = symbolic_dimensions(model)
-    assert (dimension.input, dimension.axis, dimension.name) == ("x", 0, "x[0]")
+    assert to_graph(model).open_dimensions == {"x[0]": 1}
     assert to_graph(model, bindings={"x[0]": 5}).outputs[0].shape == (5, 3)
 
 
@@ -239,15 +238,16 @@ def test_names_are_unique_and_those_of_the_file_that_is_run(make_onnx: Callable[
     model = make_onnx(nodes, {"x": ["n", 2]}, ["y"])
     names = [found.name for found in to_graph(model).nodes]
     assert len(set(names)) == 3
-    assert [found.name for found in normalize(model).graph.node] == names
     assert [found.name for found in model.graph.node] == ["same", "same", ""]
+    name_nodes(model)
+    assert [found.name for found in model.graph.node] == names
 
 
 def test_the_file_that_is_run_keeps_its_weights_and_has_its_sizes_bound(make_onnx: Callable[..., Any]) -> None:
     weights = np.arange(6000, dtype=np.float32).reshape(2, 3000)
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3000])
     model = make_onnx([node("MatMul", ["x", "w"], ["y"])], {"x": ["n", 2]}, [y], {"w": weights})
-    ready = normalize(model, bindings={"n": 3})
+    ready = bound_proto(model, {"n": 3})
     assert onnx.numpy_helper.to_array(ready.graph.initializer[0]).tolist() == weights.tolist()
     assert ready.graph.input[0].type.tensor_type.shape.dim[0].dim_value == 3
     onnx.checker.check_model(ready)

@@ -12,8 +12,14 @@ from measuring_models import perceptron, save
 from analyzer.measurement.child_messages import RESULT, Reporter
 from analyzer.measurement.child_process import MeasureRequest, measure
 from analyzer.measurement.noise import core_migration as core_distances
-from analyzer.measurement.noise.core_migration import CoreDistance, Reading, SingleThread, close, core_distance
-from analyzer.measurement.noise.interleaving import Taken, alternate, turns_for
+from analyzer.measurement.noise.core_migration import (
+    CoreDistance,
+    Reading,
+    SingleThread,
+    close_turns,
+    core_distance,
+)
+from analyzer.measurement.noise.interleaving import TurnResult, alternate, turns_for
 from analyzer.measurement.noise.profiler_overhead import Bias
 from analyzer.measurement.on_cpu import quiet_turns, scaled
 from analyzer.measurement.profile import RawTime
@@ -90,11 +96,11 @@ def test_close_cores_are_awaited_but_not_for_ever(monkeypatch: pytest.MonkeyPatc
     assert hurried.count == 4
 
 
-def test_turns_with_the_cores_apart_do_not_count_where_there_are_others() -> None:
-    assert close([1.0, 1.8, 1.1, 1.31]) == {0, 2}
-    assert close([1.8, 1.9]) == {0, 1}
+def test_turns_with_the_cores_apart_do_not_count_where_there_are_others():
+    assert close_turns([1.0, 1.8, 1.1, 1.31]) == {0, 2}
+    assert close_turns([1.8, 1.9]) == {0, 1}
     readings = [(CLOSE, APART), (CLOSE, CLOSE), (CLOSE, CLOSE), (APART, CLOSE)]
-    turns = [Taken(samples=(1.0,), readings=pair) for pair in readings]
+    turns = [TurnResult(samples=(1.0,), readings=pair) for pair in readings]
     lengths = [[1.0], [3.0], [2.0], [1.0]]
     distance = Scripted(CLOSE)
     assert quiet_turns(turns, lengths, distance) == {2}
@@ -134,7 +140,7 @@ def test_the_scale_factor_compares_runs_of_the_same_turns() -> None:
     )
     bias = Bias(profiler_s=0.5, dispatch_s=0.1, call_s=0.2)
     # The nodes explain 2 x (2 - 0.5) + 0.2 s; beside the profile runs took 4 s, in quieter turns 3.
-    nodes, factor, residual = scaled(raw, bias, latency, beside_s=4.0)
+    nodes, factor, residual = scaled(raw, bias, latency, unprofiled_s=4.0)
     assert sum(node.time_s for node in nodes) == pytest.approx(3.0)
     assert factor == pytest.approx(4.0 / 3.2)
     assert residual == pytest.approx(0.8)

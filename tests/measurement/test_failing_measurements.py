@@ -126,11 +126,21 @@ def test_a_child_that_dies_is_reported(
     assert said in failure(save(perceptron(), tmp_path)).message
 
 
-def test_what_was_measured_before_the_crash_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("status", "said"), [(0, None), (3, "ended with status 3"), (0xC0000005, "crashed (0xc0000005)")]
+)
+def test_on_windows_which_has_no_sigkill_a_child_ends_like_any_other(monkeypatch, status, said):
+    """0xC0000005 is an access violation: Windows gives it as the status of a process, not as a signal."""
+    monkeypatch.delattr(signal, "SIGKILL")
+    trouble = measuring.ChildExit(status, timed_out=False, stderr="").trouble(1.0)
+    assert trouble is None if said is None else said in trouble[0]
+
+
+def test_what_was_measured_before_the_crash_is_kept(tmp_path, monkeypatch):
     """The child dies while it profiles: the latency stays, and a message says what is missing."""
     script = textwrap.dedent("""
         import os, signal, sys
-        from analyzer.runtime import on_cpu, worker
+        from analyzer.measurement import on_cpu, worker
         on_cpu.calibrate_bias = lambda *_: os.kill(os.getpid(), signal.SIGSEGV)
         worker.main([sys.argv[1]])
     """)
@@ -150,7 +160,7 @@ def test_a_fault_in_the_child_shows_its_last_line(tmp_path: Path, monkeypatch: p
 def test_noise_on_the_childs_output_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = textwrap.dedent("""
         import sys
-        from analyzer.runtime import worker
+        from analyzer.measurement import worker
         print("hello")
         print("[1]")
         worker.main([sys.argv[1]])

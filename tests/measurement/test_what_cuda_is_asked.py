@@ -230,7 +230,7 @@ def test_a_library_of_another_version_is_named(stand_in_libraries: Path, tmp_pat
         check=True,
     )
     script = (
-        "from analyzer.runtime import cuda_libraries\n"
+        "from analyzer.measurement import cuda_libraries\n"
         "cuda_libraries._driver_trouble = lambda: ''\n"
         "print(*cuda_libraries.cuda_trouble(), sep='|')\n"
     )

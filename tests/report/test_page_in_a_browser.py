@@ -1,6 +1,7 @@
 """The page in a real browser that has no network: what a reader sees and does."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,27 @@ def test_every_page_opens_without_errors_or_requests_and_fits_its_window(
     assert seen.errors == []
     assert [url for url in seen.requests if not url.startswith(("file:", "data:", "blob:"))] == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["1280", "390"])
+def test_a_long_command_is_seen_whole_and_copied_as_one_line(visit: Any, viewport: Any) -> None:
+    base = factory.analysis()
+    options: dict[str, tuple[str, ...]] = {
+        "batch": ("1,8,64",),
+        "gpu": ("l4,t4",),
+        "cpu": ("epyc-9654",),
+        "slo": ("20ms",),
+    }
+    options |= {"pin": ("features.layer.*=gpu", "classifier=cpu")}
+    page, _ = visit(replace(base, invocation=replace(base.invocation, options=options)), viewport=viewport)
+    shown = page.locator(".command").evaluate("part => [part.scrollWidth, part.clientWidth]")
+    assert shown[0] <= shown[1]
+    copied = page.evaluate(
+        "(getSelection().selectAllChildren(document.querySelector('.command')), getSelection().toString())"
+    )
+    assert copied == page.locator(".command").text_content()
+    assert copied.startswith("analyze ")
+    assert "\n" not in copied
 
 
 @pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["1280", "390"])

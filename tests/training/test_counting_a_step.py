@@ -120,8 +120,8 @@ def test_memory_is_weights_gradients_state_and_what_backward_reads(step_of: Any)
     assert found.gradients == parameters
     assert found.states == 2 * parameters + 4  # two moments, and the number of the step
     # The input, the hidden layer after its activation, log-probabilities, labels and the labels' total weight.
-    assert found.kept == 4 * 6 * 12 + 4 * 6 * 7 + 4 * 6 * 5 + 8 * 6 + 4
-    assert found.peak >= found.weights + found.states + found.kept
+    assert found.activations == 4 * 6 * 12 + 4 * 6 * 7 + 4 * 6 * 5 + 8 * 6 + 4
+    assert found.peak >= found.weights + found.states + found.activations
 
 
 def test_an_operator_without_a_translation_stays_with_shapes_and_unknown_cost(step_of: Any) -> None:

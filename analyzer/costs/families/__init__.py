@@ -1,6 +1,6 @@
 """The rules, one module a family; importing this package fills the registry."""
 
-from analyzer.costs.families import (  # noqa: F401
+from analyzer.costs.families import (
     attention,
     classical_ml,
     contrib_attention,
@@ -26,15 +26,15 @@ from analyzer.costs.families import (  # noqa: F401
 
 __all__ = [
     "attention",
-    "contrib",
+    "classical_ml",
     "contrib_attention",
-    "control",
+    "control_flow",
     "convolution",
     "elementwise",
     "generation",
-    "gradients",
     "linear_attention",
-    "ml",
+    "losses",
+    "mixture_of_experts",
     "movement",
     "normalization",
     "pooling",
@@ -44,6 +44,6 @@ __all__ = [
     "reduction",
     "sequences",
     "signals",
-    "training",
+    "training_operators",
     "vision",
 ]

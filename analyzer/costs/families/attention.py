@@ -50,6 +50,7 @@ class Heads:
         if self.keys >= self.queries:
             each = self.queries * (self.keys - self.queries) + self.queries * (self.queries + 1) // 2
         else:
+            # Fewer keys than queries: the earliest queries see none.
             each = self.keys * (self.keys + 1) // 2
         return self.batch * self.heads * each
 
@@ -77,6 +78,7 @@ def attend(
 def heads_of(node: Node) -> Heads:
     """Sizes from Q, K and V of rank 4 (batch, heads, sequence, size) or rank 3 (batch, sequence, hidden)."""
     query, key, values = (dims(node.input(position)) for position in range(3))
+    # Inputs by position as in Attention-23 (onnx/defs/nn/defs.cc): Q, K, V, attn_mask, past_key, past_value.
     past = node.input(4)
     earlier = dims(past)[-2] if past is not None else 0
     if len(query) == 4:

@@ -44,6 +44,7 @@ per_output(
     domain=ML,
 )
 
+# FLOPs a score. By name in the older operators, by number in TreeEnsemble-5 (onnx/defs/traditionalml/defs.cc).
 _POST = {"NONE": 0, "SOFTMAX": 5, "LOGISTIC": 1, "SOFTMAX_ZERO": 5, "PROBIT": 1, 0: 0, 1: 5, 2: 1, 3: 5, 4: 1}
 
 
@@ -101,6 +102,7 @@ def support_vectors(node: Node) -> Cost:
     rows, features = _table(node)
     attributes = node.attributes
     weights = len(attributes.get("coefficients", ()))
+    # A regressor tells how many vectors there are, a classifier how many each class has.
     vectors = attributes.get("n_supports", 0) or sum(attributes.get("vectors_per_class", ()))
     kernel = rows * vectors
     macs = kernel * features + rows * weights
@@ -147,6 +149,7 @@ def _ensemble(node: Node, trees: int, depth: float, stored: int, targets: int) -
     rows, _ = _table(node)
     scores = rows * targets
     flops = round(rows * depth) + rows * trees * targets + _post(node, scores)
+    # A comparison a level and the leaf itself; many rows read the same nodes, from the cache after the first.
     visited = min(round(rows * (depth + trees)), stored)
     data = node.inputs[0]
     read = (nbytes(data) if data is not None else 0) + NODE_BYTES * visited
@@ -160,6 +163,7 @@ def _ensemble(node: Node, trees: int, depth: float, stored: int, targets: int) -
 def _leaves(attributes: Mapping[str, Any], root: int) -> Sequence[int]:
     """Depths of the leaves below a root of a TreeEnsemble, whose leaves are numbered apart."""
     found, waiting, seen = [], [(root, 1)], 0
+    # A damaged file may hold a child that is its own ancestor: no walk may be endless.
     limit = len(attributes["nodes_featureids"]) + 1
     while waiting:
         index, depth = waiting.pop()
@@ -184,6 +188,7 @@ def _trees(
     is_leaf: tuple[bool, ...],
 ) -> tuple[int, float]:
     """How many trees there are, and the sum over trees of the mean depth of their leaves."""
+    # Nodes are numbered within their tree, so that only both numbers name one.
     where = {(tree, node): position for position, (tree, node) in enumerate(zip(trees, nodes, strict=True))}
     children = {
         (tree, child)
@@ -192,6 +197,7 @@ def _trees(
         for child in (yes[position], no[position])
     }
     depth = 0.0
+    # The operator does not name roots: they are what no node has as a child.
     roots = [key for key in where if key not in children]
     for tree, root in roots:
         leaves, waiting = [], [(root, 0)]

@@ -14,6 +14,8 @@ from analyzer.costs.registry import rule
 from analyzer.costs.traffic import cost, reads
 from analyzer.graph import Node, Tensor
 
+# Inputs by position, here and below: the schemas of ONNX Runtime 1.31.1
+# (onnxruntime/core/graph/contrib_ops/bert_defs.cc).
 _EQUAL = "all sequences are as long as the longest"
 _CACHE = "the length of the sequence is not known: the whole cache is attended to"
 _SELECTED = "every query attends to as many keys as it may select"
@@ -25,6 +27,7 @@ def attention(node: Node) -> Cost:
 
     6 FLOPs a score, biases.
     """
+    # Bias, mask_index, past, attention_bias.
     return _projected(node, mask=(3, 5), past=4, bias=2)
 
 
@@ -34,6 +37,7 @@ def quantized_attention(node: Node) -> Cost:
 
     Biases.
     """
+    # Bias, two scales, mask_index, two zero points, past.
     return _projected(node, mask=(5,), past=8, bias=2)
 
 
@@ -47,9 +51,11 @@ def _projected(node: Node, *, mask: tuple[int, ...], past: int, bias: int, share
     batch, sequence, width = dims(node.inputs[0])
     weights = dims(node.inputs[1])
     heads = node.attributes["num_heads"]
+    # Without sizes of their own, Q, K and V are a third each of the packed weight.
     hidden = node.attributes.get("qkv_hidden_sizes") or (weights[1] // 3,) * 3
     cache = node.input(past)
     earlier = dims(cache)[-2] if cache is not None else 0
+    # A cache that past and present share is as long as it may grow: the new tokens are in it.
     keys = earlier if shared and earlier else sequence + earlier
     sizes = Heads(
         batch=batch,
@@ -76,6 +82,7 @@ def _projected(node: Node, *, mask: tuple[int, ...], past: int, bias: int, share
 @rule("QOrderedAttention", domain=CONTRIB)
 def quantized_ordered_attention(node: Node) -> Cost:
     """As Attention, Q, K and V having a weight each."""
+    # Input and four scales, then the weights of Q, K and V; mask_index is 17, past 18.
     batch, sequence, width = dims(node.inputs[0])
     hidden = [dims(node.input(position))[1] for position in (5, 6, 7)]
     heads, rows = node.attributes["num_heads"], batch * sequence
@@ -100,6 +107,7 @@ def quantized_ordered_attention(node: Node) -> Cost:
 @rule("MultiHeadAttention", domain=CONTRIB)
 def multi_head_attention(node: Node) -> Cost:
     """2 * B * H * S * L * (Dk + Dv), 6 FLOPs a score, 1 more for a mask, biases of Q, K and V 1 an element."""
+    # Bias is 3, key_padding_mask 4, attention_bias 5, past_key 6.
     sizes = _multi_head(node, past=6)
     bias = node.input(3)
     extra = 0
@@ -116,6 +124,7 @@ def multi_head_attention(node: Node) -> Cost:
 @rule("DecoderMaskedMultiHeadAttention", domain=CONTRIB, assumes=_CACHE)
 def decoder_masked_multi_head_attention(node: Node) -> Cost:
     """2 * B * H * L * (Dk + Dv) for one query over the cache, 6 FLOPs a score, 1 more for a mask."""
+    # Mask_index is 3, attention_bias 4, past_key 5: not where MultiHeadAttention has them.
     sizes = _multi_head(node, past=5, shared=True)
     return attend(node, sizes, masked=node.input(3) is not None or node.input(4) is not None)
 
@@ -126,6 +135,7 @@ def _multi_head(node: Node, *, past: int, shared: bool = False) -> Heads:
     key, values, cache = node.input(1), node.input(2), node.input(past)
     earlier = dims(cache)[-2] if cache is not None else 0
     batch, sequence = query[0], query[1]
+    # Rank 5 is Q, K and V packed: (batch, sequence, heads, 3, size).
     size = value_size = query[-1] if len(query) == 5 else query[-1] // heads
     keys = sequence
     if key is not None:
@@ -144,8 +154,10 @@ def group_query_attention(node: Node) -> Cost:
     Hq are query heads; L is total_sequence_length, or the cache where that is not known before the run. Causal
     unless it says otherwise.
     """
+    # Past_key is 3, total_sequence_length 6, attention_bias 10.
     batch, sequence, width = dims(node.inputs[0])
     heads, kv_heads = node.attributes["num_heads"], node.attributes["kv_num_heads"]
+    # Without a key of its own the first input holds Q, K and V side by side.
     size = width // heads if node.input(1) is not None else width // (heads + 2 * kv_heads)
     total, note = value(node.input(6)), ""
     if total is not None:
@@ -177,6 +189,7 @@ def _cached(node: Node, sequence: int) -> int:
 @rule("SparseAttention", domain=CONTRIB, assumes="every head has as many blocks as its layout can hold")
 def sparse_attention(node: Node) -> Cost:
     """2 * B * Hq * (scores in blocks that are there) * 2D, 6 FLOPs a score, rotary 3 an element of Q and K."""
+    # Past_key is 3; block_col_indices, 6, is as long as a layout has blocks.
     batch, sequence, width = dims(node.inputs[0])
     heads, kv_heads = node.attributes["num_heads"], node.attributes["kv_num_heads"]
     size = width // heads if node.input(1) is not None else width // (heads + 2 * kv_heads)
@@ -191,6 +204,7 @@ def sparse_attention(node: Node) -> Cost:
 @rule("PackedAttention", domain=CONTRIB, assumes=_EQUAL)
 def packed_attention(node: Node) -> Cost:
     """As Attention over B sequences of S tokens, both from token_offset; projections for the tokens alone."""
+    # Token_offset, 3, is (batch, sequence): padding has been taken out of the input itself.
     tokens, width = dims(node.inputs[0])
     weights = dims(node.inputs[1])
     heads = node.attributes["num_heads"]
@@ -216,6 +230,7 @@ def packed_attention(node: Node) -> Cost:
 @rule("PackedMultiHeadAttention", domain=CONTRIB, assumes=_EQUAL)
 def packed_multi_head_attention(node: Node) -> Cost:
     """2 * B * H * S * S * (Dk + Dv), 6 FLOPs a score; B and S from token_offset."""
+    # Bias is 3, token_offset 4, attention_bias 6.
     heads, query = node.attributes["num_heads"], dims(node.inputs[0])
     batch, sequence = dims(node.input(4))
     size = query[-1] if len(query) == 4 else query[-1] // heads
@@ -236,6 +251,7 @@ def decoder_attention(node: Node) -> Cost:
 
     Inputs are (sequence, batch, hidden).
     """
+    # Query, key, their weights, bias; key_padding_mask is 5.
     sequence, batch, hidden = dims(node.inputs[0])
     keys = dims(node.inputs[1])[0]
     heads = node.attributes["num_heads"]
@@ -281,6 +297,7 @@ def _longformer(node: Node, weight: int) -> Cost:
 )
 def paged_attention(node: Node) -> Cost:
     """2 * tokens * Hq * L * (Dk + Dv), 6 FLOPs a score; L is blocks a sequence times tokens a block."""
+    # Key_cache, 3, is (blocks, tokens of a block, heads, size); block_table is 7.
     blocks, length = dims(node.input(7))[1], dims(node.input(3))[1]
     return _paged(node, blocks * length)
 

@@ -50,7 +50,7 @@ def loop(node: Node) -> Cost:
     limit = value(node.input(0))
     start = value(node.input(1))
     if start is not None and not start[0]:
-        return times(body, 0)
+        return times(body, 0)  # the condition is tested before the first trip
     if limit is None:
         return times(body, 1, ONCE)
     certain = (node.input(1) is None or start is not None) and _keeps_going(node.graphs["body"])
@@ -59,6 +59,7 @@ def loop(node: Node) -> Cost:
 
 def _keeps_going(body: Graph) -> bool:
     """Whether the condition that the body gives is constant and true, or the one it was given."""
+    # A body gives the condition first, and was given (trip, condition, states).
     result = body.outputs[0]
     while result is not body.inputs[1]:
         if result.value is not None:
@@ -76,8 +77,10 @@ def scan(node: Node) -> Cost:
     """Trips * body, trips being the length of what is scanned."""
     body = node.graphs["body"]
     scanned = node.attributes["num_scan_inputs"]
+    # States first, then what is scanned; all of that is as long.
     shape = dims(node.inputs[-scanned])
     axes = node.attributes.get("scan_input_axes") or (0,)
+    # Scan-8 had a batch axis and began with sequence_lens, an input that the body lacks.
     batched = len(node.inputs) > len(body.inputs)
     trips = shape[0] * shape[1] if batched else shape[axes[0]]
     return times(count_graph(body), trips)

@@ -64,6 +64,7 @@ def nchwc_conv(node: Node) -> Cost:
 
 def _fused(node: Node) -> Cost:
     outputs = out(node)
+    # X, W, B and Z, which is added (onnxruntime/core/graph/contrib_ops/contrib_defs.cc, FusedConv).
     each = (node.input(2) is not None) + (node.input(3) is not None)
     each += activation(node.attributes.get("activation", ""))
     return product(node, outputs * taps(node), each * outputs)
@@ -105,6 +106,7 @@ def deform_conv(node: Node) -> Cost:
     shape = dims(node.outputs[0])
     channels, kernel = dims(node.inputs[0])[1], prod(dims(node.inputs[1])[2:])
     samples = shape[0] * channels * prod(shape[2:]) * kernel
+    # X, W, offset, B, mask (onnx/defs/nn/defs.cc, DeformConv).
     each = 2 * 2 ** (len(shape) - 2) + (node.input(4) is not None)
     return product(node, outputs * taps(node), each * samples + (outputs if node.input(3) is not None else 0))
 

@@ -46,6 +46,7 @@ def _parsed(equation: str, shapes: Sequence[Sequence[int]]) -> tuple[list[Labels
         if len(labels) != len(shape):
             raise ValueError(f"'{equation}' does not fit an operand of rank {len(shape)}")
         for label, size in zip(labels, shape, strict=True):
+            # A 1 broadcasts against the other operand's size, as numpy.einsum has it under an ellipsis.
             sizes[label] = max(size, sizes.get(label, 1))
     batch = tuple(
         sorted((label for label in sizes if label.startswith(".")), key=lambda label: -int(label[1:]))
@@ -53,6 +54,7 @@ def _parsed(equation: str, shapes: Sequence[Sequence[int]]) -> tuple[list[Labels
     if arrow:
         result = tuple(label for part in _tokens(right) for label in (batch if part == "..." else (part,)))
     else:
+        # Without an arrow: what stands once, in the order of ASCII (onnx/defs/math/defs.cc, Einsum).
         letters = left.replace(",", "").replace("...", "")
         result = batch + tuple(sorted(letter for letter in set(letters) if letters.count(letter) == 1))
     return operands, result, sizes

@@ -55,6 +55,7 @@ CONTRIB_COMPOSITES = {
     "ScaledSiLU": (3, "multiply, sigmoid, multiply"),
 }
 
+# As written out in small operators; the tanh form's are named at ``gelu``.
 GELU_ERF = 5
 GELU_TANH = 8
 
@@ -81,6 +82,8 @@ def clip(node: Node) -> Cost:
 
     Before opset 6 both bounds are attributes with defaults, from opset 11 on they are optional inputs.
     """
+    # An input of opset 11 that is left out is no bound; an attribute of opset 6 that is left out is one that
+    # no finite number passes, so that it is not counted either.
     if node.version >= 11:
         bounds = sum(1 for position in (1, 2) if node.input(position) is not None)
     else:
@@ -120,6 +123,7 @@ def swiglu(node: Node) -> Cost:
 @rule("BiasDropout", "BitmaskBiasDropout", domain=CONTRIB)
 def bias_dropout(node: Node) -> Cost:
     """Outputs for the bias, outputs for a residual, 2 * outputs in training for mask and scale."""
+    # Data, bias, residual, ratio, training_mode; a flag that only the run knows counts as training.
     flag = node.input(4)
     trains = flag is not None and (flag.value is None or bool(flag.value.reshape(-1)[0]))
     return cost(node, flops=(1 + (node.input(2) is not None) + 2 * trains) * out(node))

@@ -31,6 +31,7 @@ def beam_search(node: Node) -> Cost:
 
 
 def _generate(node: Node, *, beams: int) -> Cost:
+    # Input_ids, max_length; num_beams is 3 where there are beams (core/graph/contrib_ops/contrib_defs.cc).
     prompt = dims(node.inputs[0])
     longest = value(node.input(1))
     is_text = len(prompt) == 2 and "encoder" not in node.graphs

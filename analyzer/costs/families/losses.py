@@ -27,6 +27,7 @@ def negative_log_likelihood(node: Node) -> Cost:
 
 def _parameters(node: Node, states: int) -> int:
     """Elements of the tensors that are optimised: inputs are R, T, then X, G and the states of each."""
+    # R is the learning rate, T the number of updates so far (onnx/defs/training/defs.cc).
     count = (len(node.inputs) - 2) // (2 + states)
     return sum(elements(tensor) for tensor in node.inputs[2 : 2 + count])
 

@@ -23,6 +23,7 @@ def mixture(node: Node) -> Cost:
 
     Every token runs through k experts; only the weights of experts that are chosen are read.
     """
+    # Weights and biases of fc1, fc2 and fc3 in turn (core/graph/contrib_ops/contrib_defs.cc).
     return _mixture(node, weights=(2, 4, 6), biases=(3, 5, 7), packed=1)
 
 
@@ -32,6 +33,7 @@ def quantized_mixture(node: Node) -> Cost:
 
     Weights are packed, 8 / bits a byte.
     """
+    # Each weight's scales stand between it and its bias.
     bits = node.attributes.get("expert_weight_bits", 4)
     return _mixture(node, weights=(2, 5, 8), biases=(4, 7, 10), packed=8 // bits, dequantize=2)
 
@@ -45,6 +47,7 @@ def _mixture(
     bias = sum(_each(node.input(position)) for position in biases)
     first = dims(node.input(weights[0]))
     extra = chosen * (bias + 5 * first[1]) + 5 * elements(node.inputs[1]) + 2 * elements(node.inputs[0])
+    # A weight is dequantised once, however many tokens chose its expert.
     extra += dequantize * min(chosen, experts) * expert
     return product(node, chosen * expert, extra)
 

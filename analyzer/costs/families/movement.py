@@ -77,6 +77,7 @@ def transpose(node: Node) -> Cost:
     """0 FLOPs; reads and writes every element, or nothing where only axes of size 1 move."""
     shape = dims(node.inputs[0])
     perm = node.attributes.get("perm") or tuple(reversed(range(len(shape))))
+    # Axes of size 1 may stand anywhere: what lies in memory stays as it is.
     kept = [axis for axis in perm if shape[axis] != 1]
     return ZERO if kept == sorted(kept) else cost(node, flops=0)
 
@@ -104,7 +105,7 @@ def _width(tensor: Tensor | None) -> int:
     if tensor is None:
         return 0
     if tensor.dtype.bits is None:
-        nbytes(tensor)
+        nbytes(tensor)  # for its error, which names the tensor
     return tensor.dtype.bits or 0
 
 

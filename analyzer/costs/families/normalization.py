@@ -10,6 +10,7 @@ from analyzer.costs.traffic import cost
 from analyzer.graph import Node
 from analyzer.operators import in_training
 
+# FLOPs an element, of the passes that the tables below name.
 SOFTMAX = 5
 LAYER_NORM = 6
 RMS_NORM = 4
@@ -57,6 +58,7 @@ def nhwc_batch_normalization(node: Node) -> Cost:
 @rule("LayerNormalization")
 def layer_normalization(node: Node) -> Cost:
     """6 * outputs (mean, subtract, square, sum, multiply, scale), 7 with a bias."""
+    # X, Scale, B.
     return cost(node, flops=(LAYER_NORM + (node.input(2) is not None)) * out(node))
 
 
@@ -69,6 +71,7 @@ def branchwise_rms_norm(node: Node) -> Cost:
 @rule("SkipLayerNormalization", domain=CONTRIB)
 def skip_layer_normalization(node: Node) -> Cost:
     """7 * outputs (skip, mean, subtract, square, sum, multiply, scale), 1 more each for beta and bias."""
+    # Input, skip, gamma, beta, bias.
     each = 1 + LAYER_NORM + (node.input(3) is not None) + (node.input(4) is not None)
     return cost(node, flops=each * out(node))
 
@@ -76,6 +79,7 @@ def skip_layer_normalization(node: Node) -> Cost:
 @rule("SkipSimplifiedLayerNormalization", domain=CONTRIB)
 def skip_simplified_layer_normalization(node: Node) -> Cost:
     """5 * outputs (skip, square, sum, multiply, scale), 1 more for a bias."""
+    # Input, skip, gamma, bias: there is no beta.
     return cost(node, flops=(1 + RMS_NORM + (node.input(3) is not None)) * out(node))
 
 
@@ -88,6 +92,7 @@ def group_norm(node: Node) -> Cost:
 @rule("SkipGroupNorm", domain=CONTRIB)
 def skip_group_norm(node: Node) -> Cost:
     """8 * outputs (skip and GroupNorm), 1 more for a bias, 2 more for SiLU."""
+    # X, gamma, beta, skip, bias.
     each = 2 + LAYER_NORM + (node.input(4) is not None) + 2 * bool(node.attributes.get("activation", 0))
     return cost(node, flops=each * out(node))
 
@@ -110,6 +115,7 @@ def embed_layer_normalization(node: Node) -> Cost:
 
     1 more for segments. Tables are read by rows.
     """
+    # Segment_embedding is 4; without it nothing is added for segments.
     return cost(node, flops=(LAYER_NORM + 2 + (node.input(4) is not None)) * out(node))
 
 

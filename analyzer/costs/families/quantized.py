@@ -20,6 +20,7 @@ from analyzer.costs.registry import rule
 from analyzer.costs.traffic import cost, reads
 from analyzer.graph import Node
 
+# FLOPs an element, as the module's docstring has them.
 QUANTIZE = 3
 DEQUANTIZE = 2
 
@@ -83,6 +84,7 @@ def contrib_qlinear_conv(node: Node) -> Cost:
 
 
 def _conv(node: Node) -> Cost:
+    # x and w come with a scale and a zero point each: w is 3, B is 8 (onnx/defs/nn/defs.cc).
     each = QUANTIZE + (node.input(8) is not None)
     return product(node, out(node) * taps(node, 3), each * out(node))
 
@@ -90,6 +92,7 @@ def _conv(node: Node) -> Cost:
 @rule("QGemm", domain=CONTRIB)
 def qgemm(node: Node) -> Cost:
     """2 * M * N * K on integers, M * N for C, 3 * M * N to quantise or 1 to scale to floats."""
+    # C is 6; without y_scale, 7, the output stays float (core/graph/contrib_ops/quantization_defs.cc).
     macs = out(node) * depth(node, transposed=bool(node.attributes.get("transA", 0)))
     each = (node.input(6) is not None) + (QUANTIZE if node.input(7) is not None else 1)
     return product(node, macs, each * out(node))
@@ -98,6 +101,7 @@ def qgemm(node: Node) -> Cost:
 @rule("QOrderedMatMul", domain=CONTRIB)
 def qordered_matmul(node: Node) -> Cost:
     """2 * outputs * K on integers, 1 * outputs each for bias and C, 3 * outputs to quantise."""
+    # Bias is 5, C is 6.
     each = (node.input(5) is not None) + (node.input(6) is not None) + QUANTIZE
     return product(node, out(node) * depth(node), each * out(node))
 
@@ -105,12 +109,14 @@ def qordered_matmul(node: Node) -> Cost:
 @rule("MatMulIntegerToFloat", domain=CONTRIB)
 def matmul_integer_to_float(node: Node) -> Cost:
     """2 * outputs * K on integers, 1 * outputs to scale, 1 * outputs for a bias."""
+    # Two scales and two zero points stand between B and the bias.
     return product(node, out(node) * depth(node), (1 + (node.input(6) is not None)) * out(node))
 
 
 @rule("DynamicQuantizeMatMul", domain=CONTRIB)
 def dynamic_quantize_matmul(node: Node) -> Cost:
     """2 * outputs * K on integers, 5 an element of A to quantise it, 1 * outputs to scale, 1 for a bias."""
+    # B is quantised ahead, A in each run: a minimum and a maximum come first. Bias is 4.
     extra = (2 + QUANTIZE) * elements(node.inputs[0]) + (1 + (node.input(4) is not None)) * out(node)
     return product(node, out(node) * depth(node), extra)
 
@@ -118,6 +124,7 @@ def dynamic_quantize_matmul(node: Node) -> Cost:
 @rule("MatMulNBits", domain=CONTRIB)
 def matmul_nbits(node: Node) -> Cost:
     """2 * outputs * K, 2 a weight to dequantise it (1 without zero points), 1 * outputs for a bias."""
+    # Zero_points is 3, g_idx 4, bias 5. Weights are dequantised once, however many rows A has.
     return low_bit(node, each=1 + (node.input(3) is not None), bias=5)
 
 
@@ -177,6 +184,7 @@ def matmul_nbits_mlp(node: Node) -> Cost:
 @rule("MatMulNBitsQkv", domain=CONTRIB)
 def matmul_nbits_qkv(node: Node) -> Cost:
     """Three products of 2 * outputs * K, 1 a weight to dequantise, 4 an input element for the norm, biases."""
+    # A, skip, norm_scale, then weight, scales and bias of Q, K and V.
     attributes = node.attributes
     width, wide = attributes["K"], attributes["Nq"] + 2 * attributes["Nkv"]
     rows = elements(node.inputs[0]) // width
@@ -191,6 +199,7 @@ def matmul_nbits_qkv(node: Node) -> Cost:
 @rule("MulInteger", domain=CONTRIB)
 def mul_integer(node: Node) -> Cost:
     """1 * outputs, 1 more for each zero point."""
+    # A, its zero point, B, its zero point.
     return cost(node, flops=(1 + (node.input(1) is not None) + (node.input(3) is not None)) * out(node))
 
 
@@ -215,6 +224,7 @@ def qlinear_reduce_mean(node: Node) -> Cost:
 @rule("GatherBlockQuantized", domain=CONTRIB)
 def gather_block_quantized(node: Node) -> Cost:
     """2 * outputs to dequantise what is gathered, 1 * outputs without zero points."""
+    # Zero_points is 3.
     return cost(node, flops=(DEQUANTIZE - (node.input(3) is None)) * out(node))
 
 

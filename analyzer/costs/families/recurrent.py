@@ -11,6 +11,7 @@ from analyzer.costs.families.products import product
 from analyzer.costs.registry import rule
 from analyzer.graph import Node
 
+# FLOPs an element of the state at each step, by the equations of onnx/defs/rnn/defs.cc.
 LSTM, LSTM_BIAS, LSTM_PEEPHOLE = 13, 4, 6
 GRU, GRU_BIAS = 11, 3
 RNN, RNN_BIAS = 2, 1
@@ -36,6 +37,7 @@ def lstm(node: Node) -> Cost:
     The 13: four sums of input and recurrent part, three sigmoids, two tanh, three products and one sum of the
     state update. T steps at full length, D directions.
     """
+    # X, W, R, B, sequence_lens, initial_h, initial_c, P (peepholes).
     each = LSTM + LSTM_BIAS * (node.input(3) is not None) + LSTM_PEEPHOLE * (node.input(7) is not None)
     return recurrent(node, each)
 
@@ -57,6 +59,7 @@ def gru(node: Node) -> Cost:
     The 11: three sums of input and recurrent part, two sigmoids and tanh, the reset product, and the update
     (1 - z) * n + z * h of four.
     """
+    # With linear_before_reset the recurrent bias is added by itself, before the reset gate's product.
     bias = GRU_BIAS + bool(node.attributes.get("linear_before_reset", 0))
     return recurrent(node, GRU + bias * (node.input(3) is not None))
 
@@ -73,6 +76,7 @@ def attention_lstm(node: Node) -> Cost:
 
     M are memory steps of that depth, A is the attention's size; the memory layer runs once.
     """
+    # Behind LSTM's inputs: QW 8, MW 9, V 10, M 11, memory_seq_lens, AW 13.
     base = lstm(node)
     at = steps(node)
     batch = dims(node.inputs[0])[1]

@@ -41,6 +41,7 @@ def dft(node: Node) -> Cost:
     shape = dims(node.inputs[0])
     axes = value(node.input(2))
     axis = int(axes[0]) if axes else node.attributes.get("axis", 1 if node.version < 20 else -2)
+    # Opset 17 has dft_length as an input already, but the axis as an attribute.
     length = value(node.input(1))
     points = int(length[0]) if length else shape[axis]
     transforms = prod(shape[:-1]) // max(shape[axis], 1)
@@ -51,6 +52,7 @@ def dft(node: Node) -> Cost:
 @rule("STFT", assumes=_FFT)
 def stft(node: Node) -> Cost:
     """Frames * (n for the window, and one transform of n points)."""
+    # Signal, frame_step, window, frame_length.
     signal, frame = dims(node.inputs[0]), value(node.input(3))
     window = node.input(2)
     bins = dims(node.outputs[0])[2]
@@ -59,6 +61,7 @@ def stft(node: Node) -> Cost:
     elif window is not None:
         points = dims(window)[0]
     else:
+        # One-sided: the bins of a real transform of n points are n / 2 + 1.
         points = 2 * (bins - 1) if node.attributes.get("onesided", 1) else bins
     frames = prod(dims(node.outputs[0])[:2])
     real = len(signal) < 3 or signal[-1] == 1

@@ -112,6 +112,7 @@ def _at_most_samples(node: Node) -> Mapping[int, int]:
     """The map is read where it is sampled, at most whole."""
     data = node.inputs[0]
     width = (data.dtype.bits or 0) if data is not None else 0
+    # Four neighbours a sample; where sampling_ratio is 0 the boxes decide, and 2 is assumed as in the FLOPs.
     samples = 4 * max(node.attributes.get("sampling_ratio", 0), 2) ** 2 if node.op_type == "RoiAlign" else 4
     if node.op_type == "MaxRoiPool":
         return {0: elements(data) * width // 8}
@@ -121,10 +122,12 @@ def _at_most_samples(node: Node) -> Mapping[int, int]:
 @rule("NonMaxSuppression", assumes="every box passes the score threshold and as many are kept as may be")
 def non_max_suppression(node: Node) -> Cost:
     """Batch * classes * (n * log2(n) to sort, kept * n overlaps of 13); nothing where none may be kept."""
+    # Scores, 1, is (batch, classes, boxes); max_output_boxes_per_class, 2, is 0 where it is left out.
     batch, classes, boxes = dims(node.inputs[1])
     limit = value(node.input(2))
     kept = min(int(limit[0]), boxes) if limit else (0 if node.input(2) is None else boxes)
     each = boxes * ceil(log2(max(boxes, 2))) + kept * boxes * _IOU
+    # A result is (batch, class, box), three int64.
     written = 3 * 8 * batch * classes * kept
     read = sum(tensor.nbytes or 0 for tensor in node.present_inputs)
     return Cost(flops=batch * classes * each if kept else 0, bytes_read=read, bytes_written=written)

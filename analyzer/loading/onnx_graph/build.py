@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from analyzer.errors import GraphError
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor, names_read
 from analyzer.loading.onnx_graph.construction import renumbered
-from analyzer.loading.onnx_graph.data_dependent_sizes import likely_sizes
+from analyzer.loading.onnx_graph.data_dependent_sizes import expected_shapes
 from analyzer.loading.onnx_graph.normalize import Normalized, normalized
 from analyzer.loading.onnx_graph.scope import WITH_GRAPHS, OpenTypeError, Scope
 from analyzer.loading.shape_inference import onnx_inference
@@ -19,7 +19,9 @@ from analyzer.loading.shape_inference.common_operators import OLDEST_OPSET, has_
 if TYPE_CHECKING:
     import onnx
 
-_COMMON = 16  # one in so many operators may be without a rule of its own: each is a call into ONNX
+# One in so many operators may be without a rule of its own: each is a call into ONNX, and too many of them take
+# longer than one inference of the whole model.
+_COMMON_SHARE = 16
 
 
 def to_graph(model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = None) -> Graph:
@@ -52,7 +54,7 @@ def shaped(ready: Normalized) -> Graph:
     """The Graph of a normalised model: shapes, small values, operators."""
     opsets = {(entry.domain or DEFAULT_DOMAIN): entry.version for entry in ready.model.opset_import}
     try:
-        return swiftly(ready, opsets) or by_onnx(ready, opsets)
+        return from_common_rules(ready, opsets) or from_onnx_inference(ready, opsets)
     except GraphError as error:
         if ready.open_dimensions:
             names = ", ".join(ready.open_dimensions)
@@ -60,35 +62,36 @@ def shaped(ready: Normalized) -> Graph:
         raise
 
 
-def swiftly(ready: Normalized, opsets: Mapping[str, int]) -> Graph | None:
+def from_common_rules(ready: Normalized, opsets: Mapping[str, int]) -> Graph | None:
     """The graph with each node's types from its inputs; None where any stays open, or it would take longer."""
     if opsets.get(DEFAULT_DOMAIN, 0) < OLDEST_OPSET:
         return None
     uncommon = 0
+    # Decided before any work: a start that has to be given up would be paid twice.
     for _, _, op_type, domain, *_ in ready.rows:
         if not has_rule(op_type):
             uncommon += op_type != "Constant"
-            if op_type in WITH_GRAPHS or uncommon * _COMMON > len(ready.rows):
+            if op_type in WITH_GRAPHS or uncommon * _COMMON_SHARE > len(ready.rows):
                 return None
         if domain != DEFAULT_DOMAIN:
             return None
-    scope = Scope(opsets=opsets, ir_version=ready.model.ir_version, swift=True)
+    scope = Scope(opsets=opsets, ir_version=ready.model.ir_version, by_rules=True)
     try:
-        return scope.whole(ready, ready.model.graph)
+        return scope.model_graph(ready, ready.model.graph)
     except OpenTypeError:
         return None
 
 
-def by_onnx(ready: Normalized, opsets: Mapping[str, int]) -> Graph:
+def from_onnx_inference(ready: Normalized, opsets: Mapping[str, int]) -> Graph:
     """The graph with the types that ONNX's inference of the whole model finds; node by node what is left."""
     graph = _inferred(ready, opsets)
-    likely = likely_sizes(graph, ready.with_weights(), lambda model: _inferred(normalized(model), opsets))
+    likely = expected_shapes(graph, ready.with_weights(), lambda model: _inferred(normalized(model), opsets))
     return dataclasses.replace(graph, likely=likely) if likely else graph
 
 
 def _inferred(ready: Normalized, opsets: Mapping[str, int]) -> Graph:
     scope = Scope(opsets=opsets, ir_version=ready.model.ir_version)
-    return scope.whole(ready, onnx_inference.infer_model(ready.with_weights()).graph)
+    return scope.model_graph(ready, onnx_inference.infer_model(ready.with_weights()).graph)
 
 
 def prune(graph: Graph) -> Graph:
@@ -96,24 +99,26 @@ def prune(graph: Graph) -> Graph:
 
     Values that went away with their node and are still read become initializers; indices are renumbered.
     """
-    kept: list[Node] = []
-    wanted = {tensor.name for tensor in graph.outputs}
+    nodes: list[Node] = []
+    needed = {tensor.name for tensor in graph.outputs}
     literals: dict[str, Tensor] = {}
+    # From the end, so that one pass finds what is still needed: whoever reads a tensor comes after who writes
+    # it.
     for node in reversed(graph.nodes):
         outputs = [tensor for tensor in node.outputs if tensor is not None]
-        if wanted.isdisjoint([tensor.name for tensor in outputs]):
+        if needed.isdisjoint([tensor.name for tensor in outputs]):
             continue
         if all(tensor.constant and tensor.value is not None for tensor in outputs):
             literals.update((tensor.name, tensor) for tensor in outputs)
             continue
-        kept.append(node)
-        wanted.update(names_read(node))
-    used = tuple(tensor for tensor in literals.values() if tensor.name in wanted)
+        nodes.append(node)
+        needed.update(names_read(node))
+    used = tuple(tensor for tensor in literals.values() if tensor.name in needed)
     return dataclasses.replace(
         graph,
         nodes=tuple(
             node if node.index == index else renumbered(node, index)
-            for index, node in enumerate(reversed(kept))
+            for index, node in enumerate(reversed(nodes))
         ),
-        initializers=(*(tensor for tensor in graph.initializers if tensor.name in wanted), *reversed(used)),
+        initializers=(*(tensor for tensor in graph.initializers if tensor.name in needed), *reversed(used)),
     )

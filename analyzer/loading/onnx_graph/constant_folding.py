@@ -35,7 +35,7 @@ def fold(
     """
     import numpy as np
 
-    function = _table().get(op_type)
+    function = _functions().get(op_type)
     try:
         with np.errstate(all="ignore"):
             result = function(attributes, inputs) if function else _reference(proto, inputs, opset)
@@ -73,6 +73,7 @@ def _reference(proto: onnx.NodeProto, inputs: Arrays, opset: int) -> tuple[Array
     import onnx
     from onnx.reference import ReferenceEvaluator
 
+    # A model of this one node: the evaluator knows every operator that onnx defines, functions too.
     graph = onnx.helper.make_graph(
         [proto],
         "fold",
@@ -131,6 +132,7 @@ def _slice(attributes: Attributes, inputs: Arrays) -> Array:
     for position, axis in enumerate(axes or range(len(starts))):
         step = steps[position] if steps else 1
         end: int | None = ends[position]
+        # Backwards to the very first element: Python's slices need None for it, ONNX a number below -size.
         if step < 0 and end is not None and end < -data.shape[axis]:
             end = None
         key[axis] = slice(starts[position], end, step)
@@ -139,10 +141,10 @@ def _slice(attributes: Attributes, inputs: Arrays) -> Array:
 
 def _reshape(attributes: Attributes, inputs: Arrays) -> Array:
     data = _known(inputs, 0)
-    wanted = attributes["shape"] if "shape" in attributes else _known(inputs, 1).tolist()
+    shape = attributes["shape"] if "shape" in attributes else _known(inputs, 1).tolist()
     if not attributes.get("allowzero"):
-        wanted = [data.shape[axis] if size == 0 else size for axis, size in enumerate(wanted)]
-    return data.reshape(wanted)
+        shape = [data.shape[axis] if size == 0 else size for axis, size in enumerate(shape)]
+    return data.reshape(shape)
 
 
 def _expand(_: Attributes, inputs: Arrays) -> Array:
@@ -164,7 +166,7 @@ def _constant_of_shape(attributes: Attributes, inputs: Arrays) -> Array:
 
     shape = _known(inputs, 0).tolist()
     _check_small(shape)
-    value = attributes.get("value")
+    value = attributes.get("value")  # a tensor of one element; float32 zeros without it
     return np.zeros(shape, np.float32) if value is None else np.full(shape, value.reshape(()), value.dtype)
 
 
@@ -191,6 +193,7 @@ def _divide(_: Attributes, inputs: Arrays) -> Array:
     left, right = _known(inputs, 0), _known(inputs, 1)
     if left.dtype.kind not in "iu":
         return np.asarray(left / right)
+    # ONNX rounds whole quotients towards zero, as C does; NumPy's // rounds down.
     quotient = np.abs(left) // np.abs(right)
     return np.asarray(quotient * np.sign(left) * np.sign(right), left.dtype)
 
@@ -198,12 +201,14 @@ def _divide(_: Attributes, inputs: Arrays) -> Array:
 def _modulo(attributes: Attributes, inputs: Arrays) -> Array:
     import numpy as np
 
+    # fmod has the dividend's sign, as in C; without it ONNX takes the divisor's, as Python does.
     return np.asarray((np.fmod if attributes.get("fmod") else np.mod)(_known(inputs, 0), _known(inputs, 1)))
 
 
 def _concat(attributes: Attributes, inputs: Arrays) -> Array:
     import numpy as np
 
+    # Opsets 1 to 3 may leave the axis out: it is 1 there.
     return np.concatenate([array for array in inputs if array is not None], attributes.get("axis", 1))
 
 
@@ -237,7 +242,7 @@ def _unary(name: str) -> Fold:
     return function
 
 
-def _many(name: str) -> Fold:
+def _variadic(name: str) -> Fold:
     def function(_: Attributes, inputs: Arrays) -> Array:
         import functools
 
@@ -257,7 +262,7 @@ def _reduction(name: str) -> Fold:
             return _known(inputs, 0)
         data = _known(inputs, 0)
         result = getattr(np, name)(data, axis=axes or None, keepdims=bool(attributes.get("keepdims", 1)))
-        return np.asarray(result, data.dtype)
+        return np.asarray(result, data.dtype)  # NumPy sums int32 as int64; ONNX keeps the type
 
     return function
 
@@ -294,9 +299,9 @@ _UNARY = {
     "Sqrt": "sqrt",
     "Sign": "sign",
 }
-_MANY = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
+_VARIADIC = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
 _REDUCTION = {"ReduceProd": "prod", "ReduceSum": "sum", "ReduceMax": "max", "ReduceMin": "min"}
-_OTHERS: dict[str, Fold] = {
+_WRITTEN_OUT: dict[str, Fold] = {
     "Cast": _cast,
     "Concat": _concat,
     "ConstantOfShape": _constant_of_shape,
@@ -315,12 +320,15 @@ _OTHERS: dict[str, Fold] = {
     "Unsqueeze": _unsqueeze,
     "Where": _where,
 }
-_filled: dict[str, Fold] = {}
+# Filled at the first use: NumPy is imported then. Only what shape arithmetic is made of needs to be fast; for
+# anything else onnx.reference does.
+_functions_by_type: dict[str, Fold] = {}
 
 
-def _table() -> dict[str, Fold]:
-    if not _filled:
-        _filled.update(_OTHERS)
-        for names, make in ((_BINARY, _binary), (_UNARY, _unary), (_MANY, _many), (_REDUCTION, _reduction)):
-            _filled.update({op_type: make(name) for op_type, name in names.items()})
-    return _filled
+def _functions() -> dict[str, Fold]:
+    if not _functions_by_type:
+        _functions_by_type.update(_WRITTEN_OUT)
+        makers = ((_BINARY, _binary), (_UNARY, _unary), (_VARIADIC, _variadic), (_REDUCTION, _reduction))
+        for names, make in makers:
+            _functions_by_type.update({op_type: make(name) for op_type, name in names.items()})
+    return _functions_by_type

@@ -1,7 +1,9 @@
 """Loading: Tensors and Nodes made without the frozen dataclasses' own ``__init__``.
 
 That one sets each field through ``object.__setattr__``, which takes longer than all else about a node. Here a
-draft with the same slots is filled and then becomes the real class; the result is the same in every way.
+draft with the same slots is filled and then becomes the real class; the result is the same in every way, which
+tests/loading/test_made_values.py holds. No other module changes an object's class at run time but
+costs/traffic.py, for costs; tests/benchmarks/counting.py measures what both are for.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from analyzer.loading.onnx_graph.node_metadata import NodeOrigin
 
 
+# CPython lets an object change its class where both have the same slots in the same order and no __dict__: a
+# field that the dataclass gains is a slot of the draft too, and left unset raises AttributeError at its first
+# use.
 class _TensorDraft:
     __slots__ = Tensor.__slots__
 
@@ -58,7 +63,7 @@ def make_node(
     outputs: tuple[Tensor | None, ...],
     attributes: Mapping[str, Any],
     graphs: Mapping[str, Graph],
-    whence: NodeOrigin,
+    origin: NodeOrigin,
 ) -> Node:
     """``Node(...)``; ``operator`` is its type, domain and version."""
     new: Any = _NodeDraft()
@@ -69,7 +74,7 @@ def make_node(
     new.outputs = outputs
     new.attributes = attributes
     new.graphs = graphs
-    new.module, new.module_class, new.source, new.phase = whence
+    new.module, new.module_class, new.source, new.phase = origin
     new.__class__ = Node
     return new  # type: ignore[no-any-return]  # a Node since the line above
 

@@ -20,6 +20,7 @@ def symbols(name: str) -> set[str]:
         return set()
 
 
+# PyTorch's exporter writes sizes that follow from a symbolic one in Python's syntax.
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -33,6 +34,7 @@ def evaluate(expression: str, sizes: Mapping[str, int]) -> int | None:
 
     None where a name in it is not bound or it is no sum or product.
     """
+    # Parsed, never executed: the text comes from a file that someone else wrote.
     try:
         value = _evaluated(ast.parse(expression, mode="eval").body, sizes)
     except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError):
@@ -41,6 +43,7 @@ def evaluate(expression: str, sizes: Mapping[str, int]) -> int | None:
 
 
 def _evaluated(tree: ast.expr, sizes: Mapping[str, int]) -> int:
+    # type() and not isinstance: True is an int too.
     if isinstance(tree, ast.Constant) and type(tree.value) is int:
         return tree.value
     if isinstance(tree, ast.Name):

@@ -10,15 +10,21 @@ from analyzer.loading.shape_inference.protobuf_values import SMALL, Type
 from analyzer.operators import RANDOM
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx
 
-MEASURES = ("Shape", "Size")
+    Array = np.ndarray[Any, Any]
+
+SHAPE_OPERATORS = ("Shape", "Size")
 """Operators that need the shape of what they read alone."""
 
 _GRAPH_KINDS = (5, 10)  # AttributeProto.GRAPH, GRAPHS
+# Of any other domain nobody says that equal inputs give equal outputs.
 _FOLDABLE = frozenset({DEFAULT_DOMAIN, "ai.onnx.ml", "com.microsoft"})
+# Floats decide sizes only as the few that Resize (scales) or Range reads.
 _FEW_FLOATS = 8
-_UNTOLD = frozenset({"SequenceEmpty", "Optional"})
+# Nothing goes in, yet nothing is random: an empty sequence or optional is known before the run.
+_WITHOUT_INPUTS = frozenset({"SequenceEmpty", "Optional"})
 
 
 class Call(NamedTuple):
@@ -48,7 +54,7 @@ def has_graphs(attributes: Sequence[onnx.AttributeProto]) -> bool:
 def is_constant(call: Call) -> bool:
     """Whether a node's outputs follow from initializers and shapes alone."""
     inputs, op_type = call.inputs, call.op_type
-    if op_type in MEASURES and call.domain == DEFAULT_DOMAIN:
+    if op_type in SHAPE_OPERATORS and call.domain == DEFAULT_DOMAIN:
         return inputs[0] is not None and inputs[0].elements is not None
     if op_type == "CastLike":  # of its second input it needs the type alone
         return inputs[0] is not None and inputs[0].constant
@@ -57,12 +63,12 @@ def is_constant(call: Call) -> bool:
     if call.domain not in _FOLDABLE or op_type in RANDOM:
         return False
     if call.graphs:
-        branch = call.graphs.get(taken(inputs)) if op_type == "If" else None
+        branch = call.graphs.get(taken_branch(inputs)) if op_type == "If" else None
         return branch is not None and all(tensor.constant for tensor in branch.outputs)
-    return bool(inputs) or op_type in _UNTOLD
+    return bool(inputs) or op_type in _WITHOUT_INPUTS
 
 
-def taken(inputs: Sequence[Tensor | None]) -> str:
+def taken_branch(inputs: Sequence[Tensor | None]) -> str:
     """The branch that an If with a known condition takes; empty where the condition is not known."""
     condition = inputs[0].value if inputs and inputs[0] is not None else None
     if condition is None:
@@ -70,7 +76,7 @@ def taken(inputs: Sequence[Tensor | None]) -> str:
     return "then_branch" if condition.reshape(-1)[0] else "else_branch"
 
 
-def measured(call: Call) -> Sequence[Any]:
+def shape_or_size(call: Call) -> Sequence[Array]:
     """What Shape or Size gives."""
     import numpy as np
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import onnx
 
 PREFIX = "analyzer."
+# Written by PyTorch's exporter (torch/onnx/_internal/exporter/_core.py); ours are written by
+# torch_export/export.py.
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _CLASSES = "pkg.torch.onnx.class_hierarchy"
 _OURS = [PREFIX + name for name in ("module", "class", "file", "line", "code", "phase")]
@@ -63,6 +65,7 @@ def _scoped(scopes: str, classes: str) -> tuple[str, str]:
 @lru_cache(maxsize=4096)
 def _from_name(name: str) -> NodeOrigin:
     """The module path in a TorchScript export's name: ``/layer1/layer1.0/conv1/Conv`` is ``layer1.0.conv1``."""
+    # TorchScript repeats the whole path of a module in a container: "layer1" and then "layer1.0".
     path: list[str] = []
     for part in name.split("/")[1:-1]:
         if path and part.startswith(path[-1] + "."):

@@ -1,7 +1,7 @@
 """Loading, second step: any ModelProto -> one that names every node, calls no function and leaves no size open.
 
-The graph that is analysed and the file that is run are both made from what ``normalize`` gives, so their
-nodes carry the same names in the same order.
+A node without a name of its own gets the one that ``from_onnx.name_nodes`` gives it in the file that is run, by
+which what ONNX Runtime measures is joined to the graph.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, SupportsIndex
 
 from analyzer.errors import GraphError, ModelError, UsageError
 from analyzer.graph import DEFAULT_DOMAIN, DTYPES_BY_NUMBER, packed_bytes
@@ -62,42 +62,12 @@ class Normalized:
         return self.model
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SymbolicDimension:
-    """A size of a graph input that the file leaves open; unnamed ones are called ``input[axis]``."""
-
-    input: str
-    axis: int
-    name: str
-
-
-def symbolic_dimensions(model: onnx.ModelProto) -> tuple[SymbolicDimension, ...]:
-    """The sizes of graph inputs that the file leaves open, in the order of the inputs and their axes."""
-    return tuple(
-        SymbolicDimension(input=value.name, axis=axis, name=name)
-        for value, axis, _, name in _open(
-            model.graph.input, {tensor.name for tensor in model.graph.initializer}
-        )
-    )
-
-
-def normalize(model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = None) -> onnx.ModelProto:
-    """A copy, weights included, whose nodes have the names, order and number that ``to_graph`` gives them.
-
-    ``Constant`` nodes stay in it; they are no nodes of the Graph.
-    """
-    result = normalized(model, bindings=bindings)
-    stored = {tensor.name: tensor for tensor in model.graph.initializer}
-    graph = result.with_weights().graph
-    for tensor in graph.initializer:
-        original = stored.get(tensor.name)
-        if original is not None:
-            tensor.CopyFrom(original)
-    return result.model
-
-
 def normalized(model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = None) -> Normalized:
-    """As ``normalize``, without the data of large weights, and with what was assumed.
+    """A copy ready to be read, without the data of large weights, and what was assumed.
+
+    Args:
+        model: Not changed.
+        bindings: Sizes by the name of the symbolic dimension.
 
     Raises:
         GraphError: The graph has a cycle or reads what nothing writes.
@@ -140,6 +110,7 @@ def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
     import onnx
 
     copy = onnx.ModelProto()
+    # Field by field, what is large is never copied; all at once is one call into protobuf.
     if sum([_data_bytes(tensor) for tensor in model.graph.initializer]) <= _COPIED_WHOLE:
         copy.CopyFrom(model)
         for name in (*_NOT_NEEDED, "producer_version", "domain", "model_version", "training_info"):
@@ -154,7 +125,7 @@ def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
         if copy.functions:  # the inliner must not give their names to anything else
             for tensor in model.graph.initializer:
                 _add_weight(copy.graph, tensor)
-    if not copy.opset_import:
+    if not copy.opset_import:  # files before IR version 3 have none: onnx.proto means opset 1
         copy.opset_import.add(domain="", version=1)
     return copy
 
@@ -205,11 +176,11 @@ def named_rows(graph: onnx.GraphProto) -> list[Row]:
     rows = rows_of(graph)
     names = {row[1] for row in rows}
     if len(names) < len(rows) or "" in names:
-        _name(rows)
+        _name_uniquely(rows)
     return rows
 
 
-def _name(rows: list[Row]) -> None:
+def _name_uniquely(rows: list[Row]) -> None:
     taken: set[str] = set()
     unnamed = []
     for index, (_, name, *_) in enumerate(rows):
@@ -241,6 +212,7 @@ def _order(result: Normalized, stored: set[str]) -> None:
             is_sorted = False
         known.update(writes)
         written += len(writes)
+    # Each written name must be new: where the sets' sizes differ, one was written twice.
     if len(known) - outside != written:
         _raise_written_twice(graph, stored)
     for output in graph.output:
@@ -273,12 +245,14 @@ def _sort(graph: onnx.GraphProto, known: set[str]) -> None:
     readers: list[list[int]] = [[] for _ in nodes]
     waiting = [0] * len(nodes)
     for index, node in enumerate(nodes):
-        for name in set(_reads(node)):
+        for name in set(_names_read(node)):
             if name in writer:
                 readers[writer[name]].append(index)
                 waiting[index] += 1
             elif name not in known and name in node.input:
                 raise dangling(node, name)
+    # A heap: of all nodes that could come next the file's first does, so that the order is the same in every
+    # run.
     ready = [index for index, count in enumerate(waiting) if not count]
     order: list[int] = []
     while ready:
@@ -294,12 +268,13 @@ def _sort(graph: onnx.GraphProto, known: set[str]) -> None:
             f"the graph has a cycle through node '{stuck.name}' ({stuck.op_type})",
             hint="export the model again",
         )
-    copies = [_copy(nodes[index]) for index in order]
+    # Copied before the list is emptied: a node belongs to its list.
+    copies = [_copied(nodes[index]) for index in order]
     del graph.node[:]
     graph.node.extend(copies)
 
 
-def _copy(node: onnx.NodeProto) -> onnx.NodeProto:
+def _copied(node: onnx.NodeProto) -> onnx.NodeProto:
     copy = type(node)()
     copy.CopyFrom(node)
     return copy
@@ -313,19 +288,19 @@ def dangling(node: onnx.NodeProto, name: str) -> GraphError:
     )
 
 
-def _reads(node: onnx.NodeProto) -> Iterator[str]:
+def _names_read(node: onnx.NodeProto) -> Iterator[str]:
     yield from (name for name in node.input if name)
     for attribute in node.attribute:
         if attribute.type in _GRAPH_KINDS:
             for graph in (attribute.g, *attribute.graphs):
                 inner = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
                 for child in graph.node:
-                    yield from (name for name in _reads(child) if name not in inner)
+                    yield from (name for name in _names_read(child) if name not in inner)
                     inner.update(child.output)
                 yield from (value.name for value in graph.output if value.name not in inner)
 
 
-def _open(
+def _open_dimensions(
     inputs: Iterable[onnx.ValueInfoProto], stored: set[str]
 ) -> Iterator[tuple[onnx.ValueInfoProto, int, onnx.TensorShapeProto.Dimension, str]]:
     for value in inputs:
@@ -336,31 +311,31 @@ def _open(
                 yield value, axis, dim, dim.dim_param or f"{value.name}[{axis}]"
 
 
-def _size(name: str, size: Any) -> int:
+def _checked_size(name: str, size: SupportsIndex) -> int:
     """A binding as a number."""
-    if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
+    if isinstance(size, bool) or not hasattr(size, "__index__") or operator.index(size) < 1:
         raise UsageError(f"dimension '{name}' cannot be {size!r}", hint="give a whole number from 1")
     return operator.index(size)
 
 
-def _bind(result: Normalized, bindings: Mapping[str, Any], stored: set[str]) -> None:
-    sizes = {name: _size(name, size) for name, size in bindings.items()}
-    found = list(_open(result.model.graph.input, stored))
-    for _, _, _, name in found:
+def _bind(result: Normalized, bindings: Mapping[str, SupportsIndex], stored: set[str]) -> None:
+    sizes = {name: _checked_size(name, size) for name, size in bindings.items()}
+    open_sizes = list(_open_dimensions(result.model.graph.input, stored))
+    for _, _, _, name in open_sizes:
         if name not in sizes and evaluate(name, sizes) is None and is_symbol(name):
             sizes[name] = result.open_dimensions[name] = DEFAULT_SIZE
-    for _, _, dim, name in found:
+    for _, _, dim, name in open_sizes:
         size = sizes[name] if name in sizes else evaluate(name, sizes)
         if size is None:
             result.open_dimensions[name] = size = DEFAULT_SIZE
         dim.dim_value = size
-    _tell(result, bindings, {name for _, _, _, name in found})
-    if found or bindings:
+    _note_bindings(result, bindings, {name for _, _, _, name in open_sizes})
+    if open_sizes or bindings:
         graph = result.model.graph
-        _resolve((*graph.value_info, *graph.output), sizes)
+        _resolve_types((*graph.value_info, *graph.output), sizes)
 
 
-def _tell(result: Normalized, bindings: Mapping[str, int], present: set[str]) -> None:
+def _note_bindings(result: Normalized, bindings: Mapping[str, SupportsIndex], present: set[str]) -> None:
     if result.open_dimensions:
         names = ", ".join(f"'{name}'" for name in result.open_dimensions)
         result.notes.append(f"Nothing binds the dimension(s) {names}: {DEFAULT_SIZE} is assumed for each.")
@@ -369,8 +344,9 @@ def _tell(result: Normalized, bindings: Mapping[str, int], present: set[str]) ->
         result.notes.append(f"No input has a dimension '{name}': the size given for it was not used.")
 
 
-def _resolve(values: Iterable[onnx.ValueInfoProto], sizes: Mapping[str, int]) -> None:
+def _resolve_types(values: Iterable[onnx.ValueInfoProto], sizes: Mapping[str, int]) -> None:
     """Puts sizes for symbols; what is an expression or unknown is left for inference to find again."""
+    # Most tensors share few types: each is resolved once, by its bytes.
     resolved: dict[bytes, bytes | None] = {}
     for value in values:
         kind = value.type

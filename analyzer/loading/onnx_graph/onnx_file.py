@@ -57,6 +57,7 @@ def check_versions(model: onnx.ModelProto, name: str) -> None:
             hint="upgrade the onnx package or save the model with an older IR version",
         )
     newest = onnx.defs.onnx_opset_version()
+    # Of other domains onnx knows no newest version; their operators are looked up by name.
     for opset in model.opset_import:
         if opset.domain in ("", "ai.onnx") and opset.version > newest:
             raise ModelError(
@@ -82,6 +83,7 @@ def _parsed(file: Path) -> onnx.ModelProto:
             if stream.read(len(_LFS_POINTER)) == _LFS_POINTER:
                 raise ModelError(f"'{file}' is a Git LFS pointer, not the model", hint="fetch it: git lfs pull")
             stream.seek(0)
+            # Reading the file through a map copies what is no weight alone: gigabytes are never read.
             if size <= KEEP_BYTES:
                 model.ParseFromString(stream.read())
                 return model
@@ -99,7 +101,9 @@ def _parsed(file: Path) -> onnx.ModelProto:
 
 
 def _check_is_model(model: onnx.ModelProto, file: Path) -> None:
+    # Protobuf parses many files that are no ONNX at all: unknown fields are allowed, and all fields are
+    # optional.
     if not model.HasField("graph") or not (model.ir_version and (model.graph.node or model.graph.output)):
         raise ModelError(f"'{file}' holds no ONNX graph", hint=_HINT_DAMAGED)
-    if not model.opset_import and model.ir_version >= 3:
+    if not model.opset_import and model.ir_version >= 3:  # onnx.proto demands it from IR version 3 on
         raise ModelError(f"'{file}' imports no operator set", hint=_HINT_DAMAGED)

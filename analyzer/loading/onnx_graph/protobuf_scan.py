@@ -9,11 +9,15 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator
 
+# Field numbers never change in protobuf: they are the format. Only the graph's own initializers are thinned:
+# tensors in attributes (Constant, bodies) stay whole.
 GRAPH_OF_MODEL = 7
 INITIALIZER_OF_GRAPH = 5
 # float_data, int32_data, string_data, int64_data, raw_data, double_data, uint64_data, data_location
 _DATA_OF_TENSOR = frozenset({4, 5, 6, 7, 9, 10, 11, 14})
+# Key (field 14, kind varint) and value (EXTERNAL) of TensorProto.data_location.
 _DATA_LOCATION_EXTERNAL = bytes([14 << 3, 1])
+# Kinds 3 and 4 open and close groups, which no message of ONNX uses.
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 Buffer = bytes | mmap.mmap
@@ -58,12 +62,12 @@ def _graph(buffer: Buffer, first: int, last: int, keep_bytes: int) -> bytes:
 
 
 def _tensor(buffer: Buffer, first: int, last: int) -> bytes:
-    kept = [
+    fields = [
         buffer[start:end]
         for field, start, _, end in _fields(buffer, first, last)
         if field not in _DATA_OF_TENSOR
     ]
-    return b"".join((*kept, _DATA_LOCATION_EXTERNAL))
+    return b"".join((*fields, _DATA_LOCATION_EXTERNAL))
 
 
 def _fields(buffer: Buffer, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
@@ -100,7 +104,7 @@ def _varint(buffer: Buffer, position: int) -> tuple[int, int]:
             if byte < 0x80:
                 return value, position
             shift += 7
-            if shift > 63:
+            if shift > 63:  # 64 bits in groups of 7
                 raise WireError(f"a number of over ten bytes at byte {position}")
     except IndexError:
         raise WireError("the message ends within a number") from None

@@ -18,14 +18,14 @@ from analyzer.graph import (
 from analyzer.loading.onnx_graph import constant_folding
 from analyzer.loading.onnx_graph.construction import make_node, make_tensor
 from analyzer.loading.onnx_graph.node_evaluation import (
-    MEASURES,
+    SHAPE_OPERATORS,
     Call,
     all_constant,
     has_graphs,
     is_constant,
     is_large,
-    measured,
-    taken,
+    shape_or_size,
+    taken_branch,
 )
 from analyzer.loading.onnx_graph.node_metadata import NodeOrigin, origin
 from analyzer.loading.onnx_graph.normalize import dangling, rows_of
@@ -45,13 +45,17 @@ from analyzer.loading.shape_inference.subgraphs import body_inputs, control_flow
 from analyzer.operators import RANDOM
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx
 
     from analyzer.loading.onnx_graph.normalize import Normalized, Row
 
+    Array = np.ndarray[Any, Any]
+
+# Their types alone are not enough: a value that is known before the run decides what later nodes give.
+_EVALUATED = frozenset({*SHAPE_OPERATORS, "CastLike", "SequenceEmpty", "Optional"})
 _GRAPH = 5  # AttributeProto.GRAPH
 _GRAPHS = 10  # AttributeProto.GRAPHS
-_ASKED = frozenset({*MEASURES, "CastLike", "SequenceEmpty", "Optional"})
 WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
@@ -71,27 +75,27 @@ class Scope:
     """
 
     def __init__(
-        self, *, opsets: Mapping[str, int], ir_version: int, outer: Scope | None = None, swift: bool = False
+        self, *, opsets: Mapping[str, int], ir_version: int, outer: Scope | None = None, by_rules: bool = False
     ) -> None:
         self.opsets = opsets
         self.ir_version = ir_version
         self.outer = outer
-        self.swift = swift
+        self.by_rules = by_rules
         self.tensors: dict[str, Tensor] = {}
         self.initializers: list[Tensor] = []
         self.types: onnx_inference.Types = {}
         self.memo: onnx_inference.Memo = {} if outer is None else outer.memo
 
-    def whole(self, ready: Normalized, inferred: onnx.GraphProto) -> Graph:
+    def model_graph(self, ready: Normalized, inferred: onnx.GraphProto) -> Graph:
         """Makes the Graph of a model; ``inferred`` is its graph with the types that C++ found."""
         proto = ready.model.graph
-        fed = self._fed(proto, ready.initializers)
+        inputs = self._graph_inputs(proto, ready.initializers)
         self.types = onnx_inference.graph_types(inferred)
         return Graph(
             name=proto.name,
             nodes=tuple(self._nodes(ready.rows, ready.origins, inferred)),
-            inputs=fed,
-            outputs=self._given(proto),
+            inputs=inputs,
+            outputs=self._graph_outputs(proto),
             initializers=tuple(self.initializers),
             opsets=self.opsets,
             ir_version=self.ir_version,
@@ -101,19 +105,19 @@ class Scope:
 
     def subgraph(self, proto: onnx.GraphProto, inferred: onnx.GraphProto, fed_types: Sequence[Type]) -> Graph:
         """Makes the Graph of a body from the types of what is fed to it; ``inferred`` as for ``whole``."""
-        fed = self._fed(proto, proto.initializer, fed_types)
+        inputs = self._graph_inputs(proto, proto.initializer, fed_types)
         self.types = onnx_inference.graph_types(inferred, lenient=True)
         rows = rows_of(proto)
         origins = [origin(row[1], row[0].metadata_props) for row in rows]
         return Graph(
             name=proto.name,
             nodes=tuple(self._nodes(rows, origins, inferred)),
-            inputs=fed,
-            outputs=self._given(proto),
+            inputs=inputs,
+            outputs=self._graph_outputs(proto),
             initializers=tuple(self.initializers),
         )
 
-    def _fed(
+    def _graph_inputs(
         self,
         proto: onnx.GraphProto,
         initializers: Sequence[onnx.TensorProto],
@@ -124,17 +128,17 @@ class Scope:
             self._initializer(stored.name, stored, stored.dims, stored.data_type)
         for sparse in proto.sparse_initializer:
             self._initializer(sparse.values.name, None, sparse.dims, sparse.values.data_type)
-        fed = []
+        inputs = []
         for position, value in enumerate(proto.input):
             name = value.name
             if name not in self.tensors:
                 dtype, shape = types[position] if types else declared_type(value.type, name)
-                fed.append(Tensor(name=name, shape=shape, dtype=dtype))
-                self.tensors[name] = fed[-1]
-                self._check_told(fed[-1])
-        return tuple(fed)
+                inputs.append(Tensor(name=name, shape=shape, dtype=dtype))
+                self.tensors[name] = inputs[-1]
+                self._check_known(inputs[-1])
+        return tuple(inputs)
 
-    def _given(self, proto: onnx.GraphProto) -> tuple[Tensor, ...]:
+    def _graph_outputs(self, proto: onnx.GraphProto) -> tuple[Tensor, ...]:
         return tuple([self.find(value.name) or self._undeclared(value.name) for value in proto.output])
 
     def _nodes(
@@ -145,24 +149,27 @@ class Scope:
         tensors, outside, opsets = self.tensors, self._outside, self.opsets
         for index, (node, name, op_type, domain, reads, writes) in enumerate(rows):
             if op_type == "Constant" and domain == DEFAULT_DOMAIN:
-                self._constant(node)
+                self._constant(node)  # no node of the Graph: sessions turn it into an initializer too
                 continue
+            # tuple([...]) and not tuple(...): a generator costs a frame for each element, here for each of all
+            # names.
             inputs = tuple([tensors.get(read) or outside(read, node) for read in reads])
             stored = node.attribute
             attributes = Attributes(stored) if stored else NO_ATTRIBUTES
             graphs: Mapping[str, Graph] = NO_ATTRIBUTES
             if (op_type in WITH_GRAPHS or domain != DEFAULT_DOMAIN) and has_graphs(stored):
                 graphs = self._graphs(node, inferred.node[index], inputs, attributes)
-            outputs = None if graphs else self._plain(op_type, domain, inputs, writes, attributes)
+            outputs = None if graphs else self._ordinary_output(op_type, domain, inputs, writes, attributes)
             if outputs is None:
                 outputs = self._outputs(Call(node, op_type, domain, inputs, attributes, graphs), writes)
+            # A domain that the file does not import has version 1, as ONNX Runtime's own domains have.
             operator = (op_type, domain, opsets.get(domain, 1))
             number = len(nodes)
             name = name or f"{op_type}_{number}"
             nodes.append(make_node(number, name, operator, inputs, outputs, attributes, graphs, origins[index]))
         return nodes
 
-    def _plain(
+    def _ordinary_output(
         self,
         op_type: str,
         domain: str,
@@ -171,19 +178,21 @@ class Scope:
         attributes: Mapping[str, Any],
     ) -> tuple[Tensor | None, ...] | None:
         """The one output of a node whose type is known and whose value cannot be; None for any other node."""
-        if len(writes) != 1 or op_type in _ASKED:
+        if len(writes) != 1 or op_type in _EVALUATED:
             return None
         name = writes[0]
         kind = self.types.get(name)
         if kind is None or kind[1] is None or None in kind[1]:
-            if not self.swift:
+            if not self.by_rules:
                 return None
             kinds = common_output_types(op_type, inputs, attributes, 1)
+            # A declared type that leaves a size open is merged with the inferred one: not here.
             if kinds is None or kind is not None:
                 return None
             kind = self.types[name] = kinds[0]
         constant = False
         if all_constant(inputs):
+            # A large result is never folded; whether it is constant needs no more than this.
             if domain != DEFAULT_DOMAIN or op_type in RANDOM or not inputs or not is_large(kind):
                 return None
             constant = True
@@ -242,18 +251,20 @@ class Scope:
     def _outside(self, name: str, proto: onnx.NodeProto) -> Tensor | None:
         if not name:
             return None
-        found = self.outer.find(name) if self.outer else None
-        if found is None:
+        tensor = self.outer.find(name) if self.outer else None
+        if tensor is None:
             raise dangling(proto, name)
-        return found
+        return tensor
 
     def _outputs(self, call: Call, names: Sequence[str]) -> tuple[Tensor | None, ...]:
         types = self.types
-        if self.swift and any(name and onnx_inference.is_open(types.get(name)) for name in names):
-            self._infer(call)
+        # By rules the type comes first: it says whether folding is worth it. Otherwise ONNX's inference of the
+        # model told nearly all, and a folded value tells the rest better than inference of the node would.
+        if self.by_rules and any(name and onnx_inference.is_open(types.get(name)) for name in names):
+            self._infer_types(call)
         constant = is_constant(call)
         values = self._values(call) if constant else None
-        if values is None and not self.swift:
+        if values is None and not self.by_rules:
             for name in names:
                 kind = types.get(name)
                 if (
@@ -261,7 +272,7 @@ class Scope:
                     and name
                     and onnx_inference.is_open(kind)
                 ):
-                    self._infer(call)
+                    self._infer_types(call)
                     break
         outputs: list[Tensor | None] = []
         for position, name in enumerate(names):
@@ -271,30 +282,31 @@ class Scope:
             kind = types.get(name) or UNKNOWN_TYPE
             value = values[position] if values is not None and position < len(values) else None
             if value is not None:
+                # The inferred shape may still be open.
                 kind = (kind[0] if kind[0].onnx else constant_folding.dtype_of(value), value.shape)
-            outputs.append(self._tensor(name, kind, constant, value))
+            outputs.append(self._make_output(name, kind, constant, value))
         return tuple(outputs)
 
-    def _tensor(self, name: str, kind: Type, constant: bool, value: Any = None) -> Tensor:
+    def _make_output(self, name: str, kind: Type, constant: bool, value: Array | None = None) -> Tensor:
         tensor = self.tensors[name] = make_tensor(name, kind[1], kind[0], constant, False, value)
-        self._check_told(tensor)
+        self._check_known(tensor)
         return tensor
 
-    def _check_told(self, tensor: Tensor) -> None:
-        if self.swift and onnx_inference.is_open((tensor.dtype, tensor.shape)):
+    def _check_known(self, tensor: Tensor) -> None:
+        if self.by_rules and onnx_inference.is_open((tensor.dtype, tensor.shape)):
             raise OpenTypeError(tensor.name)
 
-    def _values(self, call: Call) -> Sequence[Any] | None:
+    def _values(self, call: Call) -> Sequence[Array | None] | None:
         """What a constant node gives where all it reads is known and small."""
         op_type, inputs = call.op_type, call.inputs
         if call.domain != DEFAULT_DOMAIN:
             return None
-        if op_type in MEASURES:
-            return measured(call)
+        if op_type in SHAPE_OPERATORS:
+            return shape_or_size(call)
         if op_type == "CastLike":
             return constant_folding.cast_like(inputs)
         if call.graphs:
-            branch = call.graphs.get(taken(inputs))
+            branch = call.graphs.get(taken_branch(inputs))
             return None if branch is None else [tensor.value for tensor in branch.outputs]
         for name in call.proto.output:
             if is_large(self.types.get(name)):
@@ -307,31 +319,31 @@ class Scope:
             op_type, call.attributes, arrays, call.proto, self.opsets.get(DEFAULT_DOMAIN, 1)
         )
 
-    def _infer(self, call: Call) -> None:
-        found: Mapping[str, Type]
+    def _infer_types(self, call: Call) -> None:
+        types: Mapping[str, Type]
         proto, inputs = call.proto, call.inputs
         if call.domain == DEFAULT_DOMAIN and call.graphs:
-            found = control_flow_types(proto, inputs, call.attributes, call.graphs)
-        elif (
-            call.domain == DEFAULT_DOMAIN and call.op_type == "Dropout" and not self.swift
-        ):  # older schemas tell no mask
+            types = control_flow_types(proto, inputs, call.attributes, call.graphs)
+        # Schemas before opset 10 say nothing of the mask's shape (onnx/defs/nn/old.cc).
+        elif call.domain == DEFAULT_DOMAIN and call.op_type == "Dropout" and not self.by_rules:
             shape = None if inputs[0] is None else inputs[0].shape
-            found = dict.fromkeys(proto.output[1:], (DTYPES["bool"], shape))
+            types = dict.fromkeys(proto.output[1:], (DTYPES["bool"], shape))
         elif call.domain.startswith(DEFAULT_DOMAIN):
-            found = self._inferred(call)
+            types = self._node_types(call)
         else:
-            found = infer_contrib(proto, call.domain, inputs, call.attributes)
-        for name, kind in found.items():
+            types = infer_contrib(proto, call.domain, inputs, call.attributes)
+        for name, kind in types.items():
             self.types[name] = onnx_inference.merged(self.types.get(name), (kind[0], checked(kind[1], name)))
 
-    def _inferred(self, call: Call) -> Mapping[str, Type]:
+    def _node_types(self, call: Call) -> Mapping[str, Type]:
         """By the rules for common operators where these will do, else by ONNX's own inference."""
         names = call.proto.output[:]
-        kinds = (
-            common_output_types(call.op_type, call.inputs, call.attributes, len(names)) if self.swift else None
-        )
+        kinds = None
+        if self.by_rules:
+            kinds = common_output_types(call.op_type, call.inputs, call.attributes, len(names))
         if kinds is not None:
             return {name: kind for name, kind in zip(names, kinds, strict=False) if name}
+        # In a body, the branch of an If that is never taken may hold sizes that cannot be.
         lenient = self.outer is not None
         return onnx_inference.infer_node(
             call.proto, call.inputs, self.opsets, self.ir_version, memo=self.memo, lenient=lenient
@@ -362,10 +374,10 @@ class Scope:
         attributes: Mapping[str, Any],
     ) -> Graph:
         """A body with the types of what is fed to it; a loop's state whose shape changes is left open."""
-        first = body_inputs(proto, body, inputs, attributes)
-        graph = self._inner().subgraph(body, inferred, first)
-        second = body_inputs(proto, body, inputs, attributes, carried=graph)
-        return graph if second == first else self._inner().subgraph(body, inferred, second)
+        declared_only = body_inputs(proto, body, inputs, attributes)
+        graph = self._inner().subgraph(body, inferred, declared_only)
+        with_state = body_inputs(proto, body, inputs, attributes, carried=graph)
+        return graph if with_state == declared_only else self._inner().subgraph(body, inferred, with_state)
 
     def _inner(self) -> Scope:
         return Scope(opsets=self.opsets, ir_version=self.ir_version, outer=self)

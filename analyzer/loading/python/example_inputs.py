@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 from analyzer.errors import InputError, UsageError
 from analyzer.graph import DTYPES
-from analyzer.loading.python.input_containers import open_up
+from analyzer.loading.python.input_containers import register_containers
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import DEFAULT_BATCH, UserModel, call_example_inputs
 from analyzer.loading.torch_private import leaves_with_steps, tree_leaves, tree_map
@@ -83,6 +83,7 @@ def parse_input(text: str) -> InputSpec:
         known = ", ".join(name for name in DTYPES if name not in ("undefined", "string"))
         raise UsageError(f"--input {text}: no such type as {dtype}.", hint=f"One of {known}.")
     sizes: list[int | None] = []
+    # "1,3,224,224" or "1x3x224x224"; nothing at all is a scalar.
     for part in filter(None, (item.strip() for item in re.split(r"[,x]", match["shape"]))):
         if part in ("B", "b"):
             sizes.append(None)
@@ -108,12 +109,14 @@ def resolve_inputs(
         InputError: None of the three works.
     """
     with cuda_is_elsewhere("meta" if meta else "cpu"):
-        found = _resolved(user, specs, batch, meta=meta)
-        _complete_lazy_layers(user, found)
-    return found
+        inputs = _first_source(user, specs, batch, meta=meta)
+        _complete_lazy_layers(user, inputs)
+    return inputs
 
 
-def _resolved(user: UserModel, specs: Sequence[InputSpec], batch: int | None, *, meta: bool) -> ExampleInputs:
+def _first_source(
+    user: UserModel, specs: Sequence[InputSpec], batch: int | None, *, meta: bool
+) -> ExampleInputs:
     if specs:
         return _from_specs(user, specs, batch or 1, meta=meta)
     offered = call_example_inputs(user, batch, meta=meta)
@@ -142,6 +145,7 @@ def tensor_names(user: UserModel, inputs: ExampleInputs) -> list[str]:
     """A name for each tensor of the inputs, in the order of ``flatten``: its parameter and the way into it."""
     parameters = [item.name for item in forward_parameters(user) if item.kind not in _VARIADIC]
     positional = [*parameters, *(f"input_{i}" for i in range(len(parameters), len(inputs.arguments)))]
+    # A leaf's way begins with 0 for arguments or 1 for keywords, then the argument's position or name.
     names: list[str] = []
     for steps, leaf in leaves_with_steps((inputs.arguments, dict(inputs.keywords))):
         if not _is_tensor(leaf):
@@ -158,7 +162,7 @@ def _is_tensor(value: object) -> TypeGuard[Tensor]:
     return isinstance(value, torch.Tensor)
 
 
-def _as_call(user: UserModel, offered: Tree) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _arguments_and_keywords(user: UserModel, offered: Tree) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """What is offered as arguments and keywords; a dict or list that can only be one argument stays whole."""
     parameters = forward_parameters(user)
     if isinstance(offered, Mapping):
@@ -173,8 +177,8 @@ def _as_call(user: UserModel, offered: Tree) -> tuple[tuple[Any, ...], dict[str,
 
 
 def _from_file(user: UserModel, offered: Tree, batch: int | None) -> ExampleInputs:
-    arguments, keywords = _as_call(user, offered)
-    open_up(arguments, keywords)
+    arguments, keywords = _arguments_and_keywords(user, offered)
+    register_containers(arguments, keywords)
     leaves = flatten(arguments, keywords)
     leading = next((leaf.shape[0] for leaf in leaves if _is_tensor(leaf) and leaf.dim()), None)
     if leading is None:
@@ -184,9 +188,9 @@ def _from_file(user: UserModel, offered: Tree, batch: int | None) -> ExampleInpu
             hint="Give torch tensors: one, a tuple of them, or a dict by name.",
         )
     if callable(user.module.example_inputs):
-        called = batch or _own_batch(user.module.example_inputs) or leading
-        axes = _axes_that_follow(user, leaves, called)
-        batch = batch or (called if axes or _grows(user, leaves, called) else leading)
+        called = batch or _default_batch(user.module.example_inputs) or leading
+        axes = _batch_axes(user, leaves, called)
+        batch = batch or (called if axes or _follows_the_batch(user, leaves, called) else leading)
         return ExampleInputs(
             arguments=arguments, keywords=keywords, batch=batch, batch_axes=axes, origin="file"
         )
@@ -202,28 +206,28 @@ def _from_file(user: UserModel, offered: Tree, batch: int | None) -> ExampleInpu
     )
 
 
-def _grows(user: UserModel, leaves: list[Any], batch: int) -> bool:
+def _follows_the_batch(user: UserModel, leaves: list[Any], batch: int) -> bool:
     """Whether the file gives other inputs for one row more: five rows for each, say."""
     try:
-        other = flatten(*_as_call(user, call_example_inputs(user, batch + 1, meta=True)))
+        other = flatten(*_arguments_and_keywords(user, call_example_inputs(user, batch + 1, meta=True)))
     except InputError:
         return False
     return [getattr(leaf, "shape", leaf) for leaf in leaves] != [getattr(leaf, "shape", leaf) for leaf in other]
 
 
-def _own_batch(function: Callable[..., object]) -> int | None:
+def _default_batch(function: Callable[..., object]) -> int | None:
     """The batch at which ``example_inputs`` was called where none was asked for; None where it takes none."""
-    taken = next(iter(inspect.signature(function).parameters.values()), None)
-    if taken is None or taken.kind in _VARIADIC:
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if first is None or first.kind in _VARIADIC:
         return None
-    return DEFAULT_BATCH if taken.default is taken.empty else _whole(taken.default)
+    return DEFAULT_BATCH if first.default is first.empty else _positive_int(first.default)
 
 
-def _whole(value: object) -> int | None:
+def _positive_int(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-def _axes_that_follow(user: UserModel, leaves: list[Any], batch: int) -> dict[int, tuple[int, ...]]:
+def _batch_axes(user: UserModel, leaves: list[Any], batch: int) -> dict[int, tuple[int, ...]]:
     """Axes whose size is the batch: found by asking the file for one more row, without allocating anything.
 
     Empty where something follows the batch in another way (five rows for each, a tensor for each, a number):
@@ -232,30 +236,34 @@ def _axes_that_follow(user: UserModel, leaves: list[Any], batch: int) -> dict[in
     if not inspect.signature(user.module.example_inputs).parameters:
         return {}
     try:
-        other = flatten(*_as_call(user, call_example_inputs(user, batch + 1, meta=True)))
+        leaves_of_one_more = flatten(
+            *_arguments_and_keywords(user, call_example_inputs(user, batch + 1, meta=True))
+        )
     except InputError:  # the function is not safe on the meta device: the leading axis has to do
         return {
             i: (0,)
             for i, leaf in enumerate(leaves)
             if _is_tensor(leaf) and leaf.dim() and leaf.shape[0] == batch
         }
-    if len(leaves) != len(other):
+    if len(leaves) != len(leaves_of_one_more):
         return {}
-    found = {}
-    for position, (leaf, more) in enumerate(zip(leaves, other, strict=True)):
-        if not (_is_tensor(leaf) and _is_tensor(more)):
-            if type(leaf) is not type(more) or (isinstance(leaf, (bool, int, float, str)) and leaf != more):
+    batch_axes = {}
+    for position, (leaf, leaf_of_one_more) in enumerate(zip(leaves, leaves_of_one_more, strict=True)):
+        if not (_is_tensor(leaf) and _is_tensor(leaf_of_one_more)):
+            if type(leaf) is not type(leaf_of_one_more) or (
+                isinstance(leaf, (bool, int, float, str)) and leaf != leaf_of_one_more
+            ):
                 return {}
             continue
-        if leaf.dim() != more.dim():
+        if leaf.dim() != leaf_of_one_more.dim():
             return {}
-        pairs = list(enumerate(zip(leaf.shape, more.shape, strict=True)))
+        pairs = list(enumerate(zip(leaf.shape, leaf_of_one_more.shape, strict=True)))
         axes = tuple(axis for axis, (size, grown) in pairs if size == batch and grown == batch + 1)
         if any(size != grown for axis, (size, grown) in pairs if axis not in axes):
             return {}
         if axes:
-            found[position] = axes
-    return found
+            batch_axes[position] = axes
+    return batch_axes
 
 
 def _rebatched(
@@ -268,7 +276,7 @@ def _rebatched(
             return leaf
         if leaf.is_meta:
             return torch.empty((batch, *leaf.shape[1:]), dtype=leaf.dtype, device="meta")
-        return leaf[torch.arange(batch) % leading]
+        return leaf[torch.arange(batch) % leading]  # the user's own rows again: valid ids stay valid
 
     repeated = tree_map(repeat, (arguments, dict(keywords)))
     return tuple(repeated[0]), dict(repeated[1])
@@ -285,7 +293,7 @@ def forward_parameters(user: UserModel) -> list[inspect.Parameter]:
             inspect.Parameter.POSITIONAL_OR_KEYWORD,
             default=item.default_value if item.has_default_value() else inspect.Parameter.empty,
         )
-        for item in schema.arguments[1:]
+        for item in schema.arguments[1:]  # without self
     ]
 
 
@@ -341,9 +349,9 @@ def make_tensor(sizes: tuple[int, ...], dtype: str, *, meta: bool) -> Tensor:
 
 
 def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
-    taken = [item for item in forward_parameters(user) if item.kind not in _VARIADIC]
+    parameters_taken = [item for item in forward_parameters(user) if item.kind not in _VARIADIC]
     # A model that can do with none of its inputs (text or embeddings, one of both) usually means the first.
-    parameters = [item for item in taken if item.default is item.empty] or taken[:1]
+    parameters = [item for item in parameters_taken if item.default is item.empty] or parameters_taken[:1]
     candidates = _candidates(user.model)
     dtype = candidates[0].dtype if candidates else "float32"
     line = " ".join(f"--input {item.name}=B,...:{dtype}" for item in parameters) or "--input x=B,...:float32"
@@ -356,7 +364,7 @@ def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
     problems = []
     for spec in specs:
         tensor = make_tensor(spec.sizes(batch), spec.dtype, meta=meta)
-        problems.append(_does_not_fit(user, tensor))
+        problems.append(_call_failure(user, tensor))
         if not problems[-1]:
             axes = {0: tuple(axis for axis, size in enumerate(spec.shape) if size is None)}
             return ExampleInputs(arguments=(tensor,), batch=batch, batch_axes=axes, origin="inferred")
@@ -366,7 +374,7 @@ def _inferred(user: UserModel, batch: int, *, meta: bool) -> ExampleInputs:
     )
 
 
-def _does_not_fit(user: UserModel, tensor: Tensor) -> str:
+def _call_failure(user: UserModel, tensor: Tensor) -> str:
     """Why a forward call fails, empty if it does not."""
     import torch
 
@@ -380,14 +388,15 @@ def _does_not_fit(user: UserModel, tensor: Tensor) -> str:
 
 def _candidates(model: Module) -> list[InputSpec]:
     """Shapes (None is the batch) and types that the first layer with a say would take; without a name."""
+    # modules() goes through parents before children, in the order of definition: mostly that of the calls.
     for layer in model.modules():
-        shapes, dtype = _taken_by(layer)
+        shapes, dtype = _shapes_taken_by(layer)
         if shapes:
             return [InputSpec(name="", shape=shape, dtype=dtype) for shape in shapes]
     return []
 
 
-def _taken_by(layer: Module) -> tuple[list[tuple[int | None, ...]], str]:
+def _shapes_taken_by(layer: Module) -> tuple[list[tuple[int | None, ...]], str]:
     from torch import nn
 
     weight = getattr(layer, "weight", getattr(layer, "weight_ih_l0", getattr(layer, "in_proj_weight", None)))
@@ -395,6 +404,7 @@ def _taken_by(layer: Module) -> tuple[list[tuple[int | None, ...]], str]:
     if isinstance(layer, nn.MultiheadAttention):
         return [(None, 128, layer.embed_dim) if layer.batch_first else (128, None, layer.embed_dim)], dtype
     if isinstance(layer, nn.Linear):
+        # A vector each, or a sequence of them.
         return [(None, layer.in_features), (None, 128, layer.in_features)], dtype
     if isinstance(layer, nn.Conv2d):
         return [(None, layer.in_channels, size, size) for size in _IMAGE_SIZES], dtype

@@ -22,43 +22,45 @@ _CONSTANTS = (str, int, float, bool)
 
 def returns_constants(program: ExportedProgram) -> bool:
     """Whether an exported program gives texts or numbers beside tensors, which ONNX cannot."""
+    # A constant's argument has a value, a tensor's a name (torch/export/graph_signature.py).
     outputs = (getattr(item.arg, "value", None) for item in program.graph_signature.output_specs)
     return any(isinstance(value, _CONSTANTS) for value in outputs)
 
 
 @contextmanager
-def plain_outputs(model: Module) -> Iterator[None]:
-    """Inside the block the model returns what ``plain`` makes of its outputs."""
-    handle = model.register_forward_hook(lambda _module, _arguments, outputs: plain(outputs))
+def outputs_as_containers(model: Module) -> Iterator[None]:
+    """Inside the block the model returns what ``tensors_in_containers`` makes of its outputs."""
+    handle = model.register_forward_hook(lambda _module, _arguments, outputs: tensors_in_containers(outputs))
     try:
         yield
     finally:
         handle.remove()
 
 
-def plain(value: object) -> Tree:
+def tensors_in_containers(value: object) -> Tree:
     """Dataclasses, records and dict subclasses as dicts, all that holds no tensor as None."""
-    return _plain(value, ())
+    return _opened(value, ())
 
 
-def _plain(value: object, around: tuple[int, ...]) -> Tree:
+def _opened(value: object, holders: tuple[int, ...]) -> Tree:
     """``around`` holds the objects that hold ``value``: one that holds itself ends there."""
     import torch
 
     if isinstance(value, torch.Tensor):
         return value
-    if isinstance(value, (torch.nn.Module, type)) or id(value) in around:
+    if isinstance(value, (torch.nn.Module, type)) or id(value) in holders:
         return None
-    around = (*around, id(value))
+    holders = (*holders, id(value))
+    # Named tuples stay what they are: the tracer knows them, and their constructor takes its fields one by one.
     if isinstance(value, tuple) and type(value) is not tuple and hasattr(value, "_fields"):
-        return type(value)(*(_plain(item, around) for item in value))
+        return type(value)(*(_opened(item, holders) for item in value))
     if isinstance(value, (tuple, list)):
-        return (list if isinstance(value, list) else tuple)(_plain(item, around) for item in value)
-    held = _held(value)
-    return None if held is None else {key: _plain(item, around) for key, item in held.items()}
+        return (list if isinstance(value, list) else tuple)(_opened(item, holders) for item in value)
+    members = _members(value)
+    return None if members is None else {key: _opened(item, holders) for key, item in members.items()}
 
 
-def _held(value: object) -> Mapping[Any, object] | None:
+def _members(value: object) -> Mapping[Any, object] | None:
     """What an object holds by name; None for one that holds nothing."""
     if isinstance(value, Mapping):
         return value

@@ -11,5 +11,6 @@ if TYPE_CHECKING:
 
 def parameter_sizes(parameters: Iterable[Tensor]) -> tuple[int, int]:
     """The number of elements of these tensors, and their bytes."""
-    found = list(parameters)
-    return sum(item.numel() for item in found), sum(item.numel() * item.element_size() for item in found)
+    tensors = list(parameters)
+    elements = sum(tensor.numel() for tensor in tensors)
+    return elements, sum(tensor.numel() * tensor.element_size() for tensor in tensors)

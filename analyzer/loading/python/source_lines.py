@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 
+# As torch writes stack traces into a node's metadata: in the form of Python's own.
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _ATTRIBUTE = "_analyzer_built_at"
-_OWN = str(Path(__file__).resolve().parent.parent) + os.sep
+_OWN_FOLDER = str(Path(__file__).resolve().parent.parent) + os.sep
+# nn.Sequential and its like call their children: the only frame of the user's is that of the container's call.
 _CONTAINER = os.path.join("torch", "nn", "modules", "container.py")
 
 
@@ -35,32 +37,35 @@ def construction_lines() -> Iterator[None]:
     """Remembers, for each ``nn.Module`` built inside the block, the user's line that built it."""
     import torch
 
+    # A patch and no subclass: PyTorch has no hook for construction, and models build PyTorch's own classes.
     original = torch.nn.Module.__init__
     torch_folder = os.path.dirname(torch.__file__)
 
-    def remember(module: Module, *arguments: object, **keywords: object) -> None:
+    def init_and_note_line(module: Module, *arguments: object, **keywords: object) -> None:
         original(module, *arguments, **keywords)
-        here = inspect.currentframe()
-        frame: FrameType | None = here.f_back if here else None
+        current = inspect.currentframe()
+        frame: FrameType | None = current.f_back if current else None
         while frame is not None:
             file = frame.f_code.co_filename
-            if file.startswith(_OWN):  # this package built it; what called the package is no part of the model
+            # This package built it; what called the package is no part of the model.
+            if file.startswith(_OWN_FOLDER):
                 break
+            # The user's own class calls super().__init__() in its file: not the line that builds it.
             own = frame.f_locals.get("self") is module
             if not own and not file.startswith(torch_folder) and not is_library(file):
                 object.__setattr__(module, _ATTRIBUTE, (file, frame.f_lineno))
                 return
             frame = frame.f_back
-        _remember_definition(module)
+        _note_definition(module)
 
-    torch.nn.Module.__init__ = remember  # type: ignore[method-assign,assignment]  # undone below
+    torch.nn.Module.__init__ = init_and_note_line  # type: ignore[method-assign,assignment]  # undone below
     try:
         yield
     finally:
         torch.nn.Module.__init__ = original  # type: ignore[method-assign]
 
 
-def _remember_definition(module: Module) -> None:
+def _note_definition(module: Module) -> None:
     """The line of a user's class that no line of the user's builds: the analysis itself did."""
     code = getattr(getattr(type(module), "forward", None), "__code__", None)
     if code is not None and not is_library(code.co_filename):
@@ -69,12 +74,12 @@ def _remember_definition(module: Module) -> None:
 
 def built_at(model: Module) -> dict[str, tuple[str, int]]:
     """The line that built each submodule, by dotted path; modules built elsewhere are absent."""
-    found = {}
+    lines = {}
     for path, module in model.named_modules(remove_duplicate=False):
         line = getattr(module, _ATTRIBUTE, None)
         if line is not None:
-            found[path] = line
-    return found
+            lines[path] = line
+    return lines
 
 
 def source_line(trace: str, module: str, built: Mapping[str, tuple[str, int]]) -> tuple[str, int] | None:
@@ -87,7 +92,7 @@ def source_line(trace: str, module: str, built: Mapping[str, tuple[str, int]]) -
     """
     frames = [(match["file"], int(match["line"])) for match in _FRAME.finditer(trace)]
     # What lies outside our own frames called us: a script that calls analyze() is no part of the model.
-    own = max((i for i, (file, _) in enumerate(frames) if file.startswith(_OWN)), default=-1)
+    own = max((i for i, (file, _) in enumerate(frames) if file.startswith(_OWN_FOLDER)), default=-1)
     frames = frames[own + 1 :]
     last = max((i for i, (file, _) in enumerate(frames) if not is_library(file)), default=None)
     in_container = last is not None and any(file.endswith(_CONTAINER) for file, _ in frames[last + 1 :])
@@ -116,6 +121,7 @@ def repository_root(folder: str) -> str | None:
 
 def shown_path(file: str | os.PathLike[str]) -> str:
     """A path as reports show it: relative to its repository, else to the working folder, with slashes."""
+    # Relative, with slashes: a record must not differ between two machines.
     path = os.path.realpath(file)
     root = repository_root(os.path.dirname(path)) or os.getcwd()
     relative = os.path.relpath(path, root)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analyzer.loading.torch_private import causal_masks_by_word, scripting_disabled
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.overrides import TorchFunctionMode
 
 _CUDA = re.compile(r"cuda(:\d+)?")
 
@@ -28,16 +32,18 @@ def plain_transformers() -> Iterator[None]:
     """
     import torch
 
+    # The fast path is one fused operator without an ONNX translation (aten::_transformer_encoder_layer_fwd, in
+    # torch/nn/modules/transformer.py).
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with causal_masks_by_word(_as_told):
+        with causal_masks_by_word(_causal_only_if_said):
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
 
 
-def _as_told(_mask: Any, is_causal: bool | None = None, _size: int | None = None) -> bool:
+def _causal_only_if_said(_mask: object, is_causal: bool | None = None, _size: int | None = None) -> bool:
     return is_causal is True
 
 
@@ -57,18 +63,19 @@ def cuda_is_elsewhere(home: str | None = None) -> Iterator[None]:
         yield
 
 
-def _cuda_mode(home: str | None) -> Any:
+def _cuda_mode(home: str | None) -> TorchFunctionMode:
     import torch
     from torch.overrides import TorchFunctionMode
 
-    def at_home(tensor: Any) -> Any:
+    def at_home(tensor: Tensor) -> Tensor:
         return tensor if home is None or tensor.device.type == home else tensor.to(home)
 
-    class Elsewhere(TorchFunctionMode):
+    class WithoutCuda(TorchFunctionMode):
         def __torch_function__(
-            self, function: Any, _types: Any, arguments: Any = (), keywords: Any = None
-        ) -> Any:
+            self, function: Callable[..., object], _types: Any, arguments: Any = (), keywords: Any = None
+        ) -> object:
             keywords = dict(keywords or {})
+            # A mode of functions, not of operators: .cuda() fails before it reaches an operator.
             if function is torch.Tensor.cuda:
                 return at_home(arguments[0])
             asked = _is_cuda(keywords.get("device"))
@@ -83,10 +90,10 @@ def _cuda_mode(home: str | None) -> Any:
                     return arguments[0]
             return function(*arguments, **keywords)
 
-    return Elsewhere()
+    return WithoutCuda()
 
 
-def _is_cuda(value: Any) -> bool:
+def _is_cuda(value: object) -> bool:
     import torch
 
     if isinstance(value, torch.device):

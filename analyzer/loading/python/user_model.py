@@ -77,7 +77,7 @@ def load_user_model(reference: Reference, *, meta: bool) -> UserModel:
         importable(home_folder(reference)),
         construction_lines(),
         redirect_stdout(sys.stderr),
-        _arguments_of(reference),
+        _empty_command_line(reference),
         unscripted(),
     ):
         with (
@@ -90,7 +90,7 @@ def load_user_model(reference: Reference, *, meta: bool) -> UserModel:
             else:
                 torch.manual_seed(0)  # random weights are the same in every run
             module = executed(reference)
-            name, candidate = _choose(reference, module)
+            name, candidate = _choose_candidate(reference, module)
             model, is_function = _build(reference, name, candidate)
         model = unwrapped(model)
         model.eval()
@@ -98,7 +98,7 @@ def load_user_model(reference: Reference, *, meta: bool) -> UserModel:
 
 
 @contextmanager
-def _arguments_of(reference: Reference) -> Iterator[None]:
+def _empty_command_line(reference: Reference) -> Iterator[None]:
     """Lets a script that parses its command line see an empty one, not that of this program."""
     before = sys.argv
     sys.argv = [str(reference.path or reference.module)]
@@ -121,24 +121,24 @@ def unwrapped(model: Module) -> Module:
             return model
 
 
-def _choose(reference: Reference, module: ModuleType) -> tuple[str, object]:
+def _choose_candidate(reference: Reference, module: ModuleType) -> tuple[str, object]:
     if reference.name is not None:
         return reference.name, _named(reference, module)
     if callable(getattr(module, "build_model", None)):
         return "build_model", module.build_model
-    if getattr(module, "model", None) is not None:
+    if getattr(module, "model", None) is not None:  # `model = None` is no model
         return "model", module.model
     return _only_candidate(reference, module)
 
 
 def _named(reference: Reference, module: ModuleType) -> object:
-    found: object = module
+    value: object = module
     assert reference.name is not None
     for part in reference.name.split("."):
-        if not hasattr(found, part):
-            raise ModelError(f"{reference.text}: there is no {reference.name}.", hint=_what_there_is(module))
-        found = getattr(found, part)
-    return found
+        if not hasattr(value, part):
+            raise ModelError(f"{reference.text}: there is no {reference.name}.", hint=_models_defined(module))
+        value = getattr(value, part)
+    return value
 
 
 def _classes(module: ModuleType) -> list[type[Module]]:
@@ -149,7 +149,7 @@ def _classes(module: ModuleType) -> list[type[Module]]:
         for value in vars(module).values()
         if isinstance(value, type)
         and issubclass(value, torch.nn.Module)
-        and value.__module__ == module.__name__
+        and value.__module__ == module.__name__  # not what the file imports
     ]
 
 
@@ -171,7 +171,7 @@ def _functions(module: ModuleType) -> list[FunctionType]:
     ]
 
 
-def _what_there_is(module: ModuleType) -> str | None:
+def _models_defined(module: ModuleType) -> str | None:
     classes, functions = _classes(module), _functions(module)
     names = [item.__name__ for item in classes] + [item.__name__ for item in functions] + _instances(module)
     return f"It defines {', '.join(names)}." if names else None
@@ -265,6 +265,7 @@ def function_module(function: Callable[..., object]) -> Module:
     """Wraps a plain function of tensors as an ``nn.Module`` with the same parameters."""
     import torch
 
+    # static, so that the signature is the function's own: no self among the inputs' names.
     class Function(torch.nn.Module):
         forward = staticmethod(function)
 
@@ -285,7 +286,7 @@ def call_example_inputs(user: UserModel, batch: int | None, *, meta: bool) -> Tr
         return offered
     with torch.device("meta") if meta else nullcontext():
         if not meta:
-            torch.manual_seed(1)
+            torch.manual_seed(1)  # random inputs are the same in every run, and others than the weights
         try:
             required = _required(offered)
             if batch is None:

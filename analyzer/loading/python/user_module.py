@@ -18,11 +18,13 @@ from analyzer.loading.dependencies import is_library
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.source_lines import line_text, shown_path
 
+# What urllib, requests and huggingface_hub say of a machine without a network.
 _NO_NETWORK = re.compile(
     r"URLError|HTTPError|ConnectionError|ConnectTimeout|internet connection|couldn't connect|Max retries|"
     r"offline mode"
 )
-_LOADED = "_analyzer_loaded"  # our mark on a user's module
+_MARK = "_analyzer_loaded"  # our mark on a user's module
+# What PyTorch says where there is no CUDA (torch/cuda/__init__.py, torch/serialization.py).
 NO_CUDA = re.compile(
     r"not compiled with CUDA|not linked with support for cuda|NVIDIA driver|No CUDA GPUs|"
     r"deserialize object on a CUDA device"
@@ -37,9 +39,10 @@ def home_folder(reference: Reference) -> str:
 @contextmanager
 def importable(folder: str) -> Iterator[None]:
     """Puts a folder first on the import path, and forgets its modules before, so that edits are seen."""
+    # A tuple: a module's __getattr__ may import others while we look at it.
     for name, module in tuple(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if getattr(module, _LOADED, False) and isinstance(file, str):
+        if getattr(module, _MARK, False) and isinstance(file, str):
             del sys.modules[name]
     before = set(sys.modules)
     sys.path.insert(0, folder)
@@ -51,7 +54,7 @@ def importable(folder: str) -> Iterator[None]:
             module = sys.modules[name]
             file = getattr(module, "__file__", None)
             if isinstance(file, str) and not is_library(os.path.abspath(file)):
-                vars(module)[_LOADED] = True
+                vars(module)[_MARK] = True
 
 
 def executed(reference: Reference) -> ModuleType:
@@ -70,7 +73,7 @@ def executed(reference: Reference) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ModelError(f"Python cannot import {path.name}.")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    sys.modules[name] = module  # before it runs, as import does: dataclasses and pickle look modules up by name
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
@@ -78,7 +81,7 @@ def executed(reference: Reference) -> ModuleType:
         raise ModelError(
             f"{shown_path(error.filename or path)} is not valid Python: line {error.lineno}: {error.msg}."
         ) from error
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit) as error:  # a script may end itself: sys.exit, argparse
         del sys.modules[name]
         if isinstance(error, ImportError) and "no known parent package" in str(error):
             return _in_its_package(reference, path, error)
@@ -92,7 +95,7 @@ def _in_its_package(reference: Reference, path: Path, error: ImportError) -> Mod
     while (root / "__init__.py").exists():
         root = root.parent
     parts = path.relative_to(root).with_suffix("").parts
-    if not all(part.isidentifier() for part in parts) or _is_another(parts[0], root):
+    if not all(part.isidentifier() for part in parts) or _is_another_package(parts[0], root):
         raise user_failure(error, f"{reference.text} raises while it is imported") from error
     sys.path.insert(0, str(root))
     try:
@@ -103,7 +106,7 @@ def _in_its_package(reference: Reference, path: Path, error: ImportError) -> Mod
         sys.path.remove(str(root))
 
 
-def _is_another(name: str, root: Path) -> bool:
+def _is_another_package(name: str, root: Path) -> bool:
     """Whether a package of this name, in another folder, is imported already."""
     package = sys.modules.get(name)
     return package is not None and str(root / name) not in list(getattr(package, "__path__", ()))
@@ -132,8 +135,8 @@ def user_failure(error: BaseException, what: str, kind: type[AnalyzerError] = Mo
         frame = frames[-1]
         text = line_text(frame.filename, frame.lineno or 0)
         where = f" ({shown_path(frame.filename)}:{frame.lineno}: {text})"
-    said = str(error).strip().splitlines()
-    message = f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
+    lines = str(error).strip().splitlines()
+    message = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     return kind(f"{what}{where}: {message}", hint=_what_to_do(error))
 
 

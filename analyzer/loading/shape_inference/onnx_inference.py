@@ -164,7 +164,7 @@ def type_proto(tensor: Tensor) -> onnx.TypeProto:
     return onnx.helper.make_tensor_type_proto(tensor.dtype.onnx, tensor.shape)
 
 
-def element_type(dtype_name: str) -> Any:
+def element_type(dtype_name: str) -> onnx.TypeProto | None:
     """The element type, in ONNX's form, of a sequence or optional; None for anything else."""
     kind, _, rest = dtype_name.partition("(")
     return _parsed(rest[:-1]) if kind in ("seq", "optional") else None

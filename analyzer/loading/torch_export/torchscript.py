@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from analyzer.errors import AnalyzerError, ExportError, LibraryError
 from analyzer.loading.from_onnx import fed_inputs
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten, tensor_names
-from analyzer.loading.python.output_containers import plain
+from analyzer.loading.python.output_containers import tensors_in_containers
 from analyzer.loading.python.parameter_sizes import parameter_sizes
 from analyzer.loading.python.source_lines import built_at
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_transformers
@@ -112,7 +112,7 @@ def _called_with_tensors(model: Any, inputs: ExampleInputs) -> Iterator[tuple[An
         remaining = iter(tensors)
         filled = [next(remaining) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         arguments, keywords = tree_unflatten(filled, spec)
-        outputs = flatten(plain(forward(*arguments, **keywords)), {})
+        outputs = flatten(tensors_in_containers(forward(*arguments, **keywords)), {})
         return tuple(leaf for leaf in outputs if isinstance(leaf, torch.Tensor))
 
     own_forward = vars(model).get("forward")

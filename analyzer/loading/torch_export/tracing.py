@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from analyzer.loading.python.example_inputs import ExampleInputs
-from analyzer.loading.python.input_containers import laid_out
-from analyzer.loading.python.output_containers import UNKNOWN_OUTPUT, plain_outputs, returns_constants
+from analyzer.loading.python.input_containers import marks_in_form
+from analyzer.loading.python.output_containers import UNKNOWN_OUTPUT, outputs_as_containers, returns_constants
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_transformers
 from analyzer.loading.python.user_module import NO_CUDA
 from analyzer.loading.torch_private import tree_flatten
@@ -44,7 +44,7 @@ def trace(model: Module, inputs: ExampleInputs, *, symbolic: bool, elsewhere: bo
             else None
             for i, leaf in enumerate(leaves)
         ]
-        positional, named = laid_out(spec, iter(marked))
+        positional, named = marks_in_form(spec, iter(marked))
         shapes = _by_parameter(model, positional, named) if named else _by_position(model, positional)
 
     def export() -> ExportedProgram:
@@ -68,7 +68,7 @@ def trace(model: Module, inputs: ExampleInputs, *, symbolic: bool, elsewhere: bo
                     return trace(model, inputs, symbolic=symbolic, elsewhere=True)
             if not UNKNOWN_OUTPUT.search(str(error)):
                 raise
-        with plain_outputs(model):
+        with outputs_as_containers(model):
             return export()
 
 

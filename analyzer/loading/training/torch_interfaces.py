@@ -1,4 +1,4 @@
-"""What a training step asks of PyTorch: which operators it keeps whole or takes apart, and its translation to ONNX.
+"""What a training step asks of PyTorch: which operators stay whole or are taken apart, and the step in ONNX.
 
 The calls of private names stand in loading/torch_private.py, which decides nothing; here is what they are
 called with.

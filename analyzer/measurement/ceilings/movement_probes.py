@@ -76,6 +76,7 @@ def _indexed() -> Iterator[Probe]:
     generator = np.random.default_rng(2)
     x, table = floats(ROWS, COLUMNS), floats(4096, COLUMNS)
     rows = generator.integers(0, 4096, ROWS)
+    # Indices without order: neighbours in the result are far apart in the source.
     everywhere = generator.integers(0, COLUMNS, (ROWS, COLUMNS))
     yield _move("Gather", table, rows, attributes={"axis": 0}, constants=(0,))
     yield _move("GatherElements", x, everywhere, attributes={"axis": 1})
@@ -107,6 +108,7 @@ def _resized() -> Iterator[Probe]:
 
 
 _STEPS = 16
+# Rows of the weights for each unit of the state (ONNX's W and R).
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
@@ -122,7 +124,7 @@ def _recurrence(op: str, hidden: int, batch: int) -> Probe:
     rows = _GATES[op] * hidden
     attributes: dict[str, Any] = {"hidden_size": hidden}
     if op == "GRU":
-        attributes["linear_before_reset"] = 1
+        attributes["linear_before_reset"] = 1  # as PyTorch exports it
     return Probe(
         key=f"rnn.{op}.t{{T}}.h{hidden}.b{batch}",
         amount=float(_STEPS),
@@ -150,6 +152,7 @@ def trees() -> Iterator[Probe]:
     import numpy as np
 
     random = np.random.default_rng(3)
+    # Heap order: node i has its children at 2 i + 1 and 2 i + 2.
     inner, size = 2**_DEPTH - 1, 2 ** (_DEPTH + 1) - 1
     node = np.tile(np.arange(size), _TREES)
     tree, leaf = np.repeat(np.arange(_TREES), size), node >= inner
@@ -168,7 +171,7 @@ def trees() -> Iterator[Probe]:
         "target_weights": random.normal(size=int(leaf.sum())).tolist(),
     }
     for rows in (1, 16, 64, 256, 2048):
-        steps = rows * _TREES * (_DEPTH + 1)
+        steps = rows * _TREES * (_DEPTH + 1)  # a comparison on each level, then the addition of the leaf
         yield Probe(
             key=f"tree.t{{T}}.{steps}",
             amount=float(steps),
@@ -186,6 +189,7 @@ def attentions() -> Iterator[Probe]:
         qkv = [floats(batch, length, heads * width) for _ in range(3)]
         yield Probe(
             key=f"attention.float32.t{{T}}.b{batch}.h{heads}.s{length}.d{width}",
+            # Two products of 2 FLOPs a multiplication and addition; the softmax is not counted.
             amount=4.0 * batch * heads * length * length * width,
             per="rate",
             op_type="MultiHeadAttention",

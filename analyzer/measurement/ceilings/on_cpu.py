@@ -14,7 +14,7 @@ from typing import Any
 from analyzer.errors import AnalyzerError
 from analyzer.measurement.ceilings import movement_probes, probes
 from analyzer.measurement.ceilings.probes import Probe
-from analyzer.measurement.io_binding import bind, undisturbed
+from analyzer.measurement.io_binding import bind, undisturbed_seconds
 from analyzer.measurement.noise import machine_load
 from analyzer.measurement.noise.core_migration import core_distance
 from analyzer.measurement.noise.profiler_overhead import chain
@@ -35,6 +35,7 @@ _FAMILIES: tuple[tuple[str, Callable[[], Iterator[Probe]]], ...] = (
     ("trees", movement_probes.trees),
     ("attention", movement_probes.attentions),
 )
+# As in ``noise.profiler_overhead``: 128 nodes apart lift a dispatch above the clock.
 _SHORT, _LONG = 8, 136
 _VISITS, _CHAIN_S = 3, 0.1
 _LEAST_S = 0.002
@@ -57,7 +58,7 @@ def measure_ceilings(
     begin = machine_load.snapshot()
     most = threads or machine_load.default_threads()
     counts = sorted({1, most})
-    found: dict[str, float] = {"threads": float(most), "cores": float(machine_load.available_cores())}
+    ceilings: dict[str, float] = {"threads": float(most), "cores": float(machine_load.available_cores())}
     plan = [(family, probe) for family, source in _FAMILIES for probe in source()]
     pace = Pace(seconds, _VISITS * sum(len(_thread_counts(probe, counts)) for _, probe in plan))
     chains: dict[tuple[int, int], float] = {}
@@ -65,7 +66,7 @@ def measure_ceilings(
     measured_by: dict[str, Probe] = {}
     for visit in range(_VISITS):
         for count in counts:
-            found.update(_overheads(count, chains))
+            ceilings.update(_overheads(count, chains))
         latest = ""
         for number, (family, probe) in enumerate(plan):
             if family != latest:
@@ -80,18 +81,18 @@ def measure_ceilings(
                 # Of two layouts of a convolution, the first that this build has.
                 if measured_by.setdefault(key, probe) is not probe:
                     continue
-                value = measure_probe(probe, count, each, found[f"call.t{_nearest(count, counts)}"])
+                value = measure_probe(probe, count, each, ceilings[f"call.t{_nearest(count, counts)}"])
                 if value is None:
                     del measured_by[key]
                 else:
-                    found[key] = better(probe, value, found.get(key))
+                    ceilings[key] = better(probe, value, ceilings.get(key))
     if most > 1:
-        found["sharing.t1"] = distance.best.alone_s
-        found[f"sharing.t{most}"] = distance.best.shared_s
+        ceilings["sharing.t1"] = distance.best.alone_s
+        ceilings[f"sharing.t{most}"] = distance.best.shared_s
     load = machine_load.load_between(begin, machine_load.snapshot())
     if load.is_busy():
-        found["busy"] = load.others_cores
-    return found
+        ceilings["busy"] = load.others_cores
+    return ceilings
 
 
 class Pace:
@@ -104,6 +105,7 @@ class Pace:
 
     def next(self) -> float:
         """Seconds for the next one."""
+        # A session must be made for each part, which may take longer than its runs.
         spent = self._clock() - self._begin
         preparation = max(0.0, spent - self._given) / max(1, self._done)
         each = max(_LEAST_S, (self._seconds - spent) / max(1, self._left) - preparation)
@@ -116,6 +118,7 @@ def better(probe: Probe, value: float, known: float | None) -> float:
     """The higher rate or the shorter time of two visits."""
     if known is None:
         return value
+    # Disturbance makes a machine slower, never faster.
     return max(value, known) if probe.per == "rate" else min(value, known)
 
 
@@ -138,8 +141,8 @@ def measure_probe(probe: Probe, threads: int, seconds: float, call_s: float) -> 
     try:
         call = _bound_call(probes.model_of(probe), probes.feeds_of(probe), threads)
     except AnalyzerError:
-        return None
-    each = max(1e-9, (undisturbed(call, seconds) - call_s) / probe.copies)
+        return None  # no such kernel: the blocked layout on another processor, an operator of a newer release
+    each = max(1e-9, (undisturbed_seconds(call, seconds) - call_s) / probe.copies)
     return probe.amount / each if probe.per == "rate" else each / probe.amount
 
 
@@ -155,7 +158,7 @@ def _overheads(threads: int, chains: dict[tuple[int, int], float]) -> Mapping[st
     short, long = (bind(chain(length), feeds, _settings(threads)) for length in (_SHORT, _LONG))
     calls = {_SHORT: short.call, _LONG: long.call, 0: lambda: short.session.run(None, feeds)}
     for length, call in calls.items():
-        value = undisturbed(call, _CHAIN_S / _VISITS)
+        value = undisturbed_seconds(call, _CHAIN_S / _VISITS)
         chains[threads, length] = min(value, chains.get((threads, length), value))
     best = {length: chains[threads, length] for length in calls}
     dispatch = max(1e-9, (best[_LONG] - best[_SHORT]) / (_LONG - _SHORT))
@@ -188,13 +191,13 @@ def measure_all(
     from analyzer.measurement.ceilings.on_cuda import has_cuda, measure_cuda_ceilings
 
     with_gpu = gpu and has_cuda()
-    share = 0.7 if with_gpu else 1.0
+    share = 0.7 if with_gpu else 1.0  # of the progress bar
 
     def part(begin: float, width: float) -> Progress | None:
         return None if progress is None else lambda stage, done: progress(stage, begin + width * (done or 0.0))
 
     for_cpu = max(seconds - _GPU_S, seconds / 2) if with_gpu else seconds
-    found = measure_ceilings(seconds=for_cpu, threads=threads, progress=part(0.0, share))
+    ceilings = measure_ceilings(seconds=for_cpu, threads=threads, progress=part(0.0, share))
     if with_gpu:
-        found.update(measure_cuda_ceilings(progress=part(share, 1 - share)))
-    return found
+        ceilings.update(measure_cuda_ceilings(progress=part(share, 1 - share)))
+    return ceilings

@@ -12,14 +12,16 @@ from typing import Any
 from analyzer.devices.nvml import driver, handle
 from analyzer.errors import AnalyzerError, MeasurementError
 from analyzer.measurement.ceilings.probes import Probe, feeds_of, floats, model_of
-from analyzer.measurement.io_binding import bind, undisturbed
+from analyzer.measurement.io_binding import bind, undisturbed_seconds
 from analyzer.measurement.noise.profiler_overhead import chain
 from analyzer.measurement.session import SessionSettings, create
 from analyzer.progress import Progress
 
 _SECONDS = 0.05
+# 256 launches apart, against the two synchronisations of a run.
 _SHORT, _LONG = 16, 272
 _SQUARES = (256, 512, 1024, 2048, 4096)
+# Type of the data and the provider's option ``use_tf32``: float32 without it, TF32 with it.
 _TYPES = {
     "float32": ("float32", "0"),
     "tf32": ("float32", "1"),
@@ -28,7 +30,7 @@ _TYPES = {
 }
 _COPIED = tuple(1 << exponent for exponent in (12, 16, 18, 20, 22, 24, 26, 28))
 _INSIDE = tuple(1 << exponent for exponent in (20, 22, 24, 25, 26, 28, 30))
-_TO_DEVICE, _TO_HOST, _INSIDE_DEVICE = 1, 2, 3
+_TO_DEVICE, _TO_HOST, _INSIDE_DEVICE = 1, 2, 3  # cudaMemcpyKind
 
 
 def has_cuda() -> bool:
@@ -49,7 +51,7 @@ def has_cuda() -> bool:
 
 def measure_cuda_ceilings(*, progress: Progress | None = None) -> dict[str, float]:
     """The GPU's ceilings by key of ``devices.calibration``; what cannot be measured has no key."""
-    found: dict[str, float] = {}
+    ceilings: dict[str, float] = {}
     families: tuple[tuple[str, Callable[[], Mapping[str, float]]], ...] = (
         ("GPU launches", _launches),
         ("GPU products", _products),
@@ -61,8 +63,8 @@ def measure_cuda_ceilings(*, progress: Progress | None = None) -> dict[str, floa
             progress(family, number / len(families))
         # A card of little memory, or one that another process fills, has the other figures all the same.
         with suppress(MeasurementError):
-            found.update(measure())
-    return found
+            ceilings.update(measure())
+    return ceilings
 
 
 def _on_cuda(model: bytes, feeds: Mapping[str, Any], options: Mapping[str, str]) -> Callable[[], object]:
@@ -73,29 +75,29 @@ def _launches() -> Mapping[str, float]:
     """Time of one more node: launched by the host, and inside a CUDA graph."""
     import numpy as np
 
-    found = {}
+    ceilings = {}
     for key, options in (("cuda.node", {}), ("cuda.kernel", {"enable_cuda_graph": "1"})):
         try:
             times = [
-                undisturbed(_on_cuda(chain(length), {"t0": np.ones(1, np.float32)}, options), _SECONDS)
+                undisturbed_seconds(_on_cuda(chain(length), {"t0": np.ones(1, np.float32)}, options), _SECONDS)
                 for length in (_SHORT, _LONG)
             ]
         except MeasurementError:
             continue
         each = (times[1] - times[0]) / (_LONG - _SHORT)
         if each > 0:
-            found[key] = each
-    return found
+            ceilings[key] = each
+    return ceilings
 
 
 def _products() -> Mapping[str, float]:
-    found = {}
+    ceilings = {}
     for name, (dtype, tf32) in _TYPES.items():
         for n in _SQUARES:
             rate = _product(n, dtype, tf32)
             if rate is not None:
-                found[f"cuda.gemm.{name}.m{n}.n{n}.k{n}"] = rate
-    return found
+                ceilings[f"cuda.gemm.{name}.m{n}.n{n}.k{n}"] = rate
+    return ceilings
 
 
 def _product(n: int, dtype: str, tf32: str) -> float | None:
@@ -108,23 +110,25 @@ def _product(n: int, dtype: str, tf32: str) -> float | None:
         op_type="MatMul",
         inputs=(floats(n, n, dtype=dtype), floats(n, n, dtype=dtype)),
     )
+    # Between two counts, so that launch, copies and synchronisation of a run fall away.
     times = []
     for copies in (few, many):
         try:
             call = _on_cuda(model_of(probe.repeated(copies)), feeds_of(probe), {"use_tf32": tf32})
         except MeasurementError:
             return None
-        times.append(undisturbed(call, _SECONDS))
+        times.append(undisturbed_seconds(call, _SECONDS))
     each = (times[1] - times[0]) / (many - few)
     return probe.amount / each if each > 0 else None
 
 
 def _runtime() -> ctypes.CDLL | None:
-    """The CUDA runtime that ONNX Runtime itself loaded; None where it cannot be found."""
+    """The CUDA runtime that ONNX Runtime itself loaded; None where it cannot be ceilings."""
     try:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8")
     except OSError:
         return None
+    # By the file that is mapped: a second copy of the runtime would have a context of its own.
     loaded = re.search(r"^(?:\S+\s+){5}(/.*/libcudart\.so[.\d]*)$", maps, re.MULTILINE)
     return ctypes.CDLL(loaded[1]) if loaded else None
 
@@ -191,11 +195,11 @@ def _inside() -> Mapping[str, float]:
         if memory is None:
             return {}
         source, target = memory.device(max(_INSIDE) // 2), memory.device(max(_INSIDE) // 2)
-        found = {}
+        ceilings = {}
         for nbytes in _INSIDE:
             few, many = 2, 2 + max(4, min(200, (1 << 32) // nbytes))
             times = [
-                undisturbed(
+                undisturbed_seconds(
                     lambda size=nbytes // 2, count=count: memory.copy(
                         target, source, size, _INSIDE_DEVICE, count
                     ),  # type: ignore[misc]
@@ -204,8 +208,8 @@ def _inside() -> Mapping[str, float]:
                 for count in (few, many)
             ]
             if times[1] > times[0]:
-                found[f"cuda.copy.{nbytes}"] = nbytes * (many - few) / (times[1] - times[0])
-        return found
+                ceilings[f"cuda.copy.{nbytes}"] = nbytes * (many - few) / (times[1] - times[0])
+        return ceilings
 
 
 def _copies() -> Mapping[str, float]:
@@ -219,15 +223,18 @@ def _copies() -> Mapping[str, float]:
         device, pinned = memory.device(largest), memory.pinned(largest)
         ordinary = np.ones(largest, np.uint8)  # ones, so that every page is there
         hosts = {"pinned": pinned, "pageable": ctypes.c_void_p(ordinary.ctypes.data)}
-        found = {}
+        ceilings = {}
         for kind, host in hosts.items():
             for nbytes in _COPIED:
-                found[f"cuda.h2d.{kind}.{nbytes}"] = nbytes / _copy_s(memory, device, host, nbytes, _TO_DEVICE)
-                found[f"cuda.d2h.{kind}.{nbytes}"] = nbytes / _copy_s(memory, host, device, nbytes, _TO_HOST)
-        found["cuda.h2d.latency"] = _copy_s(memory, device, pinned, 4, _TO_DEVICE)
-        found["cuda.d2h.latency"] = _copy_s(memory, pinned, device, 4, _TO_HOST)
-        return found
+                ceilings[f"cuda.h2d.{kind}.{nbytes}"] = nbytes / _copy_s(
+                    memory, device, host, nbytes, _TO_DEVICE
+                )
+                ceilings[f"cuda.d2h.{kind}.{nbytes}"] = nbytes / _copy_s(memory, host, device, nbytes, _TO_HOST)
+        # Four bytes take no time to move: what is left is the call.
+        ceilings["cuda.h2d.latency"] = _copy_s(memory, device, pinned, 4, _TO_DEVICE)
+        ceilings["cuda.d2h.latency"] = _copy_s(memory, pinned, device, 4, _TO_HOST)
+        return ceilings
 
 
 def _copy_s(memory: _Memory, target: ctypes.c_void_p, source: ctypes.c_void_p, nbytes: int, kind: int) -> float:
-    return undisturbed(lambda: memory.copy(target, source, nbytes, kind), _SECONDS)
+    return undisturbed_seconds(lambda: memory.copy(target, source, nbytes, kind), _SECONDS)

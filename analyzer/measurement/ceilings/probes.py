@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 MICROSOFT, BLOCKED = CONTRIB_DOMAIN, NCHWC_DOMAIN
-_OPSET = 20
+_OPSET = 20  # as the exporter's default
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -105,6 +105,7 @@ def floats(*shape: int, dtype: str = "float32") -> Array:
     import ml_dtypes  # noqa: F401 - makes NumPy know bfloat16 by name
     import numpy as np
 
+    # Neither 0 nor denormal numbers, which some processors multiply slowly, nor values that exp and log mind.
     generator = np.random.default_rng(1)
     return np.asarray((generator.random(shape, dtype=np.float32) + 0.5).astype(dtype))
 
@@ -129,6 +130,7 @@ def gemms() -> Iterator[Probe]:
     ]
     for m, n, k in dict.fromkeys(shapes):
         yield _gemm("gemm", m, n, k)
+    # Constant weights are packed when the session is created, others at each run.
     for m, n, k in ((64, 64, 64), (256, 256, 256), (1024, 1024, 1024)):
         yield _gemm("gemm_dynamic", m, n, k, constant=False)
     for m, n, k in ((1, 1024, 1024), (64, 1024, 1024), (512, 512, 512)):
@@ -160,6 +162,7 @@ def _gemm(family: str, m: int, n: int, k: int, *, dtype: str = "float32", consta
         inputs=(floats(m, k, dtype=dtype), weights, *bias),
         constants=frozenset({1, 2}) if constant else frozenset(),
         attributes={"transB": 1} if transposed else _NONE,
+        # Below 1 MFLOP a product takes microseconds, as a call of the model does.
         copies=32 if flops < 1e6 else 1,
     )
 
@@ -232,6 +235,7 @@ def _convolution(name: str, kind: ConvClass, domain: str) -> Probe:
     pad = 0 if transposed else kind.kernel // 2
     size = kind.size * kind.stride if transposed else (kind.size + 2 * pad - kind.kernel) // kind.stride + 1
     per_output = kind.channels // kind.group * kind.kernel**kind.rank
+    # A transposed convolution multiplies at each position of its input, an ordinary one of its output.
     positions = kind.size**kind.rank if transposed else size**kind.rank
     kernel = (kind.kernel,) * kind.rank
     weights = (kind.channels, kind.filters) if transposed else (kind.filters, kind.channels // kind.group)
@@ -263,12 +267,13 @@ def copies() -> Iterator[Probe]:
             amount=float(nbytes),
             per="rate",
             op_type="Neg",
+            # A Neg of float32 reads 4 bytes and writes 4.
             inputs=(floats(nbytes // 8),),
             copies=16 if nbytes <= 1 << 16 else 1,
         )
 
 
-ROWS, COLUMNS = 256, 1024
+ROWS, COLUMNS = 256, 1024  # 1 MiB of float32: in the second or last cache
 _UNARY = (
     *("Neg", "Abs", "Relu", "Exp", "Log", "Sqrt", "Reciprocal", "Erf", "Tanh", "Sigmoid", "Gelu", "HardSwish"),
     *("HardSigmoid", "Elu", "LeakyRelu", "Selu", "Softplus", "Softsign", "Mish", "Sin", "Cos", "Floor", "Ceil"),
@@ -397,7 +402,7 @@ def pools() -> Iterator[Probe]:
         for domain in (BLOCKED, ""):
             yield Probe(
                 key=f"pool.{op}.t{{T}}",
-                amount=64.0 * 56 * 56 * 9,
+                amount=64.0 * 56 * 56 * 9,  # 64 channels, 56 x 56 windows of 3 x 3
                 per="time",
                 op_type=op,
                 domain=domain,

@@ -37,6 +37,7 @@ def clock_shift(launches: Sequence[float], calls: Sequence[Run]) -> float:
     if not launches or not windows:
         return 0.0
     starts, ends = edges(windows)
+    # Every n-th launch: the search looks at a thousand shifts.
     sample = launches[:: max(1, len(launches) // _MOST_LAUNCHES)]
 
     def inside(shift: float) -> float:
@@ -109,5 +110,5 @@ def edges(windows: Sequence[Execution]) -> tuple[list[float], list[float]]:
 
 def find(starts: Sequence[float], ends: Sequence[float], moment: float) -> int | None:
     """Index of the window that holds this moment."""
-    index = bisect_right(starts, moment) - 1
+    index = bisect_right(starts, moment) - 1  # windows do not overlap: a session runs node after node
     return index if index >= 0 and moment <= ends[index] else None

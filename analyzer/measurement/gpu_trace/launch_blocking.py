@@ -1,4 +1,6 @@
-"""Operator times on a GPU that nobody can record: every launch waits for its kernel (CUDA_LAUNCH_BLOCKING).
+"""Operator times from blocking launches: how a launch's own time is taken out of an operator's.
+
+For a GPU that nobody can record: with ``CUDA_LAUNCH_BLOCKING`` every launch waits for its kernel.
 
 ONNX Runtime's profile then shows execution as well, and with it the launch and the wait, some microseconds for
 each kernel. That bias is measured on a chain of tiny kernels and taken off; what is left is scaled to the
@@ -21,9 +23,11 @@ from analyzer.measurement.request import Latency, MeasureRequest, NodeTime
 from analyzer.measurement.session import SessionSettings, create, settings_for
 from analyzer.measurement.statistics import median
 
+# CUDA reads it once, when the process makes its context.
 ENVIRONMENT = {"CUDA_LAUNCH_BLOCKING": "1"}
 ORIGIN = "ONNX Runtime's profile with blocking launches, bias taken off, scaled to the latency"
 _CHAIN = 64
+# The first three allocate and choose algorithms; nine are left for a median.
 _RUNS = 12
 _SKIPPED = 3
 # A kernel that does nothing still takes this long on the GPU itself.
@@ -82,6 +86,7 @@ def scaled(raw: Sequence[profile.RawTime], bias: Bias, latency: Latency) -> tupl
             op_type=node.op_type,
             provider=node.provider,
             time_s=time_s * factor,
+            # The bias is known for one kernel; a node may launch several.
             low_s=max(0.0, time_s * factor - bias.profiler_s),
             high_s=max(node.high_s, time_s * factor),
             raw_s=node.time_s,

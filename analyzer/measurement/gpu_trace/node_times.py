@@ -20,6 +20,7 @@ from analyzer.measurement.request import Latency, NodeTime
 from analyzer.measurement.statistics import median, quantile
 from analyzer.ort.execution import Provider
 
+# Categories of Kineto's Chrome trace (libkineto's ActivityType): what the host called, what the GPU did.
 _HOST = frozenset({"cuda_runtime", "cuda_driver"})
 _DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 
@@ -110,8 +111,9 @@ def join(
         None where no run has a record of the GPU: CUPTI was not there, or the trace is of something else.
     """
     activities = device_activities(trace, start_ns)
+    # Both clocks are the system's, but each is converted from another counter.
     calls = runs(profile, skip=range(skip))
-    shift = clock_shift([item.launched_us for item in activities], calls)
+    shift = clock_shift([activity.launched_us for activity in activities], calls)
     per_run = [_joined(call, activities, shift) for call in calls]
     seen = [result for result in per_run if result is not None]
     if not seen:
@@ -127,27 +129,28 @@ def join(
     )
 
 
-def _lost(trace: Mapping[str, Any], found: Sequence[Activity]) -> float:
+def _lost(trace: Mapping[str, Any], joined: Sequence[Activity]) -> float:
     events = trace.get("traceEvents", ())
     everything = sum(float(event.get("dur", 0.0)) for event in events if event.get("cat") in _DEVICE)
-    return max(0.0, 1 - sum(item.duration_us for item in found) / everything) if everything else 0.0
+    return max(0.0, 1 - sum(activity.duration_us for activity in joined) / everything) if everything else 0.0
 
 
 def device_activities(trace: Mapping[str, Any], start_ns: int) -> list[Activity]:
     """The GPU's records with the host call that asked for each, in order of launch; others are left out."""
     base = int(trace.get("baseTimeNanoseconds", 0) or 0)
     events = [event for event in trace.get("traceEvents", ()) if event.get("ph") == "X"]
+    # Other threads of the process may use the GPU as well (torch); a session launches from one.
     thread = _launching_thread(events)
     launches: dict[int, float] = {}
     for event in events:
         correlation = event.get("args", {}).get("correlation")
         if event.get("cat") in _HOST and correlation is not None and event.get("tid") == thread:
             launches.setdefault(int(correlation), _on_profile_clock(event, base, start_ns))
-    found = []
+    activities = []
     for event in events:
         correlation = event.get("args", {}).get("correlation")
         if event.get("cat") in _DEVICE and correlation is not None and int(correlation) in launches:
-            found.append(
+            activities.append(
                 Activity(
                     name=str(event.get("name", "")),
                     kind=str(event["cat"]),
@@ -156,7 +159,7 @@ def device_activities(trace: Mapping[str, Any], start_ns: int) -> list[Activity]
                     duration_us=float(event.get("dur", 0.0)),
                 )
             )
-    return sorted(found, key=lambda item: (item.launched_us, item.start_us))
+    return sorted(activities, key=lambda activity: (activity.launched_us, activity.start_us))
 
 
 def _on_profile_clock(event: ProfileEvent, base_ns: int, start_ns: int) -> float:
@@ -200,32 +203,35 @@ class _Result:
 
 def _joined(call: Run, activities: Sequence[Activity], shift: float) -> _Result | None:
     """One run: its records, given to nodes; None where the GPU left no record."""
+    # A launch belongs to a run by its host time: the kernel itself may start later than the next launch.
     begin, end = call.start_us - shift, call.end_us + TICK_US - shift
-    mine = [item for item in activities if begin <= item.launched_us <= end]
-    if not mine:
+    launched = [activity for activity in activities if begin <= activity.launched_us <= end]
+    if not launched:
         return None
     ordered = sorted(call.nodes, key=lambda node: node.start_us)
     starts, ends = edges(ordered)
-    owners = [find(starts, ends, item.launched_us + shift) for item in mine]
+    owners = [find(starts, ends, activity.launched_us + shift) for activity in launched]
     parts = {node.name: _Part(node, []) for node in ordered}
-    for item, owner in zip(mine, owners, strict=True):
+    for activity, owner in zip(launched, owners, strict=True):
         if owner is not None:
-            _add(parts[ordered[owner].name], item)
-    _gaps(mine, owners, ordered, parts, begin)
-    last = max(item.start_us + item.duration_us for item in mine)
-    return _Result(parts, max(0.0, end - TICK_US - last), len(mine), sum(owner is not None for owner in owners))
+            _add(parts[ordered[owner].name], activity)
+    _gaps(launched, owners, ordered, parts, begin)
+    last = max(activity.start_us + activity.duration_us for activity in launched)
+    return _Result(
+        parts, max(0.0, end - TICK_US - last), len(launched), sum(owner is not None for owner in owners)
+    )
 
 
-def _add(part: _Part, item: Activity) -> None:
-    if item.kind == "gpu_memcpy":
-        part.copy_us += item.duration_us
+def _add(part: _Part, activity: Activity) -> None:
+    if activity.kind == "gpu_memcpy":
+        part.copy_us += activity.duration_us
     else:
-        part.kernels.append(item.name)
-        part.device_us += item.duration_us
+        part.kernels.append(activity.name)
+        part.device_us += activity.duration_us
 
 
 def _gaps(
-    mine: Sequence[Activity],
+    launched: Sequence[Activity],
     owners: Sequence[int | None],
     ordered: Sequence[Execution],
     parts: Mapping[str, _Part],
@@ -234,11 +240,13 @@ def _gaps(
     """Give the GPU's idle time to the node whose work ends it, nodes on the CPU before it first."""
     free_at = begin
     position = 0
-    for item, owner in sorted(zip(mine, owners, strict=True), key=lambda pair: pair[0].start_us):
-        gap = max(0.0, item.start_us - free_at)
-        free_at = max(free_at, item.start_us + item.duration_us)
+    for activity, owner in sorted(zip(launched, owners, strict=True), key=lambda pair: pair[0].start_us):
+        # Streams may overlap: the GPU is idle only where none of them works.
+        gap = max(0.0, activity.start_us - free_at)
+        free_at = max(free_at, activity.start_us + activity.duration_us)
         if owner is None:
             continue
+        # A node on the CPU between two on the GPU makes the GPU wait: the gap is its doing, as far as it lasts.
         waiting = [node for node in ordered[position:owner] if node.provider == "cpu"]
         position = max(position, owner + 1)
         spent = sum(node.end_us - node.start_us for node in waiting)
@@ -249,6 +257,7 @@ def _gaps(
 
 
 def _medians(results: Sequence[_Result]) -> tuple[TracedNode, ...]:
+    # In the order of the first run that has the node: branches may differ between runs.
     order = list(dict.fromkeys(name for result in results for name in result.parts))
     return tuple(
         _median_of([result.parts[name] for result in results if name in result.parts]) for name in order
@@ -301,6 +310,7 @@ def _node_time(node: TracedNode, shrink: float, gap: float, spread: tuple[float,
         op_type=node.op_type,
         provider=node.provider,
         time_s=busy + gap,
+        # How idle time is shared out is known to a factor of two at best.
         low_s=min(node.low_s * shrink + gap * 0.5, (busy + gap) * spread[0]),
         high_s=max(node.high_s * shrink + gap * 1.5, (busy + gap) * spread[1]),
         raw_s=node.busy_s,

@@ -1,4 +1,4 @@
-"""How well this machine's cores hand data to each other, which may change while a model is measured.
+"""What happens if the cores are moved apart during a run: how well threads share work, read turn by turn.
 
 A hypervisor moves the cores of a virtual machine between parts of the processor that each have a last-level
 cache of their own. Seen on two virtual cores of an AMD EPYC: a cache line goes to and fro in 80 to 130 ns, or
@@ -19,8 +19,8 @@ from analyzer.measurement.noise.timing_loops import Budget, TimedCall, settle, t
 from analyzer.measurement.session import SessionSettings
 from analyzer.measurement.statistics import median
 
-# Between the two.
-APART = 1.3
+# Between the two: above it the cores count as apart.
+APART_RATIO = 1.3
 _NODES, _ELEMENTS = 20, 128 * 1024
 _READING_S, _PAUSE_S = 0.004, 0.1
 
@@ -57,9 +57,10 @@ class CoreDistance:
     def read(self) -> Reading:
         """A reading; takes some 20 ms."""
         settle(self._shared, 0.0)
-        found = Reading(_seconds(self._shared), _seconds(self._alone))
-        self.best = Reading(min(self.best.shared_s, found.shared_s), min(self.best.alone_s, found.alone_s))
-        return found
+        reading = Reading(_seconds(self._shared), _seconds(self._alone))
+        # Each best by itself: the two need not fall into one moment.
+        self.best = Reading(min(self.best.shared_s, reading.shared_s), min(self.best.alone_s, reading.alone_s))
+        return reading
 
     def awaited(self, reading: Reading | None = None) -> Reading:
         """The first reading with the cores close, or the last one before patience ends.
@@ -68,7 +69,9 @@ class CoreDistance:
             reading: The latest, if that is still true.
         """
         now = self.read() if reading is None else reading
-        while self.ratio(now) > APART and self._patience_s > 0:
+        # Cores come together by themselves within seconds (2 to 40 seen): waiting costs less than a wrong
+        # figure.
+        while self.ratio(now) > APART_RATIO and self._patience_s > 0:
             begin = time.perf_counter()
             time.sleep(_PAUSE_S)
             now = self.read()
@@ -97,10 +100,10 @@ class SingleThread(CoreDistance):
         return self.best
 
 
-def close(ratios: Sequence[float]) -> frozenset[int]:
+def close_turns(ratios: Sequence[float]) -> frozenset[int]:
     """Numbers of the ratios that were taken while the cores were close; all where none was."""
-    mine = frozenset(number for number, ratio in enumerate(ratios) if ratio <= APART)
-    return mine or frozenset(range(len(ratios)))
+    close = frozenset(number for number, ratio in enumerate(ratios) if ratio <= APART_RATIO)
+    return close or frozenset(range(len(ratios)))
 
 
 def core_distance(

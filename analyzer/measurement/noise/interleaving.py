@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from analyzer.measurement.noise.core_migration import APART, CoreDistance, Reading
+from analyzer.measurement.noise.core_migration import APART_RATIO, CoreDistance, Reading
 from analyzer.measurement.noise.timing_loops import Budget, TimedCall, is_enough, settle, timed_runs
 from analyzer.measurement.statistics import median
 
-# The speed of the machine is not known from fewer turns.
+# The speed of the machine is not known from fewer turns: the quieter half of four is two.
 LEAST_TURNS = 4
 
 
@@ -26,7 +26,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class TurnResult:
     """What one turn gave.
 
     Attributes:
@@ -52,14 +52,15 @@ def turns_for(
         runs: Exactly so many unprofiled runs; None adapts to the seconds.
         most: Turns at most; fewer where a turn would hold less than a run of each kind.
     """
+    # A turn holds a run of each kind at least, or the kinds would not describe the same moments.
     plain = runs if runs is not None else int(seconds / max(run_s, 1e-9))
     number = max(1, min(most, profiled_runs, plain))
     return tuple(
         Turn(
-            profiled_runs=_part(profiled_runs, number, turn),
+            profiled_runs=_share(profiled_runs, number, turn),
             plain=Budget(
                 seconds=seconds / number,
-                runs=None if runs is None else _part(runs, number, turn),
+                runs=None if runs is None else _share(runs, number, turn),
                 least_seconds=seconds / number,
             ),
         )
@@ -67,7 +68,8 @@ def turns_for(
     )
 
 
-def _part(total: int, turns: int, turn: int) -> int:
+def _share(total: int, turns: int, turn: int) -> int:
+    # Differences of a rounded running total: the parts add up exactly.
     return total * (turn + 1) // turns - total * turn // turns
 
 
@@ -80,7 +82,7 @@ def alternate(
     already: int,
     tick: Callable[[float], None],
     distance: CoreDistance,
-) -> tuple[Taken, ...]:
+) -> tuple[TurnResult, ...]:
     """Run both in turns, until the latency is known well or the turns are over.
 
     Args:
@@ -92,7 +94,7 @@ def alternate(
         tick: Told after each turn how much is done.
         distance: Between the cores, read before and after each turn.
     """
-    taken: list[Taken] = []
+    taken: list[TurnResult] = []
     count = already
     latest = distance.read()
     for number, turn in enumerate(turns, 1):
@@ -107,16 +109,17 @@ def alternate(
             settle(plain, run_s)
             samples = timed_runs(plain, turn.plain)
         latest = distance.read()
-        taken.append(Taken(samples=tuple(samples), profiled=counted, readings=(before, latest)))
+        taken.append(TurnResult(samples=tuple(samples), profiled=counted, readings=(before, latest)))
         tick(number / len(turns))
+        # An exact number of runs was asked for: all of them are made.
         if turn.plain.runs is None and _is_known(taken, distance):
             break
     return tuple(taken)
 
 
-def _is_known(taken: Sequence[Taken], distance: CoreDistance) -> bool:
+def _is_known(taken: Sequence[TurnResult], distance: CoreDistance) -> bool:
     """Whether enough turns, taken while the cores were close, agree on the latency."""
-    counted = [one for one in taken if distance.ratio(*one.readings) <= APART]
+    counted = [one for one in taken if distance.ratio(*one.readings) <= APART_RATIO]
     return len(counted) >= LEAST_TURNS and is_enough([sample for one in counted for sample in one.samples])
 
 

@@ -33,6 +33,7 @@ class Load:
         """Cores that were wanted and not there, as a share of the threads; 0 on a quiet machine."""
         if self.others_cores < NOTICEABLE_CORES:
             return 0.0
+        # Others may be moved aside as long as cores are free: only what does not fit disturbs.
         lacking = threads + self.others_cores - self.available_cores
         return min(1.0, max(0.0, lacking) / threads)
 
@@ -69,7 +70,10 @@ def snapshot() -> Snapshot:
     import psutil
 
     times = psutil.cpu_times()
+    # ``steal`` (Linux in a virtual machine) is time when a core was ready to run and the host gave it to
+    # others.
     stolen = float(getattr(times, "steal", 0.0))
+    # Names differ by system; ``idle`` and ``iowait`` are no work, ``guest`` is part of ``user`` on Linux.
     busy = sum(
         float(getattr(times, kind, 0.0))
         for kind in ("user", "nice", "system", "irq", "softirq", "interrupt", "dpc")
@@ -94,12 +98,14 @@ def load_between(before: Snapshot, after: Snapshot) -> Load:
 def available_cores() -> int:
     """Logical processors that this process may use: its affinity, and its control group's quota."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # A container's quota is not in the affinity: ONNX Runtime would start a thread for each core of the host.
     quota = _quota()
     return max(1, min(affinity, quota)) if quota else affinity
 
 
 def _quota() -> int | None:
     try:
+        # Control groups, version 2: "max 100000" or "200000 100000", microseconds of a period.
         with open("/sys/fs/cgroup/cpu.max", encoding="ascii") as file:
             limit, period = file.read().split()
     except (OSError, ValueError):
@@ -111,6 +117,7 @@ def default_threads() -> int:
     """Threads that ONNX Runtime takes unless told otherwise: one per physical core that it may use."""
     import psutil
 
+    # Hyper-threads share the arithmetic units that a product fills.
     physical = psutil.cpu_count(logical=False) or available_cores()
     return max(1, min(physical, available_cores()))
 
@@ -137,4 +144,5 @@ def peak_resident_bytes() -> int | None:
     except ImportError:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # getrusage(2): kilobytes on Linux, bytes on macOS.
     return peak if sys.platform == "darwin" else peak * 1024

@@ -1,4 +1,4 @@
-"""What ONNX Runtime's profiler adds to each node, and what a node costs that does nothing.
+"""How the profiler's own time is taken out of an operator's: its bias, measured on nodes that do nothing.
 
 Two chains of one-element operators, a short and a long one: unprofiled, the difference of their times over the
 difference of their lengths is the true cost of dispatching one node, and what is left is the cost of a call.
@@ -15,6 +15,7 @@ from analyzer.measurement.noise.timing_loops import Budget, timed_runs
 from analyzer.measurement.session import SessionSettings, create
 from analyzer.measurement.statistics import median
 
+# 128 nodes apart: a dispatch of 0.15 us comes to 19 us, far above the clock.
 _SHORT, _LONG = 8, 136
 
 
@@ -37,6 +38,7 @@ def chain(length: int, elements: int = 1) -> bytes:
     """A model of ``length`` operators in a row, each on so many elements."""
     from onnx import TensorProto, helper
 
+    # Both providers have a Neg; two in a row stay, since nothing is optimised.
     nodes = [helper.make_node("Neg", [f"t{i}"], [f"t{i + 1}"], name=f"neg{i}") for i in range(length)]
     graph = helper.make_graph(
         nodes,
@@ -44,6 +46,7 @@ def chain(length: int, elements: int = 1) -> bytes:
         [helper.make_tensor_value_info("t0", TensorProto.FLOAT, [elements])],
         [helper.make_tensor_value_info(f"t{length}", TensorProto.FLOAT, [elements])],
     )
+    # Old versions, so that any ONNX Runtime reads it.
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     return bytes(model.SerializeToString())
 
@@ -59,6 +62,7 @@ def calibrate_bias(settings: SessionSettings, folder: Path, *, seconds: float = 
     times = {length: _unprofiled(length, settings, seconds / 3) for length in (_SHORT, _LONG)}
     dispatch = max(1e-9, (times[_LONG] - times[_SHORT]) / (_LONG - _SHORT))
     shown = _profiled(settings, folder, seconds / 3)
+    # Differences of noisy times may fall below 0 on a busy machine.
     return Bias(
         profiler_s=max(0.0, shown - dispatch),
         dispatch_s=dispatch,

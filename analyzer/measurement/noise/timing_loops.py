@@ -61,6 +61,7 @@ def warm_up(call: TimedCall, budget: Budget, *, clock: Clock = time.perf_counter
     begin = clock()
     samples = [time_call(call, clock)]
     while not is_steady(samples):
+        # The cold start is one call, the second is no steady one: only a third would be.
         if clock() - begin > budget.seconds and len(samples) >= (2 if samples[0] > budget.seconds else 3):
             break
         samples.append(time_call(call, clock))
@@ -109,6 +110,7 @@ def timed_runs(
         clock: Seconds; an argument so that tests need not wait.
         tick: Told about ten times a second how much of the budget is used.
     """
+    # Python's collector stops the caller for milliseconds, at moments that have nothing to do with the model.
     samples: list[float] = []
     with _no_garbage_collection():
         begin = last_tick = clock()

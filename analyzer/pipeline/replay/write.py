@@ -69,8 +69,8 @@ def write_replay_data(
 
 def prediction_options(options: Options) -> Asked:
     """The part of the options that a prediction goes by."""
-    # Much of this is in the record's `invocation` too, as text. Both stay while schema_version is 1: a record of
-    # a version without `invocation` is decided anew from this, and readers may use either.
+    # Much of this is in the record's `invocation` too, as text. Both stay while schema_version is 1: a record
+    # of a version without `invocation` is decided anew from this, and readers may use either.
     return Asked(
         precision=options.precision,
         cpu=options.cpu,

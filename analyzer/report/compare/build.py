@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from analyzer.checks.operator_matching import Match, match
-from analyzer.checks.phrases import called, line_of
+from analyzer.checks.phrases import operator_label, source_location
 from analyzer.errors import UsageError
 from analyzer.record.analysis import Analysis, CpuTime, Finding, GpuTime, OperatorResult
 from analyzer.report.compare import figures
@@ -113,8 +113,8 @@ def _change(old: OperatorResult, now: OperatorResult, base: _Side, new: _Side) -
     before, after = base.interval(old), new.interval(now)
     apart = before is not None and after is not None and (before[1] < after[0] or after[1] < before[0])
     return OperatorChange(
-        name=called(now),
-        where=line_of(now),
+        name=operator_label(now),
+        where=source_location(now),
         base=old.index,
         new=now.index,
         device=_flip(old.placement, now.placement) if gpus else None,
@@ -131,7 +131,10 @@ def _flip(before: str, after: str) -> tuple[str, str] | None:
 
 def _entry(operator: OperatorResult, side: _Side) -> OperatorEntry:
     return OperatorEntry(
-        name=called(operator), where=line_of(operator), index=operator.index, time_s=side.time(operator)
+        name=operator_label(operator),
+        where=source_location(operator),
+        index=operator.index,
+        time_s=side.time(operator),
     )
 
 

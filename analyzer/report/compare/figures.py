@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from analyzer.checks.placement import inside
+from analyzer.checks.placement import copies_inside
 from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.report.compare.comparison import ComparedFact, ComparedFigure
 from analyzer.units import UNKNOWN
@@ -100,7 +100,7 @@ def worth_a_row(figure: ComparedFigure) -> bool:
 
 
 def _inside(analysis: Analysis, read: Callable[[tuple[object, ...]], float]) -> float | None:
-    return None if analysis.plan("gpu") is None else read(inside(analysis))
+    return None if analysis.plan("gpu") is None else read(copies_inside(analysis))
 
 
 def _bytes_of(items: tuple[object, ...]) -> int:
