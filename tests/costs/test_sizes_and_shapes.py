@@ -1,5 +1,7 @@
 """How many bytes a tensor has and what shape operands have together: the same wherever it is asked."""
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -45,7 +47,7 @@ def test_types_of_less_than_a_byte_fill_up_the_last_byte_of_a_tensor(
 
 
 @pytest.mark.parametrize(("name", "number"), onnx.TensorProto.DataType.items())
-def test_every_type_of_the_installed_onnx_is_known_by_its_number(name, number):
+def test_every_type_of_the_installed_onnx_is_known_by_its_number(name: Any, number: Any) -> None:
     short = {"FLOAT": "float32", "DOUBLE": "float64"}.get(name, name.lower())
     assert (DTYPES_BY_NUMBER[number].name, DTYPES[short].onnx) == (short, number)
 

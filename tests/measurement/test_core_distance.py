@@ -96,7 +96,7 @@ def test_close_cores_are_awaited_but_not_for_ever(monkeypatch: pytest.MonkeyPatc
     assert hurried.count == 4
 
 
-def test_turns_with_the_cores_apart_do_not_count_where_there_are_others():
+def test_turns_with_the_cores_apart_do_not_count_where_there_are_others() -> None:
     assert close_turns([1.0, 1.8, 1.1, 1.31]) == {0, 2}
     assert close_turns([1.8, 1.9]) == {0, 1}
     readings = [(CLOSE, APART), (CLOSE, CLOSE), (CLOSE, CLOSE), (APART, CLOSE)]
@@ -113,7 +113,7 @@ def test_runs_go_on_until_enough_turns_had_the_cores_close() -> None:
     """One unprofiled run by turn is known well at once; the four turns that it takes are four close ones."""
     turns = turns_for(1e-6, 16, 1.6, runs=None, most=16)
 
-    def taken(*readings: Reading) -> tuple[Taken, ...]:
+    def taken(*readings: Reading) -> tuple[TurnResult, ...]:
         distance = Scripted(*readings)
         return alternate(
             lambda: None, lambda: None, turns, run_s=1e-6, already=0, tick=lambda _: None, distance=distance

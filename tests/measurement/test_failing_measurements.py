@@ -129,14 +129,16 @@ def test_a_child_that_dies_is_reported(
 @pytest.mark.parametrize(
     ("status", "said"), [(0, None), (3, "ended with status 3"), (0xC0000005, "crashed (0xc0000005)")]
 )
-def test_on_windows_which_has_no_sigkill_a_child_ends_like_any_other(monkeypatch, status, said):
+def test_on_windows_which_has_no_sigkill_a_child_ends_like_any_other(
+    monkeypatch: pytest.MonkeyPatch, status: int, said: str | None
+) -> None:
     """0xC0000005 is an access violation: Windows gives it as the status of a process, not as a signal."""
     monkeypatch.delattr(signal, "SIGKILL")
     trouble = measuring.ChildExit(status, timed_out=False, stderr="").trouble(1.0)
-    assert trouble is None if said is None else said in trouble[0]
+    assert trouble is None if said is None else said in trouble[0]  # type: ignore[index]
 
 
-def test_what_was_measured_before_the_crash_is_kept(tmp_path, monkeypatch):
+def test_what_was_measured_before_the_crash_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The child dies while it profiles: the latency stays, and a message says what is missing."""
     script = textwrap.dedent("""
         import os, signal, sys

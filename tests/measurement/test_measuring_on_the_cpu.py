@@ -62,7 +62,7 @@ def test_intervals_hold_their_middle(measured: Measurement) -> None:
     assert all(node.low_s <= node.time_s <= node.high_s for node in measured.nodes)
 
 
-def test_circumstances_are_told(measured):
+def test_circumstances_are_told(measured: Measurement) -> None:
     assert measured.latency.warmup_runs >= 3
     assert measured.latency.runs >= 5
     assert measured.first_run_s > 0

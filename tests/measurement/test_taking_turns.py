@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.measurement.noise.core_migration import SingleThread
-from analyzer.measurement.noise.interleaving import Taken, Turn, alternate, quieter_half, turns_for
+from analyzer.measurement.noise.interleaving import Turn, TurnResult, alternate, quieter_half, turns_for
 from analyzer.measurement.statistics import summarize
 
 
@@ -25,7 +25,7 @@ class Session:
 
 def in_turns(
     plain: Session | None, profiled: Session, turns: tuple[Turn, ...], **given: Any
-) -> tuple[Taken, ...]:
+) -> tuple[TurnResult, ...]:
     """With a single thread, whose cores are always close."""
     return alternate(plain, profiled, turns, tick=lambda _: None, distance=SingleThread(), **given)
 

@@ -117,7 +117,7 @@ def test_types_below_a_byte_cannot_be_bound() -> None:
 
 
 @given(st.sampled_from(["float", "float16", "bfloat16", "int64", "bool", "uint8", "double"]), st.integers(0, 5))
-def test_made_up_arrays_have_the_type_and_shape_asked_for(kind, size):
+def test_made_up_arrays_have_the_type_and_shape_asked_for(kind: Any, size: int) -> None:
     array = random_tensor(kind, (size, 2), np.random.default_rng(0))
     assert array.shape == (size, 2)
     assert onnx_type(array) == {"float": "float32", "double": "float64"}.get(kind, kind)
