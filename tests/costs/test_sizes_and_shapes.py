@@ -47,7 +47,7 @@ def test_types_of_less_than_a_byte_fill_up_the_last_byte_of_a_tensor(
 
 
 @pytest.mark.parametrize(("name", "number"), onnx.TensorProto.DataType.items())
-def test_every_type_of_the_installed_onnx_is_known_by_its_number(name: Any, number: Any) -> None:
+def test_every_type_of_the_installed_onnx_is_known_by_its_number(name: str, number: int) -> None:
     short = {"FLOAT": "float32", "DOUBLE": "float64"}.get(name, name.lower())
     assert (DTYPES_BY_NUMBER[number].name, DTYPES[short].onnx) == (short, number)
 

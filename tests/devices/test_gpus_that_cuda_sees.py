@@ -1,13 +1,14 @@
 """Which of the driver's GPUs is CUDA's device 0: CUDA_VISIBLE_DEVICES as NVIDIA's CUDA guide describes it."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from analyzer.devices import nvml
 
 UUIDS = ("GPU-11111111-aaaa", "GPU-22222222-bbbb", "GPU-33333333-cccc")
-DRIVER = SimpleNamespace(
+DRIVER: Any = SimpleNamespace(
     nvmlDeviceGetCount=lambda: len(UUIDS),
     nvmlDeviceGetHandleByIndex=lambda index: UUIDS[index],
     nvmlDeviceGetUUID=lambda handle: handle,
