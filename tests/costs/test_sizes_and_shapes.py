@@ -1,7 +1,5 @@
 """How many bytes a tensor has and what shape operands have together: the same wherever it is asked."""
 
-from typing import Any
-
 import numpy as np
 import onnx
 import pytest
