@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from analyzer.devices import calibration, catalogue, detection
+from analyzer.option_table import DEFAULT_TIME_BUDGET_S
 from analyzer.pipeline import options
 from analyzer.prediction.reference_core import reference_ceilings
 
@@ -41,7 +42,7 @@ class Machine:
     cores: int = 2
     threads: int = 2
     calibrated: bool = False
-    time_budget_s: float = options.DEFAULT_TIME_BUDGET_S
+    time_budget_s: float = DEFAULT_TIME_BUDGET_S
 
     def description(self) -> Mapping[str, Any]:
         """In py-cpuinfo's words."""

@@ -16,7 +16,7 @@ from analyzer.cli import run_command_line
 OPSETS = {"falls": 22, "stays": 21}
 
 
-def pooled(opset):
+def pooled(opset: int) -> onnx.ModelProto:
     """Convolution, Relu, MaxPool, convolution: a network's stem in 16 x 16."""
     rng = np.random.default_rng(0)
     weights = {
@@ -40,7 +40,7 @@ def pooled(opset):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("models")
     for name, opset in OPSETS.items():
         onnx.save(pooled(opset), path / f"{name}.onnx")
@@ -48,7 +48,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def reports(folder):
+def reports(folder: Path) -> Path:
     """Both models' records, made once."""
     for name in OPSETS:
         target = str(folder / f"{name}.json")
@@ -57,19 +57,21 @@ def reports(folder):
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     return tmp_path
 
 
-def check(capsys, *arguments):
+def check(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
     status = run_command_line(["check", *map(str, arguments)])
     captured = capsys.readouterr()
     return status, captured.out, captured.err
 
 
-def test_a_model_that_loses_a_cuda_kernel_fails_and_names_operator_opset_and_both_copies(here, folder, capsys):
+def test_a_model_that_loses_a_cuda_kernel_fails_and_names_operator_opset_and_both_copies(
+    here: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     status, out, _ = check(capsys, folder / "falls.onnx")
     assert status == 1
     assert "error A101 MaxPool 'pool' runs on the CPU" in out
@@ -80,19 +82,25 @@ def test_a_model_that_loses_a_cuda_kernel_fails_and_names_operator_opset_and_bot
     assert out.splitlines()[-1].startswith("failed: 2 errors")
 
 
-def test_the_same_model_one_opset_older_passes(here, folder, capsys):
+def test_the_same_model_one_opset_older_passes(
+    here: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     status, out, _ = check(capsys, folder / "stays.onnx")
     assert status == 0
     assert "A101" not in out
     assert out.splitlines()[-1].startswith("passed")
 
 
-def test_converting_to_the_opset_that_the_finding_names_makes_it_pass(here, folder, capsys):
+def test_converting_to_the_opset_that_the_finding_names_makes_it_pass(
+    here: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     status, out, _ = check(capsys, folder / "falls.onnx", "--opset", "21")
     assert status == 0, out
 
 
-def test_checking_an_onnx_file_never_imports_torch_and_twice_gives_the_same_bytes(here, folder):
+def test_checking_an_onnx_file_never_imports_torch_and_twice_gives_the_same_bytes(
+    here: Path, folder: Path
+) -> None:
     program = (
         "import sys; from analyzer.cli import run_command_line as run; "
         f"status = run(['check', {str(folder / 'falls.onnx')!r}]); "
@@ -112,18 +120,24 @@ def test_checking_an_onnx_file_never_imports_torch_and_twice_gives_the_same_byte
     assert first.stdout == second.stdout != b""
 
 
-def test_a_saved_report_is_judged_like_the_model(here, reports, capsys):
+def test_a_saved_report_is_judged_like_the_model(
+    here: Path, reports: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert check(capsys, reports / "falls.json")[0] == 1
     assert check(capsys, reports / "stays.json")[0] == 0
 
 
-def test_options_that_a_saved_report_cannot_take_are_refused(here, reports, capsys):
+def test_options_that_a_saved_report_cannot_take_are_refused(
+    here: Path, reports: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     status, _, err = check(capsys, reports / "falls.json", "--opset", "21")
     assert status == 2
     assert "--opset changes nothing about a saved report" in err
 
 
-def test_settings_of_pyproject_set_a_finding_aside_with_its_reason(here, reports, capsys):
+def test_settings_of_pyproject_set_a_finding_aside_with_its_reason(
+    here: Path, reports: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (reports / "pyproject.toml").write_text(
         "[tool.analyzer.check]\n"
         'ignore = [{ code = "A10", operator = "pool", reason = "the pooling stays small" }]\n'
@@ -149,7 +163,9 @@ def test_settings_of_pyproject_set_a_finding_aside_with_its_reason(here, reports
         (["--no-such-option"], "--no-such-option", ""),
     ],
 )
-def test_what_cannot_be_run_ends_with_2_and_one_message(here, reports, capsys, arguments, message, hint):
+def test_what_cannot_be_run_ends_with_2_and_one_message(
+    here: Path, reports: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str, hint: str
+) -> None:
     status, out, err = check(capsys, reports / "falls.json", *arguments)
     assert status == 2
     assert out == ""
@@ -158,25 +174,33 @@ def test_what_cannot_be_run_ends_with_2_and_one_message(here, reports, capsys, a
     assert "Traceback" not in err
 
 
-def test_a_settings_key_that_nobody_knows_ends_with_2(here, reports, capsys):
+def test_a_settings_key_that_nobody_knows_ends_with_2(
+    here: Path, reports: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (here / "pyproject.toml").write_text("[tool.analyzer.check]\nmax-copy = 3\n")
     status, _, err = check(capsys, reports / "falls.json")
     assert status == 2
     assert "did you mean `max-copies`?" in err
 
 
-def test_a_model_and_a_report_that_are_not_there_end_with_2(here, capsys):
+def test_a_model_and_a_report_that_are_not_there_end_with_2(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert check(capsys, "nothing.json")[0] == 2
     assert check(capsys, "nothing.onnx")[0] == 2
 
 
-def test_fail_on_never_reports_and_ends_with_0(here, reports, capsys):
+def test_fail_on_never_reports_and_ends_with_0(
+    here: Path, reports: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     status, out, _ = check(capsys, reports / "falls.json", "--fail-on", "never")
     assert status == 0
     assert "error A101" in out
 
 
-def test_a_baseline_is_written_read_and_compared(here, reports, capsys):
+def test_a_baseline_is_written_read_and_compared(
+    here: Path, reports: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     status, _, err = check(capsys, reports / "stays.json", "--update-baseline", "--baseline", "base.json")
     assert status == 0
     assert "base.json" in err
@@ -192,13 +216,17 @@ def test_a_baseline_is_written_read_and_compared(here, reports, capsys):
     assert "A614 copies inside the graph rose from 0 (0 B) to 2 (41.0 kB)" in out
 
 
-def test_writing_a_baseline_twice_gives_the_same_bytes(here, reports, capsys):
+def test_writing_a_baseline_twice_gives_the_same_bytes(
+    here: Path, reports: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in ("one.json", "two.json"):
         check(capsys, reports / "falls.json", "--update-baseline", "--baseline", name)
     assert Path("one.json").read_bytes() == Path("two.json").read_bytes()
 
 
-def test_a_baseline_of_another_model_or_of_a_newer_schema_ends_with_2(here, reports, capsys):
+def test_a_baseline_of_another_model_or_of_a_newer_schema_ends_with_2(
+    here: Path, reports: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     status, _, err = check(capsys, reports / "falls.json", "--baseline", reports / "stays.json")
     assert status == 2
     assert "the baseline is of another model" in err
@@ -213,7 +241,9 @@ def test_a_baseline_of_another_model_or_of_a_newer_schema_ends_with_2(here, repo
     assert "the baseline cannot be read" in err
 
 
-def test_several_formats_go_to_a_folder_each_whole(here, reports, capsys):
+def test_several_formats_go_to_a_folder_each_whole(
+    here: Path, reports: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     status, out, _ = check(capsys, reports / "falls.json", "--format", "sarif,junit,text", "--output", "out/")
     assert status == 1
     assert out == ""
@@ -222,7 +252,9 @@ def test_several_formats_go_to_a_folder_each_whole(here, reports, capsys):
     assert ET.parse("out/falls.xml").getroot().get("failures") == "2"
 
 
-def test_where_one_place_cannot_be_written_nothing_is(here, reports, capsys):
+def test_where_one_place_cannot_be_written_nothing_is(
+    here: Path, reports: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("out").mkdir()
     Path("out/falls.xml").mkdir()
     status, _, err = check(capsys, reports / "falls.json", "--format", "sarif,junit", "--output", "out/")
@@ -231,7 +263,9 @@ def test_where_one_place_cannot_be_written_nothing_is(here, reports, capsys):
     assert [path.name for path in Path("out").rglob("*") if path.is_file()] == []
 
 
-def test_github_prints_commands_and_adds_to_the_job_summary(here, reports, capsys, monkeypatch):
+def test_github_prints_commands_and_adds_to_the_job_summary(
+    here: Path, reports: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     summary = here / "summary.md"
     summary.write_text("before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
@@ -242,7 +276,7 @@ def test_github_prints_commands_and_adds_to_the_job_summary(here, reports, capsy
     assert "A101 no-cuda-kernel" in summary.read_text()
 
 
-def test_the_rules_command_lists_explains_and_suggests(capsys):
+def test_the_rules_command_lists_explains_and_suggests(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line(["rules"]) == 0
     assert "A101" in capsys.readouterr().out
     assert run_command_line(["rules", "a101"]) == 0

@@ -15,7 +15,7 @@ ACTION = yaml.safe_load((ROOT / ".github/actions/analyze/action.yml").read_text(
 
 
 @pytest.fixture
-def environment(tmp_path):
+def environment(tmp_path: Path) -> dict[str, str]:
     """What a runner gives a step, with this checkout's `analyze` first on the path."""
     command = tmp_path / "bin" / "analyze"
     command.parent.mkdir()
@@ -31,7 +31,9 @@ def environment(tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed, and the action runs in it")
-def test_the_actions_check_annotates_summarises_and_writes_its_files(tmp_path, environment):
+def test_the_actions_check_annotates_summarises_and_writes_its_files(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
     step = next(step for step in ACTION["runs"]["steps"] if step.get("id") == "check")
     given = {
         "MODEL": str(ROOT / "samples/boosted_trees.onnx"),
@@ -55,17 +57,17 @@ def test_the_actions_check_annotates_summarises_and_writes_its_files(tmp_path, e
     assert json.loads((tmp_path / "out/boosted_trees.json").read_text())["devices"]["gpu"]["slug"] == "t4"
 
 
-def test_the_action_never_pastes_an_input_into_a_script():
+def test_the_action_never_pastes_an_input_into_a_script() -> None:
     for step in ACTION["runs"]["steps"]:
         assert "${{" not in step.get("run", "")
 
 
-def test_every_input_of_the_action_is_used():
+def test_every_input_of_the_action_is_used() -> None:
     text = json.dumps(ACTION["runs"])
     assert all(f"inputs.{name}" in text for name in ACTION["inputs"])
 
 
-def test_the_hook_runs_the_check_and_leaves_the_model_to_its_arguments():
+def test_the_hook_runs_the_check_and_leaves_the_model_to_its_arguments() -> None:
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
     assert hook["entry"] == "analyze check"
     assert hook["pass_filenames"] is False

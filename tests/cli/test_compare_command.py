@@ -9,7 +9,7 @@ SAMPLE = Path(__file__).parents[2] / "samples" / "boosted_trees.onnx"
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory):
+def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two records of one model: as it is, and as if it moved more bytes."""
     folder = tmp_path_factory.mktemp("records")
     run_command_line(["check", str(SAMPLE), "--format", "json", "--output", str(folder / "base.json")])
@@ -19,27 +19,33 @@ def records(tmp_path_factory):
     return folder
 
 
-def compare(capsys, *arguments):
+def compare(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
     status = run_command_line(["compare", *map(str, arguments)])
     captured = capsys.readouterr()
     return status, captured.out, captured.err
 
 
-def test_without_fail_on_a_difference_is_told_and_the_status_is_0(records, capsys):
+def test_without_fail_on_a_difference_is_told_and_the_status_is_0(
+    records: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     status, out, _ = compare(capsys, records / "base.json", records / "new.json")
     assert status == 0
     assert "base -> new" in out
     assert "bytes moved" in out
 
 
-def test_with_fail_on_a_rise_ends_with_1_and_says_why(records, capsys):
+def test_with_fail_on_a_rise_ends_with_1_and_says_why(
+    records: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     status, _, err = compare(capsys, records / "base.json", records / "new.json", "--fail-on", "bytes,flops")
     assert status == 1
     assert "new: bytes moved rose" in err
     assert "FLOPs" not in err
 
 
-def test_every_format_goes_to_a_folder(records, capsys, tmp_path):
+def test_every_format_goes_to_a_folder(
+    records: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     target = f"{tmp_path}/out/"
     arguments = (
         records / "base.json",
@@ -64,7 +70,13 @@ def test_every_format_goes_to_a_folder(records, capsys, tmp_path):
         (["base.json", "new.json", "--tolerance", "some"], "5%"),
     ],
 )
-def test_what_cannot_be_compared_ends_with_2_and_one_message(records, capsys, monkeypatch, arguments, words):
+def test_what_cannot_be_compared_ends_with_2_and_one_message(
+    records: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    words: str,
+) -> None:
     monkeypatch.chdir(records)
     status, out, err = compare(capsys, *arguments)
     assert status == 2
@@ -73,7 +85,9 @@ def test_what_cannot_be_compared_ends_with_2_and_one_message(records, capsys, mo
     assert "Traceback" not in err
 
 
-def test_records_of_one_name_in_two_folders_keep_apart(records, capsys, tmp_path):
+def test_records_of_one_name_in_two_folders_keep_apart(
+    records: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     other = tmp_path / "base.json"
     other.write_text((records / "new.json").read_text())
     _, out, _ = compare(capsys, records / "base.json", other)

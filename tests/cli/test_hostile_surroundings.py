@@ -6,6 +6,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -15,7 +18,7 @@ from analyzer.record.output_files import check_writable, write_all
 
 
 @pytest.fixture
-def model(tmp_path, monkeypatch):
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
     info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 4]) for name in "xy"]
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", info[:1], info[1:])
@@ -23,13 +26,13 @@ def model(tmp_path, monkeypatch):
     return "net.onnx"
 
 
-def analyze(*arguments, **options):
+def analyze(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "analyzer", *map(str, arguments)]
     return subprocess.run(command, stdin=subprocess.DEVNULL, text=True, check=False, **options)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
-def test_a_full_disk_behind_standard_output_is_one_clear_message(model):
+def test_a_full_disk_behind_standard_output_is_one_clear_message(model: str) -> None:
     with open("/dev/full", "w") as full:
         ended = analyze(
             model, "--no-run", "--format", "text", "--output", "-", stdout=full, stderr=subprocess.PIPE
@@ -40,7 +43,7 @@ def test_a_full_disk_behind_standard_output_is_one_clear_message(model):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="closing a stream is a shell's matter there")
-def test_a_closed_standard_error_is_no_fault(model):
+def test_a_closed_standard_error_is_no_fault(model: str) -> None:
     command = f"{sys.executable} -m analyzer {model} --no-run --format json --output out.json 2>&-"
     ended = subprocess.run(command, shell=True, stdout=subprocess.DEVNULL, check=False)
     assert ended.returncode == 0
@@ -48,7 +51,7 @@ def test_a_closed_standard_error_is_no_fault(model):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
-def test_a_pipe_is_written_to_and_never_replaced(tmp_path):
+def test_a_pipe_is_written_to_and_never_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     found = []
@@ -61,7 +64,7 @@ def test_a_pipe_is_written_to_and_never_replaced(tmp_path):
     assert pipe.is_fifo()
 
 
-def test_a_link_stays_a_link(tmp_path):
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
     target, link = tmp_path / "report.json", tmp_path / "latest.json"
     link.symlink_to(target)
     write_all({link: "{}"})
@@ -72,8 +75,8 @@ def test_a_link_stays_a_link(tmp_path):
 @pytest.mark.skipif(os.name == "nt", reason="no such signals there")
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_while_the_model_runs_leaves_no_child_folder_or_report(
-    model, tmp_path, interruptible, number, status
-):
+    model: str, tmp_path: Path, interruptible: Callable[[Sequence[str]], list[str]], number: int, status: int
+) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     command = [sys.executable, "-m", "analyzer", model, "--time-budget", "900s", "--output", "out/"]
@@ -96,7 +99,7 @@ def test_a_signal_while_the_model_runs_leaves_no_child_folder_or_report(
     assert not children_that_read(temporary)
 
 
-def children_that_read(folder):
+def children_that_read(folder: Path) -> list[str]:
     import psutil
 
     found = []

@@ -5,7 +5,7 @@ from click.testing import CliRunner
 from analyzer.cli.ops import command
 
 
-def test_ops_lists_every_rule_with_formula_and_basis():
+def test_ops_lists_every_rule_with_formula_and_basis() -> None:
     from analyzer.costs import rules
 
     result = CliRunner().invoke(command)
@@ -16,20 +16,20 @@ def test_ops_lists_every_rule_with_formula_and_basis():
     assert "2 * N * Cout" in line
 
 
-def test_ops_explains_one_operator():
+def test_ops_explains_one_operator() -> None:
     result = CliRunner().invoke(command, ["Conv"])
     assert result.exit_code == 0
     assert "ai.onnx::Conv" in result.output
     assert "The kernel comes from the weight" in result.output
 
 
-def test_ops_lists_one_domain():
+def test_ops_lists_one_domain() -> None:
     result = CliRunner().invoke(command, ["--domain", "ai.onnx.ml"])
     assert "ai.onnx.ml::TreeEnsemble" in result.output
     assert "\n  Conv " not in result.output
 
 
-def test_ops_names_the_nearest_of_an_unknown_operator():
+def test_ops_names_the_nearest_of_an_unknown_operator() -> None:
     from analyzer.errors import UsageError
 
     result = CliRunner().invoke(command, ["MatMull"])

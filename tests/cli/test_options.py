@@ -1,16 +1,19 @@
 """One table of options: the commands, the settings, the keywords and the help say the same."""
 
+from typing import Any
+
 import click
 import pytest
 
 from analyzer.checks.settings import RUN_OPTIONS
 from analyzer.cli import COMMANDS, command_line, long_option
 from analyzer.devices import catalogue
-from analyzer.loading.load import DEFAULT_OPSET
+from analyzer.loading.loaded import DEFAULT_OPSET
 from analyzer.option_table import (
     DEFAULT_TIME_BUDGET_S,
     OPTIONS,
     AnalyzeOptions,
+    Command,
     RecordOptions,
     in_settings,
     is_analysis,
@@ -25,7 +28,7 @@ NO_OPTION = {"check"}
 NO_COMMAND = {"fail-on-uncertain"}
 # What is written where, and how loudly: methods of the analysis in Python.
 NO_KEYWORD = {"format", "output", "open", "quiet", "verbose"}
-GIVEN = {
+GIVEN: dict[str, Any] = {
     "batch": [8, 1],
     "input": "x=B,3:float32",
     "gpu": "t4",
@@ -48,51 +51,52 @@ GIVEN = {
 }
 
 
-def parameters(command):
-    found = command_line.get_command(None, command).params
+def parameters(command: str) -> dict[str, click.Option]:
+    found = command_line.get_command(click.Context(command_line), command).params
     return {long_option(item): item for item in found if isinstance(item, click.Option)}
 
 
 @pytest.mark.parametrize("command", ["run", "check", "render"])
-def test_a_command_takes_what_the_table_says_in_its_order(command):
+def test_a_command_takes_what_the_table_says_in_its_order(command: Command) -> None:
     assert list(parameters(command)) == [option.name for option in taken_by(command)]
 
 
-def test_every_option_of_a_run_can_stand_in_pyproject():
+def test_every_option_of_a_run_can_stand_in_pyproject() -> None:
     assert set(parameters("run")) == set(RUN_OPTIONS)
     gate = {option.name for option in in_settings("tool.analyzer.check")}
     assert gate - NO_COMMAND == set(parameters("check")) - set(RUN_OPTIONS) - {"run", "update-baseline"}
 
 
-def test_the_keywords_are_the_long_options_with_underscores():
+def test_the_keywords_are_the_long_options_with_underscores() -> None:
     run = {option.keyword for option in taken_by("run") if option.name not in NO_KEYWORD}
     assert set(AnalyzeOptions.__annotations__) - NO_OPTION == run
     assert {option.name for option in taken_by("run") if not is_analysis(option)} == NO_KEYWORD
 
 
-def test_a_record_is_decided_anew_by_the_options_of_render():
+def test_a_record_is_decided_anew_by_the_options_of_render() -> None:
     render = {option.keyword for option in taken_by("render") if option.name not in NO_KEYWORD}
     assert set(RecordOptions.__annotations__) == render
 
 
-def test_no_option_stands_twice():
+def test_no_option_stands_twice() -> None:
     names = [option.name for option in OPTIONS]
     assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize("keyword", sorted(AnalyzeOptions.__annotations__))
-def test_every_keyword_changes_what_is_asked(keyword):
+def test_every_keyword_changes_what_is_asked(keyword: str) -> None:
     assert make_options(**{keyword: GIVEN[keyword]}) != make_options() == Options()
 
 
 @pytest.mark.parametrize(
     "keyword", sorted(set(AnalyzeOptions.__annotations__) - {"run", "cache", "training", "check"})
 )
-def test_none_is_an_option_left_out(keyword):
-    assert make_options(**{keyword: None}) == Options()
+def test_none_is_an_option_left_out(keyword: str) -> None:
+    left_out: dict[str, Any] = {keyword: None}
+    assert make_options(**left_out) == Options()
 
 
-def test_the_defaults_that_the_help_shows_are_those_that_hold(monkeypatch):
+def test_the_defaults_that_the_help_shows_are_those_that_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     told = {option.name: option.help for option in OPTIONS}
     monkeypatch.setattr(target_devices, "_local_gpu", lambda: None)
     chosen = target_devices.find_targets(Options())
@@ -104,7 +108,7 @@ def test_the_defaults_that_the_help_shows_are_those_that_hold(monkeypatch):
     assert told["utilisation"].endswith(f"[{Options().utilisation:g}]")
 
 
-def test_a_gpu_of_this_machine_or_a_named_one_is_no_default(monkeypatch):
+def test_a_gpu_of_this_machine_or_a_named_one_is_no_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target_devices, "_local_gpu", lambda: catalogue.device("t4"))
     assert target_devices.find_targets(Options()).default_gpu is None
     monkeypatch.setattr(target_devices, "_local_gpu", lambda: None)
@@ -112,13 +116,13 @@ def test_a_gpu_of_this_machine_or_a_named_one_is_no_default(monkeypatch):
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))
-def test_every_command_has_a_help_text(name):
-    command = command_line.get_command(None, name)
+def test_every_command_has_a_help_text(name: str) -> None:
+    command = command_line.get_command(click.Context(command_line), name)
     assert command.get_short_help_str()
     assert command.help
 
 
-def test_help_names_every_command(capsys):
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     command_line.main(["--help"], standalone_mode=False)
     text = capsys.readouterr().out
     assert all(f"  {name} " in text for name in COMMANDS)

@@ -1,6 +1,9 @@
 """``from analyzer import analyze``."""
 
 import typing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -10,10 +13,11 @@ from onnx import TensorProto, helper
 from analyzer import AnalyzerError, analyze, load_report
 from analyzer.api import analyze_record
 from analyzer.option_table import AnalyzeOptions, RecordOptions
+from analyzer.record.analysis import Analysis
 
 
 @pytest.fixture
-def proto():
+def proto() -> onnx.ModelProto:
     weight = onnx.numpy_helper.from_array(np.ones((64, 16), dtype=np.float32), "w")
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 64])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", 16])
@@ -22,19 +26,19 @@ def proto():
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
-def test_a_model_proto_is_analysed_and_left_as_it_was(proto):
+def test_a_model_proto_is_analysed_and_left_as_it_was(proto: onnx.ModelProto) -> None:
     before = proto.SerializeToString(deterministic=True)
     analysis = analyze(proto, batch=8, run=False)
     assert analysis.totals.macs == 8 * 64 * 16
     assert proto.SerializeToString(deterministic=True) == before
 
 
-def test_a_model_proto_is_run(proto):
+def test_a_model_proto_is_run(proto: onnx.ModelProto) -> None:
     analysis = analyze(proto, batch=8, runs=3)
     assert analysis.plan("cpu").origin == "measured"
 
 
-def test_an_onnx_file_never_imports_torch(proto, tmp_path):
+def test_an_onnx_file_never_imports_torch(proto: onnx.ModelProto, tmp_path: Path) -> None:
     import subprocess
     import sys
 
@@ -47,7 +51,7 @@ def test_an_onnx_file_never_imports_torch(proto, tmp_path):
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_module_is_analysed_with_its_inputs():
+def test_a_module_is_analysed_with_its_inputs() -> None:
     import torch
 
     module = torch.nn.Linear(32, 8)
@@ -57,7 +61,7 @@ def test_a_module_is_analysed_with_its_inputs():
     assert module.training
 
 
-def test_an_analysis_saves_and_loads(proto, tmp_path):
+def test_an_analysis_saves_and_loads(proto: onnx.ModelProto, tmp_path: Path) -> None:
     analysis = analyze(proto, batch=8, run=False)
     paths = analysis.save(tmp_path)
     assert {path.suffix for path in paths} == {".html", ".json"}
@@ -77,12 +81,14 @@ def test_an_analysis_saves_and_loads(proto, tmp_path):
         ({"xyzzy": 3}, "it takes batch, cache, check, cpu"),
     ],
 )
-def test_an_unknown_option_is_a_type_error_that_names_the_nearest(proto, given, hint):
+def test_an_unknown_option_is_a_type_error_that_names_the_nearest(
+    proto: onnx.ModelProto, given: dict[str, Any], hint: str
+) -> None:
     with pytest.raises(TypeError, match=f"analyze.*{next(iter(given))}.*{hint}"):
         analyze(proto, **given)
 
 
-def test_an_unknown_option_for_a_record_is_a_type_error_that_names_the_nearest(proto):
+def test_an_unknown_option_for_a_record_is_a_type_error_that_names_the_nearest(proto: onnx.ModelProto) -> None:
     analysis = analyze(proto, batch=8, run=False)
     with pytest.raises(TypeError, match=r"analyze_record.*presicion.*did you mean precision"):
         analyze_record(analysis, presicion="fp16")  # type: ignore[call-arg]
@@ -91,13 +97,15 @@ def test_an_unknown_option_for_a_record_is_a_type_error_that_names_the_nearest(p
 
 
 @pytest.mark.parametrize(("function", "keywords"), [(analyze, AnalyzeOptions), (analyze_record, RecordOptions)])
-def test_an_editor_knows_the_keywords_and_their_types(function, keywords):
+def test_an_editor_knows_the_keywords_and_their_types(
+    function: Callable[..., Analysis], keywords: type[Any]
+) -> None:
     annotation = typing.get_type_hints(function, localns={"Model": object})["options"]
     assert typing.get_args(annotation) == (keywords,)
     assert object not in keywords.__annotations__.values()
     assert typing.Any not in typing.get_type_hints(keywords).values()
 
 
-def test_an_object_that_is_no_model_is_refused():
+def test_an_object_that_is_no_model_is_refused() -> None:
     with pytest.raises(AnalyzerError, match="no model"):
-        analyze(3.5, run=False)
+        analyze(3.5, run=False)  # type: ignore[arg-type]

@@ -6,7 +6,10 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,11 +55,13 @@ price_date = "2026-01-01"
 class _Commands(HTMLParser):
     """The text that a browser would copy from the code of the section "Repeat it"."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.section, self.inside, self.found, self.elements = "", False, [], 0
+        self.section: str | None = ""
+        self.found: list[str] = []
+        self.inside, self.elements = False, 0
 
-    def handle_starttag(self, tag, attrs):  # noqa: ARG002 - the parser's own signature
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002 - the parser's own signature
         if tag == "h3":
             self.section = None
         if self.inside:
@@ -65,18 +70,18 @@ class _Commands(HTMLParser):
             self.inside = True
             self.found.append("")
 
-    def handle_endtag(self, tag):
+    def handle_endtag(self, tag: str) -> None:
         if tag == "code":
             self.inside = False
 
-    def handle_data(self, data):
+    def handle_data(self, data: str) -> None:
         if self.section is None:
             self.section = data
         if self.inside:
             self.found[-1] += data
 
 
-def printed(page):
+def printed(page: Path) -> str:
     """The command of a page: text alone, on one line."""
     parser = _Commands()
     parser.feed(page.read_text(encoding="utf-8"))
@@ -88,12 +93,12 @@ def printed(page):
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory):
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch, cache):
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> Path:
     """A folder with a model and prices, in which commands are run."""
     monkeypatch.setenv("ANALYZER_CACHE_DIR", str(cache))
     monkeypatch.chdir(tmp_path)
@@ -102,7 +107,7 @@ def folder(tmp_path, monkeypatch, cache):
     return tmp_path
 
 
-def run(words, into):
+def run(words: Sequence[str], into: Path) -> tuple[Path, dict[str, Any]]:
     """Runs a command into a folder; the page and the record there."""
     status = run_command_line([*words, "--quiet", "--format", "html,json", "--output", f"{into}/"])
     assert status in (0, 1), words
@@ -110,19 +115,19 @@ def run(words, into):
     return record.with_suffix(".html"), json.loads(record.read_text(encoding="utf-8"))
 
 
-def again(page, into):
+def again(page: Path, into: Path) -> tuple[Path, dict[str, Any]]:
     """Runs the command that a page prints."""
     name, *words = shlex.split(printed(page))
     assert name == "analyze"
     return run(words, into)
 
 
-def answer(record):
+def answer(record: dict[str, Any]) -> dict[str, Any]:
     """All that was found; the question is compared by its command, in which a default GPU is named."""
     return {key: value for key, value in record.items() if key not in ("environment", "invocation")}
 
 
-def same_command_and_answer(page, record, into):
+def same_command_and_answer(page: Path, record: dict[str, Any], into: Path) -> None:
     """Whether the command that a page prints gives that record and prints the same."""
     page_again, repeated = again(page, into)
     assert answer(repeated) == answer(record)
@@ -142,20 +147,22 @@ def same_command_and_answer(page, record, into):
     ],
     ids=["nothing", "limit", "batches", "pins", "prices", "inputs", "training"],
 )
-def test_the_command_of_a_page_gives_the_same_record(folder, options):
+def test_the_command_of_a_page_gives_the_same_record(folder: Path, options: list[str]) -> None:
     page, record = run(["net.py", *options, "--no-run"], folder / "one")
     same_command_and_answer(page, record, folder / "two")
 
 
 @pytest.mark.parametrize("name", ["net.py:Other", "./net.py", "models/net.py"])
-def test_the_model_is_named_so_that_it_is_found_again(folder, name):
+def test_the_model_is_named_so_that_it_is_found_again(folder: Path, name: str) -> None:
     (folder / "models").mkdir()
     shutil.copy("net.py", "models/net.py")
     page, record = run([name, "--no-run"], folder / "one")
     same_command_and_answer(page, record, folder / "two")
 
 
-def test_paths_are_named_from_the_repository_of_the_model(folder, monkeypatch):
+def test_paths_are_named_from_the_repository_of_the_model(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / ".git").mkdir()
     (folder / "models").mkdir()
     shutil.copy("net.py", "models/net.py")
@@ -170,7 +177,7 @@ def test_paths_are_named_from_the_repository_of_the_model(folder, monkeypatch):
     assert answer(repeated) | {"kept": None} == answer(record) | {"kept": None}
 
 
-def test_what_the_settings_asked_is_asked_again_without_them(folder):
+def test_what_the_settings_asked_is_asked_again_without_them(folder: Path) -> None:
     settings = folder / "pyproject.toml"
     settings.write_text("[tool.analyzer]\nbatch = [8, 1]\nslo = 0.005\npin = 'first=cpu'\nno-run = true\n")
     page, record = run(["net.py"], folder / "one")
@@ -187,13 +194,13 @@ def test_what_the_settings_asked_is_asked_again_without_them(folder):
     ],
     ids=["nothing", "latency", "budgets"],
 )
-def test_the_command_of_a_check_finds_the_same(folder, options):
+def test_the_command_of_a_check_finds_the_same(folder: Path, options: list[str]) -> None:
     page, record = run(["check", "net.py", *options], folder / "one")
     assert printed(page).startswith("analyze check net.py")
     same_command_and_answer(page, record, folder / "two")
 
 
-def test_the_command_of_a_run_measures_and_decides_the_same_question(folder):
+def test_the_command_of_a_run_measures_and_decides_the_same_question(folder: Path) -> None:
     options = ["--runs", "3", "--threads", "1", "--slo", "50ms", "--batch", "8,2"]
     page, record = run(["net.py", *options], folder / "one")
     page_again, repeated = again(page, folder / "two")
@@ -205,13 +212,13 @@ def test_the_command_of_a_run_measures_and_decides_the_same_question(folder):
     assert printed(page_again) == printed(page)
 
 
-def test_the_command_of_a_check_that_runs_is_a_check_that_runs(folder):
+def test_the_command_of_a_check_that_runs_is_a_check_that_runs(folder: Path) -> None:
     page, record = run(["check", "net.py", "--run", "--runs", "3"], folder / "one")
     _, repeated = again(page, folder / "two")
     assert record["plans"][0]["origin"] == repeated["plans"][0]["origin"] == "measured"
 
 
-def test_a_rendered_record_is_repeated_with_what_render_was_asked(folder):
+def test_a_rendered_record_is_repeated_with_what_render_was_asked(folder: Path) -> None:
     first = ["--no-run", "--batch", "8", "--slo", "1s", "--gpu", "l4", "--cpu", "epyc-9654"]
     _, saved = run(["net.py", *first], folder / "one")
     options = ["--slo", "30us", "--utilisation", "0.5", "--pin", "first=cpu", "--gpu", "t4,a100"]
@@ -223,7 +230,7 @@ def test_a_rendered_record_is_repeated_with_what_render_was_asked(folder):
         assert repeated[key] == record[key]
 
 
-def test_a_record_rendered_twice_keeps_what_was_asked_first(folder):
+def test_a_record_rendered_twice_keeps_what_was_asked_first(folder: Path) -> None:
     run(["net.py", "--no-run", "--pin", "first=cpu", "--slo", "1s", "--threads", "1"], folder / "one")
     run(["render", "one/net.json", "--utilisation", "0.5"], folder / "two")
     page, record = run(["render", "two/net.json", "--slo", "2s", "--cpu", "epyc-9654"], folder / "three")
@@ -235,7 +242,7 @@ def test_a_record_rendered_twice_keeps_what_was_asked_first(folder):
     assert answer(repeated) == answer(record)
 
 
-def test_own_prices_are_asked_again_of_a_record_that_was_decided_anew(folder):
+def test_own_prices_are_asked_again_of_a_record_that_was_decided_anew(folder: Path) -> None:
     asked = ["--gpu", "l4", "--cpu", "epyc-9654", "--prices", "our prices.toml"]
     run(["net.py", "--no-run", *asked], folder / "one")
     page, record = run(["render", "one/net.json", "--objective", "cost"], folder / "two")
@@ -245,7 +252,7 @@ def test_own_prices_are_asked_again_of_a_record_that_was_decided_anew(folder):
         assert repeated[key] == record[key]
 
 
-def test_a_shell_runs_the_command_as_it_is_copied(folder):
+def test_a_shell_runs_the_command_as_it_is_copied(folder: Path) -> None:
     shutil.move("net.py", "my net's.py")
     program = folder / "bin" / "analyze"
     program.parent.mkdir()
@@ -261,7 +268,7 @@ def test_a_shell_runs_the_command_as_it_is_copied(folder):
 @pytest.mark.parametrize(
     "name", ["a\nb.py", "tab\t.py", "back\\slash\n'quote'.py", "\u202ereversed.py", "$(x)`y`.py"]
 )
-def test_a_name_that_would_break_the_line_is_escaped_for_the_shell(name):
+def test_a_name_that_would_break_the_line_is_escaped_for_the_shell(name: str) -> None:
     line = command_line(Invocation(command="run", model=name, options={"pin": ("a b=cpu", "é*=gpu")}))
     assert line.isprintable()
     told = subprocess.run(
@@ -271,7 +278,7 @@ def test_a_name_that_would_break_the_line_is_escaped_for_the_shell(name):
     assert words == ["analyze", name, "--pin", "a b=cpu", "--pin", "é*=gpu"]
 
 
-def test_a_model_whose_name_begins_with_a_dash_is_no_option():
+def test_a_model_whose_name_begins_with_a_dash_is_no_option() -> None:
     assert command_line(Invocation(command="run", model="-net.py")) == "analyze ./-net.py"
 
 
@@ -285,11 +292,11 @@ def test_a_model_whose_name_begins_with_a_dash_is_no_option():
     ],
     ids=["no name", "another command", "an option of nobody", "an option of another command"],
 )
-def test_what_no_command_line_asks_has_none(invocation):
+def test_what_no_command_line_asks_has_none(invocation: Invocation) -> None:
     assert command_line(invocation) == ""
 
 
-def test_a_record_holds_what_was_given_and_nothing_else(folder):
+def test_a_record_holds_what_was_given_and_nothing_else(folder: Path) -> None:
     analysis = analyze("net.py", batch=[8, 2], slo=0.005, pin="first=cpu", gpu="t4", run=False, cache=False)
     assert analysis.invocation == Invocation(
         command="run",
@@ -299,7 +306,7 @@ def test_a_record_holds_what_was_given_and_nothing_else(folder):
     assert from_json(analysis.render("json")).invocation == analysis.invocation
 
 
-def test_a_module_has_no_command_but_its_record_holds_the_options():
+def test_a_module_has_no_command_but_its_record_holds_the_options() -> None:
     import torch
 
     analysis = analyze(torch.nn.Linear(8, 4), inputs=torch.zeros(2, 8), run=False, slo="1ms")
@@ -309,7 +316,7 @@ def test_a_module_has_no_command_but_its_record_holds_the_options():
     assert analyze_record(analysis, slo="2ms").invocation.options["slo"] == ("2ms",)
 
 
-def test_an_old_record_has_no_command_and_is_decided_anew_as_before(folder):
+def test_an_old_record_has_no_command_and_is_decided_anew_as_before(folder: Path) -> None:
     _, record = run(["net.py", "--no-run"], folder / "one")
     del record["invocation"]
     (folder / "old.json").write_text(json.dumps(record))

@@ -1,11 +1,18 @@
 """``analyze MODEL`` from the command line to the files, as a user runs it."""
 
+from __future__ import annotations
+
 import json
 import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from analyzer.cli import run_command_line
+
+if TYPE_CHECKING:
+    from tests.conftest import Machine
 
 MODEL = """
     import torch
@@ -26,12 +33,12 @@ MODEL = """
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory):
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture
-def model(tmp_path, monkeypatch, cache):
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> Path:
     monkeypatch.setenv("ANALYZER_CACHE_DIR", str(cache))
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "net.py"
@@ -39,17 +46,19 @@ def model(tmp_path, monkeypatch, cache):
     return path
 
 
-def static(*arguments):
+def static(*arguments: object) -> int:
     return run_command_line([*map(str, arguments), "--no-run", "--quiet"])
 
 
-def test_a_page_and_a_record_are_written_under_reports(model, tmp_path, capsys):
+def test_a_page_and_a_record_are_written_under_reports(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert static(model) == 0
     assert capsys.readouterr().out.split() == ["reports/net.html", "reports/net.json"]
     assert (tmp_path / "reports" / "net.html").read_text().lstrip().lower().startswith("<!doctype html>")
 
 
-def test_the_record_counts_what_can_be_derived_by_hand(model, tmp_path):
+def test_the_record_counts_what_can_be_derived_by_hand(model: Path, tmp_path: Path) -> None:
     static(model, "--batch", 16, "--output", "out.json", "--format", "json")
     record = json.loads((tmp_path / "out.json").read_text())
     # Two products with bias: 2*16*64*32 + 16*32 and 2*16*32*8 + 16*8; one Relu of 16*32.
@@ -61,7 +70,7 @@ def test_the_record_counts_what_can_be_derived_by_hand(model, tmp_path):
     assert record["operators"][0]["source"]["code"] == "return self.second(torch.relu(self.first(x)))"
 
 
-def test_without_running_every_time_says_predicted(model, tmp_path):
+def test_without_running_every_time_says_predicted(model: Path, tmp_path: Path) -> None:
     static(model, "--output", "out.json", "--format", "json")
     record = json.loads((tmp_path / "out.json").read_text())
     origins = {operator[side]["origin"] for operator in record["operators"] for side in ("cpu", "gpu")}
@@ -69,7 +78,7 @@ def test_without_running_every_time_says_predicted(model, tmp_path):
     assert {plan["origin"] for plan in record["plans"]} == {"predicted"}
 
 
-def test_two_static_records_differ_in_their_environment_alone(model, tmp_path):
+def test_two_static_records_differ_in_their_environment_alone(model: Path, tmp_path: Path) -> None:
     for name in ("one.json", "two.json"):
         static(model, "--output", name, "--format", "json", *(["--no-cache"] if name == "two.json" else []))
     one, two = (json.loads((tmp_path / name).read_text()) for name in ("one.json", "two.json"))
@@ -78,7 +87,7 @@ def test_two_static_records_differ_in_their_environment_alone(model, tmp_path):
     assert json.dumps(one) == json.dumps(two)
 
 
-def test_a_run_measures_the_cpu_and_predicts_the_gpu(model, tmp_path):
+def test_a_run_measures_the_cpu_and_predicts_the_gpu(model: Path, tmp_path: Path) -> None:
     status = run_command_line(
         [str(model), "--quiet", "--runs", "5", "--output", "out.json", "--format", "json", "--gpu", "t4"]
     )
@@ -94,11 +103,11 @@ def test_a_run_measures_the_cpu_and_predicts_the_gpu(model, tmp_path):
     assert all(row["agrees"] for row in record["environment"]["measurement"]["agreement"])
 
 
-def test_operators_are_the_same_with_and_without_a_run(model, tmp_path):
+def test_operators_are_the_same_with_and_without_a_run(model: Path, tmp_path: Path) -> None:
     static(model, "--output", "static.json", "--format", "json")
     run_command_line([str(model), "--quiet", "--runs", "3", "--output", "run.json", "--format", "json"])
 
-    def untimed(name):
+    def untimed(name: str) -> list[dict[str, Any]]:
         record = json.loads((tmp_path / name).read_text())
         keys = ("name", "op_type", "module", "source", "inputs", "outputs", "flops", "bytes_read", "basis")
         return [{key: operator[key] for key in keys} for operator in record["operators"]]
@@ -106,7 +115,7 @@ def test_operators_are_the_same_with_and_without_a_run(model, tmp_path):
     assert untimed("static.json") == untimed("run.json")
 
 
-def test_without_a_gpu_there_is_one_plan_and_no_gpu_anywhere(model, tmp_path):
+def test_without_a_gpu_there_is_one_plan_and_no_gpu_anywhere(model: Path, tmp_path: Path) -> None:
     static(model, "--gpu", "none", "--output", "out.json", "--format", "json")
     record = json.loads((tmp_path / "out.json").read_text())
     assert [plan["name"] for plan in record["plans"]] == ["cpu"]
@@ -115,7 +124,7 @@ def test_without_a_gpu_there_is_one_plan_and_no_gpu_anywhere(model, tmp_path):
     assert record["verdict"]["device"] == "cpu"
 
 
-def test_several_gpus_give_alternatives(model, tmp_path):
+def test_several_gpus_give_alternatives(model: Path, tmp_path: Path) -> None:
     static(model, "--gpu", "l4,T4,a100", "--output", "out.json", "--format", "json")
     record = json.loads((tmp_path / "out.json").read_text())
     assert record["devices"]["gpu"]["slug"] == "l4"
@@ -123,19 +132,21 @@ def test_several_gpus_give_alternatives(model, tmp_path):
     assert len(record["alternatives"]) == 2
 
 
-def test_one_format_on_standard_output_is_the_report_alone(model, capsys):
+def test_one_format_on_standard_output_is_the_report_alone(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert static(model, "--format", "json", "--output", "-") == 0
     json.loads(capsys.readouterr().out)
 
 
-def test_a_saved_record_renders_to_the_page_that_was_written_at_once(model, tmp_path):
+def test_a_saved_record_renders_to_the_page_that_was_written_at_once(model: Path, tmp_path: Path) -> None:
     static(model)
     page = (tmp_path / "reports" / "net.html").read_text()
     assert run_command_line(["render", "reports/net.json", "--output", "again.html", "--quiet"]) == 0
     assert (tmp_path / "again.html").read_text() == page
 
 
-def test_a_saved_record_is_decided_anew_as_the_model_is(machine, model, tmp_path):
+def test_a_saved_record_is_decided_anew_as_the_model_is(machine: Machine, model: Path, tmp_path: Path) -> None:
     options = ["--gpu", "t4,a100", "--objective", "cost", "--slo", "1s"]
     static(model, "--gpu", "l4")
     again = ["render", "reports/net.json", *options, "--format", "json", "--output", "again.json", "--quiet"]
@@ -160,7 +171,7 @@ def test_a_saved_record_is_decided_anew_as_the_model_is(machine, model, tmp_path
     assert (tmp_path / "more.json").read_text() == (tmp_path / "again.json").read_text()
 
 
-def test_options_can_stand_in_pyproject(model, tmp_path):
+def test_options_can_stand_in_pyproject(model: Path, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.analyzer]\ngpu = "t4"\nbatch = 32\n')
     static(model, "--output", "out.json", "--format", "json")
     record = json.loads((tmp_path / "out.json").read_text())
@@ -198,7 +209,9 @@ def test_options_can_stand_in_pyproject(model, tmp_path):
         ([], "Usage|Missing"),
     ],
 )
-def test_bad_input_is_one_message_with_a_hint(model, tmp_path, capsys, arguments, message):
+def test_bad_input_is_one_message_with_a_hint(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
     import re
 
     status = run_command_line([*arguments, *(["--no-run"] if arguments and arguments[0] != "render" else [])])
@@ -209,12 +222,14 @@ def test_bad_input_is_one_message_with_a_hint(model, tmp_path, capsys, arguments
     assert not (tmp_path / "reports").exists()
 
 
-def test_a_nearest_gpu_is_suggested(model, capsys):
+def test_a_nearest_gpu_is_suggested(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert static(model, "--gpu", "rtx-3080-10g") == 2
     assert "rtx-3080-10gb" in capsys.readouterr().err
 
 
-def test_an_output_folder_that_cannot_be_made_is_said_before_the_model_is_loaded(model, tmp_path, capsys):
+def test_an_output_folder_that_cannot_be_made_is_said_before_the_model_is_loaded(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "net.py").write_text("raise RuntimeError('loaded')")
     assert static(model, "--output", "file/page.html", "--format", "html") == 2
@@ -223,13 +238,17 @@ def test_an_output_folder_that_cannot_be_made_is_said_before_the_model_is_loaded
     assert "loaded" not in said
 
 
-def test_a_truncated_onnx_file_is_refused(model, tmp_path, capsys):
+def test_a_truncated_onnx_file_is_refused(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "cut.onnx").write_bytes(b"\x08\x0a\x12\x07pytorch\x1a\xff")
     assert static("cut.onnx") == 2
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_damaged_record_and_one_of_a_newer_schema_are_refused(model, tmp_path, capsys):
+def test_a_damaged_record_and_one_of_a_newer_schema_are_refused(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     static(model)
     record = (tmp_path / "reports" / "net.json").read_text()
     (tmp_path / "cut.json").write_text(record[: len(record) // 2])
@@ -241,7 +260,9 @@ def test_a_damaged_record_and_one_of_a_newer_schema_are_refused(model, tmp_path,
     assert "schema 999" in capsys.readouterr().err
 
 
-def test_memory_that_would_not_be_enough_is_foreseen(model, tmp_path, capsys):
+def test_memory_that_would_not_be_enough_is_foreseen(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "huge.py").write_text(
         textwrap.dedent("""
         import torch
@@ -256,8 +277,10 @@ def test_memory_that_would_not_be_enough_is_foreseen(model, tmp_path, capsys):
     assert not (tmp_path / "reports").exists()
 
 
-def test_an_interrupt_leaves_no_partial_report(model, tmp_path, monkeypatch, capsys):
-    def interrupted(*_):
+def test_an_interrupt_leaves_no_partial_report(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("analyzer.report.render", interrupted)
@@ -265,8 +288,10 @@ def test_an_interrupt_leaves_no_partial_report(model, tmp_path, monkeypatch, cap
     assert not list((tmp_path).glob("reports/*"))
 
 
-def test_a_fault_of_the_program_has_its_own_status_and_traceback(model, monkeypatch, capsys):
-    def broken(*_):
+def test_a_fault_of_the_program_has_its_own_status_and_traceback(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: Any) -> None:
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr("analyzer.report.render", broken)
@@ -274,7 +299,7 @@ def test_a_fault_of_the_program_has_its_own_status_and_traceback(model, monkeypa
     assert "ZeroDivisionError: a bug" in capsys.readouterr().err
 
 
-def test_two_records_are_compared_on_a_page(model, tmp_path):
+def test_two_records_are_compared_on_a_page(model: Path, tmp_path: Path) -> None:
     for gpu in ("l4", "t4"):
         static(model, "--gpu", gpu, "--output", f"{gpu}.json", "--format", "json")
     assert run_command_line(["compare", "l4.json", "t4.json", "--format", "html", "--output", "both.html"]) == 0

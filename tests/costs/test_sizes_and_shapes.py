@@ -37,19 +37,21 @@ from analyzer.training_operators.definition import DefinitionBuilder
         ((3,), "string", None),
     ],
 )
-def test_types_of_less_than_a_byte_fill_up_the_last_byte_of_a_tensor(shape, dtype, expected):
+def test_types_of_less_than_a_byte_fill_up_the_last_byte_of_a_tensor(
+    shape: tuple[int | None, ...] | None, dtype: str, expected: int | None
+) -> None:
     assert packed_bytes(shape, DTYPES[dtype].bits) == expected
     assert Tensor(name="x", shape=shape, dtype=DTYPES[dtype]).nbytes == expected
 
 
 @pytest.mark.parametrize(("name", "number"), onnx.TensorProto.DataType.items())
-def test_every_type_of_the_installed_onnx_is_known_by_its_number(name, number):
+def test_every_type_of_the_installed_onnx_is_known_by_its_number(name: str, number: int) -> None:
     short = {"FLOAT": "float32", "DOUBLE": "float64"}.get(name, name.lower())
     assert (DTYPES_BY_NUMBER[number].name, DTYPES[short].onnx) == (short, number)
 
 
 @pytest.mark.parametrize("name", sorted(DTYPES))
-def test_counts_checks_and_the_graph_agree_on_every_type(name):
+def test_counts_checks_and_the_graph_agree_on_every_type(name: str) -> None:
     tensor = Tensor(name="x", shape=(3, 5), dtype=DTYPES[name])
     info = TensorInfo(name="x", shape=(3, 5), dtype=name)
     assert tensor_bytes(info) == tensor.nbytes
@@ -64,7 +66,7 @@ shapes = st.lists(st.lists(st.sampled_from([0, 1, 2, 3]), max_size=4).map(tuple)
 
 
 @given(shapes)
-def test_operands_broadcast_as_numpys_do(operands):
+def test_operands_broadcast_as_numpys_do(operands: list[tuple[int, ...]]) -> None:
     try:
         expected = np.broadcast_shapes(*operands)
     except ValueError:
@@ -84,12 +86,14 @@ def test_operands_broadcast_as_numpys_do(operands):
         ((None, 4), (3, 1, 4), (3, None, 4)),
     ],
 )
-def test_an_open_size_is_told_by_the_other_operand_unless_that_is_one(one, two, expected):
+def test_an_open_size_is_told_by_the_other_operand_unless_that_is_one(
+    one: tuple[int | None, ...], two: tuple[int | None, ...], expected: tuple[int | None, ...]
+) -> None:
     assert broadcast([one, two]) == expected
     assert broadcast([two, one]) == expected
 
 
-def test_quantized_operands_that_do_not_fit_have_no_shape_made_up():
+def test_quantized_operands_that_do_not_fit_have_no_shape_made_up() -> None:
     scale = Tensor(name="s", shape=(), dtype=DTYPES["float32"])
     zero = Tensor(name="z", shape=(), dtype=DTYPES["uint8"])
     a, b = (Tensor(name=name, shape=(2, width), dtype=DTYPES["uint8"]) for name, width in (("a", 3), ("b", 4)))
@@ -100,13 +104,13 @@ def test_quantized_operands_that_do_not_fit_have_no_shape_made_up():
     assert infer_contrib(node, "com.microsoft", fitting, {})["y"] == (DTYPES["uint8"], (2, 3))
 
 
-def test_an_empty_operand_of_a_compact_operator_makes_an_empty_result():
+def test_an_empty_operand_of_a_compact_operator_makes_an_empty_result() -> None:
     empty, one = (Tensor(name=f"t{size}", shape=(size, 4), dtype=DTYPES["float32"]) for size in (0, 1))
     node = Node(index=0, name="compact", op_type="Any", inputs=(empty, one), outputs=(empty,))
     assert DefinitionBuilder(node=node, opset=18).op("Add", empty, one).shape == (0, 4)
 
 
-def test_how_often_each_row_of_a_small_table_was_used_is_a_number_for_each_row():
+def test_how_often_each_row_of_a_small_table_was_used_is_a_number_for_each_row() -> None:
     rows, used, width = 11, 24, 5
     node = Node(
         index=0,

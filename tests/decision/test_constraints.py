@@ -87,7 +87,7 @@ def test_memory_is_not_known_where_activations_are_not(build: Callable[..., Any]
     assert {plan.memory_bytes for plan in decide(build(*chain(op, 1))).plans} == {None}
 
 
-def small_gpu(devices, nbytes):
+def small_gpu(devices: dict[str, Device], nbytes: int) -> Device:
     """One with so much room beside CUDA's own 300 MB."""
     return replace(devices["gpu"], memory_bytes=nbytes + 300_000_000)
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -93,14 +93,18 @@ def test_another_cpu_is_priced_by_what_is_predicted_for_it(build: Callable[..., 
     assert plan(decision, "cpu").usd_per_million == pytest.approx(0.2)
 
 
-def measured_here(build, op, instances, **given):
+def measured_here(
+    build: Callable[..., DecisionInput], op: type[Any], instances: tuple[Instance, ...], **given: Any
+) -> DecisionInput:
     """A CPU plan measured at 10 ms to within 2 %, with 8 hardware threads; elsewhere 20 ms or so."""
     whole = Estimate(time_s=1e-2, low_s=0.98e-2, high_s=1.02e-2, origin="measured")
     there = Estimate(time_s=2e-2, low_s=1e-2, high_s=4e-2, origin="predicted")
     return fast(build, op, instances=instances, cpu_latency=whole, cpu_on=lambda _: there, **given)
 
 
-def test_what_was_measured_is_priced_as_measured_on_that_very_machine(build, op):
+def test_what_was_measured_is_priced_as_measured_on_that_very_machine(
+    build: Callable[..., DecisionInput], op: type[Any]
+) -> None:
     """1000 a second for $0.36 an hour: 10 cents a million, by the measurement's own interval."""
     found = plan(decide(measured_here(build, op, (CPU_8,))), "cpu")
     assert found.usd_per_million == pytest.approx(0.1)
@@ -108,7 +112,9 @@ def test_what_was_measured_is_priced_as_measured_on_that_very_machine(build, op)
     assert (found.origin, found.usd_origin) == ("measured", "measured")
 
 
-def test_what_was_measured_here_is_priced_elsewhere_by_the_prediction_and_says_so(build, op):
+def test_what_was_measured_here_is_priced_elsewhere_by_the_prediction_and_says_so(
+    build: Callable[..., DecisionInput], op: type[Any]
+) -> None:
     """20 ms for 10 at $0.36 an hour: 20 cents a million, 10 to 40 by the prediction's interval."""
     there = rented("else", 0.36, cpu="there", vcpus=8)
     decision = decide(measured_here(build, op, (there,), gpu=None))
@@ -120,14 +126,18 @@ def test_what_was_measured_here_is_priced_elsewhere_by_the_prediction_and_says_s
     assert (row.low_s, row.latency_s, row.high_s) == pytest.approx((1e-2, 2e-2, 4e-2))
 
 
-def test_copies_beside_each_other_on_a_larger_machine_were_not_measured(build, op):
+def test_copies_beside_each_other_on_a_larger_machine_were_not_measured(
+    build: Callable[..., DecisionInput], op: type[Any]
+) -> None:
     """32 threads at $1.08 an hour: not four times what was measured on 8, but 10 inferences in 20 ms."""
     found = plan(decide(measured_here(build, op, (CPU_32,))), "cpu")
     assert found.usd_origin == "predicted"
     assert found.usd_per_million == pytest.approx(1.08 / 3600 / 500 * 1e6)
 
 
-def test_a_calibrated_machine_is_known_by_its_name(build, op, devices):
+def test_a_calibrated_machine_is_known_by_its_name(
+    build: Callable[..., DecisionInput], op: type[Any], devices: Mapping[str, Device]
+) -> None:
     """A calibration calls it this CPU; the processor says Xeon Platinum 8259CL, of 2 cores with 4 threads."""
     name = "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz"
     here = replace(devices["cpu"], slug="this-cpu", name=name, units=2, threads=4)
@@ -138,7 +148,9 @@ def test_a_calibrated_machine_is_known_by_its_name(build, op, devices):
     assert plan(decide(measured_here(build, op, (nearest,), cpu=here)), "cpu").usd_origin == "predicted"
 
 
-def test_by_dollars_a_prediction_elsewhere_is_as_uncertain_as_it_is(build, op):
+def test_by_dollars_a_prediction_elsewhere_is_as_uncertain_as_it_is(
+    build: Callable[..., DecisionInput], op: type[Any]
+) -> None:
     """The GPU at 4 cents a million, the CPU elsewhere at 20, 10 to 40: twice to ten times, however well the CPU
     here was measured. At 8 cents the intervals of the two meet 1, and neither can be preferred."""
     there = rented("else", 0.36, cpu="there", vcpus=8)
@@ -160,7 +172,9 @@ def test_by_dollars_a_prediction_elsewhere_is_as_uncertain_as_it_is(build, op):
     assert "1.2x (0.60x to 2.4x) fewer dollars" in found[1].sentence
 
 
-def test_joules_are_never_called_measured_for_nobody_measured_the_power(build, op):
+def test_joules_are_never_called_measured_for_nobody_measured_the_power(
+    build: Callable[..., DecisionInput], op: type[Any]
+) -> None:
     """100 W for 9.8 to 10.2 ms over 10 inferences."""
     found = plan(decide(measured_here(build, op, (CPU_8,))), "cpu")
     assert (found.origin, found.energy_origin) == ("measured", "mixed")
@@ -168,7 +182,9 @@ def test_joules_are_never_called_measured_for_nobody_measured_the_power(build, o
     assert plan(decide(fast(build, op)), "cpu").energy_origin == "predicted"
 
 
-def test_the_interval_of_joules_weighs_each_part_by_its_own_power(build, op):
+def test_the_interval_of_joules_weighs_each_part_by_its_own_power(
+    build: Callable[..., DecisionInput], op: type[Any]
+) -> None:
     """Kernels twice as long or half: 153 W + the host for them, copies at 0.11 x 72 W do not move."""
     found = plan(decide(fast(build, op, spread=2.0)), "gpu")
     idle = 100 * 0.64 / 3.97
@@ -178,7 +194,7 @@ def test_the_interval_of_joules_weighs_each_part_by_its_own_power(build, op):
     assert found.energy_high_j / found.energy_j > found.high_s / found.latency_s
 
 
-def test_the_objective_of_cost_can_overrule_speed(build, op):
+def test_the_objective_of_cost_can_overrule_speed(build: Callable[..., DecisionInput], op: type[Any]) -> None:
     """The GPU is 10 times as fast and its machine 100 times as dear."""
     dear = replace(GPU_1, usd_per_hour=36.0)
     decision = decide(fast(build, op, instances=(dear, CPU_8), objective="cost"))

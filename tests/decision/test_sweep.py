@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -123,7 +123,9 @@ def test_a_throughput_that_still_grows_has_no_saturation(build: Callable[..., An
     assert sweep(asked(family(build, op, gpu=lambda _: 1.0, cpu=lambda _: 1.0))).saturation_batch is None
 
 
-def test_the_largest_batch_that_fits_is_found(build, op, devices):
+def test_the_largest_batch_that_fits_is_found(
+    build: Callable[..., DecisionInput], op: type[Any], devices: Mapping[str, Device]
+) -> None:
     """24 GB less CUDA's 300 MB; 4 GB of weights and 100 MB an inference: 197 inferences."""
     at = family(
         build,

@@ -1,10 +1,16 @@
 """What this machine has, and which entry of the catalogue a driver's name means."""
 
+from __future__ import annotations
+
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from analyzer.devices import catalogue, detection
+
+if TYPE_CHECKING:
+    from tests.conftest import Machine
 
 
 @pytest.mark.parametrize(
@@ -68,7 +74,9 @@ def test_without_a_calibration_the_cpu_says_what_it_assumes() -> None:
     assert cpu.peak_flops_per_s["fp32"] > 0
 
 
-def test_a_machine_is_what_was_measured_of_it_else_the_catalogues_else_a_guess_that_says_so(machine) -> None:
+def test_a_machine_is_what_was_measured_of_it_else_the_catalogues_else_a_guess_that_says_so(
+    machine: Machine,
+) -> None:
     """Of 32 cores of a Xeon Platinum 8375C two are here: a sixteenth of its peaks and of its bandwidth."""
     cpu = detection.this_cpu()
     assert (cpu.name, cpu.units, cpu.threads) == (machine.brand, machine.cores, machine.threads)

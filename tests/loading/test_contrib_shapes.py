@@ -74,7 +74,12 @@ def test_in_the_internal_channels_last_domain_channels_are_last(
 def test_a_window_that_would_start_behind_the_image_does_not_count(
     size: int, kernel: int, stride: int, pads: tuple[int, ...], expected: int
 ) -> None:
-    attributes = {"kernel_shape": [kernel], "strides": [stride], "pads": list(pads), "ceil_mode": 1}
+    attributes: dict[str, Any] = {
+        "kernel_shape": [kernel],
+        "strides": [stride],
+        "pads": list(pads),
+        "ceil_mode": 1,
+    }
     (kind,) = outputs("NhwcMaxPool", CONTRIB, [(1, size, 3)], dtypes={0: "uint8"}, **attributes)
     assert kind == ("uint8", (1, expected, 3))
 

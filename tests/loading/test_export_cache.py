@@ -159,23 +159,27 @@ def test_a_cached_export_imports_no_torch(model: Path, tmp_path: Path) -> None:
         '(os.environ | {}).get("CACHE_TEST_EXTRA", "0")',
     ],
 )
-def test_an_environment_variable_counts_however_it_is_read(tmp_path, monkeypatch, read):
+def test_an_environment_variable_counts_however_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: str
+) -> None:
     monkeypatch.setenv("CACHE_TEST_EXTRA", "1")
     code = compile(f"import os\nvalue = {read}", str(tmp_path / "model.py"), "exec")
-    names = {}
+    names: dict[str, Any] = {}
     with recording() as recorded:
         exec(code, names)
     assert names["value"] == "1"
     assert recorded[0].environment["CACHE_TEST_EXTRA"] == "1"
 
 
-def test_a_model_that_keeps_the_environment_reads_and_writes_the_processes_own(tmp_path, monkeypatch):
+def test_a_model_that_keeps_the_environment_reads_and_writes_the_processes_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CACHE_TEST_EXTRA", "1")
     before, kind = os.environ, type(os.environ)
     code = compile(
         "from os import environ\nenviron['CACHE_TEST_EXTRA'] = '2'", str(tmp_path / "model.py"), "exec"
     )
-    names = {}
+    names: dict[str, Any] = {}
     with recording() as recorded:
         exec(code, names)
         assert type(before) is kind  # nobody else's object is changed

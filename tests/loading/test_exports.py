@@ -10,7 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from analyzer.errors import ExportError, InputError, ModelError, UsageError
-from analyzer.loading.load import Loaded, load
+from analyzer.loading.load import load
+from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.weights import materialise
 

@@ -2,13 +2,17 @@
 
 import gc
 import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from analyzer.loading.model_reference import parse_reference
-from analyzer.loading.python.example_inputs import resolve_inputs
-from analyzer.loading.python.user_model import load_user_model
+from analyzer.loading.python.example_inputs import ExampleInputs, resolve_inputs
+from analyzer.loading.python.user_model import UserModel, load_user_model
 from analyzer.loading.torch_export import export
+from analyzer.loading.torch_export.export import Exported
 
 # The table is no parameter and no buffer: nobody but the graph can give its values back.
 CODE = """
@@ -29,8 +33,8 @@ def example_inputs(batch=2):
 
 
 @pytest.fixture
-def built(tmp_path):
-    def build(start):
+def built(tmp_path: Path) -> Callable[[int], tuple[UserModel, ExampleInputs]]:
+    def build(start: int) -> tuple[UserModel, ExampleInputs]:
         path = tmp_path / f"model_{start}.py"
         path.write_text(CODE.replace("START", str(start)))
         user = load_user_model(parse_reference(str(path)), meta=False)
@@ -39,19 +43,21 @@ def built(tmp_path):
     return build
 
 
-def stored_values(exported):
+def stored_values(exported: Exported) -> Any:
     from onnx import numpy_helper
 
     (held,) = (item for item in exported.proto.graph.initializer if 100 in item.dims)
     return numpy_helper.to_array(held).ravel().tolist()
 
 
-def test_two_exports_at_once_keep_their_own_constants(built, monkeypatch):
+def test_two_exports_at_once_keep_their_own_constants(
+    built: Callable[[int], tuple[UserModel, ExampleInputs]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = built(0), built(1000)
     attach = export.attach_origins
-    inner = []
+    inner: list[Any] = []
 
-    def attach_after_another_export(model, lines):
+    def attach_after_another_export(model: Any, lines: Any) -> None:
         if not inner:
             inner.append(None)
             inner[0] = export.export_model(*second, 20)
@@ -64,16 +70,18 @@ def test_two_exports_at_once_keep_their_own_constants(built, monkeypatch):
     assert stored_values(inner[0]) == [float(value) for value in range(1000, 1100)]
 
 
-def test_an_export_that_fails_keeps_no_constant_for_the_next_one(built, monkeypatch):
+def test_an_export_that_fails_keeps_no_constant_for_the_next_one(
+    built: Callable[[int], tuple[UserModel, ExampleInputs]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     user, inputs = built(0)
-    held = []
+    held: list[weakref.ref[Any]] = []
 
-    def fail(model, _lines):
+    def fail(model: Any, _lines: Any) -> None:
         raise ValueError("in the middle")
 
     lighten = export.lighten
 
-    def watched(model):
+    def watched(model: Any) -> Any:
         held.extend(weakref.ref(value.const_value) for value in model.graph.initializers.values())
         return lighten(model)
 
@@ -81,7 +89,7 @@ def test_an_export_that_fails_keeps_no_constant_for_the_next_one(built, monkeypa
     monkeypatch.setattr(export, "lighten", watched)
     with pytest.raises(ValueError, match="in the middle") as caught:
         export.export_model(user, inputs, 20)
-    caught = None  # noqa: F841  # the traceback holds the model
+    del caught  # the traceback holds the model
     gc.collect()
     assert held
     assert [ref() for ref in held] == [None] * len(held)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -37,12 +40,12 @@ def example_inputs(batch=2):
 """
 
 
-def private(path):
+def private(path: str) -> bool:
     """Whether a part of a dotted path has an underscore in front and no second one."""
     return any(re.match(r"_(?!_)", part) for part in path.split("."))
 
 
-def dotted(node):
+def dotted(node: ast.AST) -> str:
     """``a.b.c`` of an attribute chain, empty for any other expression."""
     parts = []
     while isinstance(node, ast.Attribute):
@@ -51,7 +54,7 @@ def dotted(node):
     return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
 
 
-def aliases(tree):
+def aliases(tree: ast.AST) -> dict[str, str]:
     """By local name, what of torch it is bound to."""
     found = {"torch": "torch"}
     for node in ast.walk(tree):
@@ -64,11 +67,11 @@ def aliases(tree):
     return found
 
 
-def is_torch(path):
+def is_torch(path: str) -> bool:
     return path.partition(".")[0] == "torch"
 
 
-def uses(source):
+def uses(source: str) -> Iterator[str]:
     """Private names of torch in a source: imports, attribute chains, names in strings given to ``getattr``."""
     tree = ast.parse(source)
     bound = aliases(tree)
@@ -81,7 +84,11 @@ def uses(source):
             first, _, rest = dotted(node).partition(".")
             paths = [f"{bound[first]}.{rest}"] if first in bound else []
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
-            paths = [item.value for item in node.args[1:2] if isinstance(item, ast.Constant)]
+            paths = [
+                item.value
+                for item in node.args[1:2]
+                if isinstance(item, ast.Constant) and isinstance(item.value, str)
+            ]
             paths = [path for path in paths if path in OF_TORCH]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             paths = [node.value] if re.fullmatch(r"torch(\.\w+)*\._\w+(\.\w+)*", node.value) else []
@@ -108,11 +115,11 @@ OF_TORCH = ("_schema", "_opname", "_orig_mod", "_overloadname", "_namespace", "_
         "import_module('torch.onnx._internal')",
     ],
 )
-def test_the_search_sees_each_way_to_a_private_name(source):
+def test_the_search_sees_each_way_to_a_private_name(source: str) -> None:
     assert list(uses(source))
 
 
-def test_one_module_alone_touches_private_names_of_pytorch():
+def test_one_module_alone_touches_private_names_of_pytorch() -> None:
     found = {
         str(path.relative_to(ROOT)): names
         for path in sorted((ROOT / "analyzer").rglob("*.py"))
@@ -121,14 +128,14 @@ def test_one_module_alone_touches_private_names_of_pytorch():
     assert found == {}
 
 
-def test_each_use_names_a_file_of_pytorch_that_is_there():
+def test_each_use_names_a_file_of_pytorch_that_is_there() -> None:
     files = set(re.findall(r"\btorch/[\w/]+\.pyi?", ALLOWED.read_text(encoding="utf-8")))
     assert len(files) > 10
     folder = Path(torch.__file__).parent.parent
     assert [file for file in sorted(files) if not (folder / file).exists()] == []
 
 
-def test_the_versions_that_a_message_names_are_those_that_the_package_admits():
+def test_the_versions_that_a_message_names_are_those_that_the_package_admits() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (asked,) = (item for item in project["dependencies"] if item.startswith("torch>"))
     first, last = torch_private.TESTED.split(" to ")
@@ -137,7 +144,7 @@ def test_the_versions_that_a_message_names_are_those_that_the_package_admits():
 
 
 @pytest.fixture
-def model_file(tmp_path):
+def model_file(tmp_path: Path) -> Path:
     path = tmp_path / "model.py"
     path.write_text(MODEL)
     return path
@@ -154,8 +161,14 @@ MISSING = [
 
 @pytest.mark.parametrize(("module", "name", "does_without"), MISSING)
 def test_a_pytorch_without_a_name_is_exit_2_with_a_hint_or_does_without(
-    module, name, does_without, model_file, tmp_path, monkeypatch, capsys
-):
+    module: str,
+    name: str,
+    does_without: bool,
+    model_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / "cache"))
     found = __import__(module, fromlist=[name])
     monkeypatch.setattr(torch_private, "_looking_up", looking_up_without(found, name))
@@ -171,17 +184,17 @@ def test_a_pytorch_without_a_name_is_exit_2_with_a_hint_or_does_without(
         assert "Traceback" not in said
 
 
-def looking_up_without(module, name):
+def looking_up_without(module: ModuleType, name: str) -> type[Any]:
     """The context of a look-up in which a module lacks a name; outside PyTorch has it, for its own calls."""
     original = torch_private._looking_up
 
     class Without:
-        def __enter__(self):
+        def __enter__(self) -> None:
             self.outer = original()
             self.outer.__enter__()
             self.value = vars(module).pop(name, None)
 
-        def __exit__(self, *error):
+        def __exit__(self, *error: Any) -> Any:
             if self.value is not None:
                 setattr(module, name, self.value)
             return self.outer.__exit__(*error)
@@ -189,7 +202,7 @@ def looking_up_without(module, name):
     return Without
 
 
-def test_an_operator_that_is_gone_is_told_by_its_name():
+def test_an_operator_that_is_gone_is_told_by_its_name() -> None:
     with pytest.raises(LibraryError, match="_no_such_operator"):
         torch_private.operator("_no_such_operator")
 
@@ -214,16 +227,18 @@ def test_an_operator_that_is_gone_is_told_by_its_name():
         (
             "torch.onnx._internal.exporter._core",
             "_translate_fx_graph",
-            lambda: torch_private.translate_into(None, None, None),
+            lambda: torch_private.translate_into(None, None, None),  # type: ignore[arg-type]
         ),
-        ("torch.onnx._internal._lazy_import", "onnxscript_apis", lambda: torch_private.at_opset(None, 18)),
-        ("torch.onnx._internal.exporter._core", "current_tracer", lambda: torch_private.emit_node(None)),
+        ("torch.onnx._internal._lazy_import", "onnxscript_apis", lambda: torch_private.at_opset(None, 18)),  # type: ignore[arg-type]
+        ("torch.onnx._internal.exporter._core", "current_tracer", lambda: torch_private.emit_node(None)),  # type: ignore[arg-type]
         ("torch._C", "_AutoDispatchBelowAutograd", torch_private.without_autograd),
         ("torch._C", "DispatchKey", lambda: torch_private.gradient_kernels({}).__enter__()),
         ("torch._C", "DispatchKey", lambda: torch_private.whole_operators((), ()).__enter__()),
     ],
 )
-def test_each_missing_name_is_told_by_itself(module, name, use, monkeypatch):
+def test_each_missing_name_is_told_by_itself(
+    module: str, name: str, use: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delattr(__import__(module, fromlist=[name]), name)
     with pytest.raises(LibraryError, match=name) as caught:
         use()
@@ -231,7 +246,7 @@ def test_each_missing_name_is_told_by_itself(module, name, use, monkeypatch):
     assert "torch 2.11 to 2.13" in caught.value.hint
 
 
-def test_what_is_put_off_while_a_model_is_traced_is_put_back():
+def test_what_is_put_off_while_a_model_is_traced_is_put_back() -> None:
     from torch.distributions import Distribution
     from torch.export import _trace
     from torch.jit import _state
@@ -246,13 +261,13 @@ def test_what_is_put_off_while_a_model_is_traced_is_put_back():
     ):
         inside = (_state._enabled.enabled, transformer._detect_is_causal_mask, Distribution._validate_args)
         assert inside == (False, bool, False)
-        assert _trace.print("not seen") is None
+        assert _trace.print("not seen") is None  # type: ignore[attr-defined]  # put there for the while
     after = (_state._enabled.enabled, transformer._detect_is_causal_mask, Distribution._validate_args)
     assert after == before
     assert "print" not in vars(_trace)
 
 
-def test_kernels_that_are_replaced_are_put_back():
+def test_kernels_that_are_replaced_are_put_back() -> None:
     op = torch_private.operator("_linalg_det")
     before = dict(op.py_kernels)
     with torch_private.gradient_kernels({op: len}):
@@ -260,7 +275,7 @@ def test_kernels_that_are_replaced_are_put_back():
     assert op.py_kernels == before
 
 
-def test_what_is_kept_whole_for_a_step_is_taken_apart_in_the_export_after_it():
+def test_what_is_kept_whole_for_a_step_is_taken_apart_in_the_export_after_it() -> None:
     """PyTorch remembers which operators it takes apart; an export fails where it was asked in the block."""
     from torch._export.utils import _collect_all_valid_cia_ops_for_aten_namespace as known
     from torch.export import default_decompositions
@@ -274,7 +289,7 @@ def test_what_is_kept_whole_for_a_step_is_taken_apart_in_the_export_after_it():
     assert known() == expected
 
 
-def test_an_onnxscript_without_the_folding_is_told(model_file, monkeypatch):
+def test_an_onnxscript_without_the_folding_is_told(model_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from onnxscript.optimizer import _constant_folding
 
     monkeypatch.delattr(_constant_folding, "FoldConstantsPass")

@@ -11,7 +11,7 @@ for folder in (Path(__file__).parent, Path(__file__).parents[1] / "judge"):
 
 
 @pytest.fixture(scope="session")
-def stand_in_libraries(tmp_path_factory):
+def stand_in_libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of libraries that stand in for CUDA's; see ``tests/judge/standins.c``."""
     import standins
 

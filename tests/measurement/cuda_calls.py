@@ -6,6 +6,8 @@ The letters are those of ``tests/judge/standins.c``.
 import ctypes
 import json
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from measuring_models import perceptron
@@ -14,18 +16,18 @@ from analyzer.measurement.io_binding import bind_session
 from analyzer.measurement.session import SessionSettings, create
 
 
-def main(library):
+def main(library: str) -> None:
     runtime = ctypes.CDLL(library)
     runtime.standin_calls.restype = ctypes.c_char_p
     feeds = {"x0": np.ones((32, 256), np.float32)}
 
-    def asked(step):
+    def asked(step: Callable[[], Any]) -> tuple[Any, str]:
         """What the step gives, and what CUDA was asked for meanwhile."""
         runtime.standin_forget()
         result = step()
         return result, runtime.standin_calls().decode()
 
-    def way(options):
+    def way(options: dict[str, str]) -> dict[str, Any]:
         settings = SessionSettings(provider="cuda", cuda={"device_id": "0", "use_tf32": "1", **options})
         session = create(perceptron().SerializeToString(), settings)
         copies = []

@@ -1,15 +1,27 @@
 """Small models for the tests of measuring, built with onnx.helper alone."""
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 FLOAT = TensorProto.FLOAT
 
 
-def model(nodes, inputs, outputs, initializers=(), *, opset=20, ir_version=10, domains=()):
+def model(
+    nodes: Iterable[onnx.NodeProto],
+    inputs: Iterable[tuple[str, int, Sequence[Any]]],
+    outputs: Iterable[tuple[str, int, Sequence[Any]]],
+    initializers: Iterable[tuple[str, NDArray[Any]]] = (),
+    *,
+    opset: int = 20,
+    ir_version: int = 10,
+    domains: Iterable[str] = (),
+) -> onnx.ModelProto:
     graph = helper.make_graph(
         list(nodes),
         "test",
@@ -21,7 +33,7 @@ def model(nodes, inputs, outputs, initializers=(), *, opset=20, ir_version=10, d
     return helper.make_model(graph, opset_imports=opsets, ir_version=ir_version)
 
 
-def perceptron(width=256, rows=32, layers=3):
+def perceptron(width: int = 256, rows: int = 32, layers: int = 3) -> onnx.ModelProto:
     """Layers of MatMul, Add and Relu; ONNX Runtime fuses each into one FusedGemm."""
     generator = np.random.default_rng(0)
     nodes, weights = [], []
@@ -39,7 +51,7 @@ def perceptron(width=256, rows=32, layers=3):
     return model(nodes, [("x0", FLOAT, shape)], [(f"x{layers}", FLOAT, shape)], weights)
 
 
-def save(proto, folder, name="model.onnx", *, external=False):
+def save(proto: onnx.ModelProto, folder: Path, name: str = "model.onnx", *, external: bool = False) -> Path:
     path = Path(folder) / name
     if external:
         onnx.save(proto, path, save_as_external_data=True, location=f"{name}.data", size_threshold=0)
@@ -48,7 +60,7 @@ def save(proto, folder, name="model.onnx", *, external=False):
     return path
 
 
-def endless():
+def endless() -> onnx.ModelProto:
     """A loop of very many turns: hangs inside one call of ONNX Runtime."""
     body = helper.make_graph(
         [
@@ -71,10 +83,10 @@ def endless():
     return model([node], [("x", FLOAT, [8])], [("y", FLOAT, [8])], turns)
 
 
-def branching():
+def branching() -> onnx.ModelProto:
     """An If whose branch holds a product: the branch's nodes appear inside the If's window."""
 
-    def branch(name):
+    def branch(name: str) -> onnx.GraphProto:
         return helper.make_graph(
             [
                 helper.make_node("MatMul", ["x", "x"], [f"{name}_m"], name=f"{name}_matmul"),
@@ -93,14 +105,23 @@ def branching():
     return model(nodes, inputs, [("y", FLOAT, [128, 128])])
 
 
-def one_node(op_type, shape=(4, 4), *, opset=20, ir_version=10, kind=FLOAT, domain="", domains=()):
+def one_node(
+    op_type: str,
+    shape: Sequence[Any] = (4, 4),
+    *,
+    opset: int = 20,
+    ir_version: int = 10,
+    kind: int = FLOAT,
+    domain: str = "",
+    domains: Iterable[str] = (),
+) -> onnx.ModelProto:
     node = helper.make_node(op_type, ["x"], ["y"], name="only", domain=domain)
     return model(
         [node], [("x", kind, shape)], [("y", kind, shape)], opset=opset, ir_version=ir_version, domains=domains
     )
 
 
-def greedy():
+def greedy() -> onnx.ModelProto:
     """Asks for some petabytes."""
     node = helper.make_node("Expand", ["x", "shape"], ["y"], name="expand")
     shape = [("shape", np.array([2**25, 2**25], np.int64))]

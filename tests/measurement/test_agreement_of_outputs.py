@@ -1,35 +1,38 @@
 """Outputs compared."""
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from analyzer.measurement.output_agreement import agreement
+from analyzer.measurement.output_agreement import OutputAgreement, agreement
 
 
-def one(a, b, **options):
+def one(a: NDArray[Any], b: NDArray[Any], **options: Any) -> OutputAgreement:
     result = agreement({"y": a}, {"y": b}, **options)
     (only,) = result.outputs
     assert result.agrees == only.agrees
     return only
 
 
-def test_equal_outputs_agree_bit_for_bit():
+def test_equal_outputs_agree_bit_for_bit() -> None:
     x = np.linspace(-3, 3, 12, dtype=np.float32)
     result = agreement({"y": x}, {"y": x.copy()})
     assert result.agrees
     assert "bit for bit" in result.sentence("PyTorch", "ONNX Runtime")
 
 
-def test_errors_are_relative_to_the_largest_magnitude():
+def test_errors_are_relative_to_the_largest_magnitude() -> None:
     expected = np.array([100.0, 0.001], np.float32)
-    found = one(expected, expected + np.float32([0.0, 0.01]))
+    found = one(expected, expected + np.array([0.0, 0.01], np.float32))
     assert found.max_absolute == pytest.approx(0.01, rel=1e-3)
     assert found.max_relative == pytest.approx(1e-4, rel=1e-3)
     assert found.agrees  # a hundred times the small element, but nothing beside the large one
 
 
-def test_a_wrong_answer_is_a_mismatch_that_names_the_output():
+def test_a_wrong_answer_is_a_mismatch_that_names_the_output() -> None:
     expected = np.array([1.0, 2.0], np.float32)
     result = agreement({"logits": expected}, {"logits": expected * np.float32(1.1)})
     assert not result.agrees
@@ -48,31 +51,31 @@ def test_a_wrong_answer_is_a_mismatch_that_names_the_output():
         (ml_dtypes.bfloat16, 0.5, False),
     ],
 )
-def test_coarser_types_may_differ_more(kind, error, agrees):
+def test_coarser_types_may_differ_more(kind: Any, error: float, agrees: bool) -> None:
     expected = np.array([1.0, -0.5], dtype=kind)
     assert one(expected, (expected.astype(np.float64) * (1 + error)).astype(kind)).agrees is agrees
 
 
-def test_tf32_may_differ_more_than_float32():
+def test_tf32_may_differ_more_than_float32() -> None:
     expected = np.array([1.0], np.float32)
     coarse = expected * np.float32(1.005)
     assert not one(expected, coarse).agrees
     assert one(expected, coarse, precision="tf32").agrees
 
 
-def test_integers_must_be_equal():
+def test_integers_must_be_equal() -> None:
     assert one(np.array([1, 2]), np.array([1, 2])).agrees
     found = one(np.array([1, 2]), np.array([1, 3]))
     assert not found.agrees
     assert found.why == "1 of 2 elements differ"
 
 
-def test_quantized_integers_may_be_one_step_apart():
+def test_quantized_integers_may_be_one_step_apart() -> None:
     assert one(np.array([10], np.uint8), np.array([11], np.uint8)).agrees
     assert not one(np.array([10], np.uint8), np.array([12], np.uint8)).agrees
 
 
-def test_not_a_number_agrees_only_with_itself():
+def test_not_a_number_agrees_only_with_itself() -> None:
     nan, one_ = np.array([np.nan, 1.0], np.float32), np.array([0.0, 1.0], np.float32)
     assert one(nan, nan).agrees
     assert "not a number" in one(one_, nan).why
@@ -82,7 +85,7 @@ def test_not_a_number_agrees_only_with_itself():
     assert not one(inf, -inf).agrees
 
 
-def test_values_where_zeros_are_right_are_a_mismatch():
+def test_values_where_zeros_are_right_are_a_mismatch() -> None:
     found = one(np.zeros(3, np.float32), np.array([0, 1e-3, 0], np.float32))
     assert not found.agrees
     assert found.max_relative is None
@@ -90,29 +93,29 @@ def test_values_where_zeros_are_right_are_a_mismatch():
 
 
 @pytest.mark.parametrize("other", [{}, {"y": np.zeros((2, 1), np.float32)}])
-def test_a_missing_output_or_another_shape_is_a_mismatch(other):
+def test_a_missing_output_or_another_shape_is_a_mismatch(other: dict[str, NDArray[Any]]) -> None:
     result = agreement({"y": np.zeros(2, np.float32)}, other)
     assert not result.agrees
     assert result.worst.max_absolute is None
 
 
-def test_the_worst_output_is_the_one_named():
+def test_the_worst_output_is_the_one_named() -> None:
     reference = {"a": np.array([1.0], np.float32), "b": np.array([1.0], np.float32)}
     other = {"a": np.array([1.0001], np.float32), "b": np.array([1.0005], np.float32)}
     assert agreement(reference, other).worst.name == "b"
 
 
-def test_sequences_are_compared_element_by_element():
+def test_sequences_are_compared_element_by_element() -> None:
     x = np.ones(2, np.float32)
     assert agreement({"s": [x, x]}, {"s": [x, x]}).agrees
     assert not agreement({"s": [x, x]}, {"s": [x]}).agrees
     assert agreement({"s": [x, x]}, {"s": [x, x * 2]}).worst.name == "s[1]"
 
 
-def test_text_is_compared():
+def test_text_is_compared() -> None:
     assert one(np.array(["a"], object), np.array(["a"], object)).agrees
     assert not one(np.array(["a"], object), np.array(["b"], object)).agrees
 
 
-def test_empty_outputs_agree():
+def test_empty_outputs_agree() -> None:
     assert one(np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32)).agrees

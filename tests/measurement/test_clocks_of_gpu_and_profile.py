@@ -7,6 +7,7 @@ nothing. What each operator launches is written here, not taken from the code un
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,10 +21,12 @@ KERNELS = {"Gemm": 2, "Reshape": 0, "Softmax": 1, "Add": 1, "Transpose": 1, "Rel
 MODEL = ("Gemm", "Reshape", "Softmax", "Gemm", "Add", "Transpose", "Gemm", "Relu") * 3
 
 
-def recorded(apart_us, count=20):
+def recorded(apart_us: float, count: int = 20) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A trace and a profile of the same runs: launches 2 us after a node's begin, 3.5 us from each other."""
     chance = random.Random(0)
-    profile, trace, now = [], [], 1000
+    profile: list[dict[str, Any]] = []
+    trace: list[dict[str, Any]] = []
+    now = 1000
     for _ in range(count):
         begin, now = now, now + 20
         for position, kind in enumerate(MODEL):
@@ -52,7 +55,7 @@ def recorded(apart_us, count=20):
 
 
 @pytest.mark.parametrize("apart_us", [-700, -12, -6, -3, 0, 3, 6, 12, 18, 300])
-def test_every_node_gets_its_own_kernels_however_far_the_clocks_are_apart(apart_us):
+def test_every_node_gets_its_own_kernels_however_far_the_clocks_are_apart(apart_us: int) -> None:
     trace, profile = recorded(apart_us)
     joined = join(trace, profile, start_ns=BASE_NS)
     assert joined.shift_us == pytest.approx(-apart_us, abs=4)
@@ -64,13 +67,13 @@ def test_every_node_gets_its_own_kernels_however_far_the_clocks_are_apart(apart_
         assert set(node.kernel_names) <= {f"k{position}"}
 
 
-def test_without_launches_or_windows_nothing_is_moved():
+def test_without_launches_or_windows_nothing_is_moved() -> None:
     _, profile = recorded(0, count=2)
     assert clock_shift([], runs(profile)) == 0.0
     assert clock_shift([1.0, 2.0], ()) == 0.0
 
 
-def test_a_trace_as_kineto_writes_it_is_read():
+def test_a_trace_as_kineto_writes_it_is_read() -> None:
     """Relative times of three months and a base; records of waiting have a correlation and are no work."""
     trace = json.loads(EXCERPT.read_text())
     start_ns = trace["baseTimeNanoseconds"] + 88_511_388_202_000

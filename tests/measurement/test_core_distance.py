@@ -2,6 +2,8 @@
 
 import itertools
 import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +23,7 @@ from analyzer.measurement.noise.interleaving import TurnResult, alternate, turns
 from analyzer.measurement.noise.profiler_overhead import Bias
 from analyzer.measurement.on_cpu import quiet_turns, scaled
 from analyzer.measurement.profile import RawTime
-from analyzer.measurement.request import Latency
+from analyzer.measurement.request import Latency, Measurement
 from analyzer.measurement.session import SessionSettings
 from analyzer.pipeline import measure as measuring
 
@@ -31,17 +33,17 @@ CLOSE, APART = Reading(1.0, 2.0), Reading(1.8, 2.0)
 class Scripted(CoreDistance):
     """Readings from a list, the last one for ever; the machine's best is known."""
 
-    def __init__(self, *readings, patience_s=0.0):
+    def __init__(self, *readings: Reading, patience_s: float = 0.0) -> None:
         super().__init__(print, print, known=CLOSE, patience_s=patience_s)
         self.left = itertools.chain(readings, itertools.repeat(readings[-1]))
         self.count = 0
 
-    def read(self):
+    def read(self) -> Reading:
         self.count += 1
         return next(self.left)
 
 
-def test_what_slows_a_single_thread_as_well_is_no_matter_of_sharing():
+def test_what_slows_a_single_thread_as_well_is_no_matter_of_sharing() -> None:
     distance = CoreDistance(print, print, known=CLOSE)
     assert distance.ratio(CLOSE) == 1
     assert distance.ratio(APART) == pytest.approx(1.8)
@@ -52,7 +54,7 @@ def test_what_slows_a_single_thread_as_well_is_no_matter_of_sharing():
     assert distance.ratio() == 1
 
 
-def test_the_best_is_the_least_of_what_is_known_and_read():
+def test_the_best_is_the_least_of_what_is_known_and_read() -> None:
     distance = core_distance(SessionSettings(threads=2), known=Reading(1e-9, 1e9))
     first = distance.read()
     assert first.shared_s > 0
@@ -60,7 +62,7 @@ def test_the_best_is_the_least_of_what_is_known_and_read():
     assert distance.best == Reading(1e-9, first.alone_s)
 
 
-def test_a_single_thread_has_its_cores_close_without_a_run():
+def test_a_single_thread_has_its_cores_close_without_a_run() -> None:
     alone = core_distance(SessionSettings(threads=1), known=APART)
     assert isinstance(alone, SingleThread)
     assert alone.ratio(alone.read(), alone.awaited()) == 1
@@ -69,17 +71,17 @@ def test_a_single_thread_has_its_cores_close_without_a_run():
 class Clock:
     """Time that passes in pauses alone."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.now = 0.0
 
-    def perf_counter(self):
+    def perf_counter(self) -> float:
         return self.now
 
-    def sleep(self, seconds):
+    def sleep(self, seconds: float) -> None:
         self.now += seconds
 
 
-def test_close_cores_are_awaited_but_not_for_ever(monkeypatch):
+def test_close_cores_are_awaited_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """In pauses of a tenth of a second: a patience of 0.15 s ends in the second."""
     monkeypatch.setattr(core_distances, "time", Clock())
     patient = Scripted(APART, APART, CLOSE, APART, patience_s=60)
@@ -94,7 +96,7 @@ def test_close_cores_are_awaited_but_not_for_ever(monkeypatch):
     assert hurried.count == 4
 
 
-def test_turns_with_the_cores_apart_do_not_count_where_there_are_others():
+def test_turns_with_the_cores_apart_do_not_count_where_there_are_others() -> None:
     assert close_turns([1.0, 1.8, 1.1, 1.31]) == {0, 2}
     assert close_turns([1.8, 1.9]) == {0, 1}
     readings = [(CLOSE, APART), (CLOSE, CLOSE), (CLOSE, CLOSE), (APART, CLOSE)]
@@ -107,11 +109,11 @@ def test_turns_with_the_cores_apart_do_not_count_where_there_are_others():
     assert quiet_turns(turns, [[5.0], [], [], [4.0]], distance) == {3}
 
 
-def test_runs_go_on_until_enough_turns_had_the_cores_close():
+def test_runs_go_on_until_enough_turns_had_the_cores_close() -> None:
     """One unprofiled run by turn is known well at once; the four turns that it takes are four close ones."""
     turns = turns_for(1e-6, 16, 1.6, runs=None, most=16)
 
-    def taken(*readings):
+    def taken(*readings: Reading) -> tuple[TurnResult, ...]:
         distance = Scripted(*readings)
         return alternate(
             lambda: None, lambda: None, turns, run_s=1e-6, already=0, tick=lambda _: None, distance=distance
@@ -128,7 +130,7 @@ def test_runs_go_on_until_enough_turns_had_the_cores_close():
     ]
 
 
-def test_the_scale_factor_compares_runs_of_the_same_turns():
+def test_the_scale_factor_compares_runs_of_the_same_turns() -> None:
     raw = [
         RawTime(name=name, op_type="MatMul", provider="cpu", time_s=2.0, low_s=2.0, high_s=2.0, calls=1)
         for name in "ab"
@@ -145,7 +147,7 @@ def test_the_scale_factor_compares_runs_of_the_same_turns():
     assert scaled(raw, bias, latency)[1] == pytest.approx(3.0 / 3.2)
 
 
-def measured(folder, **options):
+def measured(folder: Path, **options: Any) -> Measurement:
     np.savez(folder / "feeds.npz", x0=np.ones((32, 256), np.float32))
     return measure(
         MeasureRequest(
@@ -158,7 +160,7 @@ def measured(folder, **options):
     )
 
 
-def test_cores_that_were_apart_all_the_time_widen_the_interval_and_are_named(tmp_path):
+def test_cores_that_were_apart_all_the_time_widen_the_interval_and_are_named(tmp_path: Path) -> None:
     """A machine whose threads once shared work in a nanosecond has them apart for good."""
     found = measured(tmp_path, threads=2, sharing_s=(1e-9, 1.0))
     apart = found.environment["cores_apart"]
@@ -178,20 +180,22 @@ def test_cores_that_were_apart_all_the_time_widen_the_interval_and_are_named(tmp
         ([1.6, 1.5], "all the time threads shared their work up to 1.6 times worse"),
     ],
 )
-def test_cores_apart_are_worth_a_sentence_where_most_turns_had_them_so(tmp_path, ratios, said):
+def test_cores_apart_are_worth_a_sentence_where_most_turns_had_them_so(
+    tmp_path: Path, ratios: list[float], said: str | None
+) -> None:
     Reporter(tmp_path).cores_apart(ratios)
     told = json.loads((tmp_path / RESULT).read_text())
     assert told["environment"]["turns_with_cores_apart"] == sum(ratio > 1.3 for ratio in ratios)
     assert [text.startswith(said) for text in told["messages"]] == ([True] if said else [])
 
 
-def test_a_single_thread_has_nobody_to_share_with(tmp_path):
+def test_a_single_thread_has_nobody_to_share_with(tmp_path: Path) -> None:
     found = measured(tmp_path, threads=1, sharing_s=(1e-9, 1.0))
     assert found.environment["cores_apart"] == 1
     assert not any("shared their work" in text for text in found.messages)
 
 
-def test_what_a_calibration_knows_goes_with_the_measurement(monkeypatch):
+def test_what_a_calibration_knows_goes_with_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     known = {"sharing.t1": 3e-4, "sharing.t4": 1e-4}
     monkeypatch.setattr(measuring, "load_calibration", lambda: known)
     assert measuring._sharing(4) == (1e-4, 3e-4)

@@ -6,7 +6,9 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,16 +17,16 @@ import pytest
 from measuring_models import endless, greedy, one_node, perceptron, save
 from onnx import TensorProto, helper
 
-from analyzer.errors import InputError, MeasurementError, MemoryForeseenError
+from analyzer.errors import AnalyzerError, InputError, MeasurementError, MemoryForeseenError
 from analyzer.measurement import child_process as measuring
 from analyzer.measurement.child_process import MeasureRequest, measure
 
 
-def request(path, **options):
+def request(path: Path, **options: Any) -> MeasureRequest:
     return MeasureRequest(model_path=path, **{"time_budget_s": 0.3, "threads": 1, "timeout_s": 900, **options})
 
 
-def failure(path, kind=MeasurementError, **options):
+def failure(path: Path, kind: type[AnalyzerError] = MeasurementError, **options: Any) -> AnalyzerError:
     with pytest.raises(kind) as caught:
         measure(request(path, **options))
     assert caught.value.hint
@@ -32,63 +34,63 @@ def failure(path, kind=MeasurementError, **options):
     return caught.value
 
 
-def test_an_opset_from_the_future_is_named(tmp_path):
+def test_an_opset_from_the_future_is_named(tmp_path: Path) -> None:
     error = failure(save(one_node("Relu", opset=60), tmp_path))
     assert "opset 60" in error.message
     assert "--opset" in error.hint
 
 
-def test_an_ir_version_from_the_future_is_named(tmp_path):
+def test_an_ir_version_from_the_future_is_named(tmp_path: Path) -> None:
     error = failure(save(one_node("Relu", ir_version=99), tmp_path))
     assert "IR version is 99" in error.message
 
 
-def test_an_operator_without_a_kernel_for_its_type_is_named(tmp_path):
+def test_an_operator_without_a_kernel_for_its_type_is_named(tmp_path: Path) -> None:
     error = failure(save(one_node("Neg", kind=TensorProto.BFLOAT16), tmp_path))
     assert "Neg" in error.message
 
 
-def test_an_operator_that_nobody_knows_is_named(tmp_path):
+def test_an_operator_that_nobody_knows_is_named(tmp_path: Path) -> None:
     error = failure(save(one_node("Frobnicate", domain="my.own", domains=("my.own",)), tmp_path))
     assert "Frobnicate" in error.message
 
 
-def test_a_file_that_is_no_model_is_an_error(tmp_path):
+def test_a_file_that_is_no_model_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(b"not a model at all")
     assert "no ONNX model" in failure(path).message
 
 
-def test_weights_that_are_missing_are_an_error(tmp_path):
+def test_weights_that_are_missing_are_an_error(tmp_path: Path) -> None:
     path = save(perceptron(), tmp_path, external=True)
     (tmp_path / "model.onnx.data").unlink()
     assert "weights" in failure(path).message
 
 
-def test_more_memory_than_there_is_makes_an_error_and_no_crash(tmp_path):
+def test_more_memory_than_there_is_makes_an_error_and_no_crash(tmp_path: Path) -> None:
     error = failure(save(greedy(), tmp_path))
     assert "memory" in error.message
     assert "--batch" in error.hint
 
 
-def test_a_run_that_is_foreseen_not_to_fit_is_not_started(tmp_path):
+def test_a_run_that_is_foreseen_not_to_fit_is_not_started(tmp_path: Path) -> None:
     error = failure(save(perceptron(), tmp_path), MemoryForeseenError, needed_bytes=2**60)
     assert "would need" in error.message
 
 
-def test_an_input_that_is_missing_is_named(tmp_path):
+def test_an_input_that_is_missing_is_named(tmp_path: Path) -> None:
     np.savez(tmp_path / "feeds.npz", other=np.zeros(3, np.float32))
     error = failure(save(perceptron(), tmp_path), InputError, feeds=tmp_path / "feeds.npz")
     assert "x0" in error.message
 
 
-def test_an_input_of_the_wrong_shape_is_named(tmp_path):
+def test_an_input_of_the_wrong_shape_is_named(tmp_path: Path) -> None:
     np.savez(tmp_path / "feeds.npz", x0=np.zeros((32, 5), np.float32))
     error = failure(save(perceptron(), tmp_path), feeds=tmp_path / "feeds.npz")
     assert "x0 has 5 where the model wants 256" in error.message
 
 
-def test_an_index_out_of_range_names_the_operator(tmp_path):
+def test_an_index_out_of_range_names_the_operator(tmp_path: Path) -> None:
     table = onnx.numpy_helper.from_array(np.zeros((4, 2), np.float32), "table")
     graph = helper.make_graph(
         [helper.make_node("Gather", ["table", "i"], ["y"], name="lookup")],
@@ -104,7 +106,7 @@ def test_an_index_out_of_range_names_the_operator(tmp_path):
     assert "--input" in error.hint
 
 
-def test_a_hang_inside_a_kernel_ends_at_the_time_limit(tmp_path):
+def test_a_hang_inside_a_kernel_ends_at_the_time_limit(tmp_path: Path) -> None:
     error = failure(save(endless(), tmp_path), timeout_s=3)
     assert "longer than 3 s" in error.message
     assert not [
@@ -117,7 +119,9 @@ def test_a_hang_inside_a_kernel_ends_at_the_time_limit(tmp_path):
 @pytest.mark.parametrize(
     ("number", "said"), [(signal.SIGSEGV, "crashed (SIGSEGV)"), (signal.SIGKILL, "lack of memory")]
 )
-def test_a_child_that_dies_is_reported(tmp_path, monkeypatch, number, said):
+def test_a_child_that_dies_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
+) -> None:
     monkeypatch.setattr(measuring, "_command", lambda _: dying(number))
     assert said in failure(save(perceptron(), tmp_path)).message
 
@@ -125,14 +129,16 @@ def test_a_child_that_dies_is_reported(tmp_path, monkeypatch, number, said):
 @pytest.mark.parametrize(
     ("status", "said"), [(0, None), (3, "ended with status 3"), (0xC0000005, "crashed (0xc0000005)")]
 )
-def test_on_windows_which_has_no_sigkill_a_child_ends_like_any_other(monkeypatch, status, said):
+def test_on_windows_which_has_no_sigkill_a_child_ends_like_any_other(
+    monkeypatch: pytest.MonkeyPatch, status: int, said: str | None
+) -> None:
     """0xC0000005 is an access violation: Windows gives it as the status of a process, not as a signal."""
     monkeypatch.delattr(signal, "SIGKILL")
     trouble = measuring.ChildExit(status, timed_out=False, stderr="").trouble(1.0)
-    assert trouble is None if said is None else said in trouble[0]
+    assert trouble is None if said is None else said in trouble[0]  # type: ignore[index]
 
 
-def test_what_was_measured_before_the_crash_is_kept(tmp_path, monkeypatch):
+def test_what_was_measured_before_the_crash_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The child dies while it profiles: the latency stays, and a message says what is missing."""
     script = textwrap.dedent("""
         import os, signal, sys
@@ -147,13 +153,13 @@ def test_what_was_measured_before_the_crash_is_kept(tmp_path, monkeypatch):
     assert any("not complete" in text and "SIGSEGV" in text for text in measured.messages)
 
 
-def test_a_fault_in_the_child_shows_its_last_line(tmp_path, monkeypatch):
+def test_a_fault_in_the_child_shows_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = [sys.executable, "-c", "raise RuntimeError('the tape is torn')"]
     monkeypatch.setattr(measuring, "_command", lambda _: command)
     assert "the tape is torn" in failure(save(perceptron(), tmp_path)).message
 
 
-def test_noise_on_the_childs_output_is_no_trouble(tmp_path, monkeypatch):
+def test_noise_on_the_childs_output_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = textwrap.dedent("""
         import sys
         from analyzer.measurement import worker
@@ -167,7 +173,9 @@ def test_noise_on_the_childs_output_is_no_trouble(tmp_path, monkeypatch):
     )
 
 
-def test_interrupting_ends_the_child_too(tmp_path, interruptible):
+def test_interrupting_ends_the_child_too(
+    tmp_path: Path, interruptible: Callable[[Sequence[str]], list[str]]
+) -> None:
     path = save(endless(), tmp_path)
     script = textwrap.dedent(f"""
         from pathlib import Path
@@ -189,24 +197,26 @@ def test_interrupting_ends_the_child_too(tmp_path, interruptible):
         parent.stdout.close()
 
 
-def test_a_file_of_the_working_folder_does_not_stand_in_for_a_module(tmp_path, monkeypatch):
+def test_a_file_of_the_working_folder_does_not_stand_in_for_a_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "onnxruntime.py").write_text("raise SystemExit('the wrong onnxruntime')")
     monkeypatch.chdir(tmp_path)
     assert measure(request(save(perceptron(), tmp_path), profile=False)).latency.runs > 0
 
 
-def dying(number):
+def dying(number: int) -> list[str]:
     return [sys.executable, "-c", f"import os; os.kill(os.getpid(), {int(number)})"]
 
 
-def children_of(pid):
+def children_of(pid: int) -> list[psutil.Process]:
     try:
         return psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
 
 
-def wait_for(condition, seconds=900):
+def wait_for(condition: Callable[[], Any], seconds: float = 900) -> Any:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         found = condition()
@@ -216,7 +226,7 @@ def wait_for(condition, seconds=900):
     raise AssertionError("it did not happen")
 
 
-def test_temporary_folders_are_removed(tmp_path, monkeypatch):
+def test_temporary_folders_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     measure(request(save(perceptron(), tmp_path)))

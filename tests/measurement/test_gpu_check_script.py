@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ AMPLE = "60"
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "cuda.py"
 
 
-def run(tmp_path, *arguments):
+def run(tmp_path: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], Any]:
     record = tmp_path / "record.json"
     command = [sys.executable, str(SCRIPT), "--output", str(record), "--cpu-only", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -20,7 +21,7 @@ def run(tmp_path, *arguments):
 
 
 @pytest.mark.slow
-def test_without_a_gpu_the_cpus_part_runs_and_the_record_says_so(tmp_path):
+def test_without_a_gpu_the_cpus_part_runs_and_the_record_says_so(tmp_path: Path) -> None:
     done, record = run(tmp_path, "--minutes", AMPLE, "--samples", "linear", "--budget", "0.3")
     assert record["gpu"] is False
     assert record["complete"] is True
@@ -33,14 +34,14 @@ def test_without_a_gpu_the_cpus_part_runs_and_the_record_says_so(tmp_path):
     assert done.returncode == 0, done.stdout
 
 
-def test_what_the_time_does_not_suffice_for_is_named(tmp_path):
+def test_what_the_time_does_not_suffice_for_is_named(tmp_path: Path) -> None:
     done, record = run(tmp_path, "--minutes", "0", "--samples", "linear,mlp")
     assert record["complete"] is False
     assert record["left_out"] == ["linear: export", "mlp: export", "no silent fall-back", "CPU ceilings"]
     assert "left out" in done.stdout
 
 
-def test_a_part_that_fails_costs_itself_alone(tmp_path):
+def test_a_part_that_fails_costs_itself_alone(tmp_path: Path) -> None:
     done, record = run(tmp_path, "--minutes", AMPLE, "--samples", "nothing-of-this-name", "--budget", "0.1")
     assert list(record["errors"]) == ["nothing-of-this-name: export"]
     assert record["checks"]["no silent fall-back"]["holds"]

@@ -1,6 +1,8 @@
 """Measuring on the CPU provider, for real: no figure is asserted, only what must hold between them."""
 
 import tempfile
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,25 +11,26 @@ from onnx import TensorProto, helper
 
 from analyzer.measurement.child_process import MeasureRequest, measure
 from analyzer.measurement.noise.profiler_overhead import chain
+from analyzer.measurement.request import Measurement
 from analyzer.measurement.tensor_files import load_tensors, save_tensors
 
 
-def request(path, **options):
+def request(path: Path, **options: Any) -> MeasureRequest:
     return MeasureRequest(model_path=path, **{"time_budget_s": 0.6, "threads": 1, "timeout_s": 900, **options})
 
 
 @pytest.fixture(scope="module")
-def seen():
+def seen() -> list[tuple[str, Any]]:
     return []
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("measured")
 
 
 @pytest.fixture(scope="module")
-def measured(folder, seen):
+def measured(folder: Path, seen: list[tuple[str, Any]]) -> Measurement:
     path = save(perceptron(), folder, external=True)
     feeds = folder / "feeds.npz"
     np.savez(feeds, x0=np.random.default_rng(1).standard_normal((32, 256)).astype(np.float32))
@@ -35,31 +38,31 @@ def measured(folder, seen):
     return measure(asked, progress=lambda stage, fraction: seen.append((stage, fraction)))
 
 
-def test_node_times_add_up_to_the_unprofiled_latency(measured):
+def test_node_times_add_up_to_the_unprofiled_latency(measured: Measurement) -> None:
     assert sum(node.time_s for node in measured.nodes) == pytest.approx(measured.latency.median_s)
 
 
-def test_nodes_are_those_of_the_optimized_graph_that_comes_along(measured):
+def test_nodes_are_those_of_the_optimized_graph_that_comes_along(measured: Measurement) -> None:
     assert [node.name for node in measured.nodes] == [node.name for node in measured.optimized.graph.node]
     assert {node.op_type for node in measured.nodes} == {"FusedGemm"}
     assert {node.provider for node in measured.nodes} == {"cpu"}
 
 
-def test_the_optimized_graph_comes_without_weights_but_with_their_shapes(measured):
+def test_the_optimized_graph_comes_without_weights_but_with_their_shapes(measured: Measurement) -> None:
     weights = {tuple(tensor.dims): tensor for tensor in measured.optimized.graph.initializer}
     assert (256, 256) in weights
     assert not weights[256, 256].raw_data
     assert measured.optimized.ByteSize() < 10_000  # three matrices alone would be 786,432
 
 
-def test_intervals_hold_their_middle(measured):
+def test_intervals_hold_their_middle(measured: Measurement) -> None:
     latency = measured.latency
     assert latency.low_s <= latency.p10_s <= latency.median_s <= latency.p90_s <= latency.high_s
     assert latency.min_s <= latency.median_s
     assert all(node.low_s <= node.time_s <= node.high_s for node in measured.nodes)
 
 
-def test_circumstances_are_told(measured):
+def test_circumstances_are_told(measured: Measurement) -> None:
     assert measured.latency.warmup_runs >= 3
     assert measured.latency.runs >= 5
     assert measured.first_run_s > 0
@@ -77,14 +80,15 @@ def test_circumstances_are_told(measured):
     assert all(node.origin for node in measured.nodes)
 
 
-def test_memory_holds_at_least_the_weights(measured):
+def test_memory_holds_at_least_the_weights(measured: Measurement) -> None:
     weights = 3 * (256 * 256 + 256) * 4
     assert measured.arena_held_bytes >= measured.arena_peak_bytes >= weights
     assert measured.rss_peak_bytes > weights
     assert measured.device_peak_bytes is None
 
 
-def test_outputs_are_those_of_the_model(measured, folder):
+def test_outputs_are_those_of_the_model(measured: Measurement, folder: Path) -> None:
+    assert measured.outputs is not None
     outputs = load_tensors(measured.outputs)
     weights = {
         t.name: np.frombuffer(t.raw_data, np.float32).reshape(t.dims) for t in perceptron().graph.initializer
@@ -95,14 +99,14 @@ def test_outputs_are_those_of_the_model(measured, folder):
     np.testing.assert_allclose(outputs["x3"], x, rtol=1e-4, atol=1e-5)
 
 
-def test_progress_goes_forward_to_the_end(measured, seen):
+def test_progress_goes_forward_to_the_end(measured: Measurement, seen: list[tuple[str, Any]]) -> None:
     fractions = [fraction for _, fraction in seen]
     assert fractions == sorted(fractions)
     assert fractions[-1] == 1.0
     assert {"loading", "warming up", "measuring", "profiling"} <= {stage for stage, _ in seen}
 
 
-def test_no_file_stays_behind(measured, folder):
+def test_no_file_stays_behind(measured: Measurement, folder: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == [
         "feeds.npz",
         "model.onnx",
@@ -111,7 +115,9 @@ def test_no_file_stays_behind(measured, folder):
     ]
 
 
-def test_what_onnx_runtime_leaves_among_the_temporary_files_goes_too(tmp_path, monkeypatch):
+def test_what_onnx_runtime_leaves_among_the_temporary_files_goes_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, temporary = save(perceptron(layers=1), tmp_path), tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
@@ -120,12 +126,14 @@ def test_what_onnx_runtime_leaves_among_the_temporary_files_goes_too(tmp_path, m
     assert list(temporary.iterdir()) == []
 
 
-def test_exactly_the_runs_asked_for_are_timed(tmp_path):
+def test_exactly_the_runs_asked_for_are_timed(tmp_path: Path) -> None:
     path = save(perceptron(layers=1), tmp_path)
     assert measure(request(path, runs=7, profile=False)).latency.runs == 7
 
 
-def test_a_chain_of_operators_that_do_nothing_shows_their_dispatch_not_the_profilers_cost(tmp_path):
+def test_a_chain_of_operators_that_do_nothing_shows_their_dispatch_not_the_profilers_cost(
+    tmp_path: Path,
+) -> None:
     """The profiler shows over 1 microsecond for each; a node's true cost is a fraction of that."""
     path = tmp_path / "chain.onnx"
     path.write_bytes(chain(200))
@@ -138,7 +146,7 @@ def test_a_chain_of_operators_that_do_nothing_shows_their_dispatch_not_the_profi
     assert any("alone" in node.origin for node in measured.nodes)
 
 
-def test_a_branchs_nodes_are_counted_with_their_if(tmp_path):
+def test_a_branchs_nodes_are_counted_with_their_if(tmp_path: Path) -> None:
     path = save(branching(), tmp_path)
     measured = measure(request(path))
     assert [node.name for node in measured.nodes] == ["if", "exp"]
@@ -146,7 +154,7 @@ def test_a_branchs_nodes_are_counted_with_their_if(tmp_path):
     assert times["if"] > times["exp"]
 
 
-def test_inputs_and_outputs_of_types_that_numpy_lacks_survive(tmp_path):
+def test_inputs_and_outputs_of_types_that_numpy_lacks_survive(tmp_path: Path) -> None:
     import ml_dtypes
 
     kind = TensorProto.BFLOAT16
@@ -158,13 +166,14 @@ def test_inputs_and_outputs_of_types_that_numpy_lacks_survive(tmp_path):
     x = np.array([1.5, -2.0, 3.140625], ml_dtypes.bfloat16)
     save_tensors(tmp_path / "feeds.npz", {"x": x})
     measured = measure(request(path, feeds=tmp_path / "feeds.npz", outputs=tmp_path / "out.npz", profile=False))
+    assert measured.outputs is not None
     outputs = load_tensors(measured.outputs)
     assert outputs["y"].dtype == ml_dtypes.bfloat16
     np.testing.assert_array_equal(outputs["y"], x)
     np.testing.assert_array_equal(outputs["z"], [1.5, -2.0, 3.140625])
 
 
-def test_open_dimensions_are_made_up_and_told(tmp_path):
+def test_open_dimensions_are_made_up_and_told(tmp_path: Path) -> None:
     node = helper.make_node("Relu", ["x"], ["y"], name="relu")
     path = save(model([node], [("x", FLOAT, ["batch", 8])], [("y", FLOAT, ["batch", 8])]), tmp_path)
     measured = measure(request(path, profile=False))

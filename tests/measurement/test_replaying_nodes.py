@@ -1,5 +1,7 @@
 """Nodes timed alone."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -13,7 +15,12 @@ from analyzer.measurement.session import SessionSettings
 ONE_THREAD = SessionSettings(threads=1)
 
 
-def raw(name, op_type, inputs, outputs):
+def raw(
+    name: str,
+    op_type: str,
+    inputs: tuple[tuple[str, tuple[int, ...]], ...],
+    outputs: tuple[tuple[str, tuple[int, ...]], ...],
+) -> RawTime:
     return RawTime(
         name=name,
         op_type=op_type,
@@ -28,7 +35,7 @@ def raw(name, op_type, inputs, outputs):
 
 
 @pytest.fixture
-def small_nodes(tmp_path):
+def small_nodes(tmp_path: Path) -> Path:
     """A product with constant weights, a view, a gather, a node with a subgraph's name elsewhere."""
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["m"], name="product"),
@@ -46,19 +53,19 @@ VIEW = raw("view", "Reshape", (("float", (4, 8)), ("int64", (2,))), (("float", (
 SOFTMAX = raw("softmax", "Softmax", (("float", (8, 4)),), (("float", (8, 4)),))
 
 
-def test_nodes_are_timed_even_where_the_profile_left_packed_weights_out(small_nodes):
+def test_nodes_are_timed_even_where_the_profile_left_packed_weights_out(small_nodes: Path) -> None:
     found = replay(small_nodes, [PRODUCT, VIEW, SOFTMAX], ONE_THREAD, seconds=900)
     assert set(found.times) == {"product", "view", "softmax"}
     assert all(time_s > 0 for time_s in found.times.values())
     assert found.skipped == ()
 
 
-def test_a_result_of_another_shape_than_in_the_graph_is_not_believed(small_nodes):
+def test_a_result_of_another_shape_than_in_the_graph_is_not_believed(small_nodes: Path) -> None:
     wrong = raw("softmax", "Softmax", (("float", (8, 4)),), (("float", (99, 4)),))
     assert replay(small_nodes, [wrong], ONE_THREAD, seconds=900).skipped == ("softmax",)
 
 
-def test_a_node_whose_shape_hangs_on_values_is_left_to_the_profile(tmp_path):
+def test_a_node_whose_shape_hangs_on_values_is_left_to_the_profile(tmp_path: Path) -> None:
     nodes = [helper.make_node("Expand", ["x", "shape"], ["y"], name="expand")]
     inputs = [("x", FLOAT, [1]), ("shape", onnx.TensorProto.INT64, [1])]
     path = save(model(nodes, inputs, [("y", FLOAT, ["n"])]), tmp_path)
@@ -66,7 +73,7 @@ def test_a_node_whose_shape_hangs_on_values_is_left_to_the_profile(tmp_path):
     assert replay(path, [shown], ONE_THREAD, seconds=900).skipped == ("expand",)
 
 
-def test_nodes_alike_are_timed_once(tmp_path):
+def test_nodes_alike_are_timed_once(tmp_path: Path) -> None:
     nodes = [helper.make_node("Sin", [f"x{i}"], [f"x{i + 1}"], name=f"sin{i}") for i in range(5)]
     path = save(model(nodes, [("x0", FLOAT, [64])], [("x5", FLOAT, [64])]), tmp_path)
     shown = [raw(f"sin{i}", "Sin", (("float", (64,)),), (("float", (64,)),)) for i in range(5)]
@@ -78,7 +85,7 @@ def test_nodes_alike_are_timed_once(tmp_path):
 LARGE = 1 << 18
 
 
-def test_more_work_takes_longer(tmp_path):
+def test_more_work_takes_longer(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Sin", ["a"], ["b"], name="small"),
         helper.make_node("Sin", ["c"], ["d"], name="large"),
@@ -92,11 +99,11 @@ def test_more_work_takes_longer(tmp_path):
     assert times["large"] > times["small"]  # 32,768 times the work
 
 
-def test_time_that_is_up_leaves_the_rest_to_the_profile(small_nodes):
+def test_time_that_is_up_leaves_the_rest_to_the_profile(small_nodes: Path) -> None:
     found = replay(small_nodes, [PRODUCT, SOFTMAX], ONE_THREAD, seconds=-1)
     assert found.times == {}
     assert found.skipped == ("product", "softmax")
 
 
-def test_the_last_cache_has_a_size():
+def test_the_last_cache_has_a_size() -> None:
     assert last_cache_bytes() >= 1 << 18

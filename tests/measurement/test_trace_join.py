@@ -3,10 +3,11 @@
 import copy
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from analyzer.measurement.gpu_trace.node_times import join, node_times
+from analyzer.measurement.gpu_trace.node_times import Traced, TracedNode, join, node_times
 from analyzer.measurement.request import Latency
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
@@ -16,20 +17,20 @@ MICRO = 1e-6
 
 
 @pytest.fixture
-def profile():
+def profile() -> list[dict[str, Any]]:
     return json.loads((TRACES / "constructed_profile.json").read_text())
 
 
 @pytest.fixture
-def kineto():
+def kineto() -> dict[str, Any]:
     return json.loads((TRACES / "constructed_kineto.json").read_text())
 
 
-def by_name(traced):
+def by_name(traced: Traced | None) -> dict[str, TracedNode]:
     return {node.name: node for node in traced.nodes}
 
 
-def latency(median_s):
+def latency(median_s: float) -> Latency:
     return Latency(
         median_s=median_s,
         p10_s=median_s,
@@ -43,7 +44,9 @@ def latency(median_s):
     )
 
 
-def test_every_kernel_goes_to_the_node_that_launched_it(kineto, profile):
+def test_every_kernel_goes_to_the_node_that_launched_it(
+    kineto: dict[str, Any], profile: list[dict[str, Any]]
+) -> None:
     nodes = by_name(join(kineto, profile, start_ns=START_NS))
     assert list(nodes) == ORDER
     assert [nodes[name].kernels for name in ORDER] == [2, 0, 1, 0, 0, 0, 1]
@@ -53,20 +56,24 @@ def test_every_kernel_goes_to_the_node_that_launched_it(kineto, profile):
     assert nodes["relu"].device_s == pytest.approx(5 * MICRO)  # median of 4 and 6
 
 
-def test_copies_are_kept_apart_from_kernels(kineto, profile):
+def test_copies_are_kept_apart_from_kernels(kineto: dict[str, Any], profile: list[dict[str, Any]]) -> None:
     nodes = by_name(join(kineto, profile, start_ns=START_NS))
     assert nodes["probabilities_to_host"].copy_s == pytest.approx(3 * MICRO)
     assert nodes["tangents_from_host"].copy_s == pytest.approx(2.5 * MICRO)
     assert nodes["probabilities_to_host"].device_s == 0
 
 
-def test_idle_time_goes_to_the_node_that_ends_it_and_to_the_cpu_node_that_caused_it(kineto, profile):
+def test_idle_time_goes_to_the_node_that_ends_it_and_to_the_cpu_node_that_caused_it(
+    kineto: dict[str, Any], profile: list[dict[str, Any]]
+) -> None:
     nodes = by_name(join(kineto, profile, start_ns=START_NS))
     gaps = [nodes[name].gap_s / MICRO for name in ORDER]
     assert gaps == pytest.approx([61, 0, 1, 1, 50, 27, 23.5])
 
 
-def test_runs_without_records_foreign_threads_and_lost_launches_are_left_out(kineto, profile):
+def test_runs_without_records_foreign_threads_and_lost_launches_are_left_out(
+    kineto: dict[str, Any], profile: list[dict[str, Any]]
+) -> None:
     traced = join(kineto, profile, start_ns=START_NS)
     assert traced.runs == 2
     assert traced.matched == 1.0
@@ -76,7 +83,9 @@ def test_runs_without_records_foreign_threads_and_lost_launches_are_left_out(kin
 
 
 @pytest.mark.parametrize("shift_us", [-400, -37, 55, 300])
-def test_clocks_that_are_apart_are_brought_together(kineto, profile, shift_us):
+def test_clocks_that_are_apart_are_brought_together(
+    kineto: dict[str, Any], profile: list[dict[str, Any]], shift_us: int
+) -> None:
     moved = {**kineto, "baseTimeNanoseconds": kineto["baseTimeNanoseconds"] + shift_us * 1000}
     expected = by_name(join(kineto, profile, start_ns=START_NS))
     traced = join(moved, profile, start_ns=START_NS)
@@ -87,11 +96,13 @@ def test_clocks_that_are_apart_are_brought_together(kineto, profile, shift_us):
     assert by_name(traced)["gemm"].device_s == pytest.approx(105 * MICRO)
 
 
-def test_clocks_that_agree_are_left_alone(kineto, profile):
+def test_clocks_that_agree_are_left_alone(kineto: dict[str, Any], profile: list[dict[str, Any]]) -> None:
     assert join(kineto, profile, start_ns=START_NS).shift_us == 0.0
 
 
-def test_a_trace_with_absolute_times_joins_as_well(kineto, profile):
+def test_a_trace_with_absolute_times_joins_as_well(
+    kineto: dict[str, Any], profile: list[dict[str, Any]]
+) -> None:
     """Older Kineto writes microseconds since the epoch and no base."""
     shift = kineto.pop("baseTimeNanoseconds") / 1000
     for event in kineto["traceEvents"]:
@@ -100,14 +111,16 @@ def test_a_trace_with_absolute_times_joins_as_well(kineto, profile):
     assert [nodes[name].kernels for name in ORDER] == [2, 0, 1, 0, 0, 0, 1]
 
 
-def test_a_trace_without_the_gpu_gives_nothing(kineto, profile):
+def test_a_trace_without_the_gpu_gives_nothing(kineto: dict[str, Any], profile: list[dict[str, Any]]) -> None:
     kineto["traceEvents"] = [event for event in kineto["traceEvents"] if event.get("pid") != 0]
     assert join(kineto, profile, start_ns=START_NS) is None
     assert join({"traceEvents": []}, profile, start_ns=START_NS) is None
     assert join(kineto, [], start_ns=START_NS) is None
 
 
-def test_work_whose_host_call_is_missing_is_told_as_lost(kineto, profile):
+def test_work_whose_host_call_is_missing_is_told_as_lost(
+    kineto: dict[str, Any], profile: list[dict[str, Any]]
+) -> None:
     work = [event for event in kineto["traceEvents"] if event.get("cat") in ("kernel", "gpu_memcpy")]
     kineto["traceEvents"] = [
         event
@@ -120,7 +133,9 @@ def test_work_whose_host_call_is_missing_is_told_as_lost(kineto, profile):
     assert join(kineto, profile, start_ns=START_NS).lost == pytest.approx(1 - (before - 100) / everything)
 
 
-def test_a_kernel_launched_outside_every_node_counts_as_unmatched(kineto, profile):
+def test_a_kernel_launched_outside_every_node_counts_as_unmatched(
+    kineto: dict[str, Any], profile: list[dict[str, Any]]
+) -> None:
     stray = [
         copy.deepcopy(event)
         for event in kineto["traceEvents"]
@@ -135,8 +150,11 @@ def test_a_kernel_launched_outside_every_node_counts_as_unmatched(kineto, profil
     assert by_name(traced)["relu"].kernels == 1
 
 
-def test_node_times_add_up_to_the_latency_and_leave_the_gpus_own_times_alone(kineto, profile):
+def test_node_times_add_up_to_the_latency_and_leave_the_gpus_own_times_alone(
+    kineto: dict[str, Any], profile: list[dict[str, Any]]
+) -> None:
     traced = join(kineto, profile, start_ns=START_NS)
+    assert traced is not None
     times, factor = node_times(traced, latency(300 * MICRO))
     assert sum(node.time_s for node in times) == pytest.approx(300 * MICRO)
     found = {node.name: node for node in times}
@@ -150,8 +168,11 @@ def test_node_times_add_up_to_the_latency_and_leave_the_gpus_own_times_alone(kin
     assert all(node.low_s <= node.time_s <= node.high_s for node in times)
 
 
-def test_where_the_gpu_works_longer_than_the_latency_its_times_are_scaled(kineto, profile):
+def test_where_the_gpu_works_longer_than_the_latency_its_times_are_scaled(
+    kineto: dict[str, Any], profile: list[dict[str, Any]]
+) -> None:
     traced = join(kineto, profile, start_ns=START_NS)
+    assert traced is not None
     times, _ = node_times(traced, latency(100 * MICRO))
     assert sum(node.time_s for node in times) == pytest.approx(100 * MICRO)
     assert next(node for node in times if node.name == "gemm").time_s == pytest.approx(

@@ -11,8 +11,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from measuring_models import model, one_node, perceptron, save
 from onnx import TensorProto, helper
@@ -27,7 +29,7 @@ LAUNCHES = 6  # three Gemm with bias: the bias is written, the product added
 
 
 @pytest.fixture(scope="module")
-def asked(stand_in_libraries):
+def asked(stand_in_libraries: Path) -> dict[str, Any]:
     runtime = next(stand_in_libraries.glob("libcudart.so.*[0-9]"))
     environment = {
         **os.environ,
@@ -47,19 +49,19 @@ def asked(stand_in_libraries):
     return json.loads(done.stdout)
 
 
-def test_every_way_ends_with_a_wait_for_the_gpu(asked):
+def test_every_way_ends_with_a_wait_for_the_gpu(asked: dict[str, Any]) -> None:
     for calls in (*asked["resident"]["copies"], *asked["resident"]["calls"], *asked["graph"]["calls"]):
         assert calls.endswith("S"), calls
 
 
-def test_a_resident_call_launches_and_waits_and_copies_nothing(asked):
+def test_a_resident_call_launches_and_waits_and_copies_nothing(asked: dict[str, Any]) -> None:
     for calls in asked["resident"]["calls"]:
         assert re.fullmatch(f"L{{{LAUNCHES}}}S+", calls), calls
     for calls in asked["resident"]["copies"]:
         assert re.fullmatch(f"ML{{{LAUNCHES}}}MS+", calls), calls
 
 
-def test_a_cuda_graph_is_recorded_once_after_ordinary_runs_and_then_replayed(asked):
+def test_a_cuda_graph_is_recorded_once_after_ordinary_runs_and_then_replayed(asked: dict[str, Any]) -> None:
     binding = asked["graph"]["binding"]
     assert binding.count("B") == binding.count("E") == 1
     before, recorded = binding.split("B")
@@ -69,14 +71,16 @@ def test_a_cuda_graph_is_recorded_once_after_ordinary_runs_and_then_replayed(ask
     assert all(re.fullmatch("GS+", calls) for calls in asked["graph"]["calls"])
 
 
-def test_the_options_are_those_that_were_asked_for(asked):
+def test_the_options_are_those_that_were_asked_for(asked: dict[str, Any]) -> None:
     plain, graph = asked["resident"]["options"], asked["graph"]["options"]
     assert (plain["enable_cuda_graph"], graph["enable_cuda_graph"]) == ("0", "1")
     assert plain["use_tf32"] == "1"
     assert plain["device_id"] == "0"
 
 
-def failure(path, monkeypatch, libraries, **environment):
+def failure(
+    path: Path, monkeypatch: pytest.MonkeyPatch, libraries: Path, **environment: str
+) -> MeasurementError:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(libraries))
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
@@ -105,7 +109,9 @@ def failure(path, monkeypatch, libraries, **environment):
         ("cudaStreamSynchronize=214", "lost or a kernel failed (CUDA error 214)", "Xid"),
     ],
 )
-def test_what_cuda_answers_is_said_in_plain_words(stand_in_libraries, tmp_path, monkeypatch, fails, said, hint):
+def test_what_cuda_answers_is_said_in_plain_words(
+    stand_in_libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str, said: str, hint: str
+) -> None:
     error = failure(save(perceptron(), tmp_path), monkeypatch, stand_in_libraries, STANDIN_FAILS=fails)
     assert said in error.message
     assert hint in error.hint
@@ -120,14 +126,16 @@ def test_what_cuda_answers_is_said_in_plain_words(stand_in_libraries, tmp_path, 
         {"STANDIN_FAILS": "cudaStreamCreateWithFlags=2"},
     ],
 )
-def test_memory_that_ends_is_an_error_of_its_own_kind(stand_in_libraries, tmp_path, monkeypatch, environment):
+def test_memory_that_ends_is_an_error_of_its_own_kind(
+    stand_in_libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
     error = failure(save(perceptron(), tmp_path), monkeypatch, stand_in_libraries, **environment)
     assert isinstance(error, MemoryEndedError)
     assert "out of memory" in error.message
     assert "--batch" in error.hint
 
 
-def without(libraries, tmp_path, start):
+def without(libraries: Path, tmp_path: Path, start: str) -> Path:
     """The libraries without those whose names begin so."""
     folder = tmp_path / "libraries"
     folder.mkdir()
@@ -137,7 +145,7 @@ def without(libraries, tmp_path, start):
     return folder
 
 
-def convolution():
+def convolution() -> onnx.ModelProto:
     return model(
         [helper.make_node("Conv", ["x", "w"], ["y"], name="conv")],
         [("x", TensorProto.FLOAT, [1, 3, 8, 8])],
@@ -147,21 +155,23 @@ def convolution():
 
 
 def test_without_cudnn_a_convolution_names_it_and_the_line_that_installs_it(
-    stand_in_libraries, tmp_path, monkeypatch
-):
+    stand_in_libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     libraries = without(stand_in_libraries, tmp_path, "libcudnn")
     error = failure(save(convolution(), tmp_path), monkeypatch, libraries)
     assert "cuDNN, which this operator needs on the GPU, is not found" in error.message
     assert error.hint == 'pip install "onnxruntime-gpu[cuda,cudnn]"'
 
 
-def test_without_a_cuda_library_nothing_runs_on_the_cpu(stand_in_libraries, tmp_path, monkeypatch):
+def test_without_a_cuda_library_nothing_runs_on_the_cpu(
+    stand_in_libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     libraries = without(stand_in_libraries, tmp_path, "libcublas.")
     error = failure(save(perceptron(), tmp_path), monkeypatch, libraries)
     assert "driver" in error.message or "libcublas" in error.message
 
 
-def test_a_library_that_is_missing_is_named(monkeypatch):
+def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     from analyzer.measurement import cuda_libraries
 
     monkeypatch.setattr(cuda_libraries, "_driver_trouble", lambda: "")
@@ -171,7 +181,9 @@ def test_a_library_that_is_missing_is_named(monkeypatch):
     assert hint == 'pip install "onnxruntime-gpu[cuda,cudnn]"'
 
 
-def test_nvidia_s_packages_are_found_in_another_folder_than_onnxruntime_s(stand_in_libraries, tmp_path):
+def test_nvidia_s_packages_are_found_in_another_folder_than_onnxruntime_s(
+    stand_in_libraries: Path, tmp_path: Path
+) -> None:
     """As where a virtual environment sees the system's packages: what is not there is on no search path.
 
     The runtime is on it with the driver, since a machine may have one that is no stand-in.
@@ -204,7 +216,7 @@ def test_nvidia_s_packages_are_found_in_another_folder_than_onnxruntime_s(stand_
     assert done.stdout.strip() == "CUDAExecutionProvider", done.stderr
 
 
-def test_a_library_of_another_version_is_named(stand_in_libraries, tmp_path):
+def test_a_library_of_another_version_is_named(stand_in_libraries: Path, tmp_path: Path) -> None:
     """The dynamic linker's own words, as after an update of one package alone."""
     libraries = without(stand_in_libraries, tmp_path, "libcublas.")
     (tmp_path / "other.c").write_text("int nothing;")
@@ -236,7 +248,9 @@ def test_a_library_of_another_version_is_named(stand_in_libraries, tmp_path):
     assert hint == 'pip install "onnxruntime-gpu[cuda,cudnn]"'
 
 
-def test_nodes_on_the_cpu_are_placement_and_no_cuda_graph(stand_in_libraries, tmp_path, monkeypatch):
+def test_nodes_on_the_cpu_are_placement_and_no_cuda_graph(
+    stand_in_libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Tan has no CUDA kernel: the session stays CUDA's, the node runs on the CPU, the graph is refused."""
     monkeypatch.setenv("LD_LIBRARY_PATH", str(stand_in_libraries))
     measured = measure(

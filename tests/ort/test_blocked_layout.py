@@ -144,7 +144,7 @@ def test_the_layout_changes_where_the_session_changes_it(name: str, block: int, 
 def test_a_convolution_works_on_blocks_where_the_session_has_it_so(
     channels: int, filters: int, groups: int, block: int, tmp_path: Path
 ) -> None:
-    weights = {"w": (filters, channels // groups, 1, 1)}
+    weights: dict[str, tuple[int, ...]] = {"w": (filters, channels // groups, 1, 1)}
     made = model([conv("x", "y", "w", group=groups)], ["y"], weights, channels=channels)
     told = copies(executed(made, tmp_path))
     assert predicted_copies(made, block) == (told, told)
@@ -159,7 +159,7 @@ def test_a_convolution_with_a_bias_that_is_fed_stays_plain(block: int, tmp_path:
 
 @pytest.mark.parametrize("op_type", ["MaxPool", "GlobalAveragePool"])
 def test_a_pooling_works_on_blocks_without_any_convolution(op_type: str, block: int, tmp_path: Path) -> None:
-    attributes = {"kernel_shape": [2, 2]} if op_type == "MaxPool" else {}
+    attributes: dict[str, Any] = {"kernel_shape": [2, 2]} if op_type == "MaxPool" else {}
     made = model([node(op_type, ["x"], ["y"], **attributes)], ["y"], {})
     assert copies(executed(made, tmp_path)) == 2
     assert predicted_copies(made, block) == (2, 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -32,6 +33,7 @@ def model(text: str, opset: int = 20, **shapes: tuple[int, ...]) -> onnx.ModelPr
     return parsed
 
 
+VECTORS: dict[str, Any] = {f"{name}{number}": (16,) for name in "somv" for number in (1, 2)}
 CONVOLUTIONS = model(
     """(float[1,16,8,8] x) => (float[1,10] y) {
         a = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, w1, b1)
@@ -62,7 +64,7 @@ NORMALIZED = model(
         y = Relu (h)
     }""",
     w1=(16, 16, 3, 3), w2=(16, 16, 3, 3), w3=(16, 16, 1, 1),
-    **{f"{name}{number}": (16,) for name in "somv" for number in (1, 2)},
+    **VECTORS,
 )  # fmt: skip
 
 COMPOSITE = model(
@@ -188,12 +190,12 @@ def predicted_types(onnx_model: onnx.ModelProto) -> list[str]:
 
 def with_scalars(onnx_model: onnx.ModelProto, **values: float) -> onnx.ModelProto:
     for name, value in values.items():
-        onnx_model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(value), name))
+        onnx_model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(value, np.float32), name))
     return onnx_model
 
 
 @pytest.mark.parametrize("low", [-1.0, None, 0.0, 1.0])
-def test_a_clip_takes_up_a_relu_whatever_its_lower_limit(low, tmp_path):
+def test_a_clip_takes_up_a_relu_whatever_its_lower_limit(low: float | None, tmp_path: Path) -> None:
     lower = "" if low is None else "low"
     text = f"(float[4] x) => (float[4] y) {{ n = Neg (x) a = Relu (n) y = Clip (a, {lower}, high) }}"
     limits = {"high": 6.0} if low is None else {"low": low, "high": 6.0}
@@ -201,7 +203,7 @@ def test_a_clip_takes_up_a_relu_whatever_its_lower_limit(low, tmp_path):
     assert predicted_types(clipped) == executed_types(clipped, tmp_path) == ["Neg", "Clip"]
 
 
-def test_a_convolution_takes_up_the_clip_that_has_taken_up_a_relu(tmp_path):
+def test_a_convolution_takes_up_the_clip_that_has_taken_up_a_relu(tmp_path: Path) -> None:
     text = (
         """(float[1,3,8,8] x) => (float[1,4,6,6] y) { c = Conv (x, w) a = Relu (c) y = Clip (a, low, high) }"""
     )
@@ -213,7 +215,9 @@ def test_a_convolution_takes_up_the_clip_that_has_taken_up_a_relu(tmp_path):
 
 @pytest.mark.parametrize("bias", [(8,), (1, 8), (4, 1), (4, 8)])
 @pytest.mark.parametrize("constant", [True, False])
-def test_a_product_takes_up_any_bias_that_a_gemm_broadcasts(bias, constant, tmp_path):
+def test_a_product_takes_up_any_bias_that_a_gemm_broadcasts(
+    bias: tuple[int, ...], constant: bool, tmp_path: Path
+) -> None:
     shape = ",".join(map(str, bias))
     fed = "" if constant else f", float[{shape}] b"
     weights = {"w": (8, 8), "b": bias} if constant else {"w": (8, 8)}
@@ -221,7 +225,7 @@ def test_a_product_takes_up_any_bias_that_a_gemm_broadcasts(bias, constant, tmp_
     assert predicted_types(biased) == executed_types(biased, tmp_path) == ["Gemm"]
 
 
-def test_of_the_sum_of_two_products_one_is_a_gemm(tmp_path):
+def test_of_the_sum_of_two_products_one_is_a_gemm(tmp_path: Path) -> None:
     summed = model(
         "(float[4,8] x) => (float[4,8] y) { a = MatMul (x, v) b = MatMul (x, w) y = Add (a, b) }",
         v=(8, 8),
@@ -230,7 +234,7 @@ def test_of_the_sum_of_two_products_one_is_a_gemm(tmp_path):
     assert sorted(predicted_types(summed)) == sorted(executed_types(summed, tmp_path)) == ["Gemm", "MatMul"]
 
 
-def test_products_of_doubles_stay_products(tmp_path):
+def test_products_of_doubles_stay_products(tmp_path: Path) -> None:
     biased = model("(double[4,8] x) => (double[4,8] y) { a = MatMul (x, w) y = Add (a, b) }")
     for name, shape in (("w", (8, 8)), ("b", (8,))):
         biased.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(shape), name))
@@ -238,7 +242,7 @@ def test_products_of_doubles_stay_products(tmp_path):
 
 
 @pytest.mark.parametrize("activation", ["Selu", "ThresholdedRelu", "Elu", "Softplus", "Gelu"])
-def test_a_gemm_takes_up_the_activations_that_onnx_runtime_has_for_it(activation, tmp_path):
+def test_a_gemm_takes_up_the_activations_that_onnx_runtime_has_for_it(activation: str, tmp_path: Path) -> None:
     text = f"(float[4,8] x) => (float[4,8] y) {{ a = Gemm (x, w, b) y = {activation} (a) }}"
     activated = model(text, w=(8, 8), b=(8,))
     assert predicted_types(activated) == executed_types(activated, tmp_path)
@@ -247,7 +251,9 @@ def test_a_gemm_takes_up_the_activations_that_onnx_runtime_has_for_it(activation
 @pytest.mark.parametrize(
     ("operation", "gone"), [("Add (zero, n)", True), ("Mul (one, n)", True), ("Sub (zero, n)", False)]
 )
-def test_a_constant_that_changes_nothing_is_seen_on_both_sides(operation, gone, tmp_path):
+def test_a_constant_that_changes_nothing_is_seen_on_both_sides(
+    operation: str, gone: bool, tmp_path: Path
+) -> None:
     text = f"(float[4] x) => (float[4] y) {{ n = Neg (x) a = {operation} y = Abs (a) }}"
     neutral = with_scalars(model(text), zero=0.0, one=1.0)
     expected = ["Neg", "Abs"] if gone else ["Neg", "Sub", "Abs"]

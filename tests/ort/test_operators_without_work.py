@@ -100,7 +100,7 @@ def test_a_dropout_takes_time_in_training_and_none_at_inference() -> None:
 @pytest.mark.parametrize("op_type", sorted(RANDOM - {"Bernoulli", "Multinomial"}))
 def test_random_numbers_are_neither_folded_nor_merged(op_type: str, tmp_path: Path) -> None:
     like = op_type.endswith("Like")
-    attributes = {} if like else {"shape": [2, 3]}
+    attributes: dict[str, Any] = {} if like else {"shape": [2, 3]}
     drawn = [node(op_type, ["stored"] if like else [], [name], **attributes) for name in "ab"]
     sums = [node("Sub", ["a", "b"], ["c"]), node("Add", ["x", "c"], ["y"])]
     made = model([*drawn, *sums])

@@ -159,7 +159,7 @@ SHAPES = """(float[N,6] x) => (float[M,3] y) {
     t = Concat <axis = 0> (m, three)
     y = Reshape (a, t)
 }"""
-LITERALS = {"zero": np.array([0]), "two": np.array([2]), "three": np.array([3])}
+LITERALS: dict[str, Any] = {"zero": np.array([0]), "two": np.array([2]), "three": np.array([3])}
 
 
 def test_the_shape_of_a_static_tensor_and_all_that_follows_is_folded() -> None:

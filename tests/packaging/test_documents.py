@@ -22,24 +22,24 @@ BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 TARGET = re.compile(r"Append\s+to\s+`([^`]+)`:\s*\Z")
 
 
-def text_of(name):
+def text_of(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def glossary():
+def glossary() -> list[tuple[str, str]]:
     table = ARCHITECTURE.split("## Glossary")[1]
     rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE)
     return [row for row in rows if row != ("word", "meaning") and not row[0].startswith("-")]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_link_within_the_repository_leads_somewhere(name):
+def test_every_link_within_the_repository_leads_somewhere(name: str) -> None:
     links = re.findall(r"\]\(([^)#]+)", text_of(name))
     assert all(link.startswith("https://") or (ROOT / link).exists() for link in links)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_file_of_ours_that_a_document_names_exists(name):
+def test_every_file_of_ours_that_a_document_names_exists(name: str) -> None:
     """Paths to modules stand as seen from the repository or from the package."""
     named = re.findall(r"`([\w./-]+/[\w.-]+\.(?:py|toml|json|yml))`", text_of(name))
     ours = [path for path in named if not path.startswith("models/")]
@@ -49,36 +49,36 @@ def test_every_file_of_ours_that_a_document_names_exists(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_make_target_that_a_document_names_exists(name):
+def test_every_make_target_that_a_document_names_exists(name: str) -> None:
     targets = set(re.findall(r"^([a-z]+):", text_of("Makefile"), re.MULTILINE))
     assert set(re.findall(r"(?:^|`)make ([a-z]+)", text_of(name), re.MULTILINE)) <= targets
 
 
-def test_the_architecture_names_every_room():
+def test_the_architecture_names_every_room() -> None:
     rooms = {path.stem for path in (ROOT / "analyzer").iterdir() if path.suffix in ("", ".py")}
     rooms = {room for room in rooms if not room.startswith(("_", "."))} - {"templates"}
     listed = ARCHITECTURE.split("## Rooms")[1].split("\n## ")[0]
     assert sorted(room for room in rooms if f"`{room}`" not in listed) == []
 
 
-def test_the_architecture_names_every_import_contract_as_pyproject_does():
+def test_the_architecture_names_every_import_contract_as_pyproject_does() -> None:
     settings = tomllib.loads(text_of("pyproject.toml"))["tool"]["importlinter"]
     held = ARCHITECTURE.split("## Rooms")[1].split("\n## ")[0]
     assert set(re.findall(r'"([^"]+)"', held)) == {contract["name"] for contract in settings["contracts"]}
 
 
-def test_the_architecture_stays_short():
+def test_the_architecture_stays_short() -> None:
     assert len(ARCHITECTURE.splitlines()) < 300
 
 
-def test_the_glossary_has_each_of_thirty_terms_or_more_once_in_order():
+def test_the_glossary_has_each_of_thirty_terms_or_more_once_in_order() -> None:
     terms = [term.lower() for term, _ in glossary()]
     assert len(terms) >= 30
     assert terms == sorted(set(terms))
     assert all(meaning.strip() for _, meaning in glossary())
 
 
-def test_every_entry_of_the_changelog_stands_under_what_it_does():
+def test_every_entry_of_the_changelog_stands_under_what_it_does() -> None:
     heading = ""
     for line in text_of("CHANGELOG.md").splitlines():
         if line.startswith("#"):
@@ -87,11 +87,11 @@ def test_every_entry_of_the_changelog_stands_under_what_it_does():
             assert heading in {f"### {kind}" for kind in ("Added", "Changed", "Deprecated", "Removed", "Fixed")}
 
 
-def test_there_is_a_recipe_for_an_operator_a_device_and_a_check():
+def test_there_is_a_recipe_for_an_operator_a_device_and_a_check() -> None:
     assert [title for title, _ in RECIPES] == ["Add an operator", "Add a GPU", "Add a check"]
 
 
-def follow(recipe, folder):
+def follow(recipe: str, folder: Path) -> list[str]:
     """Does what a recipe says: blocks go to the files it names, commands are run; gives what they print."""
     said, end = [], 0
     for block in BLOCK.finditer(recipe):
@@ -107,7 +107,7 @@ def follow(recipe, folder):
     return said
 
 
-def run(words, folder):
+def run(words: list[str], folder: Path) -> str:
     words = {"analyze": ["-m", "analyzer", *words[1:]], "python": words[1:]}[words[0]]
     environment = {**os.environ, "PYTHONPATH": str(folder), "ANALYZER_CACHE_DIR": str(folder / "cache")}
     done = subprocess.run(
@@ -118,7 +118,7 @@ def run(words, folder):
 
 
 @pytest.mark.parametrize(("title", "recipe"), RECIPES, ids=[title for title, _ in RECIPES])
-def test_what_a_recipe_says_works_as_it_stands(title, recipe, tmp_path):
+def test_what_a_recipe_says_works_as_it_stands(title: str, recipe: str, tmp_path: Path) -> None:
     for name in COPIED:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, tmp_path / name)

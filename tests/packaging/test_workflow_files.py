@@ -4,6 +4,7 @@ import re
 import shlex
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -19,34 +20,34 @@ KNOWN = {"analyze", "bash", "make", "python"}
 MODULES = {"pip", "pytest"}
 
 
-def read(path):
+def read(path: Path) -> Any:
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
-def steps(path):
+def steps(path: Path) -> list[dict[str, Any]]:
     return [step for job in read(path)["jobs"].values() for step in job["steps"]]
 
 
-def command_lines(path):
+def command_lines(path: Path) -> list[list[str]]:
     """Every command of every step, as words; a backslash at a line's end goes on with the next."""
     scripts = [step["run"].replace("\\\n", " ") for step in steps(path) if "run" in step]
     return [shlex.split(line) for script in scripts for line in script.splitlines() if line.strip()]
 
 
-def paths_in(words):
+def paths_in(words: list[str]) -> list[str]:
     return [word for word in words if "/" in word and not word.startswith(("-", "http", "reports/"))]
 
 
 @pytest.fixture(params=WORKFLOWS, ids=lambda path: path.stem)
-def workflow(request):
+def workflow(request: pytest.FixtureRequest) -> Path:
     return request.param
 
 
-def test_every_command_of_a_workflow_is_known(workflow):
+def test_every_command_of_a_workflow_is_known(workflow: Path) -> None:
     assert {words[0] for words in command_lines(workflow)} <= KNOWN
 
 
-def test_what_a_workflow_makes_or_runs_exists(workflow):
+def test_what_a_workflow_makes_or_runs_exists(workflow: Path) -> None:
     for words in command_lines(workflow):
         program, *rest = words
         if program == "make":
@@ -59,32 +60,32 @@ def test_what_a_workflow_makes_or_runs_exists(workflow):
         assert all((ROOT / path).exists() for path in paths_in(rest)), words
 
 
-def test_a_workflow_may_only_read_and_a_newer_push_ends_an_older_run(workflow):
+def test_a_workflow_may_only_read_and_a_newer_push_ends_an_older_run(workflow: Path) -> None:
     content = read(workflow)
     assert content["permissions"] == {"contents": "read"}
     assert all("permissions" not in job for job in content["jobs"].values())
     assert content["concurrency"]["cancel-in-progress"] is True
 
 
-def test_no_job_may_run_for_ever(workflow):
+def test_no_job_may_run_for_ever(workflow: Path) -> None:
     assert all(0 < job["timeout-minutes"] <= 90 for job in read(workflow)["jobs"].values())
 
 
-def test_a_workflow_never_pastes_an_expression_into_a_script(workflow):
+def test_a_workflow_never_pastes_an_expression_into_a_script(workflow: Path) -> None:
     assert not any("${{" in step.get("run", "") for step in steps(workflow))
 
 
-def test_the_token_of_a_checkout_is_not_left_on_the_disk(workflow):
+def test_the_token_of_a_checkout_is_not_left_on_the_disk(workflow: Path) -> None:
     checkouts = [step for step in steps(workflow) if step.get("uses", "").startswith("actions/checkout@")]
     assert checkouts
     assert all(step["with"]["persist-credentials"] is False for step in checkouts)
 
 
-def test_every_action_names_its_version(workflow):
+def test_every_action_names_its_version(workflow: Path) -> None:
     assert all(re.search(r"@v\d+$", step["uses"]) for step in steps(workflow) if "uses" in step)
 
 
-def test_ci_runs_the_oldest_and_the_newest_python_that_the_package_names():
+def test_ci_runs_the_oldest_and_the_newest_python_that_the_package_names() -> None:
     named = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
     ends = sorted(named, key=lambda version: int(version.split(".")[1]))
     assert PROJECT["requires-python"] == f">={ends[0]}"
@@ -92,7 +93,7 @@ def test_ci_runs_the_oldest_and_the_newest_python_that_the_package_names():
         assert job["strategy"]["matrix"]["python"] == [ends[0], ends[-1]]
 
 
-def test_ci_runs_everything_on_linux_and_what_needs_no_run_elsewhere():
+def test_ci_runs_everything_on_linux_and_what_needs_no_run_elsewhere() -> None:
     jobs = read(ROOT / ".github/workflows/ci.yml")["jobs"]
     assert {"run": "bash .ci/run"}.items() <= jobs["all"]["steps"][-1].items()
     assert jobs["no-run"]["strategy"]["matrix"]["system"] == ["macos-latest", "windows-latest"]
@@ -101,7 +102,7 @@ def test_ci_runs_everything_on_linux_and_what_needs_no_run_elsewhere():
     assert ["analyze", "check", "samples/mlp.py"] in said
 
 
-def test_make_lint_checks_every_file_that_github_reads():
+def test_make_lint_checks_every_file_that_github_reads() -> None:
     lint = (ROOT / "Makefile").read_text(encoding="utf-8")
     for kind in ("github-workflows", "github-actions", "github-issue-forms", "github-issue-config"):
         assert f"$(CHECK_SCHEMA).{kind} " in lint

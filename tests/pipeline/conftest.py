@@ -1,12 +1,13 @@
 """A small ONNX model: two products, an activation between them."""
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 
-def perceptron(hidden):
-    def weight(rows, columns, name):
+def perceptron(hidden: int) -> onnx.ModelProto:
+    def weight(rows: int, columns: int, name: str) -> onnx.TensorProto:
         return numpy_helper.from_array(np.zeros((rows, columns), dtype=np.float32), name)
 
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 256])
@@ -22,10 +23,10 @@ def perceptron(hidden):
 
 
 @pytest.fixture(scope="module")
-def tiny_model():
+def tiny_model() -> onnx.ModelProto:
     return perceptron(64)
 
 
 @pytest.fixture(scope="module")
-def changed_model():
+def changed_model() -> onnx.ModelProto:
     return perceptron(65)

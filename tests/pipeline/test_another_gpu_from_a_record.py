@@ -1,22 +1,36 @@
 """A saved record decided anew gives what analysing the model with the same options gives, sweep and all."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from analyzer import analyze
 from analyzer.api import analyze_record
 from analyzer.devices.detection import gpu_by_name
+from analyzer.devices.device import Device
 from analyzer.errors import AnalyzerError, RecordError
+from analyzer.graph import Graph
+from analyzer.loading.loaded import Loaded
+from analyzer.ort.execution import Group
 from analyzer.ort.fusion import predicted_groups
 from analyzer.ort.placement import place
 from analyzer.pipeline import measure, target_devices
 from analyzer.pipeline.measure import Measured
+from analyzer.pipeline.options import Options
 from analyzer.prediction.estimate import Estimate
+from analyzer.progress import Progress
 from analyzer.record import from_dict, from_json, to_dict
+from analyzer.record.analysis import Analysis
+
+if TYPE_CHECKING:
+    from tests.conftest import Machine
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 CPU = "epyc-9654"
@@ -35,16 +49,16 @@ price_date = "2026-01-01"
 uncalibrated = pytest.mark.parametrize("machine", ["unknown"], indirect=True)
 
 
-def through_json(analysis):
+def through_json(analysis: Analysis) -> Analysis:
     return from_json(analysis.render("json"))
 
 
-def without(analysis, *keys):
+def without(analysis: Analysis, *keys: str) -> dict[str, Any]:
     """The record as plain values, without what depends on the machine's clock and without these keys."""
     return {key: value for key, value in to_dict(analysis).items() if key not in ("environment", *keys)}
 
 
-def same(one, other):
+def same(one: Any, other: Any) -> bool:
     """Whether two records agree; figures to a billionth, since a record's numbers are decimal."""
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
@@ -55,13 +69,15 @@ def same(one, other):
     return one == other
 
 
-def timed(number, seconds):
+def timed(number: int, seconds: float) -> Estimate:
     """The time of the group of this number, to within 2 %."""
     spent = seconds * (1 + number % 3)
     return Estimate(time_s=spent, low_s=0.98 * spent, high_s=1.02 * spent, origin="measured")
 
 
-def session(graph, kind, seconds):
+def session(
+    graph: Graph, kind: Literal["cpu", "cuda"], seconds: float
+) -> tuple[tuple[Group, ...], tuple[Estimate, ...], Estimate]:
     """What a session executed: its groups, their times and the whole call."""
     groups = predicted_groups(graph, kind, place(graph) if kind == "cuda" else None)
     times = tuple(timed(number, seconds) for number, _ in enumerate(groups))
@@ -73,7 +89,9 @@ def session(graph, kind, seconds):
     )
 
 
-def measure_at_once(loaded, graph, batch, options, *, cpu, cuda, progress):
+def measure_at_once(
+    loaded: Loaded, graph: Graph, batch: int, options: Options, *, cpu: bool, cuda: bool, progress: Progress
+) -> Measured:
     """Stands for runs of the model: every machine takes the same, a microsecond and more for each inference."""
     found = Measured()
     if cpu:
@@ -86,26 +104,29 @@ def measure_at_once(loaded, graph, batch, options, *, cpu, cuda, progress):
 
 
 @pytest.fixture
-def runs(machine, monkeypatch):
+def runs(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Measurements that take no time."""
     monkeypatch.setattr(measure, "measure_batch", measure_at_once)
 
 
 @pytest.fixture
-def own_gpu(runs, monkeypatch):
+def own_gpu(runs: None, monkeypatch: pytest.MonkeyPatch) -> Device:
     """A GPU of this machine: calibrated, and with less memory than the catalogue's."""
     there = gpu_by_name("NVIDIA L4", 20 * 10**9, "8.9", {"cuda.node": 9e-6, "cuda.kernel": 4e-6})
+    assert there is not None
     monkeypatch.setattr(target_devices, "_local_gpu", lambda: there)
     return there
 
 
 @pytest.fixture(scope="module")
-def saved(machine, tiny_model):
+def saved(machine: Machine, tiny_model: onnx.ModelProto) -> Analysis:
     return through_json(analyze(tiny_model, batch=8, run=False, gpu="l4"))
 
 
 @pytest.mark.parametrize("gpu", ["t4", "h100", "l4,a100", "none"])
-def test_another_gpu_gives_the_whole_record_of_an_analysis_for_it(tiny_model, saved, gpu):
+def test_another_gpu_gives_the_whole_record_of_an_analysis_for_it(
+    tiny_model: onnx.ModelProto, saved: Analysis, gpu: str
+) -> None:
     assert same(
         without(analyze_record(saved, gpu=gpu)), without(analyze(tiny_model, batch=8, run=False, gpu=gpu))
     )
@@ -124,7 +145,9 @@ def test_another_gpu_gives_the_whole_record_of_an_analysis_for_it(tiny_model, sa
         ({"utilisation": 0.3}, "a share of the time"),
     ],
 )
-def test_every_option_gives_the_record_of_an_analysis_with_it(tiny_model, saved, options, in_one):
+def test_every_option_gives_the_record_of_an_analysis_with_it(
+    tiny_model: onnx.ModelProto, saved: Analysis, options: dict[str, Any], in_one: str
+) -> None:
     afresh = analyze(tiny_model, batch=8, run=False, gpu="l4", **options)
     again = through_json(analyze_record(saved, **options))
     assert same(without(again), without(afresh)), in_one
@@ -132,8 +155,16 @@ def test_every_option_gives_the_record_of_an_analysis_with_it(tiny_model, saved,
     assert same(without(analyze_record(again, gpu="l4")), without(afresh)), f"{in_one} is forgotten"
 
 
-def test_all_options_together_give_the_record_of_an_analysis_with_them(tiny_model, saved):
-    options = {"gpu": "t4,a100", "objective": "cost", "slo": "1s", "pin": ("first=cpu",), "utilisation": 0.3}
+def test_all_options_together_give_the_record_of_an_analysis_with_them(
+    tiny_model: onnx.ModelProto, saved: Analysis
+) -> None:
+    options: dict[str, Any] = {
+        "gpu": "t4,a100",
+        "objective": "cost",
+        "slo": "1s",
+        "pin": ("first=cpu",),
+        "utilisation": 0.3,
+    }
     afresh = analyze(tiny_model, batch=8, run=False, **options)
     again = through_json(analyze_record(saved, **options))
     assert same(without(again), without(afresh))
@@ -141,7 +172,7 @@ def test_all_options_together_give_the_record_of_an_analysis_with_them(tiny_mode
 
 
 @uncalibrated
-def test_own_prices_count(tiny_model, saved, tmp_path):
+def test_own_prices_count(tiny_model: onnx.ModelProto, saved: Analysis, tmp_path: Path) -> None:
     path = tmp_path / "prices.toml"
     path.write_text(PRICES)
     again = analyze_record(saved, prices=path, objective="cost")
@@ -151,7 +182,9 @@ def test_own_prices_count(tiny_model, saved, tmp_path):
 
 
 @uncalibrated
-def test_own_prices_live_on_in_the_record_without_their_file(tiny_model, saved, tmp_path):
+def test_own_prices_live_on_in_the_record_without_their_file(
+    tiny_model: onnx.ModelProto, saved: Analysis, tmp_path: Path
+) -> None:
     path = tmp_path / "prices.toml"
     path.write_text(PRICES)
     afresh = analyze(tiny_model, batch=8, run=False, gpu="l4", prices=path, objective="cost")
@@ -161,8 +194,14 @@ def test_own_prices_live_on_in_the_record_without_their_file(tiny_model, saved, 
     assert "our rack" in {row.provider for row in again.costs}
 
 
-def test_what_was_asked_for_lives_on_in_the_record(tiny_model):
-    asked = {"slo": "30us", "pin": ("first=cpu",), "utilisation": 0.3, "precision": "fp32", "cpu": CPU}
+def test_what_was_asked_for_lives_on_in_the_record(tiny_model: onnx.ModelProto) -> None:
+    asked: dict[str, Any] = {
+        "slo": "30us",
+        "pin": ("first=cpu",),
+        "utilisation": 0.3,
+        "precision": "fp32",
+        "cpu": CPU,
+    }
     saved = through_json(analyze(tiny_model, batch=8, run=False, gpu="l4", objective="cost", **asked))
     afresh = analyze(tiny_model, batch=8, run=False, gpu="a100", objective="cost", **asked)
     assert same(without(analyze_record(saved, gpu="a100")), without(afresh))
@@ -171,7 +210,7 @@ def test_what_was_asked_for_lives_on_in_the_record(tiny_model):
 @pytest.mark.parametrize(
     "name", ["resnet50.py", "recommender.py", "lstm.py", "preprocessing.py", "boosted_trees.onnx"]
 )
-def test_samples_are_decided_anew_as_they_are_afresh(name):
+def test_samples_are_decided_anew_as_they_are_afresh(name: str) -> None:
     # Together: convolutions, tables that are read whole from some batch on, layouts that cost nothing at batch
     # 1, operands that are left out, trees.
     model = SAMPLES / name
@@ -181,13 +220,13 @@ def test_samples_are_decided_anew_as_they_are_afresh(name):
         assert same(without(analyze_record(saved, gpu=gpu)), without(afresh))
 
 
-def test_what_a_sweep_needs_makes_the_record_little_larger():
+def test_what_a_sweep_needs_makes_the_record_little_larger() -> None:
     analysis = analyze(SAMPLES / "resnet50.py", run=False, gpu="l4", cpu=CPU)
     whole, bare = len(analysis.render("json")), len(replace(analysis, kept=None).render("json"))
     assert whole < 1.05 * bare
 
 
-def squares():
+def squares() -> onnx.ModelProto:
     """Every input against every other: what it costs grows with the square of the batch."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 64])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", "rows"])
@@ -198,12 +237,12 @@ def squares():
         helper.make_node("Clip", ["shifted", "", "most"], ["y"], name="clip"),
     ]
     scalars = {"w": 2, "most": 6}
-    constants = [numpy_helper.from_array(np.float32(value), name) for name, value in scalars.items()]
+    constants = [numpy_helper.from_array(np.array(value, np.float32), name) for name, value in scalars.items()]
     graph = helper.make_graph(nodes, "squares", [x], [y], constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
-def test_squares_of_the_batch_grow_as_squares():
+def test_squares_of_the_batch_grow_as_squares() -> None:
     model = squares()
     saved = through_json(analyze(model, batch=8, run=False, gpu="l4", cpu=CPU))
     figures = {(item.operator, item.figure): item.square for item in saved.kept.batches.odd_figures}
@@ -215,7 +254,7 @@ def test_squares_of_the_batch_grow_as_squares():
         assert same(without(analyze_record(saved, gpu=gpu)), without(afresh))
 
 
-def test_the_cpus_measured_times_stay(tiny_model):
+def test_the_cpus_measured_times_stay(tiny_model: onnx.ModelProto) -> None:
     measured = analyze(tiny_model, batch="8,64", runs=3, gpu="l4")
     again = analyze_record(through_json(measured), gpu="t4")
     assert again.plan("cpu").origin == "measured"
@@ -225,7 +264,9 @@ def test_the_cpus_measured_times_stay(tiny_model):
     assert {batch for batch, plan in cpu.items() if plan.origin == "measured"} == {8, 64}
 
 
-def test_a_measured_record_decided_anew_for_its_own_gpus_is_what_it_was(runs, tiny_model):
+def test_a_measured_record_decided_anew_for_its_own_gpus_is_what_it_was(
+    runs: None, tiny_model: onnx.ModelProto
+) -> None:
     measured = analyze(tiny_model, batch="8,64", gpu="l4,t4")
     assert measured.plan("cpu").origin == "measured"
     again = through_json(analyze_record(through_json(measured), gpu="l4,t4"))
@@ -233,13 +274,15 @@ def test_a_measured_record_decided_anew_for_its_own_gpus_is_what_it_was(runs, ti
     assert same(without(analyze_record(again, gpu="l4,t4")), without(measured))
 
 
-def test_another_gpu_beside_a_measured_cpu_gives_the_record_of_a_run_for_it(runs, tiny_model):
+def test_another_gpu_beside_a_measured_cpu_gives_the_record_of_a_run_for_it(
+    runs: None, tiny_model: onnx.ModelProto
+) -> None:
     measured = analyze(tiny_model, batch="8,64", gpu="l4")
     again = analyze_record(through_json(measured), gpu="h100,t4")
     assert same(without(again), without(analyze(tiny_model, batch="8,64", gpu="h100,t4")))
 
 
-def test_a_measured_cpu_is_measured_beside_every_gpu(runs, tiny_model):
+def test_a_measured_cpu_is_measured_beside_every_gpu(runs: None, tiny_model: onnx.ModelProto) -> None:
     found = analyze(tiny_model, batch=8, gpu="l4,t4").alternatives[0]
     alone = analyze(tiny_model, batch=8, gpu="t4")
     plans = {plan.name: plan for plan in found.plans}
@@ -249,10 +292,12 @@ def test_a_measured_cpu_is_measured_beside_every_gpu(runs, tiny_model):
 
 
 @uncalibrated
-def test_what_would_change_the_verdict_rests_on_the_measured_cpu(runs, tiny_model, monkeypatch):
+def test_what_would_change_the_verdict_rests_on_the_measured_cpu(
+    runs: None, tiny_model: onnx.ModelProto, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A CPU that takes a hundredth of what was predicted: half precision brings no tie, so it is not told."""
 
-    def fast(*given, **more):
+    def fast(*given: Any, **more: Any) -> Measured:
         found = measure_at_once(*given, **more)
         return replace(
             found,
@@ -267,7 +312,9 @@ def test_what_would_change_the_verdict_rests_on_the_measured_cpu(runs, tiny_mode
 
 
 @uncalibrated
-def test_this_machines_own_calibrated_gpu_stays_as_it_was_measured(own_gpu, tiny_model):
+def test_this_machines_own_calibrated_gpu_stays_as_it_was_measured(
+    own_gpu: Device, tiny_model: onnx.ModelProto
+) -> None:
     measured = analyze(tiny_model, batch="8,64")
     assert measured.plan("gpu").origin == "measured"
     again = through_json(analyze_record(through_json(measured), slo="1s"))
@@ -278,21 +325,25 @@ def test_this_machines_own_calibrated_gpu_stays_as_it_was_measured(own_gpu, tiny
 
 
 @uncalibrated
-def test_a_gpus_runs_are_not_those_of_another_gpu(own_gpu, tiny_model):
+def test_a_gpus_runs_are_not_those_of_another_gpu(own_gpu: Device, tiny_model: onnx.ModelProto) -> None:
     again = analyze_record(through_json(analyze(tiny_model, batch="8,64")), gpu="t4")
     assert again.plan("gpu").origin == "predicted"
     assert {row.plans["gpu"].origin for row in again.sweep} == {"predicted"}
     assert {run.session for run in again.kept.runs} == {"cpu"}
 
 
-def test_another_cpu_is_predicted_whatever_the_records_was_measured_at(runs, tiny_model):
+def test_another_cpu_is_predicted_whatever_the_records_was_measured_at(
+    runs: None, tiny_model: onnx.ModelProto
+) -> None:
     measured = analyze(tiny_model, batch="8,64", gpu="l4")
     again = analyze_record(through_json(measured), cpu=CPU)
     afresh = analyze(tiny_model, batch=8, run=False, gpu="l4", cpu=CPU)
     assert same(without(again), without(afresh))
 
 
-def test_a_part_of_a_processor_is_not_the_whole_processor_of_the_same_name(machine, runs, tiny_model):
+def test_a_part_of_a_processor_is_not_the_whole_processor_of_the_same_name(
+    machine: Machine, runs: None, tiny_model: onnx.ModelProto
+) -> None:
     """A machine with two cores of a Xeon Platinum 8375C was measured; the question is about all 32."""
     measured = analyze(tiny_model, batch=8, gpu="l4")
     whole = "xeon-platinum-8375c"
@@ -301,7 +352,9 @@ def test_a_part_of_a_processor_is_not_the_whole_processor_of_the_same_name(machi
     assert same(without(again), without(analyze(tiny_model, batch=8, run=False, gpu="l4", cpu=whole)))
 
 
-def test_a_record_from_before_it_kept_what_was_assumed_has_the_runs_own_intervals(tiny_model, saved):
+def test_a_record_from_before_it_kept_what_was_assumed_has_the_runs_own_intervals(
+    tiny_model: onnx.ModelProto, saved: Analysis
+) -> None:
     values = to_dict(saved)
     for key in ("gpus", "runs", "instances", "as_recorded"):
         del values["kept"][key]
@@ -310,7 +363,9 @@ def test_a_record_from_before_it_kept_what_was_assumed_has_the_runs_own_interval
     assert same(without(again), without(analyze(tiny_model, batch=8, run=False, gpu="t4")))
 
 
-def test_dollars_of_a_measured_cpu_are_a_prediction_but_on_the_very_machine(machine, runs, tiny_model):
+def test_dollars_of_a_measured_cpu_are_a_prediction_but_on_the_very_machine(
+    machine: Machine, runs: None, tiny_model: onnx.ModelProto
+) -> None:
     """The machine of the catalogue is a c6i.xlarge: 4 vCPUs of a Xeon Platinum 8375C."""
     found = analyze(tiny_model, batch=8, gpu="none")
     plan = found.plan("cpu")
@@ -326,7 +381,7 @@ def test_dollars_of_a_measured_cpu_are_a_prediction_but_on_the_very_machine(mach
 
 
 @uncalibrated
-def test_a_record_of_an_older_version_has_its_own_batch_alone_and_says_so(saved):
+def test_a_record_of_an_older_version_has_its_own_batch_alone_and_says_so(saved: Analysis) -> None:
     old = replace(saved, kept=None)
     again = analyze_record(old, gpu="t4")
     assert [row.batch for row in again.sweep] == [8]
@@ -338,7 +393,7 @@ def test_a_record_of_an_older_version_has_its_own_batch_alone_and_says_so(saved)
 
 
 @uncalibrated
-def test_a_model_of_one_batch_has_a_sweep_of_one_batch(machine, tiny_model):
+def test_a_model_of_one_batch_has_a_sweep_of_one_batch(machine: Machine, tiny_model: onnx.ModelProto) -> None:
     fixed = type(tiny_model)()
     fixed.CopyFrom(tiny_model)
     fixed.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 8
@@ -349,19 +404,19 @@ def test_a_model_of_one_batch_has_a_sweep_of_one_batch(machine, tiny_model):
 
 
 @uncalibrated
-def test_a_training_steps_record_is_refused(saved):
+def test_a_training_steps_record_is_refused(saved: Analysis) -> None:
     step = replace(saved, model=replace(saved.model, training=True))
     with pytest.raises(RecordError, match="training step"):
         analyze_record(step, gpu="t4")
 
 
 @uncalibrated
-def test_an_unknown_gpu_is_refused(saved):
+def test_an_unknown_gpu_is_refused(saved: Analysis) -> None:
     with pytest.raises(AnalyzerError, match="No device is called"):
         analyze_record(saved, gpu="t44")
 
 
 @uncalibrated
-def test_an_option_that_needs_the_model_is_refused(saved):
+def test_an_option_that_needs_the_model_is_refused(saved: Analysis) -> None:
     with pytest.raises(TypeError, match="batch"):
-        analyze_record(saved, batch=3)
+        analyze_record(saved, batch=3)  # type: ignore[call-arg]

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def libraries(tmp_path_factory):
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sys.path.insert(0, str(ROOT / "tests" / "judge"))
     import standins
 
@@ -34,7 +35,7 @@ def libraries(tmp_path_factory):
     return standins.build_driver(standins.build(tmp_path_factory.mktemp("standins")))
 
 
-def analyze(libraries, folder, *arguments, **environment):
+def analyze(libraries: Path, folder: Path, *arguments: str, **environment: str) -> dict[str, Any]:
     output = folder / "report.json"
     command = [sys.executable, "-m", "analyzer", *arguments, "--format", "json", "--output", str(output)]
     done = subprocess.run(
@@ -51,11 +52,11 @@ def analyze(libraries, folder, *arguments, **environment):
 
 
 @pytest.fixture(scope="module")
-def record(libraries, tmp_path_factory):
+def record(libraries: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return analyze(libraries, tmp_path_factory.mktemp("gpu"), "samples/mlp.py")
 
 
-def test_the_gpu_of_the_machine_is_the_target_and_is_measured(record):
+def test_the_gpu_of_the_machine_is_the_target_and_is_measured(record: dict[str, Any]) -> None:
     assert record["devices"]["gpu"]["name"] == "NVIDIA H100 80GB HBM3"
     measured = record["environment"]["measurement"]["cuda"]
     assert set(measured["ways"]) == {"copies", "resident", "graph"}
@@ -67,7 +68,7 @@ def test_the_gpu_of_the_machine_is_the_target_and_is_measured(record):
     assert measured["arena_peak_bytes"] > 0
 
 
-def test_the_gpu_plan_is_measured_and_says_how(record):
+def test_the_gpu_plan_is_measured_and_says_how(record: dict[str, Any]) -> None:
     plan = next(plan for plan in record["plans"] if plan["name"] == "gpu")
     assert plan["origin"] == "measured"
     assert plan["fits"] is True
@@ -75,13 +76,13 @@ def test_the_gpu_plan_is_measured_and_says_how(record):
     assert any("blocking launches" in text for text in record["environment"]["messages"])
 
 
-def test_wrong_answers_are_a_finding(record):
+def test_wrong_answers_are_a_finding(record: dict[str, Any]) -> None:
     rows = record["environment"]["measurement"]["agreement"]
     assert any(row["between"] == "CPU and CUDA" and row["agrees"] is False for row in rows)
     assert any(finding["code"] == "A702" for finding in record["findings"])
 
 
-def test_memory_that_ends_leaves_a_report_that_names_a_batch(libraries, tmp_path):
+def test_memory_that_ends_leaves_a_report_that_names_a_batch(libraries: Path, tmp_path: Path) -> None:
     """The card says it has 80 GB, the runtime has 1 MB: the estimate is no help, half the batch is named."""
     record = analyze(libraries, tmp_path, "samples/mlp.py", "--batch", "64", STANDIN_MEMORY="1000000")
     said = json.dumps(record["environment"])

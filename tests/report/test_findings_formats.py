@@ -267,7 +267,7 @@ def test_markdown_keeps_its_table_whatever_the_model_is_called() -> None:
 
 
 @pytest.mark.parametrize("render", [findings_text.render_markdown, markdown.render])
-def test_markdown_mentions_nobody_and_holds_no_formula(render):
+def test_markdown_mentions_nobody_and_holds_no_formula(render: Callable[..., Any]) -> None:
     bait = replace(POOL, message="@octocat wants $x$", fix="ask @octocat")
     text = render(checked(bait))
     assert "octocat wants" in text

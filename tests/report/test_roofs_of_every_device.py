@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import product
+from typing import Literal
 
 import pytest
 from report_factory import analysis
@@ -41,7 +42,7 @@ PRODUCT = large_product()
 
 
 def predicted_s(device: Device, precision: str) -> float:
-    session = "cpu" if device.kind == "cpu" else "cuda"
+    session: Literal["cpu", "cuda"] = "cpu" if device.kind == "cpu" else "cuda"
     group = Group(session=session, name="product", op_type="MatMul", members=(0,), provider=session, kernels=1)
     work = workload(PRODUCT, count(PRODUCT), (group,))
     (time,) = predict(work, device, precision=precision)

@@ -243,7 +243,9 @@ def test_the_method_gives_the_command_that_asks_the_same_again() -> None:
         ("check", {"run": ()}, True),
     ],
 )
-def test_a_cpu_that_another_machine_lacks_is_told_beside_the_command(command, options, tells):
+def test_a_cpu_that_another_machine_lacks_is_told_beside_the_command(
+    command: str, options: dict[str, tuple[str, ...]], tells: bool
+) -> None:
     base = factory.analysis()
     asked = replace(base.invocation, command=command, options=options)
     cpu = replace(base.devices.cpu, origin="catalogue")
@@ -252,11 +254,12 @@ def test_a_cpu_that_another_machine_lacks_is_told_beside_the_command(command, op
     assert ("no --cpu was named" in facts.get("This CPU", "")) == tells
 
 
-def test_a_command_stands_on_the_page_as_plain_text():
+def test_a_command_stands_on_the_page_as_plain_text() -> None:
     base = factory.analysis()
     odd = replace(base.invocation, model="my  models/a b.py", options={"pin": ("<b>'*=gpu",)})
     page_text = replace(base, invocation=odd).render("html")
     shown = re.search(r'<code class="command">(.*?)</code>', page_text, re.DOTALL)
+    assert shown is not None
     assert "<" not in shown[1]
     assert shlex.split(unescape(shown[1])) == [
         "analyze",

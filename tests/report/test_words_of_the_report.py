@@ -12,6 +12,7 @@ import report_factory as factory
 from rich.console import Console
 
 from analyzer.errors import UsageError
+from analyzer.record.analysis import Analysis
 from analyzer.report import FORMATS, find, render, summary, text
 
 
@@ -88,7 +89,7 @@ def test_a_model_that_fits_nowhere_is_not_said_to_be_faster_anywhere() -> None:
     assert "Neither fits" in render(cramped, "html")
 
 
-def priced(**changes):
+def priced(**changes: Any) -> Analysis:
     """A measured plan of the CPU whose dollars are another machine's, predicted; and its record."""
     base = factory.analysis()
     plan = replace(
@@ -106,7 +107,7 @@ def priced(**changes):
     return replace(base, plans=(replace(plan, **changes),))
 
 
-def test_dollars_and_joules_have_an_interval_and_an_origin_of_their_own():
+def test_dollars_and_joules_have_an_interval_and_an_origin_of_their_own() -> None:
     card = summary.plan_cards(priced())[0]
     assert card.origin == "measured"
     assert (card.dollars_interval, card.dollars_origin) == ("$0.250 to $4.00", "predicted")
@@ -116,7 +117,7 @@ def test_dollars_and_joules_have_an_interval_and_an_origin_of_their_own():
 
 
 @pytest.mark.parametrize("name", ["html", "text", "markdown"])
-def test_every_format_for_people_marks_dollars_and_joules_by_their_own_origin(name):
+def test_every_format_for_people_marks_dollars_and_joules_by_their_own_origin(name: str) -> None:
     text = render(priced(), name)
     if name == "html":
         text = " ".join(re.sub(r"<[^>]+>", " ", text).split())
@@ -129,7 +130,7 @@ def test_every_format_for_people_marks_dollars_and_joules_by_their_own_origin(na
         assert "● measured" in line
 
 
-def test_of_an_old_record_dollars_of_a_gpu_follow_the_latency_and_those_of_the_cpu_have_no_interval():
+def test_of_an_old_record_dollars_of_a_gpu_follow_the_latency_and_those_of_the_cpu_have_no_interval() -> None:
     old = {"usd_low_per_million": None, "usd_high_per_million": None, "usd_origin": ""}
     ends = {"latency_s": 0.02, "low_s": 0.01, "high_s": 0.04}
     card = summary.plan_cards(priced(**old, **ends, operators_on_gpu=3))[0]
@@ -138,7 +139,7 @@ def test_of_an_old_record_dollars_of_a_gpu_follow_the_latency_and_those_of_the_c
     assert (card.dollars_interval, card.dollars_origin) == ("", "")
 
 
-def test_few_inferences_a_second_are_shown_without_prefix():
+def test_few_inferences_a_second_are_shown_without_prefix() -> None:
     assert summary.per_second(0.0461) == "0.0461 /s"
     assert summary.per_second(4120.0) == "4.12 k/s"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,26 +16,29 @@ from analyzer.costs import count
 from analyzer.devices.catalogue import device
 from analyzer.errors import ModelError
 from analyzer.graph import DEFAULT_DOMAIN
+from analyzer.loading.loaded import Loaded
 from analyzer.loading.training.batch_interpolation import DifferentError, bound
 from analyzer.pipeline.measurement_memory import memory_of
-from analyzer.pipeline.options import make_options
-from analyzer.pipeline.prepared import prepare
-from analyzer.pipeline.training_batches import loaded_at, prepared_steps
+from analyzer.pipeline.options import Options, make_options
+from analyzer.pipeline.prepared import PreparedGraph, prepare
+from analyzer.pipeline.training_batches import StepAtAnyBatch, loaded_at, prepared_steps
 from analyzer.prediction.estimate import total
 
 OPTIONS = make_options(cache=False)
 
 
-def prepared_graphs(loaded, wanted=(), options=OPTIONS):
+def prepared_graphs(
+    loaded: Loaded, wanted: Sequence[int] = (), options: Options = OPTIONS
+) -> tuple[dict[int, PreparedGraph], StepAtAnyBatch | None]:
     return prepared_steps(loaded, prepared_of(loaded), options, wanted, lambda *_: None)
 
 
-def prepared_of(loaded):
+def prepared_of(loaded: Loaded) -> PreparedGraph:
     prepared = prepare(loaded.graph())
     return replace(prepared, step_peak=memory_of(loaded, prepared.graph).peak)
 
 
-def figures(prepared):
+def figures(prepared: PreparedGraph) -> tuple[tuple[int | None, ...], list[float]]:
     """What the decision reads of a step: work, bytes, memory and times on both sides."""
     whole = prepared.table.total
     times = [
@@ -47,7 +51,7 @@ def figures(prepared):
 @pytest.mark.parametrize("name", ["mlp", "convnet", "transformer", "lstm", "upward"])
 @pytest.mark.parametrize("large", [False, True])
 def test_figures_are_those_of_tracing_at_that_batch(
-    name: Any, large: Any, step_of: Any, monkeypatch: pytest.MonkeyPatch
+    name: str, large: bool, step_of: Callable[..., Loaded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if large:  # where a third trace would take long
         monkeypatch.setattr("analyzer.pipeline.training_batches._CONFIRMED_UP_TO", 0)
@@ -56,13 +60,16 @@ def test_figures_are_those_of_tracing_at_that_batch(
     assert between is not None
     for batch in (2, 23, 64, 300):
         other = loaded_at(loaded, batch, OPTIONS)
+        assert other is not None
         expected, expected_times = figures(prepared_of(other))
         found, times = figures(between(batch))
         assert found == expected
         assert times == pytest.approx(expected_times, rel=1e-9)
 
 
-def test_few_batches_are_traced_and_all_that_are_wanted_known(step_of, monkeypatch):
+def test_few_batches_are_traced_and_all_that_are_wanted_known(
+    step_of: Callable[..., Loaded], monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = []
     monkeypatch.setattr("analyzer.pipeline.training_batches._traced", lambda _, batch, __: whole.append(batch))
     found, _ = prepared_graphs(step_of("mlp"), wanted=(1, 2, 4096))
@@ -70,7 +77,9 @@ def test_few_batches_are_traced_and_all_that_are_wanted_known(step_of, monkeypat
     assert not whole
 
 
-def test_a_step_at_another_batch_is_of_the_options_that_it_is_asked_with(step_of):
+def test_a_step_at_another_batch_is_of_the_options_that_it_is_asked_with(
+    step_of: Callable[..., Loaded],
+) -> None:
     loaded = step_of("mlp")
     opsets = [
         loaded_at(loaded, 9, make_options(cache=False, opset=opset)).graph().opsets[DEFAULT_DOMAIN]
@@ -79,13 +88,15 @@ def test_a_step_at_another_batch_is_of_the_options_that_it_is_asked_with(step_of
     assert opsets == [18, 20]
 
 
-def test_a_batch_that_was_traced_to_be_run_is_not_traced_again(step_of, monkeypatch):
+def test_a_batch_that_was_traced_to_be_run_is_not_traced_again(
+    step_of: Callable[..., Loaded], monkeypatch: pytest.MonkeyPatch
+) -> None:
     loaded = step_of(SIMILAR)
     options = make_options(cache=False, batch=[6, 9])
     traced = {9: loaded_at(loaded, 9, options)}
     again = []
 
-    def trace(_, batch, __):
+    def trace(_: Any, batch: int, __: Any) -> None:
         again.append(batch)
         raise ModelError("no")
 
@@ -112,7 +123,7 @@ SIMILAR = """
 
 @pytest.mark.parametrize("confirmed_up_to", [0, 400])
 def test_a_size_that_grows_with_the_square_of_the_batch_is_not_made_up(
-    confirmed_up_to: Any, step_of: Any, monkeypatch: pytest.MonkeyPatch
+    confirmed_up_to: int, step_of: Callable[..., Loaded], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("analyzer.pipeline.training_batches._CONFIRMED_UP_TO", confirmed_up_to)
     found, between = prepared_graphs(step_of(SIMILAR), wanted=(2, 64))
@@ -120,14 +131,14 @@ def test_a_size_that_grows_with_the_square_of_the_batch_is_not_made_up(
     assert 64 not in found  # nobody asked for it, and it cannot be known without tracing
 
 
-def test_a_size_that_would_be_a_fraction_is_refused(step_of: Any) -> None:
+def test_a_size_that_would_be_a_fraction_is_refused(step_of: Callable[..., Loaded]) -> None:
     model = "mlp"
     first, second = step_of(model, batch=4).graph(), step_of(model, batch=6).graph()
     with pytest.raises(DifferentError):  # from 4 to 6 examples in 3 more: the rows would grow by 2/3
         bound(first, 4, second, 7)
 
 
-def test_the_largest_batch_fits_and_the_next_one_does_not(step_of: Any) -> None:
+def test_the_largest_batch_fits_and_the_next_one_does_not(step_of: Callable[..., Loaded]) -> None:
     from analyzer.pipeline.training_summary import _largest_exactly
 
     loaded = step_of("convnet")
@@ -144,7 +155,7 @@ def test_the_largest_batch_fits_and_the_next_one_does_not(step_of: Any) -> None:
 
 
 def test_each_batch_that_is_asked_for_is_measured(
-    model_file: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / "cache"))
     given = [str(model_file("mlp")), "--training", "--batch", "4,9", "--runs", "3", "--time-budget", "1"]
@@ -155,8 +166,9 @@ def test_each_batch_that_is_asked_for_is_measured(
     assert rows[2]["origin"] == "predicted"
 
 
-def test_costs_at_a_batch_need_no_constants_that_grow(step_of: Any) -> None:
+def test_costs_at_a_batch_need_no_constants_that_grow(step_of: Callable[..., Loaded]) -> None:
     """A table with a row for each example keeps its size and not its elements."""
     loaded = step_of("transformer")
     _, between = prepared_graphs(loaded)
+    assert between is not None
     assert count(between(64).graph).total.basis == "exact"

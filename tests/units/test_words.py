@@ -9,7 +9,7 @@ from analyzer import text
     ("words", "said"),
     [((), ""), (("a",), "a"), (("a", "b"), "a and b"), (("a", "b", "c", "d"), "a, b, c and d")],
 )
-def test_the_last_word_of_a_list_has_an_and_before_it(words, said):
+def test_the_last_word_of_a_list_has_an_and_before_it(words: tuple[str, ...], said: str) -> None:
     assert text.listed(words) == said
     assert text.listed(word for word in words) == said
 
@@ -19,7 +19,7 @@ def test_the_last_word_of_a_list_has_an_and_before_it(words, said):
     [("", ""), ("ab", "a and b"), ("abc", "a, b and c"), ("abcd", "a, b, c and 1 more"),
      ("abcdefg", "a, b, c and 4 more")],
 )  # fmt: skip
-def test_a_long_list_counts_what_it_leaves_out_and_a_short_one_ends_in_and(words, said):
+def test_a_long_list_counts_what_it_leaves_out_and_a_short_one_ends_in_and(words: str, said: str) -> None:
     assert text.first_few(words) == said
 
 
@@ -35,5 +35,7 @@ def test_a_long_list_counts_what_it_leaves_out_and_a_short_one_ends_in_and(words
         (3, "copy takes", "copies take", "3 copies take"),
     ],
 )
-def test_plurals_have_thousands_apart_and_the_right_ending(number, noun, nouns, said):
+def test_plurals_have_thousands_apart_and_the_right_ending(
+    number: int, noun: str, nouns: str, said: str
+) -> None:
     assert text.plural(number, noun, nouns) == said
