@@ -338,7 +338,8 @@ def test_another_cpu_is_predicted_whatever_the_records_was_measured_at(
     measured = analyze(tiny_model, batch="8,64", gpu="l4")
     again = analyze_record(through_json(measured), cpu=CPU)
     afresh = analyze(tiny_model, batch=8, run=False, gpu="l4", cpu=CPU)
-    assert same(without(again), without(afresh))
+    # What was asked differs (two batches, a run); the answer does not.
+    assert same(without(again, "invocation"), without(afresh, "invocation"))
 
 
 def test_a_part_of_a_processor_is_not_the_whole_processor_of_the_same_name(
@@ -349,7 +350,8 @@ def test_a_part_of_a_processor_is_not_the_whole_processor_of_the_same_name(
     whole = "xeon-platinum-8375c"
     again = analyze_record(through_json(measured), cpu=whole)
     assert again.plan("cpu").origin == "predicted"
-    assert same(without(again), without(analyze(tiny_model, batch=8, run=False, gpu="l4", cpu=whole)))
+    afresh = analyze(tiny_model, batch=8, run=False, gpu="l4", cpu=whole)
+    assert same(without(again, "invocation"), without(afresh, "invocation"))
 
 
 def test_a_record_from_before_it_kept_what_was_assumed_has_the_runs_own_intervals(
