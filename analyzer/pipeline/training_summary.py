@@ -128,7 +128,7 @@ def _cost(plan: PlanResult, batch: int | None, options: Options) -> StepCost:
 
     def dollars(per_million: float | None, times: int | None) -> float | None:
         """Of so many steps; a million inferences are a million examples."""
-        return None if per_million is None or times is None else times * per_million / 1e6 * (batch or 1)
+        return None if per_million is None or times is None else times * (per_million / 1e6 * (batch or 1))
 
     return StepCost(
         plan=plan.name,
