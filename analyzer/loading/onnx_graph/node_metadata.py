@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 PREFIX = "analyzer."
 # Written by PyTorch's exporter (torch/onnx/_internal/exporter/_core.py); ours are written by
 # torch_export/export.py.
-_SCOPES = "pkg.torch.onnx.name_scopes"
-_CLASSES = "pkg.torch.onnx.class_hierarchy"
+SCOPES = "pkg.torch.onnx.name_scopes"
+CLASSES = "pkg.torch.onnx.class_hierarchy"
 _OURS = [PREFIX + name for name in ("module", "class", "file", "line", "code", "phase")]
-_READ = frozenset({_SCOPES, _CLASSES, *_OURS})
+_READ = frozenset({SCOPES, CLASSES, *_OURS})
 _QUOTED = re.compile(r"'([^']*)'")  # torch writes lists of names as Python does
 
 NodeOrigin = tuple[str, str, Source | None, str | None]
@@ -36,8 +36,8 @@ def origin(name: str, entries: Sequence[onnx.StringStringEntryProto]) -> NodeOri
         key = entry.key
         if key in _READ:  # the stack trace, which is not, is longer than all the rest
             properties[key] = entry.value
-    if PREFIX + "module" not in properties and PREFIX + "file" not in properties and _SCOPES in properties:
-        module, kind = _scoped(properties[_SCOPES], properties.get(_CLASSES, ""))
+    if PREFIX + "module" not in properties and PREFIX + "file" not in properties and SCOPES in properties:
+        module, kind = _scoped(properties[SCOPES], properties.get(CLASSES, ""))
     else:
         module, kind = properties.get(PREFIX + "module", ""), properties.get(PREFIX + "class", "")
     return module, kind, _source(properties), properties.get(PREFIX + "phase") or None

@@ -14,6 +14,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from analyzer.errors import LibraryError
+from analyzer.loading.onnx_graph.node_metadata import CLASSES, SCOPES
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten
 from analyzer.loading.python.parameter_sizes import parameter_sizes
 from analyzer.loading.python.source_lines import built_at, line_text, shown_path, source_line
@@ -43,9 +44,7 @@ SMALL_ELEMENTS = 64
 # 0.4 GB with it.
 _FOLD_ELEMENTS = 4096
 
-# What the exporter writes at each node: torch/onnx/_internal/exporter/_core.py.
-SCOPES = "pkg.torch.onnx.name_scopes"
-_CLASSES = "pkg.torch.onnx.class_hierarchy"
+# What the exporter writes at each node beside its scopes: torch/onnx/_internal/exporter/_core.py.
 _TRACE = "pkg.torch.onnx.stack_trace"
 
 
@@ -321,7 +320,7 @@ def attach_origins(model: ir.Model, built: Mapping[str, tuple[str, int]]) -> Non
     for node in model.graph.all_nodes():
         properties = node.metadata_props
         scopes = listed(properties.get(SCOPES, "[]"))
-        classes = listed(properties.get(_CLASSES, "[]"))
+        classes = listed(properties.get(CLASSES, "[]"))
         # The last scope and class are the traced node's own name and target, those before it modules.
         module = next((scope for scope in reversed(scopes[:-1]) if scope), "")
         kind = classes[-2].rsplit(".", 1)[-1] if len(classes) > 1 else ""

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from analyzer.loading.onnx_graph.node_metadata import SCOPES
 from analyzer.loading.python.source_lines import built_at, source_line
 from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.step_interface import STEP_KEY, Step
-from analyzer.loading.torch_export.export import SCOPES, finish, lighten, listed, origin_properties
+from analyzer.loading.torch_export.export import finish, lighten, listed, origin_properties
 from analyzer.loading.torch_export.silence import quiet_exporter
 from analyzer.loading.training import torch_interfaces
 from analyzer.loading.training.joint_graph import Joint, TracedOrigin
