@@ -78,7 +78,8 @@ def traffic(node: Node) -> tuple[int, int]:
         return sum(read_by_tensor(node).values()), written
     inputs = node.inputs
     # ``x * x`` reads x once; a dict, not a set, so that of two open inputs the first is named in each run.
-    for tensor in inputs if len(inputs) == 1 or len(set(inputs)) == len(inputs) else dict.fromkeys(inputs):
+    may_repeat = len(inputs) > 2 or (len(inputs) == 2 and inputs[0] is inputs[1])
+    for tensor in dict.fromkeys(inputs) if may_repeat else inputs:
         if tensor is not None:
             size = packed_bytes(tensor.shape, tensor.dtype.bits)
             read += nbytes(tensor) if size is None else size

@@ -27,19 +27,22 @@ if TYPE_CHECKING:
 _UNNAMED = "_?"
 
 
-def predicted_groups(graph: Graph, session: Session, placement: Placement | None = None) -> tuple[Group, ...]:
+def predicted_groups(
+    graph: Graph, session: Session, placement: Placement | None = None, *, simplified: Simplified | None = None
+) -> tuple[Group, ...]:
     """Predicts what a session executes from our table of ONNX Runtime's fusions.
 
     Args:
         graph: The exported graph.
         session: ``cpu`` or ``cuda`` (with the CPU behind it).
         placement: Of the CUDA session; worked out where it is None.
+        simplified: What level 1 leaves of the graph; worked out where it is None.
 
     Returns:
         One group per executed node, in execution order. Operators that are folded are in none.
     """
-    simplified = simplify(graph)
-    placed = (placement or place(graph)).nodes if session == "cuda" else ()
+    simplified = simplified or simplify(graph)
+    placed = (placement or place(graph, simplified)).nodes if session == "cuda" else ()
     fused = {
         node.index: Fused(
             op_type=node.op_type,

@@ -18,6 +18,7 @@ from analyzer.ort.blocked_layout import (
     BLOCKED_CONVOLUTION_ACTIVATIONS,
     CONVOLUTION_ACTIVATIONS,
     CONVOLUTIONS,
+    POOLS,
     SUMS,
     inputs_in_blocks,
 )
@@ -454,11 +455,16 @@ class _Kernel:
 @rule
 def blocked_convolution(view: View) -> None:
     """Level 3, NchwcTransformer: in blocks a Conv takes up an Add of what lies in blocks, and an activation."""
+    # Blocks begin at a convolution or a pooling: no other graph is walked for them.
+    if next(view.nodes(*CONVOLUTIONS, *POOLS), None) is None:
+        return
     inside: set[str] = set()  # tensors that lie in blocks so far
+    alias = view.simplified.alias
     shapes = {
-        view.simplified.name(tensor): tensor.shape
+        alias.get(tensor.name, tensor.name): tensor.shape
         for node in view.graph.nodes
-        for tensor in node.present_inputs
+        for tensor in node.inputs
+        if tensor is not None
     }
     for fused in in_execution_order(view.group):
         kernel = _kernel(view, fused)
@@ -477,21 +483,20 @@ def blocked_convolution(view: View) -> None:
 
 def _kernel(view: View, fused: Fused) -> _Kernel | None:
     """A node that the CPU executes as the rules of layouts see it; None where it gives no image of floats."""
-    last = view.graph.nodes[max(fused.members)]
-    result = last.output(0)
+    members = [view.graph.nodes[index] for index in sorted(fused.members)]
+    result = members[-1].output(0)
     if fused.provider != "cpu" or result is None or result.rank != 4 or result.dtype.name != "float32":
         return None
-    members = [view.graph.nodes[index] for index in sorted(fused.members)]
     main = next((node for node in members if node.op_type in CONVOLUTIONS), members[0])
-    made = {tensor.name for node in members for tensor in node.present_outputs}
-    names = (
-        view.simplified.name(t)
-        for node in (main, *members)
-        for t in node.present_inputs
-        if not view.is_constant(t)
+    # What the members hand to each other is not read from outside; the main one's own inputs come first.
+    inner = {tensor.name for node in members[:-1] for tensor in node.present_outputs}
+    reads = dict.fromkeys(
+        name
+        for node in ((main, *members) if len(members) > 1 else members)
+        for name in view.variable_inputs(node)
+        if name not in inner
     )
-    reads = tuple(dict.fromkeys(name for name in names if name not in made))
-    return _Kernel(op_type=fused.op_type, node=main, reads=reads)
+    return _Kernel(op_type=fused.op_type, node=main, reads=tuple(reads))
 
 
 _ANY_ACTIVATION = frozenset(CONVOLUTION_ACTIVATIONS) | frozenset(BLOCKED_CONVOLUTION_ACTIVATIONS)

@@ -62,6 +62,12 @@ class View:
         """Whether the tensor is a constant when ONNX Runtime optimises."""
         return tensor is not None and self.simplified.name(tensor) in self.constants
 
+    def variable_inputs(self, node: Node) -> list[str]:
+        """Names of the tensors that the operator reads, constants apart."""
+        alias, constants = self.simplified.alias, self.constants
+        names = [alias.get(tensor.name, tensor.name) for tensor in node.inputs if tensor is not None]
+        return [name for name in names if name not in constants]
+
     def producer(self, tensor: Tensor | None, *op_types: str) -> Node | None:
         """The operator that writes the tensor, if it is of one of these types."""
         index = None if tensor is None else self.writer.get(self.simplified.name(tensor))

@@ -33,14 +33,18 @@ _ON_PURPOSE = NodePlacement(
 _MERGED = "does what an earlier operator does: ONNX Runtime runs one of them"
 
 
-def place(graph: Graph) -> Placement:
+def place(graph: Graph, simplified: Simplified | None = None) -> Placement:
     """Predicts the placement of every operator and every copy; shapes may be open.
+
+    Args:
+        graph: The exported graph.
+        simplified: What level 1 leaves of it; worked out where it is None.
 
     Returns:
         One entry per operator of the graph; copies in execution order. ``fails`` says why ONNX Runtime
         refuses to create the session at all.
     """
-    simplified = simplify(graph)
+    simplified = simplified or simplify(graph)
     expanded, verdicts = partition(graph, simplified)
     bodies = tuple(_bodies(graph, simplified))
     return Placement(

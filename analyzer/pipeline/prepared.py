@@ -12,6 +12,7 @@ from analyzer.memory.session_plan import planned_peak_bytes
 from analyzer.ort.execution import Group, Placement, Provider
 from analyzer.ort.fusion import predicted_groups
 from analyzer.ort.placement import best_opset, place
+from analyzer.ort.simplify import simplify
 
 
 # No slots: cached_property writes into the instance's __dict__.
@@ -71,15 +72,16 @@ class PreparedGraph:
         return planned_peak_bytes(self.graph, self.planned[session], provider=provider)
 
 
-def prepare(graph: Graph) -> PreparedGraph:
-    """Counts, places and groups a graph."""
-    placement = place(graph)
+def prepare(graph: Graph, table: CostTable | None = None) -> PreparedGraph:
+    """Places and groups a graph, and counts it where its costs are not given."""
+    simplified = simplify(graph)
+    placement = place(graph, simplified)
     return PreparedGraph(
         graph=graph,
-        table=count(graph),
+        table=table or count(graph),
         placement=placement,
-        cpu_groups=predicted_groups(graph, "cpu", None),
-        cuda_groups=predicted_groups(graph, "cuda", placement),
+        cpu_groups=predicted_groups(graph, "cpu", simplified=simplified),
+        cuda_groups=predicted_groups(graph, "cuda", placement, simplified=simplified),
     )
 
 

@@ -9,10 +9,8 @@ from analyzer.costs import CostTable
 from analyzer.costs.cost import Cost
 from analyzer.errors import RecordError
 from analyzer.graph import DTYPES, DType, Graph, Node, Shape, Source, Tensor
-from analyzer.ort.fusion import predicted_groups
-from analyzer.ort.placement import place
 from analyzer.pipeline.batches import BatchModels
-from analyzer.pipeline.prepared import PreparedGraph, at_batch
+from analyzer.pipeline.prepared import PreparedGraph, at_batch, prepare
 from analyzer.pipeline.replay.scaling import FIGURES, ScaledFigures
 from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
 from analyzer.record.replay_data import Absent, Batches
@@ -27,14 +25,7 @@ def prepared_of(analysis: Analysis) -> PreparedGraph:
         RecordError: An operator holds subgraphs, which a record does not keep.
     """
     graph = graph_of(analysis)
-    placement = place(graph)
-    return PreparedGraph(
-        graph=graph,
-        table=_table(analysis, graph, None),
-        placement=placement,
-        cpu_groups=predicted_groups(graph, "cpu", None),
-        cuda_groups=predicted_groups(graph, "cuda", placement),
-    )
+    return prepare(graph, _table(analysis, graph, None))
 
 
 def batch_models_of(analysis: Analysis, prepared: PreparedGraph) -> BatchModels:
