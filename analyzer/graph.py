@@ -259,7 +259,7 @@ class Graph:
         opsets: Opset version by domain.
         ir_version: ONNX IR version, 0 where there is none.
         open_dimensions: Names of symbolic dimensions that nothing bound, with the value assumed for each.
-        likely: Whole shapes to count with, by name of a tensor with a size that only the data decide.
+        expected_shapes: Whole shapes to count with, by name of a tensor with a size that only the data decide.
         notes: What the loader had to assume or repair, in plain sentences for the report.
         carried: By input that lives on from run to run, the output that is its next value (itself where it
             never changes): in a training step weights and optimizer state. They stay where they are used.
@@ -273,7 +273,7 @@ class Graph:
     opsets: Mapping[str, int] = field(default_factory=dict)
     ir_version: int = 0
     open_dimensions: Mapping[str, int] = field(default_factory=dict)
-    likely: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    expected_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     carried: Mapping[str, str] = field(default_factory=lambda: NO_ATTRIBUTES)
 

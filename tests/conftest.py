@@ -109,10 +109,10 @@ def machine_of_the_session(
 @pytest.fixture(scope="module", params=MACHINES)
 def machine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """Each of the four machines in turn."""
-    found = MACHINES[request.param]
+    chosen = MACHINES[request.param]
     with pytest.MonkeyPatch.context() as patch:
-        run_as(found, patch, tmp_path_factory.mktemp("data"))
-        yield found
+        run_as(chosen, patch, tmp_path_factory.mktemp("data"))
+        yield chosen
 
 
 # A shell has its jobs in the background ignore Ctrl-C, and so does all that they start: a program that a test

@@ -133,7 +133,7 @@ def is_constant(node: Node) -> bool:
     return all(tensor is None or tensor.constant for tensor in node.outputs) and bool(node.outputs)
 
 
-def count_node(node: Node, likely: Mapping[str, tuple[int, ...]] = NO_ATTRIBUTES) -> Cost:
+def count_node(node: Node, expected_shapes: Mapping[str, tuple[int, ...]] = NO_ATTRIBUTES) -> Cost:
     """The cost of one operator; ``unknown`` with its reason where it cannot be told.
 
     Where the data decide a size that the rule needs, the likely one is taken for it, else 1: the count is
@@ -149,7 +149,7 @@ def count_node(node: Node, likely: Mapping[str, tuple[int, ...]] = NO_ATTRIBUTES
     try:
         cost: object = cost_rule.count(node)
     except OpenSizeError as error:
-        return _assumed(node, cost_rule, error, likely)
+        return _assumed(node, cost_rule, error, expected_shapes)
     except Exception as error:  # a rule that fails, a user's own included, must not end the analysis
         return unknown(
             node, f"the rule for {node.domain}::{node.op_type} failed: {type(error).__name__}: {error}"
@@ -164,34 +164,34 @@ def count_node(node: Node, likely: Mapping[str, tuple[int, ...]] = NO_ATTRIBUTES
 
 
 def _assumed(
-    node: Node, cost_rule: CostRule, error: OpenSizeError, likely: Mapping[str, tuple[int, ...]]
+    node: Node, cost_rule: CostRule, error: OpenSizeError, expected_shapes: Mapping[str, tuple[int, ...]]
 ) -> Cost:
     """The cost with the likely size, or 1, in place of every open one; unknown where that does not do."""
     # The rule runs once more, as it is: it need not know that sizes can be open.
     try:
-        cost = cost_rule.count(closed(node, likely))
+        cost = cost_rule.count(closed(node, expected_shapes))
     except Exception:  # the rank is open too, or a width: the first error says what is missing
         return unknown(node, str(error))
-    likely_shape = likely.get(error.tensor.name) if error.tensor is not None else None
-    taken = OPEN_SIZE if likely_shape is None else f"the likely {' x '.join(map(str, likely_shape))}"
+    expected_shape = expected_shapes.get(error.tensor.name) if error.tensor is not None else None
+    taken = OPEN_SIZE if expected_shape is None else f"the likely {' x '.join(map(str, expected_shape))}"
     note = f"{error}: {taken} is assumed"
     return cost if cost.basis == "unknown" else dataclasses.replace(cost, basis="modelled", note=note)
 
 
-def closed(node: Node, likely: Mapping[str, tuple[int, ...]] = NO_ATTRIBUTES) -> Node:
+def closed(node: Node, expected_shapes: Mapping[str, tuple[int, ...]] = NO_ATTRIBUTES) -> Node:
     """The node with the likely size, or 1, in place of every size of its tensors that is open."""
     return dataclasses.replace(
         node,
-        inputs=tuple(_closed(tensor, likely) for tensor in node.inputs),
-        outputs=tuple(_closed(tensor, likely) for tensor in node.outputs),
+        inputs=tuple(_closed(tensor, expected_shapes) for tensor in node.inputs),
+        outputs=tuple(_closed(tensor, expected_shapes) for tensor in node.outputs),
     )
 
 
-def _closed(tensor: Tensor | None, likely: Mapping[str, tuple[int, ...]]) -> Tensor | None:
+def _closed(tensor: Tensor | None, expected_shapes: Mapping[str, tuple[int, ...]]) -> Tensor | None:
     if tensor is None or (tensor.shape is not None and None not in tensor.shape):
         return tensor
-    if tensor.name in likely:
-        return dataclasses.replace(tensor, shape=likely[tensor.name])
+    if tensor.name in expected_shapes:
+        return dataclasses.replace(tensor, shape=expected_shapes[tensor.name])
     rank_open = (OPEN_SIZE,) * 8  # any axis that a rule asks for is there
     shape = (
         rank_open

@@ -107,7 +107,7 @@ def count(graph: Graph) -> CostTable:
     enabled = gc.isenabled()
     gc.disable()  # it would walk all the new costs again and again, and free none
     try:
-        costs = tuple([count_node(node, graph.likely) for node in graph.nodes])
+        costs = tuple([count_node(node, graph.expected_shapes) for node in graph.nodes])
     finally:
         if enabled:
             gc.enable()

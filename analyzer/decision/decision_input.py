@@ -62,7 +62,8 @@ class DecisionInput:
         peak_memory_bytes: Activations alive at once, None where not known.
         cpu_on: Latency of the CPU plan on an instance's own CPU, None where it cannot be predicted. Without it
             only instances with the CPU of the question are ranked for the CPU plan.
-        here: Whether ``cpu`` is this machine's ("this CPU"); None tells by its being calibrated or measured.
+        cpu_is_this_machine: Whether ``cpu`` is this machine's ("this CPU"); None tells by its being calibrated
+            or measured.
         what_if: Changes to try; those that change the verdict are told.
     """
 
@@ -88,7 +89,7 @@ class DecisionInput:
     gpu_shares: Estimates = ()
     peak_memory_bytes: int | None = None
     cpu_on: Callable[[Instance], Estimate | None] | None = None
-    here: bool | None = None
+    cpu_is_this_machine: bool | None = None
     what_if: tuple[WhatIf, ...] = ()
 
     @property

@@ -16,7 +16,7 @@ def gpu_name(question: DecisionInput) -> str:
 
 def cpu_name(question: DecisionInput) -> str:
     """``this CPU`` on this machine, else ``the EPYC 9654``."""
-    is_this_machine = question.here
+    is_this_machine = question.cpu_is_this_machine
     if is_this_machine is None:
         # A calibration is kept by the machine's fingerprint, and a CPU from the catalogue is never measured.
         measured = any(time is not None and time.origin == "measured" for time in question.cpu_times)

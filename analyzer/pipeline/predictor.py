@@ -110,7 +110,7 @@ class Predictor:
             cpu_latency=measured.cpu_latency if measured else None,
             cuda_latency=measured.cuda_latency if measured else None,
             peak_memory_bytes=prepared.cuda_peak if gpu else prepared.cpu_peak,
-            here=options.cpu is None and not options.fixed,
+            cpu_is_this_machine=options.cpu is None and not options.fixed,
             cpu_on=self._latency_on_instance(prepared, on_cpu),
         )
 

@@ -262,8 +262,8 @@ def _rate(at: Ceilings, family: str, m: Floats, n: Floats, k: Floats) -> Floats:
     distance = ((shapes[:, None, :] - where[None, :, :]) ** 2 * _AXES).sum(axis=2)
     # At a probe its own rate has almost all the weight; 0.02 keeps the division defined.
     weight = 1.0 / (distance + 0.02) ** 2
-    found: Floats = np.exp((weight * rates).sum(axis=1) / weight.sum(axis=1))
-    return found
+    mean: Floats = np.exp((weight * rates).sum(axis=1) / weight.sum(axis=1))
+    return mean
 
 
 # Rows matter most: they decide whether weights are used once or often.

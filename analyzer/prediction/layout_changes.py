@@ -22,11 +22,11 @@ def layout_copies(graph: Graph, groups: Sequence[Group]) -> dict[int, list[Piece
     if not any(group.provider == "cpu" and group.op_type in _BLOCKED for group in groups):
         return {}
     owner = {member: index for index, group in enumerate(groups) for member in group.members}
-    found: dict[int, list[Piece]] = {}
+    copies: dict[int, list[Piece]] = {}
     for step in with_layouts(graph, steps_of(graph, groups)):
         if step.op_type == REORDER:
-            found.setdefault(owner[step.node.index], []).append(_piece(step.outputs[0].value.size or 0))
-    return found
+            copies.setdefault(owner[step.node.index], []).append(_piece(step.outputs[0].value.size or 0))
+    return copies
 
 
 def _piece(size: int) -> Piece:

@@ -105,13 +105,22 @@ def predict(
         precision: ``fp32``, ``tf32``, ``fp16``, ``bf16`` or ``int8``.
         threads: Intra-op threads of a CPU; None is one per core.
     """
-    found = predict_arrays(work, device, precision=precision, threads=threads)
+    predicted = predict_arrays(work, device, precision=precision, threads=threads)
     rows = zip(
-        found.time_s.tolist(), found.low_s.tolist(), found.high_s.tolist(), found.bound.tolist(), strict=True
+        predicted.time_s.tolist(),
+        predicted.low_s.tolist(),
+        predicted.high_s.tolist(),
+        predicted.bound.tolist(),
+        strict=True,
     )
     alone = tuple(
         Estimate(
-            time_s=time, low_s=low, high_s=high, origin="predicted", bound=BOUNDS[bound], method=found.method
+            time_s=time,
+            low_s=low,
+            high_s=high,
+            origin="predicted",
+            bound=BOUNDS[bound],
+            method=predicted.method,
         )
         for time, low, high, bound in rows
     )
@@ -266,7 +275,7 @@ def operator_shares(
     work = workload(graph, table, alone, copies=False)
     weights = predict_arrays(work, device, precision=precision, threads=threads).time_s
     weights = np.where(_folded(graph, groups), 0.0, weights)
-    found: list[Estimate | None] = [None] * len(graph.nodes)
+    estimate_of: list[Estimate | None] = [None] * len(graph.nodes)
     position = 0
     for group, estimate in zip(groups, estimates, strict=True):
         shares = weights[position : position + len(group.members)]
@@ -274,5 +283,5 @@ def operator_shares(
         whole = float(shares.sum())
         for member, share in zip(group.members, shares, strict=True):
             part = float(share) / whole if whole > 0 else 1.0 / len(group.members)
-            found[member] = None if estimate is None else estimate.scaled(part)
-    return tuple(found)
+            estimate_of[member] = None if estimate is None else estimate.scaled(part)
+    return tuple(estimate_of)

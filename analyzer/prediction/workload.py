@@ -65,15 +65,15 @@ def workload(graph: Graph, table: Costs, groups: Sequence[Group], *, copies: boo
         groups: What a session executes; their inner tensors do not cross memory.
         copies: Whether the copies between layouts that such a session inserts are counted.
     """
-    found: list[Piece] = []
+    all_pieces: list[Piece] = []
     owner: list[int] = []
     between = layout_copies(graph, groups) if copies else {}
     for index, group in enumerate(groups):
         pieces = group_pieces(graph, table.costs, group) + between.get(index, [])
-        found.extend(pieces)
+        all_pieces.extend(pieces)
         owner.extend([index] * len(pieces))
     unknown = [any(_unknown(table.costs[member]) for member in group.members) for group in groups]
-    return from_pieces(found, owner, _launches(groups), unknown)
+    return from_pieces(all_pieces, owner, _launches(groups), unknown)
 
 
 def _launches(groups: Sequence[Group]) -> list[float]:

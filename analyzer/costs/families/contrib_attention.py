@@ -380,13 +380,13 @@ def _embedding_rows(node: Node) -> Mapping[int, int]:
     tokens = elements(node.inputs[0])
     sequence = dims(node.inputs[0])[-1]
     positions = tokens if node.op_type == "EmbedLayerNormalization" and node.input(8) is not None else sequence
-    found = {}
+    read = {}
     for position, rows in ((2, tokens), (3, positions), (4, tokens)):
         table = node.input(position)
         if table is not None:
             count, width = dims(table)
-            found[position] = min(rows, count) * width * _bytes(table)
-    return found
+            read[position] = min(rows, count) * width * _bytes(table)
+    return read
 
 
 def _bytes(table: Tensor) -> int:

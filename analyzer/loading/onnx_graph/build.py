@@ -85,8 +85,8 @@ def from_common_rules(ready: Normalized, opsets: Mapping[str, int]) -> Graph | N
 def from_onnx_inference(ready: Normalized, opsets: Mapping[str, int]) -> Graph:
     """The graph with the types that ONNX's inference of the whole model finds; node by node what is left."""
     graph = _inferred(ready, opsets)
-    likely = expected_shapes(graph, ready.with_weights(), lambda model: _inferred(normalized(model), opsets))
-    return dataclasses.replace(graph, likely=likely) if likely else graph
+    shapes = expected_shapes(graph, ready.with_weights(), lambda model: _inferred(normalized(model), opsets))
+    return dataclasses.replace(graph, expected_shapes=shapes) if shapes else graph
 
 
 def _inferred(ready: Normalized, opsets: Mapping[str, int]) -> Graph:

@@ -52,7 +52,7 @@ def test_a_mask_may_keep_everything(make_onnx: Callable[..., Any]) -> None:
     constants = {"limit": np.float32(0.5), "w": np.ones((WIDTH, 5), np.float32)}
     graph = to_graph(make_onnx(nodes, {"x": [7, WIDTH], "score": [7]}, ["y"], constants))
     assert graph.nodes[2].output(0).shape == (None, 5)
-    assert graph.likely["y"] == (7, 5)
+    assert graph.expected_shapes["y"] == (7, 5)
     assert count(graph).total.macs == 7 * WIDTH * 5
 
 
@@ -77,9 +77,9 @@ def test_what_one_source_decides_may_decide_the_next(make_onnx: Callable[..., An
         helper.make_node("NonZero", ["values"], ["second"]),
     ]
     graph = to_graph(make_onnx(nodes, {"x": [3, 5]}, ["second"]))
-    assert graph.likely["second"] == (2, 2 * 15)
+    assert graph.expected_shapes["second"] == (2, 2 * 15)
 
 
 def test_a_graph_without_such_sizes_has_none(make_onnx: Callable[..., Any]) -> None:
     nodes = [helper.make_node("Relu", ["x"], ["y"])]
-    assert to_graph(make_onnx(nodes, {"x": [3, 5]}, ["y"])).likely == {}
+    assert to_graph(make_onnx(nodes, {"x": [3, 5]}, ["y"])).expected_shapes == {}
