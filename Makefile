@@ -35,11 +35,11 @@ lint: install
 	$(CHECK_SCHEMA).github-issue-forms $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
 
 test: lint
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
 
 # Slower than `make test`: every process is traced, those that tests start too.
 coverage: install
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadgroup --cov --cov-report=term:skip-covered --cov-report=html
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --cov --cov-report=term:skip-covered --cov-report=html
 
 # Every sample's page and record, under reports/.
 gallery: install

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -96,9 +97,13 @@ def keep_in(folder: Path, patch: pytest.MonkeyPatch) -> None:
 def machine_of_the_session(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
-    """Nothing rests on what was once calibrated here."""
+    """Nothing rests on what was once calibrated or exported here."""
     folder, name = tmp_path_factory.mktemp("data"), request.config.getoption("--machine")
     with pytest.MonkeyPatch.context() as patch:
+        # Workers that run tests side by side share what they export.
+        shared = tmp_path_factory.getbasetemp()
+        shared = shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared
+        patch.setenv("ANALYZER_CACHE_DIR", str(shared / "exports"))
         if name:
             run_as(MACHINES[name], patch, folder)
         else:

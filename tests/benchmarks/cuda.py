@@ -47,6 +47,7 @@ def main() -> int:
     parser.add_argument("--samples", default=DEFAULT)
     parser.add_argument("--budget", type=float, default=3.0, help="seconds of runs for each measurement")
     parser.add_argument("--cpu-only", action="store_true")
+    parser.add_argument("--skip", action="append", default=[], metavar="PART", help="a part that is not run")
     asked = parser.parse_args()
     sys.path.insert(0, str(ROOT))
     if hasattr(signal, "alarm"):  # a call that never returns ends the script, and the record is there
@@ -55,7 +56,10 @@ def main() -> int:
     record.put("gpu", False)
 
     def part(name: str, needed_s: float) -> None:
-        record.step(name, needed_s, lambda: apart(record, name, asked.budget))
+        if name in asked.skip:
+            record.leave_out(name, "as asked")
+        else:
+            record.step(name, needed_s, lambda: apart(record, name, asked.budget))
 
     part("machine", ALWAYS)
     if not asked.cpu_only:

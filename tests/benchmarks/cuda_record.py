@@ -66,9 +66,7 @@ class Record:
         Returns whether it was done.
         """
         if self.left_s() < needed_s:
-            self.values["left_out"].append(name)
-            print(f"     {name}: left out, {self.left_s():.0f} s are left", flush=True)
-            self.write()
+            self.leave_out(name, f"{self.left_s():.0f} s are left")
             return False
         start = time.monotonic()
         done = False
@@ -83,6 +81,12 @@ class Record:
         self.values["seconds"][name] = round(time.monotonic() - start, 2)
         self.write()
         return done
+
+    def leave_out(self, name: str, reason: str) -> None:
+        """Says that a step was not done, and keeps it."""
+        self.values["left_out"].append(name)
+        print(f"     {name}: left out, {reason}", flush=True)
+        self.write()
 
     def write(self) -> None:
         """To disk, all or nothing."""

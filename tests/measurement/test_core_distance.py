@@ -111,7 +111,7 @@ def test_turns_with_the_cores_apart_do_not_count_where_there_are_others() -> Non
 
 def test_runs_go_on_until_enough_turns_had_the_cores_close() -> None:
     """One unprofiled run by turn is known well at once; the four turns that it takes are four close ones."""
-    turns = turns_for(1e-6, 16, 1.6, runs=None, most=16)
+    turns = turns_for(1e-6, 16, 0.016, runs=None, most=16)
 
     def taken(*readings: Reading) -> tuple[TurnResult, ...]:
         distance = Scripted(*readings)

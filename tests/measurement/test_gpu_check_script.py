@@ -42,9 +42,12 @@ def test_what_the_time_does_not_suffice_for_is_named(tmp_path: Path) -> None:
 
 
 def test_a_part_that_fails_costs_itself_alone(tmp_path: Path) -> None:
-    done, record = run(tmp_path, "--minutes", AMPLE, "--samples", "nothing-of-this-name", "--budget", "0.1")
+    # The ceilings take a minute, and are measured in the test of the whole.
+    options = ("--samples", "nothing-of-this-name", "--budget", "0.1", "--skip", "CPU ceilings")
+    done, record = run(tmp_path, "--minutes", AMPLE, *options)
     assert list(record["errors"]) == ["nothing-of-this-name: export"]
     assert record["checks"]["no silent fall-back"]["holds"]
-    assert record["cpu_ceilings"]["dispatch.t1"] > 0
+    assert record["machine"]["cpu"]
+    assert record["left_out"] == ["CPU ceilings"]
     assert done.returncode == 1
     assert "does not hold: nothing-of-this-name: export" in done.stdout
