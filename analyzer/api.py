@@ -18,7 +18,7 @@ from analyzer.loading.model_reference import parse_reference
 from analyzer.option_table import AnalyzeOptions, RecordOptions
 from analyzer.pipeline import build_record, environment
 from analyzer.pipeline.batches import batch_models, correction_of
-from analyzer.pipeline.device_decisions import DeviceDecisions, decide_on
+from analyzer.pipeline.device_decisions import analysis_of, decide_on
 from analyzer.pipeline.measure import measure_batches
 from analyzer.pipeline.measurement_memory import memory_of
 from analyzer.pipeline.options import (
@@ -31,12 +31,11 @@ from analyzer.pipeline.options import (
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, prepare
 from analyzer.pipeline.replay.write import write_replay_data
-from analyzer.pipeline.subgraph_results import body_results
-from analyzer.pipeline.target_devices import Targets, find_targets
+from analyzer.pipeline.target_devices import find_targets
 from analyzer.pipeline.training_batches import traced_steps
 from analyzer.pipeline.training_summary import training_result
 from analyzer.progress import Progress
-from analyzer.record.analysis import Analysis, Devices
+from analyzer.record.analysis import Analysis
 
 if TYPE_CHECKING:
     import onnx
@@ -84,8 +83,9 @@ def _analyze(model: Model, inputs: Any, keywords: AnalyzeOptions, progress: Prog
         predictor = Predictor(options, targets.cpu, correction)
         batches = batch_models(loaded, prepared, options, progress, steps)
         decisions = decide_on(predictor, prepared, batches, targets.gpus, loaded.batch, measured)
+    model_info = build_record.model_info(loaded, prepared.graph, decisions.decision_input.precision)
     analysis = replace(
-        _record(loaded, prepared, targets, decisions),
+        analysis_of(model_info, prepared, decisions, targets.cpu, targets.gpus),
         invocation=invocation_of(model, keywords, default_gpu=targets.default_gpu),
         environment=environment.describe(
             measured=at_own_batch, timings_s=timings, cached=loaded.cached, cpu_name=targets.cpu.name
@@ -126,31 +126,6 @@ def _prepare(loaded: Loaded) -> PreparedGraph:
     prepared = prepare(loaded.graph())
     memory = memory_of(loaded, prepared.graph)
     return prepared if memory is None else replace(prepared, step_peak=memory.peak)
-
-
-def _record(loaded: Loaded, prepared: PreparedGraph, targets: Targets, decisions: DeviceDecisions) -> Analysis:
-    """What was found about the model and decided, without the circumstances."""
-    decision_input, decision = decisions.decision_input, decisions.decision
-    gpu = targets.gpus[0] if targets.gpus else None
-    return Analysis(
-        tool=build_record.TOOL,
-        model=build_record.model_info(loaded, prepared.graph, decision_input.precision),
-        conventions=build_record.CONVENTIONS,
-        devices=Devices(
-            cpu=build_record.device_info(targets.cpu),
-            gpu=build_record.device_info(gpu) if gpu is not None else None,
-        ),
-        totals=build_record.totals(prepared, decision_input),
-        operators=build_record.operators(decision_input, decision),
-        groups=build_record.groups(decision_input),
-        plans=decision.plans,
-        verdict=decision.verdict,
-        alternatives=decisions.alternatives,
-        costs=decision.costs,
-        sweep=decisions.sweep.rows,
-        session_fails=prepared.placement.fails,
-        bodies=body_results(prepared.graph, prepared.placement) if gpu is not None else (),
-    )
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from analyzer.pipeline.batches import BatchModels, sweep_of
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph
-from analyzer.record.analysis import Alternative
+from analyzer.pipeline.subgraph_results import body_results
+from analyzer.record.analysis import Alternative, Analysis, Devices, ModelInfo
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -82,4 +83,37 @@ def _alternative(
         plans=decision.plans,
         verdict=decision.verdict,
         costs=decision.costs,
+    )
+
+
+def analysis_of(
+    model: ModelInfo, prepared: PreparedGraph, decisions: DeviceDecisions, cpu: Device, gpus: Sequence[Device]
+) -> Analysis:
+    """The record of a model and what was decided about it, without the circumstances.
+
+    Args:
+        model: What the record says of the model.
+        prepared: The model at the batch of the report.
+        decisions: From ``decide_on``.
+        cpu: The CPU of the decisions.
+        gpus: Their GPUs, the verdict's first.
+    """
+    decision_input, decision = decisions.decision_input, decisions.decision
+    return Analysis(
+        tool=build_record.TOOL,
+        model=model,
+        conventions=build_record.CONVENTIONS,
+        devices=Devices(
+            cpu=build_record.device_info(cpu), gpu=build_record.device_info(gpus[0]) if gpus else None
+        ),
+        totals=build_record.totals(prepared, decision_input),
+        operators=build_record.operators(decision_input, decision),
+        groups=build_record.groups(decision_input),
+        plans=decision.plans,
+        verdict=decision.verdict,
+        alternatives=decisions.alternatives,
+        costs=decision.costs,
+        sweep=decisions.sweep.rows,
+        session_fails=prepared.placement.fails,
+        bodies=body_results(prepared.graph, prepared.placement) if gpus else (),
     )

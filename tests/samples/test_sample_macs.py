@@ -77,7 +77,7 @@ def test_twice_our_multiply_accumulates_equal_pytorch_s_own_counter(
     from analyzer.loading.model_reference import parse_reference
 
     path = path_of(name)
-    loaded = load(parse_reference(str(path)), use_cache=False)
+    loaded = load(parse_reference(str(path)))
     module = sample(path.stem)
     with torch.device("meta"):
         model = build(path.stem)

@@ -16,13 +16,11 @@ from analyzer.devices.instances import Instance
 from analyzer.errors import RecordError
 from analyzer.option_table import RecordOptions
 from analyzer.ort.execution import Group, Session
-from analyzer.pipeline import build_record
 from analyzer.pipeline.batches import correction_of
-from analyzer.pipeline.device_decisions import DeviceDecisions, decide_on
+from analyzer.pipeline.device_decisions import analysis_of, decide_on
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options, make_options
 from analyzer.pipeline.predictor import Predictor
-from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.replay.read import batch_models_of, prepared_of
 from analyzer.pipeline.replay.write import (
     cpu_figures,
@@ -33,7 +31,7 @@ from analyzer.pipeline.replay.write import (
 )
 from analyzer.precision import is_full
 from analyzer.prediction.estimate import Estimate, Origin
-from analyzer.record.analysis import Analysis, DeviceInfo, Devices, GroupResult, ModelInfo
+from analyzer.record.analysis import Analysis, DeviceInfo, GroupResult, ModelInfo
 from analyzer.record.outcome import PlanResult, SweepPlan
 from analyzer.record.replay_data import Asked, CpuFigures, GpuFigures, ReplayData, ReplayGroup, ReplayRun
 
@@ -78,7 +76,18 @@ def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
     predictor = Predictor(options, cpu, correction, _instances(analysis, options))
     decisions = decide_on(predictor, prepared, batch_models_of(analysis, prepared), gpus, batch, measured)
     replay = _replay_data(analysis, predictor, gpus, measured, same_cpu=cpu == own)
-    return _with_decisions(analysis, prepared, decisions, cpu, gpus, replay)
+    model = _model(analysis, decisions.decision_input.precision)
+    # The rest of the record stays, what wrote it included; its findings are of the old answer, and go.
+    return replace(
+        analysis_of(model, prepared, decisions, cpu, gpus),
+        tool=analysis.tool,
+        conventions=analysis.conventions,
+        ignored=analysis.ignored,
+        invocation=analysis.invocation,
+        environment=analysis.environment,
+        kept=replay,
+        schema_version=analysis.schema_version,
+    )
 
 
 def _replay_data(
@@ -110,36 +119,6 @@ def _instances(analysis: Analysis, options: Options) -> tuple[Instance, ...]:
     if options.prices is not None or analysis.kept is None:
         return catalogue.instances(options.prices)
     return catalogue.instances(own=(Instance(**asdict(own)) for own in analysis.kept.instances))
-
-
-def _with_decisions(
-    analysis: Analysis,
-    prepared: PreparedGraph,
-    decisions: DeviceDecisions,
-    cpu: Device,
-    gpus: tuple[Device, ...],
-    replay: ReplayData,
-) -> Analysis:
-    """The record with the new decisions in place of the old ones."""
-    decision_input, decision = decisions.decision_input, decisions.decision
-    return replace(
-        analysis,
-        kept=replay,
-        model=_model(analysis, decision_input.precision),
-        devices=Devices(
-            cpu=build_record.device_info(cpu), gpu=build_record.device_info(gpus[0]) if gpus else None
-        ),
-        totals=build_record.totals(prepared, decision_input),
-        operators=build_record.operators(decision_input, decision),
-        groups=build_record.groups(decision_input),
-        plans=decision.plans,
-        verdict=decision.verdict,
-        costs=decision.costs,
-        alternatives=decisions.alternatives,
-        sweep=decisions.sweep.rows,
-        session_fails=prepared.placement.fails,
-        findings=(),  # of the old answer; `analyze_record` looks for those of the new one
-    )
 
 
 def _model(analysis: Analysis, precision: str) -> ModelInfo:
