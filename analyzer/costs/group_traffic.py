@@ -68,6 +68,7 @@ def _read(nodes: Sequence[Node]) -> Mapping[str, int]:
         for name, size in read_by_tensor(node).items():
             root = alias.get(name, name)
             if root not in inside:
+                # One member may read a part of it, as a Gather does, and another all.
                 sizes[root] = max(size, sizes.get(root, 0))
         inside.update(tensor.name for tensor in node.present_outputs)
     return sizes

@@ -439,19 +439,53 @@ def describe_output(descriptor: object) -> Slot:
 
 
 @cache
-def _all_translations() -> ONNXRegistry:
-    """Every translation that PyTorch has; to gather them takes a third of a second."""
-    with _looking_up():
-        from torch.onnx._internal.exporter._registration import ONNXRegistry
-    return ONNXRegistry.from_torchlib()
+def _all_translations(gather: Callable[..., ONNXRegistry], *opset: int) -> ONNXRegistry:
+    """Every translation that PyTorch has; to gather them takes a third of a second to a whole one."""
+    return gather(*opset)
+
+
+def _to_add_to(registry: ONNXRegistry) -> ONNXRegistry:
+    # A copy, since adding writes into the registry's lists: the next graph is to begin with PyTorch's own.
+    fresh = copy.copy(registry)
+    fresh.functions = {target: list(known) for target, known in registry.functions.items()}
+    return fresh
 
 
 def translation_registry() -> ONNXRegistry:
     """PyTorch's translations, to add others to (torch/onnx/_internal/exporter/_registration.py)."""
-    # A copy, since adding writes into the registry: the next graph is to begin with PyTorch's own.
-    fresh = copy.copy(_all_translations())
-    fresh.functions = dict(fresh.functions)
-    return fresh
+    with _looking_up():
+        from torch.onnx._internal.exporter._registration import ONNXRegistry
+    return _to_add_to(_all_translations(ONNXRegistry.from_torchlib))
+
+
+@contextmanager
+def translations_gathered_once() -> Iterator[None]:
+    """Inside the block PyTorch's exporter starts from the translations that an export before has gathered.
+
+    torch/onnx/_internal/exporter/_compat.py gathers them anew for each, which takes longer than a small model's
+    whole export. Where the names are others, it goes on doing so.
+    """
+    try:
+        from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+        before = vars(ONNXRegistry)["from_torchlib"]
+    except (ImportError, KeyError):
+        yield
+        return
+    if isinstance(before, staticmethod):  # another thread exports too
+        yield
+        return
+    gather = ONNXRegistry.from_torchlib
+
+    def gathered(opset_version: int) -> ONNXRegistry:
+        return _to_add_to(_all_translations(gather, opset_version))
+
+    registry: Any = ONNXRegistry
+    registry.from_torchlib = staticmethod(gathered)
+    try:
+        yield
+    finally:
+        registry.from_torchlib = before
 
 
 def add_translation(registry: ONNXRegistry, target: OpOverload, function: PythonKernel) -> None:

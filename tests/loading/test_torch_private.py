@@ -275,6 +275,35 @@ def test_kernels_that_are_replaced_are_put_back() -> None:
     assert op.py_kernels == before
 
 
+def test_translations_are_gathered_once_and_what_one_export_adds_the_next_does_not_have() -> None:
+    import torch
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    def translated(x: Any) -> Any:
+        return x
+
+    before = vars(ONNXRegistry)["from_torchlib"]
+    name = "aten::relu"
+    with torch_private.translations_gathered_once():
+        first = ONNXRegistry.from_torchlib(opset_version=20)
+        first.register_op(torch.ops.aten.relu.default, translated)
+        second = ONNXRegistry.from_torchlib(opset_version=20)
+        with torch_private.translations_gathered_once():  # of another thread
+            pass
+        older = ONNXRegistry.from_torchlib(opset_version=18)
+    assert vars(ONNXRegistry)["from_torchlib"] is before
+    added, *known = first.functions[name]
+    assert added.onnx_function is translated
+    assert [id(one) for one in second.functions[name]] == [id(one) for one in known]
+    assert (first.opset_version, older.opset_version) == (20, 18)
+    # What is gathered is what PyTorch gathers.
+    afresh = ONNXRegistry.from_torchlib(opset_version=20)
+    assert afresh.functions.keys() == second.functions.keys()
+    assert [one.onnx_function for one in afresh.functions[name]] == [
+        one.onnx_function for one in second.functions[name]
+    ]
+
+
 def test_what_is_kept_whole_for_a_step_is_taken_apart_in_the_export_after_it() -> None:
     """PyTorch remembers which operators it takes apart; an export fails where it was asked in the block."""
     from torch._export.utils import _collect_all_valid_cia_ops_for_aten_namespace as known

@@ -69,6 +69,7 @@ def attend(
 ) -> Cost:
     """The Cost of an attention with projections of ``macs`` and other FLOPs ``extra`` beside it."""
     whole = heads.flops(masked=masked, softcap=softcap)
+    # Projections make every token's keys and queries: no mask spares any of them.
     if causal and not note:
         kept = whole * heads.causal_scores // max(heads.scores, 1) + 2 * macs + extra
         note = f"dense; a kernel that skips what the causal mask hides computes {kept} FLOPs"
@@ -147,6 +148,7 @@ def contrib_rotary_embedding(node: Node) -> Cost:
 
 def rotate(node: Node) -> Cost:
     """The Cost of a rotary embedding."""
+    # A rotary_embedding_dim of 0, its default, rotates the whole head (onnx/defs/nn/defs.cc, RotaryEmbedding).
     shape, attributes = dims(node.inputs[0]), node.attributes
     part, heads = attributes.get("rotary_embedding_dim", 0), attributes.get("num_heads", 0)
     whole = elements(node.inputs[0])

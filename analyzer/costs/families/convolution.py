@@ -16,6 +16,8 @@ from analyzer.graph import Node
 
 def taps(node: Node, weight: int = 1) -> int:
     """Multiply-accumulates an output element: what one output channel's filter holds, Cin/group * kernel."""
+    # W is [Cout, Cin/group, kernel...] of a Conv and [Cin, Cout/group, kernel...] of a ConvTranspose
+    # (onnx/defs/nn/defs.cc): behind the first axis stands what one element is multiplied with, of either.
     return prod(dims(node.input(weight))[1:])
 
 
@@ -139,6 +141,7 @@ def varlen_causal_conv(node: Node) -> Cost:
 
 
 def _causal(node: Node, bias: int) -> Cost:
+    # Whether W is [channels, 1, k] or [channels, k], its elements over its channels are the taps.
     outputs, weight = out(node), node.input(1)
     channels = dims(weight)[0]
     each = (node.input(bias) is not None) + activation(_named(node.attributes.get("activation", "")))

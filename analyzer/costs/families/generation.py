@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from analyzer.costs.cost import ZERO, Cost
-from analyzer.costs.dimensions import dims, value
+from analyzer.costs.dimensions import dims, out, value
 from analyzer.costs.families.control_flow import times
 from analyzer.costs.families.per_element import CONTRIB, per_output
 from analyzer.costs.registry import count_graph, rule
+from analyzer.costs.traffic import cost
 from analyzer.graph import Node
 
 _STEPS = (
@@ -34,6 +35,8 @@ def _generate(node: Node, *, beams: int) -> Cost:
     # Input_ids, max_length; num_beams is 3 where there are beams (core/graph/contrib_ops/contrib_defs.cc).
     prompt = dims(node.inputs[0])
     longest = value(node.input(1))
+    # A decoder without encoder goes on from the prompt, whose tokens count towards max_length. With an encoder
+    # the prompt is what that reads, and the decoder begins with one token.
     is_text = len(prompt) == 2 and "encoder" not in node.graphs
     steps = max(int(longest[0]) - (prompt[1] if is_text else 1), 1) if longest else 1
     total = times(count_graph(node.graphs["decoder"]), steps * prompt[0] * beams)
@@ -57,15 +60,10 @@ per_output(
 @rule("MurmurHash3", domain=CONTRIB)
 def murmur_hash(node: Node) -> Cost:
     """0 FLOPs; integer hashing of bytes, read and written once."""
-    from analyzer.costs.traffic import cost
-
     return cost(node, flops=0)
 
 
 @rule("NGramHashMapping", "VarlenNGramHashMapping", domain=CONTRIB)
 def ngram_hash(node: Node) -> Cost:
     """Outputs * (2 * max_ngram_size + 1): a product and an exclusive-or a shift, one remainder."""
-    from analyzer.costs.dimensions import out
-    from analyzer.costs.traffic import cost
-
     return cost(node, flops=out(node) * (2 * node.attributes.get("max_ngram_size", 2) + 1))

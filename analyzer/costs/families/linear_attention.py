@@ -41,6 +41,8 @@ def _packed(node: Node) -> Cost:
 
 
 def _recurrent(node: Node, tokens: int, heads: int, kv_heads: int, state: int) -> Cost:
+    # A token adds k times v to the state and reads it with each query head that shares the KV head. A delta
+    # rule first reads what the state holds for k, to write the difference: a product of the same size more.
     kind = node.attributes.get("update_rule", "gated_delta")
     updates = kv_heads * (2 if "delta" in kind else 1)
     decays = tokens * kv_heads * state if "gated" in kind else 0

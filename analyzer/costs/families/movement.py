@@ -115,6 +115,7 @@ def _gather(node: Node) -> Mapping[int, int]:
     data, indices = node.inputs[0], node.inputs[1]
     shape = dims(data)
     axis = node.attributes.get("axis", 0)
+    # Which rows the indices repeat is not known: an embedding of 1,000 tokens may read 1,000 rows or one.
     rows = min(elements(indices), shape[axis])
     row = prod(shape) // shape[axis] if shape[axis] else 0
     return {0: (rows * row * _width(data) + 7) // 8}
@@ -140,11 +141,13 @@ def _at_most_output(node: Node) -> Mapping[int, int]:
     return {0: (min(elements(data), out(node)) * _width(data) + 7) // 8}
 
 
+# Their input is a shape, or is asked for its shape alone; ONNX Runtime keeps shapes in host memory.
 @reads("Shape", "Size", "ConstantOfShape", "EyeLike")
 def _nothing(_: Node) -> Mapping[int, int]:
     return {0: 0}
 
 
+# The second input gives its type alone.
 @reads("CastLike")
 def _first_alone(_: Node) -> Mapping[int, int]:
     return {1: 0}

@@ -41,6 +41,7 @@ def moved(node: Node) -> Cost:
 
 
 def _add(op_type: str, domain: str, count: Counts, formula: str, family: str) -> None:
+    # ``family`` is the ``__name__`` of the module with the table, as the decorator of the other rules takes it.
     register(
         CostRule(domain=domain, op_type=op_type, count=count, formula=formula, family=family.rpartition(".")[2])
     )

@@ -68,6 +68,8 @@ def matmul_integer16(node: Node) -> Cost:
 @rule("Gemm")
 def gemm(node: Node) -> Cost:
     """2 * M * N * K, and M * N for C; alpha and beta are not counted."""
+    # PyTorch's counter leaves the scales out too (torch/utils/flop_counter.py, addmm_flop), and the bias: we
+    # count it, and a comparison must take M * N off.
     outputs = out(node)
     turned = node.attributes
     macs = outputs * agreed_depth(
@@ -147,6 +149,7 @@ def det(node: Node) -> Cost:
     """2/3 * n^3 a matrix, by LU decomposition."""
     shape = dims(node.inputs[0])
     size = shape[-1]
+    # The factorisation alone (LAPACK's getrf); n - 1 products along the diagonal vanish beside it.
     matrices = elements(node.inputs[0]) // (size * size) if size else 0
     return cost(node, flops=matrices * (2 * size**3 // 3))
 
@@ -154,5 +157,6 @@ def det(node: Node) -> Cost:
 @rule("Inverse", domain=CONTRIB)
 def inverse(node: Node) -> Cost:
     """2 * n^3 a matrix, by LU decomposition."""
+    # LAPACK's getrf takes 2/3 n^3, and getri, which makes the inverse of the factors, 4/3 n^3.
     shape = dims(node.inputs[0])
     return cost(node, flops=2 * elements(node.inputs[0]) * shape[-1])

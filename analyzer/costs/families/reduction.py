@@ -50,6 +50,7 @@ def reduce_log_sum_exp(node: Node) -> Cost:
 @rule("TopK", assumes="a heap of k selects: log2(k) comparisons an element")
 def top_k(node: Node) -> Cost:
     """Inputs * log2(k) comparisons, at least 1 an element."""
+    # K has been an input since opset 10; where it is computed, the output's shape tells it.
     wanted = value(node.input(1))
     kept = int(wanted[0]) if wanted else _kept(node)
     return cost(node, flops=elements(node.inputs[0]) * max(1, ceil(log2(max(kept, 1)))))

@@ -28,6 +28,7 @@ def compact(node: Node) -> Cost:
     of the forward pass; one that is not wanted is not counted. What a definition keeps in between is not
     moved: it is the traffic of a fused kernel.
     """
+    # Counted from the definition that ONNX Runtime is given to run, so that the two cannot drift apart.
     parts = definition(node)
     assert parts is not None
     part_costs = [count_node(part) for part in parts.nodes]

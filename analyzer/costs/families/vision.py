@@ -30,6 +30,7 @@ def resize(node: Node) -> Cost:
 @rule("Upsample", domain=NCHWC)
 def nchwc_upsample(node: Node) -> Cost:
     """8 * outputs for linear, 0 for nearest."""
+    # Blocks hold images, and NchwcUpsample scales both their axes: Resize's 2 * taps^d with 2 taps and d = 2.
     return cost(node, flops=8 * out(node) if node.attributes.get("mode") == "linear" else 0)
 
 

@@ -26,6 +26,7 @@ from analyzer.loading.torch_export.grouped_products import mend_splits, translat
 from analyzer.loading.torch_export.silence import quiet_exporter
 from analyzer.loading.torch_export.tracing import trace
 from analyzer.loading.torch_export.untranslatable import OPAQUE_DOMAIN, without_untranslatable
+from analyzer.loading.torch_private import translations_gathered_once
 
 if TYPE_CHECKING:
     import onnx
@@ -137,7 +138,8 @@ def to_onnx_ir(program: ExportedProgram, opset: int, notes: list[str]) -> ir.Mod
     import torch
 
     def attempt(candidate: ExportedProgram) -> ir.Model:
-        with torch.no_grad():  # or complex tensors that a gradient flows through cannot be translated
+        # Without no_grad, complex tensors that a gradient flows through cannot be translated.
+        with torch.no_grad(), translations_gathered_once():
             exported = torch.onnx.export(
                 candidate,
                 (),
