@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from analyzer.measurement.ceilings import on_cpu
+
 # Enough for the slowest machine; what the script does takes no longer for it.
 AMPLE = "60"
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "cuda.py"
@@ -22,16 +24,33 @@ def run(tmp_path: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[st
 
 @pytest.mark.slow
 def test_without_a_gpu_the_cpus_part_runs_and_the_record_says_so(tmp_path: Path) -> None:
-    done, record = run(tmp_path, "--minutes", AMPLE, "--samples", "linear", "--budget", "0.3")
+    # The ceilings take a minute: below.
+    options = ("--samples", "linear", "--budget", "0.3", "--skip", "CPU ceilings")
+    done, record = run(tmp_path, "--minutes", AMPLE, *options)
     assert record["gpu"] is False
-    assert record["complete"] is True
+    assert record["left_out"] == ["CPU ceilings"]
+    assert record["complete"] is False
     assert record["errors"] == {}
     assert record["checks"]["linear: CPU operators add up"]["holds"]
     assert record["samples"]["linear"]["cpu"]["nodes"]
     assert "cuda" not in record["samples"]["linear"]
-    assert record["cpu_ceilings"]["dispatch.t1"] > 0
     assert record["machine"]["cpu"]
     assert done.returncode == 0, done.stdout
+
+
+def test_the_ceilings_of_the_cpu_are_a_part_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    import cuda_parts
+
+    monkeypatch.setattr(on_cpu, "measure_ceilings", lambda *, seconds: {"dispatch.t1": seconds})
+    path = tmp_path / "part.json"
+    cuda_parts.main("CPU ceilings", str(path), "0.5")
+    record = json.loads(path.read_text())
+    assert record["errors"] == {}
+    # Six measurements' time, so that a longer check has better ceilings too.
+    assert record["cpu_ceilings"] == {"dispatch.t1": 3.0}
 
 
 def test_what_the_time_does_not_suffice_for_is_named(tmp_path: Path) -> None:
@@ -42,7 +61,6 @@ def test_what_the_time_does_not_suffice_for_is_named(tmp_path: Path) -> None:
 
 
 def test_a_part_that_fails_costs_itself_alone(tmp_path: Path) -> None:
-    # The ceilings take a minute, and are measured in the test of the whole.
     options = ("--samples", "nothing-of-this-name", "--budget", "0.1", "--skip", "CPU ceilings")
     done, record = run(tmp_path, "--minutes", AMPLE, *options)
     assert list(record["errors"]) == ["nothing-of-this-name: export"]
