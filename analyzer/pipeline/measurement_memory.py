@@ -10,7 +10,6 @@ from analyzer.memory.session_plan import planned_peak_bytes
 from analyzer.memory.training_step import StepBytes, step_bytes
 from analyzer.ort.execution import Session
 from analyzer.ort.fusion import predicted_groups
-from analyzer.ort.placement import place
 from analyzer.units import byte_count
 
 
@@ -33,8 +32,7 @@ def needed_bytes(loaded: Loaded, graph: Graph) -> int | None:
 
 def planned_bytes(graph: Graph, session: Session) -> int | None:
     """Bytes of activations that ONNX Runtime plans for a session of that kind, before one is made."""
-    groups = predicted_groups(graph, session, place(graph) if session == "cuda" else None)
-    return planned_peak_bytes(graph, groups, provider=session)
+    return planned_peak_bytes(graph, predicted_groups(graph, session), provider=session)
 
 
 def does_not_fit(loaded: Loaded, graph: Graph, batch: int | None, free: int | None) -> str:

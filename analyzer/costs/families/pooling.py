@@ -48,7 +48,7 @@ def lp_pool(node: Node) -> Cost:
     return cost(node, flops=out(node) * (2 * window(node) + 1))
 
 
-# The one division for each output of an average is left out: of H * W additions it is a thousandth and less.
+# The one division for each output of an average is left out: it is one beside H * W additions.
 _GLOBAL = {
     "GlobalAveragePool": (1, "one addition each"),
     "GlobalMaxPool": (1, "one comparison each"),
