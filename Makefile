@@ -1,6 +1,7 @@
 # make report    analyse a sample and print where the page is
 # make test      run every check
 # make lint      run the checks that execute no test
+# make fuzz      give the program mutated files for an hour (FUZZ_SECONDS)
 # make coverage  run every test and print which lines none of them reached; the pages go to htmlcov/
 # make install   make .venv alone
 
@@ -8,10 +9,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
+FUZZ_SECONDS ?= 3600
 # The schemas come with the package; nothing is fetched.
 CHECK_SCHEMA := $(BIN)/check-jsonschema --quiet --builtin-schema vendor
 
-.PHONY: install report test lint coverage gallery judge bench clean
+.PHONY: install report test lint fuzz coverage gallery judge bench clean
 
 install: $(VENV)/.installed
 
@@ -36,6 +38,10 @@ lint: install
 
 test: lint
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
+
+# Other files each time; what fails is kept under tests/output/fuzz/failures. `make test` has a minute of it.
+fuzz: install
+	$(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS) --jobs $(JOBS)
 
 # Slower than `make test`: every process is traced, those that tests start too.
 coverage: install

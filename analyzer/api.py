@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from analyzer.checks import run as find_findings
 from analyzer.errors import UsageError
+from analyzer.isolation.process import READING
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
+from analyzer.loading.reading_process import HANDLERS
 from analyzer.option_table import AnalyzeOptions, RecordOptions
 from analyzer.pipeline import build_record, environment
 from analyzer.pipeline.batches import batch_models, correction_of
@@ -43,6 +45,9 @@ if TYPE_CHECKING:
     import torch
 
     Model = str | os.PathLike[str] | torch.nn.Module | onnx.ModelProto | onnx_ir.Model
+
+
+READING.without_isolation(HANDLERS)  # where the system lets no other process answer
 
 
 def analyze(
@@ -167,6 +172,7 @@ def _load(model: Model, inputs: Any, options: Options, progress: Progress) -> Lo
             use_cache=options.cache,
             progress=stage,
             training=options.training,
+            limits=options.limits,
         )
     # No cache: an object in memory has no file whose content could be the key.
     from analyzer.loading.from_object import load_live
@@ -179,4 +185,5 @@ def _load(model: Model, inputs: Any, options: Options, progress: Progress) -> Lo
         opset=options.opset,
         progress=stage,
         training=options.training,
+        limits=options.limits,
     )

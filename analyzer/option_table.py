@@ -170,6 +170,15 @@ OPTIONS: tuple[Option, ...] = (
         helps={"check": "Intra-op threads, with --run."},
     ),
     Option(name="training", kind="flag", help="One training step instead of inference."),
+    # On the command line alone: what limits a file may not come with the file.
+    Option(
+        name="limit",
+        kind="repeated",
+        metavar="NAME=VALUE",
+        help="Raises what reading a file may take, like memory=8GB, time=5min, nodes=2000000; repeatable.",
+        question=False,
+        settings="",
+    ),
     Option(
         name="dataset-size",
         kind="whole",
@@ -312,6 +321,15 @@ OPTIONS: tuple[Option, ...] = (
             "render": "File, or folder for several formats; - is standard output. [beside the record]",
         },
     ),
+    # On the command line alone, as what comes with a model may neither lose files nor start programs.
+    Option(
+        name="force",
+        kind="flag",
+        help="Replace files that are no reports of this program.",
+        commands=_EVERYWHERE,
+        question=False,
+        settings="",
+    ),
     # Not part of the question: a cached export is the same graph.
     Option(name="no-cache", kind="negation", help="Export afresh.", question=False),
     Option(
@@ -320,6 +338,7 @@ OPTIONS: tuple[Option, ...] = (
         help="Open the page in a browser.",
         commands=("run", "render"),
         question=False,
+        settings="",
     ),
     Option(
         name="quiet",
@@ -367,6 +386,7 @@ class AnalyzeOptions(RecordOptions, total=False):
     time_budget: float | str | None
     threads: int | None
     training: bool
+    limit: str | Sequence[str]
     dataset_size: int | None
     cache: bool
     check: bool

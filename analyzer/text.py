@@ -1,5 +1,7 @@
 """Words for people and from them: lists, plurals, durations, shares, the word that was meant.
 
+Names of a model are a stranger's text: what is printed of them drives no terminal and commands no CI server.
+
 Figures are in ``analyzer.units`` (leaf: imports only errors).
 """
 
@@ -16,6 +18,12 @@ _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*(ns|us|µs|m
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
 _SHARE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*%\s*")
 _NUMBER = re.compile(r"\s*[0-9]*\.?[0-9]+\s*")
+# C0 but tab and line feed, DEL, C1; what turns the direction of writing (Unicode's Bidi_Control); the line and
+# paragraph separators; halves of characters, which no file can be written with.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# GitHub's runner takes a line for a command that begins with "::" after blanks, and "##[" anywhere in it
+# (actions/runner, src/Runner.Common/ActionCommand.cs); Azure Pipelines "##vso[", TeamCity "##teamcity[".
+_COMMAND = re.compile(r"(?m)^([^\S\n]*+[\ufeff\u200b]*+[^\S\n]*+:)(?=:)|(#)(?=#\w*\[)")
 
 
 def is_duration(value: object) -> bool:
@@ -82,3 +90,38 @@ def first_few(words: Iterable[str], most: int = 3) -> str:
     every = tuple(words)
     rest = len(every) - most
     return f"{', '.join(every[:most])} and {rest:,} more" if rest > 0 else listed(every)
+
+
+def without_controls(text: str) -> str:
+    """Text that steers no terminal; line feeds and tabs stay."""
+    # A mark and not a blank: a reader sees that something was there.
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def printable(text: str) -> str:
+    """Text on one line, without what would steer a terminal or cannot be seen."""
+    # The method alone is fast, and most text is printable.
+    return text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
+
+
+def loggable(text: str) -> str:
+    """Text of several lines for a terminal or a log, without control characters and commands to a CI server."""
+    return _COMMAND.sub(r"\1\2 ", without_controls(text))
+
+
+def json_escaped(json_text: str) -> str:
+    """A JSON text of the same value with control characters escaped, in which no line commands a CI server.
+
+    Half a character, which JSON allows and no file holds, is written as the six characters of its escape.
+    """
+    # Outside of its strings JSON has none of these characters.
+    return re.sub(r"#(?=#\w*\[)", r"\\u0023", _CONTROL.sub(_json_escape, json_text))
+
+
+def _json_escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    # C0 stands in the text between tokens alone, as "\r\n" does: inside of strings JSON's writers escape it.
+    if code < 0x20:
+        return match[0]
+    # Two backslashes are one in the value: the escape itself would be read as the half character again.
+    return ("\\\\u" if 0xD800 <= code <= 0xDFFF else "\\u") + f"{code:04x}"

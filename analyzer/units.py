@@ -27,8 +27,10 @@ def digits(value: float, significant: int = 3) -> str:
 
     Never shows 0 for what is not 0.
     """
-    if value == 0 or not math.isfinite(value):
-        return f"{value:.0f}"
+    if not math.isfinite(value):
+        return UNKNOWN
+    if value == 0:  # -0.0 too
+        return "0"
     rounded = float(f"{value:.{significant - 1}e}")  # 0.9999 is written as 1.00
     decimals = max(0, significant - 1 - math.floor(math.log10(abs(rounded))))
     text = f"{value:.{decimals}f}"
@@ -36,8 +38,11 @@ def digits(value: float, significant: int = 3) -> str:
 
 
 def with_prefix(value: float | None, unit: str, significant: int = 3) -> str:
-    """A figure with an SI prefix: ``with_prefix(8.178e9, "FLOP")`` is ``8.18 GFLOP``; None is a dash."""
-    if value is None:
+    """A figure with an SI prefix: ``with_prefix(8.178e9, "FLOP")`` is ``8.18 GFLOP``.
+
+    A dash is what is not known: None, and a ratio of foreign figures that is not finite.
+    """
+    if value is None or not math.isfinite(value):
         return UNKNOWN
     if value == 0:
         return f"0 {unit}".rstrip()
@@ -50,7 +55,8 @@ def with_prefix(value: float | None, unit: str, significant: int = 3) -> str:
 
 def seconds(value: float | None) -> str:
     """A duration: ``1.23 ms``; thousands of seconds keep their unit, ``3,170 s``."""
-    return f"{value:,.0f} s" if value is not None and value >= KILO else with_prefix(value, "s")
+    # Below infinity, which is not known.
+    return f"{value:,.0f} s" if value is not None and KILO <= value < math.inf else with_prefix(value, "s")
 
 
 def byte_count(value: float | None) -> str:
@@ -75,23 +81,25 @@ def count(value: int | None) -> str:
 
 def factor(value: float | None) -> str:
     """A ratio: ``3.4x``."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
     # Two digits: a ratio of predictions is not known to three.
-    return UNKNOWN if value is None else f"{digits(value, 2 if value < 10 else 3)}x"
+    return f"{digits(value, 2 if value < 10 else 3)}x"
 
 
 def share(value: float | None) -> str:
     """A percentage that reads 0 % or 100 % only when it is exactly that."""
-    if value is None:
+    if value is None or not math.isfinite(value):
         return UNKNOWN
     if 0 < value < 0.01:
         return "<1 %"
     if 0.99 < value < 1:
         return ">99 %"
-    return f"{value * 100:.0f} %"
+    return f"{value * 100 + 0.0:.0f} %"  # -0.0 + 0.0 is 0.0
 
 
 def dollars(value: float | None) -> str:
     """US dollars: ``$0.526``, ``$12,300``."""
-    if value is None:
+    if value is None or not math.isfinite(value):
         return UNKNOWN
     return f"${value:,.0f}" if value >= KILO else f"${digits(value, 3)}"

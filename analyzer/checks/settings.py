@@ -4,12 +4,17 @@ One reader for all commands. Which keys there are, and what kind of value each t
 ``analyzer.option_table``; here is how a kind is written in TOML. ``[tool.analyzer.check]`` holds the gate's own
 keys, and may hold any run option that shall differ for it. Nothing is guessed: an unknown
 key or a value of the wrong type is an error that names the file and the key.
+
+Settings come with the model, whose author may be a stranger: every path in them starts and stays inside the
+folder of their file, and no key starts a program, loses a file or raises a limit.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import re
-import tomllib
+import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +22,10 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from analyzer.errors import UsageError
-from analyzer.option_table import in_settings
+from analyzer.option_table import OPTIONS, in_settings
+from analyzer.record.output_files import STANDARD_OUTPUT
 from analyzer.text import duration, is_duration, nearest, share
+from analyzer.toml_file import read_toml
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
@@ -125,6 +132,7 @@ def read_settings(start: Path | str, *, folder: Path | None = None) -> Settings:
 
 def parse(table: Mapping[str, Any], path: Path) -> Settings:
     """Settings from the table ``[tool.analyzer]`` that was read from ``path``."""
+    _check_sizes(table, f"{path}: [tool.analyzer]")
     gate = table.get("check", {})
     if not isinstance(gate, Mapping):
         raise UsageError(f"{path}: [tool.analyzer.check] must be a table", hint="write `[tool.analyzer.check]`")
@@ -153,6 +161,9 @@ def levels(values: Iterable[str], *, where: str) -> tuple[str, tuple[str, ...]]:
     return level or "error", tuple(codes)
 
 
+_LONGEST_TEXT = 4000
+# Of an unknown key more than this is not repeated.
+_LONGEST_SHOWN = 60
 # How strict a level is: from one that nothing fails to one that anything does.
 SEVERITY_ORDER: Mapping[str, int] = MappingProxyType(
     {level: strictness for strictness, level in enumerate(("never", *SEVERITIES))}
@@ -167,8 +178,8 @@ def _upwards(origin: Path) -> tuple[Path, ...]:
 def _table(path: Path) -> Mapping[str, Any] | None:
     """The table ``[tool.analyzer]`` of a file, None where it has none."""
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        content = read_toml(path)
+    except (OSError, ValueError) as error:
         raise UsageError(
             f"{path} cannot be read: {error}", hint="mend the file; nothing was analysed"
         ) from error
@@ -177,6 +188,18 @@ def _table(path: Path) -> Mapping[str, Any] | None:
     if table is not None and not isinstance(table, Mapping):
         raise UsageError(f"{path}: [tool.analyzer] must be a table", hint="write `[tool.analyzer]`")
     return table
+
+
+def _check_sizes(value: Any, where: str) -> None:
+    """Refuses what no setting needs, and what reading it as a duration or a number could take for ever."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            _check_sizes(inner, f"{where} {key}" if len(key) < _LONGEST_SHOWN else where)
+    elif isinstance(value, list):
+        for inner in value:
+            _check_sizes(inner, where)
+    elif isinstance(value, str) and len(value) > _LONGEST_TEXT:
+        raise UsageError(f"{where}: a text of {len(value):,} characters", hint=f"at most {_LONGEST_TEXT:,}")
 
 
 def _is_int(value: object) -> bool:
@@ -201,7 +224,8 @@ def _is_ints(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return _is_int(value) or isinstance(value, float)
+    # TOML has nan and inf, of which no option makes sense.
+    return _is_int(value) or (isinstance(value, float) and math.isfinite(value))
 
 
 def _is_seconds(value: object) -> bool:
@@ -265,14 +289,75 @@ def _options(
         if not kind.accepts(value):
             # Wrong types are refused here: Click would say so of an option that nobody typed.
             raise UsageError(
-                f"{location} {key} must be {kind.words}, not {value!r}", hint=f"change `{key}` there"
+                f"{location} {key} must be {kind.words}, not {reprlib.repr(value)}",
+                hint=f"change `{key}` there",
             )
-        result[key] = kind.convert(value)
+        result[key] = _with_paths_inside(key, kind.convert(value), path, f"{location} {key}")
     return MappingProxyType(result)
 
 
+def _with_paths_inside(key: str, value: Any, path: Path, where: str) -> Any:
+    """A value whose paths start in the settings' folder and stay there."""
+    if key == "output":
+        if value == STANDARD_OUTPUT:
+            return value
+        # A slash at the end says that it is a folder.
+        slash = os.sep if value.endswith(("/", os.sep)) else ""
+        return _shown(_inside(value, path, where)) + slash
+    if key == "prices":
+        return _shown(_inside(value, path, where))
+    if key in ("gpu", "cpu"):
+        return ",".join(_device(name.strip(), path, where) for name in value.split(","))
+    return value
+
+
+def _device(name: str, path: Path, where: str) -> str:
+    """A device of the catalogue as it is, FILE.toml or FILE.toml:NAME with its path."""
+    ending = ".toml"
+    if ending not in name.lower():
+        return name
+    # Split as devices/catalogue.py splits it.
+    position = name.lower().rindex(ending) + len(ending)
+    return _shown(_inside(name[:position], path, where)) + name[position:]
+
+
+def _inside(value: str, path: Path, where: str) -> Path:
+    """The file or folder that a path of the settings names, links followed.
+
+    Raises:
+        UsageError: It lies outside of the settings' folder.
+    """
+    folder = os.path.realpath(path.parent)
+    try:
+        # Followed here, and the result is what is opened: what was judged, not its name.
+        real = Path(os.path.realpath(os.path.join(folder, value)))
+    except ValueError as error:  # a null byte
+        raise UsageError(f"{where} is no path: {reprlib.repr(value)}", hint="change it there") from error
+    if not real.is_relative_to(folder):
+        raise UsageError(
+            f"{where}: {reprlib.repr(value)} lies outside of {folder}, the folder of the settings",
+            hint="give it on the command line, or a path inside of that folder",
+        )
+    return real
+
+
+def _shown(real: Path) -> str:
+    """A path as it is typed where the program was started, whole where it lies elsewhere."""
+    here = os.getcwd()
+    return os.path.relpath(real, here) if real.is_relative_to(here) else str(real)
+
+
+# Options that a file may not give: whoever wrote it is not who runs the program.
+_COMMAND_LINE_ALONE = frozenset(option.name for option in OPTIONS if not option.settings)
+
+
 def _unknown_key(location: str, key: str, known: Iterable[str]) -> UsageError:
+    if key in _COMMAND_LINE_ALONE:
+        return UsageError(
+            f"{location} {key} can only be given on the command line", hint=f"take `{key}` out of the file"
+        )
     words = sorted(known)
+    key = key if len(key) < _LONGEST_SHOWN else reprlib.repr(key)
     # Underscores are what the keywords of analyze() have, and the first thing that is tried.
     meant = nearest(key.replace("_", "-").lower(), words)
     hint = f"did you mean `{meant}`?" if meant else f"it knows: {', '.join(words)}"
@@ -324,7 +409,8 @@ def _limit(table: Mapping[str, Any], key: str, location: str) -> int | None:
         return None
     if not _is_int(value) or value < 0:
         raise UsageError(
-            f"{location} {key} must be a whole number from 0, not {value!r}", hint=f"write `{key} = 0`"
+            f"{location} {key} must be a whole number from 0, not {reprlib.repr(value)}",
+            hint=f"write `{key} = 0`",
         )
     return int(value)
 
@@ -349,8 +435,7 @@ def _baseline_path(value: object, path: Path, location: str) -> Path | None:
         raise UsageError(
             f"{location} baseline must be a path", hint='write `baseline = "analyzer-baseline.json"`'
         )
-    # Beside the settings, not the working folder: a check means the same wherever it is started.
-    return path.parent / value
+    return _inside(value, path, f"{location} baseline")
 
 
 def _ignores(value: object, location: str) -> Iterable[Ignore]:
@@ -363,7 +448,8 @@ def _ignores(value: object, location: str) -> Iterable[Ignore]:
             yield _ignore(item, f"{location} ignore")
         else:
             raise UsageError(
-                f"{location} ignore: {item!r} is no entry", hint='write "A202" or { code = "A101", … }'
+                f"{location} ignore: {reprlib.repr(item)} is no entry",
+                hint='write "A202" or { code = "A101", … }',
             )
 
 
@@ -373,7 +459,9 @@ def _ignore(item: Mapping[str, Any], where: str) -> Ignore:
         if key not in keys:
             raise _unknown_key(where, str(key), keys)
         if not _is_text(value):
-            raise UsageError(f"{where}.{key} must be a text, not {value!r}", hint="put it in quotes")
+            raise UsageError(
+                f"{where}.{key} must be a text, not {reprlib.repr(value)}", hint="put it in quotes"
+            )
     if "code" not in item:
         raise UsageError(
             f"{where}: an entry has no code", hint='write { code = "A101", operator = "*", reason = "…" }'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 import click
 
 from analyzer import __version__
-from analyzer.errors import AnalyzerError
+from analyzer.errors import AnalyzerError, UsageError
 
 # The last two are a shell's own for a process that a signal ended: 128 + SIGINT (2), 128 + SIGTERM (15).
 EXIT_FINE, EXIT_FAILED, EXIT_UNUSABLE, EXIT_FAULT, EXIT_INTERRUPTED, EXIT_TERMINATED = 0, 1, 2, 3, 130, 143
@@ -106,8 +107,10 @@ def command_line() -> None:
 
 def run_command_line(arguments: Sequence[str]) -> int:
     """Runs a command; the exit status: 0 fine, 1 a check failed, 2 unusable input, 3 a fault of ours."""
+    show_what_can_be_shown()
     # Not standalone: Click would print errors in its own words and end the process with its own statuses.
     try:
+        _check_working_folder()
         status = command_line.main(args=list(arguments), prog_name="analyze", standalone_mode=False)
         if sys.stdout is not None:  # None in a process without a console (pythonw)
             sys.stdout.flush()  # here, where a full disk or a closed pipe can still be told
@@ -135,13 +138,24 @@ def run_command_line(arguments: Sequence[str]) -> int:
             return _disk_full(error)
         import traceback
 
-        traceback.print_exc()
+        say(traceback.format_exc().rstrip(), err=True)
         print_error(
             "this is a fault of analyze itself",
             "Please report it with the lines above and the model if you can.",
         )
         return EXIT_FAULT
     return status if isinstance(status, int) else EXIT_FINE
+
+
+def _check_working_folder() -> None:
+    """Refuses to start where no relative path means anything."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UsageError(
+            f"The working folder cannot be used: {error.strerror}.",
+            hint="It may be gone: change to another.",
+        ) from error
 
 
 def _disk_full(error: OSError) -> int:
@@ -157,9 +171,25 @@ def _disk_full(error: OSError) -> int:
 
 def print_error(message: str, hint: str | None) -> None:
     """One clear message and its hint on standard error."""
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
+    say(message, label=click.style("error:", fg="red", bold=True), err=True)
     if hint:
-        click.echo(f"{click.style('hint:', fg='cyan')} {hint}", err=True)
+        say(hint, label=click.style("hint:", fg="cyan"), err=True)
+
+
+def say(text: str, *, label: str = "", err: bool = False) -> None:
+    """Prints what may hold a stranger's names: no control characters, no line that commands a CI server."""
+    from analyzer.text import loggable
+
+    # The label is ours, and coloured with control characters.
+    click.echo(" ".join(filter(None, (label, loggable(text)))), err=err)
+
+
+def show_what_can_be_shown() -> None:
+    """Has both streams replace what their encoding lacks: a locale of ASCII or Latin-1 is no fault."""
+    for stream in (sys.stdout, sys.stderr):
+        # A stream that somebody else put in their place may have nothing of the kind.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _usage_hint(error: click.UsageError) -> str:

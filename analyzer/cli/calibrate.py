@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from analyzer.cli import say
+
 if TYPE_CHECKING:
     from analyzer.devices.calibration import Calibration
     from analyzer.progress import Progress
@@ -31,6 +33,7 @@ def command(seconds: float, threads: int | None, no_gpu: bool, show: bool, quiet
     """
     from analyzer.devices.calibration import calibrate, load
     from analyzer.measurement.ceilings.on_cpu import measure_all
+    from analyzer.run_folder import temporary_things_in_one_folder
 
     if show:
         calibration = load()
@@ -41,10 +44,10 @@ def command(seconds: float, threads: int | None, no_gpu: bool, show: bool, quiet
         _check_threads(threads)
         measure = partial(measure_all, seconds=seconds, threads=threads, gpu=not no_gpu)
         # `devices` keeps ceilings and lies below `measurement`, which takes them: the two meet here.
-        with _progress_bar(quiet) as progress:
+        with temporary_things_in_one_folder(), _progress_bar(quiet) as progress:
             calibration = calibrate(measure, progress=progress)
     if not quiet:
-        click.echo(_summary(calibration))
+        say(_summary(calibration))
 
 
 def _check_threads(threads: int | None) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from analyzer.cli import EXIT_FAILED, settings_defaults
+from analyzer.cli import EXIT_FAILED, say, settings_defaults
 from analyzer.cli.options import keywords, options_of
 from analyzer.errors import OutputError, RecordError, UsageError
 from analyzer.option_table import is_analysis, taken_by
@@ -42,21 +43,22 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     start, stem = settings_start(model)
     settings_defaults(ctx, start, check=True)
     settings = gate_settings(ctx.params, start)
-    targets = chosen_targets(ctx.params["format"], ctx.params["output"], stem)
+    force = ctx.params["force"]
+    targets = chosen_targets(ctx.params["format"], ctx.params["output"], stem, force=force)
     # All that can be wrong with the options is said before a model is loaded, which may take minutes.
     require_codes(settings)
-    baseline = None if ctx.params["update_baseline"] else load_baseline(settings.baseline)
+    new_baseline = baseline_target(settings.baseline, force=force) if ctx.params["update_baseline"] else None
+    baseline = load_baseline(settings.baseline) if new_baseline is None else None
     analysis = read_or_analyse(ctx, model)
     judgement = judge(analysis, settings, baseline=baseline)
     analysis = replace(analysis, findings=judgement.findings, ignored=judgement.ignored)
     failing = fails(analysis.findings, settings)
     # The report comes out whether the gate fails or not: CI shows it beside the status.
-    publish(analysis, targets, settings.fail_on)
-    if ctx.params["update_baseline"]:
-        path = settings.baseline or Path(DEFAULT_BASELINE)
-        save_baseline(analysis, path)
+    publish(analysis, targets, settings.fail_on, force=force)
+    if new_baseline is not None:
+        save_baseline(analysis, new_baseline, force=force)
         if not ctx.params["quiet"]:
-            click.echo(f"baseline written to {path}", err=True)
+            say(f"baseline written to {new_baseline.path}", err=True)
     if failing:
         ctx.exit(EXIT_FAILED)
 
@@ -111,6 +113,8 @@ def read_or_analyse(ctx: click.Context, model: str) -> Analysis:
         return load_report(model)
     from analyzer.api import analyze
     from analyzer.cli.progress import progress
+    from analyzer.loading.reading_process import reading_process
+    from analyzer.run_folder import temporary_things_in_one_folder
 
     # `--gpu ""`, from a variable of CI that is not set, is an option left out.
     params: dict[str, Any] = {name: None if value == "" else value for name, value in ctx.params.items()}
@@ -118,7 +122,7 @@ def read_or_analyse(ctx: click.Context, model: str) -> Analysis:
     options["run"] = params["run"]
     # Without --run the CPU is a fixed one of the catalogue, so that every runner comes to the same result.
     options["check"] = not params["run"]
-    with progress(quiet=params["quiet"]) as on_progress:
+    with temporary_things_in_one_folder(), reading_process(), progress(quiet=params["quiet"]) as on_progress:
         analysis = analyze(model, progress=on_progress, **options)
     return replace(analysis, invocation=_with_gate_options(analysis.invocation, model, params))
 
@@ -156,7 +160,26 @@ def load_baseline(path: Path | None) -> Analysis | None:
         raise RecordError(f"the baseline cannot be read: {error.message}", hint=error.hint) from error
 
 
-def save_baseline(analysis: Analysis, path: Path) -> None:
+def baseline_target(path: Path | None, *, force: bool) -> Target:
+    """Where --update-baseline writes; what is no record of ours is refused before a model is loaded."""
+    from analyzer.record.formats import find
+    from analyzer.record.output_files import Target, check_writable
+
+    target = Target(format=find("json"), path=path or Path(DEFAULT_BASELINE))
+    check_writable([target], force=force or _is_record(target.path))
+    return target
+
+
+def _is_record(path: Path | None) -> bool:
+    """Whether a file is a record of ours in whatever order a repository's formatter put its keys."""
+    from analyzer.record import load_report
+
+    with suppress(RecordError):
+        return path is not None and path.is_file() and bool(load_report(path))
+    return False
+
+
+def save_baseline(analysis: Analysis, target: Target, *, force: bool) -> None:
     """Write the record that later checks compare with: nothing in it depends on the machine or the time."""
     from analyzer.record import to_json
     from analyzer.record.analysis import Environment
@@ -166,10 +189,10 @@ def save_baseline(analysis: Analysis, path: Path) -> None:
     lean = replace(
         analysis, environment=Environment(), findings=(), ignored=(), alternatives=(), costs=(), sweep=()
     )
-    write_all({path: to_json(lean)})
+    write_all({target: to_json(lean)}, force=force or _is_record(target.path))
 
 
-def chosen_targets(formats: str, output: str | None, stem: str) -> tuple[Target, ...]:
+def chosen_targets(formats: str, output: str | None, stem: str, *, force: bool) -> tuple[Target, ...]:
     """Which format goes where; one alone goes to standard output. What cannot be written is said at once."""
     from analyzer.cli.run import report_targets
     from analyzer.record.output_files import STANDARD_OUTPUT, check_writable
@@ -177,23 +200,23 @@ def chosen_targets(formats: str, output: str | None, stem: str) -> tuple[Target,
     # "-" is the default of one format alone: several cannot share standard output.
     single = len([name for name in formats.split(",") if name.strip()]) == 1
     targets = report_targets(formats, output or (STANDARD_OUTPUT if single else None), stem)
-    check_writable([target.path for target in targets if target.path is not None])
+    check_writable(targets, force=force)
     return targets
 
 
-def publish(analysis: Analysis, targets: tuple[Target, ...], fail_on: str) -> None:
+def publish(analysis: Analysis, targets: tuple[Target, ...], fail_on: str, *, force: bool) -> None:
     """Render every format first, then write all of them whole, then print.
 
     Workflow commands are printed even where they go to a file as well: GitHub reads them from the log alone.
     """
     from analyzer.record.output_files import write_all
 
-    texts = {target: render(analysis, target.format, fail_on) for target in targets}
-    write_all({target.path: text for target, text in texts.items() if target.path is not None})
+    texts = {target: render(analysis, target.format.name, fail_on) for target in targets}
+    write_all(texts, force=force)
     for target, text in texts.items():
-        if target.path is None or target.format == "github":
+        if target.path is None or target.format.name == "github":
             click.echo(text, nl=False)
-        if target.format == "github":
+        if target.format.name == "github":
             append_summary(analysis, fail_on)
 
 

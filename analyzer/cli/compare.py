@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from analyzer.cli import say
 from analyzer.errors import UsageError
 
 if TYPE_CHECKING:
-    from analyzer.report.compare.comparison import Comparison
+    from collections.abc import Sequence
 
-# Formats of a comparison, which is no record: `record/formats.py` does not know them.
-EXTENSIONS = {"text": ".txt", "markdown": ".md", "json": ".json", "html": ".html"}
+    from analyzer.record.formats import Format
+    from analyzer.record.output_files import Target
+    from analyzer.report.compare.comparison import Comparison
 
 
 @click.command(name="compare", short_help="Two or more reports side by side.")
@@ -33,6 +35,7 @@ EXTENSIONS = {"text": ".txt", "markdown": ".md", "json": ".json", "html": ".html
     help="Exit 1 where this got worse: latency, copies, flipped, ... or any; several with commas.",
 )
 @click.option("--tolerance", default="0", help="Share by which a figure may rise for --fail-on: 5%.")
+@click.option("--force", is_flag=True, help="Replace files that are no reports of this program.")
 @click.option("--quiet", is_flag=True, help="Nothing on standard error.")
 def command(
     base: Path,
@@ -41,6 +44,7 @@ def command(
     output: str | None,
     fail_on: str,
     tolerance: str,
+    force: bool,
     quiet: bool,
 ) -> None:
     """Put saved reports side by side: what flipped device, what got slower, which operators are new or gone.
@@ -49,6 +53,7 @@ def command(
     renamed or renumbered operator is not taken for a new one.
     """
     from analyzer.record import load_report
+    from analyzer.record.output_files import STANDARD_OUTPUT, check_writable, targets
     from analyzer.report.compare.build import compare, failures
     from analyzer.text import share
 
@@ -57,10 +62,15 @@ def command(
     paths = (base, *new)
     comparison = compare([(label, load_report(path)) for label, path in zip(labels(paths), paths, strict=True)])
     reasons = failures(comparison, conditions, tolerance=allowed)
-    _write(comparison, _parts(formats), output, base.stem)
+    chosen = _formats(_parts(formats))
+    if output is None and len(chosen) == 1:
+        output = STANDARD_OUTPUT
+    reports = targets(chosen, output, f"{base.stem}-compare", Path("reports"))
+    check_writable(reports, force=force)
+    _write(comparison, reports, force=force)
     if reasons:
         if not quiet:
-            click.echo("failed: " + "; ".join(reasons), err=True)
+            say("failed: " + "; ".join(reasons), err=True)
         click.get_current_context().exit(1)
 
 
@@ -76,39 +86,58 @@ def labels(paths: tuple[Path, ...]) -> list[str]:
     return [f"{path} ({number})" for number, path in enumerate(paths, 1)]
 
 
-def _write(comparison: Comparison, formats: list[str], output: str | None, stem: str) -> None:
-    from analyzer.record.output_files import check_writable, targets, write_all
-
-    # All are rendered before anything is written: a format that is not known leaves no files of the others.
-    texts = {name: _render(comparison, name) for name in formats}
-    if output is None and len(texts) == 1:
-        output = "-"
-    files = {}
-    pairs = [(name, EXTENSIONS[name]) for name in texts]
-    destinations = targets(pairs, output, f"{stem}-compare", Path("reports"))
-    check_writable([target.path for target in destinations if target.path is not None])
-    for target in destinations:
-        if target.path is None:
-            click.echo(texts[target.format], nl=False)
-        else:
-            files[target.path] = texts[target.format]
-    write_all(files)
-
-
-def _render(comparison: Comparison, name: str) -> str:
-    from analyzer.report.compare import build, html_page, plain_text
+def _formats(names: list[str]) -> list[Format]:
+    """The formats of a comparison, which is no record: ``record/formats.py`` does not know them."""
+    from analyzer.record.formats import HTML_MARK, Format, marked_by
     from analyzer.text import nearest
 
-    known = {
-        "text": plain_text.render_text,
-        "markdown": plain_text.render_markdown,
-        "json": build.to_json,
-        "html": html_page.render,
-    }
-    if name not in known:
-        meant = nearest(name, EXTENSIONS)
-        raise UsageError(
-            f"compare has no format {name!r}",
-            hint=f"did you mean `{meant}`?" if meant else f"one of {', '.join(EXTENSIONS)}",
-        )
-    return known[name](comparison)
+    title = "(?:flipped device|new .+|.+ gone|slower|faster|no operator differs)"
+    package = "analyzer.report.compare"
+    known = (
+        Format(
+            name="text",
+            extension=".txt",
+            writer=f"{package}.plain_text:render_text",
+            mark=marked_by(rf"^.+ -> .+\n\n  {title} \("),
+        ),
+        Format(
+            name="markdown",
+            extension=".md",
+            writer=f"{package}.plain_text:render_markdown",
+            mark=marked_by(r"\A## .+ -&gt; .+\n\n"),
+        ),
+        Format(
+            name="json",
+            extension=".json",
+            writer=f"{package}.build:to_json",
+            mark=marked_by(r'\A\{\s*"labels":[\s\S]+?\],\s*"facts":'),
+        ),
+        Format(
+            name="html",
+            extension=".html",
+            writer=f"{package}.html_page:render",
+            mark=HTML_MARK,
+        ),
+    )
+    by_name = {one.name: one for one in known}
+    if not names:
+        raise UsageError("--format names no format", hint=f"one of {', '.join(by_name)}")
+    for name in names:
+        if name not in by_name:
+            meant = nearest(name, by_name)
+            raise UsageError(
+                f"compare has no format {name!r}",
+                hint=f"did you mean `{meant}`?" if meant else f"one of {', '.join(by_name)}",
+            )
+    return [by_name[name] for name in names]
+
+
+def _write(comparison: Comparison, targets: Sequence[Target], *, force: bool) -> None:
+    from analyzer.record.output_files import write_all
+
+    # All are rendered before anything is written: one that fails leaves no files of the others.
+    texts = {target: target.format.write(comparison) for target in targets}
+    write_all(texts, force=force)
+    for target, text in texts.items():
+        if target.path is None:
+            click.echo(text, nl=False)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from analyzer.cli import say
+
 if TYPE_CHECKING:
     from analyzer.devices.device import Device
     from analyzer.devices.instances import Instance
@@ -22,11 +24,11 @@ def command(name: str | None, show_instances: bool, prices: str | None) -> None:
     instance (g5.xlarge), or FILE.toml[:NAME] for a file of your own.
     """
     if name:
-        click.echo(_named(name, prices))
+        say(_named(name, prices))
     elif show_instances or prices:
-        click.echo(_instances(prices))
+        say(_instances(prices))
     else:
-        click.echo(_list())
+        say(_list())
 
 
 def _named(name: str, prices: str | None) -> str:

@@ -7,8 +7,10 @@ from typing import Any, cast
 
 import click
 
+from analyzer.cli import say
 from analyzer.cli.options import keywords, options_of
 from analyzer.option_table import RecordOptions
+from analyzer.text import printable
 
 
 @click.command(name="render", short_help="Any format from a saved report; measures nothing.")
@@ -24,21 +26,23 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     """
     from analyzer.cli.run import open_page, publish, report_targets
     from analyzer.record import load_report
+    from analyzer.record.output_files import check_writable
 
     params = ctx.params
     report: Path = params["report"]
     analysis = load_report(report)
+    # Beside the record, under its name: a page that belongs to the record is found with it.
+    targets = report_targets(params["format"], params["output"], report.stem, default=report.parent)
+    check_writable(targets, force=params["force"])
     given = cast(RecordOptions, keywords(params, "render"))
     # As it was decided, unless asked: a record of another version shows that version's own answer.
     if given:
         from analyzer.api import analyze_record
 
         analysis = analyze_record(analysis, **given)
-    # Beside the record, under its name: a page that belongs to the record is found with it.
-    targets = report_targets(params["format"], params["output"], report.stem, default=report.parent)
-    written = publish(analysis, targets)
+    written = publish(analysis, targets, force=params["force"])
     if not params["quiet"]:
         for path in written:
-            click.echo(str(path))
+            say(printable(str(path)))
     if params["open"]:
         open_page(written)

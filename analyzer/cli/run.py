@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from analyzer.cli import settings_defaults
+from analyzer.cli import say, settings_defaults
 from analyzer.cli.options import keywords, options_of
+from analyzer.text import printable
 
 if TYPE_CHECKING:
     from analyzer.record.analysis import Analysis
@@ -34,7 +35,7 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     params = ctx.params
     # What cannot be written is said before anything is measured.
     targets = report_targets(params["format"], params["output"], reference.stem)
-    check_writable([target.path for target in targets if target.path is not None])
+    check_writable(targets, force=params["force"])
     analysis = analyse(params)
     if analysis.training is not None:
         from analyzer.pipeline.inference_reference import beside_inference
@@ -42,7 +43,7 @@ def command(ctx: click.Context, /, **_: Any) -> None:
         # Before the record is written, which may take the place of the one of inference.
         folders = {target.path.parent for target in targets if target.path is not None} or {DEFAULT_FOLDER}
         analysis = beside_inference(analysis, sorted(folders), params["model"])
-    written = publish(analysis, targets)
+    written = publish(analysis, targets, force=params["force"])
     print_outcome(analysis, targets, quiet=params["quiet"], verbose=params["verbose"])
     if params["open"]:
         open_page(written)
@@ -52,8 +53,11 @@ def analyse(params: dict[str, Any]) -> Analysis:
     """Calls the Python interface with the command line's options."""
     from analyzer.api import analyze
     from analyzer.cli.progress import progress
+    from analyzer.loading.reading_process import reading_process
+    from analyzer.run_folder import temporary_things_in_one_folder
 
-    with progress(quiet=params["quiet"]) as on_progress:
+    # Not around the whole command: a browser that opens the page outlives it.
+    with temporary_things_in_one_folder(), reading_process(), progress(quiet=params["quiet"]) as on_progress:
         return analyze(params["model"], progress=on_progress, **keywords(params, "run"))
 
 
@@ -67,21 +71,19 @@ def report_targets(
     chosen = [find(name.strip()) for name in formats.split(",") if name.strip()]
     if not chosen:
         raise click.UsageError("--format names no format.")
-    return targets([(known.name, known.extension) for known in chosen], output, stem, default)
+    return targets(chosen, output, stem, default)
 
 
-def publish(analysis: Analysis, targets: tuple[Target, ...]) -> list[Path]:
+def publish(analysis: Analysis, targets: tuple[Target, ...], *, force: bool) -> list[Path]:
     """Renders all reports, then writes them: all or none."""
     from analyzer.record.output_files import write_all
-    from analyzer.report import render
 
-    rendered = {target: render(analysis, target.format) for target in targets}
-    files = {target.path: text for target, text in rendered.items() if target.path is not None}
-    write_all(files)
+    rendered = {target: target.format.write(analysis) for target in targets}
+    write_all(rendered, force=force)
     for target, text in rendered.items():
         if target.path is None:
             click.echo(text, nl=not text.endswith("\n"))
-    return list(files)
+    return [target.path for target in targets if target.path is not None]
 
 
 def print_outcome(analysis: Analysis, targets: tuple[Target, ...], *, quiet: bool, verbose: bool) -> None:
@@ -97,19 +99,19 @@ def print_outcome(analysis: Analysis, targets: tuple[Target, ...], *, quiet: boo
         print_summary(analysis, console)
         # On standard error: standard output is the summary and the paths alone.
         for note in (*analysis.model.notes, *analysis.environment.messages):
-            click.echo(f"note: {note}", err=True)
+            say(f"note: {note}", err=True)
         if verbose:
             print_details(analysis)
     for target in targets:
-        click.echo(str(target.path))
+        say(printable(str(target.path)))
 
 
 def print_details(analysis: Analysis) -> None:
     """Findings and the time of each stage."""
     for finding in analysis.findings:
-        click.echo(f"{finding.severity} {finding.code}: {finding.message}", err=True)
+        say(f"{finding.severity} {finding.code}: {finding.message}", err=True)
     for stage, spent in analysis.environment.timings_s.items():
-        click.echo(f"time: {stage}: {spent:.2f} s", err=True)
+        say(f"time: {stage}: {spent:.2f} s", err=True)
 
 
 def open_page(written: list[Path]) -> None:

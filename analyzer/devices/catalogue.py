@@ -12,7 +12,7 @@ from typing import Any
 
 from analyzer.devices.device import Device, DeviceKind
 from analyzer.devices.instances import Instance
-from analyzer.devices.toml_entries import entries, read_toml, to_device, to_instance
+from analyzer.devices.toml_entries import entries, read_toml, table_of, to_device, to_instance
 from analyzer.errors import DeviceError
 
 FOLDER = Path(__file__).parent
@@ -242,7 +242,7 @@ def _from_file(name: str) -> Device:
     path, slug = Path(name[:position]), name[position:].removeprefix(":")
     tables = read_toml(path)
     # A user's file may use the catalogue's links without repeating them.
-    tables["links"] = {**_tables("gpu")["links"], **tables.get("links", {})}
+    tables["links"] = {**_tables("gpu")["links"], **table_of(tables, "links", str(path))}
     devices = dict(entries(tables))
     if not slug and len(devices) == 1:
         slug = next(iter(devices))

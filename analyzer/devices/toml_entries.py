@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Iterator, Mapping
+import reprlib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,53 @@ from analyzer.devices.device import Device, DeviceKind, Link
 from analyzer.devices.instances import Instance
 from analyzer.errors import DeviceError
 from analyzer.precision import PEAK_TYPES
+from analyzer.toml_file import read_toml as read_within_limits
 
 CatalogueEntry = Mapping[str, Any]
 TABLES = ("sources", "links")
 # Fields that `Instance` takes as they stand in the file.
 _INSTANCE_FIELDS = ("region", "price_date", "vcpus", "memory_bytes", "cpu_type", "cpu", "cpu_nearest")
 _INSTANCE_OPTIONAL = ("threads_per_core", "gpu", "gpu_count", "accelerator", "notes")
+
+
+# What a value that is not read by a function of its own must be, by key, in words and by test.
+_TEXT = ("a text", lambda value: isinstance(value, str))
+_TEXTS = (
+    "a list of texts",
+    lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
+)
+_FLAG = ("true or false", lambda value: isinstance(value, bool))
+_WHOLE = ("a whole number above 0", lambda value: isinstance(value, int) and value is not True and value > 0)
+_TABLE = ("a table", lambda value: isinstance(value, dict))
+_NUMBER = ("a number from 0", lambda value: isinstance(value, int | float) and 0 <= value < float("inf"))
+_KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(("vendor", "architecture", "compute_capability", "notes", "memory_type", "source"), _TEXT),
+    **dict.fromkeys(("name", "link", "kind", "region", "price_date", "cpu_type", "cpu", "gpu"), _TEXT),
+    "accelerator": _TEXT,
+    **dict.fromkeys(("assumed", "sources", "derived"), _TEXTS),
+    **dict.fromkeys(("runs_release_wheel", "cpu_nearest"), _FLAG),
+    **dict.fromkeys(("threads", "year", "vcpus", "threads_per_core"), _WHOLE),
+    "sustained": _TABLE,
+    **dict.fromkeys(("gpu_count", "units", "memory_bytes"), _NUMBER),
+}
+
+
+def _check_kinds(label: str, entry: CatalogueEntry, origin: str) -> None:
+    """Refuses a value of another kind than its key has: the file may be a stranger's."""
+    for key, value in entry.items():
+        words, holds = _KINDS.get(key, ("", None))
+        if holds is not None and not holds(value):
+            raise DeviceError(
+                f"{origin}: {key} of {label} is {reprlib.repr(value)}.", hint=f"It must be {words}."
+            )
+
+
+def table_of(tables: Mapping[str, Any], name: str, origin: str) -> Mapping[str, Any]:
+    """A table of a parsed file, empty where it has none of this name."""
+    table = tables.get(name, {})
+    if not isinstance(table, dict):
+        raise DeviceError(f"{origin}: {name} is no table.", hint=f"Write [{name}].")
+    return table
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -26,12 +67,11 @@ def read_toml(path: Path) -> dict[str, Any]:
         DeviceError: It is not there or is not TOML.
     """
     try:
-        with path.open("rb") as stream:
-            return tomllib.load(stream)
+        return read_within_limits(path)
     except OSError as error:
         reason = error.strerror or "it cannot be read"
         raise DeviceError(f"{path}: {reason}.", hint="Give the path of a TOML file.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise DeviceError(f"{path} is not valid TOML: {error}.", hint="Mend the line it names.") from error
 
 
@@ -55,6 +95,8 @@ def to_device(
     Raises:
         DeviceError: A figure is missing or is no number; the message names it.
     """
+    _check_kinds(slug, entry, origin)
+    table_of(tables, "sources", origin)
     peaks = _peaks(slug, entry, origin)
     return Device(
         slug=slug,
@@ -84,10 +126,14 @@ def to_device(
 
 def to_instance(entry: CatalogueEntry, tables: Mapping[str, Any], origin: str) -> Instance:
     """One ``[[instances]]`` entry as an Instance; a missing price, name or provider is an error."""
+    if not isinstance(entry, dict):
+        raise DeviceError(f"{origin}: an instance is no table.", hint="Write [[instances]].")
     for key in ("provider", "name"):
         if not isinstance(entry.get(key), str):
             raise DeviceError(f"{origin}: an instance has no {key}.", hint=f'Add {key} = "...".')
     label = f"{entry['provider']} {entry['name']}"
+    _check_kinds(label, entry, origin)
+    sources = table_of(tables, "sources", origin)
     price = _number(label, entry, "usd_per_hour", origin)
     fields = {key: entry[key] for key in (*_INSTANCE_FIELDS, *_INSTANCE_OPTIONAL) if key in entry}
     fields.setdefault("region", "")
@@ -97,7 +143,7 @@ def to_instance(entry: CatalogueEntry, tables: Mapping[str, Any], origin: str) -
         provider=entry["provider"],
         name=entry["name"],
         usd_per_hour=price,
-        source=str(tables.get("sources", {}).get(entry.get("source", ""), entry.get("source", origin))),
+        source=str(sources.get(entry.get("source", ""), entry.get("source", origin))),
         **fields,
     )
 
@@ -122,7 +168,9 @@ def _number(slug: str, entry: CatalogueEntry, key: str, origin: str) -> float:
         raise DeviceError(f"{origin}: {slug} has no {key}.", hint=f"Add {key} = NUMBER, in SI units.")
     # TOML has inf and nan, and Python's bool is an int.
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise DeviceError(f"{origin}: {key} of {slug} is {value!r}.", hint="It must be a number above 0.")
+        raise DeviceError(
+            f"{origin}: {key} of {slug} is {reprlib.repr(value)}.", hint="It must be a number above 0."
+        )
     return float(value)
 
 
@@ -144,17 +192,18 @@ def _link(slug: str, entry: CatalogueEntry, tables: Mapping[str, Any], origin: s
         half = _number(slug, entry, "bandwidth_bytes_per_s", origin) / 2
         source = "derived: a copy reads and writes the one memory"
         return Link(name=name, bandwidth_bytes_per_s=half, pageable_bytes_per_s=half, source=source)
-    table = tables.get("links", {}).get(name)
-    if table is None:
-        known = ", ".join(tables.get("links", {})) or "none"
+    links = table_of(tables, "links", origin)
+    table = links.get(name)
+    if not isinstance(table, dict):
+        known = ", ".join(links) or "none"
         raise DeviceError(f"{origin}: {slug} has the unknown link {name!r}.", hint=f"Known links: {known}.")
     bandwidth = _number(name, table, "bandwidth_bytes_per_s", origin)
     return Link(
         name=name,
         bandwidth_bytes_per_s=bandwidth,
         # A user's own file need not tell them apart: then both are the one figure that it gives.
-        pageable_bytes_per_s=float(table.get("pageable_bytes_per_s", bandwidth)),
-        latency_s=float(table.get("latency_s", 10e-6)),
+        pageable_bytes_per_s=_optional(name, table, "pageable_bytes_per_s", origin) or bandwidth,
+        latency_s=_optional(name, table, "latency_s", origin) or 10e-6,
         source=str(table.get("source", origin)),
     )
 

@@ -6,10 +6,10 @@ that an interrupted run leaves no half entry.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -17,7 +17,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from analyzer.loading.dependencies import Dependencies
+from analyzer.loading.dependencies import Dependencies, open_file
+from analyzer.run_folder import FileToBe, is_being_written, remove_dead_files
 
 # Raise when the format or the meaning of an entry changes.
 _FORMAT = 3
@@ -92,19 +93,23 @@ def key(*, source: str, name: str | None, opset: int, specs: Sequence[str], batc
 
 
 def find(entry_key: str) -> CacheEntry | None:
-    """The entry of this key if there is one and nothing it depends on has changed, else None."""
+    """The entry of this key if there is one and nothing it depends on has changed, else None.
+
+    A digest finds damage and proves no author: an entry that is none of ours is none at all.
+    """
+    import msgspec
+
     path = cache_folder() / entry_key
     try:
-        content = path.read_bytes()
+        with open_file(path, largest=_LIMIT_BYTES) as file:
+            content = file.read()
         header, _, proto = content.partition(b"\n")  # JSON on one line has no line break of its own
         stored = json.loads(header)
-        dependencies = Dependencies(
-            **{**stored["dependencies"], "imports": tuple(stored["dependencies"]["imports"])}
-        )
+        dependencies = msgspec.convert(stored["dependencies"], Dependencies)
         intact = _digest(stored["facts"], stored["dependencies"], proto) == stored["digest"]
-        if not intact or not dependencies.unchanged():
+        if not intact or not isinstance(stored["facts"], dict) or not dependencies.unchanged():
             return None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # msgspec's error is a ValueError
         return None
     _mark_used(path)
     return CacheEntry(proto=proto, facts=stored["facts"], dependencies=dependencies)
@@ -116,18 +121,14 @@ def keep(entry_key: str, entry: CacheEntry) -> None:
     digest = _digest(facts, dependencies, entry.proto)
     header = json.dumps({"facts": facts, "dependencies": dependencies, "digest": digest})
     folder = cache_folder()
-    temporary = ""
-    try:
+    # A full disk, or a folder of others, costs the entry alone.
+    with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        # In the same folder: os.replace is one step within a file system alone.
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".new-")
-        with os.fdopen(handle, "wb") as file:
+        remove_dead_files(folder)
+        with FileToBe(folder) as file:
             file.write(header.encode() + b"\n" + entry.proto)
-        os.replace(temporary, folder / entry_key)
+            file.move_to(folder / entry_key)
         _make_room(folder)
-    except OSError:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
 
 
 def _digest(facts: Mapping[str, Any], dependencies: Mapping[str, Any], proto: bytes) -> str:
@@ -144,11 +145,14 @@ def _mark_used(path: Path) -> None:
 
 def _make_room(folder: Path) -> None:
     """Removes the entries used longest ago until the rest fits."""
-    entries = sorted(
-        ((path.stat().st_mtime, path.stat().st_size, path) for path in folder.iterdir()), reverse=True
-    )
+    entries = []
+    for path in folder.iterdir():
+        # Other runs add and remove entries at the same time.
+        with contextlib.suppress(FileNotFoundError):
+            if not is_being_written(path):
+                entries.append((path.stat().st_mtime, path.stat().st_size, path))
     total = 0
-    for _, size, path in entries:
+    for _, size, path in sorted(entries, reverse=True):
         total += size
         if total > _LIMIT_BYTES:
             path.unlink(missing_ok=True)

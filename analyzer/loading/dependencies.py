@@ -10,19 +10,27 @@ from __future__ import annotations
 import hashlib
 import inspect
 import os
+import stat
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, cast
+
+from analyzer.run_folder import in_run_folder
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 # What every process reads, changes without a change of the model (/proc), or holds what others wrote: torch's
 # compiler keeps its results under /tmp/torchinductor_<user> (torch/_inductor/runtime/cache_dir_utils.py).
 _SYSTEM_FOLDERS = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/lib/", "/usr/share/", "/tmp/torchinductor_")
+
+# In place of a digest: what was read is another at each reading, or takes longer to hash than an export.
+NO_DIGEST = ""
+_LARGEST_HASHED = 16 * 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +38,8 @@ class Dependencies:
     """What a model was built from.
 
     Attributes:
-        files: SHA-256 by absolute path; None for a file that was looked for and not there.
+        files: SHA-256 by absolute path; None for a file that was looked for and not there, ``NO_DIGEST`` for
+            one that cannot be known to be as it was.
         folders: SHA-256 of the sorted names by absolute path of a folder whose listing was read.
         environment: Value by name of each environment variable that the user's code read; None if unset.
         imports: Top-level names of modules imported from elsewhere, which a new local file could shadow.
@@ -46,7 +55,7 @@ class Dependencies:
     def unchanged(self) -> bool:
         """Whether everything is still as it was."""
         return (
-            all(file_digest(path) == digest for path, digest in self.files.items())
+            all(digest != NO_DIGEST and file_digest(path) == digest for path, digest in self.files.items())
             and all(folder_digest(path) == digest for path, digest in self.folders.items())
             and all(os.environ.get(name) == value for name, value in self.environment.items())
             and not self._shadowed()
@@ -63,12 +72,36 @@ class Dependencies:
 
 
 def file_digest(path: str | os.PathLike[str]) -> str | None:
-    """SHA-256 of a file's bytes, None where it cannot be read."""
+    """SHA-256 of a file's bytes; None where it cannot be read, ``NO_DIGEST`` where it has no such bytes."""
     try:
-        with open(path, "rb") as file:
+        with open_file(path, largest=_LARGEST_HASHED) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
+    except NotHashedError:
+        return NO_DIGEST
     except OSError:
         return None
+
+
+class NotHashedError(OSError):
+    """A device, a pipe or a socket, whose bytes never end or never come; or a file larger than is read."""
+
+
+def open_file(path: str | os.PathLike[str], *, largest: int) -> BufferedReader:
+    """A regular file of at most this size, open for reading.
+
+    Raises:
+        NotHashedError: It is another kind of file, or larger.
+        OSError: It cannot be read.
+    """
+    # Opened first and looked at then, as another file may take its place in between; without waiting for who
+    # writes into a pipe. Windows has neither such pipes nor the flag.
+    waits_not = getattr(os, "O_NONBLOCK", 0)
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | waits_not))  # noqa: SIM115
+    found = os.fstat(file.fileno())
+    if not stat.S_ISREG(found.st_mode) or found.st_size > largest:
+        file.close()
+        raise NotHashedError(f"{path} is no file of at most {largest} bytes")
+    return file
 
 
 def folder_digest(path: str) -> str | None:
@@ -137,7 +170,10 @@ class _Recorder:
         if isinstance(path, int):  # a descriptor: what it stands for was opened by name before
             return
         text = os.path.abspath(os.fsdecode(path))
-        if not is_library(text) and not text.startswith(_SYSTEM_FOLDERS) and not text.endswith(".pyc"):
+        # What lies in the run's own folder was made by this very run.
+        if in_run_folder(text) or is_library(text):
+            return
+        if not text.startswith(_SYSTEM_FOLDERS) and not text.endswith(".pyc"):
             into.add(text)
 
 
@@ -166,7 +202,9 @@ class _RecordingEnvironment(MutableMapping[str, str]):
 
     def __getitem__(self, key: str) -> str:
         if _RECORDER.active and isinstance(key, str) and not is_library(_reader()):
-            _RECORDER.environment[key] = self._environment.get(key)
+            value = self._environment.get(key)
+            if value is None or not in_run_folder(value):  # TMPDIR, which is another in each run
+                _RECORDER.environment[key] = value
         return self._environment[key]
 
     def __setitem__(self, key: str, value: str) -> None:

@@ -8,6 +8,8 @@ from types import ModuleType
 from typing import Any
 
 from analyzer.errors import ModelError, UsageError
+from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
+from analyzer.loading import reader
 from analyzer.loading.load import export_any_batch
 from analyzer.loading.loaded import DEFAULT_OPSET, Loaded, check_opset
 from analyzer.loading.python.example_inputs import InputSpec, resolve_inputs
@@ -24,6 +26,7 @@ def load_live(
     opset: int | None,
     progress: StageProgress,
     training: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Loaded:
     """Loads an ``nn.Module``, an ``onnx.ModelProto`` or an ``onnx_ir.Model``.
 
@@ -40,7 +43,7 @@ def load_live(
             raise UsageError("inputs= goes with a module; an ONNX model declares its own.")
         if training:
             raise UsageError("training= needs an nn.Module: an ONNX model holds no loss and no gradients.")
-        return _from_onnx(model, batch, specs, opset)
+        return _from_onnx(model, batch, specs, opset, limits)
     if any(base.__module__.startswith("torch.nn") and base.__name__ == "Module" for base in kind.__mro__):
         return _from_module(model, inputs, batch, specs, opset or DEFAULT_OPSET, progress, training)
     if isinstance(model, type):
@@ -53,11 +56,14 @@ def load_live(
     )
 
 
-def _from_onnx(model: Any, batch: int | None, specs: Sequence[InputSpec], opset: int | None) -> Loaded:
+def _from_onnx(
+    model: Any, batch: int | None, specs: Sequence[InputSpec], opset: int | None, limits: Limits
+) -> Loaded:
     import onnx
 
     from analyzer.loading.from_onnx import from_proto
-    from analyzer.loading.onnx_graph.onnx_file import check_versions
+    from analyzer.loading.onnx_graph.onnx_file import KEEP_BYTES, check_versions
+    from analyzer.loading.onnx_graph.protobuf_scan import without_weights
 
     if not isinstance(model, onnx.ModelProto):
         import onnx_ir
@@ -67,10 +73,18 @@ def _from_onnx(model: Any, batch: int | None, specs: Sequence[InputSpec], opset:
         raise ModelError("The onnx.ModelProto holds no graph.", hint="Give one that was loaded or built.")
     check_versions(model, "the model")
     name = model.graph.name or "model"
-    # The copy is named and bound; the caller's model stays as it is.
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    loaded = from_proto(copy, name=name, source="onnx.ModelProto", batch=batch, specs=specs, opset=opset)
+    # What comes back is named and bound; the caller's model stays as it is.
+    content = without_weights(model.SerializeToString(), keep_bytes=KEEP_BYTES)
+    proto, converted = reader.parsed_bytes(content, subject="the model", opset=opset, limits=limits)
+    loaded = from_proto(
+        proto,
+        name=name,
+        source="onnx.ModelProto",
+        batch=batch,
+        specs=specs,
+        converted=converted,
+        limits=limits,
+    )
     return replace(loaded, live=model)
 
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from analyzer.errors import InputError, UsageError
+from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
+from analyzer.loading import reader
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import Reference
-from analyzer.loading.onnx_graph.onnx_file import read_model
 from analyzer.loading.python.example_inputs import InputSpec
 from analyzer.loading.python.source_lines import shown_path
 
@@ -17,25 +18,31 @@ if TYPE_CHECKING:
 
 
 def load_onnx(
-    reference: Reference, *, batch: int | None, specs: Sequence[InputSpec] = (), opset: int | None = None
+    reference: Reference,
+    *,
+    batch: int | None,
+    specs: Sequence[InputSpec] = (),
+    opset: int | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Loaded:
     """Loads an .onnx file.
 
     Raises:
-        ModelError: It cannot be read.
+        ModelError: It cannot be read, or takes more than the limits.
         InputError: A fixed leading dimension differs from the batch, or ``--input`` does not fit.
         UsageError: The opset cannot be converted to.
     """
     assert reference.path is not None
-    proto = read_model(reference.path)
+    proto, converted = reader.parsed_file(reference.path, opset=opset, limits=limits)
     return from_proto(
         proto,
         name=reference.stem,
         source=shown_path(reference.path),
         batch=batch,
         specs=specs,
-        opset=opset,
+        converted=converted,
         reference=reference,
+        limits=limits,
     )
 
 
@@ -46,13 +53,14 @@ def from_proto(
     source: str,
     batch: int | None,
     specs: Sequence[InputSpec] = (),
-    opset: int | None = None,
+    converted: bool = False,
     reference: Reference | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Loaded:
-    """Loads a ModelProto; see ``load_onnx``."""
+    """Loads a ModelProto that the reading process gave, which is named and changed; see ``load_onnx``."""
     notes: tuple[str, ...] = ()
-    if opset is not None and opset != _default_opset(proto):
-        proto = convert(proto, opset)
+    if converted:
+        opset = default_opset(proto)
         notes = (f"Converted from the file's opset to opset {opset} with onnx's version converter.",)
     name_nodes(proto)
     open_negative_sizes(proto)  # before names are asked for: -1 would be a size
@@ -78,10 +86,12 @@ def from_proto(
         notes=notes,
         specs=tuple(specs),
         bindings=bindings,
+        limits=limits,
     )
 
 
-def _default_opset(proto: onnx.ModelProto) -> int:
+def default_opset(proto: onnx.ModelProto) -> int:
+    """The version of ONNX's own operators that a model imports, 0 where it says none."""
     return next((item.version for item in proto.opset_import if item.domain in ("", "ai.onnx")), 0)
 
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import AnalyzerError, ExportError, InputError, ModelError, UsageError
+from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading import cache as export_cache
+from analyzer.loading import reader
 from analyzer.loading.loaded import DEFAULT_OPSET, Loaded, check_opset
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.example_inputs import ExampleInputs, InputSpec, resolve_inputs
 from analyzer.loading.python.parameter_sizes import parameter_sizes
 from analyzer.progress import StageProgress
+from analyzer.record.quantities import Count
 
 if TYPE_CHECKING:
+    import onnx
+
     from analyzer.loading.dependencies import Dependencies
     from analyzer.loading.python.user_model import UserModel
     from analyzer.loading.torch_export.export import Exported
@@ -33,6 +38,7 @@ def load(
     use_cache: bool = True,
     progress: StageProgress = lambda _: None,
     training: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Loaded:
     """Loads any kind of model.
 
@@ -44,6 +50,7 @@ def load(
         use_cache: Whether a finished export may be read and kept.
         progress: Told what is happening.
         training: Whether to load one training step instead of the model as it infers.
+        limits: What reading a file may take.
 
     Raises:
         AnalyzerError: A child of it, by what the user must do.
@@ -56,7 +63,7 @@ def load(
     if reference.kind == "onnx":
         from analyzer.loading.from_onnx import load_onnx
 
-        return load_onnx(reference, batch=batch, specs=specs, opset=opset)
+        return load_onnx(reference, batch=batch, specs=specs, opset=opset, limits=limits)
     if reference.kind == "record":
         raise ModelError(
             f"{reference.text} is a saved report, not a model.",
@@ -66,8 +73,10 @@ def load(
     if reference.kind == "pt2":
         from analyzer.loading.from_saved_program import load_pt2
 
-        return load_pt2(reference, batch=batch, specs=specs, opset=opset or DEFAULT_OPSET, progress=progress)
-    return _load_python(reference, batch, tuple(specs), opset or DEFAULT_OPSET, use_cache, progress, training)
+        progress("reading the exported program")
+        return load_pt2(reference, batch=batch, specs=specs, opset=opset or DEFAULT_OPSET, limits=limits)
+    arguments = (reference, batch, tuple(specs), opset or DEFAULT_OPSET)
+    return _load_python(*arguments, use_cache, progress, training, limits)
 
 
 def _load_python(
@@ -78,6 +87,7 @@ def _load_python(
     use_cache: bool,
     progress: StageProgress,
     training: bool = False,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Loaded:
     source = str(reference.path.resolve()) if reference.path else reference.module or ""
     texts = [spec.text for spec in specs] + ["--training"] * training
@@ -89,7 +99,7 @@ def _load_python(
         # First the export for any batch, then the one for this batch alone; 0 stands for the inputs' own.
         for fixed in (None, batch or 0):
             entry = export_cache.find(key(fixed))
-            cached = entry and _from_entry(reference, entry, specs, batch)
+            cached = entry and _from_entry(reference, entry, specs, batch, limits)
             if cached and cached.batch is not None and cached.supports(cached.batch):
                 return cached
     loaded, dependencies = _export_python(reference, batch, specs, opset, progress, training)
@@ -118,6 +128,23 @@ _FACTS = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StoredFacts:
+    """What an entry of the cache must say; see ``Loaded``."""
+
+    name: str
+    source: str
+    symbol: str
+    static_batch: Count | None
+    inputs_origin: str
+    exporter: str
+    parameters: Count | None
+    parameter_bytes: Count | None
+    batch_range: tuple[Count, Count | None]
+    notes: tuple[str, ...]
+    default_batch: Count | None
+
+
 def _facts(loaded: Loaded, asked: int | None) -> dict[str, Any]:
     facts: dict[str, Any] = {name: getattr(loaded, name) for name in _FACTS}
     default = loaded.batch if asked is None else None
@@ -125,24 +152,50 @@ def _facts(loaded: Loaded, asked: int | None) -> dict[str, Any]:
 
 
 def _from_entry(
-    reference: Reference, entry: export_cache.CacheEntry, specs: tuple[InputSpec, ...], batch: int | None
+    reference: Reference,
+    entry: export_cache.CacheEntry,
+    specs: tuple[InputSpec, ...],
+    batch: int | None,
+    limits: Limits,
 ) -> Loaded | None:
-    import onnx
+    import msgspec
 
-    facts = entry.facts
-    wanted = batch if batch is not None else facts["default_batch"]
+    try:
+        facts = msgspec.convert(entry.facts, _StoredFacts)
+    except msgspec.ValidationError:
+        return None
+    wanted = batch if batch is not None else facts.default_batch
     if wanted is None:  # the export was asked for with a batch, and nobody knows the inputs' own
         return None
-    low, high = facts["batch_range"]
+    try:
+        # An entry's digest finds damage and proves no author: it is read as any file is.
+        proto, _ = reader.parsed_bytes(entry.proto, subject=f"'{reference.text}'", opset=None, limits=limits)
+        return _cached(reference, proto, facts, specs, wanted, limits)
+    except (ModelError, ValueError):
+        return None  # exported afresh
+
+
+def _cached(
+    reference: Reference,
+    proto: onnx.ModelProto,
+    facts: _StoredFacts,
+    specs: tuple[InputSpec, ...],
+    batch: int,
+    limits: Limits,
+) -> Loaded:
+    # Bytes that protobuf reads as a model may still hold none.
+    if not proto.HasField("graph") or not proto.opset_import:
+        raise ValueError("the entry holds no model")
     return Loaded(
         reference=reference,
-        proto=onnx.load_from_string(entry.proto),
-        batch=wanted,
-        batch_range=(low, high),
-        notes=tuple(facts["notes"]),
+        proto=proto,
+        batch=batch,
+        batch_range=facts.batch_range,
+        notes=facts.notes,
         cached=True,
         specs=specs,
-        **{name: facts[name] for name in _FACTS},
+        limits=limits,
+        **{name: getattr(facts, name) for name in _FACTS},
     )
 
 

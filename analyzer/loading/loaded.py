@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import UsageError
 from analyzer.graph import Graph
+from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
+from analyzer.loading import reader
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.example_inputs import InputSpec
 from analyzer.loading.step_interface import Step, step_of
@@ -42,6 +44,8 @@ class Loaded:
         parameters, parameter_bytes: Of the module, tied ones once; None where only a graph is known.
         bindings: Sizes of symbolic dimensions that ``--input`` gave.
         compared: Whether a run's gradients are compared with PyTorch's.
+        limits: What reading it may take.
+        number: By which the reading process knows the model.
         step: What the inputs and outputs of a training step are; None for a model of inference.
     """
 
@@ -63,12 +67,21 @@ class Loaded:
     parameter_bytes: int | None = None
     bindings: Mapping[str, int] = field(default_factory=dict)
     compared: bool = True
+    limits: Limits = DEFAULT_LIMITS
+    number: int = field(init=False)
     step: Step | None = field(init=False)
 
     def __post_init__(self) -> None:
         # Read once, from the model itself: so it is there for one from the cache of exports too, and cannot
         # differ.
-        object.__setattr__(self, "step", step_of(self.proto))
+        step = None if self.exporter == "onnx" else step_of(self.proto)  # a stranger's file holds no step
+        object.__setattr__(self, "step", step)
+        object.__setattr__(self, "number", reader.next_number())
+
+    @property
+    def is_from_file(self) -> bool:
+        """Whether somebody else may have written the graph; else it was exported just now, in this process."""
+        return self.cached or self.exporter in ("onnx", "pt2")
 
     def supports(self, batch: int) -> bool:
         """Whether the graph is right for this batch without another export."""
@@ -86,11 +99,19 @@ class Loaded:
 
     def graph(self, batch: int | None = None) -> Graph:
         """The graph at this batch, the loaded one by default."""
-        from analyzer.loading.onnx_graph.build import prune, to_graph
-
-        graph = to_graph(self.proto, bindings=self.bound_to(batch or self.batch))
+        sizes = self.bound_to(batch or self.batch)
         # Our exports leave constants and dead nodes standing; a user's own file is shown as it is.
-        graph = graph if self.exporter == "onnx" else prune(graph)
+        pruned = self.exporter != "onnx"
+        if self.is_from_file:
+            subject, limits = f"'{self.source}'", self.limits
+            graph = reader.graph_of(
+                self.number, self.proto, sizes, pruned=pruned, subject=subject, limits=limits
+            )
+        else:
+            from analyzer.loading.onnx_graph.build import prune, to_graph
+
+            graph = to_graph(self.proto, bindings=sizes)
+            graph = prune(graph) if pruned else graph
         return graph if self.step is None else replace(graph, carried=self.step.carried)
 
 

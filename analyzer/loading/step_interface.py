@@ -40,12 +40,17 @@ class Step:
 
 
 def step_of(proto: onnx.ModelProto) -> Step | None:
-    """What a model of a training step says of itself; None for any other model."""
+    """What a model of a training step says of itself; None for any other model.
+
+    Raises:
+        ValueError: It says what is no step, as a forged entry of the cache may.
+    """
+    import msgspec
+
     text = next((entry.value for entry in proto.metadata_props if entry.key == STEP_KEY), None)
     if text is None:
         return None
-    stored = json.loads(text)
-    fields: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in stored.items()
-    }
-    return Step(**fields)
+    try:
+        return msgspec.convert(json.loads(text), Step)
+    except RecursionError as error:
+        raise ValueError("the step is nested too deeply") from error

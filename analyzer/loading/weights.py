@@ -5,23 +5,22 @@ Weights are made here and only here. Random ones are the same in every run (the 
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import InputError, MeasurementError
-from analyzer.loading.from_onnx import bound_proto, convert, fed_inputs, name_nodes
+from analyzer.loading import reader
+from analyzer.loading.from_onnx import default_opset, fed_inputs
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.python.example_inputs import flatten, resolve_inputs, tensor_names
 from analyzer.loading.python.output_containers import tensors_in_containers
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere, plain_transformers
+from analyzer.loading.runnable_files import MODEL_FILE, numpy_array, write_bound, write_model
 
 if TYPE_CHECKING:
     import numpy as np
-    import onnx
     from torch import Tensor
 
     from analyzer.graph import Graph
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
     from analyzer.loading.step_interface import Step
 
     Array = np.ndarray[Any, Any]
-
-_WEIGHTS_FILE = "weights.bin"
-_ALIGNMENT = 4096  # a page, so that the file can be mapped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,16 +57,16 @@ def materialise(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
     Args:
         loaded: The weight-free model.
         batch: The batch to bind.
-        folder: An empty folder that outlives the run.
+        folder: An empty folder that outlives the run and in which nothing else is written.
 
     Raises:
         InputError: The example inputs do not fit the graph.
         MeasurementError: A constant of the graph cannot be told from the model.
     """
-    if loaded.exporter == "onnx":
-        return _from_file(loaded, batch, folder)
-    if loaded.exporter == "pt2":
-        return _from_program(loaded, batch, folder)
+    if loaded.exporter == "onnx" and (loaded.reference is None or loaded.reference.path is None):
+        return _from_proto(loaded, batch, folder)
+    if loaded.exporter in ("onnx", "pt2"):
+        return _from_reading_process(loaded, batch, folder)
     return _from_python(loaded, batch, folder)
 
 
@@ -98,7 +94,7 @@ def _from_python(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
     tensors = [leaf for leaf in flatten(inputs.arguments, inputs.keywords) if hasattr(leaf, "detach")]
     state = dict(user.model.named_parameters(remove_duplicate=False))
     state |= dict(user.model.named_buffers(remove_duplicate=False))
-    model_path = _write_model(loaded, batch, state, folder)
+    model_path = write_model(loaded.proto, loaded.bound_to(batch), state, folder)
     names = [value.name for value in fed_inputs(loaded.proto)]
     feeds, types = _feeds_and_types(names, _tensors_still_taken(tensor_names(user, inputs), names, tensors))
 
@@ -108,7 +104,9 @@ def _from_python(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
         with torch.no_grad(), plain_transformers(), cuda_is_elsewhere("cpu"), redirect_stdout(sys.stderr):
             outputs = user.model(*inputs.arguments, **inputs.keywords)
         return [
-            _array(leaf)[0] for leaf in flatten(tensors_in_containers(outputs), {}) if hasattr(leaf, "detach")
+            numpy_array(leaf)[0]
+            for leaf in flatten(tensors_in_containers(outputs), {})
+            if hasattr(leaf, "detach")
         ]
 
     return Runnable(model_path=model_path, feeds=feeds, feed_types=types, eager=eager)
@@ -124,111 +122,32 @@ def _training_step(
     path = write_step(runnable_proto(loaded.proto, graph, step), folder)
     feeds, types = {}, {}
     for name, tensor in tensors.items():
-        feeds[name], kind = _array(tensor)
+        feeds[name], kind = numpy_array(tensor)
         if kind:
             types[name] = kind
     gradients = eager_gradients(user, inputs, step, graph) if loaded.compared else None
     return Runnable(model_path=path, feeds=feeds, feed_types=types, gradients=gradients)
 
 
-def _from_program(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
-    from analyzer.loading.from_saved_program import read_program
-
+def _from_reading_process(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
+    """From a file, which the reading process opens: an ``.onnx`` file or a saved program."""
     assert loaded.reference is not None
-    program = read_program(loaded.reference)
-    state = {**program.state_dict, **program.constants}
-    model_path = _write_model(loaded, batch, state, folder)
-    return _with_random_feeds(model_path, loaded.graph(batch))
+    assert loaded.reference.path is not None
+    path, sizes = loaded.reference.path, loaded.bound_to(batch)
+    if loaded.exporter == "pt2":
+        reader.write_program(path, loaded.proto, sizes, folder, loaded.limits)
+    else:
+        reader.write_file(path, default_opset(loaded.proto), sizes, folder, loaded.limits)
+    return _with_random_feeds(folder / MODEL_FILE, loaded.graph(batch))
 
 
-def _from_file(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
+def _from_proto(loaded: Loaded, batch: int | None, folder: Path) -> Runnable:
     import onnx
 
-    if loaded.reference is None or loaded.reference.path is None:
-        proto = onnx.ModelProto()
-        proto.CopyFrom(loaded.live)  # the caller's model stays as it is
-    else:
-        proto = onnx.load(str(loaded.reference.path), load_external_data=False)
-    opset = next((item.version for item in loaded.proto.opset_import if item.domain in ("", "ai.onnx")), None)
-    own = next((item.version for item in proto.opset_import if item.domain in ("", "ai.onnx")), None)
-    if opset is not None and own is not None and own != opset:
-        proto = convert(proto, opset)
-    name_nodes(proto)
-    bound = bound_proto(proto, loaded.bound_to(batch))
-    if loaded.reference is not None and loaded.reference.path is not None:
-        _link_external_data(bound, loaded.reference.path.parent, folder)
-    path = folder / "model.onnx"
-    path.write_bytes(bound.SerializeToString())
-    return _with_random_feeds(path, loaded.graph(batch))
-
-
-def _link_external_data(proto: onnx.ModelProto, home: Path, folder: Path) -> None:
-    """Puts the files that hold weights beside the copy; ONNX Runtime refuses to read outside its folder."""
-    locations = {
-        entry.value
-        for item in proto.graph.initializer
-        for entry in item.external_data
-        if entry.key == "location"
-    }
-    for location in locations:
-        target = folder / location
-        # A model file from elsewhere could name any file of the machine.
-        if not target.resolve().is_relative_to(folder.resolve()):
-            raise MeasurementError(
-                f"The model names {location} as a weights file, which lies outside its own folder.",
-                hint="Save the model again with its weights beside it.",
-            )
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # A link costs nothing; between file systems there is none.
-        try:
-            os.link(home / location, target)
-        except OSError:
-            try:
-                shutil.copyfile(home / location, target)
-            except OSError as error:
-                raise MeasurementError(
-                    f"The weights file {home / location} cannot be read: {error.strerror}."
-                ) from error
-
-
-def _write_model(loaded: Loaded, batch: int | None, state: Mapping[str, Tensor], folder: Path) -> Path:
-    proto = bound_proto(loaded.proto, loaded.bound_to(batch))
-    without_data = [item for item in proto.graph.initializer if item.data_location == item.EXTERNAL]
-    missing = [item.name for item in without_data if item.name not in state]
-    if missing:
-        raise MeasurementError(
-            f"The values of {missing[0]} are not among the model's parameters and buffers.",
-            hint="A tensor made while the model is traced should be a buffer (register_buffer).",
-        )
-    with open(folder / _WEIGHTS_FILE, "wb") as file:
-        for item in without_data:
-            _append_data(item, state[item.name], file)
-    path = folder / "model.onnx"
-    path.write_bytes(proto.SerializeToString())
-    return path
-
-
-def _append_data(initializer: onnx.TensorProto, tensor: Tensor, file: BinaryIO) -> None:
-    array, _ = _array(tensor)
-    offset = -file.tell() % _ALIGNMENT + file.tell()  # rounded up
-    file.seek(offset)
-    data = array.tobytes()
-    file.write(data)
-    del initializer.external_data[:]
-    for key, value in (("location", _WEIGHTS_FILE), ("offset", offset), ("length", len(data))):
-        initializer.external_data.add(key=key, value=str(value))
-
-
-def _array(tensor: Tensor) -> tuple[Array, str]:
-    """A torch tensor as a NumPy array, and its ONNX type's name where NumPy lacks it (then raw bits)."""
-    import torch
-
-    tensor = tensor.detach().cpu().contiguous()
-    if tensor.is_complex():  # ONNX has no complex tensors here: a last axis of two holds both parts
-        tensor = torch.view_as_real(tensor.resolve_conj())
-    if tensor.dtype is torch.bfloat16:
-        return tensor.view(torch.uint16).numpy(), "bfloat16"
-    return tensor.numpy(), ""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(loaded.live)  # the caller's model stays as it is
+    write_bound(proto, default_opset(loaded.proto), loaded.bound_to(batch), folder, home=None)
+    return _with_random_feeds(folder / MODEL_FILE, loaded.graph(batch))
 
 
 def _tensors_still_taken(known: list[str], names: list[str], tensors: list[Tensor]) -> list[Tensor]:
@@ -247,7 +166,7 @@ def _feeds_and_types(names: Iterable[str], tensors: list[Tensor]) -> tuple[dict[
         )
     feeds, types = {}, {}
     for name, tensor in zip(listed, tensors, strict=True):
-        feeds[name], kind = _array(tensor)
+        feeds[name], kind = numpy_array(tensor)
         if kind:
             types[name] = kind
     return feeds, types

@@ -8,7 +8,6 @@ import queue
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,11 +17,13 @@ from typing import IO, Any, TypeVar
 
 from analyzer import errors
 from analyzer.errors import AnalyzerError, MeasurementError, MemoryForeseenError
+from analyzer.isolation.process import child_environment
 from analyzer.measurement.child_messages import OPTIMIZED, RESULT
 from analyzer.measurement.gpu_trace.launch_blocking import ENVIRONMENT
 from analyzer.measurement.noise import machine_load
 from analyzer.measurement.request import Latency, Measurement, MeasureRequest, NodeTime, request_to_json
 from analyzer.progress import Progress
+from analyzer.run_folder import run_folder
 from analyzer.units import byte_count
 
 __all__ = [
@@ -74,8 +75,7 @@ def _child(
     extra: Mapping[str, str] | None = None,
 ) -> Result:
     """Run a child in a folder of its own and read what it left there."""
-    with tempfile.TemporaryDirectory(prefix="analyzer-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
+    with run_folder() as folder:
         path = folder / "spec.json"
         path.write_text(json.dumps(spec), encoding="utf-8")
         ending = _run_child(path, request.timeout_s, progress, extra)
@@ -180,11 +180,7 @@ def _command(spec: Path) -> list[str]:
 
 def _environment(folder: Path, extra: Mapping[str, str] | None) -> dict[str, str]:
     """The child's variables; temporary files go with its folder: ONNX Runtime leaves a ``.ses`` among them."""
-    root = str(Path(__file__).resolve().parents[2])
-    users = os.environ.get("PYTHONPATH", "")
-    # After the user's own entries: a package of theirs is found as in the parent.
-    own = {"PYTHONPATH": f"{users}{os.pathsep}{root}" if users else root, "TMPDIR": str(folder)}
-    return {**os.environ, **own, **(extra or {})}
+    return child_environment({"TMPDIR": str(folder), **(extra or {})})
 
 
 def _follow(child: subprocess.Popen[bytes], timeout_s: float, progress: Progress | None) -> bool:

@@ -7,14 +7,12 @@ SPEC. What kills this process costs what it had not yet measured.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
 import sys
 from pathlib import Path
 
 from analyzer.errors import AnalyzerError
+from analyzer.isolation.child import die_first_when_memory_ends, die_with_parent
 from analyzer.measurement.child_messages import Reporter
 from analyzer.measurement.request import Latency, MeasureRequest, request_from_json
 
@@ -23,8 +21,8 @@ def main(arguments: list[str]) -> int:
     """Measure what the file asks for; exit status 0, or 1 with the error in ``partial.json``."""
     spec = Path(arguments[0])
     # Before anything that may hang or grow.
-    _die_with_parent()
-    _die_first_when_memory_ends()
+    die_with_parent()
+    die_first_when_memory_ends()
     reporter = Reporter(spec.parent)
     task = json.loads(spec.read_text(encoding="utf-8"))
     request = request_from_json(task["request"])
@@ -68,24 +66,6 @@ def _versions(reporter: Reporter, request: MeasureRequest) -> None:
         time_budget_s=request.time_budget_s,
         load_before=machine_load.load_average(),
     )
-
-
-def _die_with_parent() -> None:
-    """On Linux, do not outlive a parent that was killed."""
-    if sys.platform == "linux":
-        import ctypes
-
-        pr_set_pdeathsig = 1  # linux/prctl.h
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-
-
-def _die_first_when_memory_ends() -> None:
-    """Let the system kill this process rather than the one that writes the report."""
-    with contextlib.suppress(OSError):
-        # 1000 is the most: first in the kernel's choice (proc_pid_oom_score_adj(5)). Raising it needs no
-        # privilege.
-        Path(f"/proc/{os.getpid()}/oom_score_adj").write_text("1000", encoding="ascii")
 
 
 if __name__ == "__main__":

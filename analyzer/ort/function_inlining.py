@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analyzer.graph import DEFAULT_DOMAIN, DTYPES_BY_NUMBER, UNDEFINED, Dim, Graph, Node, Tensor
+from analyzer.isolation.limits import DEFAULT_LIMITS
+from analyzer.isolation.process import READING
 from analyzer.ort.kernels import registry
 from analyzer.training_operators import OPSET, definition, is_defined
 
@@ -88,28 +90,36 @@ def _parts(node: Node, literals: list[Tensor], depth: int, opset: int) -> list[N
 def _definition(node: Node) -> onnx.GraphProto | None:
     """The operator's definition with the types of this node; None where ONNX cannot give it."""
     import onnx
-    from onnx import helper, inliner, shape_inference
+    from onnx import helper
 
     inputs = [_type_of(f"in{i}", t) for i, t in enumerate(node.inputs) if t is not None]
     outputs = [_type_of(f"out{i}", t) for i, t in enumerate(node.outputs) if t is not None]
-    call = helper.make_node(
-        node.op_type,
-        [f"in{i}" if t is not None else "" for i, t in enumerate(node.inputs)],
-        [f"out{i}" if t is not None else "" for i, t in enumerate(node.outputs)],
-        **{name: _attribute(value) for name, value in node.attributes.items()},
-    )
+    try:
+        call = helper.make_node(
+            node.op_type,
+            [f"in{i}" if t is not None else "" for i, t in enumerate(node.inputs)],
+            [f"out{i}" if t is not None else "" for i, t in enumerate(node.outputs)],
+            **{name: _attribute(value) for name, value in node.attributes.items()},
+        )
+    except (TypeError, ValueError):  # an attribute that the operator does not have, of a kind that none has
+        return None
     # A definition may depend on types and on which optional inputs there are: ONNX builds it for one call.
     model = helper.make_model(
         helper.make_graph([call], node.op_type, inputs, outputs),
         opset_imports=[helper.make_opsetid("", node.version)],
     )
-    try:
-        body = inliner.inline_selected_functions(model, [("", node.op_type)], inline_schema_functions=True)
-        body = shape_inference.infer_shapes(body)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+    content = READING.ask(
+        "inlined",
+        {"content": model.SerializeToString(), "op_type": node.op_type},
+        DEFAULT_LIMITS,
+        subject=f"node '{node.name}' ({node.op_type})",
+    )
+    if content is None:
         return None
+    body = onnx.GraphProto()
+    body.ParseFromString(content)
     # What is still there was not inlined: ONNX has no definition for these types.
-    return None if any(part.op_type == node.op_type for part in body.graph.node) else body.graph
+    return None if any(part.op_type == node.op_type for part in body.node) else body
 
 
 def _attribute(value: Any) -> Any:

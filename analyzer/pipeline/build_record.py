@@ -128,7 +128,8 @@ def tensor_info(tensor: Tensor) -> TensorInfo:
 def plain(value: Any) -> Any:
     """An attribute as JSON has it; large arrays become their shape."""
     if hasattr(value, "tolist"):
-        return value.tolist() if value.size <= _SHOWN_ELEMENTS else f"{value.dtype} {list(value.shape)}"
+        small = value.size <= _SHOWN_ELEMENTS
+        return _plain_elements(value.tolist()) if small else f"{value.dtype} {list(value.shape)}"
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")[:_SHOWN_CHARACTERS]
     if isinstance(value, (tuple, list)):
@@ -137,6 +138,10 @@ def plain(value: Any) -> Any:
     if (isinstance(value, float) and math.isnan(value)) or value in (float("inf"), float("-inf")):
         return str(value)
     return value if isinstance(value, (int, float, str, bool)) or value is None else str(value)
+
+
+def _plain_elements(elements: Any) -> Any:
+    return list(map(_plain_elements, elements)) if isinstance(elements, list) else plain(elements)
 
 
 def operators(decision_input: DecisionInput, decision: Decision) -> tuple[OperatorResult, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from analyzer.pipeline.options import Options
 from analyzer.pipeline.target_devices import Targets, measures_here
 from analyzer.prediction.estimate import Estimate
 from analyzer.progress import Progress
+from analyzer.run_folder import run_folder
 from analyzer.units import byte_count
 
 # Weights live three times for a while: in PyTorch, in the file's cache and in ONNX Runtime's session.
@@ -123,8 +123,7 @@ def measure_batch(
         MemoryForeseenError: The run would not fit into memory.
     """
     foresee_memory(graph)
-    with tempfile.TemporaryDirectory(prefix="analyzer-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
+    with run_folder() as folder:
         progress("making weights and inputs", None)
         try:
             runnable = materialise(loaded, batch, folder)

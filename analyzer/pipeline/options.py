@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Unpack
 
 from analyzer.decision.decision_input import OBJECTIVES, Objective
 from analyzer.errors import UsageError
+from analyzer.isolation.limits import DEFAULT_LIMITS, Limits, parse_limits
 from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.python.example_inputs import InputSpec, parse_input
 from analyzer.loading.python.source_lines import repository_root, shown_path
@@ -40,6 +42,7 @@ class Options:
         fixed: Whether the result must be the same on every machine: no calibration, a CPU of the catalogue.
         training: Whether one training step is analysed instead of inference.
         dataset_size: Examples in an epoch, None where not told.
+        limits: What reading a file may take.
     """
 
     batches: tuple[int, ...] = ()
@@ -61,6 +64,7 @@ class Options:
     fixed: bool = False
     training: bool = False
     dataset_size: int | None = None
+    limits: Limits = DEFAULT_LIMITS
 
     @property
     def batch(self) -> int | None:
@@ -79,26 +83,27 @@ def make_options(**given: Unpack[AnalyzeOptions]) -> Options:
     inputs, pins = given.get("input") or (), given.get("pin") or ()
     precision, prices = given.get("precision"), given.get("prices")
     budget, slo = given.get("time_budget"), given.get("slo")
-    utilisation = given.get("utilisation")
+    utilisation, limits = given.get("utilisation"), given.get("limit") or ()
     return Options(
         training=given.get("training", False),
-        dataset_size=_positive(given.get("dataset_size"), "--dataset-size"),
+        dataset_size=_positive(given.get("dataset_size"), "--dataset-size", _MOST_EXAMPLES),
         batches=_batches(given.get("batch")),
-        inputs=tuple(map(parse_input, [inputs] if isinstance(inputs, str) else inputs)),
+        inputs=tuple(map(_input, [inputs] if isinstance(inputs, str) else inputs)),
         gpus=_gpus(given.get("gpu")),
         cpu=given.get("cpu"),
         precision=_one_of(precision, PRECISIONS, "--precision") if precision else None,
         opset=given.get("opset"),
         run=given.get("run", True),
-        runs=_positive(given.get("runs"), "--runs"),
-        time_budget_s=duration(budget, where="--time-budget") if budget else DEFAULT_TIME_BUDGET_S,
-        threads=_positive(given.get("threads"), "--threads"),
+        runs=_positive(given.get("runs"), "--runs", _MOST_RUNS),
+        time_budget_s=_time_budget(budget) if budget else DEFAULT_TIME_BUDGET_S,
+        threads=_positive(given.get("threads"), "--threads", _MOST_RUNS),
         objective=_objective(given.get("objective")),
         slo_s=duration(slo, where="--slo") if slo is not None else None,
         pins=(pins,) if isinstance(pins, str) else tuple(pins),
         prices=Path(prices) if prices else None,
         utilisation=_utilisation(utilisation) if utilisation is not None else 1.0,
         cache=given.get("cache", True),
+        limits=parse_limits([limits] if isinstance(limits, str) else limits),
         fixed=given.get("check", False),
     )
 
@@ -178,6 +183,29 @@ def path_shower(model: str | None = None) -> Callable[[str], str]:
     return show
 
 
+# Options may come with a stranger's model: bounds far beyond what is ever meant, so that a run comes to an end
+# and no figure leaves the numbers.
+_MOST_BATCHES, _MOST_RUNS, _MOST_EXAMPLES, _MOST_ELEMENTS = 100, 10**6, 10**15, 2**48
+_LONGEST_BUDGET_S, _LEAST_UTILISATION = 3600.0, 1e-6
+
+
+def _input(text: str) -> InputSpec:
+    spec = parse_input(text)
+    if math.prod(spec.sizes(1)) > _MOST_ELEMENTS:
+        raise UsageError(f"--input {text}: no machine holds so many elements.", hint="Give smaller sizes.")
+    return spec
+
+
+def _time_budget(value: float | str) -> float:
+    seconds = duration(value, where="--time-budget")
+    if seconds > _LONGEST_BUDGET_S:
+        raise UsageError(
+            f"--time-budget {value}: must be at most {_LONGEST_BUDGET_S:g} s.",
+            hint="Figures hardly change after a minute.",
+        )
+    return seconds
+
+
 def _batches(batch: int | str | Sequence[int] | None) -> tuple[int, ...]:
     if batch is None:
         return ()
@@ -186,11 +214,14 @@ def _batches(batch: int | str | Sequence[int] | None) -> tuple[int, ...]:
     for part in parts:
         text = str(part).strip()
         # The sign is let through, so that "-3" is told what a batch is like any other number.
-        if not text.lstrip("-").isdigit() or int(text) < 1:
+        # Twenty digits are over 64 bits; Python reads no number of thousands.
+        if not text.removeprefix("-").isdecimal() or len(text) > 20 or int(text) < 1:
             raise UsageError(
                 f"--batch {text}: a batch is a whole number from 1.", hint="For example --batch 64."
             )
         batches.append(int(text))
+    if len(batches) > _MOST_BATCHES:
+        raise UsageError(f"--batch: {len(batches)} batches are too many.", hint=f"At most {_MOST_BATCHES}.")
     return tuple(dict.fromkeys(batches))  # the first is the report's: the order stays
 
 
@@ -226,13 +257,13 @@ def _objective(value: str | None) -> Objective:
     return next(objective for objective in OBJECTIVES if objective == value)
 
 
-def _positive(value: int | None, option: str) -> int | None:
-    if value is not None and value < 1:
-        raise UsageError(f"{option} {value}: must be a whole number from 1.")
+def _positive(value: int | None, option: str, most: int) -> int | None:
+    if value is not None and not 1 <= value <= most:
+        raise UsageError(f"{option} {value}: must be a whole number from 1 to {most:,}.")
     return value
 
 
 def _utilisation(value: float) -> float:
-    if not 0 < value <= 1:
-        raise UsageError(f"--utilisation {value}: must be over 0 and up to 1.")
+    if not _LEAST_UTILISATION <= value <= 1:
+        raise UsageError(f"--utilisation {value}: must be over 0 and up to 1, from {_LEAST_UTILISATION:f}.")
     return value

@@ -52,7 +52,10 @@ def pieces_of(node: Node, cost: Cost) -> list[Piece]:
         return list(_of_definition(node))
     base = _base(node, cost)
     rule = _RULES.get(node.op_type) or (_fallback_product if cost.macs else _vector)
-    return rule(node, cost, base) or _vector(node, cost, base)
+    try:
+        return rule(node, cost, base) or _vector(node, cost, base)
+    except Exception:  # sizes or attributes that are none of its operator's: what it moves is known all the same
+        return [base]
 
 
 # Pieces of definitions by all that they follow from: a step has the same ones again and again, at each batch.

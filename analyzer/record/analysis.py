@@ -7,6 +7,7 @@ None means not known, never 0.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,8 +28,8 @@ from analyzer.record.outcome import SweepRow as SweepRow
 from analyzer.record.outcome import TransferItem as TransferItem
 from analyzer.record.outcome import Transfers as Transfers
 from analyzer.record.outcome import VerdictResult as VerdictResult
-from analyzer.record.output_files import write_all
-from analyzer.record.quantities import Amount, Count, Number, Positive
+from analyzer.record.output_files import targets, write_all
+from analyzer.record.quantities import Amount, Count, Positive
 from analyzer.record.replay_data import ReplayData
 from analyzer.record.training_step import TrainingResult
 
@@ -313,13 +314,13 @@ class Environment:
     platform: str = ""
     cpu: str = ""
     threads: Count | None = None
-    load_before: Number | None = None
-    load_after: Number | None = None
+    load_before: Amount | None = None
+    load_after: Amount | None = None
     warmup_runs: Count | None = None
     runs: Count | None = None
     date: str = ""
     export_cached: bool = False
-    timings_s: Mapping[str, Number] = field(default_factory=dict)
+    timings_s: Mapping[str, Amount] = field(default_factory=dict)
     # Facts of a run, shown as they are: which there are depends on the provider and on what could be had.
     measurement: Mapping[str, Any] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
@@ -374,16 +375,25 @@ class Analysis:
         return render_format(self, format)
 
     def save(
-        self, folder: str | PathLike[str] = "reports", formats: Sequence[str] = ("html", "json")
+        self,
+        folder: str | PathLike[str] = "reports",
+        formats: Sequence[str] = ("html", "json"),
+        *,
+        force: bool = False,
     ) -> list[Path]:
         """Writes reports as ``<model>.<extension>``; all or none. Returns their paths.
 
+        Args:
+            folder: Where to.
+            formats: Names of formats.
+            force: Whether files that are no reports of this program are replaced.
+
         Raises:
-            OutputError: The folder cannot be written.
+            OutputError: The folder cannot be written, or a file there is not ours.
         """
         # A name may hold slashes, colons and what a file system forbids.
         stem = re.sub(r"[^\w.-]+", "_", self.model.name) or "model"
         # All are rendered before any is written: a page that fails leaves no half of a set behind.
-        files = {Path(folder) / f"{stem}{find_format(name).extension}": self.render(name) for name in formats}
-        write_all(files)
-        return list(files)
+        places = targets([find_format(name) for name in formats], f"{folder}{os.sep}", stem, Path(folder))
+        write_all({target: target.format.write(self) for target in places}, force=force)
+        return [target.path for target in places if target.path is not None]

@@ -6,11 +6,12 @@ them and nothing in this folder imports upward.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import UsageError
 
@@ -25,24 +26,90 @@ class Format:
     Attributes:
         name: What ``--format`` calls it.
         extension: Of the file it goes to, with the dot.
-        writer: ``module:function``; the function takes an ``Analysis`` and returns the text.
+        writer: ``module:function``; the function takes an ``Analysis`` (of a comparison: a ``Comparison``) and
+            returns the text.
+        mark: What in its beginning or its end tells a report of ours from any other file.
     """
 
     name: str
     extension: str
     writer: str
+    mark: re.Pattern[str]
+
+    def write(self, subject: Any) -> str:
+        """The text of what is written down; the writer is imported here."""
+        module, function = self.writer.split(":")
+        writer: Callable[[Any], str] = getattr(import_module(module), function)
+        return writer(subject)
+
+
+def marked_by(text: str) -> re.Pattern[str]:
+    """The mark of a format, ``^`` and ``$`` at every line."""
+    return re.compile(text, re.MULTILINE)
+
+
+# The last line of a report of findings: what was checked.
+_CHECKED = r"^(?:passed: |failed: )?(?:\d+ (?:error|warning|note)s?|no findings).* \(.+ at opset \d+, .+\)\s*\Z"
+# What writes the page, or the policy of one of an older release.
+HTML_MARK = marked_by(
+    r'<meta name="generator" content="analyze[ "]'
+    r"|content=\"default-src 'none'; script-src (?:'sha256-[\w+/=]+' )+'unsafe-eval'; style-src 'unsafe-"
+)
+_DECIDED = r"decided for (?:latency|throughput|cost|energy)"
 
 
 # In the order in which messages list them. No two share an extension: several may go to one folder.
 _ALL = (
-    Format(name="html", extension=".html", writer="analyzer.report.html:render"),
-    Format(name="json", extension=".json", writer="analyzer.record.json_writer:to_json"),
-    Format(name="text", extension=".txt", writer="analyzer.report.text:render"),
-    Format(name="markdown", extension=".md", writer="analyzer.report.markdown:render"),
-    Format(name="csv", extension=".csv", writer="analyzer.report.csv_table:render"),
-    Format(name="junit", extension=".xml", writer="analyzer.report.junit:render"),
-    Format(name="sarif", extension=".sarif", writer="analyzer.report.sarif:render"),
-    Format(name="github", extension=".github.txt", writer="analyzer.report.github:render"),
+    Format(
+        name="html",
+        extension=".html",
+        writer="analyzer.report.html:render",
+        mark=HTML_MARK,
+    ),
+    Format(
+        name="json",
+        extension=".json",
+        writer="analyzer.record.json_writer:to_json",
+        mark=marked_by(r'\A\{\s*"schema_version":\s*\d+,\s*"tool":\s*\{\s*"name":\s*"analyze"'),
+    ),
+    Format(
+        name="text",
+        extension=".txt",
+        writer="analyzer.report.text:render",
+        mark=marked_by(rf"\A.+: .*{_DECIDED}$|{_CHECKED}"),
+    ),
+    Format(
+        name="markdown",
+        extension=".md",
+        writer="analyzer.report.markdown:render",
+        mark=marked_by(rf"\A## .+: .+\n\n.*{_DECIDED}\.|\A## Analyzer check of "),
+    ),
+    Format(
+        name="csv",
+        extension=".csv",
+        writer="analyzer.report.csv_table:render",
+        mark=marked_by(r"\Aindex,name,op_type,domain,module,"),
+    ),
+    Format(
+        name="junit",
+        extension=".xml",
+        writer="analyzer.report.junit:render",
+        mark=marked_by(r'\A<\?xml .*\?>\s*<testsuites name="analyze"'),
+    ),
+    Format(
+        name="sarif",
+        extension=".sarif",
+        writer="analyzer.report.sarif:render",
+        mark=marked_by(
+            r'\A\{\s*"\$schema":.*,\s*"version":.*,\s*"runs":\s*\[\s*\{\s*"tool":\s*\{\s*"driver":\s*\{\s*"name":\s*"analyze"'
+        ),
+    ),
+    Format(
+        name="github",
+        extension=".github.txt",
+        writer="analyzer.report.github:render",
+        mark=marked_by(_CHECKED),
+    ),
 )
 FORMATS: Mapping[str, Format] = MappingProxyType({known.name: known for known in _ALL})
 
@@ -69,6 +136,4 @@ def render(analysis: Analysis, format: str) -> str:  # noqa: A002 - the option's
     Raises:
         UsageError: No format has this name.
     """
-    module, function = find(format).writer.split(":")
-    writer: Callable[[Analysis], str] = getattr(import_module(module), function)
-    return writer(analysis)
+    return find(format).write(analysis)

@@ -6,10 +6,11 @@ JSON itself lets through) and ``references`` (which parts point at which).
 
 from __future__ import annotations
 
+import gc
 import json
 import os
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -22,8 +23,15 @@ from analyzer.record.values import RepeatedKeyError, first_unfit, without_repeat
 
 _DAMAGED = "The record is damaged, or edited by hand."
 _CUT = "The file may be cut short."
+_TOO_LARGE = "The largest that is read is of some 140,000 operators."
 # Characters of a message: a hostile record's own texts stand in it.
 _LONGEST = 200
+# A record of 100,000 operators has 206 MB, 7.3 million commas, and 1.6 million lists and objects. A comma
+# stands between two values of up to 60 bytes in memory, a brace before some 240: all limits together stay
+# below 4 GB.
+_MOST_BYTES = 300_000_000
+_MOST_VALUES = 16_000_000
+_MOST_PARTS = 5_000_000
 
 
 def from_dict(values: Mapping[str, Any], *, name: str = "the record") -> Analysis:
@@ -42,8 +50,9 @@ def from_dict(values: Mapping[str, Any], *, name: str = "the record") -> Analysi
         # "1" and true are not taken for 1.
         analysis = msgspec.convert(dict(values), Analysis)
     except msgspec.ValidationError as error:
-        # "Expected `int`, got `str` - at `$.operators[3].flops`": the message alone has the place.
-        reason, _, place = str(error).partition(" - at `$")
+        # "Expected `int`, got `str` - at `$.operators[3].flops`": the message alone has the place. Of a key it
+        # says "at `key` in `$.sweep[0].plans`".
+        reason, _, place = str(error).replace(" - at `key` in `$", " - at `$").partition(" - at `$")
         raise _damaged(name, place.strip("`."), reason[:1].lower() + reason[1:]) from error
     fault = first_fault(analysis)
     if fault is not None:
@@ -57,6 +66,14 @@ def from_json(text: str, *, name: str = "the record") -> Analysis:
     Raises:
         RecordError: It is no JSON or no record.
     """
+    # Counted in the text, before any of it becomes a value.
+    if text.count(",") > _MOST_VALUES or text.count("{") + text.count("[") > _MOST_PARTS:
+        raise RecordError(f"{name} holds more values than any record that is read.", hint=_TOO_LARGE)
+    with _no_garbage_collection():
+        return _from_json(text, name)
+
+
+def _from_json(text: str, name: str) -> Analysis:
     try:
         values = json.loads(text, object_pairs_hook=without_repeats)
     except RepeatedKeyError as error:
@@ -77,12 +94,29 @@ def load_report(path: str | os.PathLike[str]) -> Analysis:
         RecordError: There is no such file, or it holds no record that can be read.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        # No more than that, whatever the file says of its size: a device has no end.
+        with open(path, "rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise RecordError(f"{path} is larger than {_MOST_BYTES // 10**6} MB.", hint=_TOO_LARGE)
+        text = content.decode("utf-8")
     except FileNotFoundError as error:
         raise RecordError(f"No such file: {path}.") from error
     except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a path with a null character
         raise RecordError(f"{path} cannot be read: {error}.") from error
     return from_json(text, name=str(path))
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Leaves the garbage collector out: it would look through millions of new values, none of them garbage."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _check_version(values: object, name: str) -> None:

@@ -10,6 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from analyzer.text import json_escaped
+
 if TYPE_CHECKING:
     from analyzer.record.analysis import Analysis
 
@@ -25,7 +27,7 @@ def to_dict(analysis: Analysis) -> dict[str, Any]:
 def to_json(analysis: Analysis) -> str:
     """The record as JSON; the same analysis gives the same text."""
     # Indented, so that records can be compared line by line; by one space, as they are deep. JSON has no NaN.
-    return json.dumps(to_dict(analysis), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json_escaped(json.dumps(to_dict(analysis), indent=1, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
 def _plain(value: Any) -> Any:

@@ -122,4 +122,4 @@ class SweepRow:
     """All plans at one batch; ``plans`` is keyed by plan name."""
 
     batch: Count
-    plans: Mapping[str, SweepPlan]
+    plans: Mapping[Literal["cpu", "gpu", "hybrid"], SweepPlan]

@@ -1,36 +1,39 @@
-"""Where reports go: names, folders, and writing whole files or none."""
+"""Where reports go: names, folders, whole files or none, and never in place of a file that is not ours."""
 
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from analyzer.errors import OutputError
+from analyzer.record.formats import Format
+from analyzer.run_folder import FileToBe, remove_dead_files
 
 STANDARD_OUTPUT = "-"
+
+# What is read of a file to tell whether it is ours: a mark stands at its beginning or at its end.
+_BEGINNING, _END = 2**16, 2**12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """One report to write: its format and its file; ``path`` None is standard output."""
 
-    format: str
+    format: Format
     path: Path | None
 
 
-def targets(
-    formats: Sequence[tuple[str, str]], output: str | None, stem: str, default: Path
-) -> tuple[Target, ...]:
+def targets(formats: Sequence[Format], output: str | None, stem: str, default: Path) -> tuple[Target, ...]:
     """Which report goes where.
 
     One format: OUTPUT is the file, ``-`` is standard output. Several, a trailing slash or an existing
     folder: OUTPUT is a folder that receives ``<stem><extension>``.
 
     Args:
-        formats: Name and extension of each.
+        formats: What is written.
         output: What the user gave.
         stem: The report's name.
         default: The folder where nothing was given.
@@ -43,40 +46,50 @@ def targets(
             raise OutputError(
                 "Several formats cannot share standard output.", hint="Give one --format with --output -."
             )
-        return (Target(format=formats[0][0], path=None),)
+        return (Target(format=formats[0], path=None),)
     folder = Path(output) if output else default
     # A trailing slash is gone once it is a Path: it is looked for in the text.
-    single = output and len(formats) == 1 and not output.endswith(("/", os.sep)) and not folder.is_dir()
-    if single:
-        return (Target(format=formats[0][0], path=folder),)
-    return tuple(Target(format=name, path=folder / f"{stem}{extension}") for name, extension in formats)
+    if output and len(formats) == 1 and not output.endswith(("/", os.sep)) and not os.path.isdir(folder):
+        return (Target(format=formats[0], path=folder),)
+    return tuple(Target(format=known, path=folder / f"{stem}{known.extension}") for known in formats)
 
 
-def check_writable(paths: Sequence[Path]) -> None:
+def check_writable(reports: Iterable[Target], *, force: bool = False) -> None:
     """Fails early where a report could not be written, before anything is measured.
 
+    Args:
+        reports: What is to be written.
+        force: Whether a file that is no report of ours may be replaced.
+
     Raises:
-        OutputError: A folder cannot be made or written.
+        OutputError: A folder cannot be made or written, or a file is not ours.
     """
-    for path in paths:
-        folder = path.parent
-        if path.is_dir():
-            raise OutputError(
-                f"{path} is a folder.", hint="End it with a slash to have the report put into it."
-            )
-        if is_stream(path):
-            if not os.access(path, os.W_OK):
-                raise OutputError(f"{path} cannot be written.", hint="Choose another --output.")
-            continue
-        # The nearest folder that exists: the rest is made when it is written.
-        while not folder.exists() and folder != folder.parent:
-            folder = folder.parent
-        if not folder.is_dir():
-            raise OutputError(f"{path} cannot be written: {folder} is not a folder.")
-        if not os.access(folder, os.W_OK):
-            raise OutputError(
-                f"{path} cannot be written: no permission in {folder}.", hint="Choose another --output."
-            )
+    for report in reports:
+        if report.path is not None:
+            try:
+                _check_folder(report.path)
+                _place_of(report.path, report.format, force=force)
+            except (OSError, ValueError) as error:  # a name that is too long, or one with a null byte
+                raise _cannot_be_written(error, report.path) from error
+
+
+def _check_folder(path: Path) -> None:
+    folder = path.parent
+    if path.is_dir():
+        raise OutputError(f"{path} is a folder.", hint="End it with a slash to have the report put into it.")
+    if is_stream(path):
+        if not os.access(path, os.W_OK):
+            raise OutputError(f"{path} cannot be written.", hint="Choose another --output.")
+        return
+    # The nearest folder that exists: the rest is made when it is written.
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    if not folder.is_dir():
+        raise OutputError(f"{path} cannot be written: {folder} is not a folder.")
+    if not os.access(folder, os.W_OK):
+        raise OutputError(
+            f"{path} cannot be written: no permission in {folder}.", hint="Choose another --output."
+        )
 
 
 def is_stream(path: Path) -> bool:
@@ -84,47 +97,95 @@ def is_stream(path: Path) -> bool:
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
-def write_all(contents: Mapping[Path, str]) -> None:
-    """Writes files whole: each to a temporary name beside its place, all moved at the end.
+def is_ours(path: Path, form: Format) -> bool:
+    """Whether a file may be replaced: an empty one, or one that bears the mark of the format."""
+    try:
+        with path.open("rb") as file:
+            beginning = file.read(_BEGINNING)
+            size = os.fstat(file.fileno()).st_size
+            file.seek(max(size - _END, 0))
+            end = file.read(_END)
+    except OSError:
+        return False  # what cannot be read may be anything
+    return not beginning or any(
+        form.mark.search(part.decode("utf-8", "replace").replace("\r\n", "\n")) for part in (beginning, end)
+    )
+
+
+def write_all(contents: Mapping[Target, str], *, force: bool = False) -> None:
+    """Writes files whole: each aside, beside its place, all moved at the end; standard output is left out.
 
     A link is followed. A device or pipe is written to, never replaced.
+
+    Args:
+        contents: The text of each report.
+        force: Whether a file that is no report of ours is replaced.
 
     Raises:
         OutputError: One of them cannot be written; none is moved then.
     """
-    temporaries: dict[Path, str] = {}
     streams: dict[Path, str] = {}
+    files: dict[Path, FileToBe] = {}
     try:
-        for given, text in contents.items():
-            # os.replace would put the file in the link's own place.
-            path = Path(os.path.realpath(given))
-            if is_stream(given):
-                streams[given] = text
-                continue
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # In the same folder: a file is moved at once within one file system alone.
-            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-            temporaries[path] = temporary
-            # "\n" on every system: the same record gives the same bytes.
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-            # mkstemp makes files for their owner alone; a report gets the rights of any other new file.
-            os.chmod(temporary, 0o666 & ~_umask())
-        # What has gone into a pipe cannot be taken back: after all files were made, before any is moved.
-        for path, text in streams.items():
-            with path.open("w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-        for path in tuple(temporaries):
-            os.replace(temporaries[path], path)
-            del temporaries[path]
-    except OSError as error:
+        with ExitStack() as stack:
+            for report, text in contents.items():
+                if report.path is None:
+                    continue
+                if is_stream(report.path):
+                    streams[report.path] = text
+                    continue
+                place = _place_of(report.path, report.format, force=force)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                remove_dead_files(place.parent)
+                files[place] = stack.enter_context(FileToBe(place.parent))
+                # "\n" on every system: the same record gives the same bytes.
+                files[place].write(text.encode("utf-8"))
+            # What has gone into a pipe cannot be taken back: after all files were made, before any is moved.
+            for path, text in streams.items():
+                with path.open("w", encoding="utf-8", newline="\n") as stream:
+                    stream.write(text)
+            # A file that is being written is its owner's alone; a report gets the rights of any other new file.
+            mode = 0o666 & ~_umask()
+            for place, file in files.items():
+                file.move_to(place, mode=mode)
+    except (OSError, ValueError) as error:
+        raise _cannot_be_written(error) from error
+
+
+def _place_of(path: Path, form: Format, *, force: bool) -> Path:
+    """The file that a report goes to, links followed.
+
+    Raises:
+        OutputError: Something stands there that is not ours.
+        OSError: Links lead in a circle.
+    """
+    # The file itself: moving one onto a link would put it in the link's own place.
+    place = Path(os.path.realpath(path))
+    if is_stream(path) or force:
+        return place
+    if place.is_symlink():
+        raise OutputError(f"{path} cannot be written: its links lead in a circle.")
+    if place.exists():
+        if not is_ours(place, form):
+            named = f"{path}" if place == Path(os.path.abspath(path)) else f"{path}, which is {place},"
+            raise OutputError(
+                f"{named} is no {form.name} report of this program.",
+                hint="Choose another --output, or replace it with --force.",
+            )
+    elif path.is_symlink() and place.parent != Path(os.path.realpath(path.parent)):
         raise OutputError(
-            f"{error.filename or 'The report'} cannot be written: {error.strerror or error}.",
-            hint="Choose another --output.",
-        ) from error
-    finally:
-        for temporary in temporaries.values():
-            Path(temporary).unlink(missing_ok=True)
+            f"{path} is a link to {place}, which does not exist.",
+            hint="Give that path itself, or write through the link with --force.",
+        )
+    return place
+
+
+def _cannot_be_written(error: OSError | ValueError, path: Path | None = None) -> OutputError:
+    name = getattr(error, "filename", None) or path or "The report"
+    return OutputError(
+        f"{name} cannot be written: {getattr(error, 'strerror', None) or error}.",
+        hint="Choose another --output.",
+    )
 
 
 def _umask() -> int:

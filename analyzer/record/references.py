@@ -6,8 +6,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from analyzer.record.analysis import Analysis
 from analyzer.record.outcome import PlanResult
-from analyzer.record.replay_data import Batches
+from analyzer.record.quantities import LARGEST
+from analyzer.record.replay_data import Batches, CostFigure
 from analyzer.record.values import Fault
+
+_TOO_LARGE = "the tensor is too large"
+# A batch is a size of a tensor, which ONNX holds in 64 bits; none that memory holds comes near.
+_LARGEST_BATCH = 2**31
+# Every batch that was looked at is decided anew, operator by operator. A record of 100,000 operators has seven.
+_MOST_DECIDED = 2_000_000
 
 
 def first_fault(analysis: Analysis) -> Fault | None:
@@ -25,6 +32,8 @@ def _faults(analysis: Analysis) -> Iterator[Fault]:
         yield from _of_left_out(analysis)
         if analysis.kept.batches is not None:
             yield from _of_batches(analysis.kept.batches, len(analysis.operators), analysis.model.batch)
+            # Whoever asks for the next fault alone comes here only where all tables have their lengths.
+            yield from _of_growth(analysis, analysis.kept.batches)
             yield from _of_sizes(analysis, analysis.kept.batches)
 
 
@@ -35,6 +44,10 @@ def _of_operators(analysis: Analysis) -> Iterator[Fault]:
             yield Fault(
                 place=f"operators[{position}].index", reason=f"expected {position}, got {operator.index}"
             )
+        for side in ("inputs", "outputs"):
+            for number, tensor in enumerate(getattr(operator, side)):
+                if _is_too_large(tensor.shape):
+                    yield Fault(place=f"operators[{position}].{side}[{number}].shape", reason=_TOO_LARGE)
     count = len(analysis.operators)
     for position, group in enumerate(analysis.groups):
         yield from _outside(f"groups[{position}].members", group.members, count)
@@ -42,6 +55,14 @@ def _of_operators(analysis: Analysis) -> Iterator[Fault]:
             yield Fault(place=f"groups[{position}].members", reason="an operator stands in it twice")
     for position, body in enumerate(analysis.bodies):
         yield from _outside(f"bodies[{position}].operator", [body.operator], count)
+
+
+def _is_too_large(shape: Iterable[int | None] | None) -> bool:
+    """Whether there are more elements than any figure may be: their bytes would be no number of a record."""
+    elements = 1.0
+    for size in shape or ():
+        elements = min(elements * (size or 1), 2 * LARGEST)
+    return elements > LARGEST
 
 
 def _of_findings(analysis: Analysis) -> Iterator[Fault]:
@@ -88,6 +109,12 @@ def _of_batches(batches: Batches, operators: int, base: int | None) -> Iterator[
         yield Fault(
             place="kept.batches.looked_at", reason="expected ascending batches, the record's own among them"
         )
+        return
+    if not 1 <= looked_at[0] <= looked_at[-1] <= _LARGEST_BATCH:
+        yield Fault(place="kept.batches.looked_at", reason=f"expected batches of 1 to {_LARGEST_BATCH}")
+    if len(looked_at) * operators > _MOST_DECIDED:
+        reason = f"{len(looked_at)} batches are too many for {operators} operators"
+        yield Fault(place="kept.batches.looked_at", reason=reason)
     for name in ("flops", "macs", "bytes_read", "bytes_written"):
         yield from _unequal(f"kept.batches.{name}", getattr(batches, name), operators)
     for position, size in enumerate(batches.odd_sizes):
@@ -99,21 +126,56 @@ def _of_batches(batches: Batches, operators: int, base: int | None) -> Iterator[
             yield from _unequal(f"{place}.values", figure.values, len(looked_at))
 
 
+def _of_growth(analysis: Analysis, batches: Batches) -> Iterator[Fault]:
+    """A figure that grows is one at each batch: at the first and the last, as it grows by a line."""
+    odd = {(figure.operator, figure.figure) for figure in batches.odd_figures}
+    more = _steps(analysis, batches)
+    names: tuple[CostFigure, ...] = ("flops", "macs", "bytes_read", "bytes_written")
+    for name in names:
+        for position, (operator, slope) in enumerate(
+            zip(analysis.operators, getattr(batches, name), strict=True)
+        ):
+            value = getattr(operator, name)
+            if value is None or (position, name) in odd:
+                continue
+            if not all(0 <= value + slope * step <= LARGEST for step in more):
+                yield Fault(place=f"kept.batches.{name}[{position}]", reason="the figure grows out of bounds")
+
+
+def _steps(analysis: Analysis, batches: Batches) -> tuple[int, int]:
+    """From the record's own batch to the first and to the last one."""
+    base = analysis.model.batch or 0
+    return batches.looked_at[0] - base, batches.looked_at[-1] - base
+
+
 def _of_sizes(analysis: Analysis, batches: Batches) -> Iterator[Fault]:
-    """A tensor that grows has a growth for each of its axes, and a size to grow from."""
-    ranks = dict(_ranks(analysis))
+    """A tensor that grows has a growth for each of its axes, and is one at each batch."""
+    shapes, more = dict(_shapes(analysis)), _steps(analysis, batches)
     for position, growth in enumerate(batches.sizes):
+        place = f"kept.batches.sizes[{position}].axes"
         for name in growth.tensors:
-            rank = ranks.get(name)
-            if rank is not None and rank != len(growth.axes):
-                yield Fault(
-                    place=f"kept.batches.sizes[{position}].axes",
-                    reason=f"expected {rank} entries for {name}, got {len(growth.axes)}",
-                )
+            shape = shapes.get(name)
+            if shape is None:
+                continue
+            if len(shape) != len(growth.axes):
+                reason = f"expected {len(shape)} entries for {name}, got {len(growth.axes)}"
+                yield Fault(place=place, reason=reason)
+                return
+            for step in more:
+                grown = [
+                    size + slope * step
+                    for size, slope in zip(shape, growth.axes, strict=True)
+                    if size is not None
+                ]
+                if min(grown, default=0) < 0 or _is_too_large(grown):
+                    yield Fault(place=place, reason=f"the size of {name} grows out of bounds")
+    for position, odd in enumerate(batches.odd_sizes):
+        if any(map(_is_too_large, odd.shapes)):
+            yield Fault(place=f"kept.batches.odd_sizes[{position}].shapes", reason=_TOO_LARGE)
 
 
-def _ranks(analysis: Analysis) -> Iterator[tuple[str, int]]:
-    """The length of each tensor's shape; one that is named twice has the shape of its first mention."""
+def _shapes(analysis: Analysis) -> Iterator[tuple[str, tuple[int | None, ...]]]:
+    """The shape of each tensor that has one; one that is named twice has the shape of its first mention."""
     named = [*analysis.model.inputs]
     for operator in analysis.operators:
         named += [*operator.inputs, *operator.outputs]
@@ -121,7 +183,7 @@ def _ranks(analysis: Analysis) -> Iterator[tuple[str, int]]:
     # Backwards: the first mention comes last and wins in the mapping, as it does when the graph is built again.
     for tensor in reversed(named):
         if tensor.shape is not None:
-            yield tensor.name, len(tensor.shape)
+            yield tensor.name, tensor.shape
 
 
 def _outside(place: str, indices: Iterable[int], count: int) -> Iterator[Fault]:

@@ -155,8 +155,8 @@ class OddFigure:
 
     operator: Count
     figure: CostFigure
-    square: int | None = None  # the usual case of the odd: one number and not one for each batch
-    values: tuple[int, ...] = ()
+    square: Count | None = None  # the usual case of the odd: one number and not one for each batch
+    values: tuple[Count, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,10 @@ _DEEPEST = 32
 # Counts of the largest models times the largest batches stay below 1e20. Neither JSON nor Python sets a limit:
 # a number of 400 digits would end in an OverflowError wherever it meets a float.
 _LARGEST_INTEGER = 10**30
+# In characters. Nothing that this program writes comes near: no line of code, no message, no path. Tables are
+# as wide as their longest cell.
+_LONGEST_TEXT = 1_000_000
+_PLAIN = frozenset({dict, list, tuple, str, int, float, bool, type(None)})
 # Of a key in a message: a hostile one may be as long as the file.
 _LONGEST_NAME = 40
 
@@ -47,8 +51,36 @@ def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def first_unfit(value: Any, place: str = "", depth: int = 0) -> Fault | None:
+def first_unfit(value: Any) -> Fault | None:
     """The first value, in the record's order, that no record holds at any place; None where there is none."""
+    # A record of 100,000 operators has seven million values: one by one they are looked at where any is unfit.
+    return None if _are_fit(value) else _first_unfit(value, "", 0)
+
+
+def _are_fit(value: Any) -> bool:
+    """Whether a record can hold this value and all within it, level by level; False where it is not known."""
+    level = [value]
+    for _ in range(_DEEPEST + 1):
+        if not set(map(type, level)) <= _PLAIN:
+            return False
+        mappings = [entry for entry in level if type(entry) is dict]
+        texts = [entry for entry in level if type(entry) is str]
+        floats = [entry for entry in level if type(entry) is float]
+        integers = [entry for entry in level if type(entry) is int]
+        # Of a sum that overflows each is looked at.
+        if not math.isfinite(sum(map(abs, floats))) or max(map(abs, integers), default=0) > _LARGEST_INTEGER:
+            return False
+        if any(map(_reason_of_text, texts)) or any(_reason(key) for mapping in mappings for key in mapping):
+            return False
+        lists = [entry for entry in level if type(entry) in (list, tuple)]
+        level = [entry for mapping in mappings for entry in mapping.values()]
+        level += [entry for entries in lists for entry in entries]
+        if not level:
+            return True
+    return False
+
+
+def _first_unfit(value: Any, place: str, depth: int) -> Fault | None:
     if isinstance(value, (Mapping, list, tuple)):
         return _first_unfit_within(value, place, depth)
     reason = _reason(value)
@@ -65,7 +97,7 @@ def _first_unfit_within(value: Any, place: str, depth: int) -> Fault | None:
             return Fault(place=place or "the top", reason=f"a key: {reason}")
         # Nearly all entries are plain and sound: only what is entered or wrong gets its place spelled out.
         if isinstance(entry, (Mapping, list, tuple)) or _reason(entry):
-            fault = first_unfit(entry, _within(place, key), depth + 1)
+            fault = _first_unfit(entry, _within(place, key), depth + 1)
             if fault is not None:
                 return fault
     return None
@@ -78,14 +110,25 @@ def _reason(value: Any) -> str:
     if isinstance(value, int):
         return "" if abs(value) <= _LARGEST_INTEGER else "the number is too large"
     if isinstance(value, str):
-        return "" if value.isascii() or not _has_surrogate(value) else "the text is no valid Unicode"
+        return _reason_of_text(value)
     return ""
+
+
+def _reason_of_text(text: str) -> str:
+    """Why a record cannot hold this text; empty where it can."""
+    if len(text) > _LONGEST_TEXT:
+        return f"the text is longer than {_LONGEST_TEXT:,} characters"
+    return "" if text.isascii() or not _has_surrogate(text) else "the text is no valid Unicode"
 
 
 def _has_surrogate(text: str) -> bool:
     """Whether half a character stands alone, which no file can be written with."""
     # JSON's escapes allow it (RFC 8259, section 8.2), UTF-8 does not.
-    return any("\ud800" <= letter <= "\udfff" for letter in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _within(place: str, key: object) -> str:

@@ -8,9 +8,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
+from analyzer.text import loggable, printable
 
-# What a spreadsheet begins a formula with (OWASP, "CSV Injection"): names of a model are a stranger's text.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# What a spreadsheet begins a formula with, in full width too (OWASP, "CSV Injection"): names of a model are a
+# stranger's text. A blank before it does not hold some of them back, nor does what `printable` makes one of: a
+# tab, a line break, a blank of no width.
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def render(analysis: Analysis) -> str:
@@ -25,8 +28,12 @@ def render(analysis: Analysis) -> str:
 
 def cell(value: Any) -> Any:
     """A value as a cell: text that a spreadsheet would take for a formula is marked as text."""
-    if isinstance(value, str) and value.startswith(_FORMULA):
-        return f"'{value}"
+    if isinstance(value, str):
+        # On one line: a file of one row for each operator is read line by line too.
+        text = loggable(printable(value))
+        return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
+    if isinstance(value, float) and value == 0:
+        return 0.0  # never "-0.0", which a record of somebody else's may hold
     # None is not known; a 0 in its place would be a figure.
     return "" if value is None else value
 

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
+from analyzer.text import json_escaped
+
+# "as": the formats have it from here, beside `escape`.
+from analyzer.text import printable as printable
+
 # Beside what formats: in a pull request # links an issue, @ mentions somebody and $ begins a formula
 # (https://docs.github.com/en/get-started/writing-on-github), and everywhere | ends a table's cell.
 _MARKDOWN = str.maketrans(
@@ -14,6 +22,8 @@ def escape(text: str) -> str:
     return " ".join(printable(text).split()).translate(_MARKDOWN)
 
 
-def printable(text: str) -> str:
-    """Text without what would steer a terminal or break a line."""
-    return "".join(char if char.isprintable() else " " for char in text)
+def ascii_json(value: Any) -> str:
+    """Plain values as indented JSON in ASCII alone, so that no reader's guess of an encoding can spoil it."""
+    # Read again in between: halves of characters are texts of whole ones then, which every reader takes.
+    sound = json.loads(json_escaped(json.dumps(value, ensure_ascii=False, allow_nan=False)))
+    return json_escaped(json.dumps(sound, indent=2)) + "\n"

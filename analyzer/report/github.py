@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from analyzer.checks import find
 from analyzer.record.analysis import Analysis, Finding
-from analyzer.report.findings_text import by_severity, cost_of, place_of, render_markdown, subject_line, tally
+from analyzer.report.findings_text import (
+    by_severity,
+    cost_of,
+    place_of,
+    render_markdown,
+    rule_label,
+    subject_line,
+    tally,
+)
+from analyzer.text import without_controls
 
 # GitHub's own word for a note.
 _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
@@ -36,7 +44,7 @@ def _command(finding: Finding, analysis: Analysis) -> str:
     properties = {"file": place.file}
     if place.line is not None:
         properties["line"] = str(place.line)
-    properties["title"] = f"{finding.code} {find(finding.code).name}"
+    properties["title"] = rule_label(finding.code)
     written = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
     # An annotation is plain text, shown with its line breaks: what, what it costs, what to do.
     cost = f"\nCost: {cost_of(finding)} per inference." if cost_of(finding) else ""
@@ -47,7 +55,9 @@ def _command(finding: Finding, analysis: Analysis) -> str:
 def _data(text: str) -> str:
     """Escaped as the runner's toolkit escapes a command's message."""
     # escapeData in actions/toolkit, packages/core/src/command.ts; % first, as the others write one.
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    escaped = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    # Wherever it stands, "##[" begins a command of the older form, which the toolkit knows nothing of.
+    return without_controls(escaped).replace("##[", "# #[")
 
 
 def _property(text: str) -> str:

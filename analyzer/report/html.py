@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.record.analysis import Analysis
 from analyzer.report import page
+from analyzer.text import json_escaped, loggable
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 # The last line of a library's build; templates/js/unpack.js takes it off what is carried packed.
 _SOURCE_MAP = re.compile(r"\n?(//|/\*)[#@] sourceMappingURL=[^\s*]*(\s*\*/)?\s*\Z")
@@ -57,12 +59,21 @@ def environment() -> Environment:
         lstrip_blocks=True,
         # The templates of an installed package do not change: no look at the disk for each.
         auto_reload=False,
+        finalize=_shown,
     )
     # Jinja2's ``tojson`` also writes <, >, & and ' as escapes, so that no name ends the script it stands in.
     env.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False, "ensure_ascii": False}
     env.globals |= {"asset": asset, "packed": packed, "digest": digest, "notices": notices}
-    env.filters |= {"unbroken": unbroken, "pack": pack}
+    env.filters |= {"unbroken": unbroken, "pack": lambda data: pack(json_escaped(data))}
     return env
+
+
+def _shown(value: Any) -> Any:
+    """A value as the page shows it: a stranger's text on one line, which steers nothing."""
+    # Markup is of our own making, with line breaks that are meant.
+    if not isinstance(value, str) or hasattr(value, "__html__"):
+        return value
+    return loggable(" ".join(value.splitlines()))
 
 
 def unbroken(text: str) -> str:
@@ -98,18 +109,20 @@ def _bundle(names: tuple[str, ...]) -> str:
     return "".join(asset(name) for name in names)
 
 
-def _base64(content: bytes) -> str:
-    return base64.b64encode(content).decode("ascii")
+def _base64(content: bytes) -> Markup:
+    from markupsafe import Markup
+
+    return Markup(base64.b64encode(content).decode("ascii"))  # nothing in it is read as HTML
 
 
-def pack(text: str) -> str:
+def pack(text: str) -> Markup:
     """The text's gzip as base64, which no markup can leave."""
     # Without the time of the packing, which gzip's header would hold: the same analysis gives the same bytes.
     return _base64(gzip.compress(text.encode(), 6, mtime=0))
 
 
 @lru_cache(maxsize=32)
-def packed(*names: str) -> str:
+def packed(*names: str) -> Markup:
     """Files in a row for the page's own script to unpack; a library alone comes as it is kept."""
     # A library lies packed already: nothing is unpacked to be packed again.
     gzipped = templates_dir() / f"{names[0]}.gz"
@@ -117,14 +130,17 @@ def packed(*names: str) -> str:
 
 
 @lru_cache(maxsize=32)
-def digest(*names: str) -> str:
+def digest(*names: str) -> Markup:
     """The sum by which the page's policy lets these files run as one script."""
     # Of the text that the browser runs: unpacked, and without its source map's line.
     return _base64(hashlib.sha256(_bundle(names).encode()).digest())
 
 
 @lru_cache(maxsize=32)
-def notices(name: str) -> tuple[str, ...]:
+def notices(name: str) -> tuple[Markup, ...]:
     """What a library's own comments say of its authors and licence, to be read without unpacking it."""
+    from markupsafe import escape
+
     comments = (re.sub(r"\n[ *]+", "\n", text).strip() for text in _NOTICE.findall(asset(name)))
-    return tuple(text for text in comments if re.search(r"\(c\)|licen[cs]e", text, re.IGNORECASE))
+    # Markup, so that they keep their lines.
+    return tuple(escape(text) for text in comments if re.search(r"\(c\)|licen[cs]e", text, re.IGNORECASE))

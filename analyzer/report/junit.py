@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
-from analyzer.checks import CheckRule, fails, rules
+from analyzer.checks import fails, rules
 from analyzer.checks.settings import CheckSettings
 from analyzer.record.analysis import Analysis, Finding
-from analyzer.report.findings_text import cost_of, operator_of, place_of, subject_line
+from analyzer.report.findings_text import cost_of, operator_of, place_of, rule_label, subject_line
+from analyzer.text import loggable
 
 
 def render(analysis: Analysis, *, fail_on: str = "error") -> str:
@@ -19,23 +20,29 @@ def render(analysis: Analysis, *, fail_on: str = "error") -> str:
     # By identity: two findings of one rule may be equal word for word, and each is a case.
     failing = set(map(id, fails(analysis.findings, CheckSettings(fail_on=fail_on))))
     suite = ET.Element("testsuite", name=_xml(f"{analysis.tool.name} check {analysis.model.name}"))
-    for rule in rules():
-        findings = [finding for finding in analysis.findings if finding.code == rule.code]
-        ignored = [entry for entry in analysis.ignored if entry.finding.code == rule.code]
+    known = [rule.code for rule in rules()]
+    found = {
+        *(finding.code for finding in analysis.findings),
+        *(entry.finding.code for entry in analysis.ignored),
+    }
+    # A record of a later version may hold findings of rules that this one does not know.
+    for code in (*known, *sorted(found - {*known})):
+        findings = [finding for finding in analysis.findings if finding.code == code]
+        ignored = [entry for entry in analysis.ignored if entry.finding.code == code]
         # A rule that found nothing is a passed test: a server can then show when it began to fail.
         if not findings and not ignored:
-            suite.append(_case(rule, None, analysis))
+            suite.append(_case(code, None, analysis))
         for finding in findings:
-            case = _case(rule, finding, analysis)
+            case = _case(code, finding, analysis)
             body = _body(finding, analysis)
             if id(finding) in failing:
-                failure = ET.SubElement(case, "failure", type=rule.code, message=_xml(finding.message))
+                failure = ET.SubElement(case, "failure", type=_xml(code), message=_xml(finding.message))
                 failure.text = body
             else:
                 ET.SubElement(case, "system-out").text = body
             suite.append(case)
         for entry in ignored:
-            case = _case(rule, entry.finding, analysis)
+            case = _case(code, entry.finding, analysis)
             ET.SubElement(case, "skipped", message=_xml(entry.reason or "ignored"))
             suite.append(case)
     counts = {
@@ -50,15 +57,15 @@ def render(analysis: Analysis, *, fail_on: str = "error") -> str:
     root.append(suite)
     ET.indent(root)
     # For text ("unicode") ElementTree writes no declaration of its own.
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + loggable(ET.tostring(root, encoding="unicode")) + "\n"
 
 
-def _case(rule: CheckRule, finding: Finding | None, analysis: Analysis) -> ET.Element:
+def _case(code: str, finding: Finding | None, analysis: Analysis) -> ET.Element:
     operator = operator_of(finding, analysis) if finding is not None else None
     where = f" [{operator.module or operator.name}]" if operator is not None else ""
     attributes = {
         "classname": _xml(f"analyzer.{analysis.model.name}"),
-        "name": _xml(f"{rule.code} {rule.name}{where}"),
+        "name": _xml(f"{rule_label(code)}{where}"),
     }
     if finding is not None:
         place = place_of(finding, analysis)
@@ -82,6 +89,7 @@ def _body(finding: Finding, analysis: Analysis) -> str:
 
 def _xml(text: str) -> str:
     """Text with the characters that XML 1.0 forbids replaced (section 2.2 of the standard)."""
+    # Beside what `loggable` replaces: U+FFFE and U+FFFF, which are no characters.
     return "".join(char if _allowed(ord(char)) else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 

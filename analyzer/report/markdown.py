@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from analyzer.record.analysis import Analysis
 from analyzer.report import summary, training_tables
-from analyzer.report.escaping import escape
+from analyzer.report.escaping import escape, printable
 from analyzer.report.summary import MARKS, sign, signed
-from analyzer.text import plural
+from analyzer.text import loggable, plural
 from analyzer.units import byte_count, count, flop_count
 
 
@@ -23,7 +23,7 @@ def render(analysis: Analysis) -> str:
         _findings(analysis),
         _footer(analysis),
     )
-    return "\n\n".join(block for block in blocks if block) + "\n"
+    return loggable("\n\n".join(block for block in blocks if block)) + "\n"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int] = ()) -> str:
@@ -113,11 +113,16 @@ def _findings(analysis: Analysis) -> str:
     if not analysis.findings:
         return ""
     lines = [
-        f"- **{finding.severity}** `{finding.code}` {escape(finding.message)}. "
+        f"- **{finding.severity}** `{_in_code(finding.code)}` {escape(finding.message)}. "
         f"Fix: {escape(finding.fix)}".rstrip()
         for finding in analysis.findings
     ]
     return "\n".join(["### Findings", "", *lines])
+
+
+def _in_code(text: str) -> str:
+    """Text between backticks, where no escape is read."""
+    return printable(text).replace("`", "'")
 
 
 def _footer(analysis: Analysis) -> str:

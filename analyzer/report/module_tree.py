@@ -9,6 +9,9 @@ from itertools import takewhile
 from analyzer.record.analysis import Analysis, OperatorResult
 from analyzer.report.summary import time_in_plan
 
+# Characters of a path and the modules in it. Deeper ones are their parent's: a path of nothing but dots would
+# be a module for each, with all before it in its name.
+_LONGEST_PATH, _DEEPEST = 1000, 32
 MEASURES = ("best", "cpu", "gpu", "flops", "bytes")
 
 
@@ -100,7 +103,7 @@ def _common(paths: Iterable[str]) -> str:
 
 def _place(operator: OperatorResult, module_path: str, modules: list[Module], numbers: dict[str, int]) -> int:
     number, path = 0, ""
-    for part in module_path.split(".") if module_path else ():
+    for part in module_path[:_LONGEST_PATH].split(".")[:_DEEPEST] if module_path else ():
         path = f"{path}.{part}" if path else part
         if path not in numbers:
             numbers[path] = len(modules)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from hashlib import sha256
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
@@ -10,6 +9,7 @@ from urllib.parse import quote
 
 from analyzer.checks import FAMILIES, CheckRule, rules
 from analyzer.record.analysis import Analysis, Finding
+from analyzer.report.escaping import ascii_json
 from analyzer.report.findings_text import operator_of, place_of
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -39,8 +39,7 @@ def render(analysis: Analysis) -> str:
             "opset": analysis.model.opset,
         },
     }
-    # ASCII alone, so that no reader's guess of an encoding can spoil it.
-    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
+    return ascii_json({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
 def _driver(analysis: Analysis) -> dict[str, Any]:
@@ -65,13 +64,14 @@ def _descriptor(rule: CheckRule) -> dict[str, Any]:
 
 
 def _result(finding: Finding, analysis: Analysis) -> dict[str, Any]:
-    # An index into the driver's rules, in their order there.
+    # An index into the driver's rules, in their order there; of a rule that this version does not know none.
     codes = [rule.code for rule in rules()]
+    index = {"ruleIndex": codes.index(finding.code)} if finding.code in codes else {}
     properties = {"fix": finding.fix, "certain": finding.certain}
     figures = {"secondsPerInference": finding.seconds, "bytesPerInference": finding.bytes}
     return {
         "ruleId": finding.code,
-        "ruleIndex": codes.index(finding.code),
+        **index,
         "level": finding.severity,
         "message": {"text": f"{finding.message}. Fix: {finding.fix}."},
         "locations": [_location(finding, analysis)],
@@ -101,13 +101,21 @@ def _location(finding: Finding, analysis: Analysis) -> dict[str, Any]:
 def _artifact(file: str) -> dict[str, str]:
     """A path as a URI reference: relative to the repository, or absolute where it lies outside."""
     # A record may have been written on another system than the one that renders it.
-    windows = PureWindowsPath(file)
+    windows = PureWindowsPath(file.encode("utf-8", "replace").decode("utf-8"))
     if windows.drive and windows.is_absolute():
         return {"uri": windows.as_uri()}
     path = PurePosixPath(file.replace("\\", "/"))
     if path.is_absolute():
-        return {"uri": path.as_uri()}
-    return {"uri": quote(str(path)), "uriBaseId": _ROOT}
+        return {"uri": f"file://{quote(_bytes(str(path)))}"}  # `as_uri` stops at what is no UTF-8
+    return {"uri": quote(_bytes(str(path))), "uriBaseId": _ROOT}
+
+
+def _bytes(path: str) -> bytes:
+    """A path as the file system has it: Python holds bytes that are no UTF-8 as halves of characters."""
+    try:
+        return path.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # halves of other characters, which no file system gave
+        return path.encode("utf-8", "replace")
 
 
 def _fingerprint(finding: Finding, analysis: Analysis) -> str:

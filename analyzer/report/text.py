@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from analyzer.record.analysis import Analysis
 from analyzer.report import summary, training_tables
 from analyzer.report.summary import MARKS, PlanCard, TopOperator, sign, signed
-from analyzer.text import plural
+from analyzer.text import loggable, plural
 from analyzer.units import byte_count, count, flop_count
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def render(analysis: Analysis) -> str:
         _findings(analysis),
         _footer(analysis),
     )
-    return "\n\n".join(block for block in blocks if block) + "\n"
+    return loggable("\n\n".join(block for block in blocks if block)) + "\n"
 
 
 def bar(part: float | None, width: int = _BAR) -> str:
@@ -50,7 +50,7 @@ def bar(part: float | None, width: int = _BAR) -> str:
 
 def _heading(analysis: Analysis) -> str:
     lines = [
-        f"{clean(analysis.model.name)}: {summary.subject(analysis)}",
+        clean(f"{analysis.model.name}: {summary.subject(analysis)}"),
         "",
         *_wrapped(summary.sentence(analysis)),
     ]
@@ -147,7 +147,7 @@ def _footer(analysis: Analysis) -> str:
 def clean(text: str) -> str:
     """User text without control characters: a model's names must not drive the terminal."""
     # A mark and not a blank: the columns stay, and a reader sees that something was there.
-    return "".join(char if char.isprintable() else "?" for char in text)
+    return loggable("".join(char if char.isprintable() else "?" for char in text))
 
 
 def _wrapped(text: str, *, first: str = "", rest: str = "") -> list[str]:
@@ -192,7 +192,7 @@ def print_summary(analysis: Analysis, console: Console) -> None:
         escape(clean(text)) for text in (summary.confidence(analysis), summary.crossover(analysis)) if text
     ]
     lines += [escape(clean(text)) for text in summary.reasons(analysis)]
-    title = f"{escape(clean(analysis.model.name))} · {escape(summary.subject(analysis))}"
+    title = escape(clean(f"{analysis.model.name} · {summary.subject(analysis)}"))
     console.print(Panel("\n".join(lines), title=title, title_align="left"))
     cards, operators = summary.plan_cards(analysis), summary.top_operators(analysis)
     if cards:

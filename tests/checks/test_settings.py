@@ -61,7 +61,6 @@ def test_every_long_option_of_the_contract_may_stand_there(tmp_path: Path) -> No
     format = ["html", "json"]
     output = "reports/"
     no-cache = true
-    open = false
     quiet = true
     verbose = false
     """

@@ -14,7 +14,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from analyzer.record.output_files import check_writable, write_all
+from analyzer.record.formats import find
+from analyzer.record.output_files import Target, check_writable, write_all
 
 
 @pytest.fixture
@@ -57,8 +58,9 @@ def test_a_pipe_is_written_to_and_never_replaced(tmp_path: Path) -> None:
     found = []
     reader = threading.Thread(target=lambda: found.append(pipe.read_text()))
     reader.start()
-    check_writable([pipe])
-    write_all({pipe: "a report\n"})
+    target = Target(format=find("text"), path=pipe)
+    check_writable([target])
+    write_all({target: "a report\n"})
     reader.join(10)
     assert found == ["a report\n"]
     assert pipe.is_fifo()
@@ -67,7 +69,7 @@ def test_a_pipe_is_written_to_and_never_replaced(tmp_path: Path) -> None:
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     target, link = tmp_path / "report.json", tmp_path / "latest.json"
     link.symlink_to(target)
-    write_all({link: "{}"})
+    write_all({Target(format=find("json"), path=link): "{}"})
     assert link.is_symlink()
     assert target.read_text() == "{}"
 
@@ -87,14 +89,14 @@ def test_a_signal_while_the_model_runs_leaves_no_child_folder_or_report(
         env={**os.environ, "TMPDIR": str(temporary)},
         text=True,
     )
-    while not list(temporary.glob("analyzer-*/spec.json")) and running.poll() is None:
+    while not list(temporary.rglob("spec.json")) and running.poll() is None:
         time.sleep(0.05)
     time.sleep(0.5)
     running.send_signal(number)
     _, said = running.communicate(timeout=900)
     assert running.returncode == status
     assert "interrupted" in said
-    assert not list(temporary.glob("analyzer-*"))
+    assert not list(temporary.iterdir())
     assert not (tmp_path / "out").exists()
     assert not children_that_read(temporary)
 

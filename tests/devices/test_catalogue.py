@@ -1,6 +1,9 @@
 """The hardware catalogue against what vendors publish and against itself."""
 
+import json
 import math
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -261,3 +264,55 @@ def test_a_price_file_with_a_hole_says_which(tmp_path: Path) -> None:
 )
 def test_full_names_are_understood(name: str, slug: str) -> None:
     assert catalogue.device(name).slug == slug
+
+
+GOOD_DEVICE = {
+    "kind": '"gpu"',
+    "link": '"PCIe 4.0 x16"',
+    "units": "3",
+    "bandwidth_bytes_per_s": "1e9",
+    "memory_bytes": "1e9",
+    "peak_flops_per_s": "{ fp32 = 1e9 }",
+}
+GOOD_INSTANCE = {"provider": '"A"', "name": '"b"', "usd_per_hour": "1"}
+
+
+def lines_of(entry: dict[str, str]) -> str:
+    return "".join(f"{key} = {value}\n" for key, value in entry.items())
+
+
+@pytest.mark.parametrize("value", ['"x"', "-1", "nan", "[[]]", "{ a = { a = 1 } }", "2026-01-01", "true"])
+@pytest.mark.parametrize(
+    "key",
+    ["kind", "link", "units", "memory_bytes", "bandwidth_bytes_per_s", "peak_flops_per_s", "threads",
+     "clock_hz", "assumed", "sources", "sustained", "year", "notes", "name"],
+)  # fmt: skip
+def test_a_device_file_of_a_stranger_gives_a_device_or_one_error(tmp_path: Path, key: str, value: str) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text("[d]\n" + lines_of({**GOOD_DEVICE, key: value}))
+    with suppress(DeviceError):
+        assert catalogue.device(str(path)).slug == "d"
+
+
+@pytest.mark.parametrize("value", ['"x"', "-1", "nan", "[[]]", "{ a = { a = 1 } }", "2026-01-01", "true"])
+@pytest.mark.parametrize(
+    "key",
+    ["usd_per_hour", "provider", "region", "price_date", "vcpus", "memory_bytes", "cpu_nearest", "cpu_type",
+     "threads_per_core", "gpu_count", "accelerator", "notes", "source"],
+)  # fmt: skip
+def test_prices_of_a_stranger_are_prices_or_one_error(tmp_path: Path, key: str, value: str) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text("[[instances]]\n" + lines_of({**GOOD_INSTANCE, key: value}))
+    with suppress(DeviceError):
+        found = next(one for one in catalogue.instances(path) if one.name in ("b", "x"))
+        json.dumps(asdict(found), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    "table", ["links = 3", "sources = 3", "instances = [3]", "d = 3", "a." * 50_000 + "b = 1"]
+)
+def test_a_table_that_is_none_is_one_error(tmp_path: Path, table: str) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(f"{table}\n" + ("" if table == "d = 3" else "[d]\n" + lines_of(GOOD_DEVICE)))
+    with pytest.raises(DeviceError, match=r"own\.toml"):
+        (catalogue.instances if table.startswith("instances") else catalogue.device)(str(path))

@@ -1,17 +1,23 @@
 """A cached export is used while nothing it read has changed, and never afterwards."""
 
+import json
 import os
 import textwrap
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
-from analyzer.loading.dependencies import recording
+from analyzer.loading import cache
+from analyzer.loading import load as load_module
+from analyzer.loading.dependencies import NO_DIGEST, recording
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
+from analyzer.loading.step_interface import STEP_KEY
 
 MODEL = """
     import os, pathlib, json
@@ -189,3 +195,165 @@ def test_a_model_that_keeps_the_environment_reads_and_writes_the_processes_own(
     os.environ["CACHE_TEST_EXTRA"] = "3"
     assert names["environ"]["CACHE_TEST_EXTRA"] == "3"
     assert "CACHE_TEST_EXTRA" not in recorded[0].environment  # a variable that is only written decides nothing
+
+
+# --- forged entries ---------------------------------------------------------------------------------------
+
+
+class ExportedAfreshError(Exception):
+    """No entry was used."""
+
+
+@dataclass(frozen=True)
+class Forgery:
+    """A model whose one entry can be put another in the place of."""
+
+    model: Path
+    path: Path
+    content: bytes
+
+    def put(self, change: Callable[[dict[str, Any]], object], proto: bytes | None = None) -> None:
+        """An entry with other facts or another model, and a digest that is right."""
+        header, _, content = self.content.partition(b"\n")
+        stored, content = json.loads(header), content if proto is None else proto
+        change(stored)
+        stored["digest"] = cache._digest(stored.get("facts", {}), stored.get("dependencies", {}), content)
+        self.path.write_bytes(json.dumps(stored).encode() + b"\n" + content)
+
+
+@pytest.fixture(scope="module")
+def entry(tmp_path_factory: pytest.TempPathFactory) -> Forgery:
+    """Exported once: what is tested is whether it would be again."""
+    home = tmp_path_factory.mktemp("forged")
+    model = home / "model.py"
+    model.write_text(
+        "from torch import nn, randn\nmodel = nn.Linear(2, 2)\nexample_inputs = lambda b=2: randn(b, 2)\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ANALYZER_CACHE_DIR", str(home / "cache"))
+        fetched(model)
+        (path,) = (each for each in cache.cache_folder().iterdir() if each.is_file())
+    return Forgery(model=model, path=path, content=path.read_bytes())
+
+
+@pytest.fixture
+def forgery(entry: Forgery, monkeypatch: pytest.MonkeyPatch) -> Forgery:
+    def afresh(*_: object) -> None:
+        raise ExportedAfreshError
+
+    monkeypatch.setenv("ANALYZER_CACHE_DIR", str(entry.path.parent.parent))
+    monkeypatch.setattr(load_module, "_export_python", afresh)
+    entry.path.unlink(missing_ok=True)
+    entry.path.write_bytes(entry.content)
+    return entry
+
+
+def test_the_entry_that_is_forged_below_is_used_as_it_is(forgery: Forgery) -> None:
+    forgery.put(lambda stored: None)
+    assert fetched(forgery.model).cached
+
+
+def nested(deep: int) -> Any:
+    value: Any = 1
+    for _ in range(deep):
+        value = [value]
+    return value
+
+
+# A part of the entry, a key in it, and a value of the wrong type or form.
+WRONG: list[tuple[str, str, Any]] = [
+    ("facts", "name", 7),
+    ("facts", "symbol", None),
+    ("facts", "batch_range", [1]),
+    ("facts", "batch_range", "ab"),
+    ("facts", "batch_range", [None, 1]),
+    ("facts", "notes", "text"),
+    ("facts", "notes", [1]),
+    ("facts", "default_batch", "2"),
+    ("facts", "default_batch", -1),
+    ("facts", "parameters", 0.5),
+    ("facts", "exporter", {}),
+    ("facts", "static_batch", [1]),
+    ("dependencies", "files", []),
+    ("dependencies", "files", {"a\0b": None}),
+    ("dependencies", "files", {"\ud800": "0"}),
+    ("dependencies", "files", {"x": 1}),
+    ("dependencies", "folders", {"a\0b": "0"}),
+    ("dependencies", "folders", 1),
+    ("dependencies", "environment", {"A": []}),
+    ("dependencies", "environment", {"\ud800": "x"}),
+    ("dependencies", "imports", None),
+    ("dependencies", "imports", "json"),
+    ("dependencies", "imports", [1]),
+    ("dependencies", "home", 7),
+    ("dependencies", "home", "a\0b"),
+]
+
+
+@pytest.mark.parametrize(("part", "key", "value"), WRONG)
+def test_an_entry_with_a_part_of_the_wrong_type_is_none_at_all(
+    forgery: Forgery, part: str, key: str, value: Any
+) -> None:
+    forgery.put(lambda stored: stored[part].update({key: value}))
+    with pytest.raises(ExportedAfreshError):
+        fetched(forgery.model)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda stored: stored["facts"].clear(),
+        lambda stored: stored.update(facts=[]),
+        lambda stored: stored.pop("facts"),
+        lambda stored: stored.pop("dependencies"),
+        lambda stored: stored.update(dependencies=nested(500)),
+    ],
+)
+def test_a_forged_entry_is_none_at_all(forgery: Forgery, change: Callable[[dict[str, Any]], object]) -> None:
+    forgery.put(change)
+    with pytest.raises(ExportedAfreshError):
+        fetched(forgery.model)
+
+
+@pytest.mark.parametrize("proto", [b"", b"\xff\xff\xff", b"{}", b"\x08\x08"])
+def test_a_forged_entry_without_a_model_is_none_at_all(forgery: Forgery, proto: bytes) -> None:
+    forgery.put(lambda stored: None, proto)
+    with pytest.raises(ExportedAfreshError):
+        fetched(forgery.model)
+
+
+def test_a_forged_training_step_is_none_at_all(forgery: Forgery) -> None:
+    for step in ("[]", "{}", '{"carried": 1}', "[" * 50_000, "nothing"):
+        proto = onnx.load_from_string(forgery.content.partition(b"\n")[2])
+        proto.metadata_props.add(key=STEP_KEY, value=step)
+        forgery.put(lambda stored: None, proto.SerializeToString())
+        with pytest.raises(ExportedAfreshError):
+            fetched(forgery.model)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
+@pytest.mark.parametrize("digest", [None, NO_DIGEST, "0" * 64])
+def test_an_entry_that_names_a_pipe_or_a_device_is_answered_at_once(
+    forgery: Forgery, digest: str | None, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (str(tmp_path / "pipe"), "/dev/zero"):
+        files = {path: digest}
+        forgery.put(lambda stored, files=files: stored["dependencies"]["files"].update(files))  # type: ignore[misc]
+        with pytest.raises(ExportedAfreshError):
+            fetched(forgery.model)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
+def test_an_entry_that_is_a_pipe_is_none_at_all(forgery: Forgery) -> None:
+    forgery.path.unlink()
+    os.mkfifo(forgery.path)
+    assert cache.find(forgery.path.name) is None
+
+
+def test_an_entry_larger_than_the_whole_cache_is_none_at_all(
+    forgery: Forgery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cache.find(forgery.path.name) is not None
+    monkeypatch.setattr(cache, "_LIMIT_BYTES", forgery.path.stat().st_size - 1)
+    assert cache.find(forgery.path.name) is None

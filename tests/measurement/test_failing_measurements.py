@@ -20,6 +20,7 @@ from onnx import TensorProto, helper
 from analyzer.errors import AnalyzerError, InputError, MeasurementError, MemoryForeseenError
 from analyzer.measurement import child_process as measuring
 from analyzer.measurement.child_process import MeasureRequest, measure
+from analyzer.measurement.tensor_files import save_tensors
 
 
 def request(path: Path, **options: Any) -> MeasureRequest:
@@ -153,6 +154,40 @@ def test_what_was_measured_before_the_crash_is_kept(tmp_path: Path, monkeypatch:
     assert any("not complete" in text and "SIGSEGV" in text for text in measured.messages)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is protected by a call of Linux")
+def test_a_session_that_dies_while_it_runs_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime itself crashes: the kernel reads an input whose memory is taken away before the first run."""
+    script = textwrap.dedent("""
+        import ctypes, mmap, sys
+        import numpy as np
+        from analyzer.measurement import tensor_files, worker
+
+        load = tensor_files.load_tensors
+
+        def without_memory(path):
+            feeds = {}
+            for name, array in load(path).items():
+                memory = mmap.mmap(-1, max(mmap.PAGESIZE, array.nbytes))
+                held.append(memory)
+                feeds[name] = np.frombuffer(memory, array.dtype, array.size).reshape(array.shape)
+                address = feeds[name].ctypes.data
+                assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(address), len(memory), 0) == 0
+            return feeds
+
+        held = []
+        tensor_files.load_tensors = without_memory
+        worker.main([sys.argv[1]])
+    """)
+    path = save(perceptron(), tmp_path)
+    feeds = tmp_path / "feeds.npz"
+    (name,) = (value.name for value in onnx.load(path).graph.input)
+    shape = [size.dim_value or 1 for size in onnx.load(path).graph.input[0].type.tensor_type.shape.dim]
+    save_tensors(feeds, {name: np.ones(shape, np.float32)})
+    assert measure(request(path, feeds=feeds)).latency.median_s > 0
+    monkeypatch.setattr(measuring, "_command", lambda spec: [sys.executable, "-c", script, str(spec)])
+    assert "crashed (SIGSEGV)" in failure(path, feeds=feeds).message
+
+
 def test_a_fault_in_the_child_shows_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = [sys.executable, "-c", "raise RuntimeError('the tape is torn')"]
     monkeypatch.setattr(measuring, "_command", lambda _: command)
@@ -180,6 +215,7 @@ def test_interrupting_ends_the_child_too(
     script = textwrap.dedent(f"""
         from pathlib import Path
         from analyzer.measurement.child_process import MeasureRequest, measure
+from analyzer.measurement.tensor_files import save_tensors
         print("ready", flush=True)
         measure(MeasureRequest(model_path=Path({str(path)!r}), timeout_s=900))
     """)

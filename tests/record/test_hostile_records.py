@@ -1,15 +1,23 @@
 """A record that is no record, or a damaged one, is one clear error that names the place."""
 
+import gc
 import json
+import os
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from analyzer.api import analyze_record
 from analyzer.cli import run_command_line
-from analyzer.errors import RecordError
-from analyzer.record import from_dict, from_json, load_report
+from analyzer.errors import AnalyzerError, RecordError
+from analyzer.record import from_dict, from_json, json_reader, load_report, to_json
+from analyzer.report.compare import build, html_page, plain_text
+from analyzer.report.compare.build import compare
+from analyzer.report.module_tree import tree
 
 Record = Any
 
@@ -53,6 +61,10 @@ def changed(text: str, path: str, value: object) -> Record:
         ("['devices']['cpu']['bandwidth_bytes_per_s']", 0, "devices.cpu.bandwidth_bytes_per_s"),
         ("['devices']['cpu']['peak_flops_per_s']['fp32']", "x", "devices.cpu.peak_flops_per_s"),
         ("['sweep'][0]['plans']['cpu']['latency_s']", [], "sweep[0].plans"),
+        ("['sweep'][0]['plans']['tpu']", {}, "sweep[0].plans"),
+        ("['environment']['timings_s']['load']", -1.0, "environment.timings_s"),
+        ("['verdict']['sentence']", "x" * 1_000_001, "verdict.sentence"),
+        ("['operators'][1]['attributes']['x' * 1_000_001]", 1, "operators[1].attributes"),
         ("['verdict']['device']", "x" * 10_000, "verdict.device"),
         ("['verdict']['device']", "a\nb", "verdict.device"),
         (
@@ -83,6 +95,13 @@ def test_a_value_of_the_wrong_type_is_named_with_its_place(
         ("['kept']['batches']['bytes_read']", [], "kept.batches.bytes_read"),
         ("['kept']['batches']['looked_at']", [4, 1], "kept.batches.looked_at"),
         ("['kept']['batches']['sizes'][0]['axes']", [1, 1, 1, 1, 1], "kept.batches.sizes[0].axes"),
+        ("['kept']['batches']['sizes'][0]['axes']", [-(10**6), 0], "kept.batches.sizes[0].axes"),
+        ("['kept']['batches']['sizes'][0]['axes']", [10**29, 10**29], "kept.batches.sizes[0].axes"),
+        ("['kept']['batches']['flops'][1]", -(10**12), "kept.batches.flops[1]"),
+        ("['kept']['batches']['bytes_read'][1]", 10**30, "kept.batches.bytes_read[1]"),
+        ("['kept']['batches']['looked_at']", [64, 2**40], "kept.batches.looked_at"),
+        ("['kept']['batches']['looked_at']", list(range(1, 1_000_000)), "kept.batches.looked_at"),
+        ("['operators'][1]['inputs'][0]['shape']", [10**16, 10**16], "operators[1].inputs[0].shape"),
         (
             "['kept']['batches']['odd_figures']",
             [{"operator": 0, "figure": "flops", "values": [1]}],
@@ -180,6 +199,107 @@ def test_a_record_of_a_newer_schema_says_which_version_reads_it(tool: object, hi
 def test_a_path_that_no_file_can_have_is_refused(path: str) -> None:
     with pytest.raises(RecordError, match="cannot be read"):
         load_report(path)
+
+
+@pytest.mark.parametrize(
+    ("limit", "least"), [("_MOST_BYTES", 1000), ("_MOST_VALUES", 100), ("_MOST_PARTS", 100)]
+)
+def test_a_record_larger_than_any_that_is_read_is_said_to_be_before_it_is_parsed(
+    inference_text: str, limit: str, least: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "large.json"
+    file.write_text(inference_text, encoding="utf-8")
+    monkeypatch.setattr(json_reader, limit, least)
+    monkeypatch.setattr(json, "loads", None)
+    with pytest.raises(RecordError, match=r"large\.json (is larger|holds more values)") as caught:
+        load_report(file)
+    assert caught.value.hint
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="no /dev/zero on this system")
+def test_a_device_without_an_end_is_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_reader, "_MOST_BYTES", 10**6)
+    with pytest.raises(RecordError, match="larger than 1 MB"):
+        load_report("/dev/zero")
+
+
+def test_a_record_of_a_hundred_thousand_operators_is_within_the_limits(inference_text: str) -> None:
+    # Bytes of a large model's operator, its part of groups and replay data included: 2,056 in one of 100,000.
+    assert json_reader._MOST_BYTES > 100_000 * 2_056
+    # The small record has 3 operators and much beside them: more for each than a large one.
+    record = json.loads(inference_text)
+    operator = json.dumps(record["operators"][0])
+    assert 100_000 * operator.count(",") < json_reader._MOST_VALUES
+    assert 100_000 * (operator.count("{") + operator.count("[")) < json_reader._MOST_PARTS
+
+
+def test_the_garbage_collector_is_as_it_was_after_a_record_is_read(inference_text: str) -> None:
+    for enabled in (True, False):
+        (gc.enable if enabled else gc.disable)()
+        from_json(inference_text)
+        assert gc.isenabled() == enabled
+    gc.enable()
+
+
+CONTRADICTIONS: list[tuple[str, object]] = [
+    # Each is a value that the record's types allow, and that no operator has.
+    ("['operators'][1]['attributes']['perm']", 1.5),
+    ("['operators'][0]['attributes']", {"transB": "many", "alpha": [1], "axis": {"a": 1}}),
+    ("['operators'][0]['inputs']", []),
+    ("['operators'][0]['outputs']", []),
+    ("['operators'][0]['inputs'][0]['shape']", None),
+    ("['operators'][0]['inputs'][1]['dtype']", "nothing"),
+    ("['operators'][0]['op_type']", "Conv"),
+    ("['operators'][0]['op_type']", "Attention"),
+    ("['kept']['values']", [{"value": [10**30, "x", None, [1]], "tensors": ["input", "0.weight"]}]),
+    ("['kept']['opsets']", {}),
+    ("['kept']['asked']['threads']", 0),
+    ("['devices']['cpu']['peak_flops_per_s']", {}),
+    ("['devices']['gpu']['peak_flops_per_s']", {}),
+    ("['plans'][0]['latency_s']", 5e-324),
+]
+
+
+@pytest.mark.parametrize(("path", "value"), CONTRADICTIONS)
+def test_a_record_that_contradicts_itself_is_decided_anew_or_refused(
+    inference_text: str, path: str, value: object
+) -> None:
+    analysis = from_dict(changed(inference_text, path, value))
+    with suppress(AnalyzerError):
+        # What comes out is a record again: no figure is negative, infinite or NaN.
+        from_json(to_json(analyze_record(analysis, gpu="a100", precision="int8")))
+
+
+def test_figures_of_a_record_without_sense_are_dashes_and_no_fault(inference_text: str) -> None:
+    record = json.loads(inference_text)
+    for plan in record["plans"]:
+        plan |= {"latency_s": 0.0, "low_s": 5e-324, "high_s": 0, "throughput_per_s": 1e30, "energy_j": -0.0}
+    for row in record["sweep"]:
+        for plan in row["plans"].values():
+            plan |= {"latency_s": 5e-324, "low_s": 5e-324, "high_s": 5e-324}
+    record["verdict"] |= {"low": -0.0, "high": 1e30, "speedup": 1e-30, "sentence": ""}
+    for operator in record["operators"]:
+        operator["cpu"] |= {"time_s": 5e-324, "low_s": 1.0, "high_s": 0.0}
+    senseless, sound = from_dict(record), from_json(inference_text)
+    comparison = compare([("a", senseless), ("b", sound), ("c", senseless)])
+    texts = [senseless.render(name) for name in ("text", "markdown", "csv", "sarif", "junit", "github")]
+    texts += [plain_text.render_text(comparison), plain_text.render_markdown(comparison)]
+    assert build.to_json(comparison)  # which is strict: NaN is no JSON
+    for text in texts:
+        assert not re.search(
+            r"\b([Nn]a[Nn]|inf|Inf|Infinity)\b(?! is)|-0(\.0)?\b(?![.\d])|\d-\d+(?= [µnm]?s\b)", text
+        )
+    assert senseless.render("html")
+    assert html_page.render(comparison)
+
+
+def test_a_module_path_of_nothing_but_dots_takes_no_longer_than_others(inference_text: str) -> None:
+    record = json.loads(inference_text)
+    for operator in record["operators"]:
+        operator["module"] = "." * 900_000
+    modules, _ = tree(from_dict(record))
+    assert len(modules) <= 33  # the model and 32 levels
+    assert sum(len(module.path) for module in modules) < 40_000
 
 
 HOSTILE: list[Callable[[str], str]] = [

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from analyzer.errors import GraphError
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor, names_read
+from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading.onnx_graph.construction import renumbered
 from analyzer.loading.onnx_graph.data_dependent_sizes import expected_shapes
 from analyzer.loading.onnx_graph.normalize import Normalized, normalized
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 _COMMON_SHARE = 16
 
 
-def to_graph(model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = None) -> Graph:
+def to_graph(
+    model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = None, limits: Limits = DEFAULT_LIMITS
+) -> Graph:
     """Makes the Graph of an ONNX model; the model is not changed.
 
     Symbolic sizes of the inputs are bound by name (unnamed ones are called ``input[axis]``); what nothing
@@ -35,16 +38,17 @@ def to_graph(model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = Non
     Args:
         model: Any ONNX model, with or without its weights' data.
         bindings: Sizes by the name of the symbolic dimension.
+        limits: What it may grow to.
 
     Raises:
-        GraphError: The graph has a cycle, reads what nothing writes, or has a shape that cannot be.
-        ModelError: The model is newer than the installed onnx.
+        GraphError: The graph has a cycle, reads what nothing writes, or has a node or shape that cannot be.
+        ModelError: The model is newer than the installed onnx, or would grow beyond the limits.
         UsageError: A binding is no positive whole number.
     """
     enabled = gc.isenabled()
     gc.disable()  # it would walk all the new nodes again and again, and free none
     try:
-        return shaped(normalized(model, bindings=bindings))
+        return shaped(normalized(model, bindings=bindings, limits=limits))
     finally:
         if enabled:
             gc.enable()
@@ -75,7 +79,7 @@ def from_common_rules(ready: Normalized, opsets: Mapping[str, int]) -> Graph | N
                 return None
         if domain != DEFAULT_DOMAIN:
             return None
-    scope = Scope(opsets=opsets, ir_version=ready.model.ir_version, by_rules=True)
+    scope = Scope(opsets=opsets, ir_version=ready.model.ir_version, by_rules=True, limits=ready.limits)
     try:
         return scope.model_graph(ready, ready.model.graph)
     except OpenTypeError:
@@ -85,12 +89,26 @@ def from_common_rules(ready: Normalized, opsets: Mapping[str, int]) -> Graph | N
 def from_onnx_inference(ready: Normalized, opsets: Mapping[str, int]) -> Graph:
     """The graph with the types that ONNX's inference of the whole model finds; node by node what is left."""
     graph = _inferred(ready, opsets)
-    shapes = expected_shapes(graph, ready.with_weights(), lambda model: _inferred(normalized(model), opsets))
+    shapes = _expected_shapes(graph, ready, opsets)
     return dataclasses.replace(graph, expected_shapes=shapes) if shapes else graph
 
 
+def _expected_shapes(
+    graph: Graph, ready: Normalized, opsets: Mapping[str, int]
+) -> Mapping[str, tuple[int, ...]]:
+    def remade(model: onnx.ModelProto) -> Graph:
+        return _inferred(normalized(model, limits=ready.limits), opsets)
+
+    try:
+        return expected_shapes(graph, ready.with_weights(), remade)
+    except MemoryError:
+        raise
+    except Exception:  # of a node that is none of its operator nothing is expected: its sizes stay open
+        return {}
+
+
 def _inferred(ready: Normalized, opsets: Mapping[str, int]) -> Graph:
-    scope = Scope(opsets=opsets, ir_version=ready.model.ir_version)
+    scope = Scope(opsets=opsets, ir_version=ready.model.ir_version, limits=ready.limits)
     return scope.model_graph(ready, onnx_inference.infer_model(ready.with_weights()).graph)
 
 

@@ -1,8 +1,9 @@
 """Loading: the values of small tensors that are known before the model runs (shapes, axes, trip counts).
 
-Operators of shape arithmetic are a table of numpy functions; others that ONNX defines are evaluated by
-``onnx.reference`` when all they read is known. Each function takes attributes and inputs and gives the
-first output, or a tuple of all of them.
+A list and nothing else: operators of shape arithmetic are a table of NumPy functions, and some more are
+evaluated by ``onnx.reference``. Each is cheap by construction, whatever a file asks for: it reads at most 1,024
+numbers, takes time in proportion to what it reads and gives, and gives little. Each function takes attributes
+and inputs and gives the first output, or a tuple of all of them.
 """
 
 from __future__ import annotations
@@ -29,13 +30,15 @@ def fold(
 ) -> tuple[Array, ...] | None:
     """The outputs of an operator of the default domain all of whose inputs are known.
 
-    None if they stay unknown.
-
-    Results of more than 1,024 elements are not made.
+    None if they stay unknown: the operator is not on the list, it reads texts, or its result is large.
     """
     import numpy as np
 
     function = _functions().get(op_type)
+    if function is None and op_type not in _BY_REFERENCE:
+        return None
+    if any(array is not None and not _is_cheap(array) for array in inputs):
+        return None
     try:
         with np.errstate(all="ignore"):
             result = function(attributes, inputs) if function else _reference(proto, inputs, opset)
@@ -67,6 +70,12 @@ def dtype_of(array: Array) -> DType:
 
 def _is_small(array: object) -> bool:
     return getattr(array, "size", SMALL + 1) <= SMALL
+
+
+def _is_cheap(array: Array) -> bool:
+    # A literal of the file may be longer than what is folded; a text has no size that its array tells, and
+    # decides no shape.
+    return array.size <= SMALL and array.dtype.kind not in "OSU"
 
 
 def _reference(proto: onnx.NodeProto, inputs: Arrays, opset: int) -> tuple[Array, ...]:
@@ -320,8 +329,18 @@ _WRITTEN_OUT: dict[str, Fold] = {
     "Unsqueeze": _unsqueeze,
     "Where": _where,
 }
-# Filled at the first use: NumPy is imported then. Only what shape arithmetic is made of needs to be fast; for
-# anything else onnx.reference does.
+# By onnx.reference: seldom met in shape arithmetic. They give at most as many numbers as they read, or as many
+# for each index (NonZero, GatherND). Not here, on purpose: what makes a size from a number (Pad, OneHot,
+# windows), what repeats or joins texts, what searches (RegexFullMatch), all that computes more than it reads.
+_BY_REFERENCE = frozenset(
+    (
+        *("ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Clip"),
+        *("Compress", "Cos", "CumSum", "Exp", "EyeLike", "Flatten", "GatherElements", "GatherND", "IsInf"),
+        *("IsNaN", "Log", "Mean", "NonZero", "Pow", "Reciprocal", "ReduceMean", "Round", "Scatter"),
+        *("ScatterElements", "ScatterND", "Sin", "TopK", "Trilu", "Unique"),
+    )
+)
+# Filled at the first use: NumPy is imported then.
 _functions_by_type: dict[str, Fold] = {}
 
 

@@ -6,6 +6,9 @@ import ast
 import operator
 from collections.abc import Callable, Mapping
 
+# Characters of an expression.
+_LONGEST = 1000
+
 
 def is_symbol(name: str) -> bool:
     """Whether a name stands for itself, not for a sum or product."""
@@ -15,7 +18,7 @@ def is_symbol(name: str) -> bool:
 def symbols(name: str) -> set[str]:
     """The names in an expression; none where it is no expression."""
     try:
-        return {node.id for node in ast.walk(ast.parse(name, mode="eval")) if isinstance(node, ast.Name)}
+        return {node.id for node in ast.walk(_parsed(name)) if isinstance(node, ast.Name)}
     except (SyntaxError, ValueError):
         return set()
 
@@ -34,12 +37,19 @@ def evaluate(expression: str, sizes: Mapping[str, int]) -> int | None:
 
     None where a name in it is not bound or it is no sum or product.
     """
-    # Parsed, never executed: the text comes from a file that someone else wrote.
     try:
-        value = _evaluated(ast.parse(expression, mode="eval").body, sizes)
+        value = _evaluated(_parsed(expression), sizes)
     except (SyntaxError, ValueError, KeyError, ZeroDivisionError, RecursionError):
         return None
     return value if value >= 0 else None
+
+
+def _parsed(text: str) -> ast.expr:
+    # Parsed, never executed: the text comes from a file that someone else wrote. Exporters write short ones;
+    # a long one can be nested deeper than Python's own parser takes.
+    if len(text) > _LONGEST:
+        raise ValueError("too long for a size")
+    return ast.parse(text, mode="eval").body
 
 
 def _evaluated(tree: ast.expr, sizes: Mapping[str, int]) -> int:

@@ -21,6 +21,8 @@ _OURS = [PREFIX + name for name in ("module", "class", "file", "line", "code", "
 _READ = frozenset({SCOPES, CLASSES, *_OURS})
 _QUOTED = re.compile(r"'([^']*)'")  # torch writes lists of names as Python does
 
+_LONGEST_NUMBER = 9  # digits: Python refuses to read thousands of them
+
 NodeOrigin = tuple[str, str, Source | None, str | None]
 """Module path, module class, source line, phase."""
 
@@ -45,7 +47,7 @@ def origin(name: str, entries: Sequence[onnx.StringStringEntryProto]) -> NodeOri
 
 def _source(properties: Mapping[str, str]) -> Source | None:
     file, line = properties.get(PREFIX + "file"), properties.get(PREFIX + "line", "")
-    if not file or not line.isdigit():
+    if not file or not line.isdecimal() or len(line) > _LONGEST_NUMBER:
         return None
     return Source(file=file, line=int(line), code=properties.get(PREFIX + "code", ""))
 

@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, SupportsIndex
 
 from analyzer.errors import GraphError, ModelError, UsageError
 from analyzer.graph import DEFAULT_DOMAIN, DTYPES_BY_NUMBER, packed_bytes
+from analyzer.isolation import whereabouts
+from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
+from analyzer.loading.onnx_graph.budget import check_budget
 from analyzer.loading.onnx_graph.dimension_expressions import evaluate, is_symbol, symbols
 from analyzer.loading.onnx_graph.node_metadata import NOWHERE, NodeOrigin, origin
+from analyzer.loading.onnx_graph.node_validity import check_nodes
 from analyzer.loading.onnx_graph.onnx_file import KEEP_BYTES, check_versions
 
 if TYPE_CHECKING:
@@ -44,6 +48,7 @@ class Normalized:
         origins: Where each node comes from; its metadata are dropped from the model.
         open_dimensions: The size assumed for each symbolic dimension that nothing bound.
         notes: What was assumed or mended, in sentences.
+        limits: What it may grow to.
     """
 
     model: onnx.ModelProto
@@ -52,6 +57,7 @@ class Normalized:
     origins: list[NodeOrigin] = field(default_factory=list)
     open_dimensions: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    limits: Limits = DEFAULT_LIMITS
 
     def with_weights(self) -> onnx.ModelProto:
         """The model with its initializers, large ones without their data."""
@@ -62,22 +68,32 @@ class Normalized:
         return self.model
 
 
-def normalized(model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = None) -> Normalized:
+def normalized(
+    model: onnx.ModelProto, *, bindings: Mapping[str, int] | None = None, limits: Limits = DEFAULT_LIMITS
+) -> Normalized:
     """A copy ready to be read, without the data of large weights, and what was assumed.
 
     Args:
         model: Not changed.
         bindings: Sizes by the name of the symbolic dimension.
+        limits: What it may grow to.
 
     Raises:
-        GraphError: The graph has a cycle or reads what nothing writes.
-        ModelError: The model is newer than the installed onnx, or a function of it cannot be inlined.
+        GraphError: The graph has a cycle, reads what nothing writes, or has a node that cannot be.
+        ModelError: The model is newer than the installed onnx, a function of it cannot be inlined, or it would
+            grow beyond the limits.
         UsageError: A binding is no positive whole number.
     """
     check_versions(model, model.graph.name or "the model")
+    check_budget(model, limits, "the model")
     copy = _inlined(_skeleton(model))
-    result = Normalized(model=copy, initializers=copy.graph.initializer or model.graph.initializer)
+    result = Normalized(
+        model=copy, initializers=copy.graph.initializer or model.graph.initializer, limits=limits
+    )
     result.rows = named_rows(result.model.graph)
+    check_nodes(
+        result.model.graph, {entry.domain or DEFAULT_DOMAIN: entry.version for entry in copy.opset_import}
+    )
     stored = {tensor.name for tensor in result.initializers}
     _order(result, stored)
     _take_origins(result)
@@ -162,6 +178,7 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
         return model
     from onnx import inliner
 
+    whereabouts.now_at("the model's own functions")
     try:
         return inliner.inline_local_functions(model, convert_version=False)
     except Exception as error:  # the inliner raises what C++ throws, of any type

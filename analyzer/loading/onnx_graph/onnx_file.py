@@ -57,6 +57,10 @@ def check_versions(model: onnx.ModelProto, name: str) -> None:
             hint="upgrade the onnx package or save the model with an older IR version",
         )
     newest = onnx.defs.onnx_opset_version()
+    if model.ir_version < 1 or any(opset.version < 1 for opset in model.opset_import):
+        raise ModelError(
+            f"'{name}' has an IR or opset version below 1", hint="check that the file was copied whole"
+        )
     # Of other domains onnx knows no newest version; their operators are looked up by name.
     for opset in model.opset_import:
         if opset.domain in ("", "ai.onnx") and opset.version > newest:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from analyzer.errors import AnalyzerError, GraphError, ModelError
 from analyzer.graph import (
     DEFAULT_DOMAIN,
     DTYPES,
@@ -15,6 +16,8 @@ from analyzer.graph import (
     Node,
     Tensor,
 )
+from analyzer.isolation import whereabouts
+from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading.onnx_graph import constant_folding
 from analyzer.loading.onnx_graph.construction import make_node, make_tensor
 from analyzer.loading.onnx_graph.node_evaluation import (
@@ -43,6 +46,7 @@ from analyzer.loading.shape_inference.protobuf_values import (
 )
 from analyzer.loading.shape_inference.subgraphs import body_inputs, control_flow_types
 from analyzer.operators import RANDOM
+from analyzer.units import byte_count
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,8 +63,33 @@ _GRAPHS = 10  # AttributeProto.GRAPHS
 WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
+def _unreadable(node: onnx.NodeProto, error: Exception) -> GraphError:
+    return GraphError(
+        f"node '{node.name}' ({node.op_type}) cannot be read ({type(error).__name__}: {str(error)[:200]})",
+        hint="if ONNX Runtime runs the model, please report this with the model",
+    )
+
+
 class OpenTypeError(Exception):
     """A scope that is to do without ONNX's inference of the whole model met a type that stays open."""
+
+
+class _ValueBudget:
+    """How many bytes of values a model's graphs may still hold, computed ones and those of its file."""
+
+    def __init__(self, most: int) -> None:
+        self._most = self._left = most
+
+    def take(self, value: Array | None) -> None:
+        if value is None:
+            return
+        # An array of texts holds references; the texts are what takes room.
+        self._left -= sum(map(len, value.flat)) if value.dtype == object else value.nbytes
+        if self._left < 0:
+            raise ModelError(
+                f"The model's known values take more than {byte_count(self._most)}.",
+                hint="If it is a model that you trust, raise the limit: --limit folded=1GB.",
+            )
 
 
 class Scope:
@@ -70,12 +99,19 @@ class Scope:
         opsets: Opset version by domain.
         ir_version: Of the model.
         outer: The scope around it.
-        swift: The types that inference of the whole model finds are not at hand: each node's follow from its
+        limits: What the values that are known before the run may take.
+        by_rules: The types that inference of the whole model finds are not at hand: each node's follow from its
             inputs, and one that stays open raises OpenTypeError.
     """
 
     def __init__(
-        self, *, opsets: Mapping[str, int], ir_version: int, outer: Scope | None = None, by_rules: bool = False
+        self,
+        *,
+        opsets: Mapping[str, int],
+        ir_version: int,
+        outer: Scope | None = None,
+        by_rules: bool = False,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self.opsets = opsets
         self.ir_version = ir_version
@@ -85,6 +121,7 @@ class Scope:
         self.initializers: list[Tensor] = []
         self.types: onnx_inference.Types = {}
         self.memo: onnx_inference.Memo = {} if outer is None else outer.memo
+        self.budget: _ValueBudget = _ValueBudget(limits.folded) if outer is None else outer.budget
 
     def model_graph(self, ready: Normalized, inferred: onnx.GraphProto) -> Graph:
         """Makes the Graph of a model; ``inferred`` is its graph with the types that C++ found."""
@@ -147,26 +184,34 @@ class Scope:
         """The hot loop of loading: what most nodes do not need is not done for them."""
         nodes: list[Node] = []
         tensors, outside, opsets = self.tensors, self._outside, self.opsets
-        for index, (node, name, op_type, domain, reads, writes) in enumerate(rows):
-            if op_type == "Constant" and domain == DEFAULT_DOMAIN:
-                self._constant(node)  # no node of the Graph: sessions turn it into an initializer too
-                continue
-            # tuple([...]) and not tuple(...): a generator costs a frame for each element, here for each of all
-            # names.
-            inputs = tuple([tensors.get(read) or outside(read, node) for read in reads])
-            stored = node.attribute
-            attributes = Attributes(stored) if stored else NO_ATTRIBUTES
-            graphs: Mapping[str, Graph] = NO_ATTRIBUTES
-            if (op_type in WITH_GRAPHS or domain != DEFAULT_DOMAIN) and has_graphs(stored):
-                graphs = self._graphs(node, inferred.node[index], inputs, attributes)
-            outputs = None if graphs else self._ordinary_output(op_type, domain, inputs, writes, attributes)
-            if outputs is None:
-                outputs = self._outputs(Call(node, op_type, domain, inputs, attributes, graphs), writes)
-            # A domain that the file does not import has version 1, as ONNX Runtime's own domains have.
-            operator = (op_type, domain, opsets.get(domain, 1))
-            number = len(nodes)
-            name = name or f"{op_type}_{number}"
-            nodes.append(make_node(number, name, operator, inputs, outputs, attributes, graphs, origins[index]))
+        try:
+            for index, (node, name, op_type, domain, reads, writes) in enumerate(rows):
+                if op_type == "Constant" and domain == DEFAULT_DOMAIN:
+                    self._constant(node)  # no node of the Graph: sessions turn it into an initializer too
+                    continue
+                # tuple([...]) and not tuple(...): a generator costs a frame for each element, here for each of
+                # all names.
+                inputs = tuple([tensors.get(read) or outside(read, node) for read in reads])
+                stored = node.attribute
+                attributes = Attributes(stored) if stored else NO_ATTRIBUTES
+                graphs: Mapping[str, Graph] = NO_ATTRIBUTES
+                if (op_type in WITH_GRAPHS or domain != DEFAULT_DOMAIN) and has_graphs(stored):
+                    graphs = self._graphs(node, inferred.node[index], inputs, attributes)
+                outputs = None if graphs else self._ordinary_output(op_type, domain, inputs, writes, attributes)
+                if outputs is None:
+                    outputs = self._outputs(Call(node, op_type, domain, inputs, attributes, graphs), writes)
+                # A domain that the file does not import has version 1, as ONNX Runtime's own domains have.
+                operator = (op_type, domain, opsets.get(domain, 1))
+                number = len(nodes)
+                name = name or f"{op_type}_{number}"
+                origin_of_node = origins[index]
+                nodes.append(
+                    make_node(number, name, operator, inputs, outputs, attributes, graphs, origin_of_node)
+                )
+        except (AnalyzerError, OpenTypeError, MemoryError):
+            raise
+        except Exception as error:  # whatever a rule meets in a node that is no node of its operator
+            raise _unreadable(node, error) from error
         return nodes
 
     def _ordinary_output(
@@ -223,6 +268,7 @@ class Scope:
             True,
             None if stored is None else tensor_value(stored, shape=shape),
         )
+        self.budget.take(tensor.value)
         self.tensors[name] = tensor
         self.initializers.append(tensor)
 
@@ -245,6 +291,7 @@ class Scope:
         tensor = Tensor(
             name=name, shape=array.shape, dtype=DTYPES[kind], constant=True, initializer=True, value=array
         )
+        self.budget.take(tensor.value)
         self.tensors[name] = tensor
         self.initializers.append(tensor)
 
@@ -258,12 +305,15 @@ class Scope:
 
     def _outputs(self, call: Call, names: Sequence[str]) -> tuple[Tensor | None, ...]:
         types = self.types
+        whereabouts.now_at(f"node '{call.proto.name}' ({call.op_type})")
         # By rules the type comes first: it says whether folding is worth it. Otherwise ONNX's inference of the
         # model told nearly all, and a folded value tells the rest better than inference of the node would.
         if self.by_rules and any(name and onnx_inference.is_open(types.get(name)) for name in names):
             self._infer_types(call)
         constant = is_constant(call)
         values = self._values(call) if constant else None
+        for array in values or ():
+            self.budget.take(array)
         if values is None and not self.by_rules:
             for name in names:
                 kind = types.get(name)

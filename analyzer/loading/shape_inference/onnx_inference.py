@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyzer.graph import DEFAULT_DOMAIN, Shape, Tensor
+from analyzer.isolation import whereabouts
 from analyzer.loading.shape_inference.protobuf_values import UNKNOWN_TYPE, Type, declared_type
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def infer_model(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with the types of its tensors as value_info; itself where inference cannot be had at all."""
     from onnx import shape_inference
 
+    whereabouts.now_at("onnx's shape inference of the whole model")
     try:
         # data_prop follows the values of Shape, Gather and Concat through the graph: they decide what Reshape
         # gives.

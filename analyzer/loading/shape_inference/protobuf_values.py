@@ -143,7 +143,7 @@ def tensor_value(
         from onnx import numpy_helper
 
         return numpy_helper.to_array(proto)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, KeyError) as error:  # KeyError: a type that there is none of
         raise GraphError(
             f"tensor '{proto.name}' says {list(dims)} but its data does not fit: {error}",
             hint="save the model again",

@@ -317,8 +317,16 @@ def _small_results_only(node: ir.Node) -> bool | None:
     return None  # the pass decides by its own limits
 
 
-def attach_origins(model: ir.Model, built: Mapping[str, tuple[str, int]]) -> None:
-    """Replaces the exporter's metadata by module path, class, file, line and code."""
+def attach_origins(
+    model: ir.Model, built: Mapping[str, tuple[str, int]], *, quoted: Callable[[str], bool] = lambda _: True
+) -> None:
+    """Replaces the exporter's metadata by module path, class, file, line and code.
+
+    Args:
+        model: As the exporter made it.
+        built: Where modules were built, by path.
+        quoted: Whether lines of a file may be quoted.
+    """
     for node in model.graph.all_nodes():
         properties = node.metadata_props
         scopes = listed(properties.get(SCOPES, "[]"))
@@ -328,10 +336,12 @@ def attach_origins(model: ir.Model, built: Mapping[str, tuple[str, int]]) -> Non
         kind = classes[-2].rsplit(".", 1)[-1] if len(classes) > 1 else ""
         line = source_line(properties.get(_TRACE, ""), module, built)
         properties.clear()
-        properties.update(origin_properties(module, kind, line))
+        properties.update(origin_properties(module, kind, line, quoted=quoted))
 
 
-def origin_properties(module: str, kind: str, line: tuple[str, int] | None) -> dict[str, str]:
+def origin_properties(
+    module: str, kind: str, line: tuple[str, int] | None, *, quoted: Callable[[str], bool] = lambda _: True
+) -> dict[str, str]:
     """The metadata that ``loading/onnx_graph/node_metadata.py`` reads."""
     properties = {"analyzer.module": module, "analyzer.class": kind}
     if line is not None:
@@ -339,7 +349,7 @@ def origin_properties(module: str, kind: str, line: tuple[str, int] | None) -> d
         properties |= {
             "analyzer.file": shown_path(file),
             "analyzer.line": str(number),
-            "analyzer.code": line_text(file, number),
+            "analyzer.code": line_text(file, number) if quoted(file) else "",
         }
     return {key: value for key, value in properties.items() if value}
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import io
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import AnalyzerError, ExportError, LibraryError
@@ -25,6 +23,7 @@ from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.torch_export.export import Exported, origin_properties
 from analyzer.loading.torch_export.silence import quiet_exporter
 from analyzer.loading.torch_private import tree_flatten, tree_unflatten
+from analyzer.run_folder import run_folder
 
 if TYPE_CHECKING:
     import onnx
@@ -52,14 +51,14 @@ def export_torchscript(user: UserModel, inputs: ExampleInputs, opset: int, first
     names = tensor_names(user, inputs)
     try:
         with (
-            tempfile.TemporaryDirectory() as folder,
+            run_folder() as folder,
             quiet_exporter(),
             redirect_stdout(io.StringIO()),
             plain_transformers(),
             cuda_is_elsewhere("cpu"),
             _called_with_tensors(user.model, inputs) as tensors,
         ):
-            path = Path(folder) / "model.onnx"
+            path = folder / "model.onnx"
             torch.onnx.export(
                 user.model,
                 tensors,

@@ -31,13 +31,21 @@ from analyzer.pipeline.replay.write import (
 )
 from analyzer.precision import is_full
 from analyzer.prediction.estimate import Estimate, Origin
+from analyzer.record import from_dict, to_dict
 from analyzer.record.analysis import Analysis, DeviceInfo, GroupResult, ModelInfo
 from analyzer.record.outcome import PlanResult, SweepPlan
 from analyzer.record.replay_data import Asked, CpuFigures, GpuFigures, ReplayData, ReplayGroup, ReplayRun
+from analyzer.text import printable
 
 OPTIONS = tuple(RecordOptions.__annotations__)
 # What `devices/detection.py` assumes of a CPU that is neither in the catalogue nor calibrated: intervals widen.
 _ASSUMED_OF_UNKNOWN_CPU = ("bandwidth_bytes_per_s",)
+_DECIDED = "The record, decided anew,"
+_CONTRADICTS = "The record cannot be decided anew: its operators and figures contradict each other ({error})."
+_CONTRADICTION_HINT = (
+    "Analyse the model itself with --gpu. If analyze wrote the record and nobody changed it, please report it."
+)
+_LONGEST = 200  # characters of an error in a message
 _ONE_BATCH = (
     "The record holds batch {batch} alone, since the version that wrote it kept no more: no crossover and no "
     "largest batch follow from it. Analyse the model itself for those."
@@ -69,6 +77,20 @@ def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
     own = _own_cpu(analysis)
     cpu = own if options.cpu is None or "cpu" not in given else catalogue.device(options.cpu)
     gpus = _gpus(analysis, given, options)
+    try:
+        decided = _decided(analysis, options, own, cpu, gpus)
+        # What is written can be read: figures of a foreign record may be sound alone and yet sum up to none.
+        from_dict(to_dict(decided), name=_DECIDED)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        # An operator with the attributes of another, times for groups that no session makes: what was asked is
+        # checked by here, so it is the record's own doing.
+        raise RecordError(_CONTRADICTS.format(error=_one_line(error)), hint=_CONTRADICTION_HINT) from error
+    return decided
+
+
+def _decided(
+    analysis: Analysis, options: Options, own: Device, cpu: Device, gpus: tuple[Device, ...]
+) -> Analysis:
     prepared = prepared_of(analysis)
     measured = _measured(analysis, gpus[0] if gpus else None, options, same_cpu=cpu == own)
     batch = analysis.model.batch
@@ -88,6 +110,11 @@ def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
         kept=replay,
         schema_version=analysis.schema_version,
     )
+
+
+def _one_line(error: Exception) -> str:
+    text = printable(f"{type(error).__name__}: {error}")
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def _replay_data(

@@ -159,8 +159,13 @@ def _value(elements: tuple[Any, ...] | None, dtype: str, shape: Shape) -> Any:
 
     # NumPy has no bfloat16 or float8: what decides a placement is the number, which float32 holds.
     kind = np.dtype(dtype) if dtype in np.sctypeDict else np.dtype("float32")
-    # "inf" and "nan" are texts in the record.
-    array = np.array([float(number) if isinstance(number, str) else number for number in elements], dtype=kind)
+    try:
+        # "inf" and "nan" are texts in the record.
+        array = np.array(
+            [float(number) if isinstance(number, str) else number for number in elements], dtype=kind
+        )
+    except (ArithmeticError, TypeError, ValueError):  # of a foreign record: no elements of this type
+        return None
     sizes = [size for size in shape if size is not None]
     return array.reshape(sizes) if len(sizes) == len(shape) and array.size == np.prod(sizes) else None
 

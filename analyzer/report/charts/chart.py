@@ -138,7 +138,7 @@ def axis(kind: ColumnKind, title: str, **more: Any) -> dict[str, Any]:
 
 def decades(values: Iterable[float | None]) -> list[float]:
     """Round numbers for a logarithmic axis: powers of ten, with their 2 and 5 where the values span few."""
-    known = [value for value in values if value]
+    known = [value for value in values if value is not None and 0 < value < math.inf]
     if not known:
         return []
     low, high = math.floor(math.log10(min(known))), math.ceil(math.log10(max(known)))

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -22,6 +21,7 @@ from analyzer.report.compare.comparison import (
     OperatorChange,
     OperatorEntry,
 )
+from analyzer.report.escaping import ascii_json
 from analyzer.text import nearest
 
 # An operator whose time changed by a smaller share is listed neither as slower nor as faster: no measurement's
@@ -228,7 +228,7 @@ def _risen(comparison: Comparison, condition: str, tolerance: float) -> list[str
 
 def to_json(comparison: Comparison) -> str:
     """The comparison as JSON: SI base units, null for what is not known."""
-    return json.dumps(_plain(comparison), indent=2) + "\n"
+    return ascii_json(_plain(comparison))
 
 
 def _plain(comparison: Comparison) -> dict[str, Any]:

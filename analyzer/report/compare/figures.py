@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
@@ -183,8 +184,11 @@ def _latency(name: str, plans: Sequence[PlanResult | None], *, same_batch: bool)
 def _throughput(name: str, plans: Sequence[PlanResult | None]) -> ComparedFigure:
     def at_latency(plan: PlanResult | None, end: str) -> float | None:
         latency_s = None if plan is None else getattr(plan, end)
+        if plan is None or not latency_s:
+            return None
         # Throughput times latency is the batch, which the record may not know by itself.
-        return None if plan is None or not latency_s else plan.throughput_per_s * plan.latency_s / latency_s
+        end_per_s = plan.throughput_per_s * plan.latency_s / latency_s
+        return end_per_s if math.isfinite(end_per_s) else None  # of a foreign record, whose interval has no end
 
     low = tuple(at_latency(plan, "high_s") for plan in plans)
     high = tuple(at_latency(plan, "low_s") for plan in plans)

@@ -14,6 +14,7 @@ from analyzer.report.compare.comparison import (
 from analyzer.report.compare.sentences import headline, statements
 from analyzer.report.escaping import escape, printable
 from analyzer.report.summary import joules, per_second
+from analyzer.text import loggable
 from analyzer.units import UNKNOWN, byte_count, count, dollars, factor, flop_count, seconds
 
 # Lines of each list; the JSON holds all.
@@ -40,7 +41,7 @@ def render_text(comparison: Comparison) -> str:
             lines.append("")
     lines += _columns(side_by_side(comparison))
     lines += ["", *(f"note: {note}" for note in comparison.notes)]
-    return "\n".join(printable(line).rstrip() for line in lines).rstrip() + "\n"
+    return loggable("\n".join(printable(line).rstrip() for line in lines).rstrip()) + "\n"
 
 
 def render_markdown(comparison: Comparison) -> str:
@@ -63,7 +64,7 @@ def render_markdown(comparison: Comparison) -> str:
             name = f" in {difference.label}" if len(comparison.differences) > 1 else ""
             lines += [f"**{escape(title + name)}**", "", *(f"- {escape(entry)}" for entry in entries), ""]
     lines += [f"Note: {escape(note)}" for note in comparison.notes]
-    return "\n".join(lines).rstrip() + "\n"
+    return loggable("\n".join(lines).rstrip()) + "\n"
 
 
 def _answer(comparison: Comparison) -> list[str]:

@@ -225,7 +225,8 @@ def _sums(analysis: Analysis, per: int, key: Callable[[OperatorResult], str]) ->
 
 
 def _share_of(times: dict[str, float], part: str) -> float:
-    return times.get(part, 0.0) / sum(times.values()) if times else 0.0
+    total = sum(times.values())
+    return times.get(part, 0.0) / total if total else 0.0
 
 
 def _row(part: str, label: str, operators: list[OperatorResult], times: dict[str, float]) -> Row | None:

@@ -38,7 +38,8 @@ def headline(comparison: Comparison) -> tuple[str, str]:
     contenders = [
         _Contender(label=label, analysis=analysis, plan=plan)
         for label, analysis in zip(comparison.labels, comparison.analyses, strict=True)
-        if (plan := best_plan(analysis)) is not None
+        # Nobody is faster than a plan that takes no time at all, as one of a model without operators.
+        if (plan := best_plan(analysis)) is not None and plan.latency_s > 0 and plan.throughput_per_s > 0
     ]
     if len(contenders) < 2:
         return "There is nothing to compare in time: fewer than two of the records hold a plan.", ""
@@ -128,7 +129,8 @@ def _least(comparison: Comparison, field: str, origin: str, verb: str, say: Call
     # Among equals the first record, so that the same comparison gives the same bytes.
     value, at, plan = min(best_of, key=lambda each: (each[0], each[1]))
     most = max(best_of, key=lambda each: (each[0], -each[1]))
-    if most[0] / value - 1 < _SAME:
+    # Nothing is so many times as much as nothing.
+    if not value or most[0] / value - 1 < _SAME:
         return ""
 
     def where(plan: PlanResult) -> str:

@@ -1,0 +1,282 @@
+"""Loading: whether nodes are what their operators' schemas demand, looked at once, before any rule reads them.
+
+What holds here need not be asked again: inputs that must be there are there, attributes are of their type,
+those that have no default are given, bodies take and give what their node feeds and reads. ONNX Runtime refuses
+a model in which any of this is not so. Its own operators' schemas are kept as data, read from the release's
+wheel (tests/judge/rebuild_contrib_schemas.py). Operators of other domains have no schema and are not looked at.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from analyzer.errors import GraphError, ModelError
+from analyzer.graph import DEFAULT_DOMAIN
+from analyzer.text import plural
+
+if TYPE_CHECKING:
+    import onnx
+
+# AttributeProto.AttributeType, written out as onnx is imported where it is used.
+_FLOAT, _INT, _STRING, _TENSOR, _GRAPH, _FLOATS, _INTS = range(1, 8)
+_GRAPHS, _SPARSE_TENSOR, _TYPE_PROTO = 10, 11, 13
+# Of a message among an attribute's fields it can be said that it is not there.
+_MESSAGES = {_TENSOR: "t", _GRAPH: "g", _SPARSE_TENSOR: "sparse_tensor", _TYPE_PROTO: "tp"}
+_CONSTANT_VALUES = frozenset(
+    (
+        *("value", "sparse_value", "value_float", "value_floats", "value_int", "value_ints", "value_string"),
+        "value_strings",
+    )
+)
+# Counts and distances of windows, groups and blocks, whatever the operator: none is ever below 1.
+_POSITIVE = frozenset(
+    (
+        *("group", "num_groups", "kernel_shape", "strides", "dilations", "blocksize", "block_size"),
+        *("hidden_size", "num_heads", "q_num_heads", "kv_num_heads", "num_scan_inputs", "num_outputs"),
+    )
+)
+CONTRIB_DOMAIN = "com.microsoft"
+_CONTRIB_SCHEMAS = Path(__file__).with_name("data") / "contrib_schemas_1.31.1.json"
+_WITH_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+
+
+class _Demands(NamedTuple):
+    """What a schema says of its nodes."""
+
+    fewest_inputs: int
+    most_inputs: int
+    fewest_outputs: int
+    most_outputs: int
+    needed_inputs: tuple[tuple[int, str], ...]
+    kinds: Mapping[str, int]
+    required: tuple[str, ...]
+
+
+def check_nodes(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> None:
+    """Refuses a graph with a node that cannot be; its bodies as well.
+
+    Args:
+        graph: Model-local functions have been put in their callers' places.
+        opsets: Opset version by domain, the default one as ``ai.onnx``.
+
+    Raises:
+        GraphError: Names the node and what is wrong with it.
+    """
+    waiting = [graph]
+    while waiting:
+        for node in waiting.pop().node:
+            domain = node.domain or DEFAULT_DOMAIN
+            demands = _demands(node.op_type, domain, opsets.get(domain, 1))
+            if demands is not None:
+                _check_ends(node, demands)
+                _check_attributes(node, demands)
+                if node.op_type in _WITH_BODIES:
+                    _check_bodies(node, opsets.get(domain, 1))
+            for attribute in node.attribute:
+                if attribute.type in (_GRAPH, _GRAPHS):
+                    waiting += (attribute.g, *attribute.graphs)
+
+
+def check_texts(model: onnx.ModelProto, subject: str) -> None:
+    """Refuses a model with a name that is no text: protobuf hands such ones out as bytes.
+
+    Raises:
+        ModelError: Says of which kind it is.
+    """
+    graphs = [model.graph]
+    parts: list[tuple[str, Iterable[object]]] = [
+        ("operator set", (entry.domain for entry in model.opset_import)),
+        ("property", (text for entry in model.metadata_props for text in (entry.key, entry.value))),
+    ]
+    for function in model.functions:
+        names = (function.name, function.domain, function.overload, *function.input, *function.output)
+        parts += [("function", names), ("function's attribute", function.attribute)]
+        parts.append(("node", _texts_of(function.node, graphs)))
+    for graph in graphs:  # grows meanwhile, by the bodies of its nodes
+        parts.append(("graph", (graph.name,)))
+        parts.append(("node", _texts_of(graph.node, graphs)))
+        values = (*graph.input, *graph.output, *graph.value_info)
+        parts.append(("tensor", (value.name for value in values)))
+        sizes = (dim.dim_param for value in values for dim in value.type.tensor_type.shape.dim)
+        parts.append(("dimension", sizes))
+        parts.append(("tensor", (tensor.name for tensor in graph.initializer)))
+        parts.append(("tensor", (sparse.values.name for sparse in graph.sparse_initializer)))
+        for kind, texts in parts:
+            _check_all_texts(kind, texts, subject)
+        parts.clear()
+
+
+def _texts_of(nodes: Iterable[onnx.NodeProto], graphs: list[onnx.GraphProto]) -> Iterator[object]:
+    """The texts of nodes and their attributes; bodies are added to ``graphs``."""
+    for node in nodes:
+        yield from (node.name, node.op_type, node.domain, node.overload)
+        yield from node.input
+        yield from node.output
+        for attribute in node.attribute:
+            yield from (attribute.name, attribute.ref_attr_name)
+            if attribute.type in (_GRAPH, _GRAPHS):
+                graphs += (attribute.g, *attribute.graphs)
+        for entry in node.metadata_props:
+            yield from (entry.key, entry.value)
+
+
+def _check_all_texts(kind: str, texts: Iterable[object], subject: str) -> None:
+    for text in texts:
+        if not isinstance(text, str):
+            raise ModelError(
+                f"{subject} has a {kind} whose name is no text: {text!r:.80}",
+                hint="ONNX's names are UTF-8: check that the file was copied whole.",
+            )
+
+
+@lru_cache(maxsize=4096)
+def _demands(op_type: str, domain: str, version: int) -> _Demands | None:
+    import onnx
+
+    if domain == CONTRIB_DOMAIN:
+        return _contrib_demands(op_type)
+    name = "" if domain == DEFAULT_DOMAIN else domain
+    try:
+        schema = onnx.defs.get_schema(op_type, version, name)
+    except (
+        onnx.defs.SchemaError,
+        TypeError,
+        ValueError,
+        OverflowError,
+    ):  # none of this name, or of this version
+        return None
+    single = onnx.defs.OpSchema.FormalParameterOption.Single
+    return _Demands(
+        schema.min_input,
+        schema.max_input,
+        schema.min_output,
+        schema.max_output,
+        tuple((place, item.name) for place, item in enumerate(schema.inputs) if item.option == single),
+        {key: _number(item.type) for key, item in schema.attributes.items()},
+        tuple(key for key, item in schema.attributes.items() if item.required),
+    )
+
+
+def _contrib_demands(op_type: str) -> _Demands | None:
+    said = _contrib_schemas().get(op_type)
+    if said is None:
+        return None
+    needed = tuple((place, name) for place, name in said["needed"])
+    (fewest, most), (fewest_out, most_out) = said["inputs"], said["outputs"]
+    return _Demands(fewest, most, fewest_out, most_out, needed, said["attributes"], tuple(said["required"]))
+
+
+@lru_cache(maxsize=1)
+def _contrib_schemas() -> Mapping[str, Any]:
+    schemas: Mapping[str, Any] = json.loads(_CONTRIB_SCHEMAS.read_text(encoding="utf-8"))["operators"]
+    return schemas
+
+
+def _number(kind: Any) -> int:
+    return int(kind)  # an enumeration of C++, whose type stubs say less than it can
+
+
+def _check_ends(node: onnx.NodeProto, demands: _Demands) -> None:
+    reads, writes = node.input, node.output
+    for ends, fewest, most, noun in (
+        (reads, demands.fewest_inputs, demands.most_inputs, "input"),
+        (writes, demands.fewest_outputs, demands.most_outputs, "output"),
+    ):
+        if not fewest <= len(ends) <= most:
+            wanted = f"at least {fewest}" if len(ends) < fewest else f"at most {most}"
+            raise _invalid(node, f"has {plural(len(ends), noun)}, {wanted} must be given")
+    if "" in reads:
+        for place, name in demands.needed_inputs:
+            if place < len(reads) and not reads[place]:
+                raise _invalid(node, f"lacks its input {name}")
+
+
+def _check_attributes(node: onnx.NodeProto, demands: _Demands) -> None:
+    given = set()
+    for attribute in node.attribute:
+        name, kind = attribute.name, attribute.type
+        if name in given:
+            raise _invalid(node, f"gives its attribute {name!r} twice")
+        given.add(name)
+        if attribute.ref_attr_name:
+            raise _invalid(node, f"takes its attribute {name!r} from a function, and stands in none")
+        wanted = demands.kinds.get(name)
+        if wanted is None:  # one that the operator does not have is read by nobody
+            continue
+        if kind != wanted:
+            raise _invalid(node, f"has an attribute {name!r} of the wrong type")
+        if kind in _MESSAGES and not attribute.HasField(_MESSAGES[kind]):
+            raise _invalid(node, f"has an attribute {name!r} without a value")
+        if name in _POSITIVE:
+            _check_positive(node, attribute)
+        elif name == "perm" and sorted(attribute.ints) != list(range(len(attribute.ints))):
+            raise _invalid(
+                node, f"has an attribute 'perm' that is no order of axes: {list(attribute.ints)[:8]}"
+            )
+    for name in demands.required:
+        if name not in given:
+            raise _invalid(node, f"lacks its attribute {name!r}")
+    if node.op_type == "Constant" and len(given & _CONSTANT_VALUES) != 1:
+        raise _invalid(node, f"has {plural(len(given & _CONSTANT_VALUES), 'value')}, it must have one")
+
+
+def _check_positive(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
+    values: Sequence[int] = attribute.ints if attribute.type == _INTS else [attribute.i]
+    for value in values:
+        if value < 1:
+            raise _invalid(node, f"has an attribute {attribute.name!r} of {value}, it must be at least 1")
+
+
+def _check_bodies(node: onnx.NodeProto, version: int) -> None:
+    bodies = {item.name: item.g for item in node.attribute if item.type == _GRAPH}
+    if node.op_type == "If":
+        for name in ("then_branch", "else_branch"):
+            _check_results(node, name, len(bodies[name].output), len(node.output))
+        return
+    body = bodies["body"]
+    taken, fed = len(body.input), len(node.input)
+    if node.op_type == "Scan":
+        fed -= version < 9  # opset 8 has sequence_lens first
+        _check_scan(node, taken, len(body.output))
+    if taken != fed:
+        raise _invalid(node, f"feeds {plural(fed, 'value')} to a body that takes {taken}")
+    # The first that a Loop's body gives is whether it goes on.
+    _check_results(node, "body", len(body.output), len(node.output) + (node.op_type == "Loop"))
+
+
+def _check_results(node: onnx.NodeProto, name: str, given: int, wanted: int) -> None:
+    if given != wanted:
+        raise _invalid(node, f"needs {plural(wanted, 'result')} of its {name}, which gives {given}")
+
+
+def _check_scan(node: onnx.NodeProto, taken: int, given: int) -> None:
+    values = {item.name: item for item in node.attribute}
+    scanned = values["num_scan_inputs"].i
+    if scanned > taken:
+        raise _invalid(node, f"scans {plural(scanned, 'input')} with a body that takes {taken}")
+    stacked = given - (taken - scanned)
+    if stacked < 0:
+        raise _invalid(
+            node, f"has a body that gives {plural(given, 'result')}, its states alone are {taken - scanned}"
+        )
+    for name, count in (
+        ("scan_input_axes", scanned),
+        ("scan_input_directions", scanned),
+        ("scan_output_axes", stacked),
+        ("scan_output_directions", stacked),
+    ):
+        if name in values and len(values[name].ints) not in (0, count):
+            raise _invalid(
+                node, f"has an attribute {name!r} of {len(values[name].ints)} values, {count} are wanted"
+            )
+
+
+def _invalid(node: onnx.NodeProto, what: str) -> GraphError:
+    return GraphError(
+        f"node '{node.name}' ({node.op_type}) {what}",
+        hint="the model is not a valid one: save it again from where it comes from",
+    )

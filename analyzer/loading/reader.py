@@ -1,0 +1,146 @@
+"""Loading: asks the reading process: ``reading_process`` does what is asked, ``isolation.limits`` bounds it.
+
+Everything that parses a stranger's file, infers its shapes, computes its constants or unpacks a saved program
+happens there. What comes back is data: a weight-free model that was parsed and written anew, and Graphs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analyzer.errors import GraphError
+from analyzer.graph import Graph
+from analyzer.isolation.limits import Limits
+from analyzer.isolation.process import READING
+from analyzer.loading.onnx_graph.graph_message import from_message
+
+if TYPE_CHECKING:
+    import onnx
+
+# The process keeps so many models parsed; more are sent again when asked about.
+KEPT_MODELS = 4
+# Torch is imported before a saved program is read, which is no file's fault however long it takes.
+_IMPORT_LIMITS = Limits(memory=16 * 2**30, time=600.0)
+
+_numbers = itertools.count(1)
+
+
+def fork_reading_process(handlers: Mapping[str, Callable[..., Any]]) -> None:
+    """Begins the reading process as a copy of this one, where that is safe; else it begins when needed."""
+    READING.fork(handlers)
+
+
+def end_reading_process() -> None:
+    """Ends it; what is asked later begins another."""
+    READING.end()
+
+
+def next_number() -> int:
+    """A number for a model, by which the reading process knows it again."""
+    return next(_numbers)
+
+
+def parsed_file(path: Path, *, opset: int | None, limits: Limits) -> tuple[onnx.ModelProto, bool]:
+    """The model of an .onnx file without its weights, and whether it was converted to the opset that is given.
+
+    Raises:
+        ModelError: It cannot be read, or takes more than the limits.
+        UsageError: There is no conversion to that opset.
+    """
+    arguments = {"path": str(path), "opset": opset, "limits": limits.as_message()}
+    content, converted = READING.ask("parse_file", arguments, limits, subject=f"'{path}'")
+    return _parsed(content), converted
+
+
+def parsed_bytes(
+    content: bytes, *, subject: str, opset: int | None, limits: Limits
+) -> tuple[onnx.ModelProto, bool]:
+    """The same for a serialised model.
+
+    Raises:
+        ModelError: As ``parsed_file``; ``subject`` is what the message calls it.
+    """
+    arguments = {"content": content, "subject": subject, "opset": opset, "limits": limits.as_message()}
+    content, converted = READING.ask("parse_bytes", arguments, limits, subject=subject)
+    return _parsed(content), converted
+
+
+def saved_program(
+    path: Path, *, text: str, batch: int | None, opset: int, limits: Limits
+) -> tuple[onnx.ModelProto, dict[str, Any]]:
+    """What a .pt2 file holds, as a weight-free model, and what else ``Loaded`` wants to know.
+
+    Raises:
+        AnalyzerError: As ``from_saved_program.load_pt2``.
+    """
+    READING.ask("import_torch", {}, _IMPORT_LIMITS, subject="PyTorch")
+    arguments = {"text": text, "batch": batch, "opset": opset}
+    proto, facts = READING.ask(
+        "read_program", arguments, limits, subject=f"'{text}'", file_bytes=path.stat().st_size
+    )
+    return _parsed(proto), facts
+
+
+def write_program(
+    path: Path, proto: onnx.ModelProto, sizes: Mapping[str, int], folder: Path, limits: Limits
+) -> None:
+    """Writes a .pt2 file's model with its weights, bound to these sizes, into ``folder``.
+
+    Raises:
+        AnalyzerError: As ``weights``.
+    """
+    READING.ask("import_torch", {}, _IMPORT_LIMITS, subject="PyTorch")
+    arguments = {
+        "text": str(path),
+        "proto": proto.SerializeToString(),
+        "sizes": dict(sizes),
+        "folder": str(folder),
+    }
+    READING.ask("write_program", arguments, limits, subject=f"'{path}'", file_bytes=path.stat().st_size)
+
+
+def write_file(path: Path, opset: int | None, sizes: Mapping[str, int], folder: Path, limits: Limits) -> None:
+    """Writes an .onnx file's model, bound to these sizes, into ``folder`` with its weights beside it.
+
+    Raises:
+        AnalyzerError: As ``weights``.
+    """
+    arguments = {"path": str(path), "opset": opset, "sizes": dict(sizes), "folder": str(folder)}
+    READING.ask("write_file", arguments, limits, subject=f"'{path}'", file_bytes=path.stat().st_size)
+
+
+def graph_of(
+    number: int, proto: onnx.ModelProto, sizes: Mapping[str, int], *, pruned: bool, subject: str, limits: Limits
+) -> Graph:
+    """The Graph of a model at these sizes of its symbolic dimensions; ``number`` says which model it is.
+
+    Raises:
+        AnalyzerError: As ``onnx_graph.build.to_graph``; ModelError where it takes more than the limits.
+    """
+    _check_sizes(sizes)
+    arguments = {"number": number, "sizes": dict(sizes), "pruned": pruned, "limits": limits.as_message()}
+    message = READING.ask("graph", arguments, limits, subject=subject)
+    if message is None:  # it does not know this model, or no longer
+        content = {"number": number, "content": proto.SerializeToString()}
+        READING.ask("keep", content, limits, subject=subject)
+        message = READING.ask("graph", arguments, limits, subject=subject)
+    return from_message(message)
+
+
+def _check_sizes(sizes: Mapping[str, int]) -> None:
+    for name, size in sizes.items():
+        if size >= 2**63:
+            raise GraphError(
+                f"dimension '{name}' is larger than can be addressed: {size}", hint="give a smaller --batch"
+            )
+
+
+def _parsed(content: bytes) -> onnx.ModelProto:
+    import onnx
+
+    model = onnx.ModelProto()
+    model.ParseFromString(content)
+    return model

@@ -1,0 +1,183 @@
+"""The reading process: ``python -m analyzer.loading.reading_process CONNECTION WHEREABOUTS``.
+
+The arguments are file descriptors. It parses, infers and computes what a stranger's file says, within the
+limits that each request brings, and runs nothing of it. It is no sandbox: it has the user's rights.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analyzer.errors import ModelError
+from analyzer.isolation import whereabouts
+from analyzer.isolation.child import Handlers, serve
+from analyzer.isolation.limits import Limits
+from analyzer.loading.reader import KEPT_MODELS, end_reading_process, fork_reading_process
+
+if TYPE_CHECKING:
+    import onnx
+
+_kept: OrderedDict[int, onnx.ModelProto] = OrderedDict()
+
+
+@contextmanager
+def reading_process() -> Iterator[None]:
+    """Begins the reading process by a fork where that is safe, with what it needs imported before; ends it."""
+    # Imported here, both processes share the modules' memory, and neither waits for them twice.
+    import ml_dtypes  # noqa: F401
+    import numpy as np  # noqa: F401
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]  # noqa: F401
+    from onnx import defs, helper, inliner, numpy_helper, shape_inference  # noqa: F401
+
+    from analyzer.loading.onnx_graph import budget, build, graph_message, onnx_file  # noqa: F401
+
+    fork_reading_process(HANDLERS)
+    try:
+        yield
+    finally:
+        end_reading_process()
+
+
+def _parse_file(path: str, opset: int | None, limits: Mapping[str, Any]) -> tuple[bytes, bool]:
+    from analyzer.loading.onnx_graph.onnx_file import read_model
+
+    whereabouts.now_at("parsing")
+    return _checked(read_model(path), f"'{path}'", opset, limits)
+
+
+def _parse_bytes(
+    content: bytes, subject: str, opset: int | None, limits: Mapping[str, Any]
+) -> tuple[bytes, bool]:
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]
+
+    whereabouts.now_at("parsing")
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(content)
+    except DecodeError as error:
+        raise ModelError(
+            f"{subject} is no ONNX model: {error}", hint="give one that was saved whole"
+        ) from error
+    return _checked(model, subject, opset, limits)
+
+
+def _checked(
+    model: onnx.ModelProto, subject: str, opset: int | None, limits: Mapping[str, Any]
+) -> tuple[bytes, bool]:
+    from analyzer.loading.from_onnx import convert, default_opset
+    from analyzer.loading.onnx_graph.budget import check_budget
+    from analyzer.loading.onnx_graph.node_validity import check_texts
+
+    check_budget(model, Limits(**limits), subject)
+    check_texts(model, subject)
+    convert_it = opset is not None and opset != default_opset(model)
+    if opset is not None and convert_it:
+        whereabouts.now_at("the conversion to another opset")
+        model = convert(model, opset)
+        check_budget(model, Limits(**limits), subject)
+    return model.SerializeToString(deterministic=True), convert_it
+
+
+def _keep(number: int, content: bytes) -> None:
+    import onnx
+
+    model = onnx.ModelProto()
+    model.ParseFromString(content)
+    _kept[number] = model
+    while len(_kept) > KEPT_MODELS:
+        _kept.popitem(last=False)
+
+
+def _graph(number: int, sizes: Mapping[str, int], pruned: bool, limits: Mapping[str, Any]) -> bytes | None:
+    from analyzer.loading.onnx_graph.build import prune, to_graph
+    from analyzer.loading.onnx_graph.graph_message import to_message
+
+    model = _kept.get(number)
+    if model is None:
+        return None
+    _kept.move_to_end(number)
+    graph = to_graph(model, bindings=sizes, limits=Limits(**limits))
+    return to_message(prune(graph) if pruned else graph)
+
+
+def _inlined(content: bytes, op_type: str) -> bytes | None:
+    """The graph of a model of one node, its operator's definition in its place; None where it has none."""
+    import onnx
+    from onnx import inliner, shape_inference
+
+    model = onnx.ModelProto()
+    model.ParseFromString(content)
+    try:
+        model = inliner.inline_selected_functions(model, [("", op_type)], inline_schema_functions=True)
+        model = shape_inference.infer_shapes(model)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        return None
+    return model.graph.SerializeToString()
+
+
+def _import_torch() -> None:
+    import torch  # noqa: F401
+
+    from analyzer.loading import from_saved_program  # noqa: F401
+    from analyzer.loading.torch_export import export  # noqa: F401
+
+
+def _read_program(text: str, batch: int | None, opset: int) -> tuple[bytes, dict[str, Any]]:
+    from analyzer.loading.from_saved_program import program_facts
+    from analyzer.loading.model_reference import parse_reference
+
+    whereabouts.now_at("the exported program")
+    proto, facts = program_facts(parse_reference(text), batch=batch, opset=opset)
+    return proto.SerializeToString(), facts
+
+
+def _write_file(path: str, opset: int | None, sizes: Mapping[str, int], folder: str) -> None:
+    from analyzer.loading.runnable_files import write_file
+
+    whereabouts.now_at("writing a model that can be run")
+    write_file(Path(path), opset, sizes, Path(folder))
+
+
+def _write_program(text: str, proto: bytes, sizes: Mapping[str, int], folder: str) -> None:
+    import onnx
+
+    from analyzer.loading.from_saved_program import read_program
+    from analyzer.loading.model_reference import parse_reference
+    from analyzer.loading.runnable_files import write_model
+
+    whereabouts.now_at("the weights of the exported program")
+    program = read_program(parse_reference(text))
+    model = onnx.ModelProto()
+    model.ParseFromString(proto)
+    write_model(model, sizes, {**program.state_dict, **program.constants}, Path(folder))
+
+
+HANDLERS: Handlers = {
+    "parse_file": _parse_file,
+    "parse_bytes": _parse_bytes,
+    "keep": _keep,
+    "graph": _graph,
+    "inlined": _inlined,
+    "import_torch": _import_torch,
+    "read_program": _read_program,
+    "write_file": _write_file,
+    "write_program": _write_program,
+}
+
+
+def main(arguments: list[str]) -> None:
+    """Serves the process that started this one."""
+    connection, memory = map(int, arguments)
+    whereabouts.tell_in(whereabouts.shared_memory(memory))
+    serve(Connection(connection), HANDLERS)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
