@@ -303,15 +303,15 @@ class Graph:
         return sum(tensor.nbytes or 0 for tensor in self.initializers)
 
 
-def names_read(node: Node) -> Iterator[str]:
+def names_read(node: Node) -> list[str]:
     """Names of all tensors that a node reads, those that its subgraphs take from outside included."""
-    for tensor in node.present_inputs:
-        yield tensor.name
+    names = [tensor.name for tensor in node.inputs if tensor is not None]
     for graph in node.graphs.values():
         # What a subgraph computes or is handed is its own; anything else it reads from the graph around it
         # (ONNX, docs/IR.md).
         inner = {tensor.name for tensor in (*graph.inputs, *graph.initializers)}
         inner.update(tensor.name for child in graph.nodes for tensor in child.present_outputs)
         for child in graph.nodes:
-            yield from (name for name in names_read(child) if name not in inner)
-        yield from (tensor.name for tensor in graph.outputs if tensor.name not in inner)
+            names += [name for name in names_read(child) if name not in inner]
+        names += [tensor.name for tensor in graph.outputs if tensor.name not in inner]
+    return names

@@ -128,7 +128,8 @@ def _finding(rule: CheckRule, diagnostic: Diagnostic, settings: CheckSettings) -
         operator=None if diagnostic.operator is None else diagnostic.operator.index,
         message=diagnostic.message,
         fix=diagnostic.fix,
-        seconds=diagnostic.seconds,
+        # Of a record that contradicts itself a difference may be below 0: that is no cost.
+        seconds=None if (diagnostic.seconds or 0.0) < 0 else diagnostic.seconds,
         bytes=diagnostic.bytes,
         certain=diagnostic.certain,
     )

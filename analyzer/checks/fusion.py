@@ -203,8 +203,9 @@ def _missed(name: str, patterns: list[Pattern], dataflow: Dataflow, fix: str) ->
         members = [op for anchor in anchors for op in by_anchor[anchor.index]]
         # Executed nodes, not operators: ONNX Runtime may have fused a part of the pattern.
         kernels = len({dataflow.groups[op.index].name for op in members if op.index in dataflow.groups})
+        inside = {op.index for op in members}
         inner = {
-            tensor.name: tensor for op in members for tensor in op.outputs if _stays(tensor, members, dataflow)
+            tensor.name: tensor for op in members for tensor in op.outputs if _stays(tensor, inside, dataflow)
         }
         # What stays inside a fused kernel is neither written nor read again.
         avoidable = total(2 * size for size in map(tensor_bytes, inner.values()) if size is not None)
@@ -222,9 +223,8 @@ def _missed(name: str, patterns: list[Pattern], dataflow: Dataflow, fix: str) ->
         )
 
 
-def _stays(tensor: TensorInfo, members: list[OperatorResult], dataflow: Dataflow) -> bool:
-    """Whether a tensor is made and read by the pattern alone, so that a fused kernel would not store it."""
-    inside = {op.index for op in members}
+def _stays(tensor: TensorInfo, inside: set[int], dataflow: Dataflow) -> bool:
+    """Whether a tensor of these operators is read by them alone, so that a fused kernel would not store it."""
     readers = dataflow.readers.get(tensor.name, ())
     return bool(readers) and all(reader.index in inside for reader in readers)
 

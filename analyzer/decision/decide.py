@@ -10,25 +10,26 @@ from analyzer.decision.energy import watts
 from analyzer.decision.error_components import summed
 from analyzer.decision.money import cheapest, offers, rank
 from analyzer.decision.operator_verdicts import operator_verdicts
-from analyzer.decision.plans import Plan, plan_all
+from analyzer.decision.plans import Plan, Plans, plan_all
 from analyzer.decision.sweep import throughput
 from analyzer.decision.verdict import verdict
 from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import CostRow, PlanResult, Transfers
 
 
-def decide(question: DecisionInput, swept: Sweep | None = None) -> Decision:
+def decide(question: DecisionInput, swept: Sweep | None = None, plans: Plans | None = None) -> Decision:
     """Plans, verdicts and prices.
 
     Args:
         question: Everything that is known.
         swept: The same model over batches, for the crossover; None to look at this batch alone.
+        plans: The question's, where they are known already.
 
     Raises:
         UsageError: A pin or the utilisation cannot be.
         DeviceError: The GPU has no link.
     """
-    plans = plan_all(question)
+    plans = plans or plan_all(question)
     offers_by_plan = {plan.name: tuple(offers(question, plan)) for plan in plans}
     prices = {name: cheapest(plan_offers) for name, plan_offers in offers_by_plan.items()}
     choice = choose(question, plans, prices)

@@ -62,8 +62,8 @@ class Cut:
 def copy_direction(edge: TensorEdge, on_gpu: Sequence[bool]) -> Direction | None:
     """The direction in which this placement copies this tensor, None if it does not."""
     if edge.producer != HOST and on_gpu[edge.producer]:
-        return "to_cpu" if edge.host or any(not on_gpu[unit] for unit in edge.readers) else None
-    return "to_gpu" if any(on_gpu[unit] for unit in edge.readers) else None
+        return "to_cpu" if edge.host or False in [on_gpu[unit] for unit in edge.readers] else None
+    return "to_gpu" if True in [on_gpu[unit] for unit in edge.readers] else None
 
 
 def cost_of(costs: PlacementCosts, on_gpu: Sequence[bool]) -> float:

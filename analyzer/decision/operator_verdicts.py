@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from analyzer.costs.cost import Cost, Costs
 from analyzer.decision.decision_input import DecisionInput, Estimates, Side
-from analyzer.decision.error_components import component, ratio
+from analyzer.decision.error_components import ErrorComponent, ErrorComponents, Resource, ratio
 from analyzer.decision.phrases import capital, cpu_name, gpu_name, timed
 from analyzer.decision.pins import pins_by_operator
 from analyzer.decision.placement_problem import HOST
-from analyzer.decision.plans import Plans, copy_time, cpu_scale, cuda_scale, known
+from analyzer.decision.plans import Plans, copy_time, cpu_scale, cuda_scale
 from analyzer.graph import Node
 from analyzer.ort.execution import Group, NodePlacement
 from analyzer.prediction.estimate import Estimate, total
@@ -114,7 +114,7 @@ class _Judge:
             return self._verdict("cpu", None, "no-session", fails or "Its time on the GPU is not known.")
         if self._plans.problem.unit[node.index] == HOST:
             return self._verdict("either", None, "folded", "Does not run: ONNX Runtime folds it away.")
-        speedup = ratio((component("cpu", known([cpu])),), (component("gpu", known([gpu])),))
+        speedup = None if cpu is None or gpu is None else ratio(_alone("cpu", cpu), _alone("gpu", gpu))
         middle = speedup[0] if speedup else None
         if not self._plans.problem.gpu_capable[node.index]:
             return self._verdict("cpu", middle, *self._forced_to_cpu(placed, cpu))
@@ -211,6 +211,10 @@ class _Judge:
         device: OperatorDevice, speedup: float | None, reason: str, explanation: str
     ) -> OperatorVerdict:
         return OperatorVerdict(device=device, speedup=speedup, reason=reason, explanation=explanation)
+
+
+def _alone(resource: Resource, time: Estimate) -> ErrorComponents:
+    return (ErrorComponent(resource=resource, source=resource, time=time),)
 
 
 _WHY_ON_CPU = {

@@ -181,9 +181,10 @@ def _readers(
     for node in graph.nodes:
         if unit[node.index] == HOST:
             continue
-        names = (roots.get(name, name) for name in names_read(node))
-        for name in dict.fromkeys(name for name in names if name is not None):
-            readers.setdefault(name, []).append(node.index)
+        names = [roots.get(name, name) for name in names_read(node)]
+        for name in names if len(names) < 2 else dict.fromkeys(names):
+            if name is not None:
+                readers.setdefault(name, []).append(node.index)
     outputs = (roots.get(tensor.name, tensor.name) for tensor in graph.outputs)
     return readers, {name for name in outputs if name is not None}
 
@@ -204,7 +205,7 @@ def _edges(
     outputs -= {new for name, new in carried.items() if name != new}
     tensors = inputs | {tensor.name: tensor for node in graph.nodes for tensor in node.present_outputs}
     for name, tensor in tensors.items():
-        if roots.get(name, name) != name:
+        if name in roots and roots[name] != name:
             continue
         if name in carried and name == carried[name]:
             continue  # a weight that never changes lies where it is used
@@ -215,10 +216,8 @@ def _edges(
         producer_unit = (
             HOST if producer is None or left_on_host or not gpu_capable[producer] else unit[producer]
         )
-        on_host = [r for r in read if not gpu_capable[r] or memory.reads(name, r, left_on_host=left_on_host)]
-        reader_units = dict.fromkeys(
-            unit[r] for r in read if r not in set(on_host) and unit[r] != producer_unit
-        )
+        on_host = {r for r in read if not gpu_capable[r] or memory.reads(name, r, left_on_host=left_on_host)}
+        reader_units = dict.fromkeys([unit[r] for r in read if unit[r] != producer_unit and r not in on_host])
         is_output = name in outputs
         host = bool(on_host) or is_output
         if reader_units or (host and producer_unit != HOST):
@@ -242,12 +241,14 @@ def _weights(
     weights = [0] * units
     stored = {tensor.name: tensor for tensor in question.graph.initializers}
     for node in question.graph.nodes:
-        stored.update((tensor.name, tensor) for tensor in node.present_outputs if tensor.constant)
+        for tensor in node.outputs:
+            if tensor is not None and tensor.constant:
+                stored[tensor.name] = tensor
     for node in question.graph.nodes:
         if not gpu_capable[node.index]:
             continue
         for name in names_read(node):
-            tensor = stored.pop(name, None)
-            if tensor is not None:
+            if name in stored:
+                tensor = stored.pop(name)
                 weights[unit[node.index]] += bytes_at(tensor, question.precision) or 0
     return tuple(weights)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from analyzer.decision.decision_input import DecisionInput, Sweep
 from analyzer.decision.phrases import capital, gpu_name
-from analyzer.decision.plans import Plan, plan_all
+from analyzer.decision.plans import Name, Plan, Plans, plan_all
 from analyzer.memory.fit import largest_between
 from analyzer.record.analysis import SweepPlan, SweepRow
 
@@ -16,16 +17,22 @@ BATCHES = tuple(2**power for power in range(13))  # 1 to 4096
 SATURATED = 0.9
 
 
-def sweep(questions: Mapping[int, DecisionInput], *, at: Callable[[int], DecisionInput] | None = None) -> Sweep:
+def sweep(
+    questions: Mapping[int, DecisionInput],
+    *,
+    at: Callable[[int], DecisionInput] | None = None,
+    planned: Mapping[int, Plans] = MappingProxyType({}),
+) -> Sweep:
     """Every plan at every batch, and what follows.
 
     Args:
         questions: The question at each batch.
         at: Asks at a batch between two of them: with it crossovers are exact to one inference, without it
             they are batches of ``questions``.
+        planned: Plans of some of the questions, which are not worked out again.
     """
     by_batch = dict(sorted(questions.items()))
-    rows = tuple(_row(batch, question) for batch, question in by_batch.items())
+    rows = tuple(_row(batch, question, planned.get(batch)) for batch, question in by_batch.items())
     if not rows or "gpu" not in rows[0].plans:
         return Sweep(rows=rows, note="Only the CPU was looked at." if rows else "No batch was looked at.")
     crossovers = _crossovers(rows, at)
@@ -49,8 +56,9 @@ def throughput(question: DecisionInput, plan: Plan) -> float:
     return question.inferences / spent if spent > 0 else 0.0
 
 
-def _row(batch: int, question: DecisionInput) -> SweepRow:
-    plans: dict[str, SweepPlan] = {plan.name: _sweep_plan(question, plan) for plan in plan_all(question)}
+def _row(batch: int, question: DecisionInput, known: Plans | None = None) -> SweepRow:
+    found = plan_all(question) if known is None else known
+    plans: dict[Name, SweepPlan] = {plan.name: _sweep_plan(question, plan) for plan in found}
     return SweepRow(batch=batch, plans=plans)
 
 

@@ -48,15 +48,20 @@ def _answer(handler: Callable[..., Any], arguments: Mapping[str, Any], memory: i
     try:
         return encode([DONE, handler(**arguments)])
     except AnalyzerError as error:
-        return encode([REFUSED, [type(error).__name__, error.message, error.hint]])
+        return encode([REFUSED, [type(error).__name__, *map(sendable, (error.message, error.hint))]])
     except MemoryError:
         pass
     except RecursionError as error:
         return encode([REFUSED, ["ModelError", f"it is nested too deeply: {error}", None]])
     except Exception:
-        return encode([FAULT, traceback.format_exc()])
+        return encode([FAULT, sendable(traceback.format_exc())])
     # Outside the handler, whose frames, and what they hold, are gone now.
     return encode([OUT_OF_MEMORY, None])
+
+
+def sendable(text: str | None) -> str | None:
+    """What can be sent of a message that names a file, whose bytes need not be UTF-8."""
+    return None if text is None else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _limit(memory: int, time_s: float) -> None:

@@ -7,12 +7,14 @@ happens there. What comes back is data: a weight-free model that was parsed and 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import GraphError
 from analyzer.graph import Graph
+from analyzer.isolation.child import sendable
 from analyzer.isolation.limits import Limits
 from analyzer.isolation.process import READING
 from analyzer.loading.onnx_graph.graph_message import from_message
@@ -50,7 +52,7 @@ def parsed_file(path: Path, *, opset: int | None, limits: Limits) -> tuple[onnx.
         ModelError: It cannot be read, or takes more than the limits.
         UsageError: There is no conversion to that opset.
     """
-    arguments = {"path": str(path), "opset": opset, "limits": limits.as_message()}
+    arguments = {"path": os.fsencode(path), "opset": opset, "limits": limits.as_message()}
     content, converted = READING.ask("parse_file", arguments, limits, subject=f"'{path}'")
     return _parsed(content), converted
 
@@ -63,7 +65,12 @@ def parsed_bytes(
     Raises:
         ModelError: As ``parsed_file``; ``subject`` is what the message calls it.
     """
-    arguments = {"content": content, "subject": subject, "opset": opset, "limits": limits.as_message()}
+    arguments = {
+        "content": content,
+        "subject": sendable(subject),
+        "opset": opset,
+        "limits": limits.as_message(),
+    }
     content, converted = READING.ask("parse_bytes", arguments, limits, subject=subject)
     return _parsed(content), converted
 
@@ -77,7 +84,7 @@ def saved_program(
         AnalyzerError: As ``from_saved_program.load_pt2``.
     """
     READING.ask("import_torch", {}, _IMPORT_LIMITS, subject="PyTorch")
-    arguments = {"text": text, "batch": batch, "opset": opset}
+    arguments = {"path": os.fsencode(text), "batch": batch, "opset": opset}
     proto, facts = READING.ask(
         "read_program", arguments, limits, subject=f"'{text}'", file_bytes=path.stat().st_size
     )
@@ -94,10 +101,10 @@ def write_program(
     """
     READING.ask("import_torch", {}, _IMPORT_LIMITS, subject="PyTorch")
     arguments = {
-        "text": str(path),
+        "path": os.fsencode(path),
         "proto": proto.SerializeToString(),
         "sizes": dict(sizes),
-        "folder": str(folder),
+        "folder": os.fsencode(folder),
     }
     READING.ask("write_program", arguments, limits, subject=f"'{path}'", file_bytes=path.stat().st_size)
 
@@ -108,7 +115,12 @@ def write_file(path: Path, opset: int | None, sizes: Mapping[str, int], folder: 
     Raises:
         AnalyzerError: As ``weights``.
     """
-    arguments = {"path": str(path), "opset": opset, "sizes": dict(sizes), "folder": str(folder)}
+    arguments = {
+        "path": os.fsencode(path),
+        "opset": opset,
+        "sizes": dict(sizes),
+        "folder": os.fsencode(folder),
+    }
     READING.ask("write_file", arguments, limits, subject=f"'{path}'", file_bytes=path.stat().st_size)
 
 

@@ -6,6 +6,7 @@ limits that each request brings, and runs nothing of it. It is no sandbox: it ha
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -44,11 +45,12 @@ def reading_process() -> Iterator[None]:
         end_reading_process()
 
 
-def _parse_file(path: str, opset: int | None, limits: Mapping[str, Any]) -> tuple[bytes, bool]:
+def _parse_file(path: bytes, opset: int | None, limits: Mapping[str, Any]) -> tuple[bytes, bool]:
     from analyzer.loading.onnx_graph.onnx_file import read_model
 
     whereabouts.now_at("parsing")
-    return _checked(read_model(path), f"'{path}'", opset, limits)
+    file = os.fsdecode(path)
+    return _checked(read_model(file), f"'{file}'", opset, limits)
 
 
 def _parse_bytes(
@@ -129,23 +131,23 @@ def _import_torch() -> None:
     from analyzer.loading.torch_export import export  # noqa: F401
 
 
-def _read_program(text: str, batch: int | None, opset: int) -> tuple[bytes, dict[str, Any]]:
+def _read_program(path: bytes, batch: int | None, opset: int) -> tuple[bytes, dict[str, Any]]:
     from analyzer.loading.from_saved_program import program_facts
     from analyzer.loading.model_reference import parse_reference
 
     whereabouts.now_at("the exported program")
-    proto, facts = program_facts(parse_reference(text), batch=batch, opset=opset)
+    proto, facts = program_facts(parse_reference(os.fsdecode(path)), batch=batch, opset=opset)
     return proto.SerializeToString(), facts
 
 
-def _write_file(path: str, opset: int | None, sizes: Mapping[str, int], folder: str) -> None:
+def _write_file(path: bytes, opset: int | None, sizes: Mapping[str, int], folder: bytes) -> None:
     from analyzer.loading.runnable_files import write_file
 
     whereabouts.now_at("writing a model that can be run")
-    write_file(Path(path), opset, sizes, Path(folder))
+    write_file(Path(os.fsdecode(path)), opset, sizes, Path(os.fsdecode(folder)))
 
 
-def _write_program(text: str, proto: bytes, sizes: Mapping[str, int], folder: str) -> None:
+def _write_program(path: bytes, proto: bytes, sizes: Mapping[str, int], folder: bytes) -> None:
     import onnx
 
     from analyzer.loading.from_saved_program import read_program
@@ -153,10 +155,10 @@ def _write_program(text: str, proto: bytes, sizes: Mapping[str, int], folder: st
     from analyzer.loading.runnable_files import write_model
 
     whereabouts.now_at("the weights of the exported program")
-    program = read_program(parse_reference(text))
+    program = read_program(parse_reference(os.fsdecode(path)))
     model = onnx.ModelProto()
     model.ParseFromString(proto)
-    write_model(model, sizes, {**program.state_dict, **program.constants}, Path(folder))
+    write_model(model, sizes, {**program.state_dict, **program.constants}, Path(os.fsdecode(folder)))
 
 
 HANDLERS: Handlers = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -83,18 +84,73 @@ class ExecutedStep:
 def steps_of(graph: Graph, groups: Sequence[Executed]) -> list[ExecutedStep]:
     """The executed nodes, in the order of the groups."""
     constants = {tensor.name for tensor in graph.initializers}
-    constants |= {tensor.name for node in graph.nodes for tensor in node.present_outputs if tensor.constant}
     output_names = {tensor.name for tensor in graph.outputs}
     # In no group, or constant: neither runs, and what it gives is a weight.
-    folded = frozenset(range(len(graph.nodes))).difference(*(group.members for group in groups))
-    folded |= {node.index for node in graph.nodes if _is_folded(node)}
+    folded = set(range(len(graph.nodes))).difference(*(group.members for group in groups))
+    for node in graph.nodes:
+        known = [tensor.name for tensor in node.outputs if tensor is not None and tensor.constant]
+        constants.update(known)
+        if len(known) == len(node.outputs) - node.outputs.count(None):
+            folded.add(node.index)
     steps = []
     for group in groups:
+        if len(group.members) == 1:  # as most are, and the rest of this takes three times as long
+            alone = _step_of_one(graph, group, constants, folded, output_names)
+            steps += [] if alone is None else _transposed_behind_split(alone)
+            continue
         part = _GroupReader(graph, group, constants, folded)
         outputs = tuple(part.outputs(output_names))
         if outputs:
             steps += _transposed_behind_split(part.step(outputs))
     return steps
+
+
+def _step_of_one(
+    graph: Graph, group: Executed, constants: set[str], folded: set[int], output_names: set[str]
+) -> ExecutedStep | None:
+    """The step of a group of one operator; None where it does not run or nothing needs what it gives.
+
+    What ``_GroupReader`` makes of such a group: nothing in it is hidden, and no two operators can be equal.
+    """
+    (index,) = group.members
+    if index in folded:
+        return None
+    node = graph.nodes[index]
+    read = names_read(node)
+    shown = read[0] if read and is_view(node) else None
+    outputs: dict[str, Output] = {}
+    for position, tensor in enumerate(node.outputs):
+        if tensor is None:
+            continue
+        readers = graph.consumers.get(tensor.name, ())
+        if tensor.name in output_names or not readers or not folded.issuperset(readers):
+            source = shown if position == 0 else None
+            value = _value(tensor, group, computed=shown is None or node.outputs[0] is None)
+            outputs.setdefault(tensor.name, Output(value=value, alias_of=source))
+    if not outputs:
+        return None
+    changed = node.op_type != group.op_type
+    overwriting = IN_PLACE if group.provider == "cpu" else IN_PLACE_ON_CUDA
+    may_overwrite = shown is None and not changed and node.op_type in overwriting
+    first = node.inputs[0] if node.inputs and may_overwrite else None
+    return ExecutedStep(
+        op_type=group.op_type,
+        node=node,
+        reads=tuple(name for name in read if name not in constants),
+        outputs=tuple(outputs.values()),
+        overwrites=() if first is None else (_value(first, group),),
+        rank=(int(changed), index),
+    )
+
+
+def _value(tensor: Tensor, group: Executed, *, computed: bool = False) -> Value:
+    """A tensor as a group reads it, or as it computes it."""
+    shape = tensor.shape
+    # A product of more than two axes runs as a Gemm between Reshapes (core/optimizer/matmul_add_fusion.cc),
+    # and a buffer is taken over only where the shapes are equal.
+    if computed and group.op_type == "Gemm" and shape and None not in shape:
+        shape = (prod(size or 0 for size in shape[:-1]), shape[-1])
+    return Value(name=tensor.name, shape=shape, bits=tensor.dtype.bits, provider=group.provider)
 
 
 def _transposed_behind_split(step: ExecutedStep) -> list[ExecutedStep]:
@@ -126,7 +182,7 @@ def _before_transpose(value: Value, order: Sequence[int]) -> Value:
 class _GroupReader:
     """A group while its members are read."""
 
-    def __init__(self, graph: Graph, group: Executed, constants: set[str], folded: frozenset[int]) -> None:
+    def __init__(self, graph: Graph, group: Executed, constants: set[str], folded: set[int]) -> None:
         self.graph = graph
         self.group = group
         self.members = frozenset(group.members)
@@ -136,14 +192,14 @@ class _GroupReader:
         self.computed: dict[str, Tensor] = {}
         self.alias_of_name: dict[str, str] = {}
         self.reads: list[str] = []
-        types = [node.op_type for node in self.nodes]
+        types = Counter(node.op_type for node in self.nodes)
         first_of_kind: dict[tuple[object, ...], Node] = {}
         for node in self.nodes:
             names = [self.alias_of_name.get(name, name) for name in names_read(node)]
             self.reads += [name for name in names if name not in self.computed and name not in constants]
             # Equal nodes run once (onnxruntime/core/optimizer/common_subexpression_elimination.cc).
             original = node
-            if types.count(node.op_type) > 1:  # the key is long: only where there can be an equal one
+            if types[node.op_type] > 1:  # the key is long: only where there can be an equal one
                 key = (node.op_type, repr(dict(node.attributes)), *self._operands_key(node))
                 original = first_of_kind.setdefault(key, node)
             if original is not node:
@@ -185,12 +241,7 @@ class _GroupReader:
         return reader in self.members or reader in self.folded
 
     def _value(self, tensor: Tensor) -> Value:
-        shape = tensor.shape
-        # A product of more than two axes runs as a Gemm between Reshapes (core/optimizer/matmul_add_fusion.cc),
-        # and a buffer is taken over only where the shapes are equal.
-        if self.group.op_type == "Gemm" and tensor.name in self.computed and shape and None not in shape:
-            shape = (prod(size or 0 for size in shape[:-1]), shape[-1])
-        return Value(name=tensor.name, shape=shape, bits=tensor.dtype.bits, provider=self.group.provider)
+        return _value(tensor, self.group, computed=tensor.name in self.computed)
 
     def step(self, outputs: tuple[Output, ...]) -> ExecutedStep:
         main = self.executing[0] if self.executing else self.nodes[0]
@@ -224,7 +275,3 @@ class _GroupReader:
             replace(value, name=self.alias_of_name[value.name]) if value.name in self.alias_of_name else value
             for value in values
         )
-
-
-def _is_folded(node: Node) -> bool:
-    return all(tensor.constant for tensor in node.present_outputs)

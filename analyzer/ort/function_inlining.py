@@ -118,8 +118,13 @@ def _definition(node: Node) -> onnx.GraphProto | None:
         return None
     body = onnx.GraphProto()
     body.ParseFromString(content)
-    # What is still there was not inlined: ONNX has no definition for these types.
-    return None if any(part.op_type == node.op_type for part in body.node) else body
+    # What is still there was not inlined: ONNX has no definition for these types. A constant without a value is
+    # one that the call should have given as an attribute.
+    unfinished = any(
+        part.op_type == node.op_type or (part.op_type == "Constant" and not part.attribute)
+        for part in body.node
+    )
+    return None if unfinished else body
 
 
 def _attribute(value: Any) -> Any:

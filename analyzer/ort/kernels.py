@@ -59,6 +59,8 @@ class Registry:
     version: str
     data: Mapping[str, Any]
     _kernels: dict[tuple[str, str, str], tuple[Kernel, ...]] = field(default_factory=dict)
+    # By all that the answer follows from; the layers of a model ask the same again and again.
+    _has_kernel: dict[tuple[object, ...], bool] = field(default_factory=dict)
 
     @property
     def newest_opset(self) -> int:
@@ -103,14 +105,16 @@ class Registry:
 
         ``half_as_float`` asks for a float32 kernel in place of a float16 one.
         """
-        since = self.since(node.domain, node.op_type, node.version if opset is None else opset)
-        if since is None:
-            return False
-        for kernel in self.covering(provider, node, since):
-            refused = set(self.refusals(kernel, node, since, half_as_float=half_as_float))
-            if not refused:
-                return True
-        return False
+        asked = node.version if opset is None else opset
+        types = (_types(node.inputs), _types(node.outputs))
+        key = (provider, node.domain, node.op_type, asked, half_as_float, types)
+        if key not in self._has_kernel:
+            since = self.since(node.domain, node.op_type, asked)
+            self._has_kernel[key] = since is not None and any(
+                not set(self.refusals(kernel, node, since, half_as_float=half_as_float))
+                for kernel in self.covering(provider, node, since)
+            )
+        return self._has_kernel[key]
 
     def covering(self, provider: Provider, node: Node, since: int) -> Iterator[Kernel]:
         """The provider's kernels for this schema version, whatever the types."""
@@ -213,6 +217,10 @@ def refusal(node: Node, *, provider: Provider = "cuda") -> tuple[str, str]:
 
 def _types_of(node: Node) -> str:
     return ", ".join(dict.fromkeys(type_name(tensor.dtype) for tensor in node.present_inputs))
+
+
+def _types(tensors: Sequence[Tensor | None]) -> tuple[str | None, ...]:
+    return tuple(None if tensor is None else tensor.dtype.name for tensor in tensors)
 
 
 def _parameter(text: str) -> tuple[str, str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from heapq import heappop, heappush
 
 from analyzer.graph import Graph, Node, Tensor
 from analyzer.ort.capability import failing, unsupported
@@ -126,15 +127,14 @@ def _shape_arithmetic(graph: Graph, verdicts: Verdicts, simplified: Simplified) 
         for tensor in graph.nodes[index].present_inputs:
             readers.setdefault(simplified.name(tensor), []).append(index)
     host = {tensor.name for tensor in _written_to_host(graph, verdicts)}
-    candidates = {index for name in host for index in readers.get(name, ())}
     fed = {tensor.name for tensor in graph.inputs}
     constants = _constants(graph, simplified)
     preferred: list[int] = []
     seen: set[int] = set()
-    while candidates:
-        # A priority queue over the topological order there: inputs are decided before what reads them.
-        index = min(candidates)
-        candidates.discard(index)
+    # A priority queue over the topological order there: inputs are decided before what reads them.
+    queue = sorted({index for name in host for index in readers.get(name, ())})
+    while queue:
+        index = heappop(queue)
         if index in seen:
             continue
         seen.add(index)
@@ -146,7 +146,8 @@ def _shape_arithmetic(graph: Graph, verdicts: Verdicts, simplified: Simplified) 
             preferred.append(index)
         for tensor in node.present_outputs:
             host.add(tensor.name)
-            candidates.update(readers.get(tensor.name, ()))
+            for reader in readers.get(tensor.name, ()):
+                heappush(queue, reader)
     return preferred
 
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from analyzer import prediction
 from analyzer.decision import BATCHES, DecisionInput, Sweep, sweep
+from analyzer.decision.plans import Plans
 from analyzer.devices.device import Device
 from analyzer.errors import GraphError
 from analyzer.loading.loaded import Loaded
@@ -17,12 +18,13 @@ from analyzer.pipeline.predictor import Predictor, decision_inputs_by_batch
 from analyzer.pipeline.prepared import PreparedGraph, at_batch
 from analyzer.pipeline.target_devices import cpu_precision, decision_precision
 from analyzer.pipeline.training_batches import Steps, prepared_steps
-from analyzer.prediction.estimate import total
 from analyzer.progress import Progress
 
 # In operators. Binding a graph to a batch costs time by its size: larger graphs are looked at on fewer batches.
 _ALL_BATCHES_UP_TO = 1000
 _FEW_BATCHES = (1, 8, 64, 512, 4096)
+_FEW_BATCHES_UP_TO = 20_000
+_FEWEST_BATCHES = (1, 64, 4096)
 # For graphs up to this many operators the crossover is searched between those batches, to one inference: up
 # to eleven more predictions for each change of the faster device (bisection of 2048 to 4096).
 _EXACT_UP_TO = 160
@@ -34,7 +36,8 @@ def correction_of(options: Options, cpu: Device, prepared: PreparedGraph, measur
         return 1.0
     # One factor for the whole run, not one for each group: of other batches only the sum is corrected.
     precision = cpu_precision(decision_precision(options, prepared.graph, None), prepared.graph)
-    predicted = total(prediction.predict(prepared.cpu_work, cpu, precision=precision, threads=options.threads))
+    session = prediction.predict_session(prepared.cpu_work, cpu, precision=precision, threads=options.threads)
+    predicted = session.total()
     return measured.cpu_latency.time_s / predicted.time_s if predicted.time_s > 0 else 1.0
 
 
@@ -73,19 +76,34 @@ def batch_models(
 
 
 def sweep_of(
-    model: BatchModels, predictor: Predictor, gpu: Device | None, measured: Mapping[int, Measured]
+    model: BatchModels,
+    predictor: Predictor,
+    gpu: Device | None,
+    measured: Mapping[int, Measured],
+    known: Mapping[int, tuple[DecisionInput, Plans]] = MappingProxyType({}),
 ) -> Sweep:
-    """Plans at every batch; measured batches keep what was measured."""
-    inputs = decision_inputs_by_batch(predictor, model.prepared_graphs, gpu, measured)
+    """Plans at every batch; measured batches keep what was measured.
+
+    Args:
+        model: The model over batches.
+        predictor: For the CPU and the user's options.
+        gpu: None to look at the CPU alone.
+        measured: By batch.
+        known: The question and its plans at batches where they are known already.
+    """
+    others = {batch: prepared for batch, prepared in model.prepared_graphs.items() if batch not in known}
+    inputs = decision_inputs_by_batch(predictor, others, gpu, measured)
+    inputs |= {batch: question for batch, (question, _) in known.items()}
+    plans = {batch: plans for batch, (_, plans) in known.items()}
     prepared, between = next(iter(model.prepared_graphs.values()), None), model.between
     if prepared is None or between is None or len(prepared.graph.nodes) > _EXACT_UP_TO:
-        return sweep(inputs)
+        return sweep(inputs, planned=plans)
 
     def predicted_at(batch: int) -> DecisionInput:
         # Every batch that was run is one of the sweep's own, so one between them was not measured.
         return predictor.decision_input(between(batch), gpu, batch, None, per_operator=False)
 
-    return sweep(inputs, at=predicted_at)
+    return sweep(inputs, at=predicted_at, planned=plans)
 
 
 def prepared_batches(
@@ -108,5 +126,7 @@ def prepared_batches(
 
 def _sweep_batches(loaded: Loaded, prepared: PreparedGraph, options: Options) -> list[int]:
     """The batches to look at: those of every sweep, those that were asked for, and the report's own."""
-    usual = BATCHES if len(prepared.graph.nodes) <= _ALL_BATCHES_UP_TO else _FEW_BATCHES
+    operators = len(prepared.graph.nodes)
+    few = _FEW_BATCHES if operators <= _FEW_BATCHES_UP_TO else _FEWEST_BATCHES
+    usual = BATCHES if operators <= _ALL_BATCHES_UP_TO else few
     return sorted({*usual, *options.batches, *([loaded.batch] if loaded.batch else [])})

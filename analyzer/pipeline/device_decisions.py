@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analyzer.decision import Decision, DecisionInput, Sweep, decide
+from analyzer.decision.plans import Plans, plan_all
 from analyzer.devices.device import Device
 from analyzer.pipeline import build_record
 from analyzer.pipeline.batches import BatchModels, sweep_of
@@ -58,13 +59,28 @@ def decide_on(
     if gpu is not None:
         what_if = predictor.what_if(prepared, gpu, batch, on_cpu.get(batch or 0))
         decision_input = replace(decision_input, what_if=what_if)
-    swept = sweep_of(model, predictor, gpu, measured)
+    swept, plans = _swept(predictor, prepared, model, decision_input, measured)
     return DeviceDecisions(
         decision_input=decision_input,
-        decision=decide(decision_input, swept),
+        decision=decide(decision_input, swept, plans),
         sweep=swept,
         alternatives=tuple(_alternative(predictor, prepared, model, gpu, batch, on_cpu) for gpu in gpus[1:]),
     )
+
+
+def _swept(
+    predictor: Predictor,
+    prepared: PreparedGraph,
+    model: BatchModels,
+    decision_input: DecisionInput,
+    measured: Mapping[int, Measured],
+) -> tuple[Sweep, Plans]:
+    """The plans over batches and those of the question itself, which is one of them."""
+    plans = plan_all(decision_input)
+    batch = decision_input.batch
+    same = batch is not None and model.prepared_graphs.get(batch) is prepared
+    known = {batch: (decision_input, plans)} if batch is not None and same else {}
+    return sweep_of(model, predictor, decision_input.gpu, measured, known), plans
 
 
 def _alternative(
@@ -77,7 +93,7 @@ def _alternative(
 ) -> Alternative:
     """The decision for a further GPU: of what was measured, the CPU's part holds there as well."""
     decision_input = predictor.decision_input(prepared, gpu, batch, on_cpu.get(batch or 0))
-    decision = decide(decision_input, sweep_of(model, predictor, gpu, on_cpu))
+    decision = decide(decision_input, *_swept(predictor, prepared, model, decision_input, on_cpu))
     return Alternative(
         device=build_record.device_info(gpu),
         plans=decision.plans,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
 
 from analyzer import prediction
 from analyzer.decision import DecisionInput, WhatIf, parse_pin
@@ -15,7 +18,7 @@ from analyzer.pipeline.options import Options
 from analyzer.pipeline.prepared import PreparedGraph, opset_with_kernels, prepare, with_opset
 from analyzer.pipeline.target_devices import cpu_precision, decision_precision
 from analyzer.precision import is_full
-from analyzer.prediction.estimate import Estimate, total
+from analyzer.prediction.estimate import Estimate
 
 GroupEstimates = tuple[Estimate | None, ...]
 
@@ -118,10 +121,8 @@ class Predictor:
         self, prepared: PreparedGraph, gpu: Device | None, precision: str, measured: Measured | None
     ) -> SessionTimes:
         on_cpu = cpu_precision(precision, prepared.graph)
-        predicted = prediction.predict(
-            prepared.cpu_work, self.cpu, precision=on_cpu, threads=self.options.threads
-        )
-        cpu: GroupEstimates = tuple(estimate.scaled(self.correction) for estimate in predicted)
+        predicted = self._on_own_cpu(prepared.cpu_work, on_cpu).estimates()
+        cpu: GroupEstimates = predicted
         # What bounds a group cannot be timed: a measured time takes it from the prediction.
         if measured is not None and measured.cpu_times:
             cpu = tuple(
@@ -138,17 +139,21 @@ class Predictor:
 
     def _cuda_times(self, prepared: PreparedGraph, gpu: Device, precision: str, on_cpu: str) -> GroupEstimates:
         """Times in a [CUDA, CPU] session: groups that fall back take the CPU's time."""
-        gpu_times = prediction.predict(prepared.cuda_work, gpu, precision=precision)
-        if all(group.provider == "cuda" for group in prepared.cuda_groups):
-            return gpu_times
-        cpu_times = prediction.predict(
-            prepared.cuda_work, self.cpu, precision=on_cpu, threads=self.options.threads
+        gpu_times = prediction.predict_session(prepared.cuda_work, gpu, precision=precision)
+        fallen = np.array([group.provider == "cpu" for group in prepared.cuda_groups], dtype=np.bool_)
+        if not fallen.any():
+            return gpu_times.estimates()
+        cpu_times = self._on_own_cpu(prepared.cuda_work, on_cpu)
+        on_gpu = iter(gpu_times.only(~fallen).estimates())
+        fallen_back = iter(cpu_times.only(fallen).estimates())
+        return tuple(next(fallen_back if falls else on_gpu) for falls in fallen.tolist())
+
+    def _on_own_cpu(self, work: prediction.Workload, precision: str) -> prediction.GroupTimes:
+        """Times on the decision's CPU; the correction is of this very CPU, fallbacks of a GPU included."""
+        predicted = prediction.predict_session(
+            work, self.cpu, precision=precision, threads=self.options.threads
         )
-        # The correction is of this very CPU, so it holds for what falls back to it and not for the GPU.
-        return tuple(
-            on_gpu if group.provider == "cuda" else fallen_back.scaled(self.correction)
-            for group, on_gpu, fallen_back in zip(prepared.cuda_groups, gpu_times, cpu_times, strict=True)
-        )
+        return predicted.scaled(self.correction)
 
     def _with_shares(self, by_group: DecisionInput, prepared: PreparedGraph) -> DecisionInput:
         """Splits the time of each group over its operators."""
@@ -158,6 +163,7 @@ class Predictor:
             graph,
             table,
             prepared.cpu_groups,
+            prepared.cpu_work,
             by_group.cpu_times,
             self.cpu,
             on_cpu,
@@ -166,7 +172,13 @@ class Predictor:
         if by_group.gpu is None:
             return replace(by_group, cpu_shares=cpu)
         gpu = prediction.operator_shares(
-            graph, table, prepared.cuda_groups, by_group.cuda_times, by_group.gpu, by_group.precision
+            graph,
+            table,
+            prepared.cuda_groups,
+            prepared.cuda_work,
+            by_group.cuda_times,
+            by_group.gpu,
+            by_group.precision,
         )
         return replace(by_group, cpu_shares=cpu, gpu_shares=gpu)
 
@@ -174,11 +186,12 @@ class Predictor:
         self, prepared: PreparedGraph, precision: str
     ) -> Callable[[Instance], Estimate | None]:
         # Neither --threads nor the correction: both belong to the decision's CPU, and this is another one.
+        @cache  # every plan without the GPU asks for the same instances
         def latency(instance: Instance) -> Estimate | None:
             cpu = catalogue.instance_cpu(instance)
             if cpu is None:
                 return None
-            return total(prediction.predict(prepared.cpu_work, cpu, precision=precision))
+            return prediction.predict_session(prepared.cpu_work, cpu, precision=precision).total()
 
         return latency
 
@@ -198,13 +211,13 @@ class Predictor:
         if self.options.precision is None and is_full(own_precision) and "fp16" in gpu.peak_flops_per_s:
             options = replace(self.options, precision="fp16")
             half = Predictor(options, self.cpu, self.correction, self.instances)
-            in_half = half.decision_input(prepared, gpu, batch, on_cpu)
+            in_half = half.decision_input(prepared, gpu, batch, on_cpu, per_operator=False)
             changes.append(WhatIf(change="in fp16", question=in_half))
         opset = opset_with_kernels(prepared)
         if opset is not None:
             older = prepare(with_opset(prepared.graph, opset))
             # Nothing measured: another opset may be fused otherwise, and the measured groups are of this one.
-            at_opset = self.decision_input(older, gpu, batch, None)
+            at_opset = self.decision_input(older, gpu, batch, None, per_operator=False)
             changes.append(WhatIf(change=f"exported at opset {opset}", question=at_opset))
         return tuple(changes)
 

@@ -47,12 +47,16 @@ class PreparedGraph:
     @cached_property
     def cpu_work(self) -> prediction.Workload:
         """The CPU session's groups as numbers."""
-        return prediction.workload(self.graph, self.table, self.cpu_groups)
+        return prediction.workload(self.graph, self.table, self.cpu_groups, operators=self._operators)
 
     @cached_property
     def cuda_work(self) -> prediction.Workload:
         """The CUDA session's groups as numbers."""
-        return prediction.workload(self.graph, self.table, self.cuda_groups)
+        return prediction.workload(self.graph, self.table, self.cuda_groups, operators=self._operators)
+
+    @cached_property
+    def _operators(self) -> prediction.OperatorPieces:
+        return prediction.OperatorPieces(self.graph, self.table)
 
     @cached_property
     def cpu_peak(self) -> int | None:

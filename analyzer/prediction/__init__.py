@@ -5,24 +5,25 @@ from __future__ import annotations
 from analyzer.prediction.estimate import Estimate, total
 from analyzer.prediction.predict import (
     GroupTimes,
-    dispatched,
     operator_shares,
     predict,
     predict_arrays,
+    predict_session,
     predict_total,
     session_overhead,
 )
 from analyzer.prediction.transfer import transfer
-from analyzer.prediction.workload import Workload, workload
+from analyzer.prediction.workload import OperatorPieces, Workload, workload
 
 __all__ = [
     "Estimate",
     "GroupTimes",
+    "OperatorPieces",
     "Workload",
-    "dispatched",
     "operator_shares",
     "predict",
     "predict_arrays",
+    "predict_session",
     "predict_total",
     "session_overhead",
     "total",

@@ -216,12 +216,13 @@ def _element_s(op: str, at: Ceilings, threads: int) -> float:
 
 def _product(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floats:
     flops = work["flops"][chosen]
-    m, n, k, batch = (work[name][chosen] for name in ("m", "n", "k", "batch"))
+    n, k, batch = (work[name][chosen] for name in ("n", "k", "batch"))
     family = "gemm"
     if at.precision.peak == "int8" and tables(at.values).points("gemm.int8", at.table):
         family = "gemm.int8"
-    single = _rate(at, "gemm.float32" if family == "gemm" else family, m, n, k)
-    many = _rate(at, "bmm.float32", m, n, k)
+    shapes, which = work.shapes
+    single = _rates(at, "gemm.float32" if family == "gemm" else family, shapes)[which[chosen]]
+    many = _rates(at, "bmm.float32", shapes)[which[chosen]]
     probed = (batch > 1) & (n * k <= _PROBED_BATCHED)
     rate = np.where(probed, many, single)
     recurrent = np.array([op in _RECURRENT for op in work.ops], dtype=np.bool_)[work.op[chosen]]
@@ -248,15 +249,15 @@ def _pack_s(at: Ceilings) -> float:
     return max(0.0, 2.0 * 1024 * (1 / packing - 1 / whole))
 
 
-def _rate(at: Ceilings, family: str, m: Floats, n: Floats, k: Floats) -> Floats:
-    """FLOP/s of products by shape: measured neighbours in the logarithms of m, n and k, the near ones most."""
+def _rates(at: Ceilings, family: str, shapes: Floats) -> Floats:
+    """FLOP/s of products by (m, n, k): measured neighbours in their logarithms, the near ones most."""
     points = tables(at.values).points(family, at.table)
     if points is None:
         points = tables(at.values).points("gemm.float32", at.table)
     if points is None:
-        return np.full(m.shape, 1e10)
+        return np.full(len(shapes), 1e10)
     where, rates = points
-    shapes = np.log2(np.maximum(np.stack([m, n, k], axis=1), 1.0))
+    shapes = np.log2(np.maximum(shapes, 1.0))
     # Beyond the probes the nearest edge holds: rates level off there, a slope carried on would not.
     shapes = np.clip(shapes, where.min(axis=0), where.max(axis=0))
     distance = ((shapes[:, None, :] - where[None, :, :]) ** 2 * _AXES).sum(axis=2)

@@ -54,7 +54,7 @@ def pieces_of(node: Node, cost: Cost) -> list[Piece]:
     rule = _RULES.get(node.op_type) or (_fallback_product if cost.macs else _vector)
     try:
         return rule(node, cost, base) or _vector(node, cost, base)
-    except Exception:  # sizes or attributes that are none of its operator's: what it moves is known all the same
+    except Exception:  # sizes or attributes that are none of its operator's: what it moves is known still
         return [base]
 
 
@@ -92,7 +92,10 @@ def _forms(tensors: tuple[Tensor | None, ...]) -> tuple[Hashable, ...]:
 
 def float_share(tensors: list[Tensor]) -> tuple[float, float]:
     """Share of the bytes that is floating point, and bytes at four bytes an element over bytes as they are."""
-    if all(tensor.dtype is _FLOAT32 for tensor in tensors):  # nearly always, and what follows costs sums
+    for tensor in tensors:
+        if tensor.dtype is not _FLOAT32:
+            break
+    else:  # nearly always, and what follows costs sums
         return 1.0, 1.0
     floating = [tensor for tensor in tensors if tensor.dtype.is_float]
     whole = sum(tensor.nbytes or 0 for tensor in tensors)
@@ -104,12 +107,13 @@ def float_share(tensors: list[Tensor]) -> tuple[float, float]:
 
 
 def _base(node: Node, cost: Cost) -> Piece:
-    inputs, outputs = list(node.present_inputs), list(node.present_outputs)
+    inputs = [tensor for tensor in node.inputs if tensor is not None]
+    outputs = [tensor for tensor in node.outputs if tensor is not None]
     read = _or_sum(cost.bytes_read, inputs)
     written = _or_sum(cost.bytes_written, outputs)
     in_share, in_scale = float_share(inputs)
     out_share, out_scale = float_share(outputs)
-    weights = sum((tensor.elements or 0) * FLOAT_BYTES for tensor in inputs if tensor.constant)
+    weights = sum([(tensor.elements or 0) * FLOAT_BYTES for tensor in inputs if tensor.constant])
     floats = read * in_share * in_scale
     return Piece(
         kind=Kind.VECTOR,
@@ -119,7 +123,7 @@ def _base(node: Node, cost: Cost) -> Piece:
         written=written * out_share * out_scale,
         fixed=read * (1 - in_share) + written * (1 - out_share),
         weights=min(float(weights), floats),
-        elements=float(max((tensor.elements or 0 for tensor in outputs), default=0)),
+        elements=float(max([tensor.elements or 0 for tensor in outputs], default=0)),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ from analyzer.prediction import cpu, gpu
 from analyzer.prediction.estimate import Bound, Estimate, total
 from analyzer.prediction.features import CONVS, MATMULS
 from analyzer.prediction.gpu_constants import FITTED, HOST_WIDTH, SESSION_WIDTH
-from analyzer.prediction.workload import Floats, Workload, workload
+from analyzer.prediction.workload import Floats, Workload, joined, workload
 
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "overhead")
 # An operator of which nothing is known: its launch alone, with a wide interval.
@@ -39,6 +40,41 @@ class GroupTimes:
     high_s: Floats
     bound: npt.NDArray[np.int64]
     method: str
+
+    def scaled(self, factor: float) -> GroupTimes:
+        """The same times of a multiple of the work."""
+        return replace(
+            self, time_s=self.time_s * factor, low_s=self.low_s * factor, high_s=self.high_s * factor
+        )
+
+    def only(self, groups: npt.NDArray[np.bool_]) -> GroupTimes:
+        """The times of some of the groups."""
+        return replace(
+            self,
+            time_s=self.time_s[groups],
+            low_s=self.low_s[groups],
+            high_s=self.high_s[groups],
+            bound=self.bound[groups],
+        )
+
+    def estimates(self) -> tuple[Estimate, ...]:
+        """One estimate per group."""
+        columns = (self.time_s.tolist(), self.low_s.tolist(), self.high_s.tolist(), self.bound.tolist())
+        return tuple(
+            Estimate(
+                time_s=time, low_s=low, high_s=high, origin="predicted", bound=BOUNDS[bound], method=self.method
+            )
+            for time, low, high, bound in zip(*columns, strict=True)
+        )
+
+    def total(self) -> Estimate:
+        """The sum over the groups, whose errors are shared, so that interval ends add as well."""
+        return Estimate(
+            time_s=float(self.time_s.sum()),
+            low_s=float(self.low_s.sum()),
+            high_s=float(self.high_s.sum()),
+            origin="predicted",
+        )
 
 
 def predict_arrays(
@@ -92,10 +128,17 @@ def _by_group(
 def predict(
     work: Workload, device: Device, *, precision: str = "fp32", threads: int | None = None
 ) -> tuple[Estimate, ...]:
-    """One estimate per group: what it adds to its session.
+    """One estimate per group: what it adds to its session; see ``predict_session``."""
+    return predict_session(work, device, precision=precision, threads=threads).estimates()
+
+
+def predict_session(
+    work: Workload, device: Device, *, precision: str = "fp32", threads: int | None = None
+) -> GroupTimes:
+    """What each group adds to its session, as arrays.
 
     On a GPU its kernels, the gaps between them and, where the host cannot launch as fast as the GPU computes,
-    its share of the host's surplus (see ``dispatched``); on a CPU its operators and their dispatch. A GPU's
+    its share of the host's surplus (see ``_dispatched``); on a CPU its operators and their dispatch. A GPU's
     interval is that of single operators for a group alone; among others it also holds what changes them all,
     another runtime's kernels and scheduling.
 
@@ -105,43 +148,24 @@ def predict(
         precision: ``fp32``, ``tf32``, ``fp16``, ``bf16`` or ``int8``.
         threads: Intra-op threads of a CPU; None is one per core.
     """
-    predicted = predict_arrays(work, device, precision=precision, threads=threads)
-    rows = zip(
-        predicted.time_s.tolist(),
-        predicted.low_s.tolist(),
-        predicted.high_s.tolist(),
-        predicted.bound.tolist(),
-        strict=True,
-    )
-    alone = tuple(
-        Estimate(
-            time_s=time,
-            low_s=low,
-            high_s=high,
-            origin="predicted",
-            bound=BOUNDS[bound],
-            method=predicted.method,
-        )
-        for time, low, high, bound in rows
-    )
+    alone = predict_arrays(work, device, precision=precision, threads=threads)
     if device.kind == "gpu" and work.groups > 1:
-        alone = tuple(_in_session(item) for item in alone)
-    return dispatched(alone, work, device)
+        alone = _in_session(alone)
+    return _dispatched(alone, work, device)
 
 
-def _in_session(item: Estimate) -> Estimate:
-    """The estimate with the interval of an operator in a session: both errors, as independent ones."""
-    if item.time_s <= 0:
-        return item
+def _in_session(times: GroupTimes) -> GroupTimes:
+    """The times with the interval of an operator in a session: both errors, as independent ones."""
+    some = times.time_s > 0
+    time, low, high = times.time_s[some], times.low_s.copy(), times.high_s.copy()
 
-    def factor(own: float) -> float:
-        return math.exp(math.hypot(math.log(own), math.log(SESSION_WIDTH)))
+    def factor(own: Floats) -> Floats:
+        both: Floats = np.exp(np.hypot(np.log(own), math.log(SESSION_WIDTH)))
+        return both
 
-    return replace(
-        item,
-        low_s=item.time_s / factor(item.time_s / item.low_s),
-        high_s=item.time_s * factor(item.high_s / item.time_s),
-    )
+    low[some] = time / factor(time / low[some])
+    high[some] = time * factor(high[some] / time)
+    return replace(times, low_s=low, high_s=high)
 
 
 def session_overhead(work: Workload, device: Device) -> Estimate:
@@ -168,17 +192,16 @@ def predict_total(
     On a GPU ``max(nodes x host time, sum of kernels and gaps)``; on a CPU the sum and one call.
     """
     times = predict_arrays(work, device, precision=precision, threads=threads)
-    parts = Estimate(
-        time_s=float(times.time_s.sum()),
-        low_s=float(times.low_s.sum()),
-        high_s=float(times.high_s.sum()),
-        origin="predicted",
-        bound=BOUNDS[int(np.bincount(times.bound, weights=times.time_s, minlength=3).argmax())],
+    whole = GroupTimes(
+        time_s=times.time_s.sum(keepdims=True),
+        low_s=times.low_s.sum(keepdims=True),
+        high_s=times.high_s.sum(keepdims=True),
+        bound=np.bincount(times.bound, weights=times.time_s, minlength=3).argmax(axis=0, keepdims=True),
         method=times.method,
     )
     if device.kind == "gpu" and work.groups > 1:
-        parts = _in_session(parts)
-    return session_time(parts, session_overhead(work, device), device)
+        whole = _in_session(whole)
+    return session_time(whole.estimates()[0], session_overhead(work, device), device)
 
 
 def session_time(parts: Estimate, overhead: Estimate, device: Device) -> Estimate:
@@ -196,33 +219,28 @@ def session_time(parts: Estimate, overhead: Estimate, device: Device) -> Estimat
     )
 
 
-def dispatched(estimates: Sequence[Estimate], work: Workload, device: Device) -> tuple[Estimate, ...]:
+def _dispatched(times: GroupTimes, work: Workload, device: Device) -> GroupTimes:
     """What each group adds to a session's latency: a share of the call, on a GPU of the host's surplus.
 
     The sum is then ``session_time``, so that an additive plan keeps its meaning where the host limits.
     """
     host = session_overhead(work, device)
     if device.kind == "cpu":
-        each = host.time_s / max(1, len(estimates))
-        return tuple(replace(_with_surplus(estimate, each), bound=estimate.bound) for estimate in estimates)
-    surplus = host.time_s - sum(estimate.time_s for estimate in estimates)
-    launching = max(1, int((work.kernels > 0).sum()))
+        return _with_surplus(times, np.full(work.groups, host.time_s / max(1, work.groups)))
+    surplus = host.time_s - float(times.time_s.sum())
     if surplus <= 0:
-        return tuple(estimates)
-    each = surplus / launching
-    return tuple(
-        _with_surplus(estimate, each) if kernels > 0 else estimate
-        for estimate, kernels in zip(estimates, work.kernels, strict=True)
-    )
+        return times
+    launching = work.kernels > 0
+    each = np.where(launching, surplus / max(1, int(launching.sum())), 0.0)
+    return replace(_with_surplus(times, each), bound=np.where(each > times.time_s, 2, times.bound))
 
 
-def _with_surplus(estimate: Estimate, surplus_s: float) -> Estimate:
+def _with_surplus(times: GroupTimes, surplus_s: Floats) -> GroupTimes:
     return replace(
-        estimate,
-        time_s=estimate.time_s + surplus_s,
-        low_s=estimate.low_s + surplus_s / HOST_WIDTH,
-        high_s=estimate.high_s + surplus_s * HOST_WIDTH,
-        bound="overhead" if surplus_s > estimate.time_s else estimate.bound,
+        times,
+        time_s=times.time_s + surplus_s,
+        low_s=times.low_s + surplus_s / HOST_WIDTH,
+        high_s=times.high_s + surplus_s * HOST_WIDTH,
     )
 
 
@@ -231,18 +249,19 @@ _TAKES_NORMS = CONVS | MATMULS | {"ConvTranspose", "Gemm"}
 
 def _folded(graph: Graph, groups: Sequence[Group]) -> list[bool]:
     """Whether each member of each group is a norm that became part of its product's weights."""
-    return [
-        graph.nodes[member].op_type == "BatchNormalization"
-        and any(graph.nodes[other].op_type in _TAKES_NORMS for other in group.members)
-        for group in groups
-        for member in group.members
-    ]
+    folded: list[bool] = []
+    for group in groups:
+        types = [graph.nodes[member].op_type for member in group.members]
+        with_product = not _TAKES_NORMS.isdisjoint(types)
+        folded += [with_product and op_type == "BatchNormalization" for op_type in types]
+    return folded
 
 
 def operator_shares(
     graph: Graph,
     table: Costs,
     groups: Sequence[Group],
+    work: Workload,
     estimates: Sequence[Estimate | None],
     device: Device,
     precision: str = "fp32",
@@ -257,6 +276,7 @@ def operator_shares(
         graph: The model.
         table: One cost per operator.
         groups: What a session executes.
+        work: Their numbers.
         estimates: One per group, measured or predicted; None where not known.
         device: Where the groups run.
         precision: Their precision.
@@ -266,22 +286,27 @@ def operator_shares(
         One per node; None for operators in no group (folded before the model runs) or in one without estimate.
         Shares of a group add up to its time.
     """
+    # A group of one operator, as most are, has nothing to split.
+    fused = np.array([len(group.members) > 1 for group in groups], dtype=np.bool_)
+    split = [group for group in groups if len(group.members) > 1]
     alone = tuple(
         Group(session=group.session, name="", op_type=graph.nodes[member].op_type, members=(member,),
-              provider=group.provider, kernels=1 if len(group.members) > 1 else group.kernels)
-        for group in groups
+              provider=group.provider, kernels=1)
+        for group in split
         for member in group.members
     )  # fmt: skip
-    work = workload(graph, table, alone, copies=False)
-    weights = predict_arrays(work, device, precision=precision, threads=threads).time_s
-    weights = np.where(_folded(graph, groups), 0.0, weights)
+    members = workload(graph, table, alone, copies=False)
+    # All others as well: what a CPU's caches keep of one operator's weights depends on everybody's.
+    times = predict_arrays(joined(members, work.only(~fused)), device, precision=precision, threads=threads)
+    weights = iter(np.where(_folded(graph, split), 0.0, times.time_s[: members.groups]).tolist())
     estimate_of: list[Estimate | None] = [None] * len(graph.nodes)
-    position = 0
     for group, estimate in zip(groups, estimates, strict=True):
-        shares = weights[position : position + len(group.members)]
-        position += len(group.members)
-        whole = float(shares.sum())
-        for member, share in zip(group.members, shares, strict=True):
-            part = float(share) / whole if whole > 0 else 1.0 / len(group.members)
+        if len(group.members) == 1:
+            estimate_of[group.members[0]] = estimate
+            continue
+        own = list(islice(weights, len(group.members)))
+        whole = sum(own)
+        for member, weight in zip(group.members, own, strict=True):
+            part = weight / whole if whole > 0 else 1.0 / len(group.members)
             estimate_of[member] = None if estimate is None else estimate.scaled(part)
     return tuple(estimate_of)

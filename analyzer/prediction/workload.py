@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from operator import attrgetter
 
 import numpy as np
@@ -27,7 +28,8 @@ _NUMBERS = attrgetter(*COLUMNS)
 _STRENGTH = (Kind.SOFTMAX, Kind.NORM, Kind.REDUCE, Kind.POOL, Kind.VECTOR, Kind.MOVE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+# No slots: cached_property writes into the instance's __dict__.
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Workload:
     """Pieces of work as columns, and the groups that they belong to.
 
@@ -55,8 +57,57 @@ class Workload:
         """A column."""
         return self.columns[name]
 
+    @cached_property
+    def shapes(self) -> tuple[Floats, Ints]:
+        """The different (m, n, k) of products, and which each piece has: layers of a model are alike."""
+        found, which = np.unique(
+            np.stack([self["m"], self["n"], self["k"]], axis=1), axis=0, return_inverse=True
+        )
+        return found, which.reshape(-1)
 
-def workload(graph: Graph, table: Costs, groups: Sequence[Group], *, copies: bool = True) -> Workload:
+    def only(self, groups: npt.NDArray[np.bool_]) -> Workload:
+        """Some of the groups."""
+        pieces = groups[self.group]
+        return replace(
+            self,
+            groups=int(groups.sum()),
+            group=(np.cumsum(groups) - 1)[self.group[pieces]],
+            kind=self.kind[pieces],
+            op=self.op[pieces],
+            columns={name: column[pieces] for name, column in self.columns.items()},
+            kernels=self.kernels[groups],
+            unknown=self.unknown[groups],
+        )
+
+
+class OperatorPieces:
+    """The pieces of operators by themselves, each worked out once, however many sessions run it.
+
+    Args:
+        graph: The model.
+        table: One cost per operator.
+    """
+
+    def __init__(self, graph: Graph, table: Costs) -> None:
+        self._graph, self._costs = graph, table.costs
+        self._known: dict[int, list[Piece]] = {}
+
+    def __getitem__(self, operator: int) -> list[Piece]:
+        """Those of one operator; nobody may change them."""
+        known = self._known.get(operator)
+        if known is None:
+            known = self._known[operator] = pieces_of(self._graph.nodes[operator], self._costs[operator])
+        return known
+
+
+def workload(
+    graph: Graph,
+    table: Costs,
+    groups: Sequence[Group],
+    *,
+    copies: bool = True,
+    operators: OperatorPieces | None = None,
+) -> Workload:
     """The numbers of all groups.
 
     Args:
@@ -64,12 +115,14 @@ def workload(graph: Graph, table: Costs, groups: Sequence[Group], *, copies: boo
         table: One cost per operator.
         groups: What a session executes; their inner tensors do not cross memory.
         copies: Whether the copies between layouts that such a session inserts are counted.
+        operators: What the operators are by themselves, where that is known already.
     """
+    operators = operators or OperatorPieces(graph, table)
     all_pieces: list[Piece] = []
     owner: list[int] = []
     between = layout_copies(graph, groups) if copies else {}
     for index, group in enumerate(groups):
-        pieces = group_pieces(graph, table.costs, group) + between.get(index, [])
+        pieces = group_pieces(graph, table.costs, group, operators) + between.get(index, [])
         all_pieces.extend(pieces)
         owner.extend([index] * len(pieces))
     unknown = [any(_unknown(table.costs[member]) for member in group.members) for group in groups]
@@ -103,22 +156,41 @@ def from_pieces(
     )
 
 
+def joined(first: Workload, second: Workload) -> Workload:
+    """The groups of both, those of the first in front."""
+    ops = tuple(dict.fromkeys(first.ops + second.ops))
+    renumbered = [
+        np.array([ops.index(op) for op in work.ops], dtype=np.int64)[work.op] for work in (first, second)
+    ]
+    return Workload(
+        groups=first.groups + second.groups,
+        group=np.concatenate([first.group, second.group + first.groups]),
+        kind=np.concatenate([first.kind, second.kind]),
+        op=np.concatenate(renumbered),
+        ops=ops,
+        columns={name: np.concatenate([first[name], second[name]]) for name in COLUMNS},
+        kernels=np.concatenate([first.kernels, second.kernels]),
+        unknown=np.concatenate([first.unknown, second.unknown]),
+    )
+
+
 def _columns(pieces: Sequence[Piece]) -> dict[str, Floats]:
     """One row an attribute: a piece is read once for all of them, which costs a third of one at a time."""
     rows = np.array([_NUMBERS(piece) for piece in pieces], dtype=np.float64).reshape(len(pieces), len(COLUMNS))
     return dict(zip(COLUMNS, np.ascontiguousarray(rows.T), strict=True))
 
 
-def group_pieces(graph: Graph, costs: Sequence[Cost], group: Group) -> list[Piece]:
+def group_pieces(graph: Graph, costs: Sequence[Cost], group: Group, operators: OperatorPieces) -> list[Piece]:
     """The pieces of one group: its products, and what remains of the others once inner tensors stay on chip."""
     if len(group.members) == 1:
-        member = group.members[0]
-        return _with_bias(pieces_of(graph.nodes[member], costs[member]), group)
+        return _with_bias(operators[group.members[0]], group)
     inner = _inner(graph, group)
     products: list[Piece] = []
     others: list[Piece] = []
     for member in group.members:
-        for piece in pieces_of(graph.nodes[member], _outside(graph, member, costs[member], inner)):
+        outside = _outside(graph, member, costs[member], inner)
+        alone = outside is costs[member]
+        for piece in operators[member] if alone else pieces_of(graph.nodes[member], outside):
             (products if piece.kind in PRODUCTS else others).append(piece)
     if not products:
         return _merged(others, group)

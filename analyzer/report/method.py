@@ -11,7 +11,7 @@ from typing import Any
 from analyzer.record.analysis import Analysis, DeviceInfo
 from analyzer.record.invocation import command_line
 from analyzer.report import operator_columns
-from analyzer.units import byte_count, digits, rate, seconds, share
+from analyzer.units import UNKNOWN, byte_count, digits, rate, seconds, share
 
 # A command without --cpu asks for the CPU of the machine that it is typed on, which is the reader's.
 _ANOTHER_CPU = "no --cpu was named, so that CPU times are this machine's; on another they differ"
@@ -235,6 +235,8 @@ def _written(name: str, value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
         return _listed(value)
+    if isinstance(value, int | float) and value < 0:
+        return UNKNOWN  # no fact of a run is: sizes, times and counts
     if isinstance(value, int | float) and name.endswith("_s"):
         return seconds(value)
     if isinstance(value, int | float) and name.endswith("_bytes"):

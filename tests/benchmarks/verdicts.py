@@ -24,6 +24,7 @@ from predicting import SAMPLES, calibrated
 
 from analyzer import analyze
 from analyzer.api import analyze_record
+from analyzer.decision.plans import Name
 from analyzer.record.analysis import Analysis
 from analyzer.record.outcome import SweepPlan
 from analyzer.units import seconds
@@ -102,7 +103,7 @@ def compared(model: str, gpu: str, seen: Analysis, thought: Analysis) -> list[Ca
     ]
 
 
-def overlap(plans: Mapping[str, SweepPlan]) -> bool:
+def overlap(plans: Mapping[Name, SweepPlan]) -> bool:
     """Whether the intervals of both devices have a time in common."""
     cpu, gpu = plans["cpu"], plans["gpu"]
     return cpu.low_s <= gpu.high_s and gpu.low_s <= cpu.high_s

@@ -14,7 +14,10 @@ from typing import Any
 DATA = Path(__file__).parents[2] / "analyzer" / "loading" / "onnx_graph" / "data"
 DOMAIN = "com.microsoft"
 # AttributeProto.AttributeType.
-KINDS = "UNDEFINED FLOAT INT STRING TENSOR GRAPH FLOATS INTS STRINGS TENSORS GRAPHS SPARSE_TENSOR".split()
+KINDS = (
+    *("UNDEFINED", "FLOAT", "INT", "STRING", "TENSOR", "GRAPH"),
+    *("FLOATS", "INTS", "STRINGS", "TENSORS", "GRAPHS", "SPARSE_TENSOR"),
+)
 
 
 def listing() -> dict[str, Any]:

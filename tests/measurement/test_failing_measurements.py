@@ -155,8 +155,8 @@ def test_what_was_measured_before_the_crash_is_kept(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is protected by a call of Linux")
-def test_a_session_that_dies_while_it_runs_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ONNX Runtime itself crashes: the kernel reads an input whose memory is taken away before the first run."""
+def test_a_session_that_dies_in_a_run_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime itself crashes: a kernel reads an input whose memory was taken away."""
     script = textwrap.dedent("""
         import ctypes, mmap, sys
         import numpy as np

@@ -98,8 +98,9 @@ def test_the_shares_of_a_group_s_operators_add_up_to_it() -> None:
     )
     fused = Group(session="cuda", name="f", op_type="FusedGemm", members=(0, 1), provider="cuda")
     card = catalogue.device("l4")
-    estimates = prediction.predict(made.work(one, groups=(fused,)), card)
-    shares = prediction.operator_shares(one, count(one), (fused,), estimates, card)
+    work = made.work(one, groups=(fused,))
+    estimates = prediction.predict(work, card)
+    shares = prediction.operator_shares(one, count(one), (fused,), work, estimates, card)
     assert shares[0] is not None
     assert shares[1] is not None
     assert shares[0].time_s + shares[1].time_s == pytest.approx(estimates[0].time_s)
@@ -119,14 +120,16 @@ def test_a_norm_folded_into_a_convolution_takes_nothing(session: str) -> None:
     )
     fused = Group(session=session, name="f", op_type="Conv", members=(0, 1), provider=session)  # type: ignore[arg-type]
     card = catalogue.device("l4" if session == "cuda" else "epyc-9654")
-    estimates = prediction.predict(made.work(one, groups=(fused,)), card)
-    conv, norm = prediction.operator_shares(one, count(one), (fused,), estimates, card)
+    work = made.work(one, groups=(fused,))
+    estimates = prediction.predict(work, card)
+    conv, norm = prediction.operator_shares(one, count(one), (fused,), work, estimates, card)
     assert conv is not None
     assert norm is not None
     assert (conv.time_s, norm.time_s) == (estimates[0].time_s, 0.0)
     alone = made.alone(one, session)
-    apart = prediction.predict(made.work(one, groups=alone), card)
-    shares = prediction.operator_shares(one, count(one), alone, apart, card)
+    work = made.work(one, groups=alone)
+    apart = prediction.predict(work, card)
+    shares = prediction.operator_shares(one, count(one), alone, work, apart, card)
     assert shares[1] == apart[1]
 
 

@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 from analyzer.api import analyze_record
+from analyzer.checks import evaluation, rules
+from analyzer.checks.registry import Diagnostic
+from analyzer.checks.settings import CheckSettings
 from analyzer.cli import run_command_line
 from analyzer.errors import AnalyzerError, RecordError
 from analyzer.record import from_dict, from_json, json_reader, load_report, to_json
@@ -291,6 +294,19 @@ def test_figures_of_a_record_without_sense_are_dashes_and_no_fault(inference_tex
         )
     assert senseless.render("html")
     assert html_page.render(comparison)
+
+
+def test_no_figure_of_a_run_is_negative_in_a_report_and_no_finding_costs_less_than_nothing(
+    inference_text: str,
+) -> None:
+    record = json.loads(inference_text)
+    record["environment"]["measurement"] = {"cpu": {"first_run_s": -1.5, "cores": -7, "left_bytes": -64}}
+    page = from_dict(record).render("html")
+    for name in ("first run", "cores", "left"):
+        assert re.search(rf"<dt>CPU: {name}</dt>\s*<dd>–</dd>", page), name
+    diagnostic = Diagnostic(message="m", fix="f", seconds=-1.0)
+    rule = next(rule for rule in rules() if rule.code == "A101")
+    assert evaluation._finding(rule, diagnostic, CheckSettings()).seconds is None
 
 
 def test_a_module_path_of_nothing_but_dots_takes_no_longer_than_others(inference_text: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import handmade
 
+from analyzer.decision.plans import Name
 from analyzer.record.analysis import (
     Alternative,
     Analysis,
@@ -154,8 +155,10 @@ def sweep() -> tuple[SweepRow, ...]:
     rows = []
     for batch in (1, 2, 4, 8, 16, 32, 64):
         cpu_s, gpu_s = 4e-3 * batch, 10e-3 + 0.5e-3 * batch
-        pair = {}
-        for name, time_s in (("cpu", cpu_s), ("gpu", gpu_s), ("hybrid", min(cpu_s, gpu_s))):
+        pair: dict[Name, SweepPlan] = {}
+        times: tuple[tuple[Name, float], ...]
+        times = (("cpu", cpu_s), ("gpu", gpu_s), ("hybrid", min(cpu_s, gpu_s)))
+        for name, time_s in times:
             pair[name] = SweepPlan(
                 latency_s=time_s,
                 low_s=time_s * 0.8,
