@@ -283,7 +283,7 @@ def test_an_interrupt_leaves_no_partial_report(
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("analyzer.report.render", interrupted)
+    monkeypatch.setattr("analyzer.record.formats.Format.write", interrupted)
     assert static(model) == 130
     assert not list((tmp_path).glob("reports/*"))
 
@@ -294,7 +294,7 @@ def test_a_fault_of_the_program_has_its_own_status_and_traceback(
     def broken(*_: Any) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("analyzer.report.render", broken)
+    monkeypatch.setattr("analyzer.record.formats.Format.write", broken)
     assert static(model) == 3
     assert "ZeroDivisionError: a bug" in capsys.readouterr().err
 

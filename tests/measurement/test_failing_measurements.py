@@ -215,7 +215,6 @@ def test_interrupting_ends_the_child_too(
     script = textwrap.dedent(f"""
         from pathlib import Path
         from analyzer.measurement.child_process import MeasureRequest, measure
-from analyzer.measurement.tensor_files import save_tensors
         print("ready", flush=True)
         measure(MeasureRequest(model_path=Path({str(path)!r}), timeout_s=900))
     """)
