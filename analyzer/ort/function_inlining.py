@@ -124,7 +124,9 @@ def _definition(node: Node) -> onnx.GraphProto | None:
         part.op_type == node.op_type or (part.op_type == "Constant" and not part.attribute)
         for part in body.node
     )
-    return None if unfinished else body
+    known = {"", *(value.name for value in (*inputs, *outputs))}.union(*(part.output for part in body.node))
+    # An input that was left out, though the definition reads it.
+    return None if unfinished or any(not known.issuperset(part.input) for part in body.node) else body
 
 
 def _attribute(value: Any) -> Any:

@@ -19,6 +19,7 @@ from analyzer import __version__
 from analyzer.errors import RecordError
 from analyzer.record.analysis import SCHEMA_VERSION, Analysis
 from analyzer.record.references import first_fault
+from analyzer.record.sums import faults_of_sums
 from analyzer.record.values import RepeatedKeyError, first_unfit, without_repeats
 
 _DAMAGED = "The record is damaged, or edited by hand."
@@ -54,7 +55,7 @@ def from_dict(values: Mapping[str, Any], *, name: str = "the record") -> Analysi
         # says "at `key` in `$.sweep[0].plans`".
         reason, _, place = str(error).replace(" - at `key` in `$", " - at `$").partition(" - at `$")
         raise _damaged(name, place.strip("`."), reason[:1].lower() + reason[1:]) from error
-    fault = first_fault(analysis)
+    fault = first_fault(analysis) or next(faults_of_sums(analysis), None)
     if fault is not None:
         raise _damaged(name, fault.place, fault.reason)
     return analysis

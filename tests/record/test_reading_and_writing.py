@@ -32,7 +32,7 @@ def test_a_record_that_is_read_is_written_again_with_the_same_bytes(analysis: An
 
 def test_a_whole_number_stays_whole_where_fractions_may_stand_too(inference_text: str) -> None:
     record = json.loads(inference_text)
-    record["plans"][0]["latency_s"] = 3
+    record["plans"][0] |= {"latency_s": 3, "low_s": 2.5, "high_s": 3.5}
     assert '"latency_s": 3,' in to_json(from_dict(record))
 
 

@@ -110,6 +110,8 @@ def groups(items: Sequence[OperatorResult]) -> tuple[GroupResult, ...]:
                 continue
             fused = item.op_type == "Conv" and item.index + 1 < len(items)
             members = (item.index, item.index + 1) if fused else (item.index,)
+            shares = [items[index].cpu if session == "cpu" else items[index].gpu for index in members]
+            time_s = sum(share.time_s or 0.0 for share in shares if share is not None)
             result.append(
                 handmade.group(
                     session,
@@ -117,9 +119,9 @@ def groups(items: Sequence[OperatorResult]) -> tuple[GroupResult, ...]:
                     "FusedConv" if fused else item.op_type,
                     members,
                     provider="cpu" if item.op_type == "MaxPool" else provider,
-                    time_s=2e-3,
-                    low_s=1e-3,
-                    high_s=3e-3,
+                    time_s=time_s,
+                    low_s=time_s / 2,
+                    high_s=time_s * 1.5,
                     origin="measured" if session == "cpu" else "predicted",
                 )
             )
