@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,16 +28,6 @@ KEPT_MODELS = 4
 _IMPORT_LIMITS = Limits(memory=16 * 2**30, time=600.0)
 
 _numbers = itertools.count(1)
-
-
-def fork_reading_process(handlers: Mapping[str, Callable[..., Any]]) -> None:
-    """Begins the reading process as a copy of this one, where that is safe; else it begins when needed."""
-    READING.fork(handlers)
-
-
-def end_reading_process() -> None:
-    """Ends it; what is asked later begins another."""
-    READING.end()
 
 
 def next_number() -> int:

@@ -19,7 +19,8 @@ from analyzer.errors import ModelError
 from analyzer.isolation import whereabouts
 from analyzer.isolation.child import Handlers, serve
 from analyzer.isolation.limits import Limits
-from analyzer.loading.reader import KEPT_MODELS, end_reading_process, fork_reading_process
+from analyzer.isolation.process import READING
+from analyzer.loading.reader import KEPT_MODELS
 
 if TYPE_CHECKING:
     import onnx
@@ -38,11 +39,11 @@ def reading_process() -> Iterator[None]:
 
     from analyzer.loading.onnx_graph import budget, build, graph_message, onnx_file  # noqa: F401
 
-    fork_reading_process(HANDLERS)
+    READING.fork(HANDLERS)
     try:
         yield
     finally:
-        end_reading_process()
+        READING.end()
 
 
 def _parse_file(path: bytes, opset: int | None, limits: Mapping[str, Any]) -> tuple[bytes, bool]:
