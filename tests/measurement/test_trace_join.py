@@ -178,3 +178,19 @@ def test_where_the_gpu_works_longer_than_the_latency_its_times_are_scaled(
     assert next(node for node in times if node.name == "gemm").time_s == pytest.approx(
         105 / 125.5 * 100 * MICRO
     )
+
+
+def test_a_recorded_chain_of_four_operators_has_one_kernel_each_of_a_microsecond() -> None:
+    # A recording of an H100, see tests/data/traces/README.md: four Neg of one number, three runs.
+    kineto = json.loads((TRACES / "h100_chain_kineto.json").read_text())
+    profile = json.loads((TRACES / "h100_chain_profile.json").read_text())
+    traced = join(kineto, profile, start_ns=1_795_361_635_419_668_634)
+    assert traced is not None
+    assert traced.runs == 3
+    assert traced.matched == 1
+    assert [node.name for node in traced.nodes] == ["neg0", "neg1", "neg2", "neg3"]
+    assert [node.kernels for node in traced.nodes] == [1, 1, 1, 1]
+    assert all("OP_Neg" in node.kernel_names[0] for node in traced.nodes)
+    # The shortest kernel in the file takes 1.055 us, the longest 1.088.
+    assert all(1.05 * MICRO < node.device_s < 1.09 * MICRO for node in traced.nodes)
+    assert traced.shift_us == 0

@@ -1,0 +1,550 @@
+"""The operators that ``gpu_families.py`` measures: what a network that generates consists of, and small ones.
+
+Each case is a model of several copies of one operator, side by side or one after the other, with weights and
+caches of their own, so that they come from memory as they do in a network. Sizes are those of published
+architectures; values are random (products of zeros draw less power, and run faster).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+Array = np.ndarray[Any, Any]
+
+MICROSOFT = "com.microsoft"
+_OPSET, _IR = 21, 10
+_TYPES = {
+    "float32": TensorProto.FLOAT,
+    "float16": TensorProto.FLOAT16,
+    "bfloat16": TensorProto.BFLOAT16,
+    "uint8": TensorProto.UINT8,
+    "int8": TensorProto.INT8,
+    "int32": TensorProto.INT32,
+    "int64": TensorProto.INT64,
+}
+# Weights and caches of one case together: several times what any last-level cache holds, and soon there.
+_MOST_BYTES, _LEAST_BYTES = 3 << 30, 256 << 20
+_COPIES = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fed:
+    """An input of a model.
+
+    Attributes:
+        shape, dtype: Of the tensor.
+        values: What it holds; None is random.
+        on_host: Whether the operator reads it in the host's memory.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    values: Array | None = None
+    on_host: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A model and what it stands for.
+
+    Attributes:
+        family: Kind of operator.
+        sizes: Its dimensions, in the family's words.
+        model: Makes the serialized model.
+        fed: Inputs by name.
+        shared: Outputs written over an input's memory, output to input.
+        copies: How many operators of the kind one run executes.
+        optimized: Whether ONNX Runtime may rewrite the graph.
+        options: Of the provider.
+    """
+
+    family: str
+    sizes: Mapping[str, int | str]
+    model: Callable[[], bytes]
+    fed: Mapping[str, Fed]
+    shared: Mapping[str, str] = field(default_factory=dict)
+    copies: int = 1
+    optimized: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Unique."""
+        return " ".join((self.family, *(f"{key}={value}" for key, value in self.sizes.items())))
+
+
+class Network:
+    """A model while it is built."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.fed: dict[str, Fed] = {}
+        self.stored: dict[str, Any] = {}
+        self.results: dict[str, str] = {}
+        self.shared: dict[str, str] = {}
+
+    def feed(self, name: str, shape: Sequence[int], dtype: str, **changes: Any) -> str:
+        """An input."""
+        self.fed.setdefault(name, Fed(shape=tuple(shape), dtype=dtype, **changes))
+        return name
+
+    def store(self, name: str, values: Array) -> str:
+        """A constant."""
+        self.stored.setdefault(name, numpy_helper.from_array(values, name))
+        return name
+
+    def add(self, op_type: str, *inputs: str, outputs: int = 1, domain: str = "", **attributes: Any) -> str:
+        """An operator; its first output's name, the others' end in 1, 2."""
+        name = f"{op_type}_{len(self.nodes)}"
+        results = [name, *(f"{name}_{number}" for number in range(1, outputs))]
+        self.nodes.append(
+            helper.make_node(op_type, list(inputs), results, name=f"n_{name}", domain=domain, **attributes)
+        )
+        return name
+
+    def result(self, name: str, dtype: str, shared: str | None = None) -> None:
+        """An output of the model; ``shared`` is the input whose memory it is written over."""
+        self.results[name] = dtype
+        if shared is not None:
+            self.shared[name] = shared
+
+    def model(self) -> bytes:
+        """Serialized."""
+        fed = [
+            helper.make_tensor_value_info(name, _TYPES[each.dtype], each.shape)
+            for name, each in self.fed.items()
+        ]
+        results = [
+            helper.make_tensor_value_info(name, _TYPES[kind], None) for name, kind in self.results.items()
+        ]
+        graph = helper.make_graph(self.nodes, "case", fed, results, list(self.stored.values()))
+        opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(MICROSOFT, 1)]
+        return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=_IR).SerializeToString())
+
+    def case(self, family: str, sizes: Mapping[str, int | str], copies: int, **changes: Any) -> Case:
+        """What has been built, as a case."""
+        return Case(
+            family=family,
+            sizes=dict(sizes),
+            model=self.model,
+            fed=dict(self.fed),
+            shared=dict(self.shared),
+            copies=copies,
+            **changes,
+        )
+
+
+def _copies(own_bytes: int) -> int:
+    """How many copies of so many bytes of their own."""
+    return max(2, min(_COPIES, _MOST_BYTES // max(1, own_bytes)))
+
+
+@cache
+def _layers() -> tuple[tuple[int, int], ...]:
+    """Depth and columns of the products of GPT-2, Llama 3.2 1B, Llama 3 8B and of a square one."""
+    return (
+        (768, 768),
+        (768, 3072),
+        (2048, 2048),
+        (2048, 8192),
+        (4096, 1024),
+        (4096, 4096),
+        (4096, 14336),
+        (14336, 4096),
+    )
+
+
+def products() -> Iterator[Case]:
+    """``[rows, depth] x [depth, columns]``, the weights' turn coming every so many copies."""
+    for dtype, every in (("float16", _ROWS), ("bfloat16", _FEW_ROWS), ("float32", _FEW_ROWS)):
+        for depth, columns in _layers():
+            for rows in every:
+                net = Network()
+                copies = _copies(depth * columns * np.dtype("float16").itemsize)
+                x = net.feed("x", (rows, depth), dtype)
+                for number in range(copies):
+                    net.result(net.add("MatMul", x, net.feed(f"w{number}", (depth, columns), dtype)), dtype)
+                sizes: dict[str, int | str] = {"dtype": dtype, "rows": rows, "depth": depth, "columns": columns}
+                yield net.case("product", sizes, copies)
+
+
+_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 512, 2048)
+_FEW_ROWS = (1, 16, 128, 2048)
+
+
+def packed_products() -> Iterator[Case]:
+    """MatMulNBits: four and eight bits, blocks of 32 and 128, 16-bit activations."""
+    kinds = [(4, 32, "float16", _ROWS), (4, 128, "float16", _FEW_ROWS), (8, 32, "float16", _FEW_ROWS)]
+    kinds += [(4, 32, "bfloat16", (1, 16, 512)), (4, 32, "float32", (1, 16, 512))]
+    for bits, block, dtype, every in kinds:
+        for depth, columns in (
+            (2048, 2048),
+            (2048, 8192),
+            (4096, 1024),
+            (4096, 4096),
+            (4096, 14336),
+            (14336, 4096),
+        ):
+            for rows in every:
+                net = Network()
+                copies = _copies(depth * columns * bits // 8)
+                x = net.feed("x", (rows, depth), dtype)
+                for number in range(copies):
+                    packed = _packed(net, f"w{number}", depth, columns, bits, block, dtype)
+                    net.result(packed_product(net, x, packed, depth, columns, bits, block), dtype)
+                sizes: dict[str, int | str] = {"dtype": dtype, "bits": bits, "block": block}
+                yield net.case(
+                    "packed product", {**sizes, "rows": rows, "depth": depth, "columns": columns}, copies
+                )
+
+
+def _packed(
+    net: Network, name: str, depth: int, columns: int, bits: int, block: int, dtype: str
+) -> tuple[str, str]:
+    blocks = depth // block
+    weights = net.feed(name, (columns, blocks, block * bits // 8), "uint8")
+    return weights, net.feed(f"{name}_scales", (columns, blocks), dtype)
+
+
+def packed_product(
+    net: Network, x: str, packed: tuple[str, str], depth: int, columns: int, bits: int, block: int
+) -> str:
+    """One MatMulNBits."""
+    sizes = {"K": depth, "N": columns, "bits": bits, "block_size": block}
+    return net.add("MatMulNBits", x, *packed, domain=MICROSOFT, **sizes)
+
+
+# Heads of queries, of keys and values, and their size: Llama 3 8B, the same on 8 cards, Llama 2 7B, Qwen2.5 7B,
+# Gemma 2 2B, GPT-2.
+_HEADS = ((32, 8, 128), (4, 1, 128), (32, 32, 128), (28, 4, 128), (8, 4, 256), (12, 12, 64))
+
+
+def attention() -> Iterator[Case]:
+    """GroupQueryAttention: prefill into an empty cache, and one token on a full one."""
+    for heads in _HEADS:
+        for batch, tokens in ((1, 128), (1, 512), (1, 2048), (1, 8192), (4, 512), (4, 2048), (16, 512)):
+            yield _attention("prefill", heads, batch, tokens, 0)
+        for batch, context in _DECODED:
+            yield _attention("decode", heads, batch, 1, context)
+    for window in (1024, 4096):
+        yield _attention("prefill", _HEADS[0], 1, 8192, 0, window=window)
+        yield _attention("decode", _HEADS[0], 8, 1, 8192, window=window)
+    for dtype in ("bfloat16",):
+        yield _attention("prefill", _HEADS[0], 1, 2048, 0, dtype=dtype)
+        yield _attention("decode", _HEADS[0], 8, 1, 4096, dtype=dtype)
+
+
+_DECODED = ((1, 256), (1, 2048), (1, 8192), (1, 32768), (8, 512), (8, 4096), (32, 2048), (64, 512), (64, 4096))
+
+
+def _attention(
+    phase: str,
+    heads: tuple[int, int, int],
+    batch: int,
+    tokens: int,
+    context: int,
+    *,
+    window: int = 0,
+    dtype: str = "float16",
+) -> Case:
+    net = Network()
+    own = 2 * batch * heads[1] * (context + tokens) * heads[2] * 2
+    copies = min(8 if tokens > 1 else _COPIES, _copies(own))
+    for number in range(copies):
+        result = group_query_attention(
+            net, str(number), heads, batch, tokens, context, window=window, dtype=dtype
+        )
+        net.result(result, dtype)
+    sizes: dict[str, int | str] = {"phase": phase, "dtype": dtype, "batch": batch, "tokens": tokens}
+    sizes |= {"context": context, "heads": heads[0], "kv_heads": heads[1], "head_size": heads[2]}
+    return net.case("attention", {**sizes, "window": window}, copies)
+
+
+def group_query_attention(
+    net: Network,
+    name: str,
+    heads: tuple[int, int, int],
+    batch: int,
+    tokens: int,
+    context: int,
+    *,
+    window: int = 0,
+    dtype: str = "float16",
+    projected: tuple[str, str, str] | None = None,
+    rotary: tuple[str, str] | None = None,
+) -> str:
+    """One GroupQueryAttention whose cache is written in place; ``projected`` are its query, key and value."""
+    query_heads, kv_heads, size = heads
+    query, key, value = projected or (
+        net.feed("q", (batch, tokens, query_heads * size), dtype),
+        net.feed("k", (batch, tokens, kv_heads * size), dtype),
+        net.feed("v", (batch, tokens, kv_heads * size), dtype),
+    )
+    total = context + tokens
+    cache_shape = (batch, kv_heads, total, size)
+    past = [net.feed(f"{kind}_cache_{name}", cache_shape, dtype) for kind in ("k", "v")]
+    lengths = net.feed("lengths", (batch,), "int32", values=np.full(batch, total - 1, np.int32))
+    whole = net.feed("total", (), "int32", values=np.array(total, np.int32), on_host=True)
+    attributes: dict[str, Any] = {"num_heads": query_heads, "kv_num_heads": kv_heads}
+    if window:
+        attributes["local_window_size"] = window
+    if rotary:
+        attributes["do_rotary"] = 1
+    inputs = (query, key, value, *past, lengths, whole, *(rotary or ()))
+    result = net.add("GroupQueryAttention", *inputs, outputs=3, domain=MICROSOFT, **attributes)
+    for number, each in enumerate(past, 1):
+        net.result(f"{result}_{number}", dtype, shared=each)
+    return result
+
+
+def elementwise() -> Iterator[Case]:
+    """Chains: each operator reads what the one before has just written."""
+    kinds = ("Relu", "Add", "Softmax", "LayerNormalization", "SimplifiedLayerNormalization", "Transpose")
+    for dtype, width in (("float16", 4096), ("float32", 1024)):
+        for rows in (1, 16, 128, 512, 1024, 2048, 4096, 8192, 32768):
+            for op_type in kinds:
+                yield _chain(op_type, rows, width, dtype)
+
+
+def _chain(op_type: str, rows: int, width: int, dtype: str) -> Case:
+    net = Network()
+    kind = np.dtype(dtype)
+    value = net.feed("x", (rows, width), dtype)
+    scale = net.store("scale", np.full(width, 0.9, kind))
+    bias = net.store("bias", np.full(width, 0.1, kind))
+    attributes: dict[str, Any] = {}
+    for _ in range(_COPIES):
+        others: tuple[str, ...] = ()
+        if op_type == "Add":
+            others = ("x",)
+        elif op_type == "LayerNormalization":
+            others = (scale, bias)
+        elif op_type == "SimplifiedLayerNormalization":
+            others = (scale,)
+        value = net.add(op_type, value, *others, **attributes)
+    net.result(value, dtype)
+    return net.case("elementwise", {"op_type": op_type, "dtype": dtype, "rows": rows, "width": width}, _COPIES)
+
+
+def launches() -> Iterator[Case]:
+    """Chains of operators that do nothing to speak of: what a node costs the host, and a kernel the GPU."""
+    for op_type in ("Relu", "Add", "Softmax", "MatMul", "LayerNormalization", "Reshape", "Transpose", "Gather"):
+        for copies in (2, 30, 300):
+            net = Network()
+            value = net.feed("x", (32, 32), "float32")
+            weight = net.store("w", np.full((32, 32), 0.03, np.float32))
+            row = net.store("row", np.full(32, 0.5, np.float32))
+            shape = net.store("shape", np.array([32, 32], np.int64))
+            order = net.store("order", np.arange(32)[::-1].copy().astype(np.int64))
+            others = {
+                "Add": (row,),
+                "MatMul": (weight,),
+                "LayerNormalization": (row, row),
+                "Reshape": (shape,),
+                "Gather": (order,),
+            }
+            for _ in range(copies):
+                value = net.add(op_type, value, *others.get(op_type, ()))
+            net.result(value, "float32")
+            yield net.case("launch", {"op_type": op_type, "nodes": copies}, copies)
+
+
+def experts() -> Iterator[Case]:
+    """MoE of Mixtral 8x7B on 2 cards (half of each expert) and of a finer one, by tokens."""
+    for number, top, width, inner in ((8, 2, 4096, 7168), (64, 6, 2048, 1408)):
+        for rows in (1, 4, 16, 64, 256, 1024):
+            net = Network()
+            own = number * width * inner * 3 * 2
+            copies = min(6, _copies(own))
+            x = net.feed("x", (rows, width), "float16")
+            router = net.feed("router", (rows, number), "float16")
+            for copy in range(copies):
+                gate_and_up = net.feed(f"gate_and_up{copy}", (number, 2 * inner, width), "float16")
+                down = net.feed(f"down{copy}", (number, width, inner), "float16")
+                attributes: dict[str, Any] = {"k": top, "activation_type": "swiglu", "swiglu_fusion": 1}
+                inputs = (x, router, gate_and_up, "", down)
+                net.result(
+                    net.add("MoE", *inputs, domain=MICROSOFT, normalize_routing_weights=1, **attributes),
+                    "float16",
+                )
+            sizes: dict[str, int | str] = {
+                "experts": number,
+                "top": top,
+                "width": width,
+                "inner": inner,
+                "rows": rows,
+            }
+            yield net.case("experts", sizes, copies)
+
+
+# Width, heads, inner width and layers of the model that is built: Llama 3 8B, Llama 3.2 1B.
+_DECODERS = (("llama-3-8b", 4096, (32, 8, 128), 14336), ("llama-3.2-1b", 2048, (32, 8, 64), 8192))
+_LAYERS = 4
+
+
+def decoders() -> Iterator[Case]:
+    """Four layers of a Llama, fp16 and four-bit weights: a step by batch and context, and prefill."""
+    for model, width, heads, inner in _DECODERS:
+        for bits in (16, 4):
+            for batch, tokens, context in _STEPS:
+                net = _decoder(width, heads, inner, bits, batch, tokens, context)
+                sizes: dict[str, int | str] = {"model": model, "bits": bits, "layers": _LAYERS}
+                yield net.case(
+                    "decoder layers", {**sizes, "batch": batch, "tokens": tokens, "context": context}, _LAYERS
+                )
+
+
+_STEPS = ((1, 1, 512), (1, 1, 8192), (8, 1, 2048), (64, 1, 1024), (1, 128, 0), (1, 2048, 0), (8, 512, 0))
+
+
+def _decoder(
+    width: int, heads: tuple[int, int, int], inner: int, bits: int, batch: int, tokens: int, context: int
+) -> Network:
+    net = Network()
+    kind = "float16"
+    size = heads[2]
+    total = context + tokens
+    angles = np.outer(np.arange(total), 1.0 / 10000 ** (np.arange(size // 2) / (size // 2)))
+    rotary = (
+        net.feed("cos", (total, size // 2), kind, values=np.cos(angles).astype(np.float16)),
+        net.feed("sin", (total, size // 2), kind, values=np.sin(angles).astype(np.float16)),
+    )
+
+    def product(x: str, name: str, depth: int, columns: int) -> str:
+        if bits == 16:
+            return net.add("MatMul", x, net.feed(name, (depth, columns), kind))
+        return packed_product(
+            net, x, _packed(net, name, depth, columns, bits, 32, kind), depth, columns, bits, 32
+        )
+
+    gamma = net.store("gamma", np.ones(width, np.float16))
+    residual = net.feed("x", (batch, tokens, width), kind)
+    normed = net.add("SimplifiedLayerNormalization", residual, gamma)
+    for layer in range(_LAYERS):
+        query = product(normed, f"q{layer}", width, heads[0] * size)
+        key, value = (product(normed, f"{name}{layer}", width, heads[1] * size) for name in ("k", "v"))
+        attended = group_query_attention(
+            net, str(layer), heads, batch, tokens, context, projected=(query, key, value), rotary=rotary
+        )
+        normed, residual = _skip(net, product(attended, f"o{layer}", heads[0] * size, width), residual, gamma)
+        gate = product(normed, f"gate{layer}", width, inner)
+        up = product(normed, f"up{layer}", width, inner)
+        swished = net.add("Mul", net.add("Mul", gate, net.add("Sigmoid", gate)), up)
+        normed, residual = _skip(net, product(swished, f"down{layer}", inner, width), residual, gamma)
+    net.result(normed, kind)
+    return net
+
+
+def _skip(net: Network, value: str, residual: str, gamma: str) -> tuple[str, str]:
+    name = f"SkipSimplifiedLayerNormalization_{len(net.nodes)}"
+    results = [name, "", "", f"{name}_sum"]
+    net.nodes.append(
+        helper.make_node(
+            "SkipSimplifiedLayerNormalization",
+            [value, residual, gamma],
+            results,
+            name=f"n_{name}",
+            domain=MICROSOFT,
+            epsilon=1e-5,
+        )
+    )
+    return name, f"{name}_sum"
+
+
+def quantised() -> Iterator[Case]:
+    """Whole small models as quantisers leave them, optimised as a session does by default."""
+    for rows in (1, 32, 512):
+        for form in ("float32", "float16", "blocked int8", "blocked int4", "dynamic"):
+            yield _four_products(form, rows)
+    for batch in (1, 32):
+        for form in ("float32", "float16", "QDQ int8"):
+            yield _six_convolutions(form, batch)
+
+
+_WIDTH, _BLOCK = 2048, 32
+
+
+def _four_products(form: str, rows: int) -> Case:
+    """Four products of 2048 columns, one after the other; the quantised weights are blocked by 32 rows."""
+    net = Network()
+    random = np.random.default_rng(0)
+    kind = "float16" if form == "float16" else "float32"
+    value = net.feed("x", (rows, _WIDTH), kind)
+    for number in range(4):
+        dense = (random.standard_normal((_WIDTH, _WIDTH)) / _WIDTH**0.5).astype(kind)
+        if form.startswith("blocked"):
+            whole = np.abs(dense.reshape(_WIDTH // _BLOCK, _BLOCK, _WIDTH)).max(axis=1)
+            most = 127 if form.endswith("8") else 7
+            scales = (whole / most).astype(np.float32)
+            levels = np.rint(dense / np.repeat(scales, _BLOCK, axis=0)).clip(-most, most).astype(np.int8)
+            name = f"w{number}"
+            if form.endswith("8"):
+                net.store(name, levels)
+            else:
+                packed = (levels.reshape(-1, 2)[:, 0] & 15 | (levels.reshape(-1, 2)[:, 1] & 15) << 4).astype(
+                    np.uint8
+                )
+                net.stored[name] = helper.make_tensor(
+                    name, TensorProto.INT4, dense.shape, packed.tobytes(), raw=True
+                )
+            weight = net.add(
+                "DequantizeLinear", name, net.store(f"s{number}", scales), axis=0, block_size=_BLOCK
+            )
+            value = net.add("MatMul", value, weight)
+        elif form == "dynamic":
+            scale = np.float32(np.abs(dense).max() / 127)
+            levels = net.store(f"w{number}", np.rint(dense / scale).astype(np.int8))
+            low = net.add("DynamicQuantizeLinear", value, outputs=3)
+            zero = net.store("zero", np.array(0, np.int8))
+            sums = net.add("MatMulInteger", low, str(levels), f"{low}_2", zero)
+            factor = net.add("Mul", f"{low}_1", net.store(f"s{number}", np.array(scale)))
+            value = net.add("Mul", net.add("Cast", sums, to=TensorProto.FLOAT), factor)
+        else:
+            value = net.add("MatMul", value, net.store(f"w{number}", dense))
+    net.result(value, kind)
+    return net.case("quantised", {"model": "four products", "form": form, "batch": rows}, 1, optimized=True)
+
+
+def _six_convolutions(form: str, batch: int) -> Case:
+    """Six convolutions 3x3 of 64 channels on 56 x 56, each with a Relu."""
+    net = Network()
+    random = np.random.default_rng(0)
+    kind = "float16" if form == "float16" else "float32"
+    value = net.feed("x", (batch, 64, 56, 56), kind)
+    scale, zero = net.store("scale", np.array(0.02, np.float32)), net.store("zero", np.array(0, np.int8))
+
+    def through_int8(name: str) -> str:
+        return net.add("DequantizeLinear", net.add("QuantizeLinear", name, scale, zero), scale, zero)
+
+    if form == "QDQ int8":
+        value = through_int8(value)
+    for number in range(6):
+        dense = (random.standard_normal((64, 64, 3, 3)) / 24).astype(kind)
+        if form == "QDQ int8":
+            levels = net.store(f"w{number}", np.rint(dense / 0.002).clip(-127, 127).astype(np.int8))
+            own = net.store("weight_scale", np.full(64, 0.002, np.float32))
+            weight = net.add("DequantizeLinear", levels, own, net.store("zeros", np.zeros(64, np.int8)), axis=0)
+            value = net.add("Relu", net.add("Conv", value, weight, pads=[1, 1, 1, 1]))
+            value = through_int8(value)
+        else:
+            value = net.add("Relu", net.add("Conv", value, net.store(f"w{number}", dense), pads=[1, 1, 1, 1]))
+    net.result(value, kind)
+    return net.case("quantised", {"model": "six convolutions", "form": form, "batch": batch}, 1, optimized=True)
+
+
+FAMILIES: Mapping[str, Callable[[], Iterator[Case]]] = {
+    "launch": launches,
+    "quantised": quantised,
+    "attention": attention,
+    "packed product": packed_products,
+    "decoder layers": decoders,
+    "product": products,
+    "elementwise": elementwise,
+    "experts": experts,
+}

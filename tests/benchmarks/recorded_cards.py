@@ -1,0 +1,77 @@
+"""What is predicted for cards that were measured: the samples' latency against the records in tests/data/gpu.
+
+    python tests/benchmarks/recorded_cards.py [--record tests/data/gpu/h200.json.gz ...]
+
+For each sample of each record (``cuda.py``): milliseconds of a session with its copies, measured and predicted
+with the 90 % interval, by the catalogue alone; the part of the latency that the GPU works. Nothing is fitted to
+these records.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+from analyzer import analyze
+from analyzer.devices.detection import gpu_by_name
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDS = ROOT / "tests" / "data" / "gpu"
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A record, compressed or not."""
+    data = path.read_bytes()
+    text = gzip.decompress(data) if path.suffix == ".gz" else data
+    return dict(json.loads(text))
+
+
+def row(card: str, sample: str, measured: dict[str, Any]) -> tuple[float, bool]:
+    """Print a sample's row; predicted over measured, and whether the interval holds what was measured."""
+    analysis = analyze(str(ROOT / "samples" / f"{sample}.py"), gpu=card, precision="tf32", run=False)
+    plan = next(plan for plan in analysis.to_dict()["plans"] if plan["name"] == "gpu")
+    taken = measured["ways"]["copies"]["median_s"]
+    ratio = plan["latency_s"] / taken
+    inside = plan["low_s"] <= taken <= plan["high_s"]
+    low, high = plan["low_s"] * 1e3, plan["high_s"] * 1e3
+    busy = sum(node["device_s"] or 0.0 for node in measured["nodes"]) / taken
+    print(
+        f"| {card} | {sample} | {taken * 1e3:.3f} | {plan['latency_s'] * 1e3:.3f} [{low:.3f}, {high:.3f}] "
+        f"| {ratio:.2f} | {'yes' if inside else 'no'} | {busy:.0%} |"
+    )
+    return ratio, inside
+
+
+def main() -> None:
+    """The table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--record", type=Path, action="append")
+    asked = parser.parse_args()
+    paths = asked.record or sorted(path for path in RECORDS.glob("*.gz") if "families" not in path.name)
+    print("| card | sample | measured, ms | predicted, ms [90 %] | ratio | inside | the GPU works |")
+    print("|---|---|---|---|---|---|---|")
+    found: list[tuple[float, bool]] = []
+    for path in paths:
+        record = read(path)
+        # Both are of compute capability 9.0; the name and the memory tell the variants apart.
+        device = gpu_by_name(record["card"]["name"], record["card"]["memory_bytes"], "9.0", {})
+        assert device is not None
+        card = device.slug
+        for sample, entry in record["samples"].items():
+            if "cuda" in entry:
+                found.append(row(card, sample, entry["cuda"]))
+    errors = [abs(math.log(ratio)) for ratio, _ in found]
+    within = sum(error <= math.log(2) for error in errors)
+    print(
+        f"\n{len(found)} sessions: {math.expm1(statistics.median(errors)):.0%} off at the median, "
+        f"{within} within 2x, {sum(inside for _, inside in found)} inside the interval"
+    )
+
+
+if __name__ == "__main__":
+    main()
