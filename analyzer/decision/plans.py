@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal
 
 from analyzer.decision.decision_input import DecisionInput, Side
@@ -380,9 +380,13 @@ def _placement_costs(question: DecisionInput, problem: PlacementProblem) -> Plac
     weight = weights[
         "link"
     ]  # a copy's price: seconds, or joules of the whole machine while it waits for the link
-    edges = problem.edges
-    to_gpu = (weight * copy_time(question, edge.nbytes, pinned=not edge.is_input).time_s for edge in edges)
-    to_cpu = (weight * copy_time(question, edge.nbytes, pinned=not edge.is_output).time_s for edge in edges)
+
+    @cache  # layers that are alike have tensors of the same sizes
+    def price(nbytes: int | None, pinned: bool) -> float:
+        return weight * copy_time(question, nbytes, pinned=pinned).time_s
+
+    to_gpu = (price(edge.nbytes, not edge.is_input) for edge in problem.edges)
+    to_cpu = (price(edge.nbytes, not edge.is_output) for edge in problem.edges)
     bound = bound_units(question.graph, question.pins, problem)
     # An unknown time must not read as 0 seconds, or the cut would put the unit where nothing is known.
     for unit, side in _units_timed_on_one_side(question, problem):
