@@ -19,7 +19,7 @@ from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.reading_process import HANDLERS
 from analyzer.option_table import AnalyzeOptions, RecordOptions
 from analyzer.pipeline import build_record, environment
-from analyzer.pipeline.batches import batch_models, correction_of
+from analyzer.pipeline.batches import batch_models, correction_of, read_ahead
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
 from analyzer.pipeline.measure import measure_batches
 from analyzer.pipeline.measurement_memory import memory_of
@@ -78,7 +78,7 @@ def _analyze(model: Model, inputs: Any, keywords: AnalyzeOptions, progress: Prog
     with _timed(timings, "load"):
         loaded = _load(model, inputs, options, progress)
     with _timed(timings, "count and place"):
-        prepared = _prepare(loaded)
+        prepared = _prepare(loaded, options)
     with _timed(timings, "measure"):
         steps = traced_steps(loaded, options, targets)
         measured = measure_batches(loaded, options, targets, progress, steps)
@@ -127,8 +127,10 @@ def analyze_record(analysis: Analysis, **options: Unpack[RecordOptions]) -> Anal
     return replace(decided, findings=find_findings(decided), invocation=invocation)
 
 
-def _prepare(loaded: Loaded) -> PreparedGraph:
-    prepared = prepare(loaded.graph())
+def _prepare(loaded: Loaded, options: Options) -> PreparedGraph:
+    graph = loaded.graph()
+    read_ahead(loaded, graph, options)
+    prepared = prepare(graph)
     memory = memory_of(loaded, prepared.graph)
     return prepared if memory is None else replace(prepared, step_peak=memory.peak)
 
