@@ -160,8 +160,8 @@ def _rare_garbage_collection() -> Iterator[None]:
 def _stop_collecting_garbage(loaded: Loaded, options: Options) -> None:
     """Lets the collector rest until ``analyze`` ends, where nothing is run and nothing is traced anew.
 
-    A prediction makes values without circles: of a large graph the collector took a sixth of the time, and freed
-    nothing.
+    A prediction makes values without circles: of a large graph the collector took a sixth of the time, and
+    freed nothing.
     """
     if not options.run and loaded.step is None:
         gc.disable()

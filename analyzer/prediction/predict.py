@@ -60,12 +60,15 @@ class GroupTimes:
     def estimates(self) -> tuple[Estimate, ...]:
         """One estimate per group."""
         columns = (self.time_s.tolist(), self.low_s.tolist(), self.high_s.tolist(), self.bound.tolist())
-        return tuple(
-            Estimate(
+        rows = list(zip(*columns, strict=True))
+        # Groups of layers that are alike take the same time, and share an estimate.
+        made = {
+            (time, low, high, bound): Estimate(
                 time_s=time, low_s=low, high_s=high, origin="predicted", bound=BOUNDS[bound], method=self.method
             )
-            for time, low, high, bound in zip(*columns, strict=True)
-        )
+            for time, low, high, bound in set(rows)
+        }
+        return tuple([made[row] for row in rows])
 
     def total(self) -> Estimate:
         """The sum over the groups, whose errors are shared, so that interval ends add as well."""

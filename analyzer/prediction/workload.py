@@ -143,9 +143,13 @@ def workload(
     all_pieces: list[Piece] = []
     owner: list[int] = []
     between = layout_copies(graph, groups) if copies else {}
+    outputs = frozenset(tensor.name for tensor in graph.outputs)
     known: dict[Hashable, list[Piece]] = {}
     for index, group in enumerate(groups):
-        pieces = _group_pieces(graph, table.costs, group, operators, known)
+        if len(group.members) == 1:  # as most are
+            pieces = _with_bias(operators[group.members[0]], group)
+        else:
+            pieces = _fused_pieces(graph, table.costs, group, operators, _inner(graph, group, outputs), known)
         if index in between:
             pieces = pieces + between[index]
         all_pieces.extend(pieces)
@@ -205,25 +209,23 @@ def _columns(pieces: Sequence[Piece]) -> dict[str, Floats]:
     return dict(zip(COLUMNS, np.ascontiguousarray(rows.T), strict=True))
 
 
-def _group_pieces(
+def _fused_pieces(
     graph: Graph,
     costs: Sequence[Cost],
     group: Group,
     operators: OperatorPieces,
+    inner: frozenset[str],
     known: dict[Hashable, list[Piece]],
 ) -> list[Piece]:
-    """The pieces of one group; nobody may change them. ``known`` holds those of groups by their form."""
-    if len(group.members) == 1:
-        return _with_bias(operators[group.members[0]], group)
-    inner = _inner(graph, group)
-    members = [
-        (operators.number(member), _hidden(node.inputs, inner), _hidden(node.outputs, inner))
-        for member, node in zip(group.members, (graph.nodes[member] for member in group.members), strict=True)
-    ]
-    form = (group.session, group.provider, group.op_type, group.kernels, *members)
-    if form not in known:
-        known[form] = _fused_pieces(graph, costs, group, operators, inner)
-    return known[form]
+    """The pieces of one group of several; nobody may change them. ``known`` holds those of groups by form."""
+    form: list[Hashable] = [group.session, group.provider, group.op_type, group.kernels]
+    for member in group.members:
+        node = graph.nodes[member]
+        form += [operators.number(member), _hidden(node.inputs, inner), _hidden(node.outputs, inner)]
+    key = tuple(form)
+    if key not in known:
+        known[key] = _joined_pieces(graph, costs, group, operators, inner)
+    return known[key]
 
 
 def _hidden(tensors: Sequence[Tensor | None], inner: frozenset[str]) -> tuple[bool, ...]:
@@ -231,7 +233,7 @@ def _hidden(tensors: Sequence[Tensor | None], inner: frozenset[str]) -> tuple[bo
     return tuple([tensor is not None and tensor.name in inner for tensor in tensors])
 
 
-def _fused_pieces(
+def _joined_pieces(
     graph: Graph, costs: Sequence[Cost], group: Group, operators: OperatorPieces, inner: frozenset[str]
 ) -> list[Piece]:
     """A group's products, and what remains of the others once inner tensors stay on chip."""
@@ -300,15 +302,18 @@ def _merged(pieces: list[Piece], group: Group) -> list[Piece]:
     ]
 
 
-def _inner(graph: Graph, group: Group) -> frozenset[str]:
-    """Names of the tensors that live and die inside the group."""
-    members = set(group.members)
-    outputs = {tensor.name for tensor in graph.outputs}
+def _inner(graph: Graph, group: Group, outputs: frozenset[str]) -> frozenset[str]:
+    """Names of the tensors that live and die inside the group; ``outputs`` are the model's."""
+    members = frozenset(group.members)
     return frozenset(
-        tensor.name
-        for member in group.members
-        for tensor in graph.nodes[member].present_outputs
-        if tensor.name not in outputs and members.issuperset(graph.consumers.get(tensor.name, (-1,)))
+        [
+            tensor.name
+            for member in group.members
+            for tensor in graph.nodes[member].outputs
+            if tensor is not None
+            and tensor.name not in outputs
+            and members.issuperset(graph.consumers.get(tensor.name, (-1,)))
+        ]
     )
 
 
