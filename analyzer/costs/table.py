@@ -120,6 +120,8 @@ def total(costs: Sequence[Cost]) -> Cost:
     """The sum of many costs, as adding them one by one gives it."""
     if not costs:
         return ZERO
+    if len(costs) == 1:  # as of most groups
+        return costs[0]
     # Not ``sum(costs, ZERO)``: that makes a frozen Cost for each of 100,000 operators.
     weakest = max(costs, key=lambda cost: ("exact", "modelled", "unknown").index(cost.basis))
     sums = {

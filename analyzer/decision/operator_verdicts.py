@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from analyzer.costs.cost import Cost, Costs
 from analyzer.decision.decision_input import DecisionInput, Estimates, Side
@@ -106,6 +107,9 @@ class _Judge:
         self._cpu = cpu_name(question)
         self._gpu = gpu_name(question)
         self._pinned = pins_by_operator(question.graph, question.pins)
+        # Of many layers that are alike: the words, and the ratio whose interval takes longest.
+        self._work_and_times = cache(self._work_and_times_of)
+        self._speedup = cache(_speedup)
 
     def __call__(self, node: Node, cost: Cost, cpu: Estimate | None, gpu: Estimate | None) -> OperatorVerdict:
         placed = self._question.placement.nodes[node.index] if self._question.placement else None
@@ -114,7 +118,7 @@ class _Judge:
             return self._verdict("cpu", None, "no-session", fails or "Its time on the GPU is not known.")
         if self._plans.problem.unit[node.index] == HOST:
             return self._verdict("either", None, "folded", "Does not run: ONNX Runtime folds it away.")
-        speedup = None if cpu is None or gpu is None else ratio(_alone("cpu", cpu), _alone("gpu", gpu))
+        speedup = None if cpu is None or gpu is None else self._speedup(cpu, gpu)
         middle = speedup[0] if speedup else None
         if not self._plans.problem.gpu_capable[node.index]:
             return self._verdict("cpu", middle, *self._forced_to_cpu(placed, cpu))
@@ -194,7 +198,7 @@ class _Judge:
         tensors = {t.name: t for t in (*node.present_inputs, *node.present_outputs) if not t.constant}
         return sum(copy_time(self._question, tensor.nbytes).time_s for tensor in tensors.values())
 
-    def _work_and_times(self, cost: Cost, cpu: Estimate, gpu: Estimate) -> str:
+    def _work_and_times_of(self, cost: Cost, cpu: Estimate, gpu: Estimate) -> str:
         """What it does and how long either takes: the sentence without its stop."""
         gpu_took, cpu_took = timed(gpu), timed(cpu)
         if _limit(cpu, gpu) == "memory-bound" and gpu.bound == "memory":
@@ -211,6 +215,10 @@ class _Judge:
         device: OperatorDevice, speedup: float | None, reason: str, explanation: str
     ) -> OperatorVerdict:
         return OperatorVerdict(device=device, speedup=speedup, reason=reason, explanation=explanation)
+
+
+def _speedup(cpu: Estimate, gpu: Estimate) -> tuple[float, float, float] | None:
+    return ratio(_alone("cpu", cpu), _alone("gpu", gpu))
 
 
 def _alone(resource: Resource, time: Estimate) -> ErrorComponents:

@@ -7,7 +7,7 @@ fused kernel cannot be cut. Operators in no group (folded, eliminated) cost noth
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.graph import Graph, names_read
@@ -84,6 +84,21 @@ def placement_problem(question: DecisionInput) -> PlacementProblem:
     )
 
 
+def at_precision(problem: PlacementProblem, question: DecisionInput) -> PlacementProblem:
+    """The problem of the same graph, groups and placement where the question is at another precision."""
+    graph = question.graph
+    inputs = {tensor.name for tensor in graph.inputs}
+    made = {tensor.name: tensor for node in graph.nodes for tensor in node.present_outputs}
+    edges = [
+        edge
+        if edge.is_output or edge.tensor in inputs
+        else replace(edge, nbytes=bytes_at(made[edge.tensor], question.precision))
+        for edge in problem.edges
+    ]
+    weights = _weights(question, problem.unit, problem.units, problem.gpu_capable)
+    return replace(problem, edges=tuple(edges), weights=weights)
+
+
 def _units(nodes: int, groups: Iterable[Group]) -> tuple[tuple[int, ...], int]:
     """The unit of each operator and the number of units: union-find over the groups' members."""
     parent = list(range(nodes))
@@ -145,7 +160,8 @@ class _HostMemory:
     """
 
     def __init__(self, graph: Graph, placement: Placement | None, roots: Mapping[str, str | None]) -> None:
-        self._cuda = tuple(node.provider == "cuda" for node in placement.nodes) if placement else ()
+        self._cuda = tuple([node.provider == "cuda" for node in placement.nodes]) if placement else ()
+        self.has_cpu_nodes = False in self._cuda
         self._producer = graph.producer
         self._to_gpu: dict[str, set[int]] = {}
         self._to_cpu: set[str] = set()
@@ -198,6 +214,10 @@ def _edges(
     graph = question.graph
     memory = _HostMemory(graph, question.placement, roots)
     readers, outputs = _readers(graph, unit, roots)
+    # Mostly everything runs on the GPU: then no kernel is asked about what it keeps on the host.
+    some_on_host = memory.has_cpu_nodes or not all(
+        gpu_capable[node] for node, number in enumerate(unit) if number != HOST
+    )
     inputs = {tensor.name: tensor for tensor in graph.inputs}
     carried = {name: roots.get(new, new) or new for name, new in graph.carried.items()}
     # In a training step new weights and optimizer state are outputs for form's sake: they stay for the next
@@ -212,11 +232,15 @@ def _edges(
         read = readers.get(name, [])
         # What is carried to the next run lies where its new value was written.
         producer = graph.producer.get(carried.get(name, name))
-        left_on_host = memory.left_on_host(name, read)
+        left_on_host = some_on_host and memory.left_on_host(name, read)
         producer_unit = (
             HOST if producer is None or left_on_host or not gpu_capable[producer] else unit[producer]
         )
-        on_host = {r for r in read if not gpu_capable[r] or memory.reads(name, r, left_on_host=left_on_host)}
+        on_host = (
+            {r for r in read if not gpu_capable[r] or memory.reads(name, r, left_on_host=left_on_host)}
+            if some_on_host
+            else ()
+        )
         reader_units = dict.fromkeys([unit[r] for r in read if unit[r] != producer_unit and r not in on_host])
         is_output = name in outputs
         host = bool(on_host) or is_output

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal
 
 from analyzer.decision.decision_input import DecisionInput, Side
@@ -20,7 +20,13 @@ from analyzer.decision.error_components import (
 )
 from analyzer.decision.min_cut import Cut, PlacementCosts, copy_direction, partition, weight_bytes_on_gpu
 from analyzer.decision.pins import bound_units
-from analyzer.decision.placement_problem import HOST, PlacementProblem, TensorEdge, placement_problem
+from analyzer.decision.placement_problem import (
+    HOST,
+    PlacementProblem,
+    TensorEdge,
+    at_precision,
+    placement_problem,
+)
 from analyzer.decision.plan_memory import fits, needed, room_for_weights, weight_bytes
 from analyzer.devices.device import Link
 from analyzer.errors import DeviceError
@@ -90,8 +96,13 @@ class Plans:
         return (plan for plan in (self.cpu, self.gpu, self.hybrid) if plan is not None)
 
 
-def plan_all(question: DecisionInput) -> Plans:
-    """All plans of a question."""
+def plan_all(question: DecisionInput, similar: tuple[DecisionInput, Plans] | None = None) -> Plans:
+    """All plans of a question.
+
+    Args:
+        question: What is known.
+        similar: Another question and its plans: units and edges of the same groups are not worked out again.
+    """
     cpu = _cpu_plan(question)
     # The CPU's session executes something and no CUDA session is known: nothing says what the GPU would do.
     # Where both are empty every operator is folded away, and both plans take no time.
@@ -99,11 +110,21 @@ def plan_all(question: DecisionInput) -> Plans:
     refused = question.placement is not None and question.placement.fails
     if question.gpu is None or no_session or refused:
         return Plans(cpu=cpu)
-    problem = placement_problem(question)
+    problem = _problem(question, *similar) if similar else placement_problem(question)
     gpu = _gpu_plan(question, problem)
     cut = partition(_placement_costs(question, problem), memory_bytes=room_for_weights(question))
     hybrid = _hybrid_plan(question, problem, cut, cpu, gpu)
     return Plans(cpu=cpu, gpu=gpu, hybrid=hybrid, problem=problem, cut=cut)
+
+
+def _problem(question: DecisionInput, other: DecisionInput, plans: Plans) -> PlacementProblem:
+    same = (
+        question.graph is other.graph
+        and question.cpu_groups is other.cpu_groups
+        and question.cuda_groups is other.cuda_groups
+        and question.placement is other.placement
+    )
+    return at_precision(plans.problem, question) if same and plans.problem else placement_problem(question)
 
 
 def copy_time(question: DecisionInput, nbytes: int | None, *, pinned: bool = True) -> Estimate:
@@ -380,9 +401,13 @@ def _placement_costs(question: DecisionInput, problem: PlacementProblem) -> Plac
     weight = weights[
         "link"
     ]  # a copy's price: seconds, or joules of the whole machine while it waits for the link
-    edges = problem.edges
-    to_gpu = (weight * copy_time(question, edge.nbytes, pinned=not edge.is_input).time_s for edge in edges)
-    to_cpu = (weight * copy_time(question, edge.nbytes, pinned=not edge.is_output).time_s for edge in edges)
+
+    @cache  # layers that are alike have tensors of the same sizes
+    def price(nbytes: int | None, pinned: bool) -> float:
+        return weight * copy_time(question, nbytes, pinned=pinned).time_s
+
+    to_gpu = (price(edge.nbytes, not edge.is_input) for edge in problem.edges)
+    to_cpu = (price(edge.nbytes, not edge.is_output) for edge in problem.edges)
     bound = bound_units(question.graph, question.pins, problem)
     # An unknown time must not read as 0 seconds, or the cut would put the unit where nothing is known.
     for unit, side in _units_timed_on_one_side(question, problem):

@@ -68,7 +68,7 @@ def _would_change(question: DecisionInput, plans: Plans, choice: Choice, swept: 
     if choice.device == "either":
         yield f"Measuring on {gpu_name(question)} would narrow the interval."
     yield from _nearest_batches(question, choice, swept)
-    yield from _changes_that_turn_it(question, choice)
+    yield from _changes_that_turn_it(question, plans, choice)
     yield from _if_io_stays_on_gpu(question, plans, choice)
     yield from _opset(question, choice)
 
@@ -93,13 +93,13 @@ def _nearest_batches(question: DecisionInput, choice: Choice, swept: Sweep | Non
         yield f"{'At' if exact == 1 else 'Up to'} batch {exact} {other} is faster."
 
 
-def _changes_that_turn_it(question: DecisionInput, choice: Choice) -> Iterator[str]:
+def _changes_that_turn_it(question: DecisionInput, plans: Plans, choice: Choice) -> Iterator[str]:
     for what_if in question.what_if:
-        plans = plan_all(what_if.question)
+        others = plan_all(what_if.question, (question, plans))
         prices: Prices = {}  # offers are dear to ask for and compared under this objective alone
         if question.objective == "cost":
-            prices = {plan.name: cheapest(offers(what_if.question, plan)) for plan in plans}
-        other = choose(what_if.question, plans, prices)
+            prices = {plan.name: cheapest(offers(what_if.question, plan)) for plan in others}
+        other = choose(what_if.question, others, prices)
         if other.device == choice.device:
             continue
         words = {

@@ -33,6 +33,7 @@ def serve(connection: Connection, handlers: Handlers) -> None:
     _silence()
     die_first_when_memory_ends()
     gc.freeze()  # what the parent made is never garbage here, and looking at it would copy its memory
+    gc.set_threshold(100_000, 50, 100)  # a graph is many things that all live on: seldom looked at for garbage
     while True:
         try:
             name, arguments, memory, time_s = msgspec.msgpack.decode(connection.recv_bytes())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,7 @@ class Loaded:
         compared: Whether a run's gradients are compared with PyTorch's.
         limits: What reading it may take.
         number: By which the reading process knows the model.
+        ahead: Graphs that the reading process was asked for ahead.
         step: What the inputs and outputs of a training step are; None for a model of inference.
     """
 
@@ -69,6 +70,7 @@ class Loaded:
     compared: bool = True
     limits: Limits = DEFAULT_LIMITS
     number: int = field(init=False)
+    ahead: reader.ReadAhead = field(init=False, repr=False, compare=False, default_factory=reader.ReadAhead)
     step: Step | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -100,19 +102,34 @@ class Loaded:
     def graph(self, batch: int | None = None) -> Graph:
         """The graph at this batch, the loaded one by default."""
         sizes = self.bound_to(batch or self.batch)
-        # Our exports leave constants and dead nodes standing; a user's own file is shown as it is.
-        pruned = self.exporter != "onnx"
         if self.is_from_file:
-            subject, limits = f"'{self.source}'", self.limits
-            graph = reader.graph_of(
-                self.number, self.proto, sizes, pruned=pruned, subject=subject, limits=limits
-            )
+            graph = reader.graph_of(self.ahead.take(sizes) or self._message(sizes))
         else:
             from analyzer.loading.onnx_graph.build import prune, to_graph
 
             graph = to_graph(self.proto, bindings=sizes)
-            graph = prune(graph) if pruned else graph
+            graph = prune(graph) if self._is_pruned else graph
         return graph if self.step is None else replace(graph, carried=self.step.carried)
+
+    def read_ahead(self, batches: Iterable[int]) -> None:
+        """Begins to read the graphs at these batches, for which ``graph`` then waits no longer than it must."""
+        if self.is_from_file:
+            self.ahead.begin([self.bound_to(batch) for batch in batches], self._message)
+
+    @property
+    def _is_pruned(self) -> bool:
+        # Our exports leave constants and dead nodes standing; a user's own file is shown as it is.
+        return self.exporter != "onnx"
+
+    def _message(self, sizes: Mapping[str, int]) -> bytes:
+        return reader.graph_message(
+            self.number,
+            self.proto,
+            sizes,
+            pruned=self._is_pruned,
+            subject=f"'{self.source}'",
+            limits=self.limits,
+        )
 
 
 def check_opset(opset: int) -> None:

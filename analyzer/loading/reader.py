@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,10 +116,10 @@ def write_file(path: Path, opset: int | None, sizes: Mapping[str, int], folder: 
     READING.ask("write_file", arguments, limits, subject=f"'{path}'", file_bytes=path.stat().st_size)
 
 
-def graph_of(
+def graph_message(
     number: int, proto: onnx.ModelProto, sizes: Mapping[str, int], *, pruned: bool, subject: str, limits: Limits
-) -> Graph:
-    """The Graph of a model at these sizes of its symbolic dimensions; ``number`` says which model it is.
+) -> bytes:
+    """A model at these sizes of its symbolic dimensions, for ``graph_of``; ``number`` says which model it is.
 
     Raises:
         AnalyzerError: As ``onnx_graph.build.to_graph``; ModelError where it takes more than the limits.
@@ -129,7 +131,54 @@ def graph_of(
         content = {"number": number, "content": proto.SerializeToString()}
         READING.ask("keep", content, limits, subject=subject)
         message = READING.ask("graph", arguments, limits, subject=subject)
+    return bytes(message)
+
+
+def graph_of(message: bytes) -> Graph:
+    """The Graph that the reading process wrote."""
     return from_message(message)
+
+
+class ReadAhead:
+    """Graphs of one model that are asked for before they are needed, while this process is at other work.
+
+    A thread asks, and does nothing but wait: the reading process answers one request after the other.
+    """
+
+    def __init__(self) -> None:
+        self._answers: dict[Hashable, Future[bytes]] = {}
+
+    def begin(self, sizes: Iterable[Mapping[str, int]], ask: Callable[[Mapping[str, int]], bytes]) -> None:
+        """Asks for the model at each of these sizes of its symbolic dimensions."""
+        asked = [(each, Future[bytes]()) for each in sizes]
+        self._answers |= {frozenset(each.items()): answer for each, answer in asked}
+
+        def work() -> None:
+            for each, answer in asked:
+                try:
+                    answer.set_result(ask(each))
+                except GraphError as error:  # the model forbids these sizes, and may have others
+                    answer.set_exception(error)
+                except BaseException as error:
+                    answer.set_exception(error)
+                    break
+            for _, answer in asked:
+                answer.cancel()  # those that were not asked for
+
+        # A daemon: the program's end does not wait for it, and ends the process that it waits for.
+        threading.Thread(target=work, name="read ahead", daemon=True).start()
+
+    def take(self, sizes: Mapping[str, int]) -> bytes | None:
+        """The answer, waited for and given once; None where nobody asked.
+
+        Raises:
+            AnalyzerError: As ``graph_message``.
+        """
+        answer = self._answers.pop(frozenset(sizes.items()), None)
+        try:
+            return None if answer is None else answer.result()
+        except CancelledError:
+            return None
 
 
 def _check_sizes(sizes: Mapping[str, int]) -> None:

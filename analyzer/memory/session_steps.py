@@ -136,7 +136,7 @@ def _step_of_one(
     return ExecutedStep(
         op_type=group.op_type,
         node=node,
-        reads=tuple(name for name in read if name not in constants),
+        reads=tuple([name for name in read if name not in constants]),
         outputs=tuple(outputs.values()),
         overwrites=() if first is None else (_value(first, group),),
         rank=(int(changed), index),

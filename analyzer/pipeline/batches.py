@@ -11,6 +11,7 @@ from analyzer.decision import BATCHES, DecisionInput, Sweep, sweep
 from analyzer.decision.plans import Plans
 from analyzer.devices.device import Device
 from analyzer.errors import GraphError
+from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options
@@ -64,7 +65,7 @@ def batch_models(
     """A loaded model at the batches of the sweep; ``traced`` as for ``prepared_steps``."""
     if loaded.step is not None and loaded.batch is not None:
         # A step is traced with its sizes put in: its graph has no symbol to bind to another batch.
-        batches = _sweep_batches(loaded, prepared, options)
+        batches = _sweep_batches(loaded, prepared.graph, options)
         prepared_graphs, any_batch = prepared_steps(loaded, prepared, options, batches, progress, traced)
         return BatchModels(prepared_graphs=prepared_graphs, between=any_batch)
     by_batch = prepared_batches(loaded, prepared, options, progress)
@@ -110,12 +111,12 @@ def prepared_batches(
     loaded: Loaded, prepared: PreparedGraph, options: Options, progress: Progress
 ) -> dict[int, PreparedGraph]:
     """The model at each batch of the sweep."""
-    batches = _sweep_batches(loaded, prepared, options)
+    batches = _sweep_batches(loaded, prepared.graph, options)
     by_batch: dict[int, PreparedGraph] = {}
     for number, batch in enumerate(batches):
         if batch == loaded.batch:
             by_batch[batch] = prepared
-        elif loaded.symbol and loaded.supports(batch):
+        elif _can_be_bound(loaded, batch):
             progress("predicting other batches", number / len(batches))
             try:
                 by_batch[batch] = at_batch(prepared, loaded.graph(batch))
@@ -124,9 +125,23 @@ def prepared_batches(
     return by_batch
 
 
-def _sweep_batches(loaded: Loaded, prepared: PreparedGraph, options: Options) -> list[int]:
+def read_ahead(loaded: Loaded, graph: Graph, options: Options) -> None:
+    """Begins to read the model at the other batches of the sweep, while ``graph`` is prepared.
+
+    Not where runs are measured, which that would disturb, nor a step, which is traced at each batch.
+    """
+    if not options.run and loaded.step is None:
+        batches = _sweep_batches(loaded, graph, options)
+        loaded.read_ahead(batch for batch in batches if batch != loaded.batch and _can_be_bound(loaded, batch))
+
+
+def _can_be_bound(loaded: Loaded, batch: int) -> bool:
+    return bool(loaded.symbol) and loaded.supports(batch)
+
+
+def _sweep_batches(loaded: Loaded, graph: Graph, options: Options) -> list[int]:
     """The batches to look at: those of every sweep, those that were asked for, and the report's own."""
-    operators = len(prepared.graph.nodes)
+    operators = len(graph.nodes)
     few = _FEW_BATCHES if operators <= _FEW_BATCHES_UP_TO else _FEWEST_BATCHES
     usual = BATCHES if operators <= _ALL_BATCHES_UP_TO else few
     return sorted({*usual, *options.batches, *([loaded.batch] if loaded.batch else [])})

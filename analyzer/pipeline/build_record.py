@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from analyzer import __version__
@@ -156,10 +157,12 @@ def operators(decision_input: DecisionInput, decision: Decision) -> tuple[Operat
         decision.operators,
         decision.placement,
     )
-    return tuple(_operator(node, *row) for node, *row in zip(graph.nodes, *columns, strict=True))
+    told = cache(tensor_info)  # a tensor is told where it is written and wherever it is read
+    return tuple(_operator(told, node, *row) for node, *row in zip(graph.nodes, *columns, strict=True))
 
 
 def _operator(
+    told: Callable[[Tensor], TensorInfo],
     node: Node,
     cost: Cost,
     cpu: Estimate | None,
@@ -176,8 +179,8 @@ def _operator(
         module=node.module,
         module_class=node.module_class,
         source=source_line(node),
-        inputs=tuple(map(tensor_info, node.present_inputs)),
-        outputs=tuple(map(tensor_info, node.present_outputs)),
+        inputs=tuple(map(told, node.present_inputs)),
+        outputs=tuple(map(told, node.present_outputs)),
         attributes={name: plain(value) for name, value in node.attributes.items()},
         flops=cost.flops,
         macs=cost.macs,

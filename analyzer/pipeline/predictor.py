@@ -168,6 +168,7 @@ class Predictor:
             self.cpu,
             on_cpu,
             threads=self.options.threads,
+            operators=prepared.operators,
         )
         if by_group.gpu is None:
             return replace(by_group, cpu_shares=cpu)
@@ -179,6 +180,7 @@ class Predictor:
             by_group.cuda_times,
             by_group.gpu,
             by_group.precision,
+            operators=prepared.operators,
         )
         return replace(by_group, cpu_shares=cpu, gpu_shares=gpu)
 

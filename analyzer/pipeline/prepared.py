@@ -47,15 +47,16 @@ class PreparedGraph:
     @cached_property
     def cpu_work(self) -> prediction.Workload:
         """The CPU session's groups as numbers."""
-        return prediction.workload(self.graph, self.table, self.cpu_groups, operators=self._operators)
+        return prediction.workload(self.graph, self.table, self.cpu_groups, operators=self.operators)
 
     @cached_property
     def cuda_work(self) -> prediction.Workload:
         """The CUDA session's groups as numbers."""
-        return prediction.workload(self.graph, self.table, self.cuda_groups, operators=self._operators)
+        return prediction.workload(self.graph, self.table, self.cuda_groups, operators=self.operators)
 
     @cached_property
-    def _operators(self) -> prediction.OperatorPieces:
+    def operators(self) -> prediction.OperatorPieces:
+        """The operators by themselves as numbers."""
         return prediction.OperatorPieces(self.graph, self.table)
 
     @cached_property

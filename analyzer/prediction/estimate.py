@@ -31,6 +31,8 @@ class Estimate:
 
     def scaled(self, factor: float) -> Estimate:
         """The same estimate of a share (or a multiple) of the work."""
+        if factor == 1:
+            return self
         return Estimate(
             time_s=self.time_s * factor,
             low_s=self.low_s * factor,

@@ -64,7 +64,7 @@ _MOST_KNOWN = 2**14
 
 
 def _of_definition(node: Node) -> tuple[Piece, ...]:
-    key = (node.identity, tuple(node.attributes.items()), _forms(node.inputs), _forms(node.outputs))
+    key = form_of(node)
     if key not in _KNOWN:
         parts = definition(node)
         assert parts is not None
@@ -72,6 +72,20 @@ def _of_definition(node: Node) -> tuple[Piece, ...]:
             _KNOWN.clear()
         _KNOWN[key] = tuple(piece for part in parts.nodes for piece in pieces_of(part, count_node(part)))
     return _KNOWN[key]
+
+
+def form_of(node: Node) -> Hashable:
+    """All that an operator's pieces follow from beside its cost: two of one form differ in names alone.
+
+    Not hashable where an attribute is none; a node with subgraphs has more to it.
+    """
+    return (
+        node.identity,
+        node.version,
+        tuple(node.attributes.items()),
+        _forms(node.inputs),
+        _forms(node.outputs),
+    )
 
 
 def _forms(tensors: tuple[Tensor | None, ...]) -> tuple[Hashable, ...]:

@@ -18,7 +18,7 @@ from analyzer.prediction import cpu, gpu
 from analyzer.prediction.estimate import Bound, Estimate, total
 from analyzer.prediction.features import CONVS, MATMULS
 from analyzer.prediction.gpu_constants import FITTED, HOST_WIDTH, SESSION_WIDTH
-from analyzer.prediction.workload import Floats, Workload, joined, workload
+from analyzer.prediction.workload import Floats, OperatorPieces, Workload, joined, workload
 
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "overhead")
 # An operator of which nothing is known: its launch alone, with a wide interval.
@@ -60,12 +60,15 @@ class GroupTimes:
     def estimates(self) -> tuple[Estimate, ...]:
         """One estimate per group."""
         columns = (self.time_s.tolist(), self.low_s.tolist(), self.high_s.tolist(), self.bound.tolist())
-        return tuple(
-            Estimate(
+        rows = list(zip(*columns, strict=True))
+        # Groups of layers that are alike take the same time, and share an estimate.
+        made = {
+            (time, low, high, bound): Estimate(
                 time_s=time, low_s=low, high_s=high, origin="predicted", bound=BOUNDS[bound], method=self.method
             )
-            for time, low, high, bound in zip(*columns, strict=True)
-        )
+            for time, low, high, bound in set(rows)
+        }
+        return tuple([made[row] for row in rows])
 
     def total(self) -> Estimate:
         """The sum over the groups, whose errors are shared, so that interval ends add as well."""
@@ -267,6 +270,7 @@ def operator_shares(
     precision: str = "fp32",
     *,
     threads: int | None = None,
+    operators: OperatorPieces | None = None,
 ) -> tuple[Estimate | None, ...]:
     """Each operator's time: its share of its group's, split by what the members would take alone.
 
@@ -281,6 +285,7 @@ def operator_shares(
         device: Where the groups run.
         precision: Their precision.
         threads: Of a CPU.
+        operators: What the operators are by themselves, where that is known already.
 
     Returns:
         One per node; None for operators in no group (folded before the model runs) or in one without estimate.
@@ -295,7 +300,7 @@ def operator_shares(
         for group in split
         for member in group.members
     )  # fmt: skip
-    members = workload(graph, table, alone, copies=False)
+    members = workload(graph, table, alone, copies=False, operators=operators)
     # All others as well: what a CPU's caches keep of one operator's weights depends on everybody's.
     times = predict_arrays(joined(members, work.only(~fused)), device, precision=precision, threads=threads)
     weights = iter(np.where(_folded(graph, split), 0.0, times.time_s[: members.groups]).tolist())

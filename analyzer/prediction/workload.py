@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from operator import attrgetter
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from analyzer.costs.cost import ZERO, Cost, Costs
 from analyzer.graph import Graph, Tensor
 from analyzer.ort.execution import Group
-from analyzer.prediction.features import MANY, pieces_of
+from analyzer.prediction.features import MANY, form_of, pieces_of
 from analyzer.prediction.layout_changes import layout_copies
 from analyzer.prediction.work_item import FLOAT_BYTES, PRODUCTS, Kind, Piece
 
@@ -83,21 +83,43 @@ class Workload:
 class OperatorPieces:
     """The pieces of operators by themselves, each worked out once, however many sessions run it.
 
+    Most layers of a model are like others of it: operators of one form and cost share their pieces.
+
     Args:
         graph: The model.
         table: One cost per operator.
     """
 
     def __init__(self, graph: Graph, table: Costs) -> None:
-        self._graph, self._costs = graph, table.costs
+        self._nodes, self._costs = graph.nodes, table.costs
+        self._numbers: dict[int, int] = {}
+        self._first_of_form: dict[Hashable, int] = {}
         self._known: dict[int, list[Piece]] = {}
 
     def __getitem__(self, operator: int) -> list[Piece]:
         """Those of one operator; nobody may change them."""
-        known = self._known.get(operator)
+        number = self.number(operator)
+        known = self._known.get(number)
         if known is None:
-            known = self._known[operator] = pieces_of(self._graph.nodes[operator], self._costs[operator])
+            known = self._known[number] = pieces_of(self._nodes[operator], self._costs[operator])
         return known
+
+    def number(self, operator: int) -> int:
+        """The first operator that is like this one in all that pieces follow from."""
+        number = self._numbers.get(operator)
+        if number is None:
+            number = self._numbers[operator] = self._like(operator)
+        return number
+
+    def _like(self, operator: int) -> int:
+        node, cost = self._nodes[operator], self._costs[operator]
+        if node.graphs:
+            return operator
+        try:
+            form = (form_of(node), cost.flops, cost.macs, cost.bytes_read, cost.bytes_written)
+            return self._first_of_form.setdefault(form, operator)
+        except TypeError:  # an attribute that is an array
+            return operator
 
 
 def workload(
@@ -121,8 +143,15 @@ def workload(
     all_pieces: list[Piece] = []
     owner: list[int] = []
     between = layout_copies(graph, groups) if copies else {}
+    outputs = frozenset(tensor.name for tensor in graph.outputs)
+    known: dict[Hashable, list[Piece]] = {}
     for index, group in enumerate(groups):
-        pieces = group_pieces(graph, table.costs, group, operators) + between.get(index, [])
+        if len(group.members) == 1:  # as most are
+            pieces = _with_bias(operators[group.members[0]], group)
+        else:
+            pieces = _fused_pieces(graph, table.costs, group, operators, _inner(graph, group, outputs), known)
+        if index in between:
+            pieces = pieces + between[index]
         all_pieces.extend(pieces)
         owner.extend([index] * len(pieces))
     unknown = [any(_unknown(table.costs[member]) for member in group.members) for group in groups]
@@ -180,11 +209,34 @@ def _columns(pieces: Sequence[Piece]) -> dict[str, Floats]:
     return dict(zip(COLUMNS, np.ascontiguousarray(rows.T), strict=True))
 
 
-def group_pieces(graph: Graph, costs: Sequence[Cost], group: Group, operators: OperatorPieces) -> list[Piece]:
-    """The pieces of one group: its products, and what remains of the others once inner tensors stay on chip."""
-    if len(group.members) == 1:
-        return _with_bias(operators[group.members[0]], group)
-    inner = _inner(graph, group)
+def _fused_pieces(
+    graph: Graph,
+    costs: Sequence[Cost],
+    group: Group,
+    operators: OperatorPieces,
+    inner: frozenset[str],
+    known: dict[Hashable, list[Piece]],
+) -> list[Piece]:
+    """The pieces of one group of several; nobody may change them. ``known`` holds those of groups by form."""
+    form: list[Hashable] = [group.session, group.provider, group.op_type, group.kernels]
+    for member in group.members:
+        node = graph.nodes[member]
+        form += [operators.number(member), _hidden(node.inputs, inner), _hidden(node.outputs, inner)]
+    key = tuple(form)
+    if key not in known:
+        known[key] = _joined_pieces(graph, costs, group, operators, inner)
+    return known[key]
+
+
+def _hidden(tensors: Sequence[Tensor | None], inner: frozenset[str]) -> tuple[bool, ...]:
+    """Which of these tensors stay inside their group."""
+    return tuple([tensor is not None and tensor.name in inner for tensor in tensors])
+
+
+def _joined_pieces(
+    graph: Graph, costs: Sequence[Cost], group: Group, operators: OperatorPieces, inner: frozenset[str]
+) -> list[Piece]:
+    """A group's products, and what remains of the others once inner tensors stay on chip."""
     products: list[Piece] = []
     others: list[Piece] = []
     for member in group.members:
@@ -250,15 +302,18 @@ def _merged(pieces: list[Piece], group: Group) -> list[Piece]:
     ]
 
 
-def _inner(graph: Graph, group: Group) -> frozenset[str]:
-    """Names of the tensors that live and die inside the group."""
-    members = set(group.members)
-    outputs = {tensor.name for tensor in graph.outputs}
+def _inner(graph: Graph, group: Group, outputs: frozenset[str]) -> frozenset[str]:
+    """Names of the tensors that live and die inside the group; ``outputs`` are the model's."""
+    members = frozenset(group.members)
     return frozenset(
-        tensor.name
-        for member in group.members
-        for tensor in graph.nodes[member].present_outputs
-        if tensor.name not in outputs and members.issuperset(graph.consumers.get(tensor.name, (-1,)))
+        [
+            tensor.name
+            for member in group.members
+            for tensor in graph.nodes[member].outputs
+            if tensor is not None
+            and tensor.name not in outputs
+            and members.issuperset(graph.consumers.get(tensor.name, (-1,)))
+        ]
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from analyzer.decision import decide
 from analyzer.decision.decision_input import Decision, DecisionInput
+from analyzer.decision.placement_problem import at_precision, placement_problem
 from analyzer.graph import DTYPES, Graph, Node, Tensor
 from analyzer.ort.execution import Copy, Group, NodePlacement, Placement
 from analyzer.prediction.estimate import Estimate
@@ -232,3 +233,18 @@ def test_a_graph_without_operators_takes_no_time_and_is_a_tie(build: Callable[..
     assert decision.verdict.device == "either"
     assert decision.verdict.speedup is None
     assert all(plan.latency_s == 0 for plan in decision.plans)
+
+
+def test_a_question_in_another_precision_keeps_units_and_has_the_sizes_that_it_has_by_itself(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
+    question = build(
+        op(reads=("in",), weight=1000),
+        op(reads=(0,), able=False),
+        op(reads=(1,), weight=500, result=True),
+        op(reads=(0, 2)),
+        cuda_groups=[(0,), (1,), (2, 3)],
+    )
+    half = replace(question, precision="fp16")
+    known = placement_problem(question)
+    assert at_precision(known, half) == placement_problem(half) != known

@@ -197,3 +197,41 @@ def test_a_copy_takes_a_fixed_time_and_its_bytes_over_the_link() -> None:
     assert small.low_s <= 6.6e-6
     assert small.high_s >= 25e-6
     assert prediction.transfer(link, 0).time_s == 0
+
+
+def test_operators_that_differ_in_names_alone_share_their_pieces() -> None:
+    """Of five products the second is like the first; another shape, type or attribute is another form."""
+    weight, wide = made.tensor("w", 8, 8, constant=True), made.tensor("v", 8, 16, constant=True)
+    whole = made.tensor("q", 4, 8, dtype="int32")
+    one = made.graph(
+        made.node("Gemm", [made.tensor("a", 4, 8), weight], made.tensor("b", 4, 8), 0),
+        made.node("Gemm", [made.tensor("c", 4, 8), weight], made.tensor("d", 4, 8), 1),
+        made.node("Gemm", [made.tensor("e", 4, 8), wide], made.tensor("f", 4, 16), 2),
+        made.node("Gemm", [whole, weight], made.tensor("g", 4, 8), 3),
+        made.node("Gemm", [made.tensor("h", 4, 8), weight], made.tensor("i", 4, 8), 4, transB=1),
+    )
+    pieces = prediction.OperatorPieces(one, count(one))
+    assert [pieces.number(operator) for operator in range(5)] == [0, 0, 2, 3, 4]
+    assert pieces[1] is pieces[0]
+    assert pieces[2] != pieces[0]
+
+
+def test_like_groups_take_what_each_takes_by_itself() -> None:
+    """Three products with their biases, the last with one that something else reads as well."""
+    weight, bias = made.tensor("w", 64, 64, constant=True), made.tensor("z", 64, constant=True)
+    nodes = []
+    for index in range(3):
+        product = made.tensor(f"p{index}", 64, 64)
+        nodes.append(made.node("MatMul", [made.tensor(f"x{index}", 64, 64), weight], product, 2 * index))
+        nodes.append(made.node("Add", [product, bias], made.tensor(f"y{index}", 64, 64), 2 * index + 1))
+    nodes.append(made.node("Relu", [made.tensor("p2", 64, 64)], made.tensor("r", 64, 64), 6))
+    one = made.graph(*nodes)
+    groups = tuple(
+        Group(session="cpu", name=f"g{i}", op_type="Gemm", members=(i, i + 1), provider="cpu")
+        for i in (0, 2, 4)
+    )
+    together = made.work(one, "cpu", groups)
+    by_itself = [made.work(one, "cpu", (group,)) for group in groups]
+    for name, column in together.columns.items():
+        assert column.tolist() == [value for work in by_itself for value in work[name].tolist()]
+    assert together["written"][2] > together["written"][1] == together["written"][0]

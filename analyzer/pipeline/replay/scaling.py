@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 
 from analyzer.costs.cost import Cost
 from analyzer.graph import Graph, Shape, Tensor
@@ -11,7 +12,7 @@ from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.record.replay_data import Batches, CostFigure, OddFigure, OddSizes, SizeGrowth
 
 FIGURES: tuple[CostFigure, ...] = ("flops", "macs", "bytes_read", "bytes_written")
-ByBatch = Sequence[int]  # one value for each batch
+ByBatch = tuple[int, ...]  # one value for each batch
 
 
 def growth_of(
@@ -31,14 +32,16 @@ def growth_of(
     alike = {
         batch: prepared
         for batch, prepared in sorted(prepared_graphs.items())
-        if _same_operators(prepared, prepared_graphs[base])
+        if batch == base or _same_operators(prepared, prepared_graphs[base])
     }
     if len(alike) < 2:
         return None
     batches = tuple(alike)
     rows = {name: [*_figures(alike, name)] for name in FIGURES}
     # Whole numbers, compared exactly: a record must give another batch the figures that the model itself gives.
-    slopes = {name: [_slope(row, batches) for row in operators] for name, operators in rows.items()}
+    # Many layers have the same row.
+    slope_of = {row: _slope(row, batches) for operators in rows.values() for row in set(operators)}
+    slopes = {name: [slope_of[row] for row in operators] for name, operators in rows.items()}
     odd = tuple(
         _odd_figure(index, name, rows[name][index], batches)
         for name in FIGURES
@@ -59,13 +62,17 @@ def growth_of(
 def _same_operators(prepared: PreparedGraph, other: PreparedGraph) -> bool:
     if [node.op_type for node in prepared.graph.nodes] != [node.op_type for node in other.graph.nodes]:
         return False
-    return all(
-        _known(one) == _known(two) for one, two in zip(prepared.table.costs, other.table.costs, strict=True)
-    )
+    return list(map(_known, prepared.table.costs)) == list(map(_known, other.table.costs))
 
 
 def _known(cost: Cost) -> tuple[object, ...]:
-    return (cost.basis, *(getattr(cost, name) is None for name in FIGURES))
+    return (
+        cost.basis,
+        cost.flops is None,
+        cost.macs is None,
+        cost.bytes_read is None,
+        cost.bytes_written is None,
+    )
 
 
 def _figures(prepared_graphs: Mapping[int, PreparedGraph], name: CostFigure) -> Iterator[ByBatch]:
@@ -110,10 +117,12 @@ def tensors_of(graph: Graph) -> dict[str, Tensor]:
 def _sizes(
     prepared_graphs: Mapping[int, PreparedGraph], base: int
 ) -> tuple[tuple[SizeGrowth, ...], tuple[OddSizes, ...]]:
+    batches = tuple(prepared_graphs)
     tensors = {batch: tensors_of(prepared.graph) for batch, prepared in prepared_graphs.items()}
     # By growth, not by tensor: most tensors of a model grow by one along their first axis, and share an entry.
     alike: dict[tuple[int, ...], list[str]] = {}
     odd: list[OddSizes] = []
+    slopes_of = cache(_axis_slopes)  # layers that are alike have the same shapes
     for name, tensor in tensors[base].items():
         if tensor.initializer:
             continue
@@ -122,7 +131,7 @@ def _sizes(
         )
         if all(shape == tensor.shape for shape in shapes):
             continue
-        axes = _axis_slopes(shapes, tuple(prepared_graphs))
+        axes = slopes_of(shapes, batches)
         if axes is not None:
             alike.setdefault(axes, []).append(name)
         else:
@@ -131,14 +140,14 @@ def _sizes(
     return sizes, tuple(odd)
 
 
-def _axis_slopes(shapes: Sequence[Shape], batches: Sequence[int]) -> tuple[int, ...] | None:
+def _axis_slopes(shapes: tuple[Shape, ...], batches: tuple[int, ...]) -> tuple[int, ...] | None:
     if len({None if shape is None else len(shape) for shape in shapes}) > 1:
         return None
     slopes = []
     for sizes in zip(*(shape or () for shape in shapes), strict=True):
         if None in sizes:
             return None
-        slope = _slope([size or 0 for size in sizes], batches)
+        slope = _slope(tuple([size or 0 for size in sizes]), batches)
         if slope is None:
             return None
         slopes.append(slope)
