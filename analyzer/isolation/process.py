@@ -212,6 +212,12 @@ class IsolatedProcess:
             raise kind_of_error(value[1], hint=value[2])
         raise _fault(process, subject, value) from IsolatedFaultError(value)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a request would find it begun; not, for certain, while another is answered."""
+        process = self._process
+        return not IS_ISOLATED or (process is not None and process.is_alive())
+
     def end(self) -> None:
         """Ends it at once; the next request begins another."""
         process, self._process = self._process, None

@@ -114,12 +114,16 @@ class Loaded:
     def read_ahead(self, batches: Iterable[int]) -> None:
         """Begins to read the graphs at these batches, for which ``graph`` then waits no longer than it must."""
         if self.is_from_file:
-            self.ahead.begin([self.bound_to(batch) for batch in batches], self._message)
+            self.ahead.begin([self.bound_to(batch) for batch in batches], self._message_ahead)
 
     @property
     def _is_pruned(self) -> bool:
         # Our exports leave constants and dead nodes standing; a user's own file is shown as it is.
         return self.exporter != "onnx"
+
+    def _message_ahead(self, sizes: Mapping[str, int]) -> bytes:
+        reader.check_is_running()
+        return self._message(sizes)
 
     def _message(self, sizes: Mapping[str, int]) -> bytes:
         return reader.graph_message(

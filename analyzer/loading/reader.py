@@ -139,6 +139,16 @@ def graph_of(message: bytes) -> Graph:
     return from_message(message)
 
 
+def check_is_running() -> None:
+    """Takes back what is asked from a thread that does not last: on Linux a process dies with who began it.
+
+    Raises:
+        CancelledError: The reading process has ended; whoever needs the answer begins it anew.
+    """
+    if not READING.is_running:
+        raise CancelledError
+
+
 class ReadAhead:
     """Graphs of one model that are asked for before they are needed, while this process is at other work.
 
@@ -159,7 +169,7 @@ class ReadAhead:
                     answer.set_result(ask(each))
                 except GraphError as error:  # the model forbids these sizes, and may have others
                     answer.set_exception(error)
-                except BaseException as error:
+                except BaseException as error:  # CancelledError too, which is no answer
                     answer.set_exception(error)
                     break
             for _, answer in asked:

@@ -1,5 +1,6 @@
 """Graphs that are asked for before they are needed."""
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from onnx import helper
 
 from analyzer.errors import GraphError, ModelError
+from analyzer.isolation.process import READING
 from analyzer.loading.from_onnx import from_proto
 from analyzer.loading.reader import ReadAhead
 
@@ -60,3 +62,17 @@ def test_after_a_crash_nothing_more_is_asked_ahead() -> None:
         ahead.take({"N": 2})
     assert ahead.take({"N": 4}) is None  # whoever needs it asks, and is told
     assert asked == [2]
+
+
+def test_a_reading_process_that_has_ended_is_begun_by_who_waits_not_by_the_thread(
+    make_onnx: Callable[..., onnx.ModelProto],
+) -> None:
+    proto = make_onnx([helper.make_node("Relu", ["x"], ["y"])], {"x": ["N", 3]}, ["y"])
+    loaded = from_proto(proto, name="m", source="m.onnx", batch=1)
+    loaded.graph()
+    READING.end()
+    loaded.read_ahead([2])
+    time.sleep(0.2)  # a thread that begins it has begun it by then
+    assert not READING.is_running
+    (tensor,) = loaded.graph(2).outputs
+    assert tensor.shape == (2, 3)
