@@ -40,7 +40,7 @@ lint: install
 test: lint
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile
 
-# Other files each time; what fails is kept under tests/output/fuzz/failures. `make test` has half a minute of it.
+# Other files each time; what fails is kept under tests/output/fuzz/failures. `make test` has a minute of it.
 fuzz: install
 	$(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS) --jobs 2
 

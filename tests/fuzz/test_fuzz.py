@@ -19,8 +19,8 @@ from runner import Runner
 from seed_models import OUTPUT
 from shrink import shrunk
 
-# So many that all take half a minute.
-CASES = {"graphs": 110, "records": 45, "settings": 35, "cache": 15}
+# So many that all take a minute.
+CASES = {"graphs": 160, "records": 55, "settings": 45, "cache": 25}
 
 
 @pytest.fixture(scope="module")
