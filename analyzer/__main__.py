@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 
@@ -10,7 +11,10 @@ def main() -> None:
     from analyzer.cli import clean_up_on_sigterm, run_command_line
 
     clean_up_on_sigterm()
-    sys.exit(run_command_line(sys.argv[1:]))
+    status = run_command_line(sys.argv[1:])
+    # The interpreter ends with a search for garbage, which goes with the process anyway.
+    gc.freeze()
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -236,12 +236,12 @@ class Node:
     @property
     def present_inputs(self) -> Iterator[Tensor]:
         """The inputs that are there."""
-        return (tensor for tensor in self.inputs if tensor is not None)
+        return iter([tensor for tensor in self.inputs if tensor is not None])
 
     @property
     def present_outputs(self) -> Iterator[Tensor]:
         """The outputs that are there."""
-        return (tensor for tensor in self.outputs if tensor is not None)
+        return iter([tensor for tensor in self.outputs if tensor is not None])
 
 
 # Without slots, which leave cached_property no place to keep its value.
@@ -286,11 +286,16 @@ class Graph:
     def consumers(self) -> Mapping[str, tuple[int, ...]]:
         """Indices of the nodes that read each tensor, by tensor name, each node once, subgraphs included."""
         readers: dict[str, list[int]] = {}
-        for node in self.nodes:
+        for index, names in enumerate(self.names_read):
             # A node that reads a tensor twice, as Mul(x, x) does, is one reader.
-            for name in dict.fromkeys(names_read(node)):
-                readers.setdefault(name, []).append(node.index)
+            for name in dict.fromkeys(names):
+                readers.setdefault(name, []).append(index)
         return {name: tuple(indices) for name, indices in readers.items()}
+
+    @cached_property
+    def names_read(self) -> tuple[tuple[str, ...], ...]:
+        """Names of all tensors that each node reads, as ``names_read`` gives them."""
+        return tuple([tuple(names_read(node)) for node in self.nodes])
 
     @cached_property
     def parameters(self) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from analyzer.decision.decision_input import DecisionInput
-from analyzer.graph import Graph, names_read
+from analyzer.graph import Graph
 from analyzer.ort.execution import Group, Placement
 from analyzer.precision import bytes_at
 
@@ -147,7 +147,7 @@ def _roots(graph: Graph, unit: tuple[int, ...]) -> dict[str, str | None]:
                 roots[tensor.name] = None
             elif unit[node.index] == HOST:
                 # Eliminated operators (Identity, Dropout, a pair of Transposes) hand on their first real input.
-                read = (roots.get(name, name) for name in names_read(node))
+                read = (roots.get(name, name) for name in graph.names_read[node.index])
                 roots[tensor.name] = next((name for name in read if name is not None), None)
     return roots
 
@@ -197,7 +197,7 @@ def _readers(
     for node in graph.nodes:
         if unit[node.index] == HOST:
             continue
-        names = [roots.get(name, name) for name in names_read(node)]
+        names = [roots.get(name, name) for name in graph.names_read[node.index]]
         for name in names if len(names) < 2 else dict.fromkeys(names):
             if name is not None:
                 readers.setdefault(name, []).append(node.index)
@@ -271,7 +271,7 @@ def _weights(
     for node in question.graph.nodes:
         if not gpu_capable[node.index]:
             continue
-        for name in names_read(node):
+        for name in question.graph.names_read[node.index]:
             if name in stored:
                 tensor = stored.pop(name)
                 weights[unit[node.index]] += bytes_at(tensor, question.precision) or 0

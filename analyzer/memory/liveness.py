@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analyzer.graph import Graph, Node, Tensor, names_read
+from analyzer.graph import Graph, Node, Tensor
 from analyzer.operators import IN_PLACE, is_view
 
 
@@ -71,7 +71,7 @@ def _last_use(graph: Graph) -> dict[str, int]:
     last: dict[str, int] = {tensor.name: len(graph.nodes) for tensor in graph.outputs}
     # Backwards, so that a view of a view has its own last use before its source asks for it.
     for node in reversed(graph.nodes):
-        for name in names_read(node):
+        for name in graph.names_read[node.index]:
             last[name] = max(last.get(name, -1), node.index)
         if is_view(node) and node.inputs[0] is not None and node.outputs[0] is not None:
             name, view = node.inputs[0].name, node.outputs[0].name

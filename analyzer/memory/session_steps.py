@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Protocol
 
-from analyzer.graph import Graph, Node, Shape, Tensor, names_read, packed_bytes
+from analyzer.graph import Graph, Node, Shape, Tensor, packed_bytes
 from analyzer.operators import IN_PLACE, IN_PLACE_ON_CUDA, is_view
 
 
@@ -28,7 +28,9 @@ class Executed(Protocol):
         """Where it runs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# These three are not frozen, though nobody changes one: a frozen one takes three times as long to make, and a
+# plan of a large graph makes a million.
+@dataclass(slots=True, kw_only=True)
 class Value:
     """A tensor where it lies."""
 
@@ -50,7 +52,7 @@ class Value:
         return (self.shape, self.bits, self.provider)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Output:
     """What a step gives; ``alias_of`` names the value whose memory it shows, None for memory of its own."""
 
@@ -58,7 +60,7 @@ class Output:
     alias_of: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ExecutedStep:
     """A node that is executed.
 
@@ -81,8 +83,16 @@ class ExecutedStep:
     rank: tuple[int, int] = (0, 0)
 
 
-def steps_of(graph: Graph, groups: Sequence[Executed]) -> list[ExecutedStep]:
-    """The executed nodes, in the order of the groups."""
+def steps_of(
+    graph: Graph, groups: Sequence[Executed], wanted: Container[int] | None = None
+) -> list[ExecutedStep]:
+    """The executed nodes, in the order of the groups.
+
+    Args:
+        graph: The model.
+        groups: What the session executes.
+        wanted: Indices of the groups whose nodes are wanted; None is all.
+    """
     constants = {tensor.name for tensor in graph.initializers}
     output_names = {tensor.name for tensor in graph.outputs}
     # In no group, or constant: neither runs, and what it gives is a weight.
@@ -93,7 +103,9 @@ def steps_of(graph: Graph, groups: Sequence[Executed]) -> list[ExecutedStep]:
         if len(known) == len(node.outputs) - node.outputs.count(None):
             folded.add(node.index)
     steps = []
-    for group in groups:
+    for position, group in enumerate(groups):
+        if wanted is not None and position not in wanted:
+            continue
         if len(group.members) == 1:  # as most are, and the rest of this takes three times as long
             alone = _step_of_one(graph, group, constants, folded, output_names)
             steps += [] if alone is None else _transposed_behind_split(alone)
@@ -116,7 +128,7 @@ def _step_of_one(
     if index in folded:
         return None
     node = graph.nodes[index]
-    read = names_read(node)
+    read = graph.names_read[index]
     shown = read[0] if read and is_view(node) else None
     outputs: dict[str, Output] = {}
     for position, tensor in enumerate(node.outputs):
@@ -195,7 +207,7 @@ class _GroupReader:
         types = Counter(node.op_type for node in self.nodes)
         first_of_kind: dict[tuple[object, ...], Node] = {}
         for node in self.nodes:
-            names = [self.alias_of_name.get(name, name) for name in names_read(node)]
+            names = [self.alias_of_name.get(name, name) for name in graph.names_read[node.index]]
             self.reads += [name for name in names if name not in self.computed and name not in constants]
             # Equal nodes run once (onnxruntime/core/optimizer/common_subexpression_elimination.cc).
             original = node

@@ -178,3 +178,5 @@ _CARRIES: dict[str, Callable[[LayoutKernel, Mapping[str, Shape], int], bool]] = 
     "Resize": _resize,
     "Upsample": _resize,
 }
+CARRIERS = frozenset(_CARRIES)
+"""What works on blocks where all that it reads lies in blocks already."""

@@ -109,8 +109,9 @@ def tensors_of(graph: Graph) -> dict[str, Tensor]:
     """All tensors of a graph by name, inputs first."""
     tensors = {tensor.name: tensor for tensor in graph.inputs}
     for node in graph.nodes:
-        for tensor in (*node.present_inputs, *node.present_outputs):
-            tensors.setdefault(tensor.name, tensor)
+        for tensor in (*node.inputs, *node.outputs):
+            if tensor is not None and tensor.name not in tensors:
+                tensors[tensor.name] = tensor
     return tensors
 
 
