@@ -8,8 +8,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Browsers, children that are measured and the disk are waited for: a third worker fills what two leave idle.
-JOBS ?= 3
+JOBS ?= 2
 FUZZ_SECONDS ?= 3600
 # The schemas come with the package; nothing is fetched.
 CHECK_SCHEMA := $(BIN)/check-jsonschema --quiet --builtin-schema vendor
@@ -42,7 +41,7 @@ test: lint
 
 # Other files each time; what fails is kept under tests/output/fuzz/failures. `make test` has a minute of it.
 fuzz: install
-	$(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS) --jobs 2
+	$(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS) --jobs $(JOBS)
 
 # Slower than `make test`: every process is traced, those that tests start too.
 coverage: install

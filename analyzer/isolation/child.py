@@ -36,9 +36,13 @@ def serve(connection: Connection, handlers: Handlers) -> None:
     gc.set_threshold(100_000, 50, 100)  # a graph is many things that all live on: seldom looked at for garbage
     while True:
         try:
-            name, arguments, memory, time_s = msgspec.msgpack.decode(connection.recv_bytes())
+            name, arguments, memory, time_s, folder = msgspec.msgpack.decode(connection.recv_bytes())
         except (EOFError, OSError):
             return
+        if folder is not None:
+            # Paths are as the user typed them, and a notebook changes its folder between two questions.
+            with contextlib.suppress(OSError):
+                os.chdir(folder)
         answer = _answer(handlers[name], arguments, memory, time_s)
         connection.send_bytes(answer)
 

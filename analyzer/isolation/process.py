@@ -95,6 +95,10 @@ class _Running:
             return 0
 
 
+class NotRunningError(Exception):
+    """Nobody has begun the process, or it has ended."""
+
+
 class IsolatedProcess:
     """A process that answers requests, begun at the first one and again after each end of it.
 
@@ -172,7 +176,14 @@ class IsolatedProcess:
         return self._process
 
     def ask(
-        self, name: str, arguments: Mapping[str, Any], limits: Limits, *, subject: str, file_bytes: int = 0
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        limits: Limits,
+        *,
+        subject: str,
+        file_bytes: int = 0,
+        begins: bool = True,
     ) -> Any:
         """What a handler of the process gives.
 
@@ -182,28 +193,37 @@ class IsolatedProcess:
             limits: Memory and time.
             subject: What is read, for messages: "'model.onnx'".
             file_bytes: Where weights are read, the file's size: four times of it may be taken on top.
+            begins: Whether the process is begun where it has ended. Not in a thread that does not last: on
+                Linux a process dies with the thread that began it.
 
         Raises:
+            NotRunningError: It has ended, and is not to be begun.
             AnalyzerError: The handler raised it; or the process crashed, met a limit, or raised anything else,
                 of which the traceback is the cause of this error.
         """
         if not IS_ISOLATED:
             return self._here[name](**arguments)
         with self._lock:
-            process = self._running() or self._start()
+            process = self._running()
+            if process is None:
+                if not begins:
+                    raise NotRunningError
+                process = self._start()
             memory = limits.memory + 4 * file_bytes
             try:
                 process.place[0] = 0
-                process.connection.send_bytes(msgspec.msgpack.encode([name, arguments, memory, limits.time]))
+                request = [name, arguments, memory, limits.time, _working_folder()]
+                process.connection.send_bytes(msgspec.msgpack.encode(request))
                 kind, value = _answer(process, limits, memory, subject)
             except (EOFError, BrokenPipeError, ConnectionResetError):
-                self._process = None
+                if self._process is process:
+                    self._process = None
                 raise _death(process, subject, memory) from None
             except BaseException:  # Ctrl-C too: an answer that nobody waits for must not be taken for the next
-                self.end()
+                self._end_one(process)
                 raise
             if kind == OUT_OF_MEMORY:
-                self.end()
+                self._end_one(process)
                 raise _out_of_memory(process, subject, memory)
         if kind == DONE:
             return value
@@ -212,11 +232,9 @@ class IsolatedProcess:
             raise kind_of_error(value[1], hint=value[2])
         raise _fault(process, subject, value) from IsolatedFaultError(value)
 
-    @property
-    def is_running(self) -> bool:
-        """Whether a request would find it begun; not, for certain, while another is answered."""
-        process = self._process
-        return not IS_ISOLATED or (process is not None and process.is_alive())
+    def _end_one(self, process: _Running) -> None:
+        if self._process is process:  # else it has been ended, and another may have been begun
+            self.end()
 
     def end(self) -> None:
         """Ends it at once; the next request begins another."""
@@ -228,6 +246,13 @@ class IsolatedProcess:
 # The one such process of a program. Its handlers belong to ``loading``; it stands here so that rooms beside
 # that one can ask as well.
 READING = IsolatedProcess("analyzer.loading.reading_process")
+
+
+def _working_folder() -> bytes | None:
+    try:
+        return os.getcwdb()
+    except OSError:  # it was deleted
+        return None
 
 
 def _answer(process: _Running, limits: Limits, memory: int, subject: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import UsageError
@@ -103,7 +104,7 @@ class Loaded:
         """The graph at this batch, the loaded one by default."""
         sizes = self.bound_to(batch or self.batch)
         if self.is_from_file:
-            graph = reader.graph_of(self.ahead.take(sizes) or self._message(sizes))
+            graph = reader.graph_of(self.ahead.take(sizes) or self._message(sizes, ahead=False))
         else:
             from analyzer.loading.onnx_graph.build import prune, to_graph
 
@@ -114,18 +115,15 @@ class Loaded:
     def read_ahead(self, batches: Iterable[int]) -> None:
         """Begins to read the graphs at these batches, for which ``graph`` then waits no longer than it must."""
         if self.is_from_file:
-            self.ahead.begin([self.bound_to(batch) for batch in batches], self._message_ahead)
+            ask = partial(self._message, ahead=True)
+            self.ahead.begin([self.bound_to(batch) for batch in batches], ask)
 
     @property
     def _is_pruned(self) -> bool:
         # Our exports leave constants and dead nodes standing; a user's own file is shown as it is.
         return self.exporter != "onnx"
 
-    def _message_ahead(self, sizes: Mapping[str, int]) -> bytes:
-        reader.check_is_running()
-        return self._message(sizes)
-
-    def _message(self, sizes: Mapping[str, int]) -> bytes:
+    def _message(self, sizes: Mapping[str, int], *, ahead: bool) -> bytes:
         return reader.graph_message(
             self.number,
             self.proto,
@@ -133,6 +131,7 @@ class Loaded:
             pruned=self._is_pruned,
             subject=f"'{self.source}'",
             limits=self.limits,
+            ahead=ahead,
         )
 
 

@@ -18,7 +18,7 @@ from analyzer.errors import GraphError
 from analyzer.graph import Graph
 from analyzer.isolation.child import sendable
 from analyzer.isolation.limits import Limits
-from analyzer.isolation.process import READING
+from analyzer.isolation.process import READING, NotRunningError
 from analyzer.loading.onnx_graph.graph_message import from_message
 
 if TYPE_CHECKING:
@@ -117,36 +117,34 @@ def write_file(path: Path, opset: int | None, sizes: Mapping[str, int], folder: 
 
 
 def graph_message(
-    number: int, proto: onnx.ModelProto, sizes: Mapping[str, int], *, pruned: bool, subject: str, limits: Limits
+    number: int,
+    proto: onnx.ModelProto,
+    sizes: Mapping[str, int],
+    *,
+    pruned: bool,
+    subject: str,
+    limits: Limits,
+    ahead: bool = False,
 ) -> bytes:
     """A model at these sizes of its symbolic dimensions, for ``graph_of``; ``number`` says which model it is.
 
     Raises:
+        NotRunningError: It is asked ``ahead``, by a thread that does not last, and the process has ended.
         AnalyzerError: As ``onnx_graph.build.to_graph``; ModelError where it takes more than the limits.
     """
     _check_sizes(sizes)
     arguments = {"number": number, "sizes": dict(sizes), "pruned": pruned, "limits": limits.as_message()}
-    message = READING.ask("graph", arguments, limits, subject=subject)
+    message = READING.ask("graph", arguments, limits, subject=subject, begins=not ahead)
     if message is None:  # it does not know this model, or no longer
         content = {"number": number, "content": proto.SerializeToString()}
-        READING.ask("keep", content, limits, subject=subject)
-        message = READING.ask("graph", arguments, limits, subject=subject)
+        READING.ask("keep", content, limits, subject=subject, begins=not ahead)
+        message = READING.ask("graph", arguments, limits, subject=subject, begins=not ahead)
     return bytes(message)
 
 
 def graph_of(message: bytes) -> Graph:
     """The Graph that the reading process wrote."""
     return from_message(message)
-
-
-def check_is_running() -> None:
-    """Takes back what is asked from a thread that does not last: on Linux a process dies with who began it.
-
-    Raises:
-        CancelledError: The reading process has ended; whoever needs the answer begins it anew.
-    """
-    if not READING.is_running:
-        raise CancelledError
 
 
 class ReadAhead:
@@ -169,7 +167,7 @@ class ReadAhead:
                     answer.set_result(ask(each))
                 except GraphError as error:  # the model forbids these sizes, and may have others
                     answer.set_exception(error)
-                except BaseException as error:  # CancelledError too, which is no answer
+                except BaseException as error:
                     answer.set_exception(error)
                     break
             for _, answer in asked:
@@ -179,7 +177,7 @@ class ReadAhead:
         threading.Thread(target=work, name="read ahead", daemon=True).start()
 
     def take(self, sizes: Mapping[str, int]) -> bytes | None:
-        """The answer, waited for and given once; None where nobody asked.
+        """The answer, waited for and given once; None where nobody asked, or nobody was there to be asked.
 
         Raises:
             AnalyzerError: As ``graph_message``.
@@ -187,7 +185,7 @@ class ReadAhead:
         answer = self._answers.pop(frozenset(sizes.items()), None)
         try:
             return None if answer is None else answer.result()
-        except CancelledError:
+        except (CancelledError, NotRunningError):
             return None
 
 

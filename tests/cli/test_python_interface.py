@@ -51,6 +51,16 @@ def test_an_onnx_file_never_imports_torch(proto: onnx.ModelProto, tmp_path: Path
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_a_path_is_from_the_folder_of_now_not_of_an_earlier_question(
+    proto: onnx.ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        onnx.save(proto, tmp_path / name / f"{name}.onnx")
+        monkeypatch.chdir(tmp_path / name)
+        assert analyze(f"{name}.onnx", run=False).model.source == f"{name}.onnx"
+
+
 def test_a_module_is_analysed_with_its_inputs() -> None:
     import torch
 
