@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -61,7 +60,6 @@ class Case:
         shared: Outputs written over an input's memory, output to input.
         copies: How many operators of the kind one run executes.
         optimized: Whether ONNX Runtime may rewrite the graph.
-        options: Of the provider.
     """
 
     family: str
@@ -71,7 +69,6 @@ class Case:
     shared: Mapping[str, str] = field(default_factory=dict)
     copies: int = 1
     optimized: bool = False
-    options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -145,25 +142,17 @@ def _copies(own_bytes: int) -> int:
     return max(2, min(_COPIES, _MOST_BYTES // max(1, own_bytes)))
 
 
-@cache
-def _layers() -> tuple[tuple[int, int], ...]:
-    """Depth and columns of the products of GPT-2, Llama 3.2 1B, Llama 3 8B and of a square one."""
-    return (
-        (768, 768),
-        (768, 3072),
-        (2048, 2048),
-        (2048, 8192),
-        (4096, 1024),
-        (4096, 4096),
-        (4096, 14336),
-        (14336, 4096),
-    )
+# Depth and columns of the products of GPT-2, Llama 3.2 1B and Llama 3 8B.
+_PRODUCTS = (
+    (768, 768), (768, 3072), (2048, 2048), (2048, 8192),
+    (4096, 1024), (4096, 4096), (4096, 14336), (14336, 4096),
+)  # fmt: skip
 
 
 def products() -> Iterator[Case]:
     """``[rows, depth] x [depth, columns]``, the weights' turn coming every so many copies."""
     for dtype, every in (("float16", _ROWS), ("bfloat16", _FEW_ROWS), ("float32", _FEW_ROWS)):
-        for depth, columns in _layers():
+        for depth, columns in _PRODUCTS:
             for rows in every:
                 net = Network()
                 copies = _copies(depth * columns * np.dtype("float16").itemsize)
@@ -235,9 +224,8 @@ def attention() -> Iterator[Case]:
     for window in (1024, 4096):
         yield _attention("prefill", _HEADS[0], 1, 8192, 0, window=window)
         yield _attention("decode", _HEADS[0], 8, 1, 8192, window=window)
-    for dtype in ("bfloat16",):
-        yield _attention("prefill", _HEADS[0], 1, 2048, 0, dtype=dtype)
-        yield _attention("decode", _HEADS[0], 8, 1, 4096, dtype=dtype)
+    yield _attention("prefill", _HEADS[0], 1, 2048, 0, dtype="bfloat16")
+    yield _attention("decode", _HEADS[0], 8, 1, 4096, dtype="bfloat16")
 
 
 _DECODED = ((1, 256), (1, 2048), (1, 8192), (1, 32768), (8, 512), (8, 4096), (32, 2048), (64, 512), (64, 4096))
@@ -318,7 +306,6 @@ def _chain(op_type: str, rows: int, width: int, dtype: str) -> Case:
     value = net.feed("x", (rows, width), dtype)
     scale = net.store("scale", np.full(width, 0.9, kind))
     bias = net.store("bias", np.full(width, 0.1, kind))
-    attributes: dict[str, Any] = {}
     for _ in range(_COPIES):
         others: tuple[str, ...] = ()
         if op_type == "Add":
@@ -327,7 +314,7 @@ def _chain(op_type: str, rows: int, width: int, dtype: str) -> Case:
             others = (scale, bias)
         elif op_type == "SimplifiedLayerNormalization":
             others = (scale,)
-        value = net.add(op_type, value, *others, **attributes)
+        value = net.add(op_type, value, *others)
     net.result(value, dtype)
     return net.case("elementwise", {"op_type": op_type, "dtype": dtype, "rows": rows, "width": width}, _COPIES)
 
