@@ -68,7 +68,7 @@ def test_products_are_as_many_as_pytorch_counts(name: Any, step_of: Any, model_f
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("sample", "batch", "flops"),
-    [("resnet50", 2, 48_598_155_264), ("gpt2", 1, 96_684_539_904)],
+    [("resnet50", 2, 48_598_155_264), ("vit_b16", 1, 105_151_758_336), ("gpt2", 1, 96_684_539_904)],
 )
 def test_products_of_large_models_are_as_many_as_pytorch_counts(sample: Any, batch: Any, flops: Any) -> None:
     loaded = load(parse_reference(str(SAMPLES / f"{sample}.py")), batch=batch, training=True, use_cache=False)
