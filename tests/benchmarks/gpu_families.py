@@ -32,7 +32,8 @@ from pathlib import Path
 from typing import Any
 
 from cuda_record import Record
-from gpu_family_cases import FAMILIES, Case, Fed
+from gpu_family_cases import FAMILIES
+from gpu_family_networks import Case, Fed
 
 ROOT = Path(__file__).resolve().parents[2]
 # Of each way; a launch of a large case takes longer than that.

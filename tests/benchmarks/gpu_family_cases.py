@@ -7,134 +7,24 @@ architectures; values are random (products of zeros draw less power, and run fas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+from gpu_family_networks import (
+    MICROSOFT,
+    Attention,
+    Case,
+    Network,
+    group_query_attention,
+    pack,
+    packed_product,
+)
+from onnx import TensorProto, helper
 
-Array = np.ndarray[Any, Any]
-
-MICROSOFT = "com.microsoft"
-_OPSET, _IR = 21, 10
-_TYPES = {
-    "float32": TensorProto.FLOAT,
-    "float16": TensorProto.FLOAT16,
-    "bfloat16": TensorProto.BFLOAT16,
-    "uint8": TensorProto.UINT8,
-    "int8": TensorProto.INT8,
-    "int32": TensorProto.INT32,
-    "int64": TensorProto.INT64,
-}
 # Weights and caches of one case together: several times what any last-level cache holds, and soon there.
 _MOST_BYTES, _LEAST_BYTES = 3 << 30, 256 << 20
 _COPIES = 30
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fed:
-    """An input of a model.
-
-    Attributes:
-        shape, dtype: Of the tensor.
-        values: What it holds; None is random.
-        on_host: Whether the operator reads it in the host's memory.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
-    values: Array | None = None
-    on_host: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """A model and what it stands for.
-
-    Attributes:
-        family: Kind of operator.
-        sizes: Its dimensions, in the family's words.
-        model: Makes the serialized model.
-        fed: Inputs by name.
-        shared: Outputs written over an input's memory, output to input.
-        copies: How many operators of the kind one run executes.
-        optimized: Whether ONNX Runtime may rewrite the graph.
-    """
-
-    family: str
-    sizes: Mapping[str, int | str]
-    model: Callable[[], bytes]
-    fed: Mapping[str, Fed]
-    shared: Mapping[str, str] = field(default_factory=dict)
-    copies: int = 1
-    optimized: bool = False
-
-    @property
-    def name(self) -> str:
-        """Unique."""
-        return " ".join((self.family, *(f"{key}={value}" for key, value in self.sizes.items())))
-
-
-class Network:
-    """A model while it is built."""
-
-    def __init__(self) -> None:
-        self.nodes: list[Any] = []
-        self.fed: dict[str, Fed] = {}
-        self.stored: dict[str, Any] = {}
-        self.results: dict[str, str] = {}
-        self.shared: dict[str, str] = {}
-
-    def feed(self, name: str, shape: Sequence[int], dtype: str, **changes: Any) -> str:
-        """An input."""
-        self.fed.setdefault(name, Fed(shape=tuple(shape), dtype=dtype, **changes))
-        return name
-
-    def store(self, name: str, values: Array) -> str:
-        """A constant."""
-        self.stored.setdefault(name, numpy_helper.from_array(values, name))
-        return name
-
-    def add(self, op_type: str, *inputs: str, outputs: int = 1, domain: str = "", **attributes: Any) -> str:
-        """An operator; its first output's name, the others' end in 1, 2."""
-        name = f"{op_type}_{len(self.nodes)}"
-        results = [name, *(f"{name}_{number}" for number in range(1, outputs))]
-        self.nodes.append(
-            helper.make_node(op_type, list(inputs), results, name=f"n_{name}", domain=domain, **attributes)
-        )
-        return name
-
-    def result(self, name: str, dtype: str, shared: str | None = None) -> None:
-        """An output of the model; ``shared`` is the input whose memory it is written over."""
-        self.results[name] = dtype
-        if shared is not None:
-            self.shared[name] = shared
-
-    def model(self) -> bytes:
-        """Serialized."""
-        fed = [
-            helper.make_tensor_value_info(name, _TYPES[each.dtype], each.shape)
-            for name, each in self.fed.items()
-        ]
-        results = [
-            helper.make_tensor_value_info(name, _TYPES[kind], None) for name, kind in self.results.items()
-        ]
-        graph = helper.make_graph(self.nodes, "case", fed, results, list(self.stored.values()))
-        opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(MICROSOFT, 1)]
-        return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=_IR).SerializeToString())
-
-    def case(self, family: str, sizes: Mapping[str, int | str], copies: int, **changes: Any) -> Case:
-        """What has been built, as a case."""
-        return Case(
-            family=family,
-            sizes=dict(sizes),
-            model=self.model,
-            fed=dict(self.fed),
-            shared=dict(self.shared),
-            copies=copies,
-            **changes,
-        )
 
 
 def _copies(own_bytes: int) -> int:
@@ -172,41 +62,18 @@ def packed_products() -> Iterator[Case]:
     kinds = [(4, 32, "float16", _ROWS), (4, 128, "float16", _FEW_ROWS), (8, 32, "float16", _FEW_ROWS)]
     kinds += [(4, 32, "bfloat16", (1, 16, 512)), (4, 32, "float32", (1, 16, 512))]
     for bits, block, dtype, every in kinds:
-        for depth, columns in (
-            (2048, 2048),
-            (2048, 8192),
-            (4096, 1024),
-            (4096, 4096),
-            (4096, 14336),
-            (14336, 4096),
-        ):
+        for depth, columns in _PRODUCTS[2:]:  # GPT-2 is not packed
             for rows in every:
                 net = Network()
                 copies = _copies(depth * columns * bits // 8)
                 x = net.feed("x", (rows, depth), dtype)
                 for number in range(copies):
-                    packed = _packed(net, f"w{number}", depth, columns, bits, block, dtype)
+                    packed = pack(net, f"w{number}", depth, columns, bits, block, dtype)
                     net.result(packed_product(net, x, packed, depth, columns, bits, block), dtype)
                 sizes: dict[str, int | str] = {"dtype": dtype, "bits": bits, "block": block}
                 yield net.case(
                     "packed product", {**sizes, "rows": rows, "depth": depth, "columns": columns}, copies
                 )
-
-
-def _packed(
-    net: Network, name: str, depth: int, columns: int, bits: int, block: int, dtype: str
-) -> tuple[str, str]:
-    blocks = depth // block
-    weights = net.feed(name, (columns, blocks, block * bits // 8), "uint8")
-    return weights, net.feed(f"{name}_scales", (columns, blocks), dtype)
-
-
-def packed_product(
-    net: Network, x: str, packed: tuple[str, str], depth: int, columns: int, bits: int, block: int
-) -> str:
-    """One MatMulNBits."""
-    sizes = {"K": depth, "N": columns, "bits": bits, "block_size": block}
-    return net.add("MatMulNBits", x, *packed, domain=MICROSOFT, **sizes)
 
 
 # Heads of queries, of keys and values, and their size: Llama 3 8B, the same on 8 cards, Llama 2 7B, Qwen2.5 7B,
@@ -218,77 +85,31 @@ def attention() -> Iterator[Case]:
     """GroupQueryAttention: prefill into an empty cache, and one token on a full one."""
     for heads in _HEADS:
         for batch, tokens in ((1, 128), (1, 512), (1, 2048), (1, 8192), (4, 512), (4, 2048), (16, 512)):
-            yield _attention("prefill", heads, batch, tokens, 0)
+            yield _attention(Attention(heads=heads, batch=batch, tokens=tokens, context=0))
         for batch, context in _DECODED:
-            yield _attention("decode", heads, batch, 1, context)
+            yield _attention(Attention(heads=heads, batch=batch, tokens=1, context=context))
+    heads = _HEADS[0]
     for window in (1024, 4096):
-        yield _attention("prefill", _HEADS[0], 1, 8192, 0, window=window)
-        yield _attention("decode", _HEADS[0], 8, 1, 8192, window=window)
-    yield _attention("prefill", _HEADS[0], 1, 2048, 0, dtype="bfloat16")
-    yield _attention("decode", _HEADS[0], 8, 1, 4096, dtype="bfloat16")
+        yield _attention(Attention(heads=heads, batch=1, tokens=8192, context=0, window=window))
+        yield _attention(Attention(heads=heads, batch=8, tokens=1, context=8192, window=window))
+    yield _attention(Attention(heads=heads, batch=1, tokens=2048, context=0, dtype="bfloat16"))
+    yield _attention(Attention(heads=heads, batch=8, tokens=1, context=4096, dtype="bfloat16"))
 
 
 _DECODED = ((1, 256), (1, 2048), (1, 8192), (1, 32768), (8, 512), (8, 4096), (32, 2048), (64, 512), (64, 4096))
 
 
-def _attention(
-    phase: str,
-    heads: tuple[int, int, int],
-    batch: int,
-    tokens: int,
-    context: int,
-    *,
-    window: int = 0,
-    dtype: str = "float16",
-) -> Case:
+def _attention(one: Attention) -> Case:
     net = Network()
-    own = 2 * batch * heads[1] * (context + tokens) * heads[2] * 2
-    copies = min(8 if tokens > 1 else _COPIES, _copies(own))
+    query_heads, kv_heads, size = one.heads
+    own = 2 * one.batch * kv_heads * one.total * size * 2
+    copies = min(8 if one.tokens > 1 else _COPIES, _copies(own))
     for number in range(copies):
-        result = group_query_attention(
-            net, str(number), heads, batch, tokens, context, window=window, dtype=dtype
-        )
-        net.result(result, dtype)
-    sizes: dict[str, int | str] = {"phase": phase, "dtype": dtype, "batch": batch, "tokens": tokens}
-    sizes |= {"context": context, "heads": heads[0], "kv_heads": heads[1], "head_size": heads[2]}
-    return net.case("attention", {**sizes, "window": window}, copies)
-
-
-def group_query_attention(
-    net: Network,
-    name: str,
-    heads: tuple[int, int, int],
-    batch: int,
-    tokens: int,
-    context: int,
-    *,
-    window: int = 0,
-    dtype: str = "float16",
-    projected: tuple[str, str, str] | None = None,
-    rotary: tuple[str, str] | None = None,
-) -> str:
-    """One GroupQueryAttention whose cache is written in place; ``projected`` are its query, key and value."""
-    query_heads, kv_heads, size = heads
-    query, key, value = projected or (
-        net.feed("q", (batch, tokens, query_heads * size), dtype),
-        net.feed("k", (batch, tokens, kv_heads * size), dtype),
-        net.feed("v", (batch, tokens, kv_heads * size), dtype),
-    )
-    total = context + tokens
-    cache_shape = (batch, kv_heads, total, size)
-    past = [net.feed(f"{kind}_cache_{name}", cache_shape, dtype) for kind in ("k", "v")]
-    lengths = net.feed("lengths", (batch,), "int32", values=np.full(batch, total - 1, np.int32))
-    whole = net.feed("total", (), "int32", values=np.array(total, np.int32), on_host=True)
-    attributes: dict[str, Any] = {"num_heads": query_heads, "kv_num_heads": kv_heads}
-    if window:
-        attributes["local_window_size"] = window
-    if rotary:
-        attributes["do_rotary"] = 1
-    inputs = (query, key, value, *past, lengths, whole, *(rotary or ()))
-    result = net.add("GroupQueryAttention", *inputs, outputs=3, domain=MICROSOFT, **attributes)
-    for number, each in enumerate(past, 1):
-        net.result(f"{result}_{number}", dtype, shared=each)
-    return result
+        net.result(group_query_attention(net, str(number), one), one.dtype)
+    phase = "decode" if one.context else "prefill"
+    sizes: dict[str, int | str] = {"phase": phase, "dtype": one.dtype, "batch": one.batch, "tokens": one.tokens}
+    sizes |= {"context": one.context, "heads": query_heads, "kv_heads": kv_heads, "head_size": size}
+    return net.case("attention", {**sizes, "window": one.window}, copies)
 
 
 def elementwise() -> Iterator[Case]:
@@ -380,7 +201,8 @@ def decoders() -> Iterator[Case]:
     for model, width, heads, inner in _DECODERS:
         for bits in (16, 4):
             for batch, tokens, context in _STEPS:
-                net = _decoder(width, heads, inner, bits, batch, tokens, context)
+                step = Attention(heads=heads, batch=batch, tokens=tokens, context=context)
+                net = _decoder(width, inner, bits, step)
                 sizes: dict[str, int | str] = {"model": model, "bits": bits, "layers": _LAYERS}
                 yield net.case(
                     "decoder layers", {**sizes, "batch": batch, "tokens": tokens, "context": context}, _LAYERS
@@ -390,13 +212,11 @@ def decoders() -> Iterator[Case]:
 _STEPS = ((1, 1, 512), (1, 1, 8192), (8, 1, 2048), (64, 1, 1024), (1, 128, 0), (1, 2048, 0), (8, 512, 0))
 
 
-def _decoder(
-    width: int, heads: tuple[int, int, int], inner: int, bits: int, batch: int, tokens: int, context: int
-) -> Network:
+def _decoder(width: int, inner: int, bits: int, step: Attention) -> Network:
     net = Network()
-    kind = "float16"
-    size = heads[2]
-    total = context + tokens
+    kind = step.dtype
+    query_heads, kv_heads, size = step.heads
+    total = step.total
     angles = np.outer(np.arange(total), 1.0 / 10000 ** (np.arange(size // 2) / (size // 2)))
     rotary = (
         net.feed("cos", (total, size // 2), kind, values=np.cos(angles).astype(np.float16)),
@@ -406,20 +226,18 @@ def _decoder(
     def product(x: str, name: str, depth: int, columns: int) -> str:
         if bits == 16:
             return net.add("MatMul", x, net.feed(name, (depth, columns), kind))
-        return packed_product(
-            net, x, _packed(net, name, depth, columns, bits, 32, kind), depth, columns, bits, 32
-        )
+        return packed_product(net, x, pack(net, name, depth, columns, bits, 32, kind), depth, columns, bits, 32)
 
     gamma = net.store("gamma", np.ones(width, np.float16))
-    residual = net.feed("x", (batch, tokens, width), kind)
+    residual = net.feed("x", (step.batch, step.tokens, width), kind)
     normed = net.add("SimplifiedLayerNormalization", residual, gamma)
     for layer in range(_LAYERS):
-        query = product(normed, f"q{layer}", width, heads[0] * size)
-        key, value = (product(normed, f"{name}{layer}", width, heads[1] * size) for name in ("k", "v"))
-        attended = group_query_attention(
-            net, str(layer), heads, batch, tokens, context, projected=(query, key, value), rotary=rotary
+        query = product(normed, f"q{layer}", width, query_heads * size)
+        key, value = (product(normed, f"{name}{layer}", width, kv_heads * size) for name in ("k", "v"))
+        attended = group_query_attention(net, str(layer), step, projected=(query, key, value), rotary=rotary)
+        normed, residual = _skip(
+            net, product(attended, f"o{layer}", query_heads * size, width), residual, gamma
         )
-        normed, residual = _skip(net, product(attended, f"o{layer}", heads[0] * size, width), residual, gamma)
         gate = product(normed, f"gate{layer}", width, inner)
         up = product(normed, f"up{layer}", width, inner)
         swished = net.add("Mul", net.add("Mul", gate, net.add("Sigmoid", gate)), up)
