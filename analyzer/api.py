@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from analyzer.checks import run as find_findings
 from analyzer.errors import UsageError
+from analyzer.isolation.child import SELDOM
 from analyzer.isolation.process import READING
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
@@ -143,8 +144,7 @@ def _rare_garbage_collection() -> Iterator[None]:
     With Python's own thresholds a fifth to a quarter of a large export's time goes into finding no garbage.
     """
     before, enabled = gc.get_threshold(), gc.isenabled()
-    # Python 3.11's own are 700, 10, 10.
-    gc.set_threshold(100_000, 50, 100)
+    gc.set_threshold(*SELDOM)
     try:
         yield
     finally:

@@ -298,6 +298,16 @@ class Graph:
         return tuple([tuple(names_read(node)) for node in self.nodes])
 
     @cached_property
+    def written_bytes(self) -> Mapping[tuple[str, bool], int]:
+        """Bytes of all that operators write, by type and by whether it is constant."""
+        written: dict[tuple[str, bool], int] = {}
+        for node in self.nodes:
+            for tensor in node.present_outputs:
+                key = tensor.dtype.name, tensor.constant
+                written[key] = written.get(key, 0) + (tensor.nbytes or 0)
+        return written
+
+    @cached_property
     def parameters(self) -> int:
         """Number of elements of all initializers; one of open shape counts nothing."""
         return sum(tensor.elements or 0 for tensor in self.initializers)

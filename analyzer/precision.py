@@ -169,9 +169,13 @@ def bytes_at(tensor: Tensor, precision: str) -> int | None:
     nbytes = tensor.nbytes
     if nbytes is None or tensor.dtype.name != "float32":
         return nbytes
+    return narrowed(nbytes, precision, constant=tensor.constant)
+
+
+def narrowed(fp32_bytes: int, precision: str, *, constant: bool) -> int:
+    """Bytes of 32-bit floats, of one tensor or of many, when they are kept in this precision."""
     rule = _rule(precision)
-    # From the fp32 size: 4 bytes an element.
-    return nbytes * (rule.weight_bytes if tensor.constant else rule.other_bytes) // 4
+    return fp32_bytes * (rule.weight_bytes if constant else rule.other_bytes) // 4  # 4 bytes an element
 
 
 def _rule(precision: str) -> _Rule:

@@ -161,7 +161,8 @@ class _HostMemory:
 
     def __init__(self, graph: Graph, placement: Placement | None, roots: Mapping[str, str | None]) -> None:
         self._cuda = tuple([node.provider == "cuda" for node in placement.nodes]) if placement else ()
-        self.has_cpu_nodes = False in self._cuda
+        # Mostly everything runs on the GPU: then no kernel keeps anything on the host.
+        self._has_cpu_nodes = False in self._cuda
         self._producer = graph.producer
         self._to_gpu: dict[str, set[int]] = {}
         self._to_cpu: set[str] = set()
@@ -174,15 +175,19 @@ class _HostMemory:
 
     def left_on_host(self, name: str, readers: Iterable[int]) -> bool:
         """Whether a CUDA kernel leaves this tensor on the host."""
+        if not self._has_cpu_nodes:
+            return False
         producer = self._producer.get(name)
-        if producer is None or not self._cuda or not self._cuda[producer] or name in self._to_cpu:
+        if producer is None or not self._cuda[producer] or name in self._to_cpu:
             return False
         return any(not self._cuda[reader] for reader in readers)
 
     def reads(self, name: str, reader: int, *, left_on_host: bool) -> bool:
         """Whether a CUDA kernel reads this tensor on the host."""
+        if not self._has_cpu_nodes:
+            return False
         producer = self._producer.get(name)
-        if producer is None or not self._cuda or not self._cuda[reader]:
+        if producer is None or not self._cuda[reader]:
             return False
         if self._cuda[producer] and not left_on_host:
             return False  # made and read on the card
@@ -214,10 +219,6 @@ def _edges(
     graph = question.graph
     memory = _HostMemory(graph, question.placement, roots)
     readers, outputs = _readers(graph, unit, roots)
-    # Mostly everything runs on the GPU: then no kernel is asked about what it keeps on the host.
-    some_on_host = memory.has_cpu_nodes or not all(
-        gpu_capable[node] for node, number in enumerate(unit) if number != HOST
-    )
     inputs = {tensor.name: tensor for tensor in graph.inputs}
     carried = {name: roots.get(new, new) or new for name, new in graph.carried.items()}
     # In a training step new weights and optimizer state are outputs for form's sake: they stay for the next
@@ -232,15 +233,11 @@ def _edges(
         read = readers.get(name, [])
         # What is carried to the next run lies where its new value was written.
         producer = graph.producer.get(carried.get(name, name))
-        left_on_host = some_on_host and memory.left_on_host(name, read)
+        left_on_host = memory.left_on_host(name, read)
         producer_unit = (
             HOST if producer is None or left_on_host or not gpu_capable[producer] else unit[producer]
         )
-        on_host = (
-            {r for r in read if not gpu_capable[r] or memory.reads(name, r, left_on_host=left_on_host)}
-            if some_on_host
-            else ()
-        )
+        on_host = {r for r in read if not gpu_capable[r] or memory.reads(name, r, left_on_host=left_on_host)}
         reader_units = dict.fromkeys([unit[r] for r in read if unit[r] != producer_unit and r not in on_host])
         is_output = name in outputs
         host = bool(on_host) or is_output

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from weakref import WeakKeyDictionary
-
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.devices.device import Device
-from analyzer.graph import Graph
 from analyzer.memory import fit
-from analyzer.precision import bytes_at, is_full
+from analyzer.precision import bytes_at, is_full, narrowed
 
 
 def weight_bytes(question: DecisionInput) -> int:
@@ -23,22 +20,13 @@ def _activations(question: DecisionInput) -> int | None:
         return peak
     # The peak was planned at the model's own types; at another precision it shrinks about as all outputs do
     # together. Which tensors are alive at the peak is not known here.
-    before, after = _output_bytes(question.graph, question.precision)
+    by_type = question.graph.written_bytes
+    before = sum(by_type.values())
+    after = sum(
+        narrowed(nbytes, question.precision, constant=constant) if dtype == "float32" else nbytes
+        for (dtype, constant), nbytes in by_type.items()
+    )
     return int(peak * after / before) if before else peak
-
-
-# Each plan of a question asks, and each look at whether it fits.
-_OUTPUT_BYTES: WeakKeyDictionary[Graph, dict[str, tuple[int, int]]] = WeakKeyDictionary()
-
-
-def _output_bytes(graph: Graph, precision: str) -> tuple[int, int]:
-    """Bytes of all outputs of operators, in the model's own types and at this precision."""
-    known = _OUTPUT_BYTES.setdefault(graph, {})
-    if precision not in known:
-        tensors = [tensor for node in graph.nodes for tensor in node.present_outputs]
-        before = sum(tensor.nbytes or 0 for tensor in tensors)
-        known[precision] = before, sum(bytes_at(tensor, precision) or 0 for tensor in tensors)
-    return known[precision]
 
 
 def needed(question: DecisionInput, weights: int) -> int | None:

@@ -22,6 +22,9 @@ Handlers = Mapping[str, Callable[..., Any]]
 
 DONE, REFUSED, OUT_OF_MEMORY, FAULT = "done", "refused", "out of memory", "fault"
 
+SELDOM = (100_000, 50, 100)
+"""When to look for garbage (Python 3.11's own are 700, 10, 10): a graph is many things that all live on."""
+
 # Seconds after which the system ends a process whose parent, which would have ended it, is gone.
 _GRACE_S = 30
 
@@ -33,7 +36,7 @@ def serve(connection: Connection, handlers: Handlers) -> None:
     _silence()
     die_first_when_memory_ends()
     gc.freeze()  # what the parent made is never garbage here, and looking at it would copy its memory
-    gc.set_threshold(100_000, 50, 100)  # a graph is many things that all live on: seldom looked at for garbage
+    gc.set_threshold(*SELDOM)
     while True:
         try:
             name, arguments, memory, time_s, folder = msgspec.msgpack.decode(connection.recv_bytes())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from operator import attrgetter
 
 from analyzer.costs.cost import Cost
 from analyzer.graph import Graph, Shape, Tensor
@@ -12,6 +13,7 @@ from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.record.replay_data import Batches, CostFigure, OddFigure, OddSizes, SizeGrowth
 
 FIGURES: tuple[CostFigure, ...] = ("flops", "macs", "bytes_read", "bytes_written")
+_figures_of = attrgetter(*FIGURES)
 ByBatch = tuple[int, ...]  # one value for each batch
 
 
@@ -66,13 +68,7 @@ def _same_operators(prepared: PreparedGraph, other: PreparedGraph) -> bool:
 
 
 def _known(cost: Cost) -> tuple[object, ...]:
-    return (
-        cost.basis,
-        cost.flops is None,
-        cost.macs is None,
-        cost.bytes_read is None,
-        cost.bytes_written is None,
-    )
+    return (cost.basis, *[figure is None for figure in _figures_of(cost)])
 
 
 def _figures(prepared_graphs: Mapping[int, PreparedGraph], name: CostFigure) -> Iterator[ByBatch]:
