@@ -386,7 +386,7 @@ def constant_input(model: ModelProto, draw: Draw) -> None:
         tensor = strange_tensor(draw)
     elif kind == TensorProto.STRING:
         tensor = TensorProto(data_type=kind, dims=shape)
-        tensor.string_data.extend([strange_bytes(draw)] * int(np.prod(shape)))
+        tensor.string_data.extend([strange_bytes(draw)] * min(int(np.prod(shape)), 4096))
     else:
         dtype = helper.tensor_dtype_to_np_dtype(kind)
         drawn = draw.number if dtype.kind == "f" else lambda: draw.among((1, 1, 2, 3, 0, 9, draw.integer()))

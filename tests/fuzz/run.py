@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import secrets
 import shutil
 import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
-from typing import Any
 
 from faults import Outcome, faults
 from fuzz_case import KINDS, Case
@@ -128,7 +128,7 @@ def keep(case: Case, outcomes: list[Outcome], reasons: list[str], folder: Path) 
     (folder / "stderr.txt").write_bytes(b"\n".join(item.stderr[-200_000:] for item in outcomes))
 
 
-def work(job: int, options: argparse.Namespace, results: Any = None) -> Tally:
+def work(job: int, options: argparse.Namespace) -> Tally:
     """Every ``jobs``-th case, until the time is over or all are done."""
     tally, begin = Tally(), time.perf_counter()
     with Runner() as runner:
@@ -145,8 +145,6 @@ def work(job: int, options: argparse.Namespace, results: Any = None) -> Tally:
             if reasons and any(len(tally.reasons[kind, reason]) <= 3 for reason in reasons):
                 keep(case, outcomes, reasons, options.keep / f"{kind}-{seed}")
                 print(f"{kind} {seed}: {reasons[0]}", file=sys.stderr, flush=True)
-    if results is not None:
-        results.put(tally)
     return tally
 
 
@@ -170,16 +168,9 @@ def main() -> int:
     if options.jobs == 1:
         tally = work(0, options)
     else:
-        results: Any = multiprocessing.Queue()
-        jobs = [
-            multiprocessing.Process(target=work, args=(job, options, results)) for job in range(options.jobs)
-        ]
-        for process in jobs:
-            process.start()
-        for _ in jobs:
-            tally.join(results.get())
-        for process in jobs:
-            process.join()
+        with ProcessPoolExecutor(options.jobs) as pool:  # a job that fails ends the run, and is not waited for
+            for found in pool.map(work, range(options.jobs), repeat(options)):
+                tally.join(found)
     print(tally.table())
     return 1 if tally.reasons else 0
 
