@@ -1,7 +1,8 @@
 """Rebuilds the schemas of ONNX Runtime's own operators that the analyzer carries, from the installed wheel.
 
 Run ``python tests/judge/rebuild_contrib_schemas.py [OUTPUT]``; no GPU is needed. Of each operator of
-``com.microsoft``: how many inputs and outputs, which inputs must be there, and its attributes' types.
+``com.microsoft``: how many inputs and outputs, which inputs must be there, which may be strings,
+and its attributes' types.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def listing() -> dict[str, Any]:
             "needed": [
                 [place, item.name] for place, item in enumerate(schema.inputs) if item.option.name == "Single"
             ],
+            "strings": [place for place, item in enumerate(schema.inputs) if "tensor(string)" in item.types],
             "attributes": {name: _kind(item.type) for name, item in sorted(schema.attributes.items())},
             "required": sorted(name for name, item in schema.attributes.items() if item.required),
         }

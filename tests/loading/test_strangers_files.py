@@ -6,9 +6,11 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -239,6 +241,51 @@ INVALID = {
         "GroupQueryAttention", ["x"], ["y"], domain="com.microsoft"
     ),
 }
+
+
+# Each with the domain; "s" and "t" are strings.
+READS_STRINGS: dict[str, tuple[str, list[str], dict[str, Any]]] = {
+    "Add": ("", ["s", "t"], {}),
+    "Mul": ("", ["x", "t"], {}),
+    "Slice": ("", ["x", "t", "t"], {}),
+    "LayerNormalization": ("", ["s", "x"], {}),
+    "Concat": ("", ["s", "t", "t"], {"axis": 0}),
+    "Sum": ("", ["x", "x", "t"], {}),
+    "Equal": ("", ["s", "t"], {}),
+    "StringConcat": ("", ["s", "t"], {}),
+    "Gather": ("", ["t", "n"], {}),
+    "Identity": ("", ["t"], {}),
+    "Where": ("", ["c", "s", "t"], {}),
+    "Relu": ("", ["s"], {}),
+    "MurmurHash3": ("com.microsoft", ["s"], {}),
+    "FastGelu": ("com.microsoft", ["s"], {}),
+    "LabelEncoder": ("ai.onnx.ml", ["s"], {"keys_strings": ["a"], "values_floats": [1.0]}),
+    "Scaler": ("ai.onnx.ml", ["s"], {"offset": [0.0], "scale": [1.0]}),
+}
+
+
+@pytest.mark.parametrize("name", READS_STRINGS)
+def test_strings_are_read_where_onnx_runtime_reads_them(tmp_path: Path, name: str) -> None:
+    domain, inputs, attributes = READS_STRINGS[name]
+    node = helper.make_node(name, inputs, ["y"], name="the/culprit", domain=domain, **attributes)
+    text = TensorProto(name="t", data_type=STRING, dims=[1], string_data=[b"]]>"])
+    strange = model([node], [], text, whole("n", 0))
+    strange.graph.input.append(value("s", [1], STRING))
+    strange.graph.output.append(onnx.ValueInfoProto(name="y"))
+    strange.opset_import.extend([helper.make_opsetid("com.microsoft", 1), helper.make_opsetid("ai.onnx.ml", 3)])
+    try:
+        ort.InferenceSession(strange.SerializeToString(), providers=["CPUExecutionProvider"])
+    except Exception:
+        with pytest.raises(GraphError, match=rf"'the/culprit' \({name}\) reads strings"):
+            loaded(tmp_path, strange).graph()
+    else:
+        loaded(tmp_path, strange).graph()
+
+
+def test_an_operator_that_no_schema_describes_reads_strings(tmp_path: Path) -> None:
+    node = helper.make_node("Mystery", ["t"], ["y"], domain="own")
+    text = TensorProto(name="t", data_type=STRING, dims=[1], string_data=[b"a"])
+    assert loaded(tmp_path, model([node], [value("y", [1])], text)).graph().nodes[0].op_type == "Mystery"
 
 
 @pytest.mark.parametrize("node", INVALID.values(), ids=INVALID.keys())

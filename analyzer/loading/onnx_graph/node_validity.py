@@ -52,6 +52,8 @@ class _Demands(NamedTuple):
     fewest_outputs: int
     most_outputs: int
     needed_inputs: tuple[tuple[int, str], ...]
+    string_inputs: frozenset[int]
+    repeats_last_input: bool
     kinds: Mapping[str, int]
     required: tuple[str, ...]
 
@@ -79,6 +81,26 @@ def check_nodes(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> None:
             for attribute in node.attribute:
                 if attribute.type in (_GRAPH, _GRAPHS):
                     waiting += (attribute.g, *attribute.graphs)
+
+
+def check_strings(node: onnx.NodeProto, operator: tuple[str, str, int], place: int) -> None:
+    """Refuses a node whose operator takes no strings at a place where this one reads them.
+
+    Apart from ``check_nodes``, since types are known only when all before it has been read.
+
+    Args:
+        node: The node.
+        operator: Type, domain and version.
+        place: Of the input, from 0.
+
+    Raises:
+        GraphError: Names the node and the input.
+    """
+    demands = _demands(*operator)
+    if demands is None or place in demands.string_inputs:
+        return
+    if not (demands.repeats_last_input and demands.string_inputs and place > max(demands.string_inputs)):
+        raise _invalid(node, f"reads strings as its input '{node.input[place]}', and can read none there")
 
 
 def check_texts(model: onnx.ModelProto, subject: str) -> None:
@@ -156,6 +178,8 @@ def _demands(op_type: str, domain: str, version: int) -> _Demands | None:
         schema.min_output,
         schema.max_output,
         tuple((place, item.name) for place, item in enumerate(schema.inputs) if item.option == single),
+        frozenset(place for place, item in enumerate(schema.inputs) if "tensor(string)" in item.types),
+        schema.max_input > len(schema.inputs),
         {key: _number(item.type) for key, item in schema.attributes.items()},
         tuple(key for key, item in schema.attributes.items() if item.required),
     )
@@ -167,7 +191,11 @@ def _contrib_demands(op_type: str) -> _Demands | None:
         return None
     needed = tuple((place, name) for place, name in said["needed"])
     (fewest, most), (fewest_out, most_out) = said["inputs"], said["outputs"]
-    return _Demands(fewest, most, fewest_out, most_out, needed, said["attributes"], tuple(said["required"]))
+    # None of these repeats an input that may be strings.
+    strings = frozenset(said["strings"])
+    return _Demands(
+        fewest, most, fewest_out, most_out, needed, strings, False, said["attributes"], tuple(said["required"])
+    )
 
 
 @lru_cache(maxsize=1)

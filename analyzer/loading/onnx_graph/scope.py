@@ -31,6 +31,7 @@ from analyzer.loading.onnx_graph.node_evaluation import (
     taken_branch,
 )
 from analyzer.loading.onnx_graph.node_metadata import NodeOrigin, origin
+from analyzer.loading.onnx_graph.node_validity import check_strings
 from analyzer.loading.onnx_graph.normalize import dangling, rows_of
 from analyzer.loading.shape_inference import onnx_inference
 from analyzer.loading.shape_inference.common_operators import common_output_types
@@ -192,6 +193,11 @@ class Scope:
                 # tuple([...]) and not tuple(...): a generator costs a frame for each element, here for each of
                 # all names.
                 inputs = tuple([tensors.get(read) or outside(read, node) for read in reads])
+                # A domain that the file does not import has version 1, as ONNX Runtime's own domains have.
+                operator = (op_type, domain, opsets.get(domain, 1))
+                for place, tensor in enumerate(inputs):
+                    if tensor is not None and tensor.dtype.name == "string":
+                        check_strings(node, operator, place)
                 stored = node.attribute
                 attributes = Attributes(stored) if stored else NO_ATTRIBUTES
                 graphs: Mapping[str, Graph] = NO_ATTRIBUTES
@@ -200,8 +206,6 @@ class Scope:
                 outputs = None if graphs else self._ordinary_output(op_type, domain, inputs, writes, attributes)
                 if outputs is None:
                     outputs = self._outputs(Call(node, op_type, domain, inputs, attributes, graphs), writes)
-                # A domain that the file does not import has version 1, as ONNX Runtime's own domains have.
-                operator = (op_type, domain, opsets.get(domain, 1))
                 number = len(nodes)
                 name = name or f"{op_type}_{number}"
                 origin_of_node = origins[index]

@@ -167,6 +167,13 @@ def tensor_of_no_type() -> bytes:
     return b"\x08\x0e:\x0b\n\t*\x07*\x02\x10c\xa0\x01\x04B\x00"
 
 
+def strings_that_are_added() -> onnx.ModelProto:
+    """ValueError: whether a constant that is added is 0 was asked of a text."""
+    text = TensorProto(name="t", data_type=TensorProto.STRING, dims=[1], string_data=[b"]]>"])
+    inputs = [helper.make_tensor_value_info("x", TensorProto.STRING, [1])]
+    return model(helper.make_node("Add", ["x", "t"], ["y"]), inputs=inputs, weights=[text])
+
+
 FOUND: tuple[Callable[[], onnx.ModelProto | bytes], ...] = (
     constant_without_a_value,
     constant_with_another_attribute,
@@ -190,4 +197,5 @@ FOUND: tuple[Callable[[], onnx.ModelProto | bytes], ...] = (
     imported_set_that_is_no_text,
     metadata_that_is_no_text,
     tensor_of_no_type,
+    strings_that_are_added,
 )
