@@ -147,7 +147,7 @@ def count_node(node: Node, expected_shapes: Mapping[str, tuple[int, ...]] = NO_A
     if cost_rule is None:
         return unknown(node, f"no rule for {node.domain}::{node.op_type}")
     try:
-        cost: object = cost_rule.count(node)
+        cost: object = _counted(cost_rule, node)
     except OpenSizeError as error:
         return _assumed(node, cost_rule, error, expected_shapes)
     except Exception as error:  # a rule that fails, a user's own included, must not end the analysis
@@ -163,13 +163,22 @@ def count_node(node: Node, expected_shapes: Mapping[str, tuple[int, ...]] = NO_A
     return cost
 
 
+def _counted(cost_rule: CostRule, node: Node) -> Cost:
+    cost = cost_rule.count(node)
+    if isinstance(cost, Cost):  # a user's rule may give anything
+        figures = (cost.flops or 0, cost.macs or 0, cost.bytes_read or 0, cost.bytes_written or 0)
+        if min(figures) < 0:
+            raise ValueError(f"a count of {min(figures)}, as where an attribute is out of its range")
+    return cost
+
+
 def _assumed(
     node: Node, cost_rule: CostRule, error: OpenSizeError, expected_shapes: Mapping[str, tuple[int, ...]]
 ) -> Cost:
     """The cost with the likely size, or 1, in place of every open one; unknown where that does not do."""
     # The rule runs once more, as it is: it need not know that sizes can be open.
     try:
-        cost = cost_rule.count(closed(node, expected_shapes))
+        cost = _counted(cost_rule, closed(node, expected_shapes))
     except Exception:  # the rank is open too, or a width: the first error says what is missing
         return unknown(node, str(error))
     expected_shape = expected_shapes.get(error.tensor.name) if error.tensor is not None else None

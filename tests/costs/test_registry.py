@@ -67,6 +67,21 @@ def test_a_rule_that_gives_no_cost_is_unknown_with_its_reason(
     assert "gave int" in cost.note
 
 
+@pytest.mark.parametrize("figure", ["flops", "macs", "bytes_read", "bytes_written"])
+def test_a_rule_that_counts_less_than_nothing_is_unknown(
+    acme: None, make_graph: Callable[..., Any], figure: str
+) -> None:
+    @rule("FusedGate", domain="com.acme")
+    def negative(node: Node) -> Cost:
+        """Takes an attribute at its word."""
+        return Cost(**{figure: -72})  # type: ignore[arg-type]  # the figures alone are parametrized
+
+    cost = count(gate_graph(make_graph)).costs[0]
+    assert (cost.flops, cost.macs, cost.basis) == (None, None, "unknown")
+    assert "-72" in cost.note
+    assert (cost.bytes_read, cost.bytes_written) == (80, 80)
+
+
 def test_a_rule_with_an_assumption_is_modelled_and_says_so(acme: None, make_graph: Callable[..., Any]) -> None:
     @rule("FusedGate", domain="com.acme", assumes="half of the gates are open")
     def assumed(node: Any) -> Any:

@@ -174,6 +174,16 @@ def strings_that_are_added() -> onnx.ModelProto:
     return model(helper.make_node("Add", ["x", "t"], ["y"]), inputs=inputs, weights=[text])
 
 
+def part_of_a_head_below_none() -> onnx.ModelProto:
+    """FLOPs below 0: fewer elements than none were rotated."""
+    shapes = {"x": [2, 4, 3, 8], "cos": [2, 3, 4], "sin": [2, 3, 4]}
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+    sizes = {"interleaved": 1, "num_heads": 4096, "rotary_embedding_dim": -1}
+    node = helper.make_node("RotaryEmbedding", [*shapes], ["y"])
+    node.attribute.extend([helper.make_attribute(name, size) for name, size in sizes.items()])
+    return model(node, inputs=inputs)
+
+
 FOUND: tuple[Callable[[], onnx.ModelProto | bytes], ...] = (
     constant_without_a_value,
     constant_with_another_attribute,
@@ -198,4 +208,5 @@ FOUND: tuple[Callable[[], onnx.ModelProto | bytes], ...] = (
     metadata_that_is_no_text,
     tensor_of_no_type,
     strings_that_are_added,
+    part_of_a_head_below_none,
 )
