@@ -278,6 +278,12 @@ class Graph:
     carried: Mapping[str, str] = field(default_factory=lambda: NO_ATTRIBUTES)
 
     @cached_property
+    def tensors(self) -> Mapping[str, Tensor]:
+        """Inputs and all that operators write, by name."""
+        written = [tensor for node in self.nodes for tensor in node.present_outputs]
+        return {tensor.name: tensor for tensor in (*self.inputs, *written)}
+
+    @cached_property
     def producer(self) -> Mapping[str, int]:
         """Index of the node that writes each tensor, by tensor name."""
         return {tensor.name: node.index for node in self.nodes for tensor in node.present_outputs}
@@ -296,6 +302,22 @@ class Graph:
     def names_read(self) -> tuple[tuple[str, ...], ...]:
         """Names of all tensors that each node reads, as ``names_read`` gives them."""
         return tuple([tuple(names_read(node)) for node in self.nodes])
+
+    @cached_property
+    def _wiring(self) -> tuple[object, ...]:
+        names = [
+            [tensor.name for tensor in tensors] for tensors in (self.inputs, self.outputs, self.initializers)
+        ]
+        constant = {name for name, tensor in self.tensors.items() if tensor.constant}
+        kinds = [(node.op_type, node.domain, len(node.outputs)) for node in self.nodes]
+        return names, kinds, self.names_read, self.producer, constant, dict(self.carried)
+
+    def wired_like(self, other: Graph) -> bool:
+        """Whether another graph has the same operators, between the same tensors, and the same constants.
+
+        So are a model's graphs at two batches, unless one of them folds more; sizes may differ.
+        """
+        return self is other or self._wiring == other._wiring
 
     @cached_property
     def written_bytes(self) -> Mapping[tuple[str, bool], int]:

@@ -12,19 +12,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from analyzer.decision.placement_problem import HOST, PlacementProblem, TensorEdge
-from analyzer.ort.execution import Direction
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.decision.placement_problem import PlacementProblem
+from analyzer.decision.tensor_edges import EdgeArrays
 
 # SciPy's flows are 32-bit, and wider integers are cast without a word (scipy/sparse/csgraph/_flow.pyx). Costs
 # become whole multiples of 2**-29 of the cheaper uniform placement (2 ns in a second), an upper bound of the
 # flow; an edge and its reverse together stay below 2**31.
 _RANGE = 2**29
 _NEVER = 2**30 - 1
-_SOURCE, _SINK, _UNITS = 0, 1, 2
 _PRICE_STEPS = 20  # halvings of the price of a byte: one part in a million
 
+Floats = npt.NDArray[np.float64]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlacementCosts:
     """What each part of a placement costs, all in one unit (seconds, joules).
 
@@ -36,10 +40,10 @@ class PlacementCosts:
     """
 
     problem: PlacementProblem
-    cpu: tuple[float, ...]
-    gpu: tuple[float, ...]
-    to_gpu: tuple[float, ...]
-    to_cpu: tuple[float, ...]
+    cpu: Floats
+    gpu: Floats
+    to_gpu: Floats
+    to_cpu: Floats
     bound: tuple[bool | None, ...]
 
 
@@ -59,21 +63,12 @@ class Cut:
     least: float
 
 
-def copy_direction(edge: TensorEdge, on_gpu: Sequence[bool]) -> Direction | None:
-    """The direction in which this placement copies this tensor, None if it does not."""
-    if edge.producer != HOST and on_gpu[edge.producer]:
-        return "to_cpu" if edge.host or False in [on_gpu[unit] for unit in edge.readers] else None
-    return "to_gpu" if True in [on_gpu[unit] for unit in edge.readers] else None
-
-
 def cost_of(costs: PlacementCosts, on_gpu: Sequence[bool]) -> float:
     """What a placement costs."""
-    spent = sum(costs.gpu[unit] if is_on_gpu else costs.cpu[unit] for unit, is_on_gpu in enumerate(on_gpu))
-    for position, edge in enumerate(costs.problem.edges):
-        direction = copy_direction(edge, on_gpu)
-        if direction is not None:
-            spent += (costs.to_gpu if direction == "to_gpu" else costs.to_cpu)[position]
-    return spent
+    side = np.array(on_gpu, dtype=np.bool_)
+    to_gpu, to_cpu = costs.problem.edge_arrays.crossed(side)
+    spent = np.where(side, costs.gpu, costs.cpu).sum()
+    return float(spent + costs.to_gpu[to_gpu].sum() + costs.to_cpu[to_cpu].sum())
 
 
 def weight_bytes_on_gpu(problem: PlacementProblem, on_gpu: Sequence[bool]) -> int:
@@ -132,8 +127,7 @@ def _cut_within_memory(costs: PlacementCosts, memory_bytes: float, unlimited: Cu
 
 
 def _with_byte_price(costs: PlacementCosts, price: float) -> PlacementCosts:
-    weights = costs.problem.weights
-    return replace(costs, gpu=tuple(cost + price * size for cost, size in zip(costs.gpu, weights, strict=True)))
+    return replace(costs, gpu=costs.gpu + price * np.array(costs.problem.weights, dtype=np.float64))
 
 
 def _refilled(
@@ -144,7 +138,7 @@ def _refilled(
     extra = [unit for unit, is_on_gpu in enumerate(over) if is_on_gpu and not under[unit]]
 
     def gain_per_byte(unit: int) -> float:
-        return (costs.cpu[unit] - costs.gpu[unit]) / max(1, weights[unit])
+        return float(costs.cpu[unit] - costs.gpu[unit]) / max(1, weights[unit])
 
     yield _filled_greedily(weights, under, extra, memory_bytes, stop=True)
     yield _filled_greedily(weights, under, extra[::-1], memory_bytes, stop=True)
@@ -187,56 +181,33 @@ def _least_cost(costs: PlacementCosts) -> Cut:
 
 def _minimum_cut(costs: PlacementCosts, scale: float) -> tuple[bool, ...]:
     """For each unit whether it lies on the sink's side of a maximum flow (Dinic's, by SciPy)."""
-    import numpy as np
     from scipy.sparse import coo_array, csr_array
     from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-    rows, columns, arc_costs = zip(*_arcs(costs), strict=True)
-    capacities = np.minimum(np.rint(np.asarray(arc_costs) * scale), _NEVER).astype(np.int64)
-    size = 1 + max(*rows, *columns)
+    arcs = costs.problem.edge_arrays.arcs
+    capacities = np.minimum(np.rint(_arc_costs(costs)[arcs.cost] * scale), _NEVER).astype(np.int64)
+    shape = (arcs.vertices, arcs.vertices)
     # Conversion to CSR adds parallel arcs up: of them the flow knows one for each pair of vertices.
-    summed = coo_array((capacities, (rows, columns)), shape=(size, size)).tocsr()
+    summed = coo_array((capacities, (arcs.start, arcs.end)), shape=shape).tocsr()
     summed.data = np.minimum(summed.data, _NEVER)
     network = csr_array(
         (summed.data.astype(np.int32), summed.indices.astype(np.int32), summed.indptr.astype(np.int32)),
-        shape=(size, size),
+        shape=shape,
     )
     # What the source still reaches when the flow is greatest is the smallest CPU side of all minimum cuts: a
     # unit that may as well run on either runs on the GPU.
-    residual = network - maximum_flow(network, _SOURCE, _SINK).flow
+    residual = csr_array(network - maximum_flow(network, EdgeArrays.SOURCE, EdgeArrays.SINK).flow)
     residual.data = np.maximum(residual.data, 0)
     residual.eliminate_zeros()
-    reached = np.zeros(size, dtype=bool)
-    reached[breadth_first_order(residual, _SOURCE, return_predecessors=False)] = True
-    return tuple(bool(side) for side in ~reached[_UNITS : _UNITS + costs.problem.units])
+    reached = np.zeros(arcs.vertices, dtype=np.bool_)
+    reached[breadth_first_order(residual, EdgeArrays.SOURCE, return_predecessors=False)] = True
+    units = reached[EdgeArrays.UNITS : EdgeArrays.UNITS + costs.problem.units]
+    return tuple((~units).tolist())
 
 
-def _arcs(costs: PlacementCosts) -> Iterator[tuple[int, int, float]]:
-    """The network: from, to, cost when the first is on the CPU's side and the second on the GPU's."""
+def _arc_costs(costs: PlacementCosts) -> Floats:
+    """The costs in the order in which ``EdgeArrays.arcs`` numbers them."""
     never = float("inf")
-    for unit, bound in enumerate(costs.bound):
-        yield _SOURCE, _UNITS + unit, never if bound is False else costs.gpu[unit]
-        yield _UNITS + unit, _SINK, never if bound is True else costs.cpu[unit]
-    helper = _UNITS + costs.problem.units
-    for position, edge in enumerate(costs.problem.edges):
-        producer = _SOURCE if edge.producer == HOST else _UNITS + edge.producer
-        readers = [_UNITS + unit for unit in edge.readers]
-        inward, outward = costs.to_gpu[position], costs.to_cpu[position]
-        if len(readers) == 1:  # the common case needs no vertex of its own
-            yield producer, readers[0], inward
-        elif readers:
-            yield producer, helper, inward
-            # The vertex joins the GPU's side with the first reader there: one copy is paid, more readers are
-            # free.
-            yield from ((helper, reader, never) for reader in readers)
-            helper += 1
-        if producer == _SOURCE:
-            continue
-        if edge.host:  # needed on the host whatever its readers do: the copy hangs on the producer alone
-            yield _SOURCE, producer, outward
-        elif len(readers) == 1:
-            yield readers[0], producer, outward
-        else:
-            yield helper, producer, outward
-            yield from ((reader, helper, never) for reader in readers)
-            helper += 1
+    bound = np.array([0 if side is None else 1 if side else -1 for side in costs.bound], dtype=np.int64)
+    on_gpu, on_cpu = np.where(bound < 0, never, costs.gpu), np.where(bound > 0, never, costs.cpu)
+    return np.concatenate([on_gpu, on_cpu, costs.to_gpu, costs.to_cpu, [never]])

@@ -10,8 +10,8 @@ from analyzer.decision.decision_input import DecisionInput, Estimates, Side
 from analyzer.decision.error_components import ErrorComponent, ErrorComponents, Resource, ratio
 from analyzer.decision.phrases import capital, cpu_name, gpu_name, timed
 from analyzer.decision.pins import pins_by_operator
-from analyzer.decision.placement_problem import HOST
 from analyzer.decision.plans import Plans, copy_time, cpu_scale, cuda_scale
+from analyzer.decision.tensor_edges import HOST
 from analyzer.graph import Node
 from analyzer.ort.execution import Group, NodePlacement
 from analyzer.prediction.estimate import Estimate, total

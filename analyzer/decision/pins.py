@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 from analyzer.decision.decision_input import Pin
-from analyzer.decision.placement_problem import HOST, PlacementProblem
+from analyzer.decision.placement_problem import PlacementProblem
+from analyzer.decision.tensor_edges import HOST
 from analyzer.errors import UsageError
 from analyzer.graph import Graph, Node
 

@@ -7,36 +7,13 @@ fused kernel cannot be cut. Operators in no group (folded, eliminated) cost noth
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from analyzer.decision.decision_input import DecisionInput
+from analyzer.decision.tensor_edges import HOST, EdgeArrays, TensorEdge
 from analyzer.graph import Graph
 from analyzer.ort.execution import Group, Placement
 from analyzer.precision import bytes_at
-
-HOST = -1  # where inputs come from, outputs go to, and operators without a CUDA kernel run
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorEdge:
-    """A tensor that a cut may cross, and then has to be copied: one edge to all its readers.
-
-    Attributes:
-        tensor: Its name.
-        nbytes: Its size at the question's precision; None where not known.
-        producer: Unit that writes it on the GPU when that unit is there; ``HOST`` if it is on the host anyway.
-        readers: Other units that need it where they are.
-        host: Whether it is needed on the host anyway.
-        is_input, is_output: Whether the caller feeds it, whether the caller gets it.
-    """
-
-    tensor: str
-    nbytes: int | None
-    producer: int
-    readers: tuple[int, ...]
-    host: bool
-    is_input: bool = False
-    is_output: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +25,8 @@ class PlacementProblem:
         units: How many units there are.
         gpu_capable: For each operator, whether it runs on the GPU when its unit is there.
         edges: Tensors between units, or between a unit and the host.
+        edge_arrays: The same as arrays.
+        nbytes: Size of each edge's tensor at the question's precision; None where not known.
         weights: Bytes of initializers that each unit reads on the GPU, each initializer once.
         roots: For a tensor that an eliminated operator hands on, the tensor it really is; None for a constant.
     """
@@ -56,6 +35,8 @@ class PlacementProblem:
     units: int
     gpu_capable: tuple[bool, ...]
     edges: tuple[TensorEdge, ...]
+    edge_arrays: EdgeArrays = field(compare=False, repr=False)
+    nbytes: tuple[int | None, ...]
     weights: tuple[int, ...]
     roots: Mapping[str, str | None]
 
@@ -74,29 +55,56 @@ def placement_problem(question: DecisionInput) -> PlacementProblem:
     unit, units = _units(len(graph.nodes), (*question.cpu_groups, *question.cuda_groups))
     gpu_capable = _gpu_capable(question, unit)
     roots = _roots(graph, unit)
+    edges = tuple(_edges(question, unit, gpu_capable, roots))
     return PlacementProblem(
         unit=unit,
         units=units,
         gpu_capable=gpu_capable,
-        edges=tuple(_edges(question, unit, gpu_capable, roots)),
+        edges=edges,
+        edge_arrays=EdgeArrays(units, edges),
+        nbytes=_sizes(question, edges),
         weights=_weights(question, unit, units, gpu_capable),
         roots=roots,
     )
 
 
-def at_precision(problem: PlacementProblem, question: DecisionInput) -> PlacementProblem:
-    """The problem of the same graph, groups and placement where the question is at another precision."""
-    graph = question.graph
-    inputs = {tensor.name for tensor in graph.inputs}
-    made = {tensor.name: tensor for node in graph.nodes for tensor in node.present_outputs}
-    edges = [
-        edge
-        if edge.is_output or edge.tensor in inputs
-        else replace(edge, nbytes=bytes_at(made[edge.tensor], question.precision))
-        for edge in problem.edges
-    ]
+def resized(problem: PlacementProblem, question: DecisionInput) -> PlacementProblem:
+    """The problem of the same operators, groups and placement where tensors have other sizes.
+
+    Args:
+        problem: At one batch and precision.
+        question: At others; ``same_units`` says whether its units and edges are the same.
+    """
     weights = _weights(question, problem.unit, problem.units, problem.gpu_capable)
-    return replace(problem, edges=tuple(edges), weights=weights)
+    return replace(problem, nbytes=_sizes(question, problem.edges), weights=weights)
+
+
+def same_units(question: DecisionInput, other: DecisionInput) -> bool:
+    """Whether two questions surely have the same units and edges: they may be at two batches or precisions."""
+    if question.cpu_groups is not other.cpu_groups or question.cuda_groups is not other.cuda_groups:
+        return False
+    placement, other_placement = question.placement, other.placement
+    if placement is None or other_placement is None or placement.nodes is not other_placement.nodes:
+        return False
+    copies, others = (
+        [(copy.tensor, copy.direction, copy.consumers) for copy in placed.copies]
+        for placed in (placement, other_placement)
+    )
+    return copies == others and question.graph.wired_like(other.graph)
+
+
+def _sizes(question: DecisionInput, edges: Iterable[TensorEdge]) -> tuple[int | None, ...]:
+    tensors = question.graph.tensors
+    inputs = {tensor.name for tensor in question.graph.inputs}
+    # What the caller feeds and gets is cast on the device: it crosses in its own type.
+    return tuple(
+        [
+            tensors[edge.tensor].nbytes
+            if edge.is_output or edge.tensor in inputs
+            else bytes_at(tensors[edge.tensor], question.precision)
+            for edge in edges
+        ]
+    )
 
 
 def _units(nodes: int, groups: Iterable[Group]) -> tuple[tuple[int, ...], int]:
@@ -219,13 +227,12 @@ def _edges(
     graph = question.graph
     memory = _HostMemory(graph, question.placement, roots)
     readers, outputs = _readers(graph, unit, roots)
-    inputs = {tensor.name: tensor for tensor in graph.inputs}
+    inputs = {tensor.name for tensor in graph.inputs}
     carried = {name: roots.get(new, new) or new for name, new in graph.carried.items()}
     # In a training step new weights and optimizer state are outputs for form's sake: they stay for the next
     # step.
     outputs -= {new for name, new in carried.items() if name != new}
-    tensors = inputs | {tensor.name: tensor for node in graph.nodes for tensor in node.present_outputs}
-    for name, tensor in tensors.items():
+    for name in graph.tensors:
         if name in roots and roots[name] != name:
             continue
         if name in carried and name == carried[name]:
@@ -242,10 +249,8 @@ def _edges(
         is_output = name in outputs
         host = bool(on_host) or is_output
         if reader_units or (host and producer_unit != HOST):
-            callers_type = name in inputs or is_output  # what the caller feeds and gets is cast on the device
             yield TensorEdge(
                 tensor=name,
-                nbytes=tensor.nbytes if callers_type else bytes_at(tensor, question.precision),
                 producer=producer_unit,
                 readers=tuple(reader_units),
                 host=host,

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Literal
 
+import numpy as np
+
 from analyzer.decision.decision_input import DecisionInput, Side
 from analyzer.decision.energy import watts
 from analyzer.decision.error_components import (
@@ -18,16 +20,11 @@ from analyzer.decision.error_components import (
     rescaled,
     summed,
 )
-from analyzer.decision.min_cut import Cut, PlacementCosts, copy_direction, partition, weight_bytes_on_gpu
+from analyzer.decision.min_cut import Cut, PlacementCosts, partition, weight_bytes_on_gpu
 from analyzer.decision.pins import bound_units
-from analyzer.decision.placement_problem import (
-    HOST,
-    PlacementProblem,
-    TensorEdge,
-    at_precision,
-    placement_problem,
-)
+from analyzer.decision.placement_problem import PlacementProblem, placement_problem, resized, same_units
 from analyzer.decision.plan_memory import fits, needed, room_for_weights, weight_bytes
+from analyzer.decision.tensor_edges import HOST, TensorEdge
 from analyzer.devices.device import Link
 from analyzer.errors import DeviceError
 from analyzer.graph import Graph
@@ -101,7 +98,7 @@ def plan_all(question: DecisionInput, similar: tuple[DecisionInput, Plans] | Non
 
     Args:
         question: What is known.
-        similar: Another question and its plans: units and edges of the same groups are not worked out again.
+        similar: Another question and its plans: the same units and edges are not worked out again.
     """
     cpu = _cpu_plan(question)
     # The CPU's session executes something and no CUDA session is known: nothing says what the GPU would do.
@@ -118,13 +115,9 @@ def plan_all(question: DecisionInput, similar: tuple[DecisionInput, Plans] | Non
 
 
 def _problem(question: DecisionInput, other: DecisionInput, plans: Plans) -> PlacementProblem:
-    same = (
-        question.graph is other.graph
-        and question.cpu_groups is other.cpu_groups
-        and question.cuda_groups is other.cuda_groups
-        and question.placement is other.placement
-    )
-    return at_precision(plans.problem, question) if same and plans.problem else placement_problem(question)
+    if plans.problem is not None and same_units(question, other):
+        return resized(plans.problem, question)
+    return placement_problem(question)
 
 
 def copy_time(question: DecisionInput, nbytes: int | None, *, pinned: bool = True) -> Estimate:
@@ -315,7 +308,7 @@ def _session_transfers(question: DecisionInput, problem: PlacementProblem) -> tu
         for transfer in _crossing_transfers(question, problem, problem.gpu_capable_units())
         if transfer.item.where != "inside"
     }
-    sizes = {edge.tensor: edge.nbytes for edge in problem.edges}
+    sizes = dict(zip([edge.tensor for edge in problem.edges], problem.nbytes, strict=True))
     for copy in question.placement.copies if question.placement else ():
         name = problem.roots.get(copy.tensor, copy.tensor) or copy.tensor
         nbytes = sizes.get(name, copy.nbytes)
@@ -329,12 +322,14 @@ def _session_transfers(question: DecisionInput, problem: PlacementProblem) -> tu
 def _crossing_transfers(
     question: DecisionInput, problem: PlacementProblem, on_gpu: Sequence[bool]
 ) -> tuple[Transfer, ...]:
-    directions = ((edge, copy_direction(edge, on_gpu)) for edge in problem.edges)
-    return tuple(
-        _transfer(question, edge.tensor, direction, edge.nbytes, _where(edge, direction))
-        for edge, direction in directions
-        if direction is not None and edge.nbytes != 0
-    )
+    to_gpu, to_cpu = problem.edge_arrays.crossed(np.array(on_gpu, dtype=np.bool_))
+    transfers = []
+    for position in np.flatnonzero(to_gpu | to_cpu).tolist():
+        edge, nbytes = problem.edges[position], problem.nbytes[position]
+        direction: Direction = "to_gpu" if to_gpu[position] else "to_cpu"
+        if nbytes != 0:
+            transfers.append(_transfer(question, edge.tensor, direction, nbytes, _where(edge, direction)))
+    return tuple(transfers)
 
 
 def _where(edge: TensorEdge, direction: Direction) -> Literal["input", "output", "inside"]:
@@ -406,18 +401,19 @@ def _placement_costs(question: DecisionInput, problem: PlacementProblem) -> Plac
     def price(nbytes: int | None, pinned: bool) -> float:
         return weight * copy_time(question, nbytes, pinned=pinned).time_s
 
-    to_gpu = (price(edge.nbytes, not edge.is_input) for edge in problem.edges)
-    to_cpu = (price(edge.nbytes, not edge.is_output) for edge in problem.edges)
+    sized_edges = list(zip(problem.edges, problem.nbytes, strict=True))
+    to_gpu = [price(nbytes, not edge.is_input) for edge, nbytes in sized_edges]
+    to_cpu = [price(nbytes, not edge.is_output) for edge, nbytes in sized_edges]
     bound = bound_units(question.graph, question.pins, problem)
     # An unknown time must not read as 0 seconds, or the cut would put the unit where nothing is known.
     for unit, side in _units_timed_on_one_side(question, problem):
         bound[unit] = side if bound[unit] is None else bound[unit]
     return PlacementCosts(
         problem=problem,
-        cpu=tuple(cpu),
-        gpu=tuple(gpu),
-        to_gpu=tuple(to_gpu),
-        to_cpu=tuple(to_cpu),
+        cpu=np.array(cpu, dtype=np.float64),
+        gpu=np.array(gpu, dtype=np.float64),
+        to_gpu=np.array(to_gpu, dtype=np.float64),
+        to_cpu=np.array(to_cpu, dtype=np.float64),
         bound=tuple(bound),
     )
 

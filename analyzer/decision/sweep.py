@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from analyzer.decision.decision_input import DecisionInput, Sweep
@@ -32,7 +32,7 @@ def sweep(
         planned: Plans of some of the questions, which are not worked out again.
     """
     by_batch = dict(sorted(questions.items()))
-    rows = tuple(_row(batch, question, planned.get(batch)) for batch, question in by_batch.items())
+    rows = tuple(_rows(by_batch, planned))
     if not rows or "gpu" not in rows[0].plans:
         return Sweep(rows=rows, note="Only the CPU was looked at." if rows else "No batch was looked at.")
     crossovers = _crossovers(rows, at)
@@ -56,8 +56,20 @@ def throughput(question: DecisionInput, plan: Plan) -> float:
     return question.inferences / spent if spent > 0 else 0.0
 
 
-def _row(batch: int, question: DecisionInput, known: Plans | None = None) -> SweepRow:
-    found = plan_all(question) if known is None else known
+def _rows(by_batch: Mapping[int, DecisionInput], planned: Mapping[int, Plans]) -> Iterator[SweepRow]:
+    # Mostly a model has the same units and edges at every batch: those of the first are found for all.
+    similar = next(((by_batch[batch], plans) for batch, plans in planned.items() if batch in by_batch), None)
+    for batch, question in by_batch.items():
+        plans = planned.get(batch) or plan_all(question, similar)
+        similar = similar or (question, plans)
+        yield _row_of(batch, question, plans)
+
+
+def _row(batch: int, question: DecisionInput) -> SweepRow:
+    return _row_of(batch, question, plan_all(question))
+
+
+def _row_of(batch: int, question: DecisionInput, found: Plans) -> SweepRow:
     plans: dict[Name, SweepPlan] = {plan.name: _sweep_plan(question, plan) for plan in found}
     return SweepRow(batch=batch, plans=plans)
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
-from analyzer.graph import Node
+from analyzer.graph import Node, Shape
 from analyzer.memory.session_steps import ExecutedStep, Output, Value
 from analyzer.ort.blocked_layout import (
     BLOCK,
@@ -113,13 +114,17 @@ class _Layout:
         return with_copies_back
 
     def _blocked_value(self, value: Value) -> Value:
-        shape = value.shape
-        # Channels are filled up to whole blocks, so that the buffer is larger than the tensor
-        # (nchwc_output_channels in onnxruntime/core/optimizer/nchwc_transformer.cc).
-        if shape is not None and len(shape) >= 2:
-            channels = None if shape[1] is None else -(-shape[1] // self.block) * self.block
-            shape = (shape[0], channels, *shape[2:])
-        return Value(name=value.name + _SUFFIX, shape=shape, bits=value.bits, provider=value.provider)
+        form = partial(_in_blocks, block=self.block)
+        return replace(value, name=value.name + _SUFFIX, shape=form(value.shape), forms=(*value.forms, form))
+
+
+def _in_blocks(shape: Shape, block: int) -> Shape:
+    # Channels are filled up to whole blocks, so that the buffer is larger than the tensor
+    # (nchwc_output_channels in onnxruntime/core/optimizer/nchwc_transformer.cc).
+    if shape is None or len(shape) < 2:
+        return shape
+    channels = None if shape[1] is None else -(-shape[1] // block) * block
+    return (shape[0], channels, *shape[2:])
 
 
 def _reorder(node: Node, source: Value, target: Value, rank: tuple[int, int]) -> ExecutedStep:

@@ -15,12 +15,12 @@ last first; nodes that a fusion makes come after those of the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from analyzer.graph import Graph
 from analyzer.memory.blocked_buffers import blocked
-from analyzer.memory.session_steps import Executed, ExecutedStep, Value, steps_of
+from analyzer.memory.session_steps import Executed, ExecutedStep, Value, sizes_in, steps_of
 from analyzer.ort.blocked_layout import BLOCK
 
 
@@ -46,15 +46,7 @@ def planned_peak_bytes(
     Returns:
         Bytes; None where the size of a tensor that is written is not known.
     """
-    steps = executed_steps(graph, groups, block)
-    input_sizes = [tensor.nbytes for tensor in graph.inputs] if inputs else []
-    output_names = {tensor.name for tensor in graph.outputs}
-    read_or_returned = output_names.union(*(step.reads for step in steps))
-    values = [output.value for step in steps for output in step.outputs]
-    if None in input_sizes or any(value.size is None and value.name in read_or_returned for value in values):
-        return None
-    plan = _BufferPlan(steps, {tensor.name for tensor in graph.inputs}, output_names)
-    return sum(size or 0 for size in input_sizes) + plan.most_held(provider)
+    return SessionPlan.of(graph, groups, block=block).peak_bytes(provider, inputs=inputs)
 
 
 def executed_steps(graph: Graph, groups: Sequence[Executed], block: int = BLOCK) -> list[ExecutedStep]:
@@ -90,7 +82,7 @@ def _follows_from_ranks(steps: Sequence[ExecutedStep]) -> bool:
 def with_layouts(graph: Graph, steps: Sequence[ExecutedStep], block: int = BLOCK) -> list[ExecutedStep]:
     """Steps in any order in which they can be executed, with blocked layouts and the copies between layouts."""
     inputs = [
-        Value(name=tensor.name, shape=tensor.shape, bits=tensor.dtype.bits, provider="cpu")
+        Value(name=tensor.name, tensor=tensor.name, shape=tensor.shape, bits=tensor.dtype.bits, provider="cpu")
         for tensor in graph.inputs
     ]
     return blocked(steps, inputs, {tensor.name for tensor in graph.outputs}, block)
@@ -127,6 +119,61 @@ def _rank(source: ExecutedStep, reader: ExecutedStep) -> tuple[int, int]:
     if added is None or reader.rank[0] > 1 or any(output.value.name == added.name for output in source.outputs):
         return source.rank
     return (0, reader.node.index)
+
+
+class SessionPlan:
+    """What a session executes, and the buffers that it keeps tensors in.
+
+    Args:
+        graph: The model at one batch.
+        steps: What the session executes, in its order.
+        sizes: Bytes of each value by name.
+        buffers: Who lies in which buffer, where that is known already.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        steps: Sequence[ExecutedStep],
+        sizes: Mapping[str, int | None],
+        buffers: _BufferPlan | None = None,
+    ) -> None:
+        self._graph = graph
+        self._steps = steps
+        self._sizes = sizes
+        self._buffers = buffers or _BufferPlan(
+            steps, {tensor.name for tensor in graph.inputs}, {tensor.name for tensor in graph.outputs}
+        )
+
+    @classmethod
+    def of(cls, graph: Graph, groups: Sequence[Executed], *, block: int = BLOCK) -> SessionPlan:
+        """The plan of a session that executes these groups; ``block`` as for ``planned_peak_bytes``."""
+        steps = executed_steps(graph, groups, block)
+        sizes = {output.value.name: output.value.size for step in steps for output in step.outputs}
+        return cls(graph, steps, sizes)
+
+    def at(self, graph: Graph) -> SessionPlan | None:
+        """The plan of the same session for the model at another batch, whose operators are the same.
+
+        None where it may be another: tensors of one shape may share a buffer, and at another batch others are
+        of one shape.
+        """
+        values = [output.value for step in self._steps for output in step.outputs]
+        overwritten = [value for step in self._steps for value in step.overwrites]
+        sizes = sizes_in(graph, [*overwritten, *values])
+        if sizes is None:
+            return None
+        return SessionPlan(
+            graph, self._steps, {value.name: sizes[value.name] for value in values}, self._buffers
+        )
+
+    def peak_bytes(self, provider: str, *, inputs: bool = True) -> int | None:
+        """As ``planned_peak_bytes``."""
+        input_sizes = [tensor.nbytes for tensor in self._graph.inputs] if inputs else []
+        needed = {tensor.name for tensor in self._graph.outputs}.union(*(step.reads for step in self._steps))
+        if None in input_sizes or any(size is None and name in needed for name, size in self._sizes.items()):
+            return None
+        return sum(size or 0 for size in input_sizes) + self._buffers.most_held(provider, self._sizes)
 
 
 @dataclass
@@ -200,15 +247,16 @@ class _BufferPlan:
         if not self.uses[root] and root in self.allocated:
             self.free.setdefault(self.allocated[root].kind, []).append(root)
 
-    def most_held(self, provider: str) -> int:
-        """The most bytes held at once."""
+    def most_held(self, provider: str, sizes: Mapping[str, int | None]) -> int:
+        """The most bytes held at once, of values with these sizes."""
         allocated_at: list[list[int]] = [[] for _ in self.steps]
         freed_at: list[list[int]] = [[] for _ in self.steps]
         for name, value in self.allocated.items():
             if value.provider == provider:
-                allocated_at[self.first[name]].append(value.size or 0)
+                size = sizes[name] or 0
+                allocated_at[self.first[name]].append(size)
                 if self.uses[name] == 0:  # results stay with the caller
-                    freed_at[self.last[name]].append(value.size or 0)
+                    freed_at[self.last[name]].append(size)
         held = peak = 0
         for allocations, frees in zip(allocated_at, freed_at, strict=True):
             held += sum(allocations)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 from math import prod
 from typing import Protocol
 
@@ -32,12 +33,23 @@ class Executed(Protocol):
 # plan of a large graph makes a million.
 @dataclass(slots=True, kw_only=True)
 class Value:
-    """A tensor where it lies."""
+    """A tensor where it lies.
+
+    Attributes:
+        name: Unique among the values of a session.
+        tensor: Name of the graph's tensor whose elements it has.
+        shape: As its kernel has it.
+        bits: Of an element.
+        provider: Where it lies.
+        forms: What made ``shape`` from the tensor's own, one after the other.
+    """
 
     name: str
+    tensor: str
     shape: Shape
     bits: int | None
     provider: str
+    forms: tuple[Callable[[Shape], Shape], ...] = ()
 
     @property
     def size(self) -> int | None:
@@ -157,12 +169,23 @@ def _step_of_one(
 
 def _value(tensor: Tensor, group: Executed, *, computed: bool = False) -> Value:
     """A tensor as a group reads it, or as it computes it."""
-    shape = tensor.shape
     # A product of more than two axes runs as a Gemm between Reshapes (core/optimizer/matmul_add_fusion.cc),
     # and a buffer is taken over only where the shapes are equal.
-    if computed and group.op_type == "Gemm" and shape and None not in shape:
-        shape = (prod(size or 0 for size in shape[:-1]), shape[-1])
-    return Value(name=tensor.name, shape=shape, bits=tensor.dtype.bits, provider=group.provider)
+    forms = (_as_rows,) if computed and group.op_type == "Gemm" else ()
+    return Value(
+        name=tensor.name,
+        tensor=tensor.name,
+        shape=_as_rows(tensor.shape) if forms else tensor.shape,
+        bits=tensor.dtype.bits,
+        provider=group.provider,
+        forms=forms,
+    )
+
+
+def _as_rows(shape: Shape) -> Shape:
+    if not shape or None in shape:
+        return shape
+    return (prod(size or 0 for size in shape[:-1]), shape[-1])
 
 
 def _transposed_behind_split(step: ExecutedStep) -> list[ExecutedStep]:
@@ -184,11 +207,44 @@ def _transposed_behind_split(step: ExecutedStep) -> list[ExecutedStep]:
 
 
 def _before_transpose(value: Value, order: Sequence[int]) -> Value:
-    shape = list(value.shape or ())
-    if len(shape) == len(order):
-        for axis, size in zip(order, value.shape or (), strict=True):
-            shape[axis] = size
-    return replace(value, name=value.name + "\0part", shape=None if value.shape is None else tuple(shape))
+    form = partial(_transposed_back, order=tuple(order))
+    return replace(value, name=value.name + "\0part", shape=form(value.shape), forms=(*value.forms, form))
+
+
+def _transposed_back(shape: Shape, order: Sequence[int]) -> Shape:
+    if shape is None or len(shape) != len(order):
+        return shape
+    before = list(shape)
+    for axis, size in zip(order, shape, strict=True):
+        before[axis] = size
+    return tuple(before)
+
+
+def sizes_in(graph: Graph, values: Iterable[Value]) -> dict[str, int | None] | None:
+    """Bytes of a session's values, by name, in another graph with the same operators.
+
+    Args:
+        graph: The model at another batch.
+        values: Of the session at one batch.
+
+    Returns:
+        None where values that are of one kind in one of the graphs are of several in the other: what a session
+        does with them may differ then.
+    """
+    tensors = graph.tensors
+    kinds: dict[tuple[object, ...], tuple[object, ...]] = {}
+    sizes: dict[str, int | None] = {}
+    for value in values:
+        tensor = tensors[value.tensor]
+        shape, bits = tensor.shape, tensor.dtype.bits
+        if value.forms:
+            shape = reduce(lambda before, form: form(before), value.forms, shape)
+        kind = (shape, bits, value.provider)
+        # A scalar takes over no buffer.
+        if kinds.setdefault(value.kind, kind) != kind or bool(shape) != bool(value.shape):
+            return None
+        sizes[value.name] = packed_bytes(shape, bits)
+    return sizes if len(set(kinds.values())) == len(kinds) else None
 
 
 class _GroupReader:

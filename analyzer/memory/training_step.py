@@ -54,8 +54,7 @@ def step_bytes(
         states: Inputs that are the optimizer's.
         gradients: Tensors that are gradients of parameters.
     """
-    inputs = {tensor.name: tensor for tensor in graph.inputs}
-    tensors = inputs | {tensor.name: tensor for node in graph.nodes for tensor in node.present_outputs}
+    tensors = graph.tensors
     weight_names, state_names = set(weights), set(states)
     sums = [
         _sum(tensors[name] for name in names if name in tensors)

@@ -8,7 +8,7 @@ from functools import cached_property
 from analyzer import prediction
 from analyzer.costs import CostTable, count
 from analyzer.graph import Graph
-from analyzer.memory.session_plan import planned_peak_bytes
+from analyzer.memory.session_plan import SessionPlan
 from analyzer.ort.execution import Group, Placement, Provider
 from analyzer.ort.fusion import predicted_groups
 from analyzer.ort.placement import best_opset, place
@@ -28,6 +28,8 @@ class PreparedGraph:
         step_peak: Bytes alive at the peak of a training step.
         planned: What the two sessions are predicted to execute, whose buffers are planned; it stays where
             measured groups take the place of predicted ones.
+        alike: The same operators between the same tensors at another batch: what sessions do is the same where
+            no size decides it. None where there is none.
     """
 
     graph: Graph
@@ -37,6 +39,7 @@ class PreparedGraph:
     cuda_groups: tuple[Group, ...]
     step_peak: int | None = None
     planned: tuple[tuple[Group, ...], tuple[Group, ...]] | None = None
+    alike: PreparedGraph | None = None
 
     def __post_init__(self) -> None:
         # Carried through every replace(), so that memory is planned from the same groups at the batches that
@@ -47,12 +50,42 @@ class PreparedGraph:
     @cached_property
     def cpu_work(self) -> prediction.Workload:
         """The CPU session's groups as numbers."""
-        return prediction.workload(self.graph, self.table, self.cpu_groups, operators=self.operators)
+        copies, operators = self.cpu_layout_copies, self.operators
+        return prediction.workload(self.graph, self.table, self.cpu_groups, copies=copies, operators=operators)
 
     @cached_property
     def cuda_work(self) -> prediction.Workload:
         """The CUDA session's groups as numbers."""
         return prediction.workload(self.graph, self.table, self.cuda_groups, operators=self.operators)
+
+    @cached_property
+    def cpu_layout_copies(self) -> prediction.LayoutCopies:
+        """Copies between layouts in the CPU session."""
+        known = None
+        if self.alike is not None and self.alike.cpu_groups is self.cpu_groups:
+            known = self.alike.cpu_layout_copies.at(self.graph)
+        return known or prediction.layout_copies(self.graph, self.cpu_groups)
+
+    @cached_property
+    def _plans(self) -> dict[Provider, SessionPlan]:
+        """The two sessions' plans of their buffers, as they are asked for."""
+        return {}
+
+    def _peak(self, provider: Provider) -> int | None:
+        # How a session plans its buffers is not modelled for a step, whose weights and states are fed to it.
+        return self.step_peak if self.graph.carried else self.session_plan(provider).peak_bytes(provider)
+
+    def session_plan(self, provider: Provider) -> SessionPlan:
+        """How one of the sessions plans its buffers."""
+        known = self._plans.get(provider)
+        if known is None:
+            if self.alike is not None and self.alike.planned is self.planned:
+                known = self.alike.session_plan(provider).at(self.graph)
+            assert self.planned is not None
+            known = self._plans[provider] = known or SessionPlan.of(
+                self.graph, self.planned[provider == "cuda"]
+            )
+        return known
 
     @cached_property
     def operators(self) -> prediction.OperatorPieces:
@@ -62,19 +95,12 @@ class PreparedGraph:
     @cached_property
     def cpu_peak(self) -> int | None:
         """Bytes of activations that the CPU session holds at most; of a training step all that is alive."""
-        return self._peak("cpu", 0)
+        return self._peak("cpu")
 
     @cached_property
     def cuda_peak(self) -> int | None:
         """Bytes of activations that the CUDA session holds at most on the GPU; of a training step all."""
-        return self._peak("cuda", 1)
-
-    def _peak(self, provider: Provider, session: int) -> int | None:
-        # How a session plans its buffers is not modelled for a step, whose weights and states are fed to it.
-        if self.graph.carried:
-            return self.step_peak
-        assert self.planned is not None
-        return planned_peak_bytes(self.graph, self.planned[session], provider=provider)
+        return self._peak("cuda")
 
 
 def prepare(graph: Graph, table: CostTable | None = None) -> PreparedGraph:
@@ -105,13 +131,14 @@ def at_batch(prepared: PreparedGraph, graph: Graph, table: CostTable | None = No
     )
     if not same_operators:
         return prepare(graph)
-    nbytes = {tensor.name: tensor.nbytes for node in graph.nodes for tensor in node.present_outputs}
-    nbytes |= {tensor.name: tensor.nbytes for tensor in graph.inputs}
+    tensors = graph.tensors
     copies = tuple(
-        replace(copy, nbytes=nbytes.get(copy.tensor, copy.nbytes)) for copy in prepared.placement.copies
+        replace(copy, nbytes=tensors[copy.tensor].nbytes if copy.tensor in tensors else copy.nbytes)
+        for copy in prepared.placement.copies
     )
     placement = replace(prepared.placement, copies=copies)
-    return replace(prepared, graph=graph, table=table or count(graph), placement=placement)
+    alike = prepared if graph.wired_like(prepared.graph) else None
+    return replace(prepared, graph=graph, table=table or count(graph), placement=placement, alike=alike)
 
 
 def opset_with_kernels(prepared: PreparedGraph) -> int | None:

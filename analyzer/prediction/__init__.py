@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from analyzer.prediction.estimate import Estimate, total
+from analyzer.prediction.layout_changes import LayoutCopies, layout_copies
 from analyzer.prediction.predict import (
     GroupTimes,
     operator_shares,
@@ -18,8 +19,10 @@ from analyzer.prediction.workload import OperatorPieces, Workload, workload
 __all__ = [
     "Estimate",
     "GroupTimes",
+    "LayoutCopies",
     "OperatorPieces",
     "Workload",
+    "layout_copies",
     "operator_shares",
     "predict",
     "predict_arrays",

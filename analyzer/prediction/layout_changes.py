@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from analyzer.graph import Graph
 from analyzer.memory.blocked_buffers import REORDER
 from analyzer.memory.session_plan import with_layouts
-from analyzer.memory.session_steps import steps_of
+from analyzer.memory.session_steps import Value, sizes_in, steps_of
 from analyzer.ort.blocked_layout import CARRIERS, CONVOLUTIONS, POOLS
 from analyzer.ort.execution import Group
 from analyzer.prediction.work_item import FLOAT_BYTES, Kind, Piece
@@ -17,16 +18,60 @@ _OP = "TransposeHeads"
 _BLOCKED = CONVOLUTIONS | POOLS
 
 
-def layout_copies(graph: Graph, groups: Sequence[Group]) -> dict[int, list[Piece]]:
-    """The copies between layouts, by the index of the group that reads or writes the blocks."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutCopy:
+    """One copy of a tensor from a layout to the other.
+
+    Attributes:
+        group: Index of the group that reads or writes the blocks.
+        made: What the copy makes.
+        nbytes: Its size; None where not known.
+    """
+
+    group: int
+    made: Value
+    nbytes: int | None
+
+    def piece(self) -> Piece:
+        """The copy as work; of an unknown size it is none."""
+        size = self.nbytes or 0
+        return Piece(kind=Kind.MOVE, op=_OP, read=size, written=size, elements=size / FLOAT_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutCopies:
+    """The copies between layouts that a session makes.
+
+    Attributes:
+        copies: One by one.
+        values: All that is written near blocks: what is in blocks follows from their shapes.
+    """
+
+    copies: tuple[LayoutCopy, ...] = ()
+    values: tuple[Value, ...] = ()
+
+    def at(self, graph: Graph) -> LayoutCopies | None:
+        """Those of the model at another batch, whose operators are the same; None where they may be others."""
+        sizes = sizes_in(graph, self.values)
+        if sizes is None:
+            return None
+        copies = [replace(copy, nbytes=sizes[copy.made.name]) for copy in self.copies]
+        return LayoutCopies(copies=tuple(copies), values=self.values)
+
+
+def layout_copies(graph: Graph, groups: Sequence[Group]) -> LayoutCopies:
+    """The copies between layouts that a session of these groups makes."""
     if not any(group.provider == "cpu" and group.op_type in _BLOCKED for group in groups):
-        return {}
+        return LayoutCopies()
     owner = {member: index for index, group in enumerate(groups) for member in group.members}
-    copies: dict[int, list[Piece]] = {}
-    for step in with_layouts(graph, steps_of(graph, groups, _near_blocks(graph, groups, owner))):
-        if step.op_type == REORDER:
-            copies.setdefault(owner[step.node.index], []).append(_piece(step.outputs[0].value.size or 0))
-    return copies
+    steps = with_layouts(graph, steps_of(graph, groups, _near_blocks(graph, groups, owner)))
+    values = [output.value for step in steps for output in step.outputs]
+    copies = [
+        LayoutCopy(group=owner[step.node.index], made=step.outputs[0].value, nbytes=step.outputs[0].value.size)
+        for step in steps
+        if step.op_type == REORDER
+    ]
+    return LayoutCopies(copies=tuple(copies), values=tuple(values))
 
 
 def _near_blocks(graph: Graph, groups: Sequence[Group], owner: Mapping[int, int]) -> set[int]:
@@ -49,7 +94,3 @@ def _near_blocks(graph: Graph, groups: Sequence[Group], owner: Mapping[int, int]
     read = {name for index in near for member in groups[index].members for name in graph.names_read[member]}
     sources = [owner.get(graph.producer[name]) for name in read if name in graph.producer]
     return near.union([index for index in sources if index is not None])
-
-
-def _piece(size: int) -> Piece:
-    return Piece(kind=Kind.MOVE, op=_OP, read=size, written=size, elements=size / FLOAT_BYTES)

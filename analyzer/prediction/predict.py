@@ -18,6 +18,7 @@ from analyzer.prediction import cpu, gpu
 from analyzer.prediction.estimate import Bound, Estimate, total
 from analyzer.prediction.features import CONVS, MATMULS
 from analyzer.prediction.gpu_constants import FITTED, HOST_WIDTH, SESSION_WIDTH
+from analyzer.prediction.layout_changes import LayoutCopies
 from analyzer.prediction.workload import Floats, OperatorPieces, Workload, joined, workload
 
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "overhead")
@@ -300,7 +301,7 @@ def operator_shares(
         for group in split
         for member in group.members
     )  # fmt: skip
-    members = workload(graph, table, alone, copies=False, operators=operators)
+    members = workload(graph, table, alone, copies=LayoutCopies(), operators=operators)
     # All others as well: what a CPU's caches keep of one operator's weights depends on everybody's.
     times = predict_arrays(joined(members, work.only(~fused)), device, precision=precision, threads=threads)
     weights = iter(np.where(_folded(graph, split), 0.0, times.time_s[: members.groups]).tolist())

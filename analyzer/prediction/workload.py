@@ -14,7 +14,7 @@ from analyzer.costs.cost import ZERO, Cost, Costs
 from analyzer.graph import Graph, Tensor
 from analyzer.ort.execution import Group
 from analyzer.prediction.features import MANY, form_of, pieces_of
-from analyzer.prediction.layout_changes import layout_copies
+from analyzer.prediction.layout_changes import LayoutCopies, layout_copies
 from analyzer.prediction.work_item import FLOAT_BYTES, PRODUCTS, Kind, Piece
 
 # Activations that ONNX Runtime's CPU kernels apply after a product, not while they write its output.
@@ -127,7 +127,7 @@ def workload(
     table: Costs,
     groups: Sequence[Group],
     *,
-    copies: bool = True,
+    copies: LayoutCopies | None = None,
     operators: OperatorPieces | None = None,
 ) -> Workload:
     """The numbers of all groups.
@@ -136,13 +136,15 @@ def workload(
         graph: The model.
         table: One cost per operator.
         groups: What a session executes; their inner tensors do not cross memory.
-        copies: Whether the copies between layouts that such a session inserts are counted.
+        copies: Copies between layouts that such a session inserts; None works them out.
         operators: What the operators are by themselves, where that is known already.
     """
     operators = operators or OperatorPieces(graph, table)
     all_pieces: list[Piece] = []
     owner: list[int] = []
-    between = layout_copies(graph, groups) if copies else {}
+    between: dict[int, list[Piece]] = {}
+    for copy in (copies or layout_copies(graph, groups)).copies:
+        between.setdefault(copy.group, []).append(copy.piece())
     outputs = frozenset(tensor.name for tensor in graph.outputs)
     known: dict[Hashable, list[Piece]] = {}
     for index, group in enumerate(groups):

@@ -8,7 +8,7 @@ import pytest
 
 from analyzer.decision import decide
 from analyzer.decision.decision_input import Decision, DecisionInput
-from analyzer.decision.placement_problem import at_precision, placement_problem
+from analyzer.decision.placement_problem import placement_problem, resized, same_units
 from analyzer.graph import DTYPES, Graph, Node, Tensor
 from analyzer.ort.execution import Copy, Group, NodePlacement, Placement
 from analyzer.prediction.estimate import Estimate
@@ -247,4 +247,36 @@ def test_a_question_in_another_precision_keeps_units_and_has_the_sizes_that_it_h
     )
     half = replace(question, precision="fp16")
     known = placement_problem(question)
-    assert at_precision(known, half) == placement_problem(half) != known
+    assert same_units(question, half)
+    assert resized(known, half) == placement_problem(half) != known
+
+
+def test_a_question_at_another_batch_keeps_units_and_has_the_sizes_that_it_has_by_itself(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
+    ops = (
+        op(reads=("in",), weight=1000),
+        op(reads=(0,), able=False),
+        op(reads=(1,), weight=500, result=True),
+        op(reads=(0, 2)),
+    )
+    question = build(*ops, cuda_groups=[(0,), (1,), (2, 3)])
+
+    def larger(tensor: Tensor | None) -> Tensor | None:
+        if tensor is None or tensor.constant or not tensor.shape:
+            return tensor
+        return replace(tensor, shape=(8 * (tensor.shape[0] or 1), *tensor.shape[1:]))
+
+    nodes = tuple(
+        replace(node, inputs=tuple(map(larger, node.inputs)), outputs=tuple(map(larger, node.outputs)))
+        for node in question.graph.nodes
+    )
+    graph = question.graph
+    sizes = {"inputs": tuple(map(larger, graph.inputs)), "outputs": tuple(map(larger, graph.outputs))}
+    at_batch_8 = replace(question, graph=replace(graph, nodes=nodes, **sizes))
+    assert same_units(question, at_batch_8)
+    assert resized(placement_problem(question), at_batch_8) == placement_problem(at_batch_8)
+    assert placement_problem(at_batch_8) != placement_problem(question)
+    # One more constant, and it is another problem.
+    folded = replace(nodes[3], outputs=tuple(replace(tensor, constant=True) for tensor in nodes[3].outputs))
+    assert not same_units(question, replace(at_batch_8, graph=replace(graph, nodes=(*nodes[:3], folded))))
