@@ -441,6 +441,23 @@ def joint_graph_module(
     return joint.graph_module
 
 
+def core_decompositions() -> Mapping[Any, PythonKernel]:
+    """PyTorch's decompositions for export, whole; to find them takes a seventh of a second."""
+    with _looking_up():
+        from torch._C import _dispatch_get_all_op_names
+    # A user's code may register operators between two calls.
+    return _core_decompositions(len(_dispatch_get_all_op_names()))
+
+
+@cache
+def _core_decompositions(_registered: int) -> Mapping[Any, PythonKernel]:
+    from torch.export import default_decompositions
+
+    # torch/export/decomp_utils.py fills its table when it is first read, which is what takes long.
+    table: Any = default_decompositions()
+    return dict(table.items())
+
+
 def registered_decompositions(names: Iterable[str]) -> dict[OpOverload, PythonKernel]:
     """PyTorch's own decompositions of operators of ``aten``; those it lacks are left out.
 

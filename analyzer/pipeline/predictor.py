@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
 
@@ -187,12 +186,20 @@ class Predictor:
     def _latency_on_instance(
         self, prepared: PreparedGraph, precision: str
     ) -> Callable[[Instance], Estimate | None]:
-        # Neither --threads nor the correction: both belong to the decision's CPU, and this is another one.
-        @cache  # every plan without the GPU asks for the same instances
+        # Instances of a family differ in memory and price: what their CPU takes is predicted once.
+        known: dict[object, Estimate | None] = {}
+
         def latency(instance: Instance) -> Estimate | None:
+            key = (instance.cpu, instance.vcpus, instance.threads_per_core, instance.cpu_nearest)
+            if key not in known:
+                known[key] = on_cpu_of(instance)
+            return known[key]
+
+        def on_cpu_of(instance: Instance) -> Estimate | None:
             cpu = catalogue.instance_cpu(instance)
             if cpu is None:
                 return None
+            # Neither --threads nor the correction: both belong to the decision's CPU, and this is another one.
             return prediction.predict_session(prepared.cpu_work, cpu, precision=precision).total()
 
         return latency

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analyzer.loading.torch_private import (
     Slot,
     add_translation,
     at_opset,
+    core_decompositions,
     describe_input,
     describe_output,
     is_operator,
@@ -120,13 +121,10 @@ def _decompositions(translated: Collection[str]) -> Mapping[OpOverload, PythonKe
 
 def _for_untranslatable(translated: Collection[str]) -> Mapping[OpOverload, PythonKernel]:
     """PyTorch's core decompositions of what neither it nor we can translate."""
-    from torch.export import default_decompositions
-
     registry = translation_registry()
-    table: dict[Any, PythonKernel] = default_decompositions()
     return {
         target: function
-        for target, function in table.items()
+        for target, function in core_decompositions().items()
         if is_operator(target)
         and overload_name(target).partition(".")[0] not in translated
         and not registry.is_registered(target)
