@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from analyzer.arrays import Floats
 from analyzer.decision.placement_problem import PlacementProblem
 from analyzer.decision.tensor_edges import EdgeArrays
 
@@ -24,8 +24,6 @@ from analyzer.decision.tensor_edges import EdgeArrays
 _RANGE = 2**29
 _NEVER = 2**30 - 1
 _PRICE_STEPS = 20  # halvings of the price of a byte: one part in a million
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from analyzer.prediction.workload import Floats
+from analyzer.arrays import Floats
 
 Points = tuple[Floats, Floats] | None
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from analyzer.arrays import Bools, Floats
 from analyzer.devices.device import Device
 from analyzer.precision import DevicePrecision, on_device
 from analyzer.prediction.calibration_tables import tables
@@ -20,7 +21,7 @@ from analyzer.prediction.equivalent_loops import LIKE
 from analyzer.prediction.gpu_constants import SUBSTITUTE_WIDTH
 from analyzer.prediction.reference_core import gain, reference_ceilings
 from analyzer.prediction.work_item import FLOAT_BYTES, PRODUCTS, Kind
-from analyzer.prediction.workload import Floats, Workload
+from analyzer.prediction.workload import Workload
 
 # A session's call on the reference core (``call`` in reference_core.toml: 1.74 us), where none was measured.
 CALL_S = 1.8e-6
@@ -112,7 +113,7 @@ def widths(work: Workload, at: Ceilings) -> Floats:
     return np.full(len(work.kind), at.width)
 
 
-def operator_times(work: Workload, at: Ceilings) -> tuple[Floats, npt.NDArray[np.bool_]]:
+def operator_times(work: Workload, at: Ceilings) -> tuple[Floats, Bools]:
     """Seconds of each piece, and whether computing (not memory) limits it."""
     product = np.isin(work.kind, [int(kind) for kind in PRODUCTS])
     each = np.where(product, at.precision.product_bytes, at.precision.other_bytes) / FLOAT_BYTES

@@ -21,12 +21,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from analyzer.arrays import Bools, Floats
 from analyzer.devices.device import Device
 from analyzer.precision import DevicePrecision, on_device
 from analyzer.prediction.gpu_constants import FITTED, SUBSTITUTE_WIDTH, WIDTHS, GpuConstants
 from analyzer.prediction.tiles import conv_tiles, tiled, untranslated, winograd_tiles
 from analyzer.prediction.work_item import FLOAT_BYTES, Kind
-from analyzer.prediction.workload import Floats, Workload
+from analyzer.prediction.workload import Workload
 
 _WINOGRAD_TILE, _WINOGRAD_PRODUCTS = 4.0, 36.0
 # Rows below which a product is a few matrix-vector products, and what these reach of the fp32 rate.
@@ -118,9 +119,7 @@ def sheet(device: Device, precision: str, constants: GpuConstants = FITTED) -> G
     )
 
 
-def kernel_times(
-    work: Workload, at: GpuCeilings, constants: GpuConstants = FITTED
-) -> tuple[Floats, npt.NDArray[np.bool_]]:
+def kernel_times(work: Workload, at: GpuCeilings, constants: GpuConstants = FITTED) -> tuple[Floats, Bools]:
     """Seconds of each piece without any launch, and whether computing (not memory) limits it."""
     times = np.zeros(len(work.kind))
     compute = np.zeros(len(work.kind), dtype=np.bool_)
@@ -237,10 +236,8 @@ def _implicit(rows: _Rows, at: GpuCeilings, constants: GpuConstants, rate: float
     return computing + constants.conv_bandwidth * moved, moved
 
 
-def _winograd_fits(rows: _Rows) -> npt.NDArray[np.bool_]:
-    fits: npt.NDArray[np.bool_] = (
-        (rows.taps == 9.0) & (rows.stride <= 1.0) & (rows.batch == 1.0) & (rows.spatial > 0)
-    )
+def _winograd_fits(rows: _Rows) -> Bools:
+    fits: Bools = (rows.taps == 9.0) & (rows.stride <= 1.0) & (rows.batch == 1.0) & (rows.spatial > 0)
     return fits
 
 

@@ -10,6 +10,7 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
+from analyzer.arrays import Bools, Floats
 from analyzer.costs.cost import Costs
 from analyzer.devices.device import Device
 from analyzer.graph import Graph
@@ -19,7 +20,7 @@ from analyzer.prediction.estimate import Bound, Estimate, total
 from analyzer.prediction.features import CONVS, MATMULS
 from analyzer.prediction.gpu_constants import FITTED, HOST_WIDTH, SESSION_WIDTH
 from analyzer.prediction.layout_changes import LayoutCopies
-from analyzer.prediction.workload import Floats, OperatorPieces, Workload, joined, workload
+from analyzer.prediction.workload import OperatorPieces, Workload, joined, workload
 
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "overhead")
 # An operator of which nothing is known: its launch alone, with a wide interval.
@@ -48,7 +49,7 @@ class GroupTimes:
             self, time_s=self.time_s * factor, low_s=self.low_s * factor, high_s=self.high_s * factor
         )
 
-    def only(self, groups: npt.NDArray[np.bool_]) -> GroupTimes:
+    def only(self, groups: Bools) -> GroupTimes:
         """The times of some of the groups."""
         return replace(
             self,
@@ -111,7 +112,7 @@ def predict_arrays(
 
 
 def _by_group(
-    work: Workload, times: Floats, compute: npt.NDArray[np.bool_], spread: Floats, launch: Floats, method: str
+    work: Workload, times: Floats, compute: Bools, spread: Floats, launch: Floats, method: str
 ) -> GroupTimes:
     def over(weights: Floats) -> Floats:
         return np.asarray(np.bincount(work.group, weights=weights, minlength=work.groups), dtype=np.float64)

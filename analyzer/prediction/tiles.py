@@ -6,9 +6,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from analyzer.arrays import Floats
 from analyzer.prediction.gpu_constants import GpuConstants, Tiles
 from analyzer.prediction.work_item import FLOAT_BYTES
-from analyzer.prediction.workload import Floats
 
 # fp32 products: tiles resident on a multiprocessor, their side, and the floats of one read of a row.
 _RESIDENT, _SIDE, _SECTOR = 2.0, 128.0, 8.0

@@ -8,8 +8,8 @@ from functools import cached_property
 from operator import attrgetter
 
 import numpy as np
-import numpy.typing as npt
 
+from analyzer.arrays import Bools, Floats, Ints
 from analyzer.costs.cost import ZERO, Cost, Costs
 from analyzer.graph import Graph, Tensor
 from analyzer.ort.execution import Group
@@ -20,8 +20,6 @@ from analyzer.prediction.work_item import FLOAT_BYTES, PRODUCTS, Kind, Piece
 # Activations that ONNX Runtime's CPU kernels apply after a product, not while they write its output.
 SWEPT = frozenset({"Clip", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Elu", "Gelu"})
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 COLUMNS = tuple(field.name for field in fields(Piece) if field.name not in ("kind", "op"))
 _NUMBERS = attrgetter(*COLUMNS)
 # Where several members without a product share a kernel, the form of the strongest rules.
@@ -51,7 +49,7 @@ class Workload:
     ops: tuple[str, ...]
     columns: dict[str, Floats]
     kernels: Floats
-    unknown: npt.NDArray[np.bool_]
+    unknown: Bools
 
     def __getitem__(self, name: str) -> Floats:
         """A column."""
@@ -65,7 +63,7 @@ class Workload:
         )
         return found, which.reshape(-1)
 
-    def only(self, groups: npt.NDArray[np.bool_]) -> Workload:
+    def only(self, groups: Bools) -> Workload:
         """Some of the groups."""
         pieces = groups[self.group]
         return replace(
