@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from analyzer.errors import ExportError, LibraryError
 from analyzer.loading.torch_private import (
+    core_decompositions,
     is_operator,
     operator_name,
     outside_tracer,
@@ -109,7 +110,7 @@ def _replaced(program: ExportedProgram, op: str, overload: str, error: Exception
     table: dict[Any, PythonKernel] = {ancestor or target: _opaque(ancestor or target, name)}
     try:
         if ancestor is None:  # the failing operator is made by a decomposition, which has to happen first
-            table = {**torch.export.default_decompositions(), **table}
+            table = {**core_decompositions(), **table}
         taken_apart: ExportedProgram = program.run_decompositions(table)
     except LibraryError:
         raise

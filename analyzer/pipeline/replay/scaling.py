@@ -8,7 +8,7 @@ from functools import cache
 from operator import attrgetter
 
 from analyzer.costs.cost import Cost
-from analyzer.graph import Graph, Shape, Tensor
+from analyzer.graph import Shape
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.record.replay_data import Batches, CostFigure, OddFigure, OddSizes, SizeGrowth
 
@@ -101,28 +101,16 @@ def _square(row: ByBatch, batches: Sequence[int]) -> int | None:
     return square if exact else None
 
 
-def tensors_of(graph: Graph) -> dict[str, Tensor]:
-    """All tensors of a graph by name, inputs first."""
-    tensors = {tensor.name: tensor for tensor in graph.inputs}
-    for node in graph.nodes:
-        for tensor in (*node.inputs, *node.outputs):
-            if tensor is not None and tensor.name not in tensors:
-                tensors[tensor.name] = tensor
-    return tensors
-
-
 def _sizes(
     prepared_graphs: Mapping[int, PreparedGraph], base: int
 ) -> tuple[tuple[SizeGrowth, ...], tuple[OddSizes, ...]]:
     batches = tuple(prepared_graphs)
-    tensors = {batch: tensors_of(prepared.graph) for batch, prepared in prepared_graphs.items()}
+    tensors = {batch: prepared.graph.tensors for batch, prepared in prepared_graphs.items()}
     # By growth, not by tensor: most tensors of a model grow by one along their first axis, and share an entry.
     alike: dict[tuple[int, ...], list[str]] = {}
     odd: list[OddSizes] = []
     slopes_of = cache(_axis_slopes)  # layers that are alike have the same shapes
     for name, tensor in tensors[base].items():
-        if tensor.initializer:
-            continue
         shapes = tuple(
             tensors[batch][name].shape if name in tensors[batch] else None for batch in prepared_graphs
         )

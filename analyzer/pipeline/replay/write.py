@@ -17,7 +17,7 @@ from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph
-from analyzer.pipeline.replay.scaling import growth_of, tensors_of
+from analyzer.pipeline.replay.scaling import growth_of
 from analyzer.prediction.estimate import Estimate
 from analyzer.record.replay_data import (
     Absent,
@@ -173,13 +173,23 @@ def _small_values(graph: Graph) -> Iterator[SmallValue]:
     # A large model has hundreds of equal constants (axes, a scale): one row for all. The key is the text, since
     # 1, 1.0 and True are equal and must stay apart, and -0.0 and 0.0 likewise.
     named: dict[str, tuple[tuple[Any, ...], list[str]]] = {}
-    for tensor in tensors_of(graph).values():
+    for tensor in _with_constants(graph).values():
         value = tensor.value
         if value is not None and value.size <= _SMALL_VALUE and value.dtype.kind in "fiubV":
             elements = tuple(map(_element, _listed(value)))
             named.setdefault(repr(elements), (elements, []))[1].append(tensor.name)
     for elements, names in named.values():
         yield SmallValue(value=elements, tensors=tuple(names))
+
+
+def _with_constants(graph: Graph) -> dict[str, Tensor]:
+    """All tensors of a graph by name, constants where they are first read."""
+    tensors = {tensor.name: tensor for tensor in graph.inputs}
+    for node in graph.nodes:
+        for tensor in (*node.inputs, *node.outputs):
+            if tensor is not None and tensor.name not in tensors:
+                tensors[tensor.name] = tensor
+    return tensors
 
 
 def _listed(value: Any) -> list[Any]:
