@@ -148,13 +148,15 @@ def is_foreign_command(line: str, *, ours: bool, data: bool) -> bool:
 
 def of_the_records(outcome: Outcome) -> list[str]:
     """What is wrong with the figures of each record that was printed or written."""
+    # Click takes a stream of ASCII for a locale that was forgotten, and writes UTF-8 to it.
+    printed_as = "utf-8" if outcome.encoding == "ascii" else outcome.encoding
     texts = [content for name, content in outcome.written.items() if name.endswith(".json")]
     if "json" in outcome.arguments and "--output" not in outcome.arguments:
         texts.append(outcome.stdout)
     found = []
     for text in texts:
         try:
-            record = json.loads(text.decode(outcome.encoding if text is outcome.stdout else "utf-8"))
+            record = json.loads(text.decode(printed_as if text is outcome.stdout else "utf-8"))
             json.dumps(record, allow_nan=False)
         except ValueError as error:
             found.append(f"no valid JSON: {str(error)[:40]}")

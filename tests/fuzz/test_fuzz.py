@@ -50,6 +50,21 @@ def test_a_seed_makes_the_same_case_again(kind: str) -> None:
     assert KINDS[kind](7).steps == KINDS[kind](7).steps
 
 
+def test_what_an_ascii_stream_gets_hangs_on_no_command_before_it() -> None:
+    def case(encoding: str) -> Case:
+        steps = [("check", MODEL, "--format", "json", "--fail-on", "never")]
+        return Case(kind="graphs", seed=0, files={MODEL: graph_case(7770131)}, steps=steps, encoding=encoding)
+
+    with Runner() as first, Runner() as second:
+        (alone,) = first.run(case("ascii"))
+        second.run(case("utf-8"))
+        (after_another,) = second.run(case("ascii"))
+    assert alone.status == after_another.status == 0
+    signs = [outcome.stdout.count("\N{MICRO SIGN}s".encode()) for outcome in (alone, after_another)]
+    assert signs[0] == signs[1] > 0
+    assert faults(alone) == faults(after_another) == []
+
+
 # The harness itself: one that cannot fail would be worth nothing.
 
 

@@ -7,6 +7,7 @@ prints. The answer says the exit status and the most memory that this process he
 from __future__ import annotations
 
 import faulthandler
+import io
 import json
 import os
 import signal
@@ -37,14 +38,21 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         file = os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(file, descriptor)
         os.close(file)
-    sys.stdout.reconfigure(encoding=request["encoding"], errors="strict")
-    sys.stderr.reconfigure(encoding=request["encoding"], errors="backslashreplace")
+    # Streams of its own, as a process has: Click remembers how to write to one that it has seen.
+    sys.stdout = stream(1, request["encoding"], "strict")
+    sys.stderr = stream(2, request["encoding"], "backslashreplace")
     forget_peak()
     begin = time.perf_counter()
     status = run(request["arguments"])
     sys.stdout.flush()
     sys.stderr.flush()
     return {"status": status, "seconds": time.perf_counter() - begin, "peak": peak()}
+
+
+def stream(descriptor: int, encoding: str, errors: str) -> io.TextIOWrapper:
+    """A new stream that leaves the descriptor open when it goes."""
+    raw = io.FileIO(descriptor, "w", closefd=False)
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding=encoding, errors=errors)
 
 
 def run(arguments: list[str]) -> int:
