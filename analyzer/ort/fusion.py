@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from analyzer.graph import Graph, Node
 from analyzer.ort.execution import Group, Placement, Provider, Session
-from analyzer.ort.fusion_mapping import Region, regions
+from analyzer.ort.fusion_mapping import QUANTIZERS, Region, regions
 from analyzer.ort.fusion_rules import RULES
 from analyzer.ort.fusion_view import Fused, View, in_execution_order
 from analyzer.ort.launches import launches
@@ -77,17 +77,21 @@ def groups_from_optimized(
     """
     placed = (placement or place(graph)).nodes if session == "cuda" else ()
 
-    def provider(members: tuple[int, ...]) -> Provider:
-        # All members of a group are on one provider: fusions never join nodes of two.
-        return placed[members[-1]].provider if placed and members else "cpu"
+    def provider(region: Region) -> Provider:
+        # Fusions never join nodes of two providers, but for the Q and DQ nodes around one on the CPU.
+        members = region.members
+        main = next(
+            (i for i in members if graph.nodes[i].op_type not in QUANTIZERS), members[-1] if members else 0
+        )
+        return placed[main].provider if placed and members else "cpu"
 
     return tuple(
         Group(
             session=session,
             name=_name(region.main),
-            op_type=region.main.op_type,
+            op_type=_op_type(graph, region),
             members=region.members,
-            provider=provider(region.members),
+            provider=provider(region),
             kernels=_kernels(region),
             parts=tuple(map(_name, region.others)),
         )
@@ -123,6 +127,13 @@ def _number(name: str) -> int:
 
 def _name(node: onnx.NodeProto) -> str:
     return node.name or f"{node.op_type}{_UNNAMED}"
+
+
+def _op_type(graph: Graph, region: Region) -> str:
+    # What ONNX Runtime made of a function's body has no name; the operator tells more than the body's first
+    # part.
+    alone = not region.main.name and len(region.members) == 1
+    return graph.nodes[region.members[0]].op_type if alone else region.main.op_type
 
 
 def _kernels(region: Region) -> int:

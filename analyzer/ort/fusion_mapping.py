@@ -14,24 +14,40 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analyzer.graph import Graph, Node, names_read
+from analyzer.ort.fusion_view import HELPERS
 from analyzer.ort.simplify import simplify
 
 if TYPE_CHECKING:
     import onnx
 
-# They change layout, precision or shape, or only move data: never what a group is named after.
-HELPERS = frozenset(
-    ("ReorderInput", "ReorderOutput", "Cast", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Identity")
-)
 # NchwcTransformer's (nchwc_transformer.cc) and MemcpyTransformer's (transformer_memcpy.cc) nodes.
 _SAME_VALUE = frozenset(("ReorderInput", "ReorderOutput", "MemcpyToHost", "MemcpyFromHost"))
 _COPIES = frozenset(("MemcpyToHost", "MemcpyFromHost"))
 # ``transformer_memcpy.cc`` renames one side of a copy, the passes for float16 what they cast; ``_token_N``
 # makes a name unique.
 _OTHER_SIDE = re.compile(r"_CUDAExecutionProvider(_token_\d+)?$")
+# ensure_unique_dq_for_node_unit.cc
+_COPY = re.compile(r"/duplicated(_token_\d+)?$")
 _OTHER_TYPE = re.compile(r"^(InsertedPrecisionFreeCast_)+")
 # nchwc_transformer.cc names a node after the tensor that it writes, and that suffix.
 _LAYOUT_NAME = "_nchwc"
+# selectors_actions/actions.cc and nhwc_transformer.cc keep an operator's name where a kernel on integers, or
+# one for channels that come last, takes its place, and add a number.
+_UNIQUE = re.compile(r"_token_\d+$")
+_LIMITERS = ("Relu", "Clip")
+QUANTIZERS = frozenset(("QuantizeLinear", "DequantizeLinear"))
+
+
+def stands_for(executed: str, op_type: str) -> bool:
+    """Whether a type of executed nodes is an operator's kernel on integers, or for channels that come last."""
+    return executed in (f"QLinear{op_type}", f"Nhwc{op_type}", *_INTEGER_KERNELS.get(op_type, ()))
+
+
+_INTEGER_KERNELS = {
+    "MatMul": ("QLinearMatMul", "MatMulIntegerToFloat", "MatMulNBits"),
+    "Gemm": ("QGemm", "MatMulNBits"),
+    "QLinearConv": ("QLinearConv",),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +75,11 @@ def regions(graph: Graph, optimized: onnx.ModelProto) -> tuple[Region, ...]:
     clusters = _clusters(nodes, labels)
     stored = {tensor.name for tensor in optimized.graph.initializer}
     walk = _Walk(graph, labels, nodes, stored)
-    members = [walk.members([nodes[i] for i in cluster]) for cluster in clusters]
+    # In the order of the original: what two clusters could stand for is the first one's.
+    first_of = [walk.position([nodes[i] for i in cluster]) for cluster in clusters]
+    members: list[set[int]] = [set() for _ in clusters]
+    for number in sorted(range(len(clusters)), key=first_of.__getitem__):
+        members[number] = walk.members([nodes[i] for i in clusters[number]])
     members = _with_leftovers(graph, members, walk)
     owned = [(cluster, tuple(sorted(indices))) for cluster, indices in zip(clusters, members, strict=True)]
     return tuple(_region([nodes[i] for i in cluster], indices) for cluster, indices in _attached(owned, nodes))
@@ -75,6 +95,7 @@ class _Labels:
         self.by_name = {node.name: node for node in graph.nodes}
         self.origin: dict[str, str] = {}
         nodes = list(optimized.graph.node)
+        self.executed = {_UNIQUE.sub("", node.name) for node in nodes}
         for node in nodes:
             self._by_node_name(node)
         # Layout changes chain: one pass in each direction passes labels along.
@@ -86,7 +107,7 @@ class _Labels:
         """The original tensor's name, None for one that ONNX Runtime made up."""
         if tensor in self.origin:
             return self.origin[tensor]
-        plain = _OTHER_TYPE.sub("", _OTHER_SIDE.sub("", tensor))
+        plain = _COPY.sub("", _OTHER_TYPE.sub("", _OTHER_SIDE.sub("", tensor)))
         return plain if plain in self.known else None
 
     def _pass_on(self, node: onnx.NodeProto) -> None:
@@ -103,13 +124,38 @@ class _Labels:
         name = _OTHER_TYPE.sub("", node.name)
         # "<matmul>/MatMulAddFusion": what stands before the slash is the first node of the fusion.
         original = self.by_name.get(node.name.split("/")[0])
+        integers = self.by_name.get(_UNIQUE.sub("", node.name))
         if name.endswith(_LAYOUT_NAME) and name.removesuffix(_LAYOUT_NAME) in self.graph.producer:
             last = self._last(node, name.removesuffix(_LAYOUT_NAME))
             self.origin[node.output[0]] = last
+        elif integers is not None and stands_for(node.op_type, integers.op_type):
+            self._label(node, integers)
         elif original is not None and original.op_type == node.op_type:
-            for mine, theirs in zip(node.output, original.outputs, strict=False):
-                if mine and theirs is not None and self.of(mine) is None:
-                    self.origin[mine] = theirs.name
+            self._label(node, original)
+            source = original.input(0)
+            # What ONNX Runtime made of a function before it has no names of its own.
+            if node.op_type == "QuantizeLinear" and source is not None and self.of(node.input[0]) is None:
+                self.origin[node.input[0]] = source.name
+
+    def _label(self, node: onnx.NodeProto, original: Node) -> None:
+        for mine, theirs in zip(node.output, original.outputs, strict=False):
+            if mine and theirs is not None and self.of(mine) is None:
+                self.origin[mine] = self._quantized(theirs.name)
+
+    def _quantized(self, tensor: str) -> str:
+        """The last tensor that a kernel on integers computes; a limit and a Q may be part of it."""
+        followed = tensor
+        while (reader := self._only_reader(followed)) is not None and reader.name not in self.executed:
+            if reader.outputs[0] is None or reader.op_type not in (*_LIMITERS, "QuantizeLinear"):
+                break
+            followed = reader.outputs[0].name
+            if reader.op_type == "QuantizeLinear":
+                return followed
+        return tensor
+
+    def _only_reader(self, tensor: str) -> Node | None:
+        readers = self.graph.consumers.get(tensor, ())
+        return self.graph.nodes[readers[0]] if len(readers) == 1 else None
 
     def _last(self, node: onnx.NodeProto, tensor: str) -> str:
         """The last tensor that a convolution in blocked layout computes: a sum and an activation follow.
@@ -205,6 +251,11 @@ class _Walk:
     def _written(self, index: int) -> bool:
         return any(tensor.name in self.boundary for tensor in self.graph.nodes[index].present_outputs)
 
+    def position(self, executed: Sequence[onnx.NodeProto]) -> int:
+        """Where the original graph computes the last of what these nodes write."""
+        labels = [label for node in executed for name in node.output if (label := self.labels.of(name))]
+        return max((self.graph.producer.get(label, -1) for label in labels), default=len(self.graph.nodes))
+
     def members(self, executed: Sequence[onnx.NodeProto]) -> set[int]:
         """The operators that these executed nodes stand for and that no earlier ones do."""
         starts = [label for node in executed for name in node.output if (label := self.labels.of(name))]
@@ -297,7 +348,8 @@ def _attached(
 
 
 def _region(nodes: Sequence[onnx.NodeProto], members: tuple[int, ...]) -> Region:
-    # A change of layout or shape may stand before or behind what it serves; alone, the last one names the
-    # region.
-    main = next((node for node in nodes if node.op_type not in HELPERS), nodes[-1])
+    # A change of type, layout or shape may stand before or behind what it serves; alone, one of type names the
+    # region, else the last.
+    working = [node for node in nodes if node.op_type not in HELPERS]
+    main = next((node for node in working if node.op_type not in QUANTIZERS), (working or nodes[-1:])[0])
     return Region(main=main, others=tuple(node for node in nodes if node is not main), members=members)

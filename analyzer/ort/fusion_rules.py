@@ -32,6 +32,7 @@ from analyzer.ort.fusion_view import (
     scalar_value,
     scaled_input,
 )
+from analyzer.ort.quantized_groups import quantized_groups
 
 FusionRule = Callable[[View], None]
 RULES: list[FusionRule] = []
@@ -126,6 +127,13 @@ def _is_gemm(a: Tensor, b: Tensor, bias: Tensor) -> bool:
     return matrices and bias.shape in ((1, columns), (rows, 1), (rows, columns))
 
 
+# qdq_transformer/
+@rule
+def quantized(view: View) -> None:
+    """Levels 1 and 2: what QuantizeLinear and DequantizeLinear around operators become."""
+    quantized_groups(view)
+
+
 # ``IsFusableActivation`` of gemm_activation_fusion.cc. Elu and the like fuse at opset 22 too, where their
 # schema changed: tried on 1.31.1.
 _GEMM_ACTIVATIONS = (
@@ -175,6 +183,8 @@ def quick_gelu(view: View) -> None:
     for sigmoid in list(view.nodes("Sigmoid")):
         mul = view.only_reader(sigmoid, "Mul")
         if mul is None or not view.is_unfused(mul) or not view.is_unfused(sigmoid):
+            continue
+        if not view.rewired.isdisjoint((mul.index, sigmoid.index)):
             continue
         source = sigmoid.input(0)
         scale = view.producer(source, "Mul")
@@ -240,7 +250,7 @@ def skip_layer_norm(view: View) -> None:
             if (
                 bias is not None
                 and view.is_unfused(bias)
-                and _biased(view, bias, "MatMul")
+                and _biased(view, bias, "MatMul", "MatMulNBits")
                 and view.is_only_read_by(bias, add)
             ):
                 view.fuse("SkipLayerNormalization", add, bias)
@@ -255,10 +265,10 @@ def _last_axis(norm: Node) -> bool:
     return axis in (-1, result.rank - 1)
 
 
-def _biased(view: View, add: Node, op_type: str) -> bool:
-    """Whether an Add adds a constant row to what an operator of this type gives."""
+def _biased(view: View, add: Node, *op_types: str) -> bool:
+    """Whether an Add adds a constant row to what an operator of these types gives."""
     rows = [t for t in add.present_inputs if t.rank == 1 and view.is_constant(t)]
-    return bool(rows) and view.producer(view.other_input(add, rows[0]), op_type) is not None
+    return bool(rows) and view.producer(view.other_input(add, rows[0]), *op_types) is not None
 
 
 # bias_gelu_fusion.cc
@@ -359,6 +369,40 @@ def _reshaped_transpose(view: View, matmul: Node) -> None:
         view.fuse("FusedMatMul", matmul, *chain)
 
 
+# matmul_integer_to_float.cc
+@rule
+def matmul_integer_to_float(view: View) -> None:
+    """Level 2, MatMulIntegerToFloatFusion, on the CPU: MatMulInteger, Cast, Mul by both scales, a bias."""
+    for matmul in list(view.nodes("MatMulInteger")):
+        cast = view.only_reader(matmul, "Cast")
+        mul = None if cast is None else view.only_reader(cast, "Mul")
+        if cast is None or mul is None or not view.runs_on(matmul, "cpu"):
+            continue
+        scale = view.producer(view.other_input(mul, cast.output(0)), "Mul")
+        chain = [node for node in (scale, matmul, cast, mul) if node is not None]
+        if scale is None or not view.is_only_read_by(scale, mul) or not view.same_provider(*chain):
+            continue
+        bias = view.only_reader(mul, "Add")
+        other = None if bias is None else view.other_input(bias, mul.output(0))
+        if bias is not None and other is not None and other.rank == 1 and view.is_unfused(bias):
+            chain.append(bias)
+        view.fuse("MatMulIntegerToFloat", *chain).final = True
+        _dynamic(view, matmul)
+
+
+# dynamic_quantize_matmul_fusion.cc
+def _dynamic(view: View, matmul: Node) -> None:
+    """Level 2, DynamicQuantizeMatMulFusion: what quantises the data for this product alone joins it."""
+    quantize = view.producer(matmul.input(0), "DynamicQuantizeLinear")
+    if quantize is None or not view.same_provider(quantize, matmul):
+        return
+    names = {tensor.name for tensor in quantize.present_outputs}
+    readers = {view.group[index].op_type for name in names for index in view.readers.get(name, ())}
+    mine = {id(view.group[index]) for name in names for index in view.readers.get(name, ())}
+    if mine == {id(view.group[matmul.index])} and readers and names.isdisjoint(view.output_names):
+        view.fuse("DynamicQuantizeMatMul", quantize, matmul).final = True
+
+
 # bias_softmax_fusion.cc returns at once where CUDA is not among its providers.
 @rule
 def bias_softmax(view: View) -> None:
@@ -380,8 +424,9 @@ def slices_to_split(view: View) -> None:
     for node in view.nodes("Slice"):
         parts = _slice(node)
         source = node.input(0)
-        if source is not None and parts is not None and view.is_unfused(node):
-            by_source.setdefault((view.simplified.name(source), parts[0]), []).append(node)
+        if source is not None and parts is not None and view.group[node.index].op_type == "Slice":
+            name = view.data_read.get(node.index, view.simplified.name(source))
+            by_source.setdefault((name, parts[0]), []).append(node)
     for (name, _), slices in by_source.items():
         ordered = sorted(slices, key=lambda node: (_slice(node) or (0, 0, 0))[1])
         if len(ordered) < 2 or not _covers(ordered):
@@ -440,6 +485,21 @@ def gathers_to_split(view: View) -> None:
         size = source.shape[axis] if source is not None and source.shape and axis < len(source.shape) else None
         if size is not None and len(gathers) > 1 and set(gathers) == set(range(size)):
             view.fuse("Split", *gathers.values()).extra = ("Squeeze",) * size
+
+
+# matmul_nbits_fusion.cc
+@rule
+def matmul_nbits_bias(view: View) -> None:
+    """Level 2, MatMulNBitsFusion: a product with packed weights takes up the Add of a constant row."""
+    for node in view.graph.nodes:
+        fused = view.group.get(node.index)
+        if fused is None or fused.op_type != "MatMulNBits" or node.op_type not in ("MatMulNBits", "MatMul"):
+            continue
+        add = view.only_reader(node, "Add")
+        if node.input(5) is not None or add is None or not view.is_unfused(add):
+            continue
+        if view.same_provider(node, add) and _biased(view, add, node.op_type):
+            view.fuse("MatMulNBits", node, add)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,11 @@ from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor
 from analyzer.ort.execution import Provider
 from analyzer.ort.simplify import Simplified
 
+# They change layout, precision or shape, or only move data: never what a group is named after.
+HELPERS = frozenset(
+    ("ReorderInput", "ReorderOutput", "Cast", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Identity")
+)
+
 
 @dataclass(kw_only=True)
 class Fused:
@@ -18,6 +23,7 @@ class Fused:
     members: list[int]
     provider: Provider
     extra: tuple[str, ...] = ()  # types of further nodes that ONNX Runtime puts around it
+    final: bool = False  # whether rules leave it alone: an integer kernel
 
 
 @dataclass(kw_only=True)
@@ -31,6 +37,10 @@ class View:
     writer: dict[str, int] = field(default_factory=dict)
     constants: set[str] = field(default_factory=set)
     output_names: set[str] = field(default_factory=set)
+    rewired: set[int] = field(default_factory=set)  # operators before which something was inserted
+    data_read: dict[int, str] = field(
+        default_factory=dict
+    )  # the first tensor that they read, where that changed
 
     def __post_init__(self) -> None:
         self.constants |= {tensor.name for tensor in self.graph.initializers}
@@ -55,7 +65,7 @@ class View:
     def nodes(self, *op_types: str) -> Iterator[Node]:
         """Operators of these types that are executed."""
         for node in self.graph.nodes:
-            if node.op_type in op_types and node.index in self.group:
+            if node.op_type in op_types and node.index in self.group and not self.group[node.index].final:
                 yield node
 
     def is_constant(self, tensor: Tensor | None) -> bool:

@@ -16,6 +16,7 @@ from analyzer.ort.capability import failing, unsupported
 from analyzer.ort.execution import Copy, Direction, NodePlacement, PlacedBody, Placement, Provider
 from analyzer.ort.function_inlining import Expanded, expand
 from analyzer.ort.kernels import refusal, registry, type_name
+from analyzer.ort.quantized_copies import quantized_copies
 from analyzer.ort.simplify import Simplified, passed_input, simplify
 
 # kSmallInitializerThreshold of onnxruntime/core/framework/fallback_cpu_capability.cc: the largest constant that
@@ -31,6 +32,7 @@ _ON_PURPOSE = NodePlacement(
     detail="computes with shapes that are in host memory already; ONNX Runtime keeps it on the CPU",
 )
 
+_TAKEN = NodePlacement(provider="cpu", supported=True, why="cuda-kernel", detail="part of a kernel on the CPU")
 _MERGED = "does what an earlier operator does: ONNX Runtime runs one of them"
 
 
@@ -48,9 +50,13 @@ def place(graph: Graph, simplified: Simplified | None = None) -> Placement:
     simplified = simplified or simplify(graph)
     expanded, verdicts = partition(graph, simplified)
     bodies = tuple(_bodies(graph, simplified))
+    placed = tuple(_by_operator(graph, expanded, verdicts, simplified))
+    left = {expanded.owners[index]: placed[expanded.owners[index]] for index in verdicts}
+    integers = quantized_copies(graph, simplified, left)
+    moved = {index: _TAKEN for index in verdicts if expanded.owners[index] in integers.taken}
     return Placement(
-        nodes=tuple(_by_operator(graph, expanded, verdicts, simplified)),
-        copies=tuple(_copies(expanded, verdicts, simplified)),
+        nodes=placed,
+        copies=(*_copies(expanded, {**verdicts, **moved}, simplified), *integers.biases),
         fails=_failure(expanded.graph, verdicts) or next(filter(None, (b.placement.fails for b in bodies)), ""),
         bodies=bodies,
     )

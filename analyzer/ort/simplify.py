@@ -16,6 +16,8 @@ from analyzer.ort.kernels import registry
 # ``TENSOR_ELEM_COUNT_THRESHOLD`` of constant_sharing.h: equal stored tensors of up to so many elements become
 # one, so that nodes which read them become equal too.
 _SHARED_ELEMENTS = 8
+# ``SupportedTypeList`` of constant_sharing.cc.
+_SHARED_TYPES = frozenset(("float16", "float32", "float64", "int32", "int64"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +97,8 @@ def _replace(node: Node, first: Node, alias: dict[str, str]) -> None:
 
 def _identity(tensor: Tensor, alias: Mapping[str, str]) -> object:
     """What makes a tensor equal to another: its name, or the value of a small stored one."""
-    # Strings are objects in NumPy: their bytes are addresses.
     small = tensor.initializer and tensor.value is not None and tensor.value.size <= _SHARED_ELEMENTS
-    if small and tensor.value is not None and tensor.dtype.name != "string":
+    if small and tensor.value is not None and tensor.dtype.name in _SHARED_TYPES:
         return tensor.dtype.name, tensor.shape, tensor.value.tobytes()
     return alias.get(tensor.name, tensor.name)
 
