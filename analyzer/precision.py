@@ -54,7 +54,7 @@ PRECISIONS = tuple(name for name in _TABLE if name != "fp64")
 HALF = ("bf16", "fp16")
 """The types of mixed-precision training, best first."""
 
-_OF_DTYPE = {"float16": "fp16", "bfloat16": "bf16", "float64": "fp64", "int8": "int8", "uint8": "int8"}
+_OF_DTYPE = {"float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
 # Volta's tensor cores multiply fp16, Turing's int8 too, Ampere's tf32 and bf16 (NVIDIA's architecture white
 # papers); Pascal has none, and its fast int8 (DP4A) and fp16 run on the ordinary cores.
 _TENSOR_CORES = ("tf32", "fp16", "bf16", "int8")
@@ -153,10 +153,13 @@ def full_on_cuda(peaks: Mapping[str, float]) -> str:
 
 
 def own_precision(tensors: Iterable[Tensor]) -> str:
-    """The type in which most bytes of these tensors are kept; ``fp32`` where none tells."""
+    """The float type in which most bytes of these tensors are kept; ``fp32`` where none tells.
+
+    Integers are kept and computed as what they are, whatever floats are computed in.
+    """
     sizes: dict[str, int] = {}
     for tensor in tensors:
-        if tensor.dtype.bits and (tensor.dtype.is_float or tensor.dtype.name in _OF_DTYPE):
+        if tensor.dtype.bits and tensor.dtype.is_float:
             sizes[tensor.dtype.name] = sizes.get(tensor.dtype.name, 0) + (tensor.nbytes or 0)
     return _OF_DTYPE.get(max(sizes, key=lambda name: sizes[name]), "fp32") if sizes else "fp32"
 

@@ -7,7 +7,7 @@ bytes, whichever is longer; weights that the caches cannot keep are read from me
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from analyzer.precision import DevicePrecision, on_device
 from analyzer.prediction.calibration_tables import tables
 from analyzer.prediction.equivalent_loops import LIKE
 from analyzer.prediction.gpu_constants import SUBSTITUTE_WIDTH
+from analyzer.prediction.integer_kernels import FAMILIES
 from analyzer.prediction.reference_core import gain, reference_ceilings
 from analyzer.prediction.work_item import FLOAT_BYTES, PRODUCTS, Kind
 from analyzer.prediction.workload import Workload
@@ -129,12 +130,12 @@ def operator_times(work: Workload, at: Ceilings) -> tuple[Floats, Bools]:
         computing = computing * 2.0
     if at.modelled:
         computing = computing / gain(computing, at.threads)
-    weights = work["weights"] * each * product
+    weights = (work["weights"] * each + work["fixed_weights"]) * product
     # The probe of copies finds its two buffers where it left them. In a graph others were used meanwhile.
     streaming = (moved - weights) / _copy(at, _OTHERS * (moved - weights)) * _planes(work, at)
     # A probe keeps its own weights in the nearest cache that holds them; a model's push each other out.
     together = _copy(at, np.full(1, max(1.0, float(weights.sum()))))[0]
-    cold = np.maximum(0.0, weights / together - weights / _copy(at, weights)) / _READ_SHARE
+    cold = np.maximum(0.0, weights / together - weights / _copy(at, weights)) / _read_share(at)
     memory = streaming + cold
     # A product's traffic adds to its arithmetic: blocks are packed, computed and written in turn. Half of a 1x1
     # convolution's hides behind it (from memory, 16 to 96 channels: 5.0 ms and 11.1 ms, together 13.6 ms).
@@ -142,6 +143,19 @@ def operator_times(work: Workload, at: Ceilings) -> tuple[Floats, Bools]:
     hidden = np.where(pointwise, 0.5 * np.minimum(computing, memory), 0.0)
     times = np.where(product, computing + memory - hidden, np.maximum(computing, memory))
     return times, computing > memory
+
+
+def _read_share(at: Ceilings) -> float:
+    """What reading alone reaches of a copy's rate: of one row times 64 MB of weights, where that was measured."""
+    rate = at.of("gemm.float32.t{T}.m1.n4096.k4096")
+    if rate is None or at.modelled:
+        return _READ_SHARE
+    # Two operations for four bytes of weights.
+    share = 2.0 * rate * at.scale / float(_copy(at, np.full(1, _WEIGHTS_BYTES))[0])
+    return float(np.clip(share, _READ_SHARE, _MOST_READ))
+
+
+_WEIGHTS_BYTES, _MOST_READ = 4.0 * 4096**2, 2.0  # of a copy half is writing
 
 
 _FAR_PLANES = (14.0, 56.0)
@@ -218,26 +232,48 @@ def _element_s(op: str, at: Ceilings, threads: int) -> float:
 def _product(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floats:
     flops = work["flops"][chosen]
     n, k, batch = (work[name][chosen] for name in ("n", "k", "batch"))
-    family = "gemm"
+    family = "gemm.float32"
     if at.precision.peak == "int8" and tables(at.values).points("gemm.int8", at.table):
         family = "gemm.int8"
     shapes, which = work.shapes
-    single = _rates(at, "gemm.float32" if family == "gemm" else family, shapes)[which[chosen]]
+    single = _rates(at, family, shapes)[which[chosen]]
+    integers = np.zeros(len(chosen), dtype=np.bool_)
+    for name, mine in _integer_families(work, chosen):
+        single = np.where(mine, _rates(at, f"gemm.{name}", shapes)[which[chosen]], single)
+        integers |= mine
     many = _rates(at, "bmm.float32", shapes)[which[chosen]]
-    probed = (batch > 1) & (n * k <= _PROBED_BATCHED)
+    probed = (batch > 1) & (n * k <= _PROBED_BATCHED) & ~integers
     rate = np.where(probed, many, single)
     recurrent = np.array([op in _RECURRENT for op in work.ops], dtype=np.bool_)[work.op[chosen]]
     # The input's product is part of what a step of a recurrence was measured to take: here it is free.
     if recurrent.any():
         rate = np.where(recurrent, np.inf, rate)
     # Weights were packed when the session was made; what is computed is packed in each run.
-    packed = np.where((work["weights"][chosen] > 0) | recurrent, 0.0, np.maximum(batch, 1.0) * n * k)
+    stored = (work["weights"][chosen] > 0) | (work["fixed_weights"][chosen] > 0)
+    # One row reads the second factor as it lies.
+    unpacked = stored | recurrent | (work["m"][chosen] <= 1)
+    packed = np.where(unpacked, 0.0, np.maximum(batch, 1.0) * n * k)
     seconds: Floats = (flops / rate + np.where(probed, 0.0, packed * _pack_s(at))) / at.scale
     return seconds
 
 
+def _integer_families(
+    work: Workload, chosen: npt.NDArray[np.int64]
+) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
+    """Families of integer products that there are, and which of the pieces belong to each."""
+    for index, op in enumerate(work.ops):
+        if op in FAMILIES:
+            mine = work.op[chosen] == index
+            if mine.any():
+                yield op, mine
+
+
 # Elements of the second factor up to which batched products were measured as such.
 _PROBED_BATCHED = 512 * 64
+
+
+# An element is read and written; the larger half of a second factor lies in no near cache.
+_PACKED_BYTES, _LARGE_BYTES = 8.0, 1.6e7
 
 
 def _pack_s(at: Ceilings) -> float:
@@ -247,7 +283,9 @@ def _pack_s(at: Ceilings) -> float:
     )
     if not whole or not packing:
         return 0.0
-    return max(0.0, 2.0 * 1024 * (1 / packing - 1 / whole))
+    # A few percent between the two probes, as disturbance makes, are as much as the packing itself.
+    copied = 2.0 * _PACKED_BYTES / float(_copy(at, np.full(1, _LARGE_BYTES))[0])
+    return float(min(max(0.0, 2.0 * 1024 * (1 / packing - 1 / whole)), copied))
 
 
 def _rates(at: Ceilings, family: str, shapes: Floats) -> Floats:
@@ -295,14 +333,37 @@ def _convolution(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) ->
     known = {name: at.of(f"conv.float32.t{{T}}.{name}") for name in np.unique(names).tolist()}
     general = at.of("conv.float32.t{T}.3x3") or 1e10
     rate = np.array([known[name] or general for name in names.tolist()]) * at.scale
+    integers = np.zeros(len(chosen), dtype=np.bool_)
+    for family, mine in _integer_families(work, chosen):
+        integers |= mine
+        rate = np.where(mine, _integer_rates(at, family, names, rate), rate)
     if at.precision.peak == "int8":
-        rate = rate * _int8_gain(at)
+        rate = np.where(integers, rate, rate * _int8_gain(at))
     # Channels are computed in blocks; the rims of small images cost depthwise convolutions more.
     filled = _blocks(work["n"][chosen]) * np.where(channels > _BLOCK / 2, _blocks(channels), 1.0)
-    padded = np.where((batch == 1) & ~thin, filled, 1.0)
-    rim = np.where(thin, _rim(np.sqrt(np.maximum(positions, 1.0))), 1.0)
+    padded = np.where((batch == 1) & ~thin & ~integers, filled, 1.0)
+    rim = np.where(thin & ~integers, _rim(np.sqrt(np.maximum(positions, 1.0))), 1.0)
     seconds: Floats = work["flops"][chosen] * padded * rim / rate
     return seconds
+
+
+def _integer_rates(at: Ceilings, family: str, names: npt.NDArray[np.str_], floats: Floats) -> Floats:
+    """Rates of convolutions on integers by class, from those of floats where they were not measured."""
+    gain = _ratio(at, "conv.u8s8.t{T}.3x3", "conv.float32.t{T}.3x3")
+    # Weights without a sign have kernels of their own, measured for a few classes.
+    slower = _ratio(at, "conv.u8u8.t{T}.3x3", "conv.u8s8.t{T}.3x3")
+    rates: dict[str, float] = {}
+    for name in np.unique(names).tolist():
+        signed = (at.of(f"conv.u8s8.t{{T}}.{name}") or 0.0) * at.scale
+        own = (at.of(f"conv.u8u8.t{{T}}.{name}") or 0.0) * at.scale
+        rates[name] = (own or signed * slower) if family == "u8u8" else signed
+    known = np.array([rates[name] for name in names.tolist()])
+    return np.asarray(np.where(known > 0, known, floats * gain), dtype=np.float64)
+
+
+def _ratio(at: Ceilings, one: str, other: str) -> float:
+    first, second = at.of(one), at.of(other)
+    return first / second if first and second else 1.0
 
 
 # Channels of a block in ONNX Runtime's NCHWc layout with AVX-512; the side of the depthwise probe's image.

@@ -34,7 +34,10 @@ NORMS = frozenset(
 )  # fmt: skip
 SOFTMAXES = frozenset({"Softmax", "LogSoftmax", "Hardmax", "BiasSoftmax"})
 POOLS = frozenset(
-    {"MaxPool", "AveragePool", "LpPool", "MaxUnpool", "Resize", "Upsample", "GridSample", "RoiAlign"}
+    {
+        *("MaxPool", "AveragePool", "LpPool", "MaxUnpool", "Resize", "Upsample", "GridSample", "RoiAlign"),
+        *("QLinearAveragePool", "NhwcMaxPool"),
+    }
 )
 MATMULS = frozenset({"MatMul", "FusedMatMul", "TransposeMatMul", "MatMulInteger", "MatMulIntegerToFloat"})
 CONVS = frozenset({"Conv", "FusedConv", "ConvInteger", "NhwcConv", "NhwcFusedConv"})
@@ -137,8 +140,14 @@ def _base(node: Node, cost: Cost) -> Piece:
         written=written * out_share * out_scale,
         fixed=read * (1 - in_share) + written * (1 - out_share),
         weights=min(float(weights), floats),
+        fixed_weights=_stored_integers(inputs, read * (1 - in_share)) if in_share < 1 else 0.0,
         elements=float(max([tensor.elements or 0 for tensor in outputs], default=0)),
     )
+
+
+def _stored_integers(inputs: list[Tensor], fixed: float) -> float:
+    stored = sum([tensor.nbytes or 0 for tensor in inputs if tensor.constant and not tensor.dtype.is_float])
+    return min(float(stored), fixed)
 
 
 def _or_sum(known: int | None, tensors: list[Tensor]) -> float:
@@ -166,6 +175,8 @@ def _vector(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
         "ArgMin",
         "GlobalAveragePool",
         "GlobalMaxPool",
+        "QLinearGlobalAveragePool",
+        "QLinearReduceMean",
     ):
         source = node.input(0)
         inner = float(source.elements or 0) if source is not None else 0.0
@@ -216,6 +227,15 @@ def _matmul(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     # One product over all rows where the second operand has no batch of its own.
     batch, m = (1, m * lead) if many <= 1 else (_products(left[:-2], right[:-2]), m)
     return [_shaped(base, kind=Kind.MATMUL, batch=float(batch), m=float(m), n=float(n), k=float(k))]
+
+
+def _packed_product(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
+    """MatMulNBits: weights of N by K, whatever their packed shape."""
+    left = _dims(node.input(0))
+    if not left:
+        return []
+    n, k = float(node.attributes["N"]), float(node.attributes["K"])
+    return [_shaped(base, kind=Kind.MATMUL, m=float(math.prod(left[:-1])), n=n, k=k)]
 
 
 def _products(left: tuple[int, ...], right: tuple[int, ...]) -> int:
@@ -403,6 +423,7 @@ _Rule = Callable[[Node, Cost, Piece], list[Piece]]
 _RULES: dict[str, _Rule] = {
     **dict.fromkeys(MATMULS, _matmul),
     "QLinearMatMul": _matmul,
+    "MatMulNBits": _packed_product,
     "DynamicQuantizeMatMul": _matmul,
     "Gemm": _matmul,
     "FusedGemm": _matmul,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from analyzer.graph import Node, Tensor
+from analyzer.prediction import integer_kernels
 
 _ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Min", "Max"})
 _WHOLE = frozenset({"int64", "int32", "uint64", "uint32"})
@@ -21,9 +22,35 @@ def variant(node: Node) -> str:
         return _cast(first, node.output(0))
     if node.op_type == "Transpose" and first is not None:
         return _transpose(node, first)
+    if node.op_type == "Resize" and first is not None and first.dtype.bits == _BYTE:
+        return "ResizeBytes" if node.attributes.get("mode", "nearest") == "nearest" else "ResizeLinear"
     if node.op_type in ("Resize", "Upsample"):
         return "ResizeNearest" if node.attributes.get("mode", "nearest") == "nearest" else "ResizeLinear"
+    if node.op_type in integer_kernels.PRODUCTS:
+        return integer_kernels.family_of(node.op_type, node)
+    if node.op_type == "DequantizeLinear":
+        return _dequantize(node)
+    if node.op_type == "MaxPool" and first is not None and first.dtype.bits == _BYTE:
+        return "NhwcMaxPool"
     return node.op_type
+
+
+_BYTE = 8
+
+
+def _dequantize(node: Node) -> str:
+    scale, data = node.input(1), node.input(0)
+    if scale is None or data is None:
+        return node.op_type
+    if data.dtype.bits is not None and data.dtype.bits < _BYTE:
+        return "DequantizePacked"
+    if not scale.rank or scale.elements == 1:
+        return node.op_type
+    if node.attributes.get("block_size", 0):
+        return "DequantizeBlocks"
+    axis = int(node.attributes.get("axis", 1))
+    # Along the last axis the scale changes with each element; before it, runs of elements share one.
+    return "DequantizeAxis" if data.rank and axis % data.rank == data.rank - 1 else node.op_type
 
 
 def _arithmetic(op: str, first: Tensor, second: Tensor) -> str:

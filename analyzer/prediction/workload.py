@@ -13,7 +13,9 @@ from analyzer.arrays import Bools, Floats, Ints
 from analyzer.costs.cost import ZERO, Cost, Costs
 from analyzer.graph import Graph, Tensor
 from analyzer.ort.execution import Group
+from analyzer.prediction import integer_kernels
 from analyzer.prediction.features import MANY, form_of, pieces_of
+from analyzer.prediction.channels_last import channels_last_copies
 from analyzer.prediction.layout_changes import LayoutCopies, layout_copies
 from analyzer.prediction.work_item import FLOAT_BYTES, PRODUCTS, Kind, Piece
 
@@ -143,6 +145,8 @@ def workload(
     between: dict[int, list[Piece]] = {}
     for copy in (copies or layout_copies(graph, groups)).copies:
         between.setdefault(copy.group, []).append(copy.piece())
+    for index, piece in channels_last_copies(graph, groups):
+        between.setdefault(index, []).append(piece)
     outputs = frozenset(tensor.name for tensor in graph.outputs)
     known: dict[Hashable, list[Piece]] = {}
     for index, group in enumerate(groups):
@@ -246,6 +250,8 @@ def _joined_pieces(
             (products if piece.kind in PRODUCTS else others).append(piece)
     if not products:
         return _merged(others, group)
+    if group.op_type in integer_kernels.PRODUCTS:
+        return [_integer_product(graph, products[-1], group)]
     extra = sum(piece.read - piece.weights for piece in others)
     products[-1] = replace(
         products[-1],
@@ -255,6 +261,39 @@ def _joined_pieces(
         fixed=products[-1].fixed + sum(piece.fixed for piece in others),
     )
     return [*_with_bias(products, group), *_swept(others, group)]
+
+
+def _integer_product(graph: Graph, product: Piece, group: Group) -> Piece:
+    """A product on integers: what crosses its border is what the operators around it read and write."""
+    nodes = [graph.nodes[member] for member in group.members]
+    inside = {tensor.name for node in nodes for tensor in node.present_outputs}
+    read = {tensor.name: tensor for node in nodes for tensor in node.present_inputs}
+    outside = [tensor for name, tensor in read.items() if name not in inside]
+    outputs = {tensor.name for tensor in graph.outputs}
+    written = [
+        tensor
+        for node in nodes
+        for tensor in node.present_outputs
+        if tensor.name in outputs or not set(group.members).issuperset(graph.consumers.get(tensor.name, (-1,)))
+    ]
+    stored = [tensor for tensor in outside if tensor.constant]
+    return replace(
+        product,
+        op=integer_kernels.family_of_group(group.op_type, stored),
+        read=_float_bytes(outside),
+        written=_float_bytes(written),
+        weights=_float_bytes(stored),
+        fixed=_other_bytes(outside) + _other_bytes(written),
+        fixed_weights=_other_bytes(stored),
+    )
+
+
+def _float_bytes(tensors: Iterable[Tensor]) -> float:
+    return sum((tensor.elements or 0) * FLOAT_BYTES for tensor in tensors if tensor.dtype.is_float)
+
+
+def _other_bytes(tensors: Iterable[Tensor]) -> float:
+    return float(sum(tensor.nbytes or 0 for tensor in tensors if not tensor.dtype.is_float))
 
 
 def _swept(others: list[Piece], group: Group) -> list[Piece]:
@@ -286,12 +325,14 @@ def _merged(pieces: list[Piece], group: Group) -> list[Piece]:
     # A Transpose that was pushed through them is done to each part: its bytes pass memory once more.
     pushed = [piece for piece in pieces if many and piece.op.startswith("Transpose")]
     pieces = [piece for piece in pieces if piece not in pushed] or pieces
-    main = min(pieces, key=lambda piece: (_STRENGTH.index(piece.kind), -piece.elements))
+    # Of an operator between Q and DQ nodes, the operator: by its name, else by the form of its kernel.
+    named = [piece for piece in pieces if piece.op.startswith(group.op_type)] or pieces
+    main = min(named, key=lambda piece: (_STRENGTH.index(piece.kind), -piece.elements))
     return [
         *(replace(piece, written=piece.read) for piece in pushed),
         replace(
             main,
-            op=group.op_type,
+            op=main.op if main.op.startswith(group.op_type) else group.op_type,
             flops=sum(piece.flops for piece in pieces),
             read=sum(piece.read for piece in [*pieces, *pushed]),
             written=sum(piece.written for piece in pieces),

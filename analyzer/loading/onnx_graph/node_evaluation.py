@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Tensor
 from analyzer.loading.shape_inference.protobuf_values import SMALL, Type
-from analyzer.operators import RANDOM
+from analyzer.operators import NEVER_FOLDED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,7 +60,7 @@ def is_constant(call: Call) -> bool:
         return inputs[0] is not None and inputs[0].constant
     if not all_constant(inputs):
         return False
-    if call.domain not in _FOLDABLE or op_type in RANDOM:
+    if call.domain not in _FOLDABLE or op_type in NEVER_FOLDED:
         return False
     if call.graphs:
         branch = call.graphs.get(taken_branch(inputs)) if op_type == "If" else None

@@ -46,7 +46,7 @@ from analyzer.loading.shape_inference.protobuf_values import (
     tensor_value,
 )
 from analyzer.loading.shape_inference.subgraphs import body_inputs, control_flow_types
-from analyzer.operators import RANDOM
+from analyzer.operators import NEVER_FOLDED
 from analyzer.units import byte_count
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ class Scope:
         constant = False
         if all_constant(inputs):
             # A large result is never folded; whether it is constant needs no more than this.
-            if domain != DEFAULT_DOMAIN or op_type in RANDOM or not inputs or not is_large(kind):
+            if domain != DEFAULT_DOMAIN or op_type in NEVER_FOLDED or not inputs or not is_large(kind):
                 return None
             constant = True
         tensor = self.tensors[name] = make_tensor(name, kind[1], kind[0], constant)

@@ -289,7 +289,7 @@ def _group_query_attention(inputs: InputTensors, attributes: AttributeMap) -> li
     return types
 
 
-def _with_axis(shape: Shape, axis: int, size: int) -> Shape:
+def _with_axis(shape: Shape, axis: int, size: int | None) -> Shape:
     return None if shape is None else (*shape[:axis], size, *shape[axis + 1 :])
 
 
@@ -334,6 +334,32 @@ def _split_gelu(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
 
 def _bias_add(inputs: InputTensors, _: AttributeMap) -> list[Type | None]:
     return [(_tensor(inputs, 0).dtype, _tensor(inputs, 2).shape)]
+
+
+def _qlinear_concat(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
+    """Scale and zero point of the result, then a tensor with its scale and zero point, again and again."""
+    shapes = [_shape(inputs, position) for position in range(2, len(inputs), 3)]
+    axis = attributes["axis"] % len(shapes[0])
+    sizes = [shape[axis] for shape in shapes]
+    whole = None if None in sizes else sum(size for size in sizes if size is not None)
+    return [(_tensor(inputs, 2).dtype, _with_axis(shapes[0], axis, whole))]
+
+
+def _qlinear_reduce_mean(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
+    shape = _shape(inputs, 0)
+    axes = {axis % len(shape) for axis in attributes.get("axes", range(len(shape)))}
+    if attributes["keepdims"]:
+        shape = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+    else:
+        shape = tuple(size for axis, size in enumerate(shape) if axis not in axes)
+    return [(_tensor(inputs, 0).dtype, shape)]
+
+
+def _dynamic_quantize_lstm(inputs: InputTensors, attributes: AttributeMap) -> list[Type | None]:
+    steps, batch = _shape(inputs, 0)[:2]
+    directions, hidden = _shape(inputs, 2)[0], attributes["hidden_size"]
+    kind, last = _tensor(inputs, 0).dtype, (directions, batch, hidden)
+    return [(kind, (steps, directions, batch, hidden)), (kind, last), (kind, last)]
 
 
 # Their first output has the first input's type and shape; declared in all five files that are named below.
@@ -384,6 +410,7 @@ _TABLE: dict[str, Infer] = {
     "QLinearGlobalAveragePool": _global_pool,
     # onnxruntime/core/graph/contrib_ops/quantization_defs.cc
     "DequantizeLinear": _dequantized,
+    "DynamicQuantizeLSTM": _dynamic_quantize_lstm,
     "DynamicQuantizeMatMul": _matmul(0, 1, "float32"),
     "MatMulIntegerToFloat": _matmul(0, 1, "float32"),
     "QAttention": lambda inputs, _: [
@@ -393,7 +420,9 @@ _TABLE: dict[str, Infer] = {
     "QGemm": _qgemm,
     # Inputs 0 and 3 are the operands; scales and zero points follow each.
     "QLinearAdd": _broadcast(3, 0),
+    "QLinearConcat": _qlinear_concat,
     "QLinearMul": _broadcast(3, 0),
+    "QLinearReduceMean": _qlinear_reduce_mean,
     "QLinearWhere": _broadcast(0, 4, 1),
     "QOrderedMatMul": _matmul(0, 2),
     "QuantizeLinear": _quantized,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from analyzer.errors import AnalyzerError
-from analyzer.measurement.ceilings import movement_probes, probes
+from analyzer.measurement.ceilings import integer_probes, movement_probes, probes
 from analyzer.measurement.ceilings.probes import Probe
 from analyzer.measurement.io_binding import bind, undisturbed_seconds
 from analyzer.measurement.noise import machine_load
@@ -30,6 +30,9 @@ _FAMILIES: tuple[tuple[str, Callable[[], Iterator[Probe]]], ...] = (
     ("convolutions", probes.convolutions),
     ("reductions", probes.reductions),
     ("pooling", probes.pools),
+    ("integer products", integer_probes.products),
+    ("integer convolutions", integer_probes.convolutions),
+    ("integer elementwise", integer_probes.elementwise),
     ("data movement", movement_probes.movements),
     ("recurrences", movement_probes.recurrences),
     ("trees", movement_probes.trees),

@@ -284,14 +284,14 @@ _BINARY = ["Add", "Sub", "Mul", "Div", "Min", "Max", "PRelu", "Equal", "Greater"
 
 def elementwise() -> Iterator[Probe]:
     """Time per element, in cache."""
-    yield from (_vector(op, floats(ROWS, COLUMNS)) for op in _UNARY)
-    yield from (_vector(op, floats(ROWS, COLUMNS), floats(ROWS, COLUMNS)) for op in _BINARY)
+    yield from (vector(op, floats(ROWS, COLUMNS)) for op in _UNARY)
+    yield from (vector(op, floats(ROWS, COLUMNS), floats(ROWS, COLUMNS)) for op in _BINARY)
     yield from _variants()
     yield from _normalizations()
     yield from _quantization()
 
 
-def _vector(
+def vector(
     op: str,
     *inputs: Array | None,
     key: str | None = None,
@@ -301,11 +301,13 @@ def _vector(
     outputs: int = 1,
     opset: int = _OPSET,
     family: str = "elementwise",
+    elements: float | None = None,
 ) -> Probe:
-    elements = inputs[0].size if inputs[0] is not None else 0
+    """A probe of the time per element, by default of its first input."""
+    size = inputs[0].size if inputs[0] is not None else 0
     return Probe(
         key=f"{family}.{key or op}.t{{T}}",
-        amount=float(elements),
+        amount=float(size if elements is None else elements),
         per="time",
         op_type=op,
         inputs=inputs,
@@ -321,49 +323,49 @@ def _variants() -> Iterator[Probe]:
     import numpy as np
 
     x, row, whole = floats(ROWS, COLUMNS), floats(COLUMNS), np.ones((ROWS, COLUMNS), np.int64)
-    yield _vector("Add", x, row, key="AddBias", constants=(1,))
-    yield _vector("Add", x, np.array(2, np.float32), key="AddScalar", constants=(1,))
-    yield _vector("Mul", x, np.array(2, np.float32), key="MulScalar", constants=(1,))
-    yield _vector("Pow", x, np.array(2, np.float32), constants=(1,))
-    yield _vector("Pow", x, x, key="PowTensor")
-    yield _vector("Gelu", x, key="GeluTanh", attributes={"approximate": "tanh"})
-    yield _vector("Clip", x, np.array(0, np.float32), np.array(6, np.float32), constants=(1, 2))
-    yield _vector("Cast", x, key="CastHalf", attributes={"to": 10})
-    yield _vector("Cast", x.astype(np.float16), key="CastFloat", attributes={"to": 1})
-    yield _vector("Cast", x, key="CastInt", attributes={"to": 7})
-    yield _vector("Add", whole, whole, key="AddInt64")
-    yield _vector("Mul", whole, whole, key="MulInt64")
-    yield _vector("Equal", whole, whole, key="EqualInt64")
-    yield _vector("And", whole.astype(bool), whole.astype(bool))
-    yield _vector("Not", whole.astype(bool))
-    yield _vector("BiasGelu", x, row, domain=MICROSOFT, constants=(1,))
-    yield _vector("FastGelu", x, domain=MICROSOFT)
-    yield _vector("QuickGelu", x, domain=MICROSOFT, attributes={"alpha": 1.702})
+    yield vector("Add", x, row, key="AddBias", constants=(1,))
+    yield vector("Add", x, np.array(2, np.float32), key="AddScalar", constants=(1,))
+    yield vector("Mul", x, np.array(2, np.float32), key="MulScalar", constants=(1,))
+    yield vector("Pow", x, np.array(2, np.float32), constants=(1,))
+    yield vector("Pow", x, x, key="PowTensor")
+    yield vector("Gelu", x, key="GeluTanh", attributes={"approximate": "tanh"})
+    yield vector("Clip", x, np.array(0, np.float32), np.array(6, np.float32), constants=(1, 2))
+    yield vector("Cast", x, key="CastHalf", attributes={"to": 10})
+    yield vector("Cast", x.astype(np.float16), key="CastFloat", attributes={"to": 1})
+    yield vector("Cast", x, key="CastInt", attributes={"to": 7})
+    yield vector("Add", whole, whole, key="AddInt64")
+    yield vector("Mul", whole, whole, key="MulInt64")
+    yield vector("Equal", whole, whole, key="EqualInt64")
+    yield vector("And", whole.astype(bool), whole.astype(bool))
+    yield vector("Not", whole.astype(bool))
+    yield vector("BiasGelu", x, row, domain=MICROSOFT, constants=(1,))
+    yield vector("FastGelu", x, domain=MICROSOFT)
+    yield vector("QuickGelu", x, domain=MICROSOFT, attributes={"alpha": 1.702})
 
 
 def _normalizations() -> Iterator[Probe]:
     x, row = floats(ROWS, COLUMNS), floats(COLUMNS)
     image, channel = floats(1, 64, 64, 64), floats(64)
-    yield _vector("Softmax", x, attributes={"axis": -1})
-    yield _vector("LogSoftmax", x, attributes={"axis": -1})
-    yield _vector("LayerNormalization", x, row, row, constants=(1, 2))
-    yield _vector("RMSNormalization", x, row, constants=(1,), opset=23)
-    yield _vector("SimplifiedLayerNormalization", x, row, constants=(1,))
+    yield vector("Softmax", x, attributes={"axis": -1})
+    yield vector("LogSoftmax", x, attributes={"axis": -1})
+    yield vector("LayerNormalization", x, row, row, constants=(1, 2))
+    yield vector("RMSNormalization", x, row, constants=(1,), opset=23)
+    yield vector("SimplifiedLayerNormalization", x, row, constants=(1,))
     deep = x.reshape(1, ROWS, COLUMNS)
-    yield _vector("SkipLayerNormalization", deep, deep, row, row, domain=MICROSOFT, constants=(2, 3))
-    yield _vector("SkipSimplifiedLayerNormalization", deep, deep, row, domain=MICROSOFT, constants=(2,))
-    yield _vector("BatchNormalization", image, channel, channel, channel, channel, constants=(1, 2, 3, 4))
-    yield _vector("InstanceNormalization", image, channel, channel, constants=(1, 2))
-    yield _vector("LpNormalization", x, attributes={"axis": -1})
+    yield vector("SkipLayerNormalization", deep, deep, row, row, domain=MICROSOFT, constants=(2, 3))
+    yield vector("SkipSimplifiedLayerNormalization", deep, deep, row, domain=MICROSOFT, constants=(2,))
+    yield vector("BatchNormalization", image, channel, channel, channel, channel, constants=(1, 2, 3, 4))
+    yield vector("InstanceNormalization", image, channel, channel, constants=(1, 2))
+    yield vector("LpNormalization", x, attributes={"axis": -1})
 
 
 def _quantization() -> Iterator[Probe]:
     import numpy as np
 
     x, scale, zero = floats(ROWS, COLUMNS), np.array(0.02, np.float32), np.array(128, np.uint8)
-    yield _vector("QuantizeLinear", x, scale, zero, constants=(1, 2))
-    yield _vector("DequantizeLinear", np.ones((ROWS, COLUMNS), np.uint8), scale, zero, constants=(1, 2))
-    yield _vector("DynamicQuantizeLinear", x, outputs=3)
+    yield vector("QuantizeLinear", x, scale, zero, constants=(1, 2))
+    yield vector("DequantizeLinear", np.ones((ROWS, COLUMNS), np.uint8), scale, zero, constants=(1, 2))
+    yield vector("DynamicQuantizeLinear", x, outputs=3)
 
 
 def reductions() -> Iterator[Probe]:
