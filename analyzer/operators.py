@@ -73,8 +73,8 @@ def does_no_work(node: Node) -> bool:
     return node.domain == DEFAULT_DOMAIN and (node.op_type in SHAPE_READERS or node.op_type == _LITERAL)
 
 
-# ``skip_dequantize_linear`` of onnxruntime/core/optimizer/constant_folding.cc: weights stay packed, for the kernels
-# that read them so.
+# ``skip_dequantize_linear`` of onnxruntime/core/optimizer/constant_folding.cc: weights stay packed, for the
+# kernels that read them so.
 NEVER_FOLDED = RANDOM | {"DequantizeLinear"}
 """What runs each time although all that it reads is known."""
 

@@ -64,6 +64,7 @@ def from_proto(
         notes = (f"Converted from the file's opset to opset {opset} with onnx's version converter.",)
     name_nodes(proto)
     open_negative_sizes(proto)  # before names are asked for: -1 would be a size
+    notes += _one_batch(proto, specs)
     bindings = _bindings(proto, specs)
     symbol, fixed = batch_dimension(proto)
     if batch is not None and not symbol and fixed is not None and batch != fixed:
@@ -158,6 +159,28 @@ def batch_dimension(proto: onnx.ModelProto) -> tuple[str, int | None]:
         else:
             return first.dim_param or f"{value.name}[0]", None
     return "", fixed
+
+
+def _one_batch(proto: onnx.ModelProto, specs: Sequence[InputSpec]) -> tuple[str, ...]:
+    """Gives the unnamed first axes of inputs the batch's name; a note says so where there are several inputs.
+
+    Exporters of classical models leave the number of rows of each input without a name.
+    """
+    symbol, _ = batch_dimension(proto)
+    given = {spec.name for spec in specs}
+    joined = []
+    for value in fed_inputs(proto):
+        dims = value.type.tensor_type.shape.dim
+        if not dims or dims[0].dim_param or (dims[0].HasField("dim_value") and dims[0].dim_value >= 0):
+            continue
+        # What the user sized is left as it is: it may be no batch.
+        if symbol and value.name not in given and symbol != f"{value.name}[0]":
+            dims[0].dim_param = symbol
+            joined.append(value.name)
+    if not joined:
+        return ()
+    names = ", ".join(joined[:3]) + (f" and {len(joined) - 3} more" if len(joined) > 3 else "")
+    return (f"The first axis of {names} has no name: it is taken for the batch, {symbol}.",)
 
 
 def _bindings(proto: onnx.ModelProto, specs: Sequence[InputSpec]) -> dict[str, int]:

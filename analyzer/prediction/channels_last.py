@@ -43,7 +43,7 @@ def channels_last_copies(graph: Graph, groups: Sequence[Group]) -> Iterator[tupl
 
 
 def _inside(graph: Graph, groups: Sequence[Group], group_of: dict[int, int]) -> set[int]:
-    """Groups that work with channels last: convolutions, and what is reached from them past what does not mind."""
+    """Groups that work with channels last: convolutions, and what follows them as long as it does not mind."""
     inside = {number for number, group in enumerate(groups) if group.op_type == _WANTS}
     waiting = list(inside)
     while waiting:

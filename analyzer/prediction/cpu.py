@@ -29,6 +29,7 @@ CALL_S = 1.8e-6
 # Work on one thread from which ONNX Runtime's operators use several: 100,000 cycles in Eigen's cost model
 # (unsupported/Eigen/CXX11/src/Tensor/TensorCostModel.h), 20 us at 5 GHz.
 _PARALLEL_S = 20e-6
+_SURELY_PARALLEL_S = 20 * _PARALLEL_S
 # Reading alone reaches this share of a copy's rate (both ways counted): MatMul of one row, weights of 64 MB.
 _READ_SHARE = 0.65
 # Visits to tree nodes per second and thread; one thread, scattered reads.
@@ -41,6 +42,8 @@ _CATALOGUE_WIDTH = 2.0
 _NO_OP = 1.5e-10
 # A run of elements of a Gather, a slice of a reduction over a middle axis, a small kernel (as measured).
 _RUN_S, _SLICE_S, _KERNEL_S = 3e-9, 70e-9, 2e-7
+# A row to which another is added, its elements apart; an entry of a map (1,000 rows of two classes: 134 us).
+_SPAN_S, _UNPROBED = 2e-8, {"ZipMap": 7e-8, "CastMap": 7e-8, "DictVectorizer": 7e-8}
 # One more tensor of a Split or Concat: 0.1 us again and again, two to three times that among other operators.
 _TENSOR_S = 2e-7
 
@@ -109,9 +112,20 @@ def ceilings(device: Device, precision: str, threads: int | None = None) -> Ceil
     )
 
 
+_WITH_BODIES = frozenset({"Loop", "Scan", "SequenceMap"})
+LOOP_WIDTH = 8.0
+"""Half-width of a loop's interval: between one call of large kernels and thousands of small ones."""
+
+
+def has_body(work: Workload) -> Bools:
+    """Whether pieces are loops: bodies are counted, but not how often their small kernels are called."""
+    looping = np.array([op in _WITH_BODIES for op in work.ops], dtype=np.bool_)
+    return looping[work.op] if len(work.ops) else np.zeros(0, dtype=np.bool_)
+
+
 def widths(work: Workload, at: Ceilings) -> Floats:
     """Half-width of each piece's 90 % interval, as a factor."""
-    return np.full(len(work.kind), at.width)
+    return np.where(has_body(work), LOOP_WIDTH, at.width)
 
 
 def operator_times(work: Workload, at: Ceilings) -> tuple[Floats, Bools]:
@@ -146,7 +160,7 @@ def operator_times(work: Workload, at: Ceilings) -> tuple[Floats, Bools]:
 
 
 def _read_share(at: Ceilings) -> float:
-    """What reading alone reaches of a copy's rate: of one row times 64 MB of weights, where that was measured."""
+    """What reading alone reaches of a copy's rate, by one row times 64 MB of weights where measured."""
     rate = at.of("gemm.float32.t{T}.m1.n4096.k4096")
     if rate is None or at.modelled:
         return _READ_SHARE
@@ -203,16 +217,29 @@ def _vector(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floa
     amount = work["elements"][chosen] * np.where(work.kind[chosen] == Kind.POOL, work["taps"][chosen], 1.0)
     kind = work.kind[chosen]
     runs = np.where(kind == Kind.MOVE, _RUN_S * work["rows"][chosen], 0.0)
+    spans = np.where(kind == Kind.VECTOR, work["rows"][chosen] - 1.0, 0.0)
     more = work["batch"][chosen] - 1.0
     slices = np.select([kind == Kind.REDUCE, kind == Kind.MOVE], [_SLICE_S * more, _TENSOR_S * more])
-    alone = amount * one + runs + slices + _KERNEL_S
-    together = amount * many / at.scale
+    alone = amount * one + runs + slices + _KERNEL_S + spans * _span_s(at, 1)
+    together = amount * many / at.scale + spans * _span_s(at, at.table) / at.scale
     # What ran on one thread at the size of the probe uses more when it is much larger.
-    together = np.where(amount > 4 * _PROBE, np.minimum(together, 1.15 * alone / at.threads), together)
+    # What was long enough for threads, and still ran on one, does so at any size.
+    grows = (amount > 4 * _PROBE) & (one * _PROBE < _SURELY_PARALLEL_S)
+    together = np.where(grows, np.minimum(together, 1.15 * alone / at.threads), together)
     seconds: Floats = (
         alone if at.modelled else np.where(alone < _PARALLEL_S, alone, np.minimum(alone, together))
     )
     return seconds
+
+
+# Elements of a row of the probe of short rows.
+_SHORT_ROW = 32
+
+
+def _span_s(at: Ceilings, threads: int) -> float:
+    """Seconds of one more row in an operator that repeats an operand along it, its elements apart."""
+    row, each = at.of("elementwise.AddShortRows.t{T}", threads), at.of("elementwise.AddBias.t{T}", threads)
+    return _SPAN_S if row is None else max(0.0, row - _SHORT_ROW * (each or 0.0))
 
 
 _PROBE = 256 * 1024
@@ -225,6 +252,8 @@ def _element_s(op: str, at: Ceilings, threads: int) -> float:
             value = at.of(family.format(name), threads)
             if value is not None:
                 return value
+    if op in _UNPROBED:
+        return _UNPROBED[op]
     value = at.of("elementwise.Add.t{T}", threads)
     return _NO_OP if value is None else value
 

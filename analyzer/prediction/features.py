@@ -170,6 +170,8 @@ def _vector(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
         # A gather copies runs of the table's inner elements.
         run = math.prod(table[1:]) if node.op_type == "Gather" and table else 0
         return [replace(base, kind=Kind.MOVE, rows=max(1.0, base.elements / run) if run else 1.0)]
+    if node.op_type in _BROADCASTING:
+        return [replace(base, rows=_short_rows(node))]
     if node.op_type.startswith("Reduce") or node.op_type in (
         "ArgMax",
         "ArgMin",
@@ -184,6 +186,32 @@ def _vector(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
         slices = _slices(node)
         return [replace(base, kind=Kind.REDUCE, elements=inner, rows=rows, row=inner / rows, batch=slices)]
     return [base]
+
+
+_BROADCASTING = frozenset(
+    {"Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "Greater", "Less", "Equal", "Where"}
+)
+
+
+def _short_rows(node: Node) -> float:
+    """Runs of elements between two changes of an operand that is repeated; 1 where nothing is."""
+    result = _dims(node.output(0))
+    operands = [shape for tensor in node.present_inputs if (shape := _dims(tensor)) is not None]
+    if not result or all(shape == result for shape in operands):
+        return 1.0
+    # BroadcastIterator (core/providers/cpu/math/element_wise_ops.h) joins axes from the last on while an
+    # operand is whole along them all or repeated along them all: of [1000, 1] and [1] it makes 1000 runs of one
+    # element.
+    run = math.prod(result)
+    for shape in operands:
+        padded = (1,) * (len(result) - len(shape)) + shape
+        whole, length = padded[-1:] == result[-1:], 1
+        for own, size in zip(reversed(padded), reversed(result), strict=True):
+            if (own == size) != whole and size > 1:
+                break
+            length *= size
+        run = min(run, length)
+    return math.prod(result) / max(1, run)
 
 
 def _slices(node: Node) -> float:
@@ -408,6 +436,33 @@ def _tree(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     return [replace(base, kind=Kind.TREE, rows=float(rows), m=float(rows))]
 
 
+# Features of the probes of support vectors: a kernel value's time grows with them.
+_PROBED_FEATURES = 32.0
+
+
+def _support_vectors(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
+    """Kernel values, each over all features; without vectors a linear model."""
+    source, attributes = _dims(node.input(0)), node.attributes
+    vectors = attributes.get("n_supports", 0) or sum(attributes.get("vectors_per_class", ()))
+    if not source or not vectors:
+        return []
+    rows, features = (source[0], math.prod(source[1:])) if len(source) > 1 else (1, source[0])
+    values = rows * vectors * features / _PROBED_FEATURES
+    return [replace(base, kind=Kind.VECTOR, elements=values)]
+
+
+def _read_elements(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
+    """Encoders look each element up that they read, however many they write."""
+    source = node.input(0)
+    return [replace(base, kind=Kind.VECTOR, elements=float((source.elements if source else 0) or 0))]
+
+
+def _scores(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
+    """Linear models of few scores a row: what is done for each score outweighs the products."""
+    result = list(node.present_outputs)
+    return [replace(base, kind=Kind.VECTOR, elements=float((result[-1].elements if result else 0) or 0))]
+
+
 def _fallback_product(node: Node, cost: Cost, base: Piece) -> list[Piece]:
     """A product of which only the count is known: as square as its output allows."""
     macs = float(cost.macs or 0)
@@ -436,5 +491,8 @@ _RULES: dict[str, _Rule] = {
     **dict.fromkeys(POOLS, _pool),
     **dict.fromkeys(RECURRENT_GATES, _recurrent),
     **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention"), _attention),
+    **dict.fromkeys(("SVMRegressor", "SVMClassifier"), _support_vectors),
+    **dict.fromkeys(("LinearRegressor", "LinearClassifier"), _scores),
+    **dict.fromkeys(("OneHotEncoder", "LabelEncoder", "CategoryMapper", "ZipMap"), _read_elements),
     **dict.fromkeys(("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"), _tree),
 }

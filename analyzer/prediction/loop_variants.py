@@ -30,12 +30,26 @@ def variant(node: Node) -> str:
         return integer_kernels.family_of(node.op_type, node)
     if node.op_type == "DequantizeLinear":
         return _dequantize(node)
+    if node.domain == CLASSICAL:
+        return _classical(node, first)
     if node.op_type == "MaxPool" and first is not None and first.dtype.bits == _BYTE:
         return "NhwcMaxPool"
     return node.op_type
 
 
 _BYTE = 8
+CLASSICAL = "ai.onnx.ml"
+
+
+def _classical(node: Node, first: Tensor | None) -> str:
+    strings = first is not None and first.dtype.name == "string"
+    if node.op_type in ("SVMRegressor", "SVMClassifier"):
+        return f"SVM{node.attributes.get('kernel_type', 'LINEAR')}"
+    if node.op_type == "Normalizer":
+        return f"Normalizer{node.attributes.get('norm', 'MAX')}"
+    if strings and node.op_type in ("LabelEncoder", "OneHotEncoder", "CategoryMapper"):
+        return "LabelEncoderStrings"
+    return "LabelEncoder" if node.op_type == "CategoryMapper" else node.op_type
 
 
 def _dequantize(node: Node) -> str:

@@ -103,7 +103,7 @@ def predict_arrays(
     else:
         sheet = gpu.sheet(device, precision)
         times, compute = gpu.kernel_times(work, sheet)
-        spread = gpu.widths(work, sheet)
+        spread = np.maximum(gpu.widths(work, sheet), np.where(cpu.has_body(work), cpu.LOOP_WIDTH, 1.0))
         launch = work.kernels.astype(np.float64) * device.calibration.get("cuda.kernel", FITTED.kernel_gap_s)
         method = f"{sheet.precision.peak} model"
         if sheet.precision.substitute:
@@ -114,6 +114,9 @@ def predict_arrays(
 def _by_group(
     work: Workload, times: Floats, compute: Bools, spread: Floats, launch: Floats, method: str
 ) -> GroupTimes:
+    # Where a size is not known, nor is the time.
+    spread = np.where(work.unknown[work.group], np.maximum(spread, _UNKNOWN_WIDTH), spread)
+
     def over(weights: Floats) -> Floats:
         return np.asarray(np.bincount(work.group, weights=weights, minlength=work.groups), dtype=np.float64)
 

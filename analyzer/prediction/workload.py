@@ -11,11 +11,11 @@ import numpy as np
 
 from analyzer.arrays import Bools, Floats, Ints
 from analyzer.costs.cost import ZERO, Cost, Costs
-from analyzer.graph import Graph, Tensor
+from analyzer.graph import Graph, Node, Tensor
 from analyzer.ort.execution import Group
 from analyzer.prediction import integer_kernels
-from analyzer.prediction.features import MANY, form_of, pieces_of
 from analyzer.prediction.channels_last import channels_last_copies
+from analyzer.prediction.features import MANY, form_of, pieces_of
 from analyzer.prediction.layout_changes import LayoutCopies, layout_copies
 from analyzer.prediction.work_item import FLOAT_BYTES, PRODUCTS, Kind, Piece
 
@@ -41,7 +41,7 @@ class Workload:
         ops: Operator types.
         columns: The numbers of each piece by attribute of ``Piece``.
         kernels: Kernels that each group launches on a GPU.
-        unknown: Whether a group holds an operator of which nothing is known.
+        unknown: Whether a group holds an operator of which nothing is known, or not its size.
     """
 
     groups: int
@@ -158,7 +158,10 @@ def workload(
             pieces = pieces + between[index]
         all_pieces.extend(pieces)
         owner.extend([index] * len(pieces))
-    unknown = [any(_unknown(table.costs[member]) for member in group.members) for group in groups]
+    unknown = [
+        any(_unknown(table.costs[member]) or _is_open(graph.nodes[member]) for member in group.members)
+        for group in groups
+    ]
     return from_pieces(all_pieces, owner, _launches(groups), unknown)
 
 
@@ -382,6 +385,11 @@ def _without(nbytes: int | None, tensors: Sequence[Tensor | None], inner: frozen
         return nbytes
     whole = sum(tensor.nbytes or 0 for tensor in tensors if tensor is not None)
     return max(0, round((whole if nbytes is None else nbytes) * (1 - hidden / whole)))
+
+
+def _is_open(node: Node) -> bool:
+    """Whether a result's size is not known, and not for want of one (sequences, maps)."""
+    return any(tensor.elements is None and "(" not in tensor.dtype.name for tensor in node.present_outputs)
 
 
 def _unknown(cost: Cost) -> bool:

@@ -34,6 +34,7 @@ from analyzer.loading.onnx_graph.node_metadata import NodeOrigin, origin
 from analyzer.loading.onnx_graph.node_validity import check_strings
 from analyzer.loading.onnx_graph.normalize import dangling, rows_of
 from analyzer.loading.shape_inference import onnx_inference
+from analyzer.loading.shape_inference.classical_operators import DOMAIN as CLASSICAL_DOMAIN
 from analyzer.loading.shape_inference.common_operators import common_output_types
 from analyzer.loading.shape_inference.contrib_operators import infer_contrib
 from analyzer.loading.shape_inference.protobuf_values import (
@@ -382,6 +383,9 @@ class Scope:
         elif call.domain == DEFAULT_DOMAIN and call.op_type == "Dropout" and not self.by_rules:
             shape = None if inputs[0] is None else inputs[0].shape
             types = dict.fromkeys(proto.output[1:], (DTYPES["bool"], shape))
+        elif call.domain == CLASSICAL_DOMAIN:
+            known = infer_contrib(proto, call.domain, inputs, call.attributes)
+            types = known or self._node_types(call)
         elif call.domain.startswith(DEFAULT_DOMAIN):
             types = self._node_types(call)
         else:

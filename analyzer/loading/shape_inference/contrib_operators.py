@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from analyzer.graph import DTYPES, DType, Shape, Tensor, broadcast
-from analyzer.loading.shape_inference import blocked_operators
+from analyzer.loading.shape_inference import blocked_operators, classical_operators
 from analyzer.loading.shape_inference.protobuf_values import Type
 from analyzer.loading.shape_inference.subgraphs import AttributeMap, InputTensors
 from analyzer.operators import NHWC_DOMAIN
@@ -27,7 +27,12 @@ _CONTRIB_DOMAIN = "com.microsoft"
 def infer_contrib(
     proto: onnx.NodeProto, domain: str, inputs: InputTensors, attributes: AttributeMap
 ) -> Mapping[str, Type]:
-    """The types of a contrib operator's outputs, by name; empty for an operator that is not known."""
+    """The types of outputs that ONNX's inference does not tell, by name; empty where they are not known."""
+    if domain == classical_operators.DOMAIN:
+        classical = classical_operators.classical_types(proto.op_type, inputs, attributes)
+        return {
+            name: kind for name, kind in zip(proto.output, classical, strict=False) if name and kind is not None
+        }
     if domain == blocked_operators.DOMAIN:
         blocked = blocked_operators.nchwc_types(proto.op_type, inputs, attributes)
         return dict(zip(proto.output, blocked, strict=False))

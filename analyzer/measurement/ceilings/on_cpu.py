@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from analyzer.errors import AnalyzerError
-from analyzer.measurement.ceilings import integer_probes, movement_probes, probes
+from analyzer.measurement.ceilings import classical_probes, integer_probes, movement_probes, probes
 from analyzer.measurement.ceilings.probes import Probe
 from analyzer.measurement.io_binding import bind, undisturbed_seconds
 from analyzer.measurement.noise import machine_load
@@ -36,6 +36,7 @@ _FAMILIES: tuple[tuple[str, Callable[[], Iterator[Probe]]], ...] = (
     ("data movement", movement_probes.movements),
     ("recurrences", movement_probes.recurrences),
     ("trees", movement_probes.trees),
+    ("classical models", classical_probes.classical),
     ("attention", movement_probes.attentions),
 )
 # As in ``noise.profiler_overhead``: 128 nodes apart lift a dispatch above the clock.

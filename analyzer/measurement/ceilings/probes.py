@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-MICROSOFT, BLOCKED = CONTRIB_DOMAIN, NCHWC_DOMAIN
+MICROSOFT, BLOCKED, CLASSICAL = CONTRIB_DOMAIN, NCHWC_DOMAIN, "ai.onnx.ml"
 _OPSET = 20  # as the exporter's default
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
@@ -81,7 +81,8 @@ def model_of(probe: Probe) -> bytes:
     values = [helper.make_empty_tensor_value_info(name) for name in results]
     graph = helper.make_graph(nodes, "probe", fed, values, list(stored.values()))
     opsets = [helper.make_opsetid("", probe.opset)]
-    opsets += [helper.make_opsetid(probe.domain, 1)] if probe.domain else []
+    # LabelEncoder names its keys and values since version 2 of ai.onnx.ml, which 3 keeps.
+    opsets += [helper.make_opsetid(probe.domain, 3 if probe.domain == CLASSICAL else 1)] if probe.domain else []
     return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString())
 
 
