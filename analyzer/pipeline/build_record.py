@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from analyzer import __version__
 from analyzer.costs import CostTable, fused
 from analyzer.costs.cost import Cost
+from analyzer.costs.parameters import parameter_bytes, parameters
 from analyzer.decision import Decision, DecisionInput
 from analyzer.decision.decision_input import Side
 from analyzer.devices.device import Device
@@ -88,8 +89,8 @@ def model_info(loaded: Loaded, graph: Graph, precision: str) -> ModelInfo:
         opset=graph.opsets.get("ai.onnx", 0),
         batch=loaded.batch,
         precision=precision,
-        parameters=graph.parameters if loaded.parameters is None else loaded.parameters,
-        parameter_bytes=graph.parameter_bytes if loaded.parameter_bytes is None else loaded.parameter_bytes,
+        parameters=parameters(graph) if loaded.parameters is None else loaded.parameters,
+        parameter_bytes=parameter_bytes(graph) if loaded.parameter_bytes is None else loaded.parameter_bytes,
         inputs=tuple(map(tensor_info, graph.inputs)),
         outputs=tuple(map(tensor_info, graph.outputs)),
         training=loaded.step is not None,

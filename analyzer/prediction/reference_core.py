@@ -105,7 +105,8 @@ def _second_core(ceilings: dict[str, float], core: Mapping[str, Any], ratio: flo
             ceilings[f"conv.{family}.t1.{kind}"] = known * share * faster
 
 
-# Rows from which a product computes rather than reads; instructions of a plain int8 product, over those of fp32.
+# Rows from which a product computes rather than reads; instructions of a plain int8 product, over those of
+# fp32.
 _ROWS_THAT_COMPUTE, _PLAIN_GAIN = 16, 4 / 3
 # AMX has a peak of 32 times fp32's that no library comes near. Of six convolutions with VNNI 28.6 ms became 9.8
 # where the product's gain was 3.7.

@@ -49,7 +49,27 @@ from xgboost import XGBClassifier, XGBRegressor
 ROWS, FEATURES, CLASSES = 1000, 30, 3
 OPSET = {"": 17, "ai.onnx.ml": 3}
 _COLOURS = np.array(["red", "green", "blue", "violet", "white", "black"])
-_WORDS = np.array(["the", "a", "model", "runs", "fast", "slow", "on", "cpu", "gpu", "with", "many", "few", "rows", "of", "data", "and", "text"])
+_WORDS = np.array(
+    [
+        "the",
+        "a",
+        "model",
+        "runs",
+        "fast",
+        "slow",
+        "on",
+        "cpu",
+        "gpu",
+        "with",
+        "many",
+        "few",
+        "rows",
+        "of",
+        "data",
+        "and",
+        "text",
+    ]
+)
 
 
 def _register() -> None:

@@ -253,6 +253,37 @@ def quantised() -> ModelProto:
     return model(graph(nodes, [value("x", [1, 4, 8, 8])], [value("y", None), value("m", None)], weights))
 
 
+def between_pairs() -> ModelProto:
+    """What becomes integer kernels, with what is passed on and shared before; weights in blocks."""
+    pair = ["s", "z"]
+    nodes = [
+        node("QuantizeLinear", ["x", *pair], ["xq"]),
+        node("DequantizeLinear", ["xq", *pair], ["xd"]),
+        node("Transpose", ["xd"], ["t"], perm=[0, 2, 3, 1]),
+        node("Reshape", ["t", "rows"], ["r"]),
+        node("DequantizeLinear", ["w", "ws"], ["wd"], axis=0, block_size=16),
+        node("MatMul", ["r", "wd"], ["p"]),
+        node("Add", ["p", "b"], ["a"]),
+        node("QuantizeLinear", ["a", *pair], ["aq"]),
+        node("DequantizeLinear", ["aq", *pair], ["ad"]),
+        node("QuantizeLinear", ["ad", *pair], ["bq"]),
+        node("DequantizeLinear", ["bq", *pair], ["bd"]),
+        node("Clip", ["bd", "low", "high"], ["k"]),
+        node("QuantizeLinear", ["k", *pair], ["kq"]),
+        node("DequantizeLinear", ["kq", *pair], ["kd"]),
+        node("Where", ["c", "kd", "low"], ["y"]),
+        node("Split", ["kd"], ["one", "two"], axis=1, num_outputs=2),
+    ]
+    weights = [
+        arrays.from_array(np.array(0.1, np.float32), "s"), arrays.from_array(np.array(3, np.uint8), "z"),
+        arrays.from_array(np.ones((16, 8), np.int8), "w"), weight("ws", 1, 8), weight("b", 8),
+        arrays.from_array(np.array(0, np.float32), "low"), arrays.from_array(np.array(6, np.float32), "high"),
+        numbers("rows", -1, 16), arrays.from_array(np.array(True), "c"),
+    ]  # fmt: skip
+    outputs = [value("y", None), value("one", None), value("two", None)]
+    return model(graph(nodes, [value("x", [1, 16, 4, 4])], outputs, weights), opset=21)
+
+
 def sequences_and_strings() -> ModelProto:
     """Types that are no tensors of numbers."""
     nodes = [
@@ -352,5 +383,5 @@ def transformer() -> ModelProto:
 
 HAND_MADE: tuple[Callable[[], Any], ...] = (
     perceptron, convolutions, control_flow, nested_functions, external_weights, microsoft_operators,
-    classic_learning, quantised, sequences_and_strings, made_shapes, recurrent, transformer,
+    classic_learning, quantised, between_pairs, sequences_and_strings, made_shapes, recurrent, transformer,
 )  # fmt: skip

@@ -242,3 +242,29 @@ def test_an_input_that_the_model_does_not_take_is_refused(load: Callable[..., An
     user = load("model = nn.Linear(4, 4)")
     with pytest.raises(InputError, match="takes no input x"):
         resolve_inputs(user, [parse_input("x=B,4")], None, meta=True)
+
+
+NODES_AND_EDGES = """
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+        def forward(self, x, edge_index):
+            return torch.zeros_like(x).index_add(0, edge_index[1], self.linear(x)[edge_index[0]])
+    def build_model(): return Net()
+    example_inputs = (torch.randn(50, 4), torch.randint(0, 50, (2, 120)))
+"""
+
+
+def test_nodes_of_a_graph_are_no_batch(load: Callable[..., Any]) -> None:
+    inputs = resolve_inputs(load(NODES_AND_EDGES), (), None, meta=True)
+    assert (inputs.batch, dict(inputs.batch_axes)) == (1, {})
+
+
+def test_nodes_of_a_graph_are_a_batch_where_that_is_asked(load: Callable[..., Any]) -> None:
+    inputs = resolve_inputs(load(NODES_AND_EDGES), (), 100, meta=True)
+    assert inputs.batch == 100
+
+
+def test_an_empty_axis_is_a_size() -> None:
+    assert parse_input("past=1,8,0,64").shape == (1, 8, 0, 64)

@@ -330,8 +330,8 @@ def _open_dimensions(
 
 def _checked_size(name: str, size: SupportsIndex) -> int:
     """A binding as a number."""
-    if isinstance(size, bool) or not hasattr(size, "__index__") or operator.index(size) < 1:
-        raise UsageError(f"dimension '{name}' cannot be {size!r}", hint="give a whole number from 1")
+    if isinstance(size, bool) or not hasattr(size, "__index__") or operator.index(size) < 0:
+        raise UsageError(f"dimension '{name}' cannot be {size!r}", hint="give a whole number from 0")
     return operator.index(size)
 
 

@@ -87,7 +87,7 @@ def parse_input(text: str) -> InputSpec:
     for part in filter(None, (item.strip() for item in re.split(r"[,x]", match["shape"]))):
         if part in ("B", "b"):
             sizes.append(None)
-        elif part.isdigit() and int(part) > 0:
+        elif part.isdigit():  # 0 is a size: an empty cache
             sizes.append(int(part))
         else:
             raise UsageError(f"--input {text}: {part!r} is not a size.", hint=hint)
@@ -187,6 +187,8 @@ def _from_file(user: UserModel, offered: Tree, batch: int | None) -> ExampleInpu
             f"example_inputs holds no tensor with a leading dimension: it gives {kinds}.",
             hint="Give torch tensors: one, a tuple of them, or a dict by name.",
         )
+    if batch is None and _are_nodes_and_edges(leaves, leading):
+        return ExampleInputs(arguments=arguments, keywords=keywords, batch=1, batch_axes={}, origin="file")
     if callable(user.module.example_inputs):
         called = batch or _default_batch(user.module.example_inputs) or leading
         axes = _batch_axes(user, leaves, called)
@@ -204,6 +206,22 @@ def _from_file(user: UserModel, offered: Tree, batch: int | None) -> ExampleInpu
     return ExampleInputs(
         arguments=arguments, keywords=keywords, batch=batch or leading, batch_axes=axes, origin="file"
     )
+
+
+def _are_nodes_and_edges(leaves: list[Any], leading: int) -> bool:
+    """Whether the inputs are one graph: rows of nodes, and a pair of rows of integers that says which are joined.
+
+    Its nodes are no batch: twice as many are another graph, not two (PyTorch Geometric's ``edge_index``).
+    """
+    tensors = [leaf for leaf in leaves if _is_tensor(leaf) and leaf.dim()]
+    nodes = any(leaf.is_floating_point() and leaf.shape[0] == leading for leaf in tensors)
+    return nodes and any(
+        leaf.dim() == _ENDS and leaf.shape[0] == _ENDS != leading and not leaf.is_floating_point()
+        for leaf in tensors
+    )
+
+
+_ENDS = 2  # of an edge
 
 
 def _follows_the_batch(user: UserModel, leaves: list[Any], batch: int) -> bool:

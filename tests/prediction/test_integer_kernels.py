@@ -1,0 +1,116 @@
+"""Kernels on integers: which measured rate holds for which, and what moves over memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+
+import onnx
+import pytest
+from quantized_models import INT8, UINT8, Builder
+
+from analyzer.costs import count
+from analyzer.devices import catalogue
+from analyzer.devices.device import Device
+from analyzer.loading.onnx_graph.build import to_graph
+from analyzer.ort.fusion import predicted_groups
+from analyzer.prediction import predict, workload
+
+SIZE = 512
+# A rate for each family, far apart; copies so fast that they do not matter.
+RATES = {"u8s8": 4e11, "u8u8": 2e11, "nbits4a4": 8e11, "nbits4a0": 5e10, "nbits8a4": 3e11}
+
+
+def machine() -> Device:
+    values = {"threads": 1.0, "cores": 1.0, "dispatch.t1": 1e-12, "call.t1": 1e-12, "copy.t1.1024": 1e18}
+    shape = f"t1.m{SIZE}.n{SIZE}.k{SIZE}"
+    values[f"gemm.float32.{shape}"] = 1e11
+    values |= {f"gemm.{family}.{shape}": rate for family, rate in RATES.items()}
+    return replace(catalogue.device("epyc-9654"), calibration=MappingProxyType(values))
+
+
+def product_s(model: onnx.ModelProto, op_type: str) -> float:
+    graph = to_graph(model)
+    groups = predicted_groups(graph, "cpu")
+    times = predict(workload(graph, count(graph), groups), machine())
+    (chosen,) = [time for group, time in zip(groups, times, strict=True) if group.op_type == op_type]
+    return chosen.time_s
+
+
+def static(weights: int) -> onnx.ModelProto:
+    builder = Builder()
+    product = builder.node("MatMul", builder.pair("x"), builder.weights((SIZE, SIZE), weights))
+    return builder.model(builder.pair(product), (SIZE, SIZE), 21)
+
+
+@pytest.mark.parametrize(("weights", "family"), [(INT8, "u8s8"), (UINT8, "u8u8")])
+def test_a_product_on_integers_runs_at_the_rate_of_its_types(weights: int, family: str) -> None:
+    expected = 2 * SIZE**3 / RATES[family]
+    assert product_s(static(weights), "QLinearMatMul") == pytest.approx(expected, rel=1e-3)
+
+
+def packed(bits: int, accuracy: int) -> onnx.ModelProto:
+    builder = Builder()
+    weights = builder.constant(builder.random.integers(0, 9, (SIZE, SIZE // 32, 32 * bits // 8)), UINT8)
+    scales = builder.constant([[0.01] * (SIZE // 32)] * SIZE)
+    result = builder.node(
+        "MatMulNBits",
+        *("x", weights, scales),
+        domain="com.microsoft",
+        K=SIZE,
+        N=SIZE,
+        bits=bits,
+        block_size=32,
+        accuracy_level=accuracy,
+    )
+    return builder.model(result, (SIZE, SIZE), 21)
+
+
+@pytest.mark.parametrize(("bits", "accuracy"), [(4, 4), (4, 0), (8, 4)])
+def test_a_product_with_packed_weights_runs_at_the_rate_of_its_level(bits: int, accuracy: int) -> None:
+    expected = 2 * SIZE**3 / RATES[f"nbits{bits}a{accuracy}"]
+    assert product_s(packed(bits, accuracy), "MatMulNBits") == pytest.approx(expected, rel=1e-3)
+
+
+def test_of_packed_weights_the_packed_bytes_are_read() -> None:
+    builder = Builder()
+    weights = builder.weights((SIZE, SIZE), onnx.TensorProto.INT4, axis=0, block=32, zero=False)
+    graph = to_graph(builder.model(builder.node("MatMul", "x", weights), (1, SIZE), 21))
+    work = workload(graph, count(graph), predicted_groups(graph, "cpu"))
+    assert work["fixed"].tolist() == [SIZE * SIZE / 2]
+    # One scale for 32 weights, a row in, a row out.
+    assert work["read"].tolist() == [4 * (SIZE * SIZE / 32 + SIZE)]
+    assert work["written"].tolist() == [4 * SIZE]
+
+
+def test_a_dequantised_constant_runs_each_time() -> None:
+    """ONNX Runtime never folds it: rule 6 of the conventions names it as the exception."""
+    builder = Builder()
+    conv = builder.node("Conv", "x", builder.weights((8, 8, 3, 3), axis=0), pads=[1] * 4)
+    graph = to_graph(builder.model(conv, (1, 8, 16, 16), 17))
+    dequantize = count(graph).costs[0]
+    elements = 8 * 8 * 3 * 3
+    assert dequantize.flops == 2 * elements  # minus a zero point, times a scale
+    assert dequantize.bytes_written == 4 * elements
+    assert [group.op_type for group in predicted_groups(graph, "cpu")] == ["DequantizeLinear", "Conv"]
+
+
+@pytest.mark.parametrize(("name", "least", "most"), [("xeon-e5-2686-v4", 0.8, 1.5), ("epyc-9654", 2.0, 4.5)])
+def test_without_instructions_for_integers_convolutions_gain_little(
+    name: str, least: float, most: float
+) -> None:
+    cpu = catalogue.device(name)
+
+    def seconds(quantised: bool) -> float:
+        builder = Builder()
+        data = builder.pair("x") if quantised else "x"
+        shape = (64, 64, 3, 3)
+        weights = builder.weights(shape) if quantised else builder.constant(builder.random.normal(size=shape))
+        conv = builder.node("Conv", data, weights, pads=[1] * 4)
+        model = builder.model(builder.pair(conv) if quantised else conv, (1, 64, 56, 56), 17)
+        graph = to_graph(model)
+        groups = predicted_groups(graph, "cpu")
+        times = predict(workload(graph, count(graph), groups), cpu, threads=1)
+        return sum(time.time_s for group, time in zip(groups, times, strict=True) if "Conv" in group.op_type)
+
+    assert least < seconds(quantised=False) / seconds(quantised=True) < most
