@@ -330,11 +330,6 @@ class Graph:
         return written
 
     @cached_property
-    def parameters(self) -> int:
-        """Number of elements of all initializers; one of open shape counts nothing."""
-        return sum(tensor.elements or 0 for tensor in self.initializers)
-
-    @cached_property
     def parameter_bytes(self) -> int:
         """Bytes of all initializers."""
         return sum(tensor.nbytes or 0 for tensor in self.initializers)

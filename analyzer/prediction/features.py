@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 
 from analyzer.costs.cost import Cost
+from analyzer.costs.families.control_flow import trips
 from analyzer.costs.registry import count_node
 from analyzer.graph import DTYPES, Node, Tensor, broadcast
 from analyzer.operators import does_no_work
@@ -463,6 +464,23 @@ def _scores(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     return [replace(base, kind=Kind.VECTOR, elements=float((result[-1].elements if result else 0) or 0))]
 
 
+LOOP = "LoopTrip"
+"""What a loop does besides its operators: it hands tensors to its body and calls it."""
+# In operators of the body; ten, as a Scan of two small operators on 1,000 rows takes it.
+_CALL_OF_BODY = 10
+
+
+def _loop(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
+    """The body's pieces, as often as it is run."""
+    count = trips(node)
+    if count is None:
+        return [base]
+    body = node.graphs["body"]
+    inner = [piece for child in body.nodes for piece in pieces_of(child, count_node(child))]
+    called = Piece(kind=Kind.VECTOR, op=LOOP, elements=float(len(body.nodes) + _CALL_OF_BODY))
+    return [replace(piece, repeats=piece.repeats * count) for piece in (called, *inner)]
+
+
 def _fallback_product(node: Node, cost: Cost, base: Piece) -> list[Piece]:
     """A product of which only the count is known: as square as its output allows."""
     macs = float(cost.macs or 0)
@@ -491,6 +509,7 @@ _RULES: dict[str, _Rule] = {
     **dict.fromkeys(POOLS, _pool),
     **dict.fromkeys(RECURRENT_GATES, _recurrent),
     **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention"), _attention),
+    **dict.fromkeys(("Loop", "Scan"), _loop),
     **dict.fromkeys(("SVMRegressor", "SVMClassifier"), _support_vectors),
     **dict.fromkeys(("LinearRegressor", "LinearClassifier"), _scores),
     **dict.fromkeys(("OneHotEncoder", "LabelEncoder", "CategoryMapper", "ZipMap"), _read_elements),

@@ -127,7 +127,7 @@ def kernel_times(work: Workload, at: GpuCeilings, constants: GpuConstants = FITT
         chosen = np.flatnonzero(work.kind == kind)
         if chosen.size:
             times[chosen], compute[chosen] = rule(_Rows(work, chosen, at), at, constants)
-    return times, compute
+    return times * work["repeats"], compute
 
 
 def widths(work: Workload, at: GpuCeilings) -> Floats:

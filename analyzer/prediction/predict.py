@@ -17,7 +17,7 @@ from analyzer.graph import Graph
 from analyzer.ort.execution import Group
 from analyzer.prediction import cpu, gpu
 from analyzer.prediction.estimate import Bound, Estimate, total
-from analyzer.prediction.features import CONVS, MATMULS
+from analyzer.prediction.features import CONVS, LOOP, MATMULS
 from analyzer.prediction.gpu_constants import FITTED, HOST_WIDTH, SESSION_WIDTH
 from analyzer.prediction.layout_changes import LayoutCopies
 from analyzer.prediction.workload import OperatorPieces, Workload, joined, workload
@@ -176,6 +176,14 @@ def _in_session(times: GroupTimes) -> GroupTimes:
     return replace(times, low_s=low, high_s=high)
 
 
+def looping(work: Workload) -> Bools:
+    """Which groups are loops: their bodies' operators are nodes that the host runs, each time again."""
+    loops = np.array([op == LOOP for op in work.ops], dtype=np.bool_)
+    if not loops.any():
+        return np.zeros(work.groups, dtype=np.bool_)
+    return np.asarray(np.bincount(work.group, weights=loops[work.op], minlength=work.groups) > 0)
+
+
 def session_overhead(work: Workload, device: Device) -> Estimate:
     """What a session costs besides its operators: on a GPU the host's time for all nodes, on a CPU one call.
 
@@ -185,7 +193,8 @@ def session_overhead(work: Workload, device: Device) -> Estimate:
         known, threads = device.calibration, int(device.calibration.get("threads", 1))
         time = known.get(f"run.t{threads}", known.get(f"call.t{threads}", cpu.CALL_S))
     else:
-        time = float((work.kernels > 0).sum()) * device.calibration.get("cuda.node", FITTED.node_host_s)
+        nodes = np.where(looping(work), work.kernels, (work.kernels > 0).astype(np.float64))
+        time = float(nodes.sum()) * device.calibration.get("cuda.node", FITTED.node_host_s)
     return Estimate(
         time_s=time, low_s=time / HOST_WIDTH, high_s=time * HOST_WIDTH, origin="predicted", bound="overhead",
         method="dispatch",

@@ -47,6 +47,7 @@ class Piece:
         rows, row: Rows and elements per row of a norm, softmax or reduction.
         steps: Steps that must follow each other.
         elements: Elements written (or read by a reduction).
+        repeats: How often it is done, one after the other: the trips of a loop.
     """
 
     kind: Kind
@@ -68,3 +69,4 @@ class Piece:
     row: float = 0.0
     steps: float = 1.0
     elements: float = 0.0
+    repeats: float = 1.0

@@ -11,7 +11,10 @@ import numpy as np
 
 from analyzer.arrays import Bools, Floats, Ints
 from analyzer.costs.cost import ZERO, Cost, Costs
+from analyzer.costs.dimensions import OpenSizeError
+from analyzer.costs.families.control_flow import trips
 from analyzer.graph import Graph, Node, Tensor
+from analyzer.operators import does_no_work
 from analyzer.ort.execution import Group
 from analyzer.prediction import integer_kernels
 from analyzer.prediction.channels_last import channels_last_copies
@@ -162,13 +165,27 @@ def workload(
         any(_unknown(table.costs[member]) or _is_open(graph.nodes[member]) for member in group.members)
         for group in groups
     ]
-    return from_pieces(all_pieces, owner, _launches(groups), unknown)
+    return from_pieces(all_pieces, owner, _launches(graph, groups), unknown)
 
 
-def _launches(groups: Sequence[Group]) -> list[float]:
+def _launches(graph: Graph, groups: Sequence[Group]) -> list[float]:
     """Kernels of each group; what a CUDA session runs on the CPU launches none."""
     fallen = [group.session == "cuda" and group.provider == "cpu" for group in groups]
-    return [0.0 if cpu else float(group.kernels) for group, cpu in zip(groups, fallen, strict=True)]
+    return [
+        0.0 if cpu else float(group.kernels + sum(_in_bodies(graph.nodes[member]) for member in group.members))
+        for group, cpu in zip(groups, fallen, strict=True)
+    ]
+
+
+def _in_bodies(node: Node) -> int:
+    """Kernels that a loop launches: those of its body in each trip."""
+    if node.op_type not in ("Loop", "Scan") or "body" not in node.graphs:
+        return 0
+    try:
+        count = trips(node) or 0
+    except (OpenSizeError, KeyError, IndexError):  # what is scanned has no known length
+        return 0
+    return count * sum(not does_no_work(child) for child in node.graphs["body"].nodes)
 
 
 def from_pieces(

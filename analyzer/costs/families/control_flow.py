@@ -76,14 +76,24 @@ def _keeps_going(body: Graph) -> bool:
 def scan(node: Node) -> Cost:
     """Trips * body, trips being the length of what is scanned."""
     body = node.graphs["body"]
-    scanned = node.attributes["num_scan_inputs"]
+    return times(count_graph(body), _scanned(node))
+
+
+def _scanned(node: Node) -> int:
     # States first, then what is scanned; all of that is as long.
-    shape = dims(node.inputs[-scanned])
+    shape = dims(node.inputs[-node.attributes["num_scan_inputs"]])
     axes = node.attributes.get("scan_input_axes") or (0,)
     # Scan-8 had a batch axis and began with sequence_lens, an input that the body lacks.
-    batched = len(node.inputs) > len(body.inputs)
-    trips = shape[0] * shape[1] if batched else shape[axes[0]]
-    return times(count_graph(body), trips)
+    batched = len(node.inputs) > len(node.graphs["body"].inputs)
+    return shape[0] * shape[1] if batched else shape[axes[0]]
+
+
+def trips(node: Node) -> int | None:
+    """How often a Loop or Scan runs its body, at most; None where that is not known before the run."""
+    if node.op_type == "Scan":
+        return _scanned(node)
+    limit = value(node.input(0)) if node.op_type == "Loop" else None
+    return None if limit is None else max(int(limit[0]), 0)
 
 
 @rule("SequenceMap", assumes="the sequence's length is not known before the run: the body is counted once")

@@ -209,7 +209,7 @@ def _from_file(user: UserModel, offered: Tree, batch: int | None) -> ExampleInpu
 
 
 def _are_nodes_and_edges(leaves: list[Any], leading: int) -> bool:
-    """Whether the inputs are one graph: rows of nodes, and a pair of rows of integers that says which are joined.
+    """Whether the inputs are one graph: rows of nodes, and two rows of integers that say which are joined.
 
     Its nodes are no batch: twice as many are another graph, not two (PyTorch Geometric's ``edge_index``).
     """
