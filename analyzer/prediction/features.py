@@ -437,6 +437,8 @@ def _tree(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     return [replace(base, kind=Kind.TREE, rows=float(rows), m=float(rows))]
 
 
+VOTES = "SVMVotes"
+"""What a classifier by support vectors does besides its kernel."""
 # Features of the probes of support vectors: a kernel value's time grows with them.
 _PROBED_FEATURES = 32.0
 
@@ -449,7 +451,12 @@ def _support_vectors(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
         return []
     rows, features = (source[0], math.prod(source[1:])) if len(source) > 1 else (1, source[0])
     values = rows * vectors * features / _PROBED_FEATURES
-    return [replace(base, kind=Kind.VECTOR, elements=values)]
+    kernel = replace(base, kind=Kind.VECTOR, elements=values)
+    if node.op_type == "SVMRegressor":
+        return [kernel]
+    # Each pair of classes sums the values of its own vectors.
+    weights = float(rows * len(attributes.get("coefficients", ())))
+    return [kernel, Piece(kind=Kind.VECTOR, op=VOTES, elements=weights)]
 
 
 def _read_elements(node: Node, _cost: Cost, base: Piece) -> list[Piece]:

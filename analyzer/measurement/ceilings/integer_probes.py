@@ -25,20 +25,23 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 # M, N, K. One row reads all weights for one token; of many rows each weight is used often.
-_SHAPES = ((1, 1024, 1024), (4, 1024, 1024), (16, 1024, 1024), (128, 1024, 1024), (1, 4096, 4096))
+_SHAPES = ((1, 1024, 1024), (4, 1024, 1024), (16, 1024, 1024), (128, 1024, 1024))
+_FROM_MEMORY = (1, 4096, 4096)  # weights that no near cache keeps
 _SINCE_BLOCKS = 21  # opset
 _BLOCK = 32  # weights that share a scale, as quantisers write them
 
 
 def products() -> Iterator[Probe]:
     """Products with weights of 8 bits, static and dynamic, and with weights packed in blocks."""
-    for m, n, k in _SHAPES:
+    for m, n, k in (*_SHAPES, _FROM_MEMORY):
         yield _static("u8s8", m, n, k)
-        yield _static("u8u8", m, n, k)
         yield _dynamic(m, n, k)
+        yield _packed(4, 4, m, n, k)
+    for m, n, k in _SHAPES:
+        yield _static("u8u8", m, n, k)
+        yield _packed(8, 4, m, n, k)
         for bits in (4, 8):
-            for accuracy in (4, 0):
-                yield _packed(bits, accuracy, m, n, k)
+            yield _packed(bits, 0, m, n, k)
 
 
 def _key(family: str, m: int, n: int, k: int) -> str:
