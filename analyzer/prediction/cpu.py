@@ -49,7 +49,9 @@ _ROW_S = 5e-9
 # An operator of a loop's body: its dispatch and its tensors, which are allocated anew in each trip.
 _SPAN_S = 2e-8
 _UNPROBED = {
-    LOOP: 5e-7, VOTES: 1e-9, "LabelEncoderStrings": 4e-8,
+    LOOP: 5e-7,
+    VOTES: 1e-9,
+    "LabelEncoderStrings": 4e-8,
     **dict.fromkeys(("ZipMap", "CastMap", "DictVectorizer"), 7e-8),
 }
 # One more tensor of a Split or Concat: 0.1 us again and again, two to three times that among other operators.
