@@ -90,10 +90,15 @@ def test_expressions_are_sums_and_products_alone(text: str, value: int | None) -
     assert evaluate(text, {"n": 4}) == value
 
 
-@pytest.mark.parametrize("size", [0, -1, 2.5, True, "8"])
+@pytest.mark.parametrize("size", [-1, 2.5, True, "8"])
 def test_a_size_that_cannot_be_is_refused(make_onnx: Callable[..., Any], size: Any) -> None:
     with pytest.raises(UsageError, match="batch"):
         to_graph(make_onnx(relu_chain(), {"x": ["batch", 3]}, ["y"]), bindings={"batch": size})
+
+
+def test_an_empty_axis_is_a_size(make_onnx: Callable[..., Any]) -> None:
+    graph = to_graph(make_onnx(relu_chain(), {"x": ["past", 3]}, ["y"]), bindings={"past": 0})
+    assert [tensor.shape for tensor in (*graph.inputs, *graph.outputs)] == [(0, 3), (0, 3)]
 
 
 def test_a_binding_that_no_input_has_is_told(make_onnx: Callable[..., Any]) -> None:
