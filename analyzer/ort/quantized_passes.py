@@ -103,7 +103,7 @@ def propagate_backward(graph: Rewriting) -> bool:
         while mover is not None and _moves(mover) and graph.only_edge(mover) is not None:
             source = graph.producer(mover.reads[0])
             if source is None:
-                if mover.reads[0] is None or graph.readers.get(mover.reads[0], []) != [(mover, 0)]:
+                if mover.reads[0] is None or list(graph.readers.get(mover.reads[0], ())) != [(mover, 0)]:
                     break
             elif source.op_type == DEQUANTIZE or graph.only_edge(source) is None:
                 break

@@ -62,7 +62,8 @@ class Rewriting:
     inner: set[str]
     types: dict[str, str]
     writer: dict[str, ExecutedNode] = field(default_factory=dict)
-    readers: dict[str, list[tuple[ExecutedNode, int]]] = field(default_factory=dict)
+    # Dicts as ordered sets: thousands may read one stored zero point, and each may be taken out.
+    readers: dict[str, dict[tuple[ExecutedNode, int], None]] = field(default_factory=dict)
     made: int = 0
 
     def __post_init__(self) -> None:
@@ -75,7 +76,7 @@ class Rewriting:
                 self.writer[name] = executed
         for position, name in enumerate(executed.reads):
             if name is not None:
-                self.readers.setdefault(name, []).append((executed, position))
+                self.readers.setdefault(name, {})[executed, position] = None
 
     def alive(self, *op_types: str) -> Iterator[ExecutedNode]:
         """The nodes of these types, all without one, that are in the graph when their turn comes."""
@@ -91,7 +92,7 @@ class Rewriting:
     def edges(self, executed: ExecutedNode, position: int = 0) -> list[tuple[ExecutedNode, int]]:
         """Which nodes read one of its results, and as which input."""
         name = executed.writes[position] if position < len(executed.writes) else None
-        return [] if name is None else self.readers.get(name, [])
+        return [] if name is None else list(self.readers.get(name, ()))
 
     def gives_output(self, executed: ExecutedNode) -> bool:
         """Whether it writes an output of the graph."""
@@ -120,10 +121,10 @@ class Rewriting:
         """Makes a node read another tensor at a position."""
         before = executed.reads[position]
         if before is not None:
-            self.readers[before].remove((executed, position))
+            del self.readers[before][executed, position]
         executed.reads[position] = name
         if name is not None:
-            self.readers.setdefault(name, []).append((executed, position))
+            self.readers.setdefault(name, {})[executed, position] = None
 
     def write_instead(self, executed: ExecutedNode, position: int, name: str) -> None:
         """Makes a node write another tensor at a position; who read the old one is not touched."""
