@@ -5,6 +5,7 @@ from __future__ import annotations
 from analyzer.graph import DEFAULT_DOMAIN, Node
 
 CONTRIB_DOMAIN = "com.microsoft"
+CLASSICAL_DOMAIN = "ai.onnx.ml"
 """ONNX Runtime's own operators."""
 
 NCHWC_DOMAIN = "com.microsoft.nchwc"

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from analyzer.graph import Graph, Node
-from analyzer.operators import CONTRIB_DOMAIN
+from analyzer.operators import CLASSICAL_DOMAIN, CONTRIB_DOMAIN
 
 _FLOAT_BYTES = 4
-_CLASSICAL = "ai.onnx.ml"
 # Of ai.onnx.ml: what was learnt (onnx/defs/traditionalml/defs.cc).
 _LEARNT = (
     *("nodes_values", "nodes_splits", "target_weights", "class_weights", "leaf_weights", "base_values"),
@@ -77,7 +76,7 @@ def _storage(node: Node) -> tuple[int, ...]:
 
 
 def _in_attributes(node: Node) -> int:
-    if node.domain != _CLASSICAL:
+    if node.domain != CLASSICAL_DOMAIN:
         return 0
     learnt = (node.attributes.get(name) for name in _LEARNT)
     return sum(len(values) for values in learnt if isinstance(values, tuple))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from analyzer.graph import Graph, Node, names_read
 from analyzer.ort.fusion_view import HELPERS
+from analyzer.ort.quantization_parameters import QUANTIZE, QUANTIZERS
 from analyzer.ort.simplify import simplify
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ _LAYOUT_NAME = "_nchwc"
 # one for channels that come last, takes its place, and add a number.
 _UNIQUE = re.compile(r"_token_\d+$")
 _LIMITERS = ("Relu", "Clip")
-QUANTIZERS = frozenset(("QuantizeLinear", "DequantizeLinear"))
 
 
 def stands_for(executed: str, op_type: str) -> bool:
@@ -134,7 +134,7 @@ class _Labels:
             self._label(node, original)
             source = original.input(0)
             # What ONNX Runtime made of a function before it has no names of its own.
-            if node.op_type == "QuantizeLinear" and source is not None and self.of(node.input[0]) is None:
+            if node.op_type == QUANTIZE and source is not None and self.of(node.input[0]) is None:
                 self.origin[node.input[0]] = source.name
 
     def _label(self, node: onnx.NodeProto, original: Node) -> None:
@@ -146,10 +146,10 @@ class _Labels:
         """The last tensor that a kernel on integers computes; a limit and a Q may be part of it."""
         followed = tensor
         while (reader := self._only_reader(followed)) is not None and reader.name not in self.executed:
-            if reader.outputs[0] is None or reader.op_type not in (*_LIMITERS, "QuantizeLinear"):
+            if reader.outputs[0] is None or reader.op_type not in (*_LIMITERS, QUANTIZE):
                 break
             followed = reader.outputs[0].name
-            if reader.op_type == "QuantizeLinear":
+            if reader.op_type == QUANTIZE:
                 return followed
         return tensor
 

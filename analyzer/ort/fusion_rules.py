@@ -397,9 +397,8 @@ def _dynamic(view: View, matmul: Node) -> None:
     if quantize is None or not view.same_provider(quantize, matmul):
         return
     names = {tensor.name for tensor in quantize.present_outputs}
-    readers = {view.group[index].op_type for name in names for index in view.readers.get(name, ())}
-    mine = {id(view.group[index]) for name in names for index in view.readers.get(name, ())}
-    if mine == {id(view.group[matmul.index])} and readers and names.isdisjoint(view.output_names):
+    readers = {id(view.group[index]) for name in names for index in view.readers.get(name, ())}
+    if readers == {id(view.group[matmul.index])} and names.isdisjoint(view.output_names):
         view.fuse("DynamicQuantizeMatMul", quantize, matmul).final = True
 
 

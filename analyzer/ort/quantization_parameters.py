@@ -11,6 +11,7 @@ from analyzer.graph import Tensor
 from analyzer.ort.rewriting import ExecutedNode, Rewriting
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+QUANTIZERS = frozenset((QUANTIZE, DEQUANTIZE))
 SMALL = frozenset({"int8", "uint8"})
 WIDE = frozenset({"int16", "uint16"})
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from analyzer.graph import Graph
 from analyzer.ort.fusion_view import HELPERS, View
-from analyzer.ort.quantization_parameters import DEQUANTIZE, QUANTIZE
+from analyzer.ort.quantization_parameters import DEQUANTIZE, QUANTIZE, QUANTIZERS
 from analyzer.ort.quantized_passes import (
     one_dequantize_for_each_reader,
     propagate_backward,
@@ -33,7 +33,7 @@ def quantized_groups(view: View) -> None:
 
 def has_quantization(graph: Graph) -> bool:
     """Whether a graph has Q or DQ nodes at all."""
-    return any(node.op_type in (QUANTIZE, DEQUANTIZE) for node in graph.nodes)
+    return any(node.op_type in QUANTIZERS for node in graph.nodes)
 
 
 def rewritten(view: View) -> Rewriting:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from analyzer.graph import Graph, Tensor
 from analyzer.ort.execution import Group
-from analyzer.prediction.work_item import FLOAT_BYTES, Kind, Piece
+from analyzer.prediction.work_item import Kind, Piece
 
 _WANTS = "QLinearConv"
 # Transposes pass through them, or they have kernels for channels last.
@@ -36,7 +36,7 @@ def channels_last_copies(graph: Graph, groups: Sequence[Group]) -> Iterator[tupl
             if leaves or enters:
                 key = "TransposeBytesFirst" if leaves else "TransposeBytesLast"
                 yield number, _transpose(tensor, key)
-    for tensor in graph.inputs:
+    for tensor in filter(_is_image, graph.inputs):
         readers = {group_of.get(index, -1) for index in graph.consumers.get(tensor.name, ())}
         if readers & inside:
             yield min(readers & inside), _transpose(tensor, "TransposeBytesLast")
@@ -63,17 +63,14 @@ def _written(graph: Graph, group: Group) -> list[Tensor]:
         tensor
         for member in group.members
         for tensor in graph.nodes[member].present_outputs
-        if tensor.rank == 4
-        and tensor.dtype.bits == 8
-        and not members.issuperset(graph.consumers.get(tensor.name, (-1,)))
+        if _is_image(tensor) and not members.issuperset(graph.consumers.get(tensor.name, (-1,)))
     ]
+
+
+def _is_image(tensor: Tensor) -> bool:
+    return tensor.rank == 4 and tensor.dtype.bits == 8
 
 
 def _transpose(tensor: Tensor, op: str) -> Piece:
     size = float(tensor.nbytes or 0)
-    return Piece(
-        kind=Kind.MOVE,
-        op=op,
-        fixed=2 * size,
-        elements=size * (1 if tensor.dtype.bits == 8 else 1 / FLOAT_BYTES),
-    )
+    return Piece(kind=Kind.MOVE, op=op, fixed=2 * size, elements=size)

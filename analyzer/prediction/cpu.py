@@ -45,13 +45,14 @@ _NO_OP = 1.5e-10
 _RUN_S, _SLICE_S, _KERNEL_S = 3e-9, 70e-9, 2e-7
 # A row of a reduction besides its elements: 16,000 rows of 30 take 91 us (maximum) to 220 us (sum of squares).
 _ROW_S = 5e-9
-# A row to which another is added, its elements apart; an entry of a map (1,000 rows of two classes: 134 us).
-# An operator of a loop's body: its dispatch and its tensors, which are allocated anew in each trip.
+# A row to which another is added, its elements apart.
 _SPAN_S = 2e-8
+# Seconds an element of what no probe measures.
 _UNPROBED = {
-    LOOP: 5e-7,
+    LOOP: 5e-7,  # an operator of a body: its dispatch and its tensors, which are allocated anew in each trip
     VOTES: 1e-9,
-    "LabelEncoderStrings": 4e-8,
+    "LabelEncoderStrings": 4e-8,  # a probe cannot bind strings; 1,000 of them in two columns: 83 us
+    # An entry of a map; 1,000 rows of two classes: 134 us.
     **dict.fromkeys(("ZipMap", "CastMap", "DictVectorizer"), 7e-8),
 }
 # One more tensor of a Split or Concat: 0.1 us again and again, two to three times that among other operators.
@@ -248,8 +249,8 @@ def _vector(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floa
     slices = slices + np.where(kind == Kind.REDUCE, _ROW_S * work["rows"][chosen], 0.0)
     alone = amount * one + runs + slices + _KERNEL_S + spans * _span_s(at, 1)
     together = amount * many / at.scale + spans * _span_s(at, at.table) / at.scale
-    # What ran on one thread at the size of the probe uses more when it is much larger.
-    # What was long enough for threads, and still ran on one, does so at any size.
+    # What ran on one thread at the size of the probe uses more when it is much larger; but what was long enough
+    # for threads, and still ran on one, does so at any size.
     grows = (amount > 4 * _PROBE) & (one * _PROBE < _SURELY_PARALLEL_S)
     together = np.where(grows, np.minimum(together, 1.15 * alone / at.threads), together)
     seconds: Floats = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from analyzer.graph import Node, Tensor
+from analyzer.operators import CLASSICAL_DOMAIN
 from analyzer.prediction import integer_kernels
 
 _ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Min", "Max"})
@@ -30,7 +31,7 @@ def variant(node: Node) -> str:
         return integer_kernels.family_of(node.op_type, node)
     if node.op_type == "DequantizeLinear":
         return _dequantize(node)
-    if node.domain == CLASSICAL:
+    if node.domain == CLASSICAL_DOMAIN:
         return _classical(node, first)
     if node.op_type == "MaxPool" and first is not None and first.dtype.bits == _BYTE:
         return "NhwcMaxPool"
@@ -38,7 +39,6 @@ def variant(node: Node) -> str:
 
 
 _BYTE = 8
-CLASSICAL = "ai.onnx.ml"
 
 
 def _classical(node: Node, first: Tensor | None) -> str:

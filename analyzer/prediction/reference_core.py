@@ -86,23 +86,21 @@ def _second_core(ceilings: dict[str, float], core: Mapping[str, Any], ratio: flo
     slower = core["elementwise"]["Add"] / second["add"] / ratio**_ELEMENT_EXPONENT
     for name, seconds in second["elementwise"].items():
         ceilings.setdefault(f"elementwise.{name}.t1", seconds * slower)
-    measured = float(second["products"]["u8s8"]["128"])
+    # Products by what that core gained from integers.
+    faster = (min(gain, _MOST_GAIN) if gain else _PLAIN_GAIN) / float(second["products"]["u8s8"]["128"])
     for family, rows in second["products"].items():
         for count, share in rows.items():
             # A row reads the weights once: fewer bytes help whatever multiplies them.
-            reading = int(count) < _ROWS_THAT_COMPUTE
-            faster = min(gain, _MOST_GAIN) / measured if gain else 1.0 if reading else _PLAIN_GAIN / measured
-            key = f"float32.t1.m{count}.n1024.k1024"
-            ceilings[f"gemm.{family}.t1.m{count}.n1024.k1024"] = (
-                ceilings[f"gemm.{key}"] * share * max(faster, 1.0 if reading else 0.0)
-            )
+            least = 1.0 if int(count) < _ROWS_THAT_COMPUTE else 0.0
+            shape = f"t1.m{count}.n1024.k1024"
+            ceilings[f"gemm.{family}.{shape}"] = ceilings[f"gemm.float32.{shape}"] * share * max(faster, least)
+    convolved = faster * (_CONVOLVED if gain else 1.0)
     for name, share in second["convolutions"].items():
         family, _, kind = name.partition(".")
-        thin = kind.startswith(("depthwise", "group"))
-        faster = 1.0 if thin else (min(gain, _MOST_GAIN) * _CONVOLVED if gain else _PLAIN_GAIN) / measured
         known = ceilings.get(f"conv.float32.t1.{kind}")
         if known is not None:
-            ceilings[f"conv.{family}.t1.{kind}"] = known * share * faster
+            thin = kind.startswith(("depthwise", "group"))
+            ceilings[f"conv.{family}.t1.{kind}"] = known * share * (1.0 if thin else convolved)
 
 
 # Rows from which a product computes rather than reads; instructions of a plain int8 product, over those of

@@ -271,7 +271,7 @@ def _joined_pieces(
     if not products:
         return _merged(others, group)
     if group.op_type in integer_kernels.PRODUCTS:
-        return [_integer_product(graph, products[-1], group)]
+        return [_integer_product(graph, products[-1], group, inner)]
     extra = sum(piece.read - piece.weights for piece in others)
     products[-1] = replace(
         products[-1],
@@ -283,19 +283,13 @@ def _joined_pieces(
     return [*_with_bias(products, group), *_swept(others, group)]
 
 
-def _integer_product(graph: Graph, product: Piece, group: Group) -> Piece:
+def _integer_product(graph: Graph, product: Piece, group: Group, inner: frozenset[str]) -> Piece:
     """A product on integers: what crosses its border is what the operators around it read and write."""
     nodes = [graph.nodes[member] for member in group.members]
-    inside = {tensor.name for node in nodes for tensor in node.present_outputs}
+    made = {tensor.name: tensor for node in nodes for tensor in node.present_outputs}
     read = {tensor.name: tensor for node in nodes for tensor in node.present_inputs}
-    outside = [tensor for name, tensor in read.items() if name not in inside]
-    outputs = {tensor.name for tensor in graph.outputs}
-    written = [
-        tensor
-        for node in nodes
-        for tensor in node.present_outputs
-        if tensor.name in outputs or not set(group.members).issuperset(graph.consumers.get(tensor.name, (-1,)))
-    ]
+    outside = [tensor for name, tensor in read.items() if name not in made]
+    written = [tensor for name, tensor in made.items() if name not in inner]
     stored = [tensor for tensor in outside if tensor.constant]
     return replace(
         product,

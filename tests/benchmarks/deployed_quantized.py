@@ -20,8 +20,7 @@ import small_models
 import torch
 from onnxruntime import quantization
 from onnxruntime.quantization import QuantFormat, QuantType
-from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
-from quantized_matrix import STATIC, Feeds
+from quantized_matrix import STATIC, quantize_in_blocks, quantize_statically
 from torch import nn
 from torch.nn import functional as F  # noqa: N812  # as everybody writes it
 
@@ -193,7 +192,7 @@ def make(folder: Path, opset: int = 21) -> list[tuple[Path, Path]]:
 
 
 def _static(source: Path, target: Path, *, types: str, form: QuantFormat) -> None:
-    quantization.quantize_static(str(source), str(target), Feeds(source), quant_format=form, **STATIC[types])
+    quantize_statically(source, target, form, STATIC[types])
 
 
 def _dynamic(source: Path, target: Path, *, kind: QuantType, by_channel: bool = False) -> None:
@@ -201,12 +200,7 @@ def _dynamic(source: Path, target: Path, *, kind: QuantType, by_channel: bool = 
 
 
 def _blocks(source: Path, target: Path, *, bits: int, form: QuantFormat) -> None:
-    config = DefaultWeightOnlyQuantConfig(
-        block_size=_BLOCK, is_symmetric=True, quant_format=form, bits=bits, op_types_to_quantize=("MatMul",)
-    )
-    quantizer = MatMulNBitsQuantizer(onnx.load(source), algo_config=config)
-    quantizer.process()
-    quantizer.model.save_model_to_file(str(target))
+    quantize_in_blocks(source, target, bits, form, block=_BLOCK)
 
 
 _FORMS: dict[str, Callable[..., None]] = {"static": _static, "dynamic": _dynamic, "blocks": _blocks}

@@ -126,7 +126,7 @@ def _quantised(source: str, opset: int, folder: Path) -> Iterator[tuple[str, Pat
     forms: dict[str, Callable[[], None]] = {}
     for name, options in STATIC.items():
         for form in (QuantFormat.QDQ, QuantFormat.QOperator):
-            forms[f"{name} {form.name}"] = partial(_static, path, target, form, options)
+            forms[f"{name} {form.name}"] = partial(quantize_statically, path, target, form, options)
     for name, kind in (("s8", QuantType.QInt8), ("u8", QuantType.QUInt8)):
         forms[f"dynamic {name}"] = partial(
             quantization.quantize_dynamic,
@@ -139,7 +139,7 @@ def _quantised(source: str, opset: int, folder: Path) -> Iterator[tuple[str, Pat
         for form in (QuantFormat.QDQ, QuantFormat.QOperator):
             for symmetric in (True, False):
                 title = f"{bits} bits {form.name}{'' if symmetric else ' with zero points'}"
-                forms[title] = partial(_in_blocks, path, target, bits, form, symmetric)
+                forms[title] = partial(quantize_in_blocks, path, target, bits, form, symmetric=symmetric)
     for name, make in forms.items():
         target.unlink(missing_ok=True)
         try:
@@ -150,13 +150,17 @@ def _quantised(source: str, opset: int, folder: Path) -> Iterator[tuple[str, Pat
         yield f"{source} {opset} {name}", target
 
 
-def _static(path: Path, target: Path, form: QuantFormat, options: Mapping[str, Any]) -> None:
+def quantize_statically(path: Path, target: Path, form: QuantFormat, options: Mapping[str, Any]) -> None:
+    """Data and weights as integers; ``options`` is an entry of ``STATIC``."""
     quantization.quantize_static(str(path), str(target), Feeds(path), quant_format=form, **options)
 
 
-def _in_blocks(path: Path, target: Path, bits: int, form: QuantFormat, symmetric: bool) -> None:
+def quantize_in_blocks(
+    path: Path, target: Path, bits: int, form: QuantFormat, *, symmetric: bool = True, block: int = 16
+) -> None:
+    """Weights of products alone, in blocks that share a scale."""
     config = DefaultWeightOnlyQuantConfig(
-        block_size=16, is_symmetric=symmetric, quant_format=form, bits=bits, op_types_to_quantize=("MatMul",)
+        block_size=block, is_symmetric=symmetric, quant_format=form, bits=bits, op_types_to_quantize=("MatMul",)
     )
     quantizer = MatMulNBitsQuantizer(onnx.load(path), algo_config=config)
     quantizer.process()

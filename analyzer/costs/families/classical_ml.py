@@ -14,8 +14,9 @@ from analyzer.costs.families.products import product
 from analyzer.costs.registry import rule
 from analyzer.costs.traffic import cost, reads
 from analyzer.graph import Node
+from analyzer.operators import CLASSICAL_DOMAIN
 
-ML = "ai.onnx.ml"
+ML = CLASSICAL_DOMAIN
 NODE_BYTES = 20
 """What a visit reads of a node as ONNX stores it: feature (int64), threshold (float), child (int64)."""
 _DEPTH = "each leaf of a tree is as likely as any other: the mean depth of its leaves"

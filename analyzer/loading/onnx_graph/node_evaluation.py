@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Tensor
 from analyzer.loading.shape_inference.protobuf_values import SMALL, Type
-from analyzer.operators import NEVER_FOLDED
+from analyzer.operators import CLASSICAL_DOMAIN, CONTRIB_DOMAIN, NEVER_FOLDED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +20,7 @@ SHAPE_OPERATORS = ("Shape", "Size")
 
 _GRAPH_KINDS = (5, 10)  # AttributeProto.GRAPH, GRAPHS
 # Of any other domain nobody says that equal inputs give equal outputs.
-_FOLDABLE = frozenset({DEFAULT_DOMAIN, "ai.onnx.ml", "com.microsoft"})
+_FOLDABLE = frozenset({DEFAULT_DOMAIN, CLASSICAL_DOMAIN, CONTRIB_DOMAIN})
 # Floats decide sizes only as the few that Resize (scales) or Range reads.
 _FEW_FLOATS = 8
 # Nothing goes in, yet nothing is random: an empty sequence or optional is known before the run.

@@ -34,7 +34,6 @@ from analyzer.loading.onnx_graph.node_metadata import NodeOrigin, origin
 from analyzer.loading.onnx_graph.node_validity import check_strings
 from analyzer.loading.onnx_graph.normalize import dangling, rows_of
 from analyzer.loading.shape_inference import onnx_inference
-from analyzer.loading.shape_inference.classical_operators import DOMAIN as CLASSICAL_DOMAIN
 from analyzer.loading.shape_inference.common_operators import common_output_types
 from analyzer.loading.shape_inference.contrib_operators import infer_contrib
 from analyzer.loading.shape_inference.protobuf_values import (
@@ -47,7 +46,7 @@ from analyzer.loading.shape_inference.protobuf_values import (
     tensor_value,
 )
 from analyzer.loading.shape_inference.subgraphs import body_inputs, control_flow_types
-from analyzer.operators import NEVER_FOLDED
+from analyzer.operators import CLASSICAL_DOMAIN, NEVER_FOLDED
 from analyzer.units import byte_count
 
 if TYPE_CHECKING:

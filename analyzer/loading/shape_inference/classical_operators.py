@@ -12,8 +12,6 @@ from analyzer.graph import DTYPES, Dim, DType, Tensor
 from analyzer.loading.shape_inference.protobuf_values import Type
 from analyzer.loading.shape_inference.subgraphs import AttributeMap, InputTensors
 
-DOMAIN = "ai.onnx.ml"
-
 _FLOAT, _INTEGER, _STRING = DTYPES["float32"], DTYPES["int64"], DTYPES["string"]
 
 

@@ -14,7 +14,7 @@ from analyzer.graph import DTYPES, DType, Shape, Tensor, broadcast
 from analyzer.loading.shape_inference import blocked_operators, classical_operators
 from analyzer.loading.shape_inference.protobuf_values import Type
 from analyzer.loading.shape_inference.subgraphs import AttributeMap, InputTensors
-from analyzer.operators import NHWC_DOMAIN
+from analyzer.operators import CLASSICAL_DOMAIN, NHWC_DOMAIN
 
 if TYPE_CHECKING:
     import onnx
@@ -28,11 +28,8 @@ def infer_contrib(
     proto: onnx.NodeProto, domain: str, inputs: InputTensors, attributes: AttributeMap
 ) -> Mapping[str, Type]:
     """The types of outputs that ONNX's inference does not tell, by name; empty where they are not known."""
-    if domain == classical_operators.DOMAIN:
-        classical = classical_operators.classical_types(proto.op_type, inputs, attributes)
-        return {
-            name: kind for name, kind in zip(proto.output, classical, strict=False) if name and kind is not None
-        }
+    if domain == CLASSICAL_DOMAIN:
+        return _by_name(proto, classical_operators.classical_types(proto.op_type, inputs, attributes))
     if domain == blocked_operators.DOMAIN:
         blocked = blocked_operators.nchwc_types(proto.op_type, inputs, attributes)
         return dict(zip(proto.output, blocked, strict=False))
@@ -47,6 +44,10 @@ def infer_contrib(
         types = function(inputs, attributes)
     except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError):  # an input's shape is open or odd
         return {}
+    return _by_name(proto, types)
+
+
+def _by_name(proto: onnx.NodeProto, types: Sequence[Type | None]) -> dict[str, Type]:
     return {name: kind for name, kind in zip(proto.output, types, strict=False) if name and kind is not None}
 
 

@@ -52,17 +52,9 @@ def _encoders() -> Iterator[Probe]:
     import numpy as np
 
     numbers = np.arange(_ROWS, dtype=np.int64).reshape(-1, 1) % 8
-    words = np.array([f"word {number}" for number in range(_ROWS)], dtype=object).reshape(-1, 1)
     keys, values = list(range(8)), list(range(8))
     yield _ml("OneHotEncoder", numbers, cats_int64s=keys)
     yield _ml("LabelEncoder", numbers, keys_int64s=keys, values_int64s=values)
-    yield _ml(
-        "LabelEncoder",
-        words,
-        key="LabelEncoderStrings",
-        keys_strings=[f"word {number}" for number in range(64)],
-        values_int64s=list(range(64)),
-    )
 
 
 def _linear(x: Array) -> Iterator[Probe]:

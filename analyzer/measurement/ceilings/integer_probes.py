@@ -164,11 +164,16 @@ def _convolution(name: str, kind: ConvClass, weights: str = "int8") -> Probe:
 
 def elementwise() -> Iterator[Probe]:
     """Time per element of what stands between quantised products."""
-    import ml_dtypes
+    yield from _arithmetic()
+    yield from _pools()
+    yield from _movements()
+    yield from _dequantized()
+
+
+def _arithmetic() -> Iterator[Probe]:
     import numpy as np
 
     x = _integers("uint8", ROWS, COLUMNS)
-    image = _integers("uint8", 1, 64, 64, 64)
     parameters = (_scale(), _zero("uint8", 10))
     for op in ("QLinearAdd", "QLinearMul"):
         yield vector(
@@ -200,6 +205,11 @@ def elementwise() -> Iterator[Probe]:
         domain=MICROSOFT,
         constants=(2, 3, 5, 6, 7, 8),
     )
+
+
+def _pools() -> Iterator[Probe]:
+    image = _integers("uint8", 1, 64, 64, 64)
+    parameters = (_scale(), _zero("uint8", 10))
     yield vector(
         "QLinearGlobalAveragePool",
         image,
@@ -226,6 +236,11 @@ def elementwise() -> Iterator[Probe]:
         attributes={"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)},
         elements=9.0 * image.size,
     )
+
+
+def _movements() -> Iterator[Probe]:
+    import numpy as np
+
     plane = _integers("uint8", 1, 32, 32, 64)  # channels last, as between convolutions
     yield vector(
         "Resize",
@@ -243,6 +258,12 @@ def elementwise() -> Iterator[Probe]:
     )
     for perm, key in (((0, 2, 3, 1), "TransposeBytesLast"), ((0, 3, 1, 2), "TransposeBytesFirst")):
         yield vector("Transpose", _integers("uint8", 1, 64, 64, 64), key=key, attributes={"perm": perm})
+
+
+def _dequantized() -> Iterator[Probe]:
+    import ml_dtypes
+    import numpy as np
+
     yield vector(
         "DequantizeLinear",
         _integers("int8", ROWS, COLUMNS),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from analyzer.measurement.ceilings.probes import COLUMNS, MICROSOFT, ROWS, Probe, floats
+from analyzer.measurement.ceilings.probes import CLASSICAL, COLUMNS, MICROSOFT, ROWS, Probe, floats
 
 if TYPE_CHECKING:
     import numpy as np
@@ -177,7 +177,7 @@ def trees() -> Iterator[Probe]:
             amount=float(steps),
             per="time",
             op_type="TreeEnsembleRegressor",
-            domain="ai.onnx.ml",
+            domain=CLASSICAL,
             inputs=(random.normal(size=(rows, _FEATURES)).astype(np.float32),),
             attributes=attributes,
         )

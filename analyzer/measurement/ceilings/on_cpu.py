@@ -68,12 +68,8 @@ def measure_ceilings(
     counts = sorted({1, most})
     ceilings: dict[str, float] = {"threads": float(most), "cores": float(machine_load.available_cores())}
     plan = [(family, probe) for family, source in _FAMILIES for probe in source()]
-    pace = Pace(
-        seconds,
-        sum(
-            (_VISITS - (family in _LESS_VISITED)) * len(_thread_counts(probe, counts)) for family, probe in plan
-        ),
-    )
+    parts = sum(_visits(family) * len(_thread_counts(probe, counts)) for family, probe in plan)
+    pace = Pace(seconds, parts)
     chains: dict[tuple[int, int], float] = {}
     distance = core_distance(_settings(most), patience_s=_PATIENCE * seconds)
     measured_by: dict[str, Probe] = {}
@@ -82,7 +78,7 @@ def measure_ceilings(
             ceilings.update(_overheads(count, chains))
         latest = ""
         for number, (family, probe) in enumerate(plan):
-            if visit == _VISITS - 1 and family in _LESS_VISITED:
+            if visit >= _visits(family):
                 continue
             if family != latest:
                 distance.awaited()
@@ -108,6 +104,10 @@ def measure_ceilings(
     if load.is_busy():
         ceilings["busy"] = load.others_cores
     return ceilings
+
+
+def _visits(family: str) -> int:
+    return _VISITS - (family in _LESS_VISITED)
 
 
 class Pace:

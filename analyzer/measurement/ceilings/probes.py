@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from analyzer.operators import CONTRIB_DOMAIN, NCHWC_DOMAIN
+from analyzer.operators import CLASSICAL_DOMAIN, CONTRIB_DOMAIN, NCHWC_DOMAIN
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
 
-MICROSOFT, BLOCKED, CLASSICAL = CONTRIB_DOMAIN, NCHWC_DOMAIN, "ai.onnx.ml"
+MICROSOFT, BLOCKED, CLASSICAL = CONTRIB_DOMAIN, NCHWC_DOMAIN, CLASSICAL_DOMAIN
 _OPSET = 20  # as the exporter's default
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
