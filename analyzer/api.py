@@ -22,6 +22,7 @@ from analyzer.option_table import AnalyzeOptions, RecordOptions
 from analyzer.pipeline import build_record, environment
 from analyzer.pipeline.batches import batch_models, correction_of, read_ahead
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
+from analyzer.pipeline.forms import asked_precision, in_form
 from analyzer.pipeline.measure import measure_batches
 from analyzer.pipeline.measurement_memory import memory_of
 from analyzer.pipeline.options import (
@@ -80,7 +81,9 @@ def _analyze(model: Model, inputs: Any, keywords: AnalyzeOptions, progress: Prog
         loaded = _load(model, inputs, options, progress)
     _stop_collecting_garbage(loaded, options)
     with _timed(timings, "count and place"):
-        prepared = _prepare(loaded, options)
+        prepared, converted = _prepare(loaded, options)
+    if converted:
+        options = replace(options, run=False)  # what could be run is the model as it is
     with _timed(timings, "measure"):
         steps = traced_steps(loaded, options, targets)
         measured = measure_batches(loaded, options, targets, progress, steps)
@@ -90,7 +93,9 @@ def _analyze(model: Model, inputs: Any, keywords: AnalyzeOptions, progress: Prog
         predictor = Predictor(options, targets.cpu, correction)
         batches = batch_models(loaded, prepared, options, progress, steps)
         decisions = decide_on(predictor, prepared, batches, targets.gpus, loaded.batch, measured)
-    model_info = build_record.model_info(loaded, prepared.graph, decisions.decision_input.precision)
+    model_info = build_record.model_info(
+        loaded, prepared.graph, asked_precision(options, decisions.decision_input), converted=converted
+    )
     analysis = replace(
         analysis_of(model_info, prepared, decisions, targets.cpu, targets.gpus),
         invocation=invocation_of(model, keywords, default_gpu=targets.default_gpu),
@@ -129,12 +134,15 @@ def analyze_record(analysis: Analysis, **options: Unpack[RecordOptions]) -> Anal
     return replace(decided, findings=find_findings(decided), invocation=invocation)
 
 
-def _prepare(loaded: Loaded, options: Options) -> PreparedGraph:
+def _prepare(loaded: Loaded, options: Options) -> tuple[PreparedGraph, bool]:
+    """The model at its batch, and whether it is another graph than the one that was loaded."""
     graph = loaded.graph()
-    read_ahead(loaded, graph, options)
-    prepared = prepare(graph)
+    form = in_form(graph, options)
+    read_ahead(loaded, form, options if form is graph else replace(options, run=False))
+    prepared = prepare(form)
     memory = memory_of(loaded, prepared.graph)
-    return prepared if memory is None else replace(prepared, step_peak=memory.peak)
+    prepared = prepared if memory is None else replace(prepared, step_peak=memory.peak)
+    return prepared, form is not graph
 
 
 @contextmanager

@@ -320,13 +320,12 @@ class Graph:
         return self is other or self._wiring == other._wiring
 
     @cached_property
-    def written_bytes(self) -> Mapping[tuple[str, bool], int]:
-        """Bytes of all that operators write, by type and by whether it is constant."""
-        written: dict[tuple[str, bool], int] = {}
+    def written_bytes(self) -> Mapping[str, int]:
+        """Bytes of all that operators write, by type."""
+        written: dict[str, int] = {}
         for node in self.nodes:
             for tensor in node.present_outputs:
-                key = tensor.dtype.name, tensor.constant
-                written[key] = written.get(key, 0) + (tensor.nbytes or 0)
+                written[tensor.dtype.name] = written.get(tensor.dtype.name, 0) + (tensor.nbytes or 0)
         return written
 
     @cached_property

@@ -123,9 +123,9 @@ OPTIONS: tuple[Option, ...] = (
         name="precision",
         kind="text",
         metavar="P",
-        help="fp32, tf32, fp16, bf16 or int8. [the model's own]",
+        help="fp32, tf32, fp16, bf16, int8 or int4 (weights). [the model's own]",
         commands=_EVERYWHERE,
-        helps={"render": "Decide for fp32, tf32, fp16, bf16 or int8."},
+        helps={"render": "Decide for fp32, tf32, fp16, bf16, int8 or int4."},
     ),
     Option(
         name="opset",

@@ -23,41 +23,65 @@ class _Rule:
     Attributes:
         on_gpu: Peaks that its products run at on a GPU, best first; a device without the first uses the next.
         on_cpu: The same on a CPU.
-        weight_bytes: Bytes of a weight's element, and of all that a product reads and writes.
-        other_bytes: Bytes of any other float on a GPU.
+        element_bytes: Bytes of a float on a GPU.
     """
 
     on_gpu: tuple[str, ...]
     on_cpu: tuple[str, ...]
-    weight_bytes: int
-    other_bytes: int
+    element_bytes: int
 
 
 # ONNX Runtime's CPU provider has no bf16 kernels, puts Casts to fp32 around fp16 ones
 # (onnxruntime/core/optimizer/insert_cast_transformer.cc) and knows no TF32:
-# whatever a CPU's own instructions offer, these run at its fp32 peak. An int8 product on a GPU without an int8
-# peak is computed in fp16 as the operators around it are (weights are dequantized), not in fp32.
+# whatever a CPU's own instructions offer, these run at its fp32 peak.
 _TABLE: Mapping[str, _Rule] = MappingProxyType(
     {
-        "fp64": _Rule(on_gpu=("fp64", "fp32"), on_cpu=("fp64", "fp32"), weight_bytes=8, other_bytes=8),
-        "fp32": _Rule(on_gpu=("fp32",), on_cpu=("fp32",), weight_bytes=4, other_bytes=4),
-        "tf32": _Rule(on_gpu=("tf32", "fp32"), on_cpu=("fp32",), weight_bytes=4, other_bytes=4),
-        "fp16": _Rule(on_gpu=("fp16", "fp32"), on_cpu=("fp32",), weight_bytes=2, other_bytes=2),
-        "bf16": _Rule(on_gpu=("bf16", "fp32"), on_cpu=("fp32",), weight_bytes=2, other_bytes=2),
-        "int8": _Rule(on_gpu=("int8", "fp16", "fp32"), on_cpu=("int8", "fp32"), weight_bytes=1, other_bytes=2),
+        "fp64": _Rule(on_gpu=("fp64", "fp32"), on_cpu=("fp64", "fp32"), element_bytes=8),
+        "fp32": _Rule(on_gpu=("fp32",), on_cpu=("fp32",), element_bytes=4),
+        "tf32": _Rule(on_gpu=("tf32", "fp32"), on_cpu=("fp32",), element_bytes=4),
+        "fp16": _Rule(on_gpu=("fp16", "fp32"), on_cpu=("fp32",), element_bytes=2),
+        "bf16": _Rule(on_gpu=("bf16", "fp32"), on_cpu=("fp32",), element_bytes=2),
     }
 )
-PEAK_TYPES = tuple(_TABLE)
+PEAK_TYPES = (*_TABLE, "int8")
 """What a device file may give a peak for."""
-PRECISIONS = tuple(name for name in _TABLE if name != "fp64")
-"""What a user may ask for; a model of float64 weights is decided in fp64 without being asked."""
+FLOAT_PRECISIONS = tuple(name for name in _TABLE if name != "fp64")
+"""Widths in which floats are kept and multiplied; a model of float64 weights is decided in fp64 unasked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _IntegerForm:
+    """What products of a converted graph run at: its floats stay floats, and its integers have types of their own.
+
+    Attributes:
+        on_gpu, on_cpu: As in ``_Rule``.
+        floats_on_gpu: The precision of the floats there, best first; empty for those of the model.
+    """
+
+    on_gpu: tuple[str, ...]
+    on_cpu: tuple[str, ...]
+    floats_on_gpu: tuple[str, ...] = ()
+
+
+# ONNX Runtime's CUDA provider multiplies in floats between QuantizeLinear and DequantizeLinear, and so does
+# MatMulNBits, whose weights alone are packed: GenAI's builder writes its models for CUDA in fp16.
+_INTEGER_FORMS: Mapping[str, _IntegerForm] = MappingProxyType(
+    {
+        "int8": _IntegerForm(on_gpu=("tf32", "fp32"), on_cpu=("int8", "fp32")),
+        "int4": _IntegerForm(on_gpu=("fp16", "fp32"), on_cpu=("int8", "fp32"), floats_on_gpu=("fp16",)),
+    }
+)
+INTEGER_FORMS = tuple(_INTEGER_FORMS)
+"""Precisions that are another graph: ``analyzer.conversion`` makes it."""
+PRECISIONS = (*FLOAT_PRECISIONS, *INTEGER_FORMS)
+"""What a user may ask for."""
 HALF = ("bf16", "fp16")
 """The types of mixed-precision training, best first."""
 
 _OF_DTYPE = {"float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
-# Volta's tensor cores multiply fp16, Turing's int8 too, Ampere's tf32 and bf16 (NVIDIA's architecture white
-# papers); Pascal has none, and its fast int8 (DP4A) and fp16 run on the ordinary cores.
-_TENSOR_CORES = ("tf32", "fp16", "bf16", "int8")
+# Volta's tensor cores multiply fp16, Ampere's tf32 and bf16 too (NVIDIA's architecture white papers); Pascal has
+# none, and its fast fp16 runs on the ordinary cores.
+_TENSOR_CORES = ("tf32", "fp16", "bf16")
 
 
 class _Processor(Protocol):
@@ -88,16 +112,14 @@ class DevicePrecision:
         asked: The precision that was asked for.
         peak: The type whose peak the products run at.
         tensor: Whether that peak is one of tensor cores.
-        product_bytes: Bytes of a product's element.
-        other_bytes: Bytes of an element of all other operators.
+        element_bytes: Bytes of an element in memory.
         substitute: Whether ``peak`` is only the nearest to what was asked for.
     """
 
     asked: str
     peak: str
     tensor: bool
-    product_bytes: float
-    other_bytes: float
+    element_bytes: float
     substitute: bool
 
 
@@ -109,7 +131,7 @@ def peak_type(kind: Literal["cpu", "gpu"], peaks: Mapping[str, float], precision
         peaks: The device's, by type.
         precision: One of ``PRECISIONS``, or ``fp64``; a record may name one that nobody knows.
     """
-    rule = _TABLE.get(precision)
+    rule = _TABLE.get(precision) or _INTEGER_FORMS.get(precision)
     if rule is None:
         return None
     return next((name for name in (rule.on_cpu if kind == "cpu" else rule.on_gpu) if name in peaks), None)
@@ -129,17 +151,19 @@ def on_device(device: _Processor, precision: str) -> DevicePrecision:
             f"{device.name} has no {precision} peak in the catalogue, nor one that could stand in.",
             hint="Give a device file of your own with peak_flops_per_s.",
         )
-    # A GPU keeps fp16 in memory even where it must compute in fp32; int8 without kernels is not kept as int8.
-    stored_at_precision = peak == precision or (not cpu and precision != "int8")
     return DevicePrecision(
         asked=precision,
         peak=peak,
         tensor=not cpu and peak in _TENSOR_CORES and device.architecture != "Pascal",
-        product_bytes=float(rule.weight_bytes if stored_at_precision else _TABLE[peak].weight_bytes),
-        # On a CPU what flows between products is fp32, whatever type the weights have.
-        other_bytes=float((8 if precision == "fp64" else 4) if cpu else rule.other_bytes),
+        # A GPU keeps fp16 in memory even where it must compute in fp32; a CPU's session casts it to fp32.
+        element_bytes=float(max(rule.element_bytes, _TABLE["fp32"].element_bytes) if cpu else rule.element_bytes),
         substitute=peak != precision and not cpu,
     )
+
+
+def floats_on_gpu(precision: str, peaks: Mapping[str, float]) -> str | None:
+    """The precision of an integer form's floats on a GPU with these peaks; None for the model's own."""
+    return next((name for name in _INTEGER_FORMS[precision].floats_on_gpu if name in peaks), None)
 
 
 def is_full(precision: str) -> bool:
@@ -165,23 +189,21 @@ def own_precision(tensors: Iterable[Tensor]) -> str:
 
 
 def bytes_at(tensor: Tensor, precision: str) -> int | None:
-    """Size of a tensor when its 32-bit floats are kept in this precision; None where it is not known.
-
-    Weights are narrowed wholly; what flows between operators is, at int8, fp16 as on a GPU.
-    """
+    """Size of a tensor when its 32-bit floats are kept in this precision; None where it is not known."""
     nbytes = tensor.nbytes
     if nbytes is None or tensor.dtype.name != "float32":
         return nbytes
-    return narrowed(nbytes, precision, constant=tensor.constant)
+    return narrowed(nbytes, precision)
 
 
-def narrowed(fp32_bytes: int, precision: str, *, constant: bool) -> int:
+def narrowed(fp32_bytes: int, precision: str) -> int:
     """Bytes of 32-bit floats, of one tensor or of many, when they are kept in this precision."""
-    rule = _rule(precision)
-    return fp32_bytes * (rule.weight_bytes if constant else rule.other_bytes) // 4  # 4 bytes an element
+    return fp32_bytes * _rule(precision).element_bytes // 4  # 4 bytes an element
 
 
 def _rule(precision: str) -> _Rule:
     if precision not in _TABLE:
-        raise UsageError(f"{precision!r} is no precision.", hint="Choose from " + ", ".join(PRECISIONS) + ".")
+        raise UsageError(
+            f"{precision!r} is no precision of floats.", hint="Choose from " + ", ".join(FLOAT_PRECISIONS) + "."
+        )
     return _TABLE[precision]

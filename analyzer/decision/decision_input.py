@@ -59,7 +59,9 @@ class DecisionInput:
         cpu_latency, cuda_latency: A whole run as measured, host to host; the groups' times are scaled to it.
         cpu_shares, gpu_shares: Time of each operator (a group's time, split); None for a folded one. Left
             empty, a group's time is split by the bytes its members move.
-        peak_memory_bytes: Activations alive at once, None where not known.
+        peak_memory_bytes: Activations alive at once in the CUDA session, None where not known; without a GPU in
+            the CPU's.
+        cpu_peak_memory_bytes: Those of the CPU's session; None takes the same.
         cpu_on: Latency of the CPU plan on an instance's own CPU, None where it cannot be predicted. Without it
             only instances with the CPU of the question are ranked for the CPU plan.
         cpu_is_this_machine: Whether ``cpu`` is this machine's ("this CPU"); None tells by its being calibrated
@@ -88,6 +90,7 @@ class DecisionInput:
     cpu_shares: Estimates = ()
     gpu_shares: Estimates = ()
     peak_memory_bytes: int | None = None
+    cpu_peak_memory_bytes: int | None = None
     cpu_on: Callable[[Instance], Estimate | None] | None = None
     cpu_is_this_machine: bool | None = None
     what_if: tuple[WhatIf, ...] = ()

@@ -101,17 +101,30 @@ def plan_all(question: DecisionInput, similar: tuple[DecisionInput, Plans] | Non
         similar: Another question and its plans: the same units and edges are not worked out again.
     """
     cpu = _cpu_plan(question)
-    # The CPU's session executes something and no CUDA session is known: nothing says what the GPU would do.
-    # Where both are empty every operator is folded away, and both plans take no time.
-    no_session = bool(question.cpu_groups) and not question.cuda_groups
-    refused = question.placement is not None and question.placement.fails
-    if question.gpu is None or no_session or refused:
+    if not _has_cuda_session(question):
         return Plans(cpu=cpu)
     problem = _problem(question, *similar) if similar else placement_problem(question)
     gpu = _gpu_plan(question, problem)
     cut = partition(_placement_costs(question, problem), memory_bytes=room_for_weights(question))
     hybrid = _hybrid_plan(question, problem, cut, cpu, gpu)
     return Plans(cpu=cpu, gpu=gpu, hybrid=hybrid, problem=problem, cut=cut)
+
+
+def session_plans(question: DecisionInput) -> Plans:
+    """The CPU's session and the CUDA session alone, without the search for the best split."""
+    cpu = _cpu_plan(question)
+    if not _has_cuda_session(question):
+        return Plans(cpu=cpu)
+    problem = placement_problem(question)
+    return Plans(cpu=cpu, gpu=_gpu_plan(question, problem), problem=problem)
+
+
+def _has_cuda_session(question: DecisionInput) -> bool:
+    # The CPU's session executes something and no CUDA session is known: nothing says what the GPU would do.
+    # Where both are empty every operator is folded away, and both plans take no time.
+    no_session = bool(question.cpu_groups) and not question.cuda_groups
+    refused = question.placement is not None and bool(question.placement.fails)
+    return question.gpu is not None and not no_session and not refused
 
 
 def _problem(question: DecisionInput, other: DecisionInput, plans: Plans) -> PlacementProblem:
@@ -178,8 +191,8 @@ def _cpu_plan(question: DecisionInput) -> Plan:
         components=components,
         sides=_ALL_CPU * len(question.graph.nodes),
         on_cpu=len({member for group in question.cpu_groups for member in group.members}),
-        memory_bytes=needed(question, weight_bytes(question)),
-        fits=fits(question, weight_bytes(question), question.cpu),
+        memory_bytes=needed(question, question.graph.parameter_bytes, question.cpu),
+        fits=fits(question, question.graph.parameter_bytes, question.cpu),
         why=_missing_times(question.cpu_times),
     )
 
@@ -197,7 +210,7 @@ def _gpu_plan(question: DecisionInput, problem: PlacementProblem) -> Plan:
         sides=sides,
         on_gpu=_operators_on(problem, sides, "gpu"),
         on_cpu=_operators_on(problem, sides, "cpu"),
-        memory_bytes=needed(question, weight_bytes(question)),
+        memory_bytes=needed(question, weight_bytes(question), question.gpu),
         fits=fits(question, weight_bytes(question), question.gpu),
         why=" ".join(filter(None, (_missing_times(question.cuda_times), _missing_sizes(transfers)))),
     )
@@ -261,7 +274,7 @@ def _mixed_plan(question: DecisionInput, problem: PlacementProblem, cut: Cut, si
         sides=sides,
         on_gpu=_operators_on(problem, sides, "gpu"),
         on_cpu=_operators_on(problem, sides, "cpu"),
-        memory_bytes=needed(question, weights),
+        memory_bytes=needed(question, weights, question.gpu),
         # Either device may have to hold all activations at its peak: which part of them is not worked out.
         fits=fits(question, gpu_weights, question.gpu)
         and fits(question, max(0, weights - gpu_weights), question.cpu),

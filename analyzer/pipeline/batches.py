@@ -13,11 +13,12 @@ from analyzer.devices.device import Device
 from analyzer.errors import GraphError
 from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded
+from analyzer.pipeline.forms import in_form
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.predictor import Predictor, decision_inputs_by_batch
 from analyzer.pipeline.prepared import PreparedGraph, at_batch
-from analyzer.pipeline.target_devices import cpu_precision, decision_precision
+from analyzer.pipeline.target_devices import model_precision
 from analyzer.pipeline.training_batches import Steps, prepared_steps
 from analyzer.progress import Progress
 
@@ -36,7 +37,7 @@ def correction_of(options: Options, cpu: Device, prepared: PreparedGraph, measur
     if measured is None or measured.cpu_latency is None:
         return 1.0
     # One factor for the whole run, not one for each group: of other batches only the sum is corrected.
-    precision = cpu_precision(decision_precision(options, prepared.graph, None), prepared.graph)
+    precision = model_precision(prepared.graph)
     session = prediction.predict_session(prepared.cpu_work, cpu, precision=precision, threads=options.threads)
     predicted = session.total()
     return measured.cpu_latency.time_s / predicted.time_s if predicted.time_s > 0 else 1.0
@@ -71,7 +72,7 @@ def batch_models(
     by_batch = prepared_batches(loaded, prepared, options, progress)
 
     def between(batch: int) -> PreparedGraph:
-        return at_batch(prepared, loaded.graph(batch))
+        return at_batch(prepared, in_form(loaded.graph(batch), options))
 
     return BatchModels(prepared_graphs=by_batch, between=between if loaded.symbol else None)
 
@@ -119,7 +120,7 @@ def prepared_batches(
         elif _can_be_bound(loaded, batch):
             progress("predicting other batches", number / len(batches))
             try:
-                by_batch[batch] = at_batch(prepared, loaded.graph(batch))
+                by_batch[batch] = at_batch(prepared, in_form(loaded.graph(batch), options))
             except GraphError:  # a size overflows, or the model's own arithmetic forbids this batch
                 continue
     return by_batch

@@ -19,6 +19,7 @@ from analyzer.graph import Graph, Node, Tensor
 from analyzer.loading.loaded import Loaded
 from analyzer.ort.execution import Group, NodePlacement
 from analyzer.ort.placement import best_opset
+from analyzer.pipeline import forms
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import (
@@ -80,8 +81,15 @@ def device_info(device: Device) -> DeviceInfo:
     )
 
 
-def model_info(loaded: Loaded, graph: Graph, precision: str) -> ModelInfo:
-    """What was analysed."""
+def model_info(loaded: Loaded, graph: Graph, precision: str, *, converted: bool) -> ModelInfo:
+    """What was analysed.
+
+    Args:
+        loaded: The model.
+        graph: What the decision is about.
+        precision: That it was asked for.
+        converted: Whether the graph is another one than the model's own.
+    """
     return ModelInfo(
         name=loaded.name,
         source=loaded.source,
@@ -90,13 +98,15 @@ def model_info(loaded: Loaded, graph: Graph, precision: str) -> ModelInfo:
         batch=loaded.batch,
         precision=precision,
         parameters=parameters(graph) if loaded.parameters is None else loaded.parameters,
-        parameter_bytes=parameter_bytes(graph) if loaded.parameter_bytes is None else loaded.parameter_bytes,
+        parameter_bytes=parameter_bytes(graph)
+        if loaded.parameter_bytes is None or converted
+        else loaded.parameter_bytes,
         inputs=tuple(map(tensor_info, graph.inputs)),
         outputs=tuple(map(tensor_info, graph.outputs)),
         training=loaded.step is not None,
         inputs_origin=loaded.inputs_origin,
         exporter=loaded.exporter,
-        notes=(*loaded.notes, *graph.notes),
+        notes=(*loaded.notes, *graph.notes, *((forms.note(precision),) if converted else ())),
     )
 
 

@@ -11,10 +11,12 @@ from analyzer.devices.device import Device
 from analyzer.pipeline import build_record
 from analyzer.pipeline.batches import BatchModels, sweep_of
 from analyzer.pipeline.measure import Measured
+from analyzer.pipeline.precision_table import precision_table
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.subgraph_results import body_results
 from analyzer.record.analysis import Alternative, Analysis, Devices, ModelInfo
+from analyzer.record.outcome import PrecisionResult
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -26,12 +28,14 @@ class DeviceDecisions:
         decision: What follows from it.
         sweep: The plans over batches.
         alternatives: The decision for each further GPU.
+        precisions: The same weights in every precision, on the CPU and the first GPU.
     """
 
     decision_input: DecisionInput
     decision: Decision
     sweep: Sweep
     alternatives: tuple[Alternative, ...]
+    precisions: tuple[PrecisionResult, ...]
 
 
 def decide_on(
@@ -65,6 +69,10 @@ def decide_on(
         decision=decide(decision_input, swept, plans),
         sweep=swept,
         alternatives=tuple(_alternative(predictor, prepared, model, gpu, batch, on_cpu) for gpu in gpus[1:]),
+        # A check asks for one answer, and soon.
+        precisions=()
+        if predictor.options.fixed
+        else precision_table(predictor, prepared, gpu, batch, measured.get(batch or 0)),
     )
 
 
@@ -130,6 +138,7 @@ def analysis_of(
         alternatives=decisions.alternatives,
         costs=decision.costs,
         sweep=decisions.sweep.rows,
+        precisions=decisions.precisions,
         session_fails=prepared.placement.fails,
         bodies=body_results(prepared.graph, prepared.placement) if gpus else (),
     )

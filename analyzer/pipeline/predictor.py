@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analyzer import prediction
+from analyzer.conversion import HALF
 from analyzer.decision import DecisionInput, WhatIf, parse_pin
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
@@ -15,8 +16,8 @@ from analyzer.devices.instances import Instance
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.prepared import PreparedGraph, opset_with_kernels, prepare, with_opset
-from analyzer.pipeline.target_devices import cpu_precision, decision_precision
-from analyzer.precision import is_full
+from analyzer.pipeline.target_devices import decision_precision, model_precision
+from analyzer.precision import is_full, full_on_cuda
 from analyzer.prediction.estimate import Estimate
 
 GroupEstimates = tuple[Estimate | None, ...]
@@ -91,7 +92,7 @@ class Predictor:
         measured: Measured | None,
     ) -> DecisionInput:
         options = self.options
-        on_cpu = cpu_precision(precision, prepared.graph)
+        on_cpu = model_precision(prepared.graph)
         return DecisionInput(
             graph=prepared.graph,
             table=prepared.table,
@@ -112,6 +113,7 @@ class Predictor:
             cpu_latency=measured.cpu_latency if measured else None,
             cuda_latency=measured.cuda_latency if measured else None,
             peak_memory_bytes=prepared.cuda_peak if gpu else prepared.cpu_peak,
+            cpu_peak_memory_bytes=prepared.cpu_peak,
             cpu_is_this_machine=options.cpu is None and not options.fixed,
             cpu_on=self._latency_on_instance(prepared, on_cpu),
         )
@@ -119,7 +121,7 @@ class Predictor:
     def _session_times(
         self, prepared: PreparedGraph, gpu: Device | None, precision: str, measured: Measured | None
     ) -> SessionTimes:
-        on_cpu = cpu_precision(precision, prepared.graph)
+        on_cpu = model_precision(prepared.graph)
         predicted = self._on_own_cpu(prepared.cpu_work, on_cpu).estimates()
         cpu: GroupEstimates = predicted
         # What bounds a group cannot be timed: a measured time takes it from the prediction.
@@ -138,14 +140,33 @@ class Predictor:
 
     def _cuda_times(self, prepared: PreparedGraph, gpu: Device, precision: str, on_cpu: str) -> GroupEstimates:
         """Times in a [CUDA, CPU] session: groups that fall back take the CPU's time."""
-        gpu_times = prediction.predict_session(prepared.cuda_work, gpu, precision=precision)
+        gpu_times = self._on_gpu(prepared, gpu, precision)
         fallen = np.array([group.provider == "cpu" for group in prepared.cuda_groups], dtype=np.bool_)
         if not fallen.any():
-            return gpu_times.estimates()
-        cpu_times = self._on_own_cpu(prepared.cuda_work, on_cpu)
-        on_gpu = iter(gpu_times.only(~fallen).estimates())
-        fallen_back = iter(cpu_times.only(fallen).estimates())
-        return tuple(next(fallen_back if falls else on_gpu) for falls in fallen.tolist())
+            return gpu_times
+        fallen_back = iter(self._on_own_cpu(prepared.cuda_work, on_cpu).only(fallen).estimates())
+        return tuple(
+            next(fallen_back) if falls else time for falls, time in zip(fallen.tolist(), gpu_times, strict=True)
+        )
+
+    @staticmethod
+    def _on_gpu(prepared: PreparedGraph, gpu: Device, precision: str) -> GroupEstimates:
+        """Times of the CUDA session's groups, as if all ran there; in 16 bits, of those that can."""
+        times = prediction.predict_session(prepared.cuda_work, gpu, precision=precision).estimates()
+        if precision not in HALF or not is_full(model_precision(prepared.graph)):
+            return times
+        wide = prepared.wide(precision)
+        left = wide.among(prepared.cuda_groups)
+        if not left.any():
+            return times
+        full = full_on_cuda(gpu.peak_flops_per_s)
+        in_full = prediction.predict_session(prepared.cuda_work, gpu, precision=full).estimates()
+        return tuple(
+            _with_casts(full_time, wide.casts(group, gpu, precision)) if is_wide else time
+            for time, full_time, group, is_wide in zip(
+                times, in_full, prepared.cuda_groups, left.tolist(), strict=True
+            )
+        )
 
     def _on_own_cpu(self, work: prediction.Workload, precision: str) -> prediction.GroupTimes:
         """Times on the decision's CPU; the correction is of this very CPU, fallbacks of a GPU included."""
@@ -157,7 +178,7 @@ class Predictor:
     def _with_shares(self, by_group: DecisionInput, prepared: PreparedGraph) -> DecisionInput:
         """Splits the time of each group over its operators."""
         graph, table = prepared.graph, prepared.table
-        on_cpu = cpu_precision(by_group.precision, graph)
+        on_cpu = model_precision(graph)
         cpu = prediction.operator_shares(
             graph,
             table,
@@ -213,7 +234,8 @@ class Predictor:
             prepared: The model at ``batch``.
             gpu: The verdict's.
             batch: Inferences per run.
-            on_cpu: What the CPU was measured at: half precision is the GPU's alone, see ``cpu_precision``.
+            on_cpu: What the CPU was measured at: in half precision it computes in float32 between
+                casts, so that the model stays as it is there.
         """
         changes = []
         own_precision = decision_precision(self.options, prepared.graph, gpu)
@@ -229,6 +251,17 @@ class Predictor:
             at_opset = self.decision_input(older, gpu, batch, None, per_operator=False)
             changes.append(WhatIf(change=f"exported at opset {opset}", question=at_opset))
         return tuple(changes)
+
+
+def _with_casts(time: Estimate | None, casts: Estimate | None) -> Estimate | None:
+    if time is None or casts is None:
+        return time
+    return replace(
+        time,
+        time_s=time.time_s + casts.time_s,
+        low_s=time.low_s + casts.low_s,
+        high_s=time.high_s + casts.high_s,
+    )
 
 
 def decision_inputs_by_batch(

@@ -9,6 +9,7 @@ from analyzer import prediction
 from analyzer.costs import CostTable, count
 from analyzer.graph import Graph
 from analyzer.memory.session_plan import SessionPlan
+from analyzer.pipeline.half_on_cuda import WideOperators
 from analyzer.ort.execution import Group, Placement, Provider
 from analyzer.ort.fusion import predicted_groups
 from analyzer.ort.placement import best_opset, place
@@ -86,6 +87,17 @@ class PreparedGraph:
                 self.graph, self.planned[provider == "cuda"]
             )
         return known
+
+    @cached_property
+    def _wide(self) -> dict[str, WideOperators]:
+        """What half precision leaves in 32 bits, by precision, as it is asked for."""
+        return {}
+
+    def wide(self, precision: str) -> WideOperators:
+        """Operators without a CUDA kernel in ``fp16`` or ``bf16``."""
+        if precision not in self._wide:
+            self._wide[precision] = WideOperators(self.graph, precision)
+        return self._wide[precision]
 
     @cached_property
     def operators(self) -> prediction.OperatorPieces:

@@ -10,7 +10,7 @@ from analyzer.errors import UsageError
 from analyzer.graph import Graph
 from analyzer.option_table import DEFAULT_GPU
 from analyzer.pipeline.options import Options
-from analyzer.precision import full_on_cuda, own_precision
+from analyzer.precision import INTEGER_FORMS, floats_on_gpu, full_on_cuda, own_precision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +97,15 @@ def model_precision(graph: Graph) -> str:
 
 
 def decision_precision(options: Options, graph: Graph, gpu: Device | None) -> str:
-    """The precision of the decision: the user's, else the model's own; TF32 for fp32 where the GPU has it."""
-    if options.precision is not None:
+    """The precision of the floats: the user's, else the model's own; TF32 for fp32 where the GPU has it.
+
+    Of an integer form, whose graph holds integers of their own types, that of what stays floats.
+    """
+    if options.precision in INTEGER_FORMS:
+        narrow = floats_on_gpu(options.precision, gpu.peak_flops_per_s) if gpu is not None else None
+        if narrow is not None:
+            return narrow
+    elif options.precision is not None:
         return options.precision
     own = model_precision(graph)
     # ONNX Runtime's CUDA provider rounds float32 products to TF32 unless told not to: `use_tf32` is 1 in
@@ -106,7 +113,3 @@ def decision_precision(options: Options, graph: Graph, gpu: Device | None) -> st
     return full_on_cuda(gpu.peak_flops_per_s) if own == "fp32" and gpu is not None else own
 
 
-def cpu_precision(precision: str, graph: Graph) -> str:
-    """The precision on the CPU: what only a GPU's products gain from stays the model's own there."""
-    # In half precision the CPU provider computes in float32 between casts (`analyzer/precision.py`).
-    return precision if precision == "int8" else model_precision(graph)

@@ -157,7 +157,7 @@ _CLASSICAL = frozenset({"Scaler", "Imputer", "Binarizer", "OneHotEncoder", "ZipM
 def operator_times(work: Workload, at: Ceilings) -> tuple[Floats, Bools]:
     """Seconds of each piece, and whether computing (not memory) limits it."""
     product = np.isin(work.kind, [int(kind) for kind in PRODUCTS])
-    each = np.where(product, at.precision.product_bytes, at.precision.other_bytes) / FLOAT_BYTES
+    each = at.precision.element_bytes / FLOAT_BYTES
     held = np.array([_TEMPORARIES.get(op, 0.0) for op in work.ops])[work.op]
     moved = (work["read"] + work["written"] * (1.0 + held)) * each + work["fixed"]
     computing = np.zeros(len(work.kind))
@@ -288,11 +288,8 @@ def _element_s(op: str, at: Ceilings, threads: int) -> float:
 def _product(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floats:
     flops = work["flops"][chosen]
     n, k, batch = (work[name][chosen] for name in ("n", "k", "batch"))
-    family = "gemm.float32"
-    if at.precision.peak == "int8" and tables(at.values).points("gemm.int8", at.table):
-        family = "gemm.int8"
     shapes, which = work.shapes
-    single = _rates(at, family, shapes)[which[chosen]]
+    single = _rates(at, "gemm.float32", shapes)[which[chosen]]
     integers = np.zeros(len(chosen), dtype=np.bool_)
     for name, mine in _integer_families(work, chosen):
         single = np.where(mine, _rates(at, f"gemm.{name}", shapes)[which[chosen]], single)
@@ -393,8 +390,6 @@ def _convolution(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) ->
     for family, mine in _integer_families(work, chosen):
         integers |= mine
         rate = np.where(mine, _integer_rates(at, family, names, rate), rate)
-    if at.precision.peak == "int8":
-        rate = np.where(integers, rate, rate * _int8_gain(at))
     # Channels are computed in blocks; the rims of small images cost depthwise convolutions more.
     filled = _blocks(work["n"][chosen]) * np.where(channels > _BLOCK / 2, _blocks(channels), 1.0)
     padded = np.where((batch == 1) & ~thin & ~integers, filled, 1.0)
@@ -430,11 +425,6 @@ def _blocks(channels: Floats) -> Floats:
     """Channels rounded up to whole blocks, over the channels."""
     filled: Floats = np.ceil(np.maximum(channels, 1.0) / _BLOCK) * _BLOCK / np.maximum(channels, 1.0)
     return filled
-
-
-def _int8_gain(at: Ceilings) -> float:
-    whole, narrow = at.of("gemm.float32.t{T}.m512.n512.k512"), at.of("gemm.int8.t{T}.m512.n512.k512")
-    return narrow / whole if whole and narrow else 1.0
 
 
 def _recurrence(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floats:

@@ -148,9 +148,7 @@ class _Rows:
 
     def __init__(self, work: Workload, chosen: npt.NDArray[np.int64], at: GpuCeilings) -> None:
         self._work, self._chosen = work, chosen
-        product = int(work.kind[chosen[0]]) >= Kind.MATMUL
-        each = at.precision.product_bytes if product else at.precision.other_bytes
-        self.scale = each / FLOAT_BYTES
+        self.scale = at.precision.element_bytes / FLOAT_BYTES
 
     def __getattr__(self, name: str) -> Floats:
         column: Floats = self._work.columns[name][self._chosen]
@@ -230,7 +228,7 @@ def _implicit(rows: _Rows, at: GpuCeilings, constants: GpuConstants, rate: float
     depth = rows.k
     if at.precision.tensor:
         # Each filter position takes whole steps of the tile's depth: fewer channels are filled up.
-        step = _TILE_DEPTH_BYTES / at.precision.product_bytes
+        step = _TILE_DEPTH_BYTES / at.precision.element_bytes
         depth = rows.taps * np.ceil(rows.k / rows.taps / step) * step
     computing = tiled(rows.batch, rows.m, rows.n, depth, out, rate, at.units, tiles)
     return computing + constants.conv_bandwidth * moved, moved

@@ -23,6 +23,7 @@ from analyzer.record.json_writer import to_dict
 # "as" is how a type checker learns that a name is meant to be imported from here (mypy's no_implicit_reexport).
 from analyzer.record.outcome import CostRow as CostRow
 from analyzer.record.outcome import PlanResult as PlanResult
+from analyzer.record.outcome import PrecisionResult as PrecisionResult
 from analyzer.record.outcome import SweepPlan as SweepPlan
 from analyzer.record.outcome import SweepRow as SweepRow
 from analyzer.record.outcome import TransferItem as TransferItem
@@ -347,6 +348,7 @@ class Analysis:
     alternatives: tuple[Alternative, ...] = ()
     costs: tuple[CostRow, ...] = ()
     sweep: tuple[SweepRow, ...] = ()
+    precisions: tuple[PrecisionResult, ...] = ()
     findings: tuple[Finding, ...] = ()
     ignored: tuple[IgnoredFinding, ...] = ()
     session_fails: str = ""

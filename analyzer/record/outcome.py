@@ -106,6 +106,32 @@ class CostRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PrecisionResult:
+    """The same weights in one precision on one device, as ONNX Runtime would run them.
+
+    ``decided`` marks what the verdict is about. ``speedup`` is the latency of the model as it is on this device
+    over this one's. What cannot run has no figures; ``reason`` says why, and of the others what they gain by.
+    """
+
+    precision: str
+    device: Literal["cpu", "gpu"]
+    reason: str
+    decided: bool = False
+    latency_s: Amount | None = None
+    low_s: Amount | None = None
+    high_s: Amount | None = None
+    origin: Literal["measured", "predicted", "mixed"] = "predicted"
+    throughput_per_s: Amount | None = None
+    memory_bytes: Count | None = None
+    fits: bool = True
+    usd_per_million: Amount | None = None
+    instance: str = ""
+    speedup: Positive | None = None
+    speedup_low: Positive | None = None
+    speedup_high: Positive | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPlan:
     """One plan at one batch."""
 

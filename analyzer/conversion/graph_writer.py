@@ -1,0 +1,102 @@
+"""A graph written anew: nodes in a new order, new tensors between them, nothing left that nobody reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from analyzer.graph import DTYPES, Graph, Node, Shape, Tensor, names_read
+
+
+class GraphWriter:
+    """Collects the nodes of a converted graph.
+
+    Args:
+        graph: What is converted.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.nodes: list[Node] = []
+        self._first: list[Node] = []
+        self.stored: list[Tensor] = []
+
+    def store(self, name: str, shape: Shape, dtype: str, value: Any = None) -> Tensor:
+        """A new constant of the model."""
+        known = None if value is None else np.asarray(value)
+        tensor = Tensor(
+            name=name, shape=shape, dtype=DTYPES[dtype], constant=True, initializer=True, value=known
+        )
+        self.stored.append(tensor)
+        return tensor
+
+    def add(self, node: Node, **changes: Any) -> None:
+        """The next node: one of the graph's own, changed."""
+        self.nodes.append(replace(node, index=len(self.nodes), **changes))
+
+    def insert(
+        self,
+        op_type: str,
+        beside: Node | None,
+        inputs: Sequence[Tensor],
+        output: Tensor,
+        attributes: Mapping[str, Any] | None = None,
+        *,
+        first: bool = False,
+    ) -> Tensor:
+        """A node of the default domain that the conversion adds; what it writes.
+
+        Args:
+            op_type: Its type.
+            beside: The node that it belongs to: the user's line is that one's.
+            inputs: What it reads.
+            output: What it writes.
+            attributes: Its own.
+            first: Whether it stands before all nodes that were there.
+        """
+        (self._first if first else self.nodes).append(
+            Node(
+                index=len(self.nodes),
+                name=f"{output.name}_{op_type}",
+                op_type=op_type,
+                version=self.graph.opsets.get("ai.onnx", 0),
+                inputs=tuple(inputs),
+                outputs=(output,),
+                attributes=attributes or {},
+                module=beside.module if beside else "",
+                module_class=beside.module_class if beside else "",
+                source=beside.source if beside else None,
+                phase=beside.phase if beside else None,
+            )
+        )
+        return output
+
+    def finish(self, inputs: Iterable[Tensor], outputs: Iterable[Tensor], opsets: Mapping[str, int]) -> Graph:
+        """The converted graph, without nodes whose constants nobody reads any more."""
+        outputs = tuple(outputs)
+        nodes = self._read(outputs)
+        read = {name for node in nodes for name in names_read(node)} | {tensor.name for tensor in outputs}
+        # Stored tensors stay one object each, in the order in which they are first read.
+        stored = {tensor.name: tensor for tensor in (*self.graph.initializers, *self.stored)}
+        return replace(
+            self.graph,
+            nodes=tuple(replace(node, index=index) for index, node in enumerate(nodes)),
+            inputs=tuple(inputs),
+            outputs=outputs,
+            initializers=tuple(tensor for name, tensor in stored.items() if name in read),
+            opsets=dict(opsets),
+        )
+
+    def _read(self, outputs: Sequence[Tensor]) -> list[Node]:
+        """All nodes but those that compute constants which nothing reads."""
+        wanted = {tensor.name for tensor in outputs}
+        kept: list[Node] = []
+        for node in reversed([*self._first, *self.nodes]):
+            written = list(node.present_outputs)
+            if any(tensor.name in wanted or not tensor.constant for tensor in written) or not written:
+                kept.append(node)
+                wanted.update(names_read(node))
+        return kept[::-1]

@@ -1,0 +1,270 @@
+"""Int8 as ``onnxruntime.quantization.quantize_static`` makes it: QuantizeLinear and DequantizeLinear around.
+
+Its defaults of ONNX Runtime 1.31: QDQ format, signed 8 bits for activations and weights, one scale a tensor,
+every type of operator that its registries name, biases in int32. A mirror of ``qdq_quantizer.py`` and of
+``operators/*.py`` there; scales and zero points are what calibration would find, of which only their being is
+needed. ``tests/conversion`` holds it against the tool itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from analyzer.conversion.graph_writer import GraphWriter
+from analyzer.graph import DTYPES, Graph, Node, Tensor
+
+_FLOATS = frozenset({"float32", "float16"})
+_SIGNED, _BIAS = "int8", "int32"
+
+
+@dataclass(kw_only=True)
+class _Marks:
+    """Which tensors get a pair, and what takes the place of a node.
+
+    Attributes:
+        graph: What is quantised.
+        outputs: Names of its outputs.
+        pairs: Names of tensors that are quantised, each with the one whose scale it takes (itself: its own).
+        biases: Names of biases with the node that they belong to.
+        removed: Activations whose work the quantisation of their result does, by index.
+        renamed: What a node writes in place of its own result, because an activation behind it is gone.
+    """
+
+    graph: Graph
+    outputs: frozenset[str]
+    pairs: dict[str, str] = field(default_factory=dict)
+    biases: dict[str, int] = field(default_factory=dict)
+    removed: set[int] = field(default_factory=set)
+    renamed: dict[str, Tensor] = field(default_factory=dict)
+
+    def mark(self, tensor: Tensor | None, like: Tensor | None = None) -> None:
+        """Has a tensor quantised, if it is of floats."""
+        if tensor is None or tensor.dtype.name not in _FLOATS:
+            return
+        if like is not None:
+            self.pairs[tensor.name] = self.pairs.get(like.name, like.name)
+        else:
+            self.pairs.setdefault(tensor.name, tensor.name)
+
+    def quantised(self, tensor: Tensor | None) -> bool:
+        """Whether a tensor is to be quantised, by what was seen so far."""
+        return tensor is not None and (tensor.name in self.pairs or tensor.name in self.biases)
+
+    def bias(self, node: Node, tensor: Tensor | None) -> None:
+        """Has a stored bias kept in int32."""
+        if tensor is not None and tensor.constant and tensor.dtype.name in _FLOATS:
+            self.biases.setdefault(tensor.name, node.index)
+
+
+_Rule = Callable[[_Marks, Node], None]
+
+
+def _all(marks: _Marks, node: Node) -> None:
+    for tensor in (*node.present_inputs, *node.present_outputs):
+        marks.mark(tensor)
+
+
+def _with_bias(marks: _Marks, node: Node) -> None:
+    marks.mark(node.input(0))
+    marks.mark(node.output(0))
+    marks.mark(node.input(1))
+    marks.bias(node, node.input(2))
+
+
+def _normalization(marks: _Marks, node: Node) -> None:
+    marks.mark(node.input(0))
+    marks.mark(node.input(1))
+    marks.bias(node, node.input(2))
+    for tensor in node.present_outputs:
+        marks.mark(tensor)
+
+
+def _same_bits(marks: _Marks, node: Node) -> None:
+    if marks.quantised(node.input(0)):
+        marks.mark(node.output(0), like=node.input(0))
+
+
+def _split(marks: _Marks, node: Node) -> None:
+    marks.mark(node.input(0))
+    for tensor in node.present_outputs:
+        marks.mark(tensor, like=node.input(0))
+
+
+def _gather(marks: _Marks, node: Node) -> None:
+    data = node.input(0)
+    if data is not None and data.constant:
+        marks.mark(data)
+    if marks.quantised(data):
+        marks.mark(node.output(0), like=data)
+
+
+def _where(marks: _Marks, node: Node) -> None:
+    if marks.quantised(node.input(1)) and marks.quantised(node.input(2)):
+        marks.mark(node.output(0))
+
+
+def _pad(marks: _Marks, node: Node) -> None:
+    for tensor in node.present_inputs:
+        marks.mark(tensor)
+    value = node.input(2)
+    zero = value is None or (value.value is not None and not np.any(value.value))
+    mode = node.attributes.get("mode", "constant")
+    marks.mark(node.output(0), like=node.input(0) if mode != "constant" or zero else None)
+
+
+def _removable(marks: _Marks, node: Node) -> None:
+    """Relu and Clip behind what is quantised: the range of their result does their work."""
+    source, result = node.input(0), node.output(0)
+    if source is None or result is None or not marks.quantised(source):
+        return
+    writer = marks.graph.producer.get(source.name)
+    alone = marks.graph.consumers.get(source.name, ()) == (node.index,) and source.name not in marks.outputs
+    if writer is not None and alone:
+        marks.removed.add(node.index)
+        marks.renamed[source.name] = result
+        marks.pairs.pop(source.name, None)
+    else:
+        marks.mark(source)
+    marks.mark(result)
+
+
+# QDQRegistry and QLinearOpsRegistry of onnxruntime/python/tools/quantization/registry.py: what only the second
+# names is quantised around all of its tensors.
+_RULES: Mapping[str, _Rule] = MappingProxyType(
+    {
+        **dict.fromkeys(("Conv", "ConvTranspose", "Gemm"), _with_bias),
+        **dict.fromkeys(("InstanceNormalization", "LayerNormalization", "BatchNormalization"), _normalization),
+        **dict.fromkeys(("Clip", "Relu"), _removable),
+        **dict.fromkeys(
+            ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Resize", "MaxPool", "AveragePool"),
+            _same_bits,
+        ),
+        **dict.fromkeys(("Slice", "TopK"), _same_bits),
+        **dict.fromkeys(("Gather", "GatherElements"), _gather),
+        **dict.fromkeys(
+            ("MatMul", "CumSum", "ArgMax", "Add", "Mul", "LeakyRelu", "Sigmoid", "Concat", "Softmax"), _all
+        ),
+        "GlobalAveragePool": _all,
+        "EmbedLayerNormalization": _all,
+        "Split": _split,
+        "Pad": _pad,
+        "Where": _where,
+    }
+)
+
+
+def in_int8(graph: Graph) -> Graph:
+    """The graph as ``quantize_static`` writes it."""
+    marks = _Marks(graph=graph, outputs=frozenset(tensor.name for tensor in graph.outputs))
+    for node in graph.nodes:
+        rule = _RULES.get(node.op_type)
+        # The quantiser sees constants that are stored; what is computed from them was folded before.
+        if rule is not None and not all(tensor.constant for tensor in node.present_outputs):
+            rule(marks, node)
+    return _Quantiser(marks).graph()
+
+
+class _Quantiser:
+    """Writes the graph with the pairs that were marked."""
+
+    def __init__(self, marks: _Marks) -> None:
+        self._marks = marks
+        self._graph = marks.graph
+        self._writer = GraphWriter(marks.graph)
+        self._scales: dict[str, tuple[Tensor, Tensor]] = {}
+        self._replaced: dict[str, Tensor] = {}  # what is read in place of a tensor, by its name
+        self._dequantised: dict[int, Tensor] = {}  # biases, by the node that reads them
+
+    def graph(self) -> Graph:
+        for tensor in self._graph.inputs:
+            if tensor.name in self._marks.pairs:
+                readers = self._graph.consumers.get(tensor.name, ())
+                self._pair(tensor, self._graph.nodes[readers[0]] if readers else None)
+        for node in self._graph.nodes:
+            if node.index not in self._marks.removed:
+                self._node(node)
+        graph = self._graph
+        return self._writer.finish(graph.inputs, graph.outputs, graph.opsets)
+
+    def _node(self, node: Node) -> None:
+        if all(tensor.constant for tensor in node.present_outputs):
+            self._writer.add(node)  # computed from what is stored, as it was before it was quantised
+            return
+        for position, tensor in enumerate(node.inputs):
+            if tensor is not None and tensor.constant:
+                self._dequantise(node, position, tensor)
+        outputs = [None if tensor is None else self._written(tensor) for tensor in node.outputs]
+        self._writer.add(node, inputs=tuple(self._inputs(node)), outputs=tuple(outputs))
+        for written, tensor in zip(outputs, node.outputs, strict=True):
+            if written is None or tensor is None or tensor.constant:
+                continue
+            result = self._marks.renamed.get(tensor.name, tensor)
+            if result.name in self._marks.pairs:
+                self._pair(result, node, written)
+
+    def _written(self, tensor: Tensor) -> Tensor:
+        """What a node writes: of an output of the graph that is quantised, a tensor before the pair."""
+        result = self._marks.renamed.get(tensor.name, tensor)
+        if result.name in self._marks.pairs and result.name in self._marks.outputs and not tensor.constant:
+            return replace(result, name=f"{result.name}_before")
+        return result
+
+    def _inputs(self, node: Node) -> Iterator[Tensor | None]:
+        for tensor in node.inputs:
+            if tensor is None:
+                yield None
+            elif tensor.name in self._marks.biases and node.index in self._dequantised:
+                yield self._dequantised.get(node.index, tensor)
+            else:
+                yield self._replaced.get(tensor.name, tensor)
+
+    def _dequantise(self, node: Node, position: int, tensor: Tensor) -> None:
+        """Puts a DequantizeLinear before the first reader of a constant that is kept in integers."""
+        if tensor.name in self._marks.biases and position > 1:
+            scale = self._writer.store(f"{tensor.name}_{node.index}_scale", (), "float32", _scale(0))
+            zero = self._writer.store(f"{tensor.name}_{node.index}_zero_point", (), _BIAS, np.int32(0))
+            name = f"{tensor.name}_{node.index}"
+            self._dequantised[node.index] = self._from_integers(node, tensor, _BIAS, scale, zero, name)
+        elif tensor.name in self._marks.pairs and tensor.name not in self._replaced:
+            scale, zero = self._parameters(tensor.name)
+            self._replaced[tensor.name] = self._from_integers(node, tensor, _SIGNED, scale, zero, tensor.name)
+
+    def _from_integers(
+        self, node: Node, tensor: Tensor, kind: str, scale: Tensor, zero: Tensor, name: str
+    ) -> Tensor:
+        stored = self._writer.store(f"{name}_quantized", tensor.shape, kind)
+        # No constant: ONNX Runtime does not fold it, it runs each time or becomes part of a kernel.
+        floats = replace(
+            tensor, name=f"{name}_dequantized", constant=False, initializer=False, value=None
+        )
+        # First of all, as the tool's sorting puts them: by this order ONNX Runtime executes each just before its
+        # reader, and holds one weight at a time in floats.
+        return self._writer.insert("DequantizeLinear", node, (stored, scale, zero), floats, first=True)
+
+    def _pair(self, tensor: Tensor, node: Node | None, written: Tensor | None = None) -> None:
+        """QuantizeLinear and DequantizeLinear behind a tensor."""
+        source = written or tensor
+        parameters = self._parameters(self._marks.pairs[tensor.name])
+        quantised = Tensor(name=f"{tensor.name}_quantized", shape=tensor.shape, dtype=DTYPES[_SIGNED])
+        self._writer.insert("QuantizeLinear", node, (source, *parameters), quantised)
+        final = tensor.name in self._marks.outputs and source is not tensor
+        result = tensor if final else replace(tensor, name=f"{tensor.name}_dequantized", value=None)
+        self._writer.insert("DequantizeLinear", node, (quantised, *parameters), result)
+        self._replaced[tensor.name] = result
+
+    def _parameters(self, name: str) -> tuple[Tensor, Tensor]:
+        """Scale and zero point of a tensor; those that share them share them here."""
+        if name not in self._scales:
+            scale = self._writer.store(f"{name}_scale", (), "float32", _scale(len(self._scales)))
+            zero = self._writer.store(f"{name}_zero_point", (), _SIGNED, np.int8(0))
+            self._scales[name] = (scale, zero)
+        return self._scales[name]
+
+
+def _scale(number: int) -> np.float32:
+    # What calibration would find is not known: no two are equal, as no two would be.
+    return np.float32(0.01 * (1 + 1e-4 * number))

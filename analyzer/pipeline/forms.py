@@ -1,0 +1,44 @@
+"""The graph that the decision is about: the model's own, or the one that ``--precision int8`` stands for."""
+
+from __future__ import annotations
+
+from analyzer.conversion import NoForm, convert
+from analyzer.decision import DecisionInput
+from analyzer.errors import UsageError
+from analyzer.graph import Graph
+from analyzer.pipeline.options import Options
+from analyzer.precision import INTEGER_FORMS
+
+HOW_MADE = {
+    "int8": "as onnxruntime.quantization.quantize_static makes it by default (QDQ, 8 bits, one scale a tensor)",
+    "int4": "with the weights of MatMul and Gemm in 4 bits, in blocks of 32 (MatMulNBits)",
+}
+"""What an integer form is."""
+
+
+def in_form(graph: Graph, options: Options) -> Graph:
+    """The graph in the precision that was asked for; the very same one where its floats are only kept otherwise.
+
+    Raises:
+        UsageError: The model has no such form.
+    """
+    if options.precision not in INTEGER_FORMS:
+        return graph
+    form = convert(graph, options.precision)
+    if isinstance(form, NoForm):
+        raise UsageError(
+            f"--precision {options.precision}: {form.why}.",
+            hint="Leave --precision out: the report then shows every precision that the model can have.",
+        )
+    return form
+
+
+def asked_precision(options: Options, decision_input: DecisionInput) -> str:
+    """The precision that the record tells: the form that was asked for, else that of the floats."""
+    asked = options.precision
+    return asked if asked is not None and asked in INTEGER_FORMS else decision_input.precision
+
+
+def note(precision: str) -> str:
+    """What the report says of a model that was converted."""
+    return f"The model is predicted in {precision}, {HOW_MADE[precision]}; nothing was run in that form."

@@ -1,0 +1,268 @@
+"""The same weights in every precision on both devices: what each would take, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from analyzer.conversion import HALF, PRODUCTS, NoForm, convert, in_floats, integer_form, without_half_kernel
+from analyzer.decision import DecisionInput
+from analyzer.decision.decision_input import Side
+from analyzer.decision.money import cheapest, offers
+from analyzer.decision.plans import Plan, session_plans
+from analyzer.decision.sweep import throughput
+from analyzer.devices.device import Device
+from analyzer.graph import Graph
+from analyzer.ort.execution import Group
+from analyzer.pipeline.measure import Measured
+from analyzer.pipeline.predictor import Predictor
+from analyzer.pipeline.prepared import PreparedGraph, prepare
+from analyzer.pipeline.target_devices import decision_precision, model_precision
+from analyzer.precision import INTEGER_FORMS, PRECISIONS, on_device
+from analyzer.prediction.estimate import Estimate
+from analyzer.prediction.integer_kernels import PRODUCTS as INTEGER_PRODUCTS
+from analyzer.record.outcome import PrecisionResult
+from analyzer.text import listed, plural
+from analyzer.units import byte_count, factor
+
+# Operators. Beyond, a table would cost more than the whole report: each integer form is prepared anew.
+_MOST_OPERATORS = 20_000
+# Longest over expected time of a model in fp16 on a CPU: what is lost behind the Casts, above all fusions, is
+# not predicted. Of six networks on one processor the times were 0.9 to 1.3 of those in fp32.
+_FP16_ON_CPU = 1.5
+_WIDE = "float32"
+
+
+def precision_table(
+    predictor: Predictor,
+    prepared: PreparedGraph,
+    gpu: Device | None,
+    batch: int | None,
+    measured: Measured | None,
+) -> tuple[PrecisionResult, ...]:
+    """A row for each precision and device; none for a model that is quantised already or of other floats.
+
+    Args:
+        predictor: With the user's options.
+        prepared: The model that is decided about, at ``batch``.
+        gpu: The verdict's; None for the CPU alone.
+        batch: Inferences per run.
+        measured: What was measured of the model as it is.
+    """
+    graph = prepared.graph
+    own = model_precision(graph)
+    if len(graph.nodes) > _MOST_OPERATORS or graph.carried or integer_form(graph) or own not in ("fp32", *HALF):
+        return ()
+    whole = prepared if own == "fp32" else prepare(in_floats(graph, _WIDE))
+    table = _Table(predictor, prepared, whole, gpu, batch, measured)
+    return tuple(table.rows())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Form:
+    """A plan for one precision on one device, and what is said of it."""
+
+    question: DecisionInput
+    plan: Plan
+    latency: Estimate
+    reason: str
+
+
+class _Table:
+    def __init__(
+        self,
+        predictor: Predictor,
+        prepared: PreparedGraph,
+        whole: PreparedGraph,
+        gpu: Device | None,
+        batch: int | None,
+        measured: Measured | None,
+    ) -> None:
+        self._predictor = predictor
+        self._prepared = prepared
+        self._whole = whole
+        self._gpu = gpu
+        self._batch = batch
+        self._measured = measured
+        self._own = model_precision(prepared.graph)
+        self._decided = decision_precision(predictor.options, prepared.graph, gpu)
+        self._products = _products(whole.graph)
+
+    def rows(self) -> Iterator[PrecisionResult]:
+        """All rows, those of the CPU and of the GPU side by side."""
+        as_it_is: dict[Side, _Form] = {}
+        found: list[tuple[str, Side, _Form | str]] = []
+        for precision in PRECISIONS:
+            for side, form in self._forms(precision):
+                found.append((precision, side, form))
+                own = self._own if side == "cpu" else decision_precision(
+                    replace(self._predictor.options, precision=None), self._prepared.graph, self._gpu
+                )
+                if precision == own and isinstance(form, _Form):
+                    as_it_is[side] = form
+        for precision, side, form in found:
+            chosen = precision == (self._own if side == "cpu" else self._decided)
+            yield self._row(precision, side, form, as_it_is.get(side), decided=chosen)
+
+    def _forms(self, precision: str) -> Iterator[tuple[Side, _Form | str]]:
+        if precision in INTEGER_FORMS:
+            yield from self._integer_forms(precision)
+            return
+        yield "cpu", self._floats_on_cpu(precision)
+        if self._gpu is not None:
+            yield "gpu", self._floats_on_gpu(precision, self._gpu)
+
+    def _floats_on_cpu(self, precision: str) -> _Form | str:
+        if precision == "tf32":
+            return "TF32 is a mode of NVIDIA's tensor cores"
+        if precision == self._own:
+            return self._form(self._prepared, precision, "cpu", "the model as it is")
+        if precision == "fp32":
+            return self._form(self._whole, precision, "cpu", "every float in 32 bits")
+        if precision == "bf16":
+            return _no_bf16(self._whole.graph)
+        form = self._form(self._whole, "fp32", "cpu", "")
+        if isinstance(form, str):
+            return form
+        reason = "ONNX Runtime's CPU provider has no fp16 kernels: it computes in fp32 between Casts"
+        time = replace(form.latency, high_s=form.latency.high_s * _FP16_ON_CPU, origin="predicted")
+        return replace(form, latency=time, reason=reason)
+
+    def _floats_on_gpu(self, precision: str, gpu: Device) -> _Form | str:
+        known = on_device(gpu, precision)
+        if precision == "tf32" and known.substitute:
+            return f"{gpu.name} has no TF32"
+        prepared = self._prepared if precision == self._own else self._whole
+        return self._form(prepared, precision, "gpu", self._reason_on_gpu(precision, gpu))
+
+    def _reason_on_gpu(self, precision: str, gpu: Device) -> str:
+        known = on_device(gpu, precision)
+        if precision == "fp32":
+            return "products in full (use_tf32=0)" if "tf32" in gpu.peak_flops_per_s else "the model in fp32"
+        if precision == "tf32":
+            return "products rounded to TF32, ONNX Runtime's own choice (use_tf32=1)"
+        wide = sorted(self._whole.wide(precision).indices)
+        if wide:
+            types = dict.fromkeys(self._whole.graph.nodes[index].op_type for index in wide)
+            left = plural(len(wide), "operator")
+            verb = "stays" if len(wide) == 1 else "stay"
+            return (
+                f"ONNX Runtime's CUDA provider has no {precision} kernel for {listed(types)}: {left} {verb} in "
+                "fp32 between Casts"
+            )
+        if known.substitute:
+            return f"half the bytes, but {gpu.name} multiplies {precision} at its {known.peak} rate"
+        return "half the bytes" + (", products on tensor cores" if known.tensor else "")
+
+    def _integer_forms(self, precision: str) -> Iterator[tuple[Side, _Form | str]]:
+        sides: tuple[Side, ...] = ("cpu",) if self._gpu is None else ("cpu", "gpu")
+        graph = convert(self._whole.graph, precision)
+        if isinstance(graph, NoForm):
+            yield from ((side, graph.why) for side in sides)
+            return
+        prepared = prepare(graph)
+        for side in sides:
+            groups = prepared.cpu_groups if side == "cpu" else prepared.cuda_groups
+            yield side, self._form(prepared, precision, side, self._reason_of_integers(precision, side, graph, groups))
+
+    def _reason_of_integers(self, precision: str, side: Side, graph: Graph, groups: Sequence[Group]) -> str:
+        executed = {index: group.op_type for group in groups for index in group.members}
+        kernels = [
+            (node.op_type, executed.get(node.index, ""))
+            for node in graph.nodes
+            if node.name in self._products and node.op_type in (*PRODUCTS, "MatMulNBits")
+        ]
+        packed = sum(kernel == "MatMulNBits" for _, kernel in kernels)
+        integers = sum(kernel in INTEGER_PRODUCTS for _, kernel in kernels)
+        if precision == "int4":
+            saved = f"{byte_count(self._whole.graph.parameter_bytes)} -> {byte_count(graph.parameter_bytes)}"
+            floats = " of floats" if side == "cpu" else " of fp16"
+            return f"{packed} of {plural(len(kernels), 'product')}{floats} with packed weights, {saved}"
+        if side == "cpu":
+            rate = _rate(self._predictor.cpu)
+            return f"{integers} of {plural(len(kernels), 'product')} in integer kernels{rate}"
+        floats = [kind for kind, kernel in kernels if kernel not in INTEGER_PRODUCTS]
+        added = len(groups) - len(self._whole.cuda_groups)
+        reason = "ONNX Runtime's CUDA provider has no int8 kernels"
+        if any(kind.startswith("Conv") for kind in floats):
+            reason = "ONNX Runtime's CUDA provider has no int8 convolution"
+        if floats:
+            reason += f": {len(floats)} of {plural(len(kernels), 'product')} in floats"
+        if packed:
+            reason += f"{',' if floats else ':'} {packed} with packed weights"
+        return f"{reason}, {added} more kernels that quantise" if added > 0 else reason
+
+    def _form(self, prepared: PreparedGraph, precision: str, side: Side, reason: str) -> _Form | str:
+        options = replace(self._predictor.options, precision=precision)
+        is_own = prepared is self._prepared
+        predictor = Predictor(
+            options, self._predictor.cpu, self._predictor.correction if is_own else 1.0, self._predictor.instances
+        )
+        ran = is_own and (side == "cpu" or precision == self._decided)
+        measured = self._measured if ran else None
+        question = predictor.decision_input(prepared, self._gpu, self._batch, measured, per_operator=False)
+        plans = session_plans(question)
+        plan = plans.cpu if side == "cpu" else plans.gpu
+        if plan is None:
+            fails = prepared.placement.fails
+            return f"ONNX Runtime makes no such session: {fails}" if fails else "no session is known"
+        return _Form(question=question, plan=plan, latency=plan.latency, reason=reason)
+
+    def _row(
+        self, precision: str, side: Side, form: _Form | str, own: _Form | None, *, decided: bool
+    ) -> PrecisionResult:
+        if isinstance(form, str):
+            return PrecisionResult(precision=precision, device=side, reason=form)
+        time, price = form.latency, cheapest(offers(form.question, form.plan))
+        speedup = _speedup(own.latency, time) if own is not None and own is not form else None
+        return PrecisionResult(
+            precision=precision,
+            device=side,
+            reason=form.reason,
+            decided=decided,
+            latency_s=time.time_s,
+            low_s=time.low_s,
+            high_s=time.high_s,
+            origin=time.origin,
+            throughput_per_s=throughput(form.question, form.plan),
+            memory_bytes=form.plan.memory_bytes,
+            fits=form.plan.fits,
+            usd_per_million=price.usd_per_million if price is not None else None,
+            instance=price.instance if price is not None else "",
+            speedup=speedup[0] if speedup else None,
+            speedup_low=speedup[1] if speedup else None,
+            speedup_high=speedup[2] if speedup else None,
+        )
+
+
+def _products(graph: Graph) -> frozenset[str]:
+    """Names of the operators that multiply floats."""
+    return frozenset(
+        node.name
+        for node in graph.nodes
+        if node.op_type in PRODUCTS and not all(tensor.constant for tensor in node.present_outputs)
+    )
+
+
+def _no_bf16(graph: Graph) -> str:
+    lacking = (graph.nodes[index].op_type for index in without_half_kernel(graph, HALF["bf16"], "cpu"))
+    first = next(lacking, None)
+    if first is None:
+        return "what ONNX Runtime's CPU provider makes of bf16 is not modelled"
+    return f"ONNX Runtime's CPU provider has no bf16 kernel for {first}, and makes no session"
+
+
+def _rate(cpu: Device) -> str:
+    whole, narrow = cpu.peak_flops_per_s.get("fp32"), cpu.peak_flops_per_s.get("int8")
+    return f", which this CPU multiplies {factor(narrow / whole)} as fast as fp32" if whole and narrow else ""
+
+
+def _speedup(own: Estimate, other: Estimate) -> tuple[float, float, float] | None:
+    """How much less time one takes, with the interval of errors that have nothing in common."""
+    if min(own.low_s, other.low_s) <= 0:
+        return None
+    middle = own.time_s / other.time_s
+    down = math.hypot(math.log(own.time_s / own.low_s), math.log(other.high_s / other.time_s))
+    up = math.hypot(math.log(own.high_s / own.time_s), math.log(other.time_s / other.low_s))
+    return middle, middle * math.exp(-down), middle * math.exp(up)
