@@ -51,7 +51,7 @@ FLOAT_PRECISIONS = tuple(name for name in _TABLE if name != "fp64")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _IntegerForm:
-    """What products of a converted graph run at: its floats stay floats, and its integers have types of their own.
+    """What products of a converted graph run at; its floats stay floats, its integers have their own types.
 
     Attributes:
         on_gpu, on_cpu: As in ``_Rule``.
@@ -79,8 +79,8 @@ HALF = ("bf16", "fp16")
 """The types of mixed-precision training, best first."""
 
 _OF_DTYPE = {"float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
-# Volta's tensor cores multiply fp16, Ampere's tf32 and bf16 too (NVIDIA's architecture white papers); Pascal has
-# none, and its fast fp16 runs on the ordinary cores.
+# Volta's tensor cores multiply fp16, Ampere's tf32 and bf16 too (NVIDIA's architecture white papers); Pascal
+# has none, and its fast fp16 runs on the ordinary cores.
 _TENSOR_CORES = ("tf32", "fp16", "bf16")
 
 
@@ -151,12 +151,13 @@ def on_device(device: _Processor, precision: str) -> DevicePrecision:
             f"{device.name} has no {precision} peak in the catalogue, nor one that could stand in.",
             hint="Give a device file of your own with peak_flops_per_s.",
         )
+    # A GPU keeps fp16 in memory even where it must compute in fp32; a CPU's session casts it to fp32.
+    least = _TABLE["fp32"].element_bytes if cpu else 0
     return DevicePrecision(
         asked=precision,
         peak=peak,
         tensor=not cpu and peak in _TENSOR_CORES and device.architecture != "Pascal",
-        # A GPU keeps fp16 in memory even where it must compute in fp32; a CPU's session casts it to fp32.
-        element_bytes=float(max(rule.element_bytes, _TABLE["fp32"].element_bytes) if cpu else rule.element_bytes),
+        element_bytes=float(max(rule.element_bytes, least)),
         substitute=peak != precision and not cpu,
     )
 

@@ -1,7 +1,7 @@
-"""Weights of products in 4 bits: MatMulNBits, as ``MatMulNBitsQuantizer`` and ONNX Runtime GenAI's builder write it.
+"""Weights of products in 4 bits: MatMulNBits, as ``MatMulNBitsQuantizer`` and GenAI's model builder write it.
 
 Blocks of 32 along K, symmetric (no zero points), ``accuracy_level`` 4: what GenAI's builder makes for CPUs
-(``int4_block_size``, ``int4_accuracy_level``); CUDA's kernel does not look at the level. All else stays as it is.
+(``int4_block_size``, ``int4_accuracy_level``); CUDA's kernel does not look at the level. All else stays.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def weights_of(node: Node) -> Tensor | None:
         return None
     attributes = node.attributes
     # A Gemm is a MatMul and an Add to the quantisers; one that scales or turns its rows is left alone.
-    plain = attributes.get("alpha", 1.0) == attributes.get("beta", 1.0) == 1.0 and not attributes.get("transA", 0)
+    scaled = attributes.get("alpha", 1.0) != 1.0 or attributes.get("beta", 1.0) != 1.0
+    plain = not scaled and not attributes.get("transA", 0)
     usual = weights.constant and weights.dtype.name in _FLOATS and weights.rank == 2 and not result.constant
     return weights if plain and usual and weights.elements else None
 
@@ -47,7 +48,8 @@ def _pack(
     turned = bool(node.attributes.get("transB", 0))
     shape = weights.shape or ()
     columns, depth = (shape[0], shape[1]) if turned else (shape[1], shape[0])
-    assert columns is not None and depth is not None
+    assert columns is not None  # `weights_of` has looked
+    assert depth is not None
     stored = packed.get((weights.name, turned))
     if stored is None:
         blocks = -(-depth // BLOCK)
@@ -61,7 +63,9 @@ def _pack(
     attributes = {
         "K": depth, "N": columns, "bits": BITS, "block_size": BLOCK, "accuracy_level": ACCURACY_LEVEL,
     }  # fmt: skip
-    product = result if bias is None else Tensor(name=f"{result.name}_product", shape=result.shape, dtype=result.dtype)
+    product = result
+    if bias is not None:
+        product = Tensor(name=f"{result.name}_product", shape=result.shape, dtype=result.dtype)
     writer.add(
         node,
         op_type="MatMulNBits",

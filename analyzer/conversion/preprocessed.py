@@ -1,4 +1,4 @@
-"""A graph of floats as ``quant_pre_process`` leaves it: what ONNX Runtime's basic optimisation fuses is one node.
+"""A graph of floats as ``quant_pre_process`` leaves it: what ONNX Runtime's level 1 fuses is one node.
 
 ONNX Runtime's quantisers warn where it was not run before them: a BatchNormalization behind a convolution, or
 the Add of a bias, would be quantised by itself. Of level 1 this writes what changes products: convolutions with
@@ -103,10 +103,8 @@ class _Preprocessor:
         return tensor if name == tensor.name else self._tensors.get(name, tensor)
 
     def _convolution(self, conv: Node, follower: Node) -> None:
-        weights, result = conv.inputs[1], follower.outputs[0]
-        assert weights is not None and result is not None
-        bias = conv.input(2)
-        if bias is None and follower.op_type != "Mul":
+        weights, result, bias = conv.inputs[1], follower.outputs[0], conv.input(2)
+        if bias is None and weights is not None and follower.op_type != "Mul":
             channels = weights.shape[0] if weights.shape else None
             bias = self._writer.store(f"{conv.name}_bias", (channels,), weights.dtype.name)
         inputs = (self._left(conv.inputs[0]), weights, *([bias] if bias is not None else []))
@@ -115,7 +113,8 @@ class _Preprocessor:
     def _gemm(self, matmul: Node, add: Node) -> None:
         data, weights, result = self._left(matmul.inputs[0]), self._left(matmul.inputs[1]), add.outputs[0]
         bias = self._left(self._view.other_input(add, matmul.output(0)))
-        assert data is not None and weights is not None and bias is not None and result is not None
+        if data is None or weights is None or bias is None or result is None:
+            raise ValueError("a MatMul and an Add without operands")  # no rule fuses them
         if data.rank == 2:
             self._gemm_node(matmul, (data, weights, bias), result)
             return
@@ -129,7 +128,9 @@ class _Preprocessor:
 
     def _gemm_node(self, matmul: Node, inputs: tuple[Tensor, ...], result: Tensor) -> None:
         version = self._view.graph.opsets.get(DEFAULT_DOMAIN, matmul.version)
-        self._writer.add(matmul, op_type="Gemm", version=version, inputs=inputs, outputs=(result,), attributes={})
+        self._writer.add(
+            matmul, op_type="Gemm", version=version, inputs=inputs, outputs=(result,), attributes={}
+        )
 
     def _reshape(self, matmul: Node, data: Tensor, sizes: tuple[Any, ...], result: Tensor) -> None:
         shape = self._writer.store(

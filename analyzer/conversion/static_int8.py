@@ -60,7 +60,7 @@ class _Marks:
             self.biases.setdefault(tensor.name, node.index)
 
 
-_Rule = Callable[[_Marks, Node], None]
+_MarkRule = Callable[[_Marks, Node], None]
 
 
 def _all(marks: _Marks, node: Node) -> None:
@@ -134,7 +134,7 @@ def _removable(marks: _Marks, node: Node) -> None:
 
 # QDQRegistry and QLinearOpsRegistry of onnxruntime/python/tools/quantization/registry.py: what only the second
 # names is quantised around all of its tensors.
-_RULES: Mapping[str, _Rule] = MappingProxyType(
+_RULES: Mapping[str, _MarkRule] = MappingProxyType(
     {
         **dict.fromkeys(("Conv", "ConvTranspose", "Gemm"), _with_bias),
         **dict.fromkeys(("InstanceNormalization", "LayerNormalization", "BatchNormalization"), _normalization),
@@ -238,11 +238,9 @@ class _Quantiser:
     ) -> Tensor:
         stored = self._writer.store(f"{name}_quantized", tensor.shape, kind)
         # No constant: ONNX Runtime does not fold it, it runs each time or becomes part of a kernel.
-        floats = replace(
-            tensor, name=f"{name}_dequantized", constant=False, initializer=False, value=None
-        )
-        # First of all, as the tool's sorting puts them: by this order ONNX Runtime executes each just before its
-        # reader, and holds one weight at a time in floats.
+        floats = replace(tensor, name=f"{name}_dequantized", constant=False, initializer=False, value=None)
+        # First of all, as the tool's sorting puts them: by this order ONNX Runtime executes each just before
+        # its reader, and holds one weight at a time in floats.
         return self._writer.insert("DequantizeLinear", node, (stored, scale, zero), floats, first=True)
 
     def _pair(self, tensor: Tensor, node: Node | None, written: Tensor | None = None) -> None:

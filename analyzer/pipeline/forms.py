@@ -17,7 +17,7 @@ HOW_MADE = {
 
 
 def in_form(graph: Graph, options: Options) -> Graph:
-    """The graph in the precision that was asked for; the very same one where its floats are only kept otherwise.
+    """The graph in the precision that was asked for; the very same one for another width of floats.
 
     Raises:
         UsageError: The model has no such form.

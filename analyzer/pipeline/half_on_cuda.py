@@ -33,9 +33,7 @@ class WideOperators:
 
     def among(self, groups: Sequence[Group]) -> npt.NDArray[np.bool_]:
         """Which of the groups of a session on CUDA run in float32."""
-        flags = [
-            group.provider == "cuda" and not self.indices.isdisjoint(group.members) for group in groups
-        ]
+        flags = [group.provider == "cuda" and not self.indices.isdisjoint(group.members) for group in groups]
         return np.array(flags, dtype=np.bool_)
 
     def casts(self, group: Group, gpu: Device, precision: str) -> Estimate | None:
@@ -62,7 +60,12 @@ class WideOperators:
         read = {t.name: t for index in group.members for t in graph.nodes[index].present_inputs}
         for tensor in read.values():
             writer = graph.producer.get(tensor.name)
-            if writer not in members and writer not in self.indices and not tensor.constant and _is_cast(tensor):
+            if (
+                writer not in members
+                and writer not in self.indices
+                and not tensor.constant
+                and _is_cast(tensor)
+            ):
                 yield tensor
         for index in group.members:
             for tensor in graph.nodes[index].present_outputs:

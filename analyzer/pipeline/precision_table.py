@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from analyzer.conversion import HALF, PRODUCTS, NoForm, convert, in_floats, integer_form, without_half_kernel
 from analyzer.decision import DecisionInput
@@ -32,6 +33,14 @@ _MOST_OPERATORS = 20_000
 # not predicted. Of six networks on one processor the times were 0.9 to 1.3 of those in fp32.
 _FP16_ON_CPU = 1.5
 _WIDE = "float32"
+# What to say of a form that takes longer than the model as it is.
+_LOSSES: Mapping[tuple[str, Side], str] = MappingProxyType(
+    {
+        ("int8", "cpu"): "; quantising, and what stays in floats, cost more than they save",
+        ("int4", "cpu"): "; to unpack them costs more than to read fewer bytes saves",
+        ("int4", "gpu"): "; to unpack them costs more than to read fewer bytes saves",
+    }
+)
 
 
 def precision_table(
@@ -96,8 +105,12 @@ class _Table:
         for precision in PRECISIONS:
             for side, form in self._forms(precision):
                 found.append((precision, side, form))
-                own = self._own if side == "cpu" else decision_precision(
-                    replace(self._predictor.options, precision=None), self._prepared.graph, self._gpu
+                own = (
+                    self._own
+                    if side == "cpu"
+                    else decision_precision(
+                        replace(self._predictor.options, precision=None), self._prepared.graph, self._gpu
+                    )
                 )
                 if precision == own and isinstance(form, _Form):
                     as_it_is[side] = form
@@ -109,13 +122,12 @@ class _Table:
         if precision in INTEGER_FORMS:
             yield from self._integer_forms(precision)
             return
-        yield "cpu", self._floats_on_cpu(precision)
-        if self._gpu is not None:
+        if precision != "tf32":  # a mode of NVIDIA's tensor cores
+            yield "cpu", self._floats_on_cpu(precision)
+        if self._gpu is not None and not (precision == "tf32" and on_device(self._gpu, precision).substitute):
             yield "gpu", self._floats_on_gpu(precision, self._gpu)
 
     def _floats_on_cpu(self, precision: str) -> _Form | str:
-        if precision == "tf32":
-            return "TF32 is a mode of NVIDIA's tensor cores"
         if precision == self._own:
             return self._form(self._prepared, precision, "cpu", "the model as it is")
         if precision == "fp32":
@@ -130,9 +142,6 @@ class _Table:
         return replace(form, latency=time, reason=reason)
 
     def _floats_on_gpu(self, precision: str, gpu: Device) -> _Form | str:
-        known = on_device(gpu, precision)
-        if precision == "tf32" and known.substitute:
-            return f"{gpu.name} has no TF32"
         prepared = self._prepared if precision == self._own else self._whole
         return self._form(prepared, precision, "gpu", self._reason_on_gpu(precision, gpu))
 
@@ -164,7 +173,10 @@ class _Table:
         prepared = prepare(graph)
         for side in sides:
             groups = prepared.cpu_groups if side == "cpu" else prepared.cuda_groups
-            yield side, self._form(prepared, precision, side, self._reason_of_integers(precision, side, graph, groups))
+            yield (
+                side,
+                self._form(prepared, precision, side, self._reason_of_integers(precision, side, graph, groups)),
+            )
 
     def _reason_of_integers(self, precision: str, side: Side, graph: Graph, groups: Sequence[Group]) -> str:
         executed = {index: group.op_type for group in groups for index in group.members}
@@ -175,29 +187,33 @@ class _Table:
         ]
         packed = sum(kernel == "MatMulNBits" for _, kernel in kernels)
         integers = sum(kernel in INTEGER_PRODUCTS for _, kernel in kernels)
+        every = plural(len(kernels), "product")
         if precision == "int4":
-            saved = f"{byte_count(self._whole.graph.parameter_bytes)} -> {byte_count(graph.parameter_bytes)}"
-            floats = " of floats" if side == "cpu" else " of fp16"
-            return f"{packed} of {plural(len(kernels), 'product')}{floats} with packed weights, {saved}"
+            before, after = self._whole.graph.parameter_bytes, graph.parameter_bytes
+            read = f"{packed} of {every} read packed weights, {byte_count(before)} become {byte_count(after)}"
+            return read if side == "cpu" else f"{read}; floats in fp16"
         if side == "cpu":
-            rate = _rate(self._predictor.cpu)
-            return f"{integers} of {plural(len(kernels), 'product')} in integer kernels{rate}"
-        floats = [kind for kind, kernel in kernels if kernel not in INTEGER_PRODUCTS]
-        added = len(groups) - len(self._whole.cuda_groups)
-        reason = "ONNX Runtime's CUDA provider has no int8 kernels"
-        if any(kind.startswith("Conv") for kind in floats):
-            reason = "ONNX Runtime's CUDA provider has no int8 convolution"
-        if floats:
-            reason += f": {len(floats)} of {plural(len(kernels), 'product')} in floats"
+            return f"{integers} of {every} in integer kernels{_rate(self._predictor.cpu)}"
+        in_floats_still = [kind for kind, kernel in kernels if kernel not in INTEGER_PRODUCTS]
+        convolves = any(kind.startswith("Conv") for kind in in_floats_still)
+        parts = [f"ONNX Runtime's CUDA provider has no int8 {'convolution' if convolves else 'product'}"]
+        if in_floats_still:
+            parts.append(f"{len(in_floats_still)} of {every} in floats")
         if packed:
-            reason += f"{',' if floats else ':'} {packed} with packed weights"
-        return f"{reason}, {added} more kernels that quantise" if added > 0 else reason
+            parts.append(f"{packed} of {every} with packed weights")
+        added = len(groups) - len(self._whole.cuda_groups)
+        if added > 0:
+            parts.append(f"{plural(added, 'more kernel')} between them")
+        return f"{parts[0]}: {', '.join(parts[1:])}" if parts[1:] else parts[0]
 
     def _form(self, prepared: PreparedGraph, precision: str, side: Side, reason: str) -> _Form | str:
         options = replace(self._predictor.options, precision=precision)
         is_own = prepared is self._prepared
         predictor = Predictor(
-            options, self._predictor.cpu, self._predictor.correction if is_own else 1.0, self._predictor.instances
+            options,
+            self._predictor.cpu,
+            self._predictor.correction if is_own else 1.0,
+            self._predictor.instances,
         )
         ran = is_own and (side == "cpu" or precision == self._decided)
         measured = self._measured if ran else None
@@ -216,10 +232,11 @@ class _Table:
             return PrecisionResult(precision=precision, device=side, reason=form)
         time, price = form.latency, cheapest(offers(form.question, form.plan))
         speedup = _speedup(own.latency, time) if own is not None and own is not form else None
+        loss = _LOSSES.get((precision, side), "") if speedup is not None and speedup[0] < 1 else ""
         return PrecisionResult(
             precision=precision,
             device=side,
-            reason=form.reason,
+            reason=form.reason + loss,
             decided=decided,
             latency_s=time.time_s,
             low_s=time.low_s,

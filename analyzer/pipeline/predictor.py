@@ -17,7 +17,7 @@ from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.prepared import PreparedGraph, opset_with_kernels, prepare, with_opset
 from analyzer.pipeline.target_devices import decision_precision, model_precision
-from analyzer.precision import is_full, full_on_cuda
+from analyzer.precision import full_on_cuda, is_full
 from analyzer.prediction.estimate import Estimate
 
 GroupEstimates = tuple[Estimate | None, ...]

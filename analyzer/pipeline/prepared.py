@@ -9,11 +9,11 @@ from analyzer import prediction
 from analyzer.costs import CostTable, count
 from analyzer.graph import Graph
 from analyzer.memory.session_plan import SessionPlan
-from analyzer.pipeline.half_on_cuda import WideOperators
 from analyzer.ort.execution import Group, Placement, Provider
 from analyzer.ort.fusion import predicted_groups
 from analyzer.ort.placement import best_opset, place
 from analyzer.ort.simplify import simplify
+from analyzer.pipeline.half_on_cuda import WideOperators
 
 
 # No slots: cached_property writes into the instance's __dict__.

@@ -111,5 +111,3 @@ def decision_precision(options: Options, graph: Graph, gpu: Device | None) -> st
     # ONNX Runtime's CUDA provider rounds float32 products to TF32 unless told not to: `use_tf32` is 1 in
     # onnxruntime/core/providers/cuda/cuda_execution_provider_info.h.
     return full_on_cuda(gpu.peak_flops_per_s) if own == "fp32" and gpu is not None else own
-
-

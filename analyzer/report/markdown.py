@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from analyzer.record.analysis import Analysis
-from analyzer.report import summary, training_tables
+from analyzer.report import precision_rows, summary, training_tables
 from analyzer.report.escaping import escape, printable
 from analyzer.report.summary import MARKS, sign, signed
 from analyzer.text import loggable, plural
@@ -19,6 +19,7 @@ def render(analysis: Analysis) -> str:
         _plans(analysis),
         _reasons(analysis),
         _training(analysis),
+        _precisions(analysis),
         _operators(analysis),
         _findings(analysis),
         _footer(analysis),
@@ -83,6 +84,22 @@ def _reasons(analysis: Analysis) -> str:
         lines += ["", "What would change it:", ""]
         lines += [f"- {escape(text)}" for text in analysis.verdict.would_change]
     return "\n".join(lines).strip()
+
+
+def _precisions(analysis: Analysis) -> str:
+    rows = precision_rows.rows(analysis)
+    if not rows:
+        return ""
+    head = (*precision_rows.HEAD, "Why")
+    lines = [
+        [f"**{cell}**" if row.decided and cell else cell for cell in precision_rows.cells(row)]
+        + [escape(row.reason)]
+        for row in rows
+    ]
+    shown = table(head, lines, range(2, 7))
+    return (
+        f"<details><summary>{precision_rows.TITLE}</summary>\n\n{precision_rows.LEAD}\n\n{shown}\n\n</details>"
+    )
 
 
 def _operators(analysis: Analysis) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from analyzer.checks.phrases import source_location
 from analyzer.record.analysis import Alternative, Analysis, Finding
-from analyzer.report import method, operator_columns, summary, training_tables
+from analyzer.report import method, operator_columns, precision_rows, summary, training_tables
 from analyzer.report.charts import batches, instance_prices, roofline, time_share, timeline
 from analyzer.report.charts.chart import Chart, coded, compact
 from analyzer.report.charts.families import SHAPES
@@ -60,6 +60,10 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "alternatives": tuple(_alternative(alternative) for alternative in analysis.alternatives),
         "charts": {chart.name: chart for chart in charts},
         "findings": _findings(analysis),
+        "precisions": precision_rows.rows(analysis),
+        "precision_title": precision_rows.TITLE,
+        "precision_lead": precision_rows.LEAD,
+        "precision_head": precision_rows.HEAD,
         "training": training_tables.sheets(analysis),
         "training_statements": training_tables.statements(analysis),
         "has_operators": bool(analysis.operators),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from analyzer.record.analysis import Analysis
-from analyzer.report import summary, training_tables
+from analyzer.report import precision_rows, summary, training_tables
 from analyzer.report.summary import MARKS, PlanCard, TopOperator, sign, signed
 from analyzer.text import loggable, plural
 from analyzer.units import byte_count, count, flop_count
@@ -31,6 +31,7 @@ def render(analysis: Analysis) -> str:
         _plans(summary.plan_cards(analysis)),
         _reasons(analysis),
         _training(analysis),
+        _precisions(analysis),
         _top(summary.top_operators(analysis)),
         _findings(analysis),
         _footer(analysis),
@@ -98,6 +99,25 @@ def _training(analysis: Analysis) -> str:
     for text in training_tables.statements(analysis):
         lines += _wrapped(text)
     return "\n".join(lines).strip()
+
+
+def _precisions(analysis: Analysis) -> str:
+    rows = precision_rows.rows(analysis)
+    if not rows:
+        return ""
+    cells = [
+        (f"{'> ' if row.decided else '  '}{row.precision}", *precision_rows.cells(row)[1:]) for row in rows
+    ]
+    head = [f"  {precision_rows.HEAD[0].lower()}", *(name.lower() for name in precision_rows.HEAD[1:])]
+    lines = table(head, cells, right=range(2, 7))
+    # What does not run says why, and so does what is slower than the model as it is: the rest is on the page.
+    said = (row for row in rows if not row.runs or row.slower)
+    reasons = [
+        line
+        for row in said
+        for line in _wrapped(f"{row.precision} on the {row.device}: {row.reason}.", first="  - ", rest="    ")
+    ]
+    return "\n".join([precision_rows.TITLE, *lines, *reasons])
 
 
 def _top(operators: Sequence[TopOperator]) -> str:

@@ -4,21 +4,16 @@ import pytest
 
 from analyzer.devices import catalogue
 from analyzer.graph import DTYPES, Tensor
-from analyzer.precision import PRECISIONS, bytes_at, on_device, own_precision
+from analyzer.precision import FLOAT_PRECISIONS, bytes_at, on_device, own_precision
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", FLOAT_PRECISIONS)
 def test_a_gpu_stores_and_copies_what_the_prediction_reads(precision: str) -> None:
     there = on_device(catalogue.device("a100"), precision)
     flowing = Tensor(name="x", shape=(1000,), dtype=DTYPES["float32"])
     weight = Tensor(name="w", shape=(1000,), dtype=DTYPES["float32"], constant=True, initializer=True)
-    assert bytes_at(weight, precision) == 1000 * there.product_bytes
-    assert bytes_at(flowing, precision) == 1000 * there.other_bytes
-
-
-def test_an_int8_model_keeps_its_activations_in_fp16() -> None:
-    flowing = Tensor(name="x", shape=(10,), dtype=DTYPES["float32"])
-    assert bytes_at(flowing, "int8") == 20
+    assert bytes_at(weight, precision) == 1000 * there.element_bytes
+    assert bytes_at(flowing, precision) == 1000 * there.element_bytes
 
 
 def test_what_is_no_float32_keeps_its_width() -> None:

@@ -10,17 +10,20 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
+from analyzer.costs.parameters import parameter_bytes
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device, DeviceKind, Link
 from analyzer.devices.instances import Instance
 from analyzer.errors import RecordError
 from analyzer.option_table import RecordOptions
 from analyzer.ort.execution import Group, Session
-from analyzer.pipeline.batches import correction_of
+from analyzer.pipeline.batches import BatchModels, correction_of
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
+from analyzer.pipeline.forms import asked_precision, in_form, note
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options, make_options
 from analyzer.pipeline.predictor import Predictor
+from analyzer.pipeline.prepared import PreparedGraph, at_batch, prepare
 from analyzer.pipeline.replay.read import batch_models_of, prepared_of
 from analyzer.pipeline.replay.write import (
     cpu_figures,
@@ -28,8 +31,9 @@ from analyzer.pipeline.replay.write import (
     own_instances,
     prediction_options,
     runs_at_other_batches,
+    write_replay_data,
 )
-from analyzer.precision import is_full
+from analyzer.precision import INTEGER_FORMS, is_full
 from analyzer.prediction.estimate import Estimate, Origin
 from analyzer.record import from_dict, to_dict
 from analyzer.record.analysis import Analysis, DeviceInfo, GroupResult, ModelInfo
@@ -91,14 +95,29 @@ def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
 def _decided(
     analysis: Analysis, options: Options, own: Device, cpu: Device, gpus: tuple[Device, ...]
 ) -> Analysis:
-    prepared = prepared_of(analysis)
-    measured = _measured(analysis, gpus[0] if gpus else None, options, same_cpu=cpu == own)
+    recorded = prepared_of(analysis)
     batch = analysis.model.batch
+    prepared = _in_form(recorded, options)
+    converted = prepared is not recorded
+    models = _models_in_form(batch_models_of(analysis, recorded), recorded, prepared, options)
+    measured: dict[int, Measured] = {}
+    if not converted:  # what was run is the model as it is
+        measured = _measured(analysis, gpus[0] if gpus else None, options, same_cpu=cpu == own)
     correction = correction_of(options, cpu, prepared, measured.get(batch or 0))
     predictor = Predictor(options, cpu, correction, _instances(analysis, options))
-    decisions = decide_on(predictor, prepared, batch_models_of(analysis, prepared), gpus, batch, measured)
-    replay = _replay_data(analysis, predictor, gpus, measured, same_cpu=cpu == own)
-    model = _model(analysis, decisions.decision_input.precision)
+    decisions = decide_on(predictor, prepared, models, gpus, batch, measured)
+    replay = (
+        write_replay_data(predictor, gpus, prepared, models, batch, measured)
+        if converted
+        else _replay_data(analysis, predictor, gpus, measured, same_cpu=cpu == own)
+    )
+    model = _model(analysis, asked_precision(options, decisions.decision_input))
+    if converted:
+        model = replace(
+            model,
+            parameter_bytes=parameter_bytes(prepared.graph),
+            notes=(*model.notes, note(model.precision)),
+        )
     # The rest of the record stays, what wrote it included; its findings are of the old answer, and go.
     return replace(
         analysis_of(model, prepared, decisions, cpu, gpus),
@@ -110,6 +129,30 @@ def _decided(
         kept=replay,
         schema_version=analysis.schema_version,
     )
+
+
+def _in_form(recorded: PreparedGraph, options: Options) -> PreparedGraph:
+    """The record's model in the precision that is asked for now."""
+    form = in_form(recorded.graph, options)
+    return recorded if form is recorded.graph else prepare(form)
+
+
+def _models_in_form(
+    models: BatchModels, recorded: PreparedGraph, prepared: PreparedGraph, options: Options
+) -> BatchModels:
+    if prepared is recorded:
+        return models
+    between = models.between
+
+    def at(batch: int) -> PreparedGraph:
+        assert between is not None
+        return at_batch(prepared, in_form(between(batch).graph, options))
+
+    by_batch = {
+        batch: prepared if model is recorded else at_batch(prepared, in_form(model.graph, options))
+        for batch, model in models.prepared_graphs.items()
+    }
+    return BatchModels(prepared_graphs=by_batch, between=at if between is not None else None)
 
 
 def _one_line(error: Exception) -> str:
@@ -158,6 +201,12 @@ def _model(analysis: Analysis, precision: str) -> ModelInfo:
 def _options(analysis: Analysis, given: Mapping[str, Any]) -> Options:
     """The record's options with those given in their place."""
     before = analysis.kept.asked if analysis.kept is not None else _options_of_old_record(analysis)
+    wanted = given.get("precision", before.precision)
+    if before.precision in INTEGER_FORMS and wanted != before.precision:
+        raise RecordError(
+            f"The record holds the model in {before.precision}, from which its floats cannot be had back.",
+            hint=f"Analyse the model itself with --precision {wanted}.",
+        )
     recorded: dict[str, Any] = {
         "precision": before.precision,
         "cpu": before.cpu,
