@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 
 from analyzer.record.analysis import Analysis, PrecisionResult
 from analyzer.report.summary import marked, span

@@ -101,7 +101,7 @@ RIGHT = {
     "input": ('"x=2x8"', '["x=B,8:float32"]'),
     "gpu": ('"l4"', '"none"', '["h100", "t4"]', '"device.toml"'),
     "cpu": ('"epyc-9654"',),
-    "precision": ('"fp16"', '"int8"'),
+    "precision": ('"fp16"', '"int8"', '"int4"'),
     "opset": ("17", "21"),
     "no-run": ("true",),
     "threads": ("4",),
