@@ -20,6 +20,7 @@ _NUMPY: dict[int, Any] = {
     UINT16: np.uint16,
     FLOAT: np.float32,
     TensorProto.FLOAT16: np.float16,
+    TensorProto.INT64: np.int64,
 }
 _RANGE: dict[int, tuple[int, int]] = {INT8: (-100, 100), UINT8: (0, 200), INT4: (-7, 7), UINT4: (0, 15)}
 

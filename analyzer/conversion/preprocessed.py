@@ -16,7 +16,7 @@ import numpy as np
 
 from analyzer.conversion.graph_writer import GraphWriter
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor
-from analyzer.ort.fusion_rules import convolution_and_affine, matmul_add
+from analyzer.ort.fusion_rules import convolution_and_affine, matmul_add, takes_the_place_of
 from analyzer.ort.fusion_view import Fused, View
 from analyzer.ort.simplify import simplify
 
@@ -36,7 +36,32 @@ def preprocessed(graph: Graph) -> Graph:
             fused[index].final = True
     convolution_and_affine(view)
     matmul_add(view)
-    return _Preprocessor(view).graph()
+    return _without_first_of_two_reshapes(_Preprocessor(view).graph())
+
+
+# ``FuseContiguousReshapes`` of onnxruntime/core/optimizer/reshape_fusion.cc
+def _without_first_of_two_reshapes(graph: Graph) -> Graph:
+    """Of two Reshapes in a row the second is enough: one behind a flattened Gemm is often the first."""
+    outputs = {tensor.name for tensor in graph.outputs}
+    source: dict[str, Tensor] = {}
+    for node in graph.nodes:
+        data, result = node.input(0), node.output(0)
+        if node.op_type != "Reshape" or data is None or result is None or result.name in outputs:
+            continue
+        readers = graph.consumers.get(result.name, ())
+        reader = graph.nodes[readers[0]] if len(readers) == 1 else None
+        again = reader is not None and reader.op_type == "Reshape" and takes_the_place_of(reader, node)
+        if again and not result.constant:
+            source[result.name] = source.get(data.name, data)
+    if not source:
+        return graph
+    writer = GraphWriter(graph)
+    for node in graph.nodes:
+        result = node.output(0)
+        if result is None or result.name not in source:
+            inputs = (tensor if tensor is None else source.get(tensor.name, tensor) for tensor in node.inputs)
+            writer.add(node, inputs=tuple(inputs))
+    return writer.finish(graph.inputs, graph.outputs, graph.opsets)
 
 
 # ``AttentionPatternCache`` of onnxruntime/core/optimizer/matmul_add_fusion.cc: at level 1 they are left for a

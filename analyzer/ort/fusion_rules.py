@@ -44,13 +44,20 @@ def rule(function: FusionRule) -> FusionRule:
     return function
 
 
+def takes_the_place_of(reshape: Node, before: Node) -> bool:
+    """Whether of two Reshapes in a row the second is enough (``FuseContiguousReshapes``)."""
+    # With allowzero, as PyTorch exports them, ONNX Runtime 1.31 leaves both.
+    zeros = any(node.attributes.get("allowzero", 0) for node in (reshape, before))
+    return not zeros and has_static_shape(before.output(0))
+
+
 # reshape_fusion.cc
 @rule
 def reshape_reshape(view: View) -> None:
     """Level 1, ReshapeFusion: of two Reshapes in a row the second is enough."""
     for node in list(view.nodes("Reshape")):
         before = view.producer(node.input(0), "Reshape")
-        if before is not None and view.is_only_read_by(before, node) and has_static_shape(before.output(0)):
+        if before is not None and view.is_only_read_by(before, node) and takes_the_place_of(node, before):
             view.fuse("Reshape", node, before)
 
 

@@ -175,12 +175,17 @@ def test_a_product_with_a_bias_launches_twice_and_a_view_never() -> None:
     assert launches["Relu"] == 1
 
 
-def executed_types(onnx_model: onnx.ModelProto, tmp_path: Path) -> list[str]:
-    """What ONNX Runtime itself makes of the model on the CPU, changes of layout and shape left out."""
+def executed_nodes(onnx_model: onnx.ModelProto, tmp_path: Path) -> list[onnx.NodeProto]:
+    """What ONNX Runtime itself makes of the model on the CPU."""
     options = ort.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
     ort.InferenceSession(onnx_model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    nodes = onnx.load(tmp_path / "optimized.onnx").graph.node
+    return list(onnx.load(tmp_path / "optimized.onnx").graph.node)
+
+
+def executed_types(onnx_model: onnx.ModelProto, tmp_path: Path) -> list[str]:
+    """The types of what ONNX Runtime makes of it, changes of layout and shape left out."""
+    nodes = executed_nodes(onnx_model, tmp_path)
     return [node.op_type for node in nodes if node.op_type not in ("Reshape", "ReorderInput", "ReorderOutput")]
 
 
@@ -258,3 +263,22 @@ def test_a_constant_that_changes_nothing_is_seen_on_both_sides(
     neutral = with_scalars(model(text), zero=0.0, one=1.0)
     expected = ["Neg", "Abs"] if gone else ["Neg", "Sub", "Abs"]
     assert predicted_types(neutral) == executed_types(neutral, tmp_path) == expected
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_of_two_reshapes_one_is_left_unless_either_lets_zeros_be_sizes(
+    first: int, second: int, tmp_path: Path
+) -> None:
+    reshaped = model(
+        f"""(float[1,4,32] x) => (float[1,4,2,16] y) {{
+            n = Neg (x)
+            a = Reshape <allowzero = {first}> (n, flat)
+            b = Reshape <allowzero = {second}> (a, heads)
+            y = Abs (b)
+        }}"""
+    )
+    for name, sizes in (("flat", [4, 32]), ("heads", [1, 4, 2, 16])):
+        reshaped.graph.initializer.append(onnx.numpy_helper.from_array(np.array(sizes), name))
+    executed = executed_nodes(reshaped, tmp_path)
+    assert predicted_types(reshaped) == [node.op_type for node in executed]
+    assert len(executed) == (4 if first or second else 3)

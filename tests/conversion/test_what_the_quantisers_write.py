@@ -1,0 +1,143 @@
+"""The graph of an integer form is the one that ONNX Runtime's own quantiser writes, and runs as that does."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from float_models import cases, linear, weights
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
+from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
+from onnxruntime.quantization.shape_inference import quant_pre_process
+from quantized_models import Builder
+
+from analyzer.conversion import NoForm, convert, integer_form
+from analyzer.graph import Graph
+from analyzer.loading.onnx_graph.build import to_graph
+from analyzer.ort.execution import Session
+from analyzer.ort.fusion import predicted_groups
+
+CASES = dict(cases())
+
+
+class Noise(CalibrationDataReader):  # type: ignore[misc]  # it ships no types
+    """Random data, by which scales are found."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        random = np.random.default_rng(0)
+        self._left: Iterator[dict[str, Any]] = iter(
+            [{"x": random.normal(size=shape).astype(np.float32)} for _ in range(2)]
+        )
+
+    def get_next(self) -> dict[str, Any] | None:
+        return next(self._left, None)
+
+
+def quantised(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
+    """What the tools write of it, one after the other, with their defaults."""
+    onnx.save(model, folder / "floats.onnx")
+    quant_pre_process(str(folder / "floats.onnx"), str(folder / "ready.onnx"), skip_symbolic_shape=True)
+    shape = tuple(size.dim_value for size in model.graph.input[0].type.tensor_type.shape.dim)
+    quantize_static(str(folder / "ready.onnx"), str(folder / "int8.onnx"), Noise(shape))
+    return onnx.load(folder / "int8.onnx")
+
+
+def form(model: onnx.ModelProto, precision: str) -> Graph:
+    graph = convert(to_graph(model), precision)
+    assert isinstance(graph, Graph)
+    return graph
+
+
+def operators(graph: Graph) -> Counter[tuple[str, str]]:
+    return Counter(
+        (node.op_type, ",".join(t.dtype.name if t else "" for t in node.inputs)) for node in graph.nodes
+    )
+
+
+def executed(graph: Graph, session: Session) -> Counter[tuple[str, str]]:
+    return Counter((group.op_type, group.provider) for group in predicted_groups(graph, session))
+
+
+@pytest.mark.filterwarnings("ignore")  # the tools' own, about NumPy
+@pytest.mark.parametrize("name", CASES)
+def test_int8_is_what_quantize_static_writes_and_runs_as_that_does(name: str, tmp_path: Path) -> None:
+    graph, real = form(CASES[name], "int8"), to_graph(quantised(CASES[name], tmp_path))
+    assert operators(graph) == operators(real)
+    assert executed(graph, "cpu") == executed(real, "cpu")
+    assert executed(graph, "cuda") == executed(real, "cuda")
+
+
+def packed(model: onnx.ModelProto) -> onnx.ModelProto:
+    config = DefaultWeightOnlyQuantConfig(
+        block_size=32, is_symmetric=True, accuracy_level=4, quant_format=QuantFormat.QOperator
+    )
+    quantiser = MatMulNBitsQuantizer(copy.deepcopy(model), algo_config=config)
+    quantiser.process()
+    return quantiser.model.model
+
+
+@pytest.mark.parametrize("name", ["attention", "shared weights", "embedding", "one product to the end"])
+def test_int4_is_what_the_weight_quantiser_writes(name: str) -> None:
+    graph, real = form(CASES[name], "int4"), to_graph(packed(CASES[name]))
+    assert operators(graph) == operators(real)
+    assert executed(graph, "cpu") == executed(real, "cpu")
+    assert executed(graph, "cuda") == executed(real, "cuda")
+    assert graph.parameter_bytes == real.parameter_bytes
+
+
+def test_a_gemm_is_packed_as_the_product_and_the_addition_that_it_is() -> None:
+    def model(op_type: str) -> onnx.ModelProto:
+        b = Builder()
+        result = linear(b, "x", 64, 32)
+        if op_type == "Gemm":
+            b = Builder()
+            result = b.node("Gemm", "x", weights(b, 64, 32), b.row(32))
+        return b.model(result, (4, 64), 20)
+
+    gemm, product = form(model("Gemm"), "int4"), form(model("MatMul"), "int4")
+    assert operators(gemm) == operators(product)
+    assert gemm.parameter_bytes == product.parameter_bytes == 64 * 32 // 2 + 4 * (64 // 32) * 32 + 4 * 32
+
+
+def test_weights_that_two_products_read_are_packed_once() -> None:
+    graph = form(CASES["shared weights"], "int4")
+    assert [tensor.dtype.name for tensor in graph.initializers].count("uint8") == 1
+
+
+def test_inserted_operators_have_the_source_of_what_they_serve() -> None:
+    graph = to_graph(CASES["residual"])
+    names = {node.name for node in graph.nodes}
+    converted = form(CASES["residual"], "int8")
+    assert {node.name for node in converted.nodes if node.op_type == "Conv"} <= names
+    assert [node.index for node in converted.nodes] == list(range(len(converted.nodes)))
+    made = {tensor.name for tensor in (*converted.inputs, *converted.initializers)}
+    for node in converted.nodes:  # in an order in which it can be executed
+        assert all(tensor.name in made for tensor in node.present_inputs), node.name
+        made |= {tensor.name for tensor in node.present_outputs}
+    assert {tensor.name for tensor in converted.outputs} <= made
+
+
+def test_what_has_an_integer_form_keeps_it_and_gets_no_other(tmp_path: Path) -> None:
+    graph = form(CASES["one product to the end"], "int4")
+    assert integer_form(graph) == "int4"
+    assert convert(graph, "int4") is graph
+    refused = convert(graph, "int8")
+    assert isinstance(refused, NoForm)
+    assert "quantised already" in refused.why
+
+
+def test_a_model_without_products_has_no_integer_form() -> None:
+    b = Builder()
+    graph = to_graph(b.model(b.node("Relu", "x"), (4, 4), 20))
+    assert isinstance(convert(graph, "int8"), NoForm)
+    assert isinstance(convert(graph, "int4"), NoForm)
+
+
+def test_convolutions_alone_have_no_weights_to_pack() -> None:
+    assert isinstance(convert(to_graph(CASES["residual"]), "int4"), NoForm)

@@ -1,0 +1,252 @@
+"""``--precision`` and the table of precisions: what is promised is what the file in that precision gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, quantize_static
+from onnxruntime.quantization.shape_inference import quant_pre_process
+
+from analyzer import analyze
+from analyzer.api import analyze_record
+from analyzer.conversion import in_floats, without_half_kernel
+from analyzer.errors import RecordError, UsageError
+from analyzer.loading.onnx_graph.build import to_graph
+from analyzer.record.analysis import Analysis, PrecisionResult
+
+
+def network(*, opset: int = 20, batch: int | str = 1, products: int = 0) -> onnx.ModelProto:
+    """Three convolutions and a product, or products alone: over 100,000 weights."""
+    random = np.random.default_rng(0)
+
+    def stored(name: str, *shape: int) -> onnx.TensorProto:
+        return numpy_helper.from_array((random.normal(size=shape) * 0.05).astype(np.float32), name)
+
+    if products:
+        shape: list[Any] = [batch, 256]
+        weights = [stored(f"w{number}", 256, 256) for number in range(products)]
+        names = ["x", *(f"h{number}" for number in range(1, products)), "y"]
+        nodes = [
+            helper.make_node("MatMul", [names[at], f"w{at}"], [names[at + 1]], name=f"product_{at}")
+            for at in range(products)
+        ]
+    else:
+        shape = [batch, 16, 28, 28]
+        weights = [stored("w0", 64, 16, 3, 3), stored("w1", 64, 64, 3, 3), stored("w2", 64, 64, 3, 3)]
+        weights += [stored(f"b{number}", 64) for number in range(3)] + [stored("w3", 10, 64), stored("b3", 10)]
+        nodes = []
+        data = "x"
+        for at in range(3):
+            inputs = [data, f"w{at}", f"b{at}"]
+            nodes.append(helper.make_node("Conv", inputs, [f"c{at}"], name=f"conv_{at}", pads=[1] * 4))
+            nodes.append(helper.make_node("Relu", [f"c{at}"], [f"r{at}"], name=f"relu_{at}"))
+            data = f"r{at}"
+        nodes.append(helper.make_node("GlobalAveragePool", [data], ["p"], name="pool"))
+        nodes.append(helper.make_node("Flatten", ["p"], ["f"], name="flat"))
+        nodes.append(helper.make_node("Gemm", ["f", "w3", "b3"], ["y"], name="gemm", transB=1))
+    graph = helper.make_graph(
+        nodes,
+        "network",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        weights,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+class Noise(CalibrationDataReader):  # type: ignore[misc]  # it ships no types
+    """One batch of random data, by which scales are found."""
+
+    def __init__(self) -> None:
+        image = np.random.default_rng(1).normal(size=(1, 16, 28, 28)).astype(np.float32)
+        self._left: Iterator[dict[str, Any]] = iter([{"x": image}])
+
+    def get_next(self) -> dict[str, Any] | None:
+        return next(self._left, None)
+
+
+def rows(analysis: Analysis) -> Mapping[tuple[str, str], PrecisionResult]:
+    return {(row.precision, row.device): row for row in analysis.precisions}
+
+
+@pytest.fixture(scope="module")
+def floats() -> Analysis:
+    return analyze(network(), run=False, gpu="l4", cpu="xeon-platinum-8488c")
+
+
+@pytest.mark.filterwarnings("ignore")  # the quantiser's own, about NumPy
+def test_int8_promises_what_the_quantised_file_gets(tmp_path: Path) -> None:
+    onnx.save(network(), tmp_path / "floats.onnx")
+    quant_pre_process(str(tmp_path / "floats.onnx"), str(tmp_path / "ready.onnx"), skip_symbolic_shape=True)
+    quantize_static(str(tmp_path / "ready.onnx"), str(tmp_path / "int8.onnx"), Noise())
+    options: Any = {"run": False, "gpu": "l4", "cpu": "xeon-platinum-8488c"}
+    promised = analyze(tmp_path / "floats.onnx", precision="int8", **options)
+    real = analyze(tmp_path / "int8.onnx", **options)
+    for plan in ("cpu", "gpu"):
+        assert promised.plan(plan).latency_s == pytest.approx(real.plan(plan).latency_s, rel=1e-6)
+        assert promised.plan(plan).memory_bytes == pytest.approx(real.plan(plan).memory_bytes, rel=0.02)
+    assert promised.model.parameter_bytes == pytest.approx(real.model.parameter_bytes, rel=0.01)
+    assert (promised.model.precision, promised.verdict.device) == ("int8", real.verdict.device)
+
+
+def test_int8_is_no_gain_on_a_gpu_that_has_no_int8_convolution(floats: Analysis) -> None:
+    row = rows(floats)["int8", "gpu"]
+    assert row.speedup < 1
+    assert row.latency_s > floats.plan("gpu").latency_s
+    assert "no int8 convolution: 4 of 4 products in floats" in row.reason
+
+
+def test_int8_is_a_gain_on_a_cpu_with_instructions_for_it_and_none_without() -> None:
+    with_vnni = analyze(network(batch=8), run=False, gpu="none", cpu="xeon-platinum-8488c")
+    without = analyze(network(batch=8), run=False, gpu="none", cpu="xeon-e5-2686-v4")
+    assert rows(with_vnni)["int8", "cpu"].speedup > 1.2 * rows(without)["int8", "cpu"].speedup
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16", "int8", "int4"])
+def test_a_row_is_what_asking_for_that_precision_gives(floats: Analysis, precision: str) -> None:
+    asked = analyze(network(), run=False, gpu="l4", cpu="xeon-platinum-8488c", precision=precision)
+    row = rows(floats)[precision, "gpu"]
+    plan = asked.plan("gpu")
+    assert (row.latency_s, row.low_s, row.high_s) == (plan.latency_s, plan.low_s, plan.high_s)
+    assert (row.memory_bytes, row.usd_per_million) == (plan.memory_bytes, plan.usd_per_million)
+    assert asked.model.precision == precision
+    if precision in ("int8", "int4"):
+        assert rows(floats)[precision, "cpu"].latency_s == asked.plan("cpu").latency_s
+
+
+def test_the_rows_of_the_verdict_are_its_plans(floats: Analysis) -> None:
+    decided = [row for row in floats.precisions if row.decided]
+    assert [(row.precision, row.device) for row in decided] == [("fp32", "cpu"), ("tf32", "gpu")]
+    for row in decided:
+        assert row.latency_s == floats.plan(row.device).latency_s
+        assert row.speedup is None
+
+
+def test_what_cannot_run_has_no_figure_and_says_why(floats: Analysis) -> None:
+    row = rows(floats)["bf16", "cpu"]
+    assert (row.latency_s, row.memory_bytes, row.usd_per_million, row.speedup) == (None,) * 4
+    assert "no bf16 kernel for Conv" in row.reason
+    assert ("tf32", "cpu") not in rows(floats)
+    assert ("tf32", "gpu") not in rows(analyze(network(), run=False, gpu="t4"))
+
+
+def test_packed_weights_take_what_they_take() -> None:
+    analysis = analyze(network(products=4), run=False, gpu="l4")
+    row = rows(analysis)["int4", "gpu"]
+    # Half a byte for each weight and a scale of two bytes for each block of 32.
+    weights = 4 * 256 * 256
+    activations = row.memory_bytes - weights // 2 - 2 * weights // 32
+    assert 0 <= activations <= 2 * 2 * 256 * 4
+    assert "4 of 4 products read packed weights" in row.reason
+
+
+def test_operators_without_a_narrow_kernel_stay_wide_between_casts() -> None:
+    at_20, at_22 = (analyze(network(opset=opset), run=False, gpu="l4") for opset in (20, 22))
+    # docs/OperatorKernels.md of ONNX Runtime 1.31: CUDA's Conv takes bfloat16 from opset 22 on.
+    slow, fast = rows(at_20)["bf16", "gpu"], rows(at_22)["bf16", "gpu"]
+    assert "no bf16 kernel for Conv" in slow.reason
+    assert "Conv" not in fast.reason
+    assert slow.latency_s > rows(at_20)["tf32", "gpu"].latency_s
+    assert slow.latency_s > fast.latency_s
+
+
+def test_without_a_gpu_the_cpus_rows_are_there_alone() -> None:
+    analysis = analyze(network(), run=False, gpu="none")
+    assert {row.device for row in analysis.precisions} == {"cpu"}
+
+
+def test_a_quantised_model_has_no_other_precisions() -> None:
+    graph = analyze(network(products=2), run=False, gpu="l4", precision="int4")
+    assert graph.precisions == ()
+
+
+def test_a_check_asks_for_one_answer_alone() -> None:
+    assert analyze(network(), run=False, gpu="l4", check=True).precisions == ()
+
+
+def test_a_model_in_half_precision_is_shown_in_full_as_well() -> None:
+    wide = analyze(network(products=4), run=False, gpu="l4")
+    half = network(products=4)
+    for tensor in half.graph.initializer:
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
+    half.graph.input[0].type.tensor_type.elem_type = TensorProto.FLOAT16
+    half.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT16
+    narrow = analyze(half, run=False, gpu="l4")
+    assert [row.precision for row in narrow.precisions if row.decided] == ["fp16", "fp16"]
+    for precision in ("tf32", "int4"):
+        assert rows(narrow)[precision, "gpu"].latency_s == rows(wide)[precision, "gpu"].latency_s
+
+
+@pytest.mark.parametrize("precision", ["int8", "int4"])
+def test_a_record_decided_in_an_integer_form_is_the_analysis_in_it(precision: str) -> None:
+    model = network(batch="n")
+    saved = analyze(model, run=False, gpu="l4", batch=4, cpu="epyc-9654")
+    afresh = analyze(model, run=False, gpu="l4", batch=4, cpu="epyc-9654", precision=precision)
+    again = analyze_record(saved, precision=precision)
+    for one, other in zip(again.sweep, afresh.sweep, strict=True):
+        assert one.plans["gpu"].latency_s == pytest.approx(other.plans["gpu"].latency_s, rel=1e-9)
+        assert one.plans["cpu"].latency_s == pytest.approx(other.plans["cpu"].latency_s, rel=1e-9)
+    assert [operator.name for operator in again.operators] == [operator.name for operator in afresh.operators]
+    assert again.model.parameter_bytes == afresh.model.parameter_bytes
+    # And once more, from what it holds itself.
+    other_gpu = analyze_record(again, gpu="t4")
+    expected = analyze(model, run=False, gpu="t4", batch=4, cpu="epyc-9654", precision=precision)
+    assert other_gpu.plan("gpu").latency_s == pytest.approx(expected.plan("gpu").latency_s, rel=1e-9)
+
+
+def test_a_record_in_an_integer_form_gives_no_floats_back() -> None:
+    saved = analyze(network(), run=False, gpu="l4", precision="int8")
+    with pytest.raises(RecordError, match="from which its floats cannot be had back"):
+        analyze_record(saved, precision="fp16")
+
+
+def test_what_has_no_such_form_is_refused_with_the_reason() -> None:
+    with pytest.raises(UsageError, match="quantised already, to int4"):
+        analyze(_packed(), run=False, gpu="l4", precision="int8")
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "relu", ends[:1], ends[1:])
+    relu = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    with pytest.raises(UsageError, match="has stored weights of two axes to pack"):
+        analyze(relu, run=False, precision="int4")
+
+
+def _packed() -> onnx.ModelProto:
+    stored = [
+        numpy_helper.from_array(np.zeros((64, 2, 16), dtype=np.uint8), "w"),
+        numpy_helper.from_array(np.ones(128, dtype=np.float32), "s"),
+    ]
+    node = helper.make_node(
+        "MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", K=64, N=64, bits=4, block_size=32
+    )
+    graph = helper.make_graph(
+        [node],
+        "packed",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 64])],
+        stored,
+    )
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def test_a_graph_in_another_width_has_all_its_floats_in_it() -> None:
+    graph = in_floats(to_graph(network()), "float16")
+    tensors = [tensor for node in graph.nodes for tensor in (*node.present_inputs, *node.present_outputs)]
+    assert {tensor.dtype.name for tensor in tensors} == {"float16"}
+    assert graph.parameter_bytes * 2 == to_graph(network()).parameter_bytes
+    again = in_floats(graph, "float32")
+    assert again.wired_like(to_graph(network()))
+
+
+def test_kernels_of_a_narrow_type_are_looked_up_for_each_operator_and_opset() -> None:
+    for opset, lacking in ((20, {"Conv"}), (22, set())):
+        graph = to_graph(network(opset=opset))
+        found = {graph.nodes[index].op_type for index in without_half_kernel(graph, "bfloat16")}
+        assert found & {"Conv", "Gemm", "Relu"} == lacking
+        assert not set(without_half_kernel(graph, "float16"))
