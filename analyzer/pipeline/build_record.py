@@ -106,6 +106,7 @@ def model_info(loaded: Loaded, graph: Graph, precision: str, *, converted: bool)
         training=loaded.step is not None,
         inputs_origin=loaded.inputs_origin,
         exporter=loaded.exporter,
+        assumed_sizes=dict(graph.open_dimensions),
         notes=(*loaded.notes, *graph.notes, *((forms.note(precision),) if converted else ())),
     )
 

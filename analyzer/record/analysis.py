@@ -65,6 +65,7 @@ class ModelInfo:
 
     ``inputs_origin`` is ``given``, ``file`` or ``inferred``; ``exporter`` is ``torch.export``,
     ``torchscript``, ``onnx`` or ``pt2``; ``weights`` is ``none`` where they were never allocated.
+    ``assumed_sizes`` are the sizes that were taken for dimensions of the inputs which nothing binds, by name.
     """
 
     name: str
@@ -81,6 +82,7 @@ class ModelInfo:
     inputs_origin: str = ""
     exporter: str = ""
     notes: tuple[str, ...] = ()
+    assumed_sizes: Mapping[str, Count] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,8 @@ def _heading(analysis: Analysis) -> str:
         "",
         escape(summary.subject(analysis)) + ".",
     ]
-    confidence = [text for text in (summary.confidence(analysis), summary.crossover(analysis)) if text]
+    said = (summary.confidence(analysis), summary.crossover(analysis), summary.open_sizes(analysis))
+    confidence = [text for text in said if text]
     return "\n".join(lines) + (" " + " ".join(escape(text) for text in confidence) if confidence else "")
 
 

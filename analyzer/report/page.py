@@ -42,6 +42,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "facts": _facts(analysis),
         "sentence": summary.sentence(analysis),
         "confidence": summary.confidence(analysis),
+        "open_sizes": summary.open_sizes(analysis),
         "subject": summary.subject(analysis),
         "crossover": summary.crossover(analysis),
         "batches": summary.batches(analysis),

@@ -7,8 +7,16 @@ from typing import Literal
 
 from analyzer.checks.phrases import source_location
 from analyzer.precision import peak_type
-from analyzer.record.analysis import Analysis, CpuTime, DeviceInfo, GpuTime, OperatorResult, PlanResult
-from analyzer.text import plural
+from analyzer.record.analysis import (
+    Analysis,
+    CpuTime,
+    DeviceInfo,
+    GpuTime,
+    OperatorResult,
+    PlanResult,
+    TensorInfo,
+)
+from analyzer.text import first_few, plural
 from analyzer.units import (
     UNKNOWN,
     byte_count,
@@ -339,6 +347,25 @@ def _split(plan: PlanResult) -> str:
 def at_least(analysis: Analysis) -> str:
     """``at least`` where a total leaves out operators that nobody can count, else nothing."""
     return "at least " if analysis.totals.coverage.unknown > 0 else ""
+
+
+def open_sizes(analysis: Analysis) -> str:
+    """Which sizes nobody knows, in one or two sentences for the headline; empty where all are known."""
+    said = []
+    assumed = analysis.model.assumed_sizes
+    if assumed:
+        sizes = first_few(f"{name} = {size}" for name, size in assumed.items())
+        said.append(f"Nothing says how large the inputs are: this is for {sizes} (--input sets sizes).")
+    number = sum(any(map(_is_open, operator.outputs)) for operator in analysis.operators)
+    if number:
+        every = plural(len(analysis.operators), "operator")
+        said.append(f"The data decide the size of what {number:,} of {every} write: their times are guesses.")
+    return " ".join(said)
+
+
+def _is_open(tensor: TensorInfo) -> bool:
+    # A sequence has no shape by its nature.
+    return (tensor.shape is None or None in tensor.shape) and "(" not in tensor.dtype
 
 
 def missing(analysis: Analysis) -> tuple[str, ...]:

@@ -56,6 +56,7 @@ def _heading(analysis: Analysis) -> str:
         *_wrapped(summary.sentence(analysis)),
     ]
     lines += _wrapped(f"{summary.confidence(analysis)} {summary.crossover(analysis)}")
+    lines += _wrapped(summary.open_sizes(analysis))
     return "\n".join(lines)
 
 
@@ -209,7 +210,9 @@ def print_summary(analysis: Analysis, console: Console) -> None:
     # Rich reads [brackets] as its markup, which names of a model may hold: all text of the record is escaped.
     lines = [f"[bold]{escape(clean(summary.sentence(analysis)))}[/bold]"]
     lines += [
-        escape(clean(text)) for text in (summary.confidence(analysis), summary.crossover(analysis)) if text
+        escape(clean(text))
+        for text in (summary.confidence(analysis), summary.crossover(analysis), summary.open_sizes(analysis))
+        if text
     ]
     lines += [escape(clean(text)) for text in summary.reasons(analysis)]
     title = escape(clean(f"{analysis.model.name} · {summary.subject(analysis)}"))

@@ -2,7 +2,8 @@
 
     python tests/benchmarks/deployed.py FOLDER [FOLDER...] [--rows 1000] [--visits 6]
 
-The folders are those that ``deployed_quantized.py`` and ``deployed_classical.py`` write. Each model is measured
+The folders are those that ``deployed_quantized.py``, ``deployed_generators.py`` and ``deployed_classical.py``
+write. Each model is measured
 in visits that take turns with all others, so that a slow minute of the machine is nobody's; the best visit
 counts, as in a calibration. Predictions execute nothing (``run=False``) and use this machine's calibration: run
 ``analyze calibrate`` before. The second table has the gain of each quantised model over the network that it
@@ -98,10 +99,13 @@ def _feeds(path: Path) -> Mapping[str, Any]:
     random = np.random.default_rng(0)
     feeds = {}
     for value in onnx.load(path, load_external_data=False).graph.input:
-        shape = [dim.dim_value or 1 for dim in value.type.tensor_type.shape.dim]
+        dims = value.type.tensor_type.shape.dim
+        shape = [dim.dim_value if dim.HasField("dim_value") else 1 for dim in dims]
         integers = value.type.tensor_type.elem_type == onnx.TensorProto.INT64
         floats = random.standard_normal(shape).astype(np.float32)
         feeds[value.name] = random.integers(0, 5, shape) if integers else floats
+        if "mask" in value.name:  # of a language model: every token counts
+            feeds[value.name] = np.ones(shape, dtype=np.int64)
     return feeds
 
 
