@@ -20,7 +20,7 @@ from analyzer.prediction.calibration_tables import tables
 from analyzer.prediction.equivalent_loops import LIKE
 from analyzer.prediction.features import LOOP, VOTES
 from analyzer.prediction.gpu_constants import SUBSTITUTE_WIDTH
-from analyzer.prediction.integer_kernels import FAMILIES
+from analyzer.prediction.integer_kernels import FAMILIES, UNPACKED
 from analyzer.prediction.reference_core import gain, reference_ceilings
 from analyzer.prediction.work_item import FLOAT_BYTES, PRODUCTS, Kind
 from analyzer.prediction.workload import Workload
@@ -181,6 +181,9 @@ def operator_times(work: Workload, at: Ceilings) -> tuple[Floats, Bools]:
     # convolution's hides behind it (from memory, 16 to 96 channels: 5.0 ms and 11.1 ms, together 13.6 ms).
     pointwise = (work.kind == Kind.CONV) & (work["taps"] == 1)
     hidden = np.where(pointwise, 0.5 * np.minimum(computing, memory), 0.0)
+    # Weights that are unpacked to floats are read ahead meanwhile.
+    unpacking = np.isin(np.array(work.ops)[work.op], UNPACKED) & product
+    hidden = np.where(unpacking, np.minimum(computing, memory), hidden)
     times = np.where(product, computing + memory - hidden, np.maximum(computing, memory))
     return times * work["repeats"], computing > memory
 
@@ -252,6 +255,7 @@ def _vector(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floa
     # What ran on one thread at the size of the probe uses more when it is much larger; but what was long enough
     # for threads, and still ran on one, does so at any size.
     grows = (amount > 4 * _PROBE) & (one * _PROBE < _SURELY_PARALLEL_S)
+    grows &= ~np.isin(np.array(work.ops)[work.op[chosen]], _ON_ONE_THREAD)
     together = np.where(grows, np.minimum(together, 1.15 * alone / at.threads), together)
     seconds: Floats = (
         alone if at.modelled else np.where(alone < _PARALLEL_S, alone, np.minimum(alone, together))
@@ -259,6 +263,8 @@ def _vector(work: Workload, chosen: npt.NDArray[np.int64], at: Ceilings) -> Floa
     return seconds
 
 
+# Weights in blocks are dequantised in one loop, however many there are (1.31.1, 4 million: no faster on two).
+_ON_ONE_THREAD = ("DequantizePacked", "DequantizeBlocks")
 # Elements of a row of the probe of short rows.
 _SHORT_ROW = 32
 

@@ -264,7 +264,9 @@ def _packed_product(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     if not left:
         return []
     n, k = float(node.attributes["N"]), float(node.attributes["K"])
-    return [_shaped(base, kind=Kind.MATMUL, m=float(math.prod(left[:-1])), n=n, k=k)]
+    m = float(math.prod(left[:-1]))
+    # The probes count the product alone: what unpacking takes is part of their rates.
+    return [_shaped(base, kind=Kind.MATMUL, m=m, n=n, k=k, flops=2.0 * m * n * k)]
 
 
 def _products(left: tuple[int, ...], right: tuple[int, ...]) -> int:

@@ -17,6 +17,9 @@ PRODUCTS = frozenset(
 FAMILIES = ("u8s8", "u8u8", "dynamic", "nbits4a4", "nbits4a0", "nbits8a4", "nbits8a0")
 """Products that ``calibrate`` measures: 8 bits with weights of either sign, dynamic, packed."""
 
+UNPACKED = ("nbits4a0", "nbits8a0")
+"""Those that make floats of packed weights in each run."""
+
 # ``qdq_matmulnbits_accuracy_level`` of a session: what DequantizeLinear and MatMul become.
 _OF_SESSIONS = 4
 _FEW_BITS = 4

@@ -81,8 +81,8 @@ def _save(family: str, sizes: dict[str, int], folder: Path) -> None:
 
 
 def _build(source: Path, folder: Path, precision: str, extra: tuple[str, ...]) -> Path:
-    command = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-m", source, "-i", source]
-    command += ["-o", folder, "-p", precision, "-e", "cpu", "-c", source / "cache"]
+    command = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-m", str(source), "-i", str(source)]
+    command += ["-o", str(folder), "-p", precision, "-e", "cpu", "-c", str(source / "cache")]
     subprocess.run([*command, *(("--extra_options", *extra) if extra else ())], check=True)
     return folder / "model.onnx"
 
