@@ -67,6 +67,7 @@ class DecisionInput:
         cpu_is_this_machine: Whether ``cpu`` is this machine's ("this CPU"); None tells by its being calibrated
             or measured.
         what_if: Changes to try; those that change the verdict are told.
+        about_form: What is to be known of a quantised model first, in sentences.
     """
 
     graph: Graph
@@ -94,6 +95,7 @@ class DecisionInput:
     cpu_on: Callable[[Instance], Estimate | None] | None = None
     cpu_is_this_machine: bool | None = None
     what_if: tuple[WhatIf, ...] = ()
+    about_form: tuple[str, ...] = ()
 
     @property
     def inferences(self) -> int:

@@ -202,6 +202,7 @@ def _for_gpu(question: DecisionInput) -> str:
 
 def because(question: DecisionInput, plans: Plans, choice: Choice) -> Iterator[str]:
     """Further facts, the most important first."""
+    yield from question.about_form
     if plans.gpu is None or plans.hybrid is None:
         return
     if choice.objective != question.objective:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from analyzer.conversion import HALF, PRODUCTS, NoForm, convert, in_floats, integer_form, without_half_kernel
+from analyzer.conversion import HALF, NoForm, convert, in_floats, integer_form, without_half_kernel
 from analyzer.decision import DecisionInput
 from analyzer.decision.decision_input import Side
 from analyzer.decision.money import cheapest, offers
@@ -15,14 +15,13 @@ from analyzer.decision.plans import Plan, session_plans
 from analyzer.decision.sweep import throughput
 from analyzer.devices.device import Device
 from analyzer.graph import Graph
-from analyzer.ort.execution import Group
+from analyzer.pipeline import form_reasons
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, prepare
 from analyzer.pipeline.target_devices import decision_precision, model_precision
 from analyzer.precision import INTEGER_FORMS, PRECISIONS, on_device
 from analyzer.prediction.estimate import Estimate
-from analyzer.prediction.integer_kernels import PRODUCTS as INTEGER_PRODUCTS
 from analyzer.record.outcome import PrecisionResult
 from analyzer.text import listed, plural
 from analyzer.units import byte_count, factor
@@ -96,7 +95,6 @@ class _Table:
         self._measured = measured
         self._own = model_precision(prepared.graph)
         self._decided = decision_precision(predictor.options, prepared.graph, gpu)
-        self._products = _products(whole.graph)
 
     def rows(self) -> Iterator[PrecisionResult]:
         """All rows, those of the CPU and of the GPU side by side."""
@@ -172,39 +170,19 @@ class _Table:
             return
         prepared = prepare(graph)
         for side in sides:
-            groups = prepared.cpu_groups if side == "cpu" else prepared.cuda_groups
             yield (
                 side,
-                self._form(prepared, precision, side, self._reason_of_integers(precision, side, graph, groups)),
+                self._form(prepared, precision, side, self._reason_of_integers(precision, side, prepared)),
             )
 
-    def _reason_of_integers(self, precision: str, side: Side, graph: Graph, groups: Sequence[Group]) -> str:
-        executed = {index: group.op_type for group in groups for index in group.members}
-        kernels = [
-            (node.op_type, executed.get(node.index, ""))
-            for node in graph.nodes
-            if node.name in self._products and node.op_type in (*PRODUCTS, "MatMulNBits")
-        ]
-        packed = sum(kernel == "MatMulNBits" for _, kernel in kernels)
-        integers = sum(kernel in INTEGER_PRODUCTS for _, kernel in kernels)
-        every = plural(len(kernels), "product")
+    def _reason_of_integers(self, precision: str, side: Side, prepared: PreparedGraph) -> str:
         if precision == "int4":
-            before, after = self._whole.graph.parameter_bytes, graph.parameter_bytes
-            read = f"{packed} of {every} read packed weights, {byte_count(before)} become {byte_count(after)}"
+            before, after = self._whole.graph.parameter_bytes, prepared.graph.parameter_bytes
+            read = f"{form_reasons.packed(prepared)}, {byte_count(before)} become {byte_count(after)}"
             return read if side == "cpu" else f"{read}; floats in fp16"
         if side == "cpu":
-            return f"{integers} of {every} in integer kernels{_rate(self._predictor.cpu)}"
-        in_floats_still = [kind for kind, kernel in kernels if kernel not in INTEGER_PRODUCTS]
-        convolves = any(kind.startswith("Conv") for kind in in_floats_still)
-        parts = [f"ONNX Runtime's CUDA provider has no int8 {'convolution' if convolves else 'product'}"]
-        if in_floats_still:
-            parts.append(f"{len(in_floats_still)} of {every} in floats")
-        if packed:
-            parts.append(f"{packed} of {every} with packed weights")
-        added = len(groups) - len(self._whole.cuda_groups)
-        if added > 0:
-            parts.append(f"{plural(added, 'more kernel')} between them")
-        return f"{parts[0]}: {', '.join(parts[1:])}" if parts[1:] else parts[0]
+            return f"{form_reasons.on_cpu(prepared)}{_rate(self._predictor.cpu)}"
+        return form_reasons.on_cuda(prepared)
 
     def _form(self, prepared: PreparedGraph, precision: str, side: Side, reason: str) -> _Form | str:
         options = replace(self._predictor.options, precision=precision)
@@ -251,15 +229,6 @@ class _Table:
             speedup_low=speedup[1] if speedup else None,
             speedup_high=speedup[2] if speedup else None,
         )
-
-
-def _products(graph: Graph) -> frozenset[str]:
-    """Names of the operators that multiply floats."""
-    return frozenset(
-        node.name
-        for node in graph.nodes
-        if node.op_type in PRODUCTS and not all(tensor.constant for tensor in node.present_outputs)
-    )
 
 
 def _no_bf16(graph: Graph) -> str:

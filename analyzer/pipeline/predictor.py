@@ -13,6 +13,7 @@ from analyzer.decision import DecisionInput, WhatIf, parse_pin
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
+from analyzer.pipeline import form_reasons
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.prepared import PreparedGraph, opset_with_kernels, prepare, with_opset
@@ -80,7 +81,10 @@ class Predictor:
             prepared = replace(prepared, cuda_groups=measured.cuda_groups)
         times = self._session_times(prepared, gpu, precision, measured)
         by_group = self._input_by_group(prepared, gpu, batch, precision, times, measured)
-        return self._with_shares(by_group, prepared) if per_operator else by_group
+        if not per_operator:
+            return by_group
+        told = tuple(form_reasons.sentences(prepared, gpu=gpu is not None))
+        return self._with_shares(replace(by_group, about_form=told), prepared)
 
     def _input_by_group(
         self,

@@ -108,6 +108,16 @@ def test_int8_is_a_gain_on_a_cpu_with_instructions_for_it_and_none_without() -> 
     assert rows(with_vnni)["int8", "cpu"].speedup > 1.2 * rows(without)["int8", "cpu"].speedup
 
 
+def test_the_verdict_on_int8_says_what_becomes_of_its_products() -> None:
+    decided = analyze(network(), run=False, gpu="l4", cpu="xeon-platinum-8488c", precision="int8")
+    said = " ".join(decided.verdict.because)
+    assert "ONNX Runtime's CUDA provider has no int8 convolution: 4 of 4 products in floats" in said
+    assert "4 of 4 products run in integer kernels on the CPU" in said
+    text = decided.render("text")
+    assert "no int8 convolution" in text
+    assert "nothing was run in that form" in " ".join(decided.model.notes)
+
+
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16", "int8", "int4"])
 def test_a_row_is_what_asking_for_that_precision_gives(floats: Analysis, precision: str) -> None:
     asked = analyze(network(), run=False, gpu="l4", cpu="xeon-platinum-8488c", precision=precision)

@@ -1,0 +1,68 @@
+"""What the sessions make of a quantised model, in words: how many of its products gain by the integers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from analyzer.conversion import PRODUCTS, integer_form
+from analyzer.graph import Graph
+from analyzer.ort.execution import Group
+from analyzer.ort.quantization_parameters import QUANTIZERS
+from analyzer.pipeline.prepared import PreparedGraph
+from analyzer.prediction.integer_kernels import PRODUCTS as INTEGER_PRODUCTS
+from analyzer.text import plural
+
+
+def sentences(prepared: PreparedGraph, *, gpu: bool) -> Iterator[str]:
+    """What is to be known of a quantised model first; nothing of one in floats."""
+    form = integer_form(prepared.graph)
+    if form == "int4":
+        yield f"{packed(prepared)}."
+    elif form == "int8":
+        if gpu and _kernels(prepared.graph, prepared.cuda_groups):
+            yield f"{on_cuda(prepared)}."
+        if _kernels(prepared.graph, prepared.cpu_groups):
+            yield f"{on_cpu(prepared)} on the CPU."
+
+
+def packed(prepared: PreparedGraph) -> str:
+    """How many products read packed weights."""
+    kernels = _kernels(prepared.graph, prepared.cpu_groups)
+    number = sum(kernel == "MatMulNBits" for _, kernel in kernels)
+    return f"{number:,} of {plural(len(kernels), 'product')} read packed weights"
+
+
+def on_cpu(prepared: PreparedGraph) -> str:
+    """How many products run in integers."""
+    kernels = _kernels(prepared.graph, prepared.cpu_groups)
+    integers = sum(kernel in INTEGER_PRODUCTS for _, kernel in kernels)
+    return f"{integers:,} of {plural(len(kernels), 'product')} run in integer kernels"
+
+
+def on_cuda(prepared: PreparedGraph) -> str:
+    """Which products ONNX Runtime's CUDA provider leaves in floats, and what stands between them."""
+    kernels = _kernels(prepared.graph, prepared.cuda_groups)
+    floats = [kind for kind, kernel in kernels if kernel not in INTEGER_PRODUCTS]
+    packed_weights = sum(kernel == "MatMulNBits" for _, kernel in kernels)
+    convolves = any(kind.startswith("Conv") for kind in floats)
+    every = plural(len(kernels), "product")
+    parts = []
+    if floats:
+        parts.append(f"{len(floats):,} of {every} in floats")
+    if packed_weights:
+        parts.append(f"{packed_weights:,} of {every} with packed weights")
+    between = sum(group.op_type in QUANTIZERS for group in prepared.cuda_groups)
+    if between:
+        parts.append(f"{plural(between, 'kernel')} between them to quantise and back")
+    reason = f"ONNX Runtime's CUDA provider has no int8 {'convolution' if convolves else 'product'}"
+    return f"{reason}: {', '.join(parts)}" if parts else reason
+
+
+def _kernels(graph: Graph, groups: Sequence[Group]) -> list[tuple[str, str]]:
+    """The products of a model, each with the type of what is executed for it."""
+    executed = {index: group.op_type for group in groups for index in group.members}
+    return [
+        (node.op_type, executed[node.index])
+        for node in graph.nodes
+        if node.index in executed and (node.op_type in PRODUCTS or node.op_type in INTEGER_PRODUCTS)
+    ]
