@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from analyzer.conversion.packed_int4 import in_int4, weights_of
 from analyzer.conversion.preprocessed import preprocessed
 from analyzer.conversion.static_int8 import in_int8
-from analyzer.graph import Graph, Node
+from analyzer.graph import DEFAULT_DOMAIN, Graph, Node
 
 _INTEGERS = frozenset(
     {
@@ -16,6 +16,8 @@ _INTEGERS = frozenset(
         *("DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "MatMulIntegerToFloat", "GatherBlockQuantized"),
     }
 )
+# ``BaseQuantizer`` of onnxruntime/python/tools/quantization/base_quantizer.py
+_OPSET_OF_QUANTISERS = 11
 _FOUR_BITS = frozenset({"int4", "uint4"})
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
@@ -52,6 +54,8 @@ def convert(graph: Graph, precision: str) -> Graph | NoForm:
         if not any(map(weights_of, graph.nodes)):
             return NoForm(why="no product (MatMul, Gemm) has stored weights of two axes to pack in 4 bits")
         return in_int4(graph)
+    if graph.opsets.get(DEFAULT_DOMAIN, 0) < _OPSET_OF_QUANTISERS:
+        return NoForm(why=f"ONNX Runtime quantises models from opset {_OPSET_OF_QUANTISERS} on")
     if not any(map(_multiplies_floats, graph.nodes)):
         return NoForm(why="no convolution and no product of floats is there to be quantised")
     return in_int8(preprocessed(graph))
@@ -63,5 +67,5 @@ def _multiplies_floats(node: Node) -> bool:
         node.op_type in PRODUCTS
         and result is not None
         and not result.constant
-        and result.dtype.name in ("float32", "float16")
+        and result.dtype.name == "float32"
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from analyzer.conversion import NoForm, convert
+from analyzer.conversion import HALF, NoForm, convert, in_floats, integer_form
 from analyzer.decision import DecisionInput
 from analyzer.errors import UsageError
 from analyzer.graph import Graph
 from analyzer.pipeline.options import Options
+from analyzer.pipeline.target_devices import model_precision
 from analyzer.precision import INTEGER_FORMS
 
 HOW_MADE = {
@@ -24,13 +25,19 @@ def in_form(graph: Graph, options: Options) -> Graph:
     """
     if options.precision not in INTEGER_FORMS:
         return graph
-    form = convert(graph, options.precision)
+    form = convert(in_full(graph), options.precision)
     if isinstance(form, NoForm):
         raise UsageError(
             f"--precision {options.precision}: {form.why}.",
             hint="Leave --precision out: the report then shows every precision that the model can have.",
         )
     return form
+
+
+def in_full(graph: Graph) -> Graph:
+    """The graph with its halves as 32-bit floats, as quantisers read them; one that has none as it is."""
+    halves = model_precision(graph) in HALF and integer_form(graph) is None
+    return in_floats(graph, "float32") if halves else graph
 
 
 def asked_precision(options: Options, decision_input: DecisionInput) -> str:

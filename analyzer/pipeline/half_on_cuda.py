@@ -13,7 +13,7 @@ from analyzer.costs import count
 from analyzer.devices.device import Device
 from analyzer.graph import DTYPES, Graph, Node, Tensor
 from analyzer.ort.execution import Group
-from analyzer.prediction.estimate import Estimate
+from analyzer.prediction.estimate import Estimate, total
 
 _CAST_SINCE = 13  # an opset that knows bfloat16
 
@@ -36,16 +36,16 @@ class WideOperators:
         flags = [group.provider == "cuda" and not self.indices.isdisjoint(group.members) for group in groups]
         return np.array(flags, dtype=np.bool_)
 
-    def casts(self, group: Group, gpu: Device, precision: str) -> Estimate | None:
-        """Time of the Casts before and behind a group; None where its neighbours are wide as well."""
-        tensors = list(self._cast_tensors(group))
-        if not tensors:
-            return None
-        nodes = tuple(self._cast(index, tensor) for index, tensor in enumerate(tensors))
+    def casts(self, groups: Sequence[Group], gpu: Device, precision: str) -> list[Estimate | None]:
+        """Time of the Casts before and behind each group; None where its neighbours are wide as well."""
+        owners = [
+            (tensor, number) for number, group in enumerate(groups) for tensor in self._cast_tensors(group)
+        ]
+        nodes = tuple(self._cast(index, tensor) for index, (tensor, _) in enumerate(owners))
         graph = Graph(
             name="casts",
             nodes=nodes,
-            inputs=tuple(tensors),
+            inputs=tuple({tensor.name: tensor for tensor, _ in owners}.values()),
             outputs=tuple(tensor for node in nodes for tensor in node.present_outputs),
         )
         alone = tuple(
@@ -53,7 +53,13 @@ class WideOperators:
             for node in nodes
         )
         work = prediction.workload(graph, count(graph), alone)
-        return prediction.predict_session(work, gpu, precision=precision).total()
+        times: list[list[Estimate]] = [[] for _ in groups]
+        for (_, number), time in zip(
+            owners, prediction.predict_session(work, gpu, precision=precision).estimates(), strict=True
+        ):
+            if time is not None:
+                times[number].append(time)
+        return [total(each) if each else None for each in times]
 
     def _cast_tensors(self, group: Group) -> Iterator[Tensor]:
         graph, members = self._graph, frozenset(group.members)

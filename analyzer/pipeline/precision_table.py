@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from analyzer.conversion import HALF, NoForm, convert, in_floats, integer_form, without_half_kernel
+from analyzer.conversion import HALF, NoForm, convert, integer_form, without_half_kernel
 from analyzer.decision import DecisionInput
 from analyzer.decision.decision_input import Side
 from analyzer.decision.money import cheapest, offers
@@ -16,6 +16,7 @@ from analyzer.decision.sweep import throughput
 from analyzer.devices.device import Device
 from analyzer.graph import Graph
 from analyzer.pipeline import form_reasons
+from analyzer.pipeline.forms import in_full
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, prepare
@@ -31,7 +32,6 @@ _MOST_OPERATORS = 20_000
 # Longest over expected time of a model in fp16 on a CPU: what is lost behind the Casts, above all fusions, is
 # not predicted. Of six networks on one processor the times were 0.9 to 1.3 of those in fp32.
 _FP16_ON_CPU = 1.5
-_WIDE = "float32"
 # What to say of a form that takes longer than the model as it is.
 _LOSSES: Mapping[tuple[str, Side], str] = MappingProxyType(
     {
@@ -62,7 +62,7 @@ def precision_table(
     own = model_precision(graph)
     if len(graph.nodes) > _MOST_OPERATORS or graph.carried or integer_form(graph) or own not in ("fp32", *HALF):
         return ()
-    whole = prepared if own == "fp32" else prepare(in_floats(graph, _WIDE))
+    whole = prepared if own == "fp32" else prepare(in_full(graph))
     table = _Table(predictor, prepared, whole, gpu, batch, measured)
     return tuple(table.rows())
 

@@ -165,11 +165,11 @@ class Predictor:
             return times
         full = full_on_cuda(gpu.peak_flops_per_s)
         in_full = prediction.predict_session(prepared.cuda_work, gpu, precision=full).estimates()
+        narrow_to_wide = [group for group, is_wide in zip(prepared.cuda_groups, left, strict=True) if is_wide]
+        casts = iter(wide.casts(narrow_to_wide, gpu, precision))
         return tuple(
-            _with_casts(full_time, wide.casts(group, gpu, precision)) if is_wide else time
-            for time, full_time, group, is_wide in zip(
-                times, in_full, prepared.cuda_groups, left.tolist(), strict=True
-            )
+            _with_casts(full_time, next(casts)) if is_wide else time
+            for time, full_time, is_wide in zip(times, in_full, left.tolist(), strict=True)
         )
 
     def _on_own_cpu(self, work: prediction.Workload, precision: str) -> prediction.GroupTimes:

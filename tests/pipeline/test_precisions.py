@@ -189,8 +189,11 @@ def test_a_model_in_half_precision_is_shown_in_full_as_well() -> None:
     half.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT16
     narrow = analyze(half, run=False, gpu="l4")
     assert [row.precision for row in narrow.precisions if row.decided] == ["fp16", "fp16"]
-    for precision in ("tf32", "int4"):
+    for precision in ("tf32", "int8", "int4"):
         assert rows(narrow)[precision, "gpu"].latency_s == rows(wide)[precision, "gpu"].latency_s
+    asked = analyze(half, run=False, gpu="l4", precision="int8")
+    assert asked.plan("gpu").latency_s == rows(narrow)["int8", "gpu"].latency_s
+    assert asked.plan("cpu").latency_s == rows(narrow)["int8", "cpu"].latency_s
 
 
 @pytest.mark.parametrize("precision", ["int8", "int4"])
@@ -224,6 +227,8 @@ def test_what_has_no_such_form_is_refused_with_the_reason() -> None:
     relu = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
     with pytest.raises(UsageError, match="has stored weights of two axes to pack"):
         analyze(relu, run=False, precision="int4")
+    with pytest.raises(UsageError, match="quantises models from opset 11 on"):
+        analyze(network(opset=10, products=2), run=False, precision="int8")
 
 
 def _packed() -> onnx.ModelProto:
