@@ -16,7 +16,7 @@ from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.python.example_inputs import InputSpec, parse_input
 from analyzer.loading.python.source_lines import repository_root, shown_path
 from analyzer.option_table import DEFAULT_TIME_BUDGET_S, OPTIONS, AnalyzeOptions, Command, RecordOptions
-from analyzer.precision import PRECISIONS
+from analyzer.precision import INTEGER_FORMS, PRECISIONS
 from analyzer.record.invocation import Invocation, amended, written
 from analyzer.text import duration, nearest
 
@@ -91,7 +91,7 @@ def make_options(**given: Unpack[AnalyzeOptions]) -> Options:
         inputs=tuple(map(_input, [inputs] if isinstance(inputs, str) else inputs)),
         gpus=_gpus(given.get("gpu")),
         cpu=given.get("cpu"),
-        precision=_one_of(precision, PRECISIONS, "--precision") if precision else None,
+        precision=_precision(precision, training=given.get("training", False)) if precision else None,
         opset=given.get("opset"),
         run=given.get("run", True),
         runs=_positive(given.get("runs"), "--runs", _MOST_RUNS),
@@ -106,6 +106,16 @@ def make_options(**given: Unpack[AnalyzeOptions]) -> Options:
         limits=parse_limits([limits] if isinstance(limits, str) else limits),
         fixed=given.get("check", False),
     )
+
+
+def _precision(name: str, *, training: bool) -> str:
+    precision = _one_of(name, PRECISIONS, "--precision")
+    if training and precision in INTEGER_FORMS:
+        raise UsageError(
+            f"--precision {precision}: a training step is made of floats; weights are quantised afterwards.",
+            hint="Leave out --training, or choose fp16 or bf16.",
+        )
+    return precision
 
 
 def require_keywords(function: str, given: Iterable[str], known: Iterable[str]) -> None:

@@ -227,6 +227,8 @@ def test_what_has_no_such_form_is_refused_with_the_reason() -> None:
     relu = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
     with pytest.raises(UsageError, match="has stored weights of two axes to pack"):
         analyze(relu, run=False, precision="int4")
+    with pytest.raises(UsageError, match="a training step is made of floats"):
+        analyze("any.py", run=False, precision="int8", training=True)
     with pytest.raises(UsageError, match="quantises models from opset 11 on"):
         analyze(network(opset=10, products=2), run=False, precision="int8")
 
