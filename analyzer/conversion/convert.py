@@ -19,6 +19,7 @@ _INTEGERS = frozenset(
 # ``BaseQuantizer`` of onnxruntime/python/tools/quantization/base_quantizer.py
 _OPSET_OF_QUANTISERS = 11
 _FOUR_BITS = frozenset({"int4", "uint4"})
+_NOTHING_TO_PACK = "no MatMul or Gemm outside of subgraphs has stored weights of two axes to pack in 4 bits"
 PRODUCTS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
 
@@ -52,7 +53,7 @@ def convert(graph: Graph, precision: str) -> Graph | NoForm:
         return graph if own == precision else NoForm(why=f"the model is quantised already, to {own}")
     if precision == "int4":
         if not any(map(weights_of, graph.nodes)):
-            return NoForm(why="no product (MatMul, Gemm) has stored weights of two axes to pack in 4 bits")
+            return NoForm(why=_NOTHING_TO_PACK)
         return in_int4(graph)
     if graph.opsets.get(DEFAULT_DOMAIN, 0) < _OPSET_OF_QUANTISERS:
         return NoForm(why=f"ONNX Runtime quantises models from opset {_OPSET_OF_QUANTISERS} on")

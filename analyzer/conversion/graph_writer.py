@@ -23,12 +23,25 @@ class GraphWriter:
         self.nodes: list[Node] = []
         self._first: list[Node] = []
         self.stored: list[Tensor] = []
+        self._taken = {tensor.name for tensor in (*graph.inputs, *graph.initializers)} | set(graph.producer)
+
+    def fresh(self, name: str) -> str:
+        """A name that no tensor has: this one, or one with strokes behind it."""
+        while name in self._taken:
+            name += "_"
+        self._taken.add(name)
+        return name
 
     def store(self, name: str, shape: Shape, dtype: str, value: Any = None) -> Tensor:
-        """A new constant of the model."""
+        """A new constant of the model; its name is changed where another tensor has it."""
         known = None if value is None else np.asarray(value)
         tensor = Tensor(
-            name=name, shape=shape, dtype=DTYPES[dtype], constant=True, initializer=True, value=known
+            name=self.fresh(name),
+            shape=shape,
+            dtype=DTYPES[dtype],
+            constant=True,
+            initializer=True,
+            value=known,
         )
         self.stored.append(tensor)
         return tensor

@@ -1,7 +1,9 @@
 """Weights of products in 4 bits: MatMulNBits, as ``MatMulNBitsQuantizer`` and GenAI's model builder write it.
 
 Blocks of 32 along K, symmetric (no zero points), ``accuracy_level`` 4: what GenAI's builder makes for CPUs
-(``int4_block_size``, ``int4_accuracy_level``); CUDA's kernel does not look at the level. All else stays.
+(``int4_block_size``, ``int4_accuracy_level``); CUDA's kernel does not look at the level. The tools leave a Gemm
+as it is: here it is packed as the MatMul and the Add that it can be split into. All else stays, bodies of If
+and Loop too.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ def _pack(
     }  # fmt: skip
     product = result
     if bias is not None:
-        product = Tensor(name=f"{result.name}_product", shape=result.shape, dtype=result.dtype)
+        product = Tensor(name=writer.fresh(f"{result.name}_product"), shape=result.shape, dtype=result.dtype)
     writer.add(
         node,
         op_type="MatMulNBits",

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from analyzer.conversion.graph_writer import GraphWriter
-from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor
+from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor, names_read
 from analyzer.ort.fusion_rules import convolution_and_affine, matmul_add, takes_the_place_of
 from analyzer.ort.fusion_view import Fused, View
 from analyzer.ort.simplify import simplify
@@ -98,6 +98,7 @@ class _Preprocessor:
         self._writer = GraphWriter(view.graph)
         self._tensors = {tensor.name: tensor for tensor in (*view.graph.inputs, *view.graph.initializers)}
         self._tensors |= view.graph.tensors
+        self._read_inside = {name for node in view.graph.nodes if node.graphs for name in names_read(node)}
 
     def graph(self) -> Graph:
         graph, simplified = self._view.graph, self._view.simplified
@@ -106,6 +107,8 @@ class _Preprocessor:
                 self._writer.add(node)
             elif node.index not in simplified.removed:
                 self._node(node)
+            elif any(tensor.name in self._read_inside for tensor in node.present_outputs):
+                self._writer.add(node)  # a subgraph reads it by its name
         return self._writer.finish(graph.inputs, graph.outputs, graph.opsets)
 
     def _node(self, node: Node) -> None:
@@ -129,7 +132,9 @@ class _Preprocessor:
 
     def _convolution(self, conv: Node, follower: Node) -> None:
         weights, result, bias = conv.inputs[1], follower.outputs[0], conv.input(2)
-        if bias is None and weights is not None and follower.op_type != "Mul":
+        group = self._view.group[conv.index].members
+        adds = any(self._view.graph.nodes[index].op_type in ("Add", "BatchNormalization") for index in group)
+        if bias is None and weights is not None and adds:
             channels = weights.shape[0] if weights.shape else None
             bias = self._writer.store(f"{conv.name}_bias", (channels,), weights.dtype.name)
         inputs = (self._left(conv.inputs[0]), weights, *([bias] if bias is not None else []))
@@ -145,8 +150,12 @@ class _Preprocessor:
             return
         depth, columns = (weights.shape or (None, None))[:2]
         rows = tuple(size or 0 for size in (data.shape or ())[:-1])
-        flat = Tensor(name=f"{matmul.name}_rows", shape=(prod(rows), depth), dtype=data.dtype)
-        product = Tensor(name=f"{matmul.name}_product", shape=(prod(rows), columns), dtype=result.dtype)
+        flat = Tensor(
+            name=self._writer.fresh(f"{matmul.name}_rows"), shape=(prod(rows), depth), dtype=data.dtype
+        )
+        product = Tensor(
+            name=self._writer.fresh(f"{matmul.name}_product"), shape=(prod(rows), columns), dtype=result.dtype
+        )
         self._reshape(matmul, data, (-1, depth), flat)
         self._gemm_node(matmul, (flat, weights, bias), product)
         self._reshape(matmul, product, (*rows, columns), result)

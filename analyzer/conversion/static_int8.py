@@ -32,6 +32,7 @@ class _Marks:
         biases: Names of biases with the node that they belong to.
         removed: Activations whose work the quantisation of their result does, by index.
         renamed: What a node writes in place of its own result, because an activation behind it is gone.
+        first_name: By what is written so, the name of the node's own result.
     """
 
     graph: Graph
@@ -40,6 +41,7 @@ class _Marks:
     biases: dict[str, int] = field(default_factory=dict)
     removed: set[int] = field(default_factory=set)
     renamed: dict[str, Tensor] = field(default_factory=dict)
+    first_name: dict[str, str] = field(default_factory=dict)
 
     def mark(self, tensor: Tensor | None, like: Tensor | None = None) -> None:
         """Has a tensor quantised, if it is of floats."""
@@ -125,7 +127,10 @@ def _removable(marks: _Marks, node: Node) -> None:
     alone = marks.graph.consumers.get(source.name, ()) == (node.index,) and source.name not in marks.outputs
     if writer is not None and alone:
         marks.removed.add(node.index)
-        marks.renamed[source.name] = result
+        # Of two in a row the first is gone already: what it wrote for is written for the second now.
+        first = marks.first_name.pop(source.name, source.name)
+        marks.renamed[first] = result
+        marks.first_name[result.name] = first
         marks.pairs.pop(source.name, None)
     else:
         marks.mark(source)
@@ -210,7 +215,7 @@ class _Quantiser:
         """What a node writes: of an output of the graph that is quantised, a tensor before the pair."""
         result = self._marks.renamed.get(tensor.name, tensor)
         if result.name in self._marks.pairs and result.name in self._marks.outputs and not tensor.constant:
-            return replace(result, name=f"{result.name}_before")
+            return replace(result, name=self._writer.fresh(f"{result.name}_before"))
         return result
 
     def _inputs(self, node: Node) -> Iterator[Tensor | None]:
@@ -237,8 +242,9 @@ class _Quantiser:
         self, node: Node, tensor: Tensor, kind: str, scale: Tensor, zero: Tensor, name: str
     ) -> Tensor:
         stored = self._writer.store(f"{name}_quantized", tensor.shape, kind)
+        floats_name = self._writer.fresh(f"{name}_dequantized")
         # No constant: ONNX Runtime does not fold it, it runs each time or becomes part of a kernel.
-        floats = replace(tensor, name=f"{name}_dequantized", constant=False, initializer=False, value=None)
+        floats = replace(tensor, name=floats_name, constant=False, initializer=False, value=None)
         # First of all, as the tool's sorting puts them: by this order ONNX Runtime executes each just before
         # its reader, and holds one weight at a time in floats.
         return self._writer.insert("DequantizeLinear", node, (stored, scale, zero), floats, first=True)
@@ -247,10 +253,12 @@ class _Quantiser:
         """QuantizeLinear and DequantizeLinear behind a tensor."""
         source = written or tensor
         parameters = self._parameters(self._marks.pairs[tensor.name])
-        quantised = Tensor(name=f"{tensor.name}_quantized", shape=tensor.shape, dtype=DTYPES[_SIGNED])
+        name = self._writer.fresh(f"{tensor.name}_quantized")
+        quantised = Tensor(name=name, shape=tensor.shape, dtype=DTYPES[_SIGNED])
         self._writer.insert("QuantizeLinear", node, (source, *parameters), quantised)
         final = tensor.name in self._marks.outputs and source is not tensor
-        result = tensor if final else replace(tensor, name=f"{tensor.name}_dequantized", value=None)
+        name = self._writer.fresh(f"{tensor.name}_dequantized")
+        result = tensor if final else replace(tensor, name=name, value=None)
         self._writer.insert("DequantizeLinear", node, (quantised, *parameters), result)
         self._replaced[tensor.name] = result
 

@@ -75,19 +75,26 @@ def relu_clip(view: View) -> None:
 # bias, which must be constants for that.
 @rule
 def convolution_and_affine(view: View) -> None:
-    """Level 1: a Conv takes up a Mul, an Add or a BatchNormalization with constants."""
+    """Level 1: a Conv takes up a Mul, an Add or a BatchNormalization with constants, one after the other."""
     for conv in list(view.nodes("Conv")):
         if not view.is_constant(conv.input(1)):
             continue
-        follower = view.only_reader(conv, "Mul", "Add", "BatchNormalization")
-        if follower is not None and view.same_provider(conv, follower):
-            rest = follower.inputs[1:] if follower.op_type == "BatchNormalization" else ()
-            other = view.other_input(follower, conv.output(0))
-            per_channel = other is not None and _per_channel(other, conv.output(0))
-            if (rest and all(map(view.is_constant, rest))) or (
-                not rest and view.is_constant(other) and per_channel
-            ):
-                view.fuse("Conv", conv, follower)
+        last = conv
+        while (follower := _affine_follower(view, last)) is not None and view.same_provider(conv, follower):
+            view.fuse("Conv", conv, follower)
+            last = follower
+
+
+def _affine_follower(view: View, last: Node) -> Node | None:
+    """What reads this alone and multiplies or adds a constant to each channel."""
+    follower = view.only_reader(last, "Mul", "Add", "BatchNormalization")
+    if follower is None:
+        return None
+    if follower.op_type == "BatchNormalization":
+        return follower if all(map(view.is_constant, follower.inputs[1:])) else None
+    other = view.other_input(follower, last.output(0))
+    per_channel = other is not None and _per_channel(other, last.output(0))
+    return follower if per_channel and view.is_constant(other) else None
 
 
 def _per_channel(tensor: Tensor, result: Tensor | None) -> bool:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from analyzer.conversion import PRODUCTS, integer_form
+from analyzer.conversion import HALF, PRODUCTS, in_floats, integer_form, without_half_kernel
 from analyzer.graph import Graph
 from analyzer.ort.execution import Group
 from analyzer.ort.quantization_parameters import QUANTIZERS
 from analyzer.pipeline.prepared import PreparedGraph
+from analyzer.precision import own_precision
 from analyzer.prediction.integer_kernels import PRODUCTS as INTEGER_PRODUCTS
 from analyzer.text import plural
 
 
 def sentences(prepared: PreparedGraph, *, gpu: bool) -> Iterator[str]:
-    """What is to be known of a quantised model first; nothing of one in floats."""
+    """What is to be known of a quantised model first, or of one that a CPU cannot run; else nothing."""
     form = integer_form(prepared.graph)
+    if form is None and own_precision(prepared.graph.initializers) == "bf16":
+        why = no_bf16_on_cpu(in_floats(prepared.graph, "float32"))
+        yield f"{why}: its plan is what the model would take in fp32."
     if form == "int4":
         yield f"{packed(prepared)}."
     elif form == "int8":
@@ -23,6 +27,15 @@ def sentences(prepared: PreparedGraph, *, gpu: bool) -> Iterator[str]:
             yield f"{on_cuda(prepared)}."
         if _kernels(prepared.graph, prepared.cpu_groups):
             yield f"{on_cpu(prepared)} on the CPU."
+
+
+def no_bf16_on_cpu(graph: Graph) -> str:
+    """Why a model in float32 would not run in bf16 on a CPU."""
+    lacking = (graph.nodes[index].op_type for index in without_half_kernel(graph, HALF["bf16"], "cpu"))
+    first = next(lacking, None)
+    if first is None:
+        return "what ONNX Runtime's CPU provider makes of bf16 is not modelled"
+    return f"ONNX Runtime's CPU provider has no bf16 kernel for {first}, and makes no session"
 
 
 def packed(prepared: PreparedGraph) -> str:

@@ -12,7 +12,7 @@ from analyzer.precision import INTEGER_FORMS
 
 HOW_MADE = {
     "int8": "as onnxruntime.quantization.quantize_static makes it by default (QDQ, 8 bits, one scale a tensor)",
-    "int4": "with the weights of MatMul and Gemm in 4 bits, in blocks of 32 (MatMulNBits)",
+    "int4": "with the weights of MatMul in blocks of 32 and 4 bits (MatMulNBits), Gemm split into MatMul and Add",
 }
 """What an integer form is."""
 
@@ -23,8 +23,11 @@ def in_form(graph: Graph, options: Options) -> Graph:
     Raises:
         UsageError: The model has no such form.
     """
-    if options.precision not in INTEGER_FORMS:
+    if options.precision is None:
         return graph
+    if options.precision not in INTEGER_FORMS:
+        # Of 32-bit floats any width is counted as they are; halves are made whole first.
+        return graph if model_precision(graph) == options.precision else in_full(graph)
     form = convert(in_full(graph), options.precision)
     if isinstance(form, NoForm):
         raise UsageError(
@@ -48,4 +51,5 @@ def asked_precision(options: Options, decision_input: DecisionInput) -> str:
 
 def note(precision: str) -> str:
     """What the report says of a model that was converted."""
-    return f"The model is predicted in {precision}, {HOW_MADE[precision]}; nothing was run in that form."
+    how = HOW_MADE.get(precision, "made of its floats in 32 bits")
+    return f"The model is predicted in {precision}, {how}; nothing was run in that form."

@@ -7,31 +7,31 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from analyzer.conversion import HALF, NoForm, convert, integer_form, without_half_kernel
+from analyzer.conversion import HALF, NoForm, convert, integer_form
 from analyzer.decision import DecisionInput
 from analyzer.decision.decision_input import Side
 from analyzer.decision.money import cheapest, offers
 from analyzer.decision.plans import Plan, session_plans
 from analyzer.decision.sweep import throughput
 from analyzer.devices.device import Device
-from analyzer.graph import Graph
 from analyzer.pipeline import form_reasons
+from analyzer.pipeline.form_reasons import no_bf16_on_cpu
 from analyzer.pipeline.forms import in_full
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, prepare
 from analyzer.pipeline.target_devices import decision_precision, model_precision
-from analyzer.precision import INTEGER_FORMS, PRECISIONS, on_device
+from analyzer.precision import INTEGER_FORMS, PRECISIONS, bytes_at, on_device
 from analyzer.prediction.estimate import Estimate
 from analyzer.record.outcome import PrecisionResult
 from analyzer.text import listed, plural
 from analyzer.units import byte_count, factor
 
 # Operators. Beyond, a table would cost more than the whole report: each integer form is prepared anew.
-_MOST_OPERATORS = 20_000
-# Longest over expected time of a model in fp16 on a CPU: what is lost behind the Casts, above all fusions, is
-# not predicted. Of six networks on one processor the times were 0.9 to 1.3 of those in fp32.
-_FP16_ON_CPU = 1.5
+_MOST_OPERATORS = 3000
+# Ends of the time of a model in fp16 on a CPU, over those in fp32: what is lost behind the Casts, above all
+# fusions, is not predicted. Of six networks on one processor the times were 0.9 to 1.3 of those in fp32.
+_FP16_ON_CPU = (0.9, 1.5)
 # What to say of a form that takes longer than the model as it is.
 _LOSSES: Mapping[tuple[str, Side], str] = MappingProxyType(
     {
@@ -126,17 +126,19 @@ class _Table:
             yield "gpu", self._floats_on_gpu(precision, self._gpu)
 
     def _floats_on_cpu(self, precision: str) -> _Form | str:
+        if precision == "bf16":
+            return no_bf16_on_cpu(self._whole.graph)
         if precision == self._own:
             return self._form(self._prepared, precision, "cpu", "the model as it is")
         if precision == "fp32":
             return self._form(self._whole, precision, "cpu", "every float in 32 bits")
-        if precision == "bf16":
-            return _no_bf16(self._whole.graph)
         form = self._form(self._whole, "fp32", "cpu", "")
         if isinstance(form, str):
             return form
         reason = "ONNX Runtime's CPU provider has no fp16 kernels: it computes in fp32 between Casts"
-        time = replace(form.latency, high_s=form.latency.high_s * _FP16_ON_CPU, origin="predicted")
+        low, high = _FP16_ON_CPU
+        own = form.latency
+        time = replace(own, low_s=own.low_s * low, high_s=own.high_s * high, origin="predicted")
         return replace(form, latency=time, reason=reason)
 
     def _floats_on_gpu(self, precision: str, gpu: Device) -> _Form | str:
@@ -177,7 +179,8 @@ class _Table:
 
     def _reason_of_integers(self, precision: str, side: Side, prepared: PreparedGraph) -> str:
         if precision == "int4":
-            before, after = self._whole.graph.parameter_bytes, prepared.graph.parameter_bytes
+            before, stored = self._prepared.graph.parameter_bytes, prepared.graph.initializers
+            after = sum(bytes_at(tensor, "fp32" if side == "cpu" else "fp16") or 0 for tensor in stored)
             read = f"{form_reasons.packed(prepared)}, {byte_count(before)} become {byte_count(after)}"
             return read if side == "cpu" else f"{read}; floats in fp16"
         if side == "cpu":
@@ -229,14 +232,6 @@ class _Table:
             speedup_low=speedup[1] if speedup else None,
             speedup_high=speedup[2] if speedup else None,
         )
-
-
-def _no_bf16(graph: Graph) -> str:
-    lacking = (graph.nodes[index].op_type for index in without_half_kernel(graph, HALF["bf16"], "cpu"))
-    first = next(lacking, None)
-    if first is None:
-        return "what ONNX Runtime's CPU provider makes of bf16 is not modelled"
-    return f"ONNX Runtime's CPU provider has no bf16 kernel for {first}, and makes no session"
 
 
 def _rate(cpu: Device) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.errors import UsageError
-from analyzer.graph import Graph
+from analyzer.graph import Graph, Tensor
 from analyzer.option_table import DEFAULT_GPU
 from analyzer.pipeline.options import Options
 from analyzer.precision import INTEGER_FORMS, floats_on_gpu, full_on_cuda, own_precision
@@ -92,8 +93,27 @@ def _this_cpu() -> Device:
 
 
 def model_precision(graph: Graph) -> str:
-    """The type in which most of the model's weights are kept; that of its inputs where it has none."""
-    return own_precision(graph.initializers or graph.inputs)
+    """The type in which most of the model's weights are kept; that of its inputs where it has none.
+
+    Quantised weights count as the floats that they stand for: next to them scales and biases are few.
+    """
+    stored = graph.initializers or graph.inputs
+    if any(tensor.dtype.name in _QUANTISED for tensor in graph.initializers):
+        stored = (*stored, *_dequantised(graph))
+    return own_precision(stored)
+
+
+_QUANTISED = frozenset({"int8", "uint8", "int4", "uint4", "int2", "uint2"})
+
+
+def _dequantised(graph: Graph) -> Iterator[Tensor]:
+    """The floats that stored integers stand for, in the type of what they become or of their scales."""
+    for node in graph.nodes:
+        stored = [tensor for tensor in node.present_inputs if tensor.constant]
+        weights = next((tensor for tensor in stored if tensor.dtype.name in _QUANTISED and tensor.rank), None)
+        scale = next((tensor for tensor in stored if tensor.dtype.is_float), None)
+        if weights is not None and scale is not None:
+            yield replace(weights, dtype=scale.dtype)
 
 
 def decision_precision(options: Options, graph: Graph, gpu: Device | None) -> str:

@@ -93,7 +93,7 @@ def _precisions(analysis: Analysis) -> str:
         return ""
     head = (*precision_rows.HEAD, "Why")
     lines = [
-        [f"**{cell}**" if row.decided and cell else cell for cell in precision_rows.cells(row)]
+        [f"**{escape(cell)}**" if row.decided and cell else escape(cell) for cell in precision_rows.cells(row)]
         + [escape(row.reason)]
         for row in rows
     ]

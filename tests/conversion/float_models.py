@@ -50,6 +50,18 @@ def _convolutions(b: Builder) -> str:
     return b.node("Gemm", flat, weights(b, 10, 16), b.row(10), transB=1)
 
 
+def _activations(b: Builder) -> str:
+    limits = (b.constant(np.array(0.0)), b.constant(np.array(6.0)))
+    first = b.node("Clip", b.node("Relu", conv(b, "x", 8, 16)), *limits)
+    return b.node("Relu", b.node("Clip", conv(b, first, 16, 8), *limits))
+
+
+def _affine(b: Builder) -> str:
+    added = b.node("Add", conv(b, "x", 8, 16, bias=False), b.constant(np.ones((16, 1, 1))))
+    scaled = b.node("Mul", added, b.constant(np.full((16, 1, 1), 0.5)))
+    return conv(b, b.node("Relu", scaled), 16, 8)
+
+
 def _residual(b: Builder) -> str:
     first = b.node("Relu", conv(b, "x", 8, 8))
     second = b.node("Relu", b.node("Add", first, conv(b, first, 8, 8)))
@@ -104,6 +116,8 @@ def _embedding(b: Builder) -> str:
 _IMAGE, _TOKENS = (1, 8, 12, 12), (1, 4, 32)
 _CASES: dict[str, tuple[Callable[[Builder], str], tuple[int, ...]]] = {
     "convolutions": (_convolutions, _IMAGE),
+    "activations in a row": (_activations, _IMAGE),
+    "addition and factor": (_affine, _IMAGE),
     "residual": (_residual, _IMAGE),
     "attention": (_attention, _TOKENS),
     "movement": (_movement, _IMAGE),

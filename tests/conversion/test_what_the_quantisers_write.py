@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from float_models import cases, linear, weights
+from float_models import cases, conv, linear, weights
+from onnx import TensorProto, helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from quantized_models import Builder
 
 from analyzer.conversion import NoForm, convert, integer_form
-from analyzer.graph import Graph
+from analyzer.graph import Graph, names_read
 from analyzer.loading.onnx_graph.build import to_graph
 from analyzer.ort.execution import Session
 from analyzer.ort.fusion import predicted_groups
@@ -103,6 +104,39 @@ def test_a_gemm_is_packed_as_the_product_and_the_addition_that_it_is() -> None:
     gemm, product = form(model("Gemm"), "int4"), form(model("MatMul"), "int4")
     assert operators(gemm) == operators(product)
     assert gemm.parameter_bytes == product.parameter_bytes == 64 * 32 // 2 + 4 * (64 // 32) * 32 + 4 * 32
+
+
+def test_inserted_tensors_take_no_name_that_the_model_has() -> None:
+    b = Builder()
+    product = b.node("MatMul", "x", b.constant(b.random.normal(size=(32, 32))))
+    shift = b.constant(b.random.normal(size=(4, 32)))
+    model = b.model(b.node("Sub", product, shift), (4, 32), 20)
+    model.graph.initializer[1].name = model.graph.node[1].input[1] = f"{model.graph.initializer[0].name}_scale"
+    for precision in ("int8", "int4"):
+        graph = form(model, precision)
+        subtraction = next(node for node in graph.nodes if node.op_type == "Sub")
+        assert [tensor.shape for tensor in subtraction.present_inputs] == [(4, 32), (4, 32)]
+        names = [tensor.name for node in graph.nodes for tensor in node.present_outputs]
+        stored = [tensor.name for tensor in graph.initializers]
+        assert len({*names, *stored}) == len(names) + len(stored)
+
+
+def test_what_a_branch_reads_is_still_written() -> None:
+    b = Builder()
+    image = conv(b, "x", 8, 8)
+    passed = b.node("Identity", image)
+    result = helper.make_tensor_value_info("r", TensorProto.FLOAT, None)
+    branches = [
+        helper.make_graph([helper.make_node(op_type, [passed], ["r"])], op_type, [], [result])
+        for op_type in ("Neg", "Abs")
+    ]
+    flag = b.constant(np.array(1), TensorProto.INT64)
+    condition = b.node("Cast", b.node("Mul", b.node("Shape", "x", start=0, end=1), flag), to=TensorProto.BOOL)
+    chosen = b.node("If", condition, then_branch=branches[0], else_branch=branches[1])
+    graph = form(b.model(chosen, (1, 8, 12, 12), 20), "int8")
+    written = {tensor.name for node in graph.nodes for tensor in node.present_outputs}
+    (decision,) = [node for node in graph.nodes if node.op_type == "If"]
+    assert set(names_read(decision)) <= written | {tensor.name for tensor in graph.initializers}
 
 
 def test_weights_that_two_products_read_are_packed_once() -> None:

@@ -166,6 +166,39 @@ def test_operators_without_a_narrow_kernel_stay_wide_between_casts() -> None:
     assert slow.latency_s > fast.latency_s
 
 
+def test_a_few_doubles_are_not_what_a_quantised_model_is_computed_in() -> None:
+    model = network()
+    doubles = numpy_helper.from_array(np.ones((1, 64, 1, 1)), "doubles")
+    last = model.graph.node[5]
+    assert list(last.output) == ["r2"]
+    last.output[0] = "narrow"
+    model.graph.initializer.append(doubles)
+    for at, (op_type, inputs, output) in enumerate(
+        [("Cast", ["narrow"], "wide"), ("Mul", ["wide", "doubles"], "scaled"), ("Cast", ["scaled"], "r2")]
+    ):
+        kind = (
+            {"to": TensorProto.DOUBLE if output == "wide" else TensorProto.FLOAT} if op_type == "Cast" else {}
+        )
+        model.graph.node.insert(6 + at, helper.make_node(op_type, inputs, [output], name=output, **kind))
+    analysis = analyze(model, run=False, gpu="l4", cpu="xeon-platinum-8488c")
+    plain = analyze(network(), run=False, gpu="l4", cpu="xeon-platinum-8488c")
+    for device in ("cpu", "gpu"):
+        assert rows(analysis)["int8", device].latency_s < 2 * rows(plain)["int8", device].latency_s
+
+
+def test_another_width_of_a_model_in_halves_is_made_of_its_floats_in_full() -> None:
+    half = network(products=4)
+    for tensor in half.graph.initializer:
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
+    half.graph.input[0].type.tensor_type.elem_type = TensorProto.FLOAT16
+    half.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT16
+    for precision in ("fp32", "bf16"):
+        narrow = analyze(half, run=False, gpu="l4", precision=precision)
+        full = analyze(network(products=4), run=False, gpu="l4", precision=precision)
+        assert narrow.plan("gpu").latency_s == full.plan("gpu").latency_s
+        assert narrow.plan("gpu").memory_bytes == full.plan("gpu").memory_bytes
+
+
 def test_without_a_gpu_the_cpus_rows_are_there_alone() -> None:
     analysis = analyze(network(), run=False, gpu="none")
     assert {row.device for row in analysis.precisions} == {"cpu"}
