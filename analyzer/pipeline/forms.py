@@ -11,8 +11,8 @@ from analyzer.pipeline.target_devices import model_precision
 from analyzer.precision import INTEGER_FORMS
 
 HOW_MADE = {
-    "int8": "as onnxruntime.quantization.quantize_static makes it by default (QDQ, 8 bits, one scale a tensor)",
-    "int4": "with the weights of MatMul in blocks of 32 and 4 bits (MatMulNBits), Gemm split into MatMul and Add",
+    "int8": "as onnxruntime.quantization.quantize_static makes it by default (QDQ, one scale a tensor)",
+    "int4": "with the weights of MatMul in 4 bits (MatMulNBits, blocks of 32), Gemm split into MatMul and Add",
 }
 """What an integer form is."""
 

@@ -176,10 +176,11 @@ def test_a_few_doubles_are_not_what_a_quantised_model_is_computed_in() -> None:
     for at, (op_type, inputs, output) in enumerate(
         [("Cast", ["narrow"], "wide"), ("Mul", ["wide", "doubles"], "scaled"), ("Cast", ["scaled"], "r2")]
     ):
-        kind = (
-            {"to": TensorProto.DOUBLE if output == "wide" else TensorProto.FLOAT} if op_type == "Cast" else {}
-        )
-        model.graph.node.insert(6 + at, helper.make_node(op_type, inputs, [output], name=output, **kind))
+        node = helper.make_node(op_type, inputs, [output], name=output)
+        if op_type == "Cast":
+            kind = TensorProto.DOUBLE if output == "wide" else TensorProto.FLOAT
+            node.attribute.append(helper.make_attribute("to", kind))
+        model.graph.node.insert(6 + at, node)
     analysis = analyze(model, run=False, gpu="l4", cpu="xeon-platinum-8488c")
     plain = analyze(network(), run=False, gpu="l4", cpu="xeon-platinum-8488c")
     for device in ("cpu", "gpu"):
