@@ -45,8 +45,7 @@ def convert(graph: Graph, precision: str) -> Graph | NoForm:
     Args:
         graph: The model at one batch.
         precision: ``int8`` (QuantizeLinear and DequantizeLinear, as ``quant_pre_process`` and
-            ``quantize_static`` put them) or ``int4``
-            (weights of products packed in blocks of 32).
+            ``quantize_static`` put them) or ``int4`` (weights of products packed in blocks of 32).
     """
     own = integer_form(graph)
     if own is not None:

@@ -47,8 +47,8 @@ class GraphWriter:
         return tensor
 
     def add(self, node: Node, **changes: Any) -> None:
-        """The next node: one of the graph's own, changed."""
-        self.nodes.append(replace(node, index=len(self.nodes), **changes))
+        """The next node: one of the graph's own, changed; ``finish`` numbers them all."""
+        self.nodes.append(replace(node, **changes) if changes else node)
 
     def insert(
         self,
@@ -72,7 +72,7 @@ class GraphWriter:
         """
         (self._first if first else self.nodes).append(
             Node(
-                index=len(self.nodes),
+                index=0,
                 name=f"{output.name}_{op_type}",
                 op_type=op_type,
                 version=self.graph.opsets.get("ai.onnx", 0),

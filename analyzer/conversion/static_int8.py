@@ -29,7 +29,7 @@ class _Marks:
         graph: What is quantised.
         outputs: Names of its outputs.
         pairs: Names of tensors that are quantised, each with the one whose scale it takes (itself: its own).
-        biases: Names of biases with the node that they belong to.
+        biases: Names of biases.
         removed: Activations whose work the quantisation of their result does, by index.
         renamed: What a node writes in place of its own result, because an activation behind it is gone.
         first_name: By what is written so, the name of the node's own result.
@@ -38,7 +38,7 @@ class _Marks:
     graph: Graph
     outputs: frozenset[str]
     pairs: dict[str, str] = field(default_factory=dict)
-    biases: dict[str, int] = field(default_factory=dict)
+    biases: set[str] = field(default_factory=set)
     removed: set[int] = field(default_factory=set)
     renamed: dict[str, Tensor] = field(default_factory=dict)
     first_name: dict[str, str] = field(default_factory=dict)
@@ -56,10 +56,10 @@ class _Marks:
         """Whether a tensor is to be quantised, by what was seen so far."""
         return tensor is not None and (tensor.name in self.pairs or tensor.name in self.biases)
 
-    def bias(self, node: Node, tensor: Tensor | None) -> None:
+    def bias(self, tensor: Tensor | None) -> None:
         """Has a stored bias kept in int32."""
         if tensor is not None and tensor.constant and tensor.dtype.name in _FLOATS:
-            self.biases.setdefault(tensor.name, node.index)
+            self.biases.add(tensor.name)
 
 
 _MarkRule = Callable[[_Marks, Node], None]
@@ -74,13 +74,13 @@ def _with_bias(marks: _Marks, node: Node) -> None:
     marks.mark(node.input(0))
     marks.mark(node.output(0))
     marks.mark(node.input(1))
-    marks.bias(node, node.input(2))
+    marks.bias(node.input(2))
 
 
 def _normalization(marks: _Marks, node: Node) -> None:
     marks.mark(node.input(0))
     marks.mark(node.input(1))
-    marks.bias(node, node.input(2))
+    marks.bias(node.input(2))
     for tensor in node.present_outputs:
         marks.mark(tensor)
 
@@ -223,7 +223,7 @@ class _Quantiser:
             if tensor is None:
                 yield None
             elif tensor.name in self._marks.biases and node.index in self._dequantised:
-                yield self._dequantised.get(node.index, tensor)
+                yield self._dequantised[node.index]
             else:
                 yield self._replaced.get(tensor.name, tensor)
 

@@ -70,14 +70,14 @@ class WideOperators:
                 writer not in members
                 and writer not in self.indices
                 and not tensor.constant
-                and _is_cast(tensor)
+                and _is_wide(tensor)
             ):
                 yield tensor
         for index in group.members:
             for tensor in graph.nodes[index].present_outputs:
                 readers = graph.consumers.get(tensor.name, ())
                 inside = all(reader in members or reader in self.indices for reader in readers)
-                if _is_cast(tensor) and not (readers and inside):
+                if _is_wide(tensor) and not (readers and inside):
                     yield tensor
 
     def _cast(self, index: int, tensor: Tensor) -> Node:
@@ -94,5 +94,5 @@ class WideOperators:
         )
 
 
-def _is_cast(tensor: Tensor) -> bool:
+def _is_wide(tensor: Tensor) -> bool:
     return tensor.dtype.name == "float32"

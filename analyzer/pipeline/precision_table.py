@@ -11,11 +11,10 @@ from analyzer.conversion import HALF, NoForm, convert, integer_form
 from analyzer.decision import DecisionInput
 from analyzer.decision.decision_input import Side
 from analyzer.decision.money import cheapest, offers
-from analyzer.decision.plans import Plan, session_plans
+from analyzer.decision.plans import Plan, Plans, session_plans
 from analyzer.decision.sweep import throughput
 from analyzer.devices.device import Device
 from analyzer.pipeline import form_reasons
-from analyzer.pipeline.form_reasons import no_bf16_on_cpu
 from analyzer.pipeline.forms import in_full
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.predictor import Predictor
@@ -93,25 +92,23 @@ class _Table:
         self._gpu = gpu
         self._batch = batch
         self._measured = measured
+        as_it_is = replace(predictor.options, precision=None)
         self._own = model_precision(prepared.graph)
+        self._own_on: Mapping[Side, str] = {
+            "cpu": self._own,
+            "gpu": decision_precision(as_it_is, prepared.graph, gpu),
+        }
         self._decided = decision_precision(predictor.options, prepared.graph, gpu)
+        self._planned: dict[tuple[PreparedGraph, str, bool], tuple[DecisionInput, Plans]] = {}
 
     def rows(self) -> Iterator[PrecisionResult]:
         """All rows, those of the CPU and of the GPU side by side."""
-        as_it_is: dict[Side, _Form] = {}
-        found: list[tuple[str, Side, _Form | str]] = []
-        for precision in PRECISIONS:
-            for side, form in self._forms(precision):
-                found.append((precision, side, form))
-                own = (
-                    self._own
-                    if side == "cpu"
-                    else decision_precision(
-                        replace(self._predictor.options, precision=None), self._prepared.graph, self._gpu
-                    )
-                )
-                if precision == own and isinstance(form, _Form):
-                    as_it_is[side] = form
+        found = [(precision, side, form) for precision in PRECISIONS for side, form in self._forms(precision)]
+        as_it_is = {
+            side: form
+            for precision, side, form in found
+            if precision == self._own_on[side] and isinstance(form, _Form)
+        }
         for precision, side, form in found:
             chosen = precision == (self._own if side == "cpu" else self._decided)
             yield self._row(precision, side, form, as_it_is.get(side), decided=chosen)
@@ -127,7 +124,7 @@ class _Table:
 
     def _floats_on_cpu(self, precision: str) -> _Form | str:
         if precision == "bf16":
-            return no_bf16_on_cpu(self._whole.graph)
+            return form_reasons.no_bf16_on_cpu(self._whole.graph)
         if precision == self._own:
             return self._form(self._prepared, precision, "cpu", "the model as it is")
         if precision == "fp32":
@@ -188,23 +185,26 @@ class _Table:
         return form_reasons.on_cuda(prepared)
 
     def _form(self, prepared: PreparedGraph, precision: str, side: Side, reason: str) -> _Form | str:
-        options = replace(self._predictor.options, precision=precision)
-        is_own = prepared is self._prepared
-        predictor = Predictor(
-            options,
-            self._predictor.cpu,
-            self._predictor.correction if is_own else 1.0,
-            self._predictor.instances,
-        )
-        ran = is_own and (side == "cpu" or precision == self._decided)
-        measured = self._measured if ran else None
-        question = predictor.decision_input(prepared, self._gpu, self._batch, measured, per_operator=False)
-        plans = session_plans(question)
+        ran = prepared is self._prepared and (side == "cpu" or precision == self._decided)
+        question, plans = self._plans(prepared, precision, ran=ran)
         plan = plans.cpu if side == "cpu" else plans.gpu
         if plan is None:
             fails = prepared.placement.fails
             return f"ONNX Runtime makes no such session: {fails}" if fails else "no session is known"
         return _Form(question=question, plan=plan, latency=plan.latency, reason=reason)
+
+    def _plans(self, prepared: PreparedGraph, precision: str, *, ran: bool) -> tuple[DecisionInput, Plans]:
+        """The question about one graph in one precision, and the sessions' plans: both devices share them."""
+        key = (prepared, precision, ran and self._measured is not None)
+        if key not in self._planned:
+            base = self._predictor
+            options = replace(base.options, precision=precision)
+            correction = base.correction if prepared is self._prepared else 1.0
+            question = Predictor(options, base.cpu, correction, base.instances).decision_input(
+                prepared, self._gpu, self._batch, self._measured if ran else None, per_operator=False
+            )
+            self._planned[key] = (question, session_plans(question))
+        return self._planned[key]
 
     def _row(
         self, precision: str, side: Side, form: _Form | str, own: _Form | None, *, decided: bool
