@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from float_models import cases, conv, linear, weights
 from onnx import TensorProto, helper
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
+from onnxruntime.quantization import QuantFormat
 from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
-from onnxruntime.quantization.shape_inference import quant_pre_process
 from quantized_models import Builder
+from static_quantiser import quantised
 
 from analyzer.conversion import NoForm, convert, integer_form
 from analyzer.graph import Graph, names_read
@@ -25,28 +23,6 @@ from analyzer.ort.execution import Session
 from analyzer.ort.fusion import predicted_groups
 
 CASES = dict(cases())
-
-
-class Noise(CalibrationDataReader):  # type: ignore[misc]  # it ships no types
-    """Random data, by which scales are found."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        random = np.random.default_rng(0)
-        self._left: Iterator[dict[str, Any]] = iter(
-            [{"x": random.normal(size=shape).astype(np.float32)} for _ in range(2)]
-        )
-
-    def get_next(self) -> dict[str, Any] | None:
-        return next(self._left, None)
-
-
-def quantised(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
-    """What the tools write of it, one after the other, with their defaults."""
-    onnx.save(model, folder / "floats.onnx")
-    quant_pre_process(str(folder / "floats.onnx"), str(folder / "ready.onnx"), skip_symbolic_shape=True)
-    shape = tuple(size.dim_value for size in model.graph.input[0].type.tensor_type.shape.dim)
-    quantize_static(str(folder / "ready.onnx"), str(folder / "int8.onnx"), Noise(shape))
-    return onnx.load(folder / "int8.onnx")
 
 
 def form(model: onnx.ModelProto, precision: str) -> Graph:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.quantization import CalibrationDataReader, quantize_static
-from onnxruntime.quantization.shape_inference import quant_pre_process
+from static_quantiser import quantised
 
 from analyzer import analyze
 from analyzer.api import analyze_record
@@ -60,15 +59,13 @@ def network(*, opset: int = 20, batch: int | str = 1, products: int = 0) -> onnx
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
 
-class Noise(CalibrationDataReader):  # type: ignore[misc]  # it ships no types
-    """One batch of random data, by which scales are found."""
-
-    def __init__(self) -> None:
-        image = np.random.default_rng(1).normal(size=(1, 16, 28, 28)).astype(np.float32)
-        self._left: Iterator[dict[str, Any]] = iter([{"x": image}])
-
-    def get_next(self) -> dict[str, Any] | None:
-        return next(self._left, None)
+def halves(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with its weights, inputs and outputs in float16."""
+    for tensor in model.graph.initializer:
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    return model
 
 
 def rows(analysis: Analysis) -> Mapping[tuple[str, str], PrecisionResult]:
@@ -82,12 +79,9 @@ def floats() -> Analysis:
 
 @pytest.mark.filterwarnings("ignore")  # the quantiser's own, about NumPy
 def test_int8_promises_what_the_quantised_file_gets(tmp_path: Path) -> None:
-    onnx.save(network(), tmp_path / "floats.onnx")
-    quant_pre_process(str(tmp_path / "floats.onnx"), str(tmp_path / "ready.onnx"), skip_symbolic_shape=True)
-    quantize_static(str(tmp_path / "ready.onnx"), str(tmp_path / "int8.onnx"), Noise())
     options: Any = {"run": False, "gpu": "l4", "cpu": "xeon-platinum-8488c"}
-    promised = analyze(tmp_path / "floats.onnx", precision="int8", **options)
-    real = analyze(tmp_path / "int8.onnx", **options)
+    promised = analyze(network(), precision="int8", **options)
+    real = analyze(quantised(network(), tmp_path), **options)
     for plan in ("cpu", "gpu"):
         assert promised.plan(plan).latency_s == pytest.approx(real.plan(plan).latency_s, rel=1e-6)
         assert promised.plan(plan).memory_bytes == pytest.approx(real.plan(plan).memory_bytes, rel=0.02)
@@ -188,11 +182,7 @@ def test_a_few_doubles_are_not_what_a_quantised_model_is_computed_in() -> None:
 
 
 def test_another_width_of_a_model_in_halves_is_made_of_its_floats_in_full() -> None:
-    half = network(products=4)
-    for tensor in half.graph.initializer:
-        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
-    half.graph.input[0].type.tensor_type.elem_type = TensorProto.FLOAT16
-    half.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT16
+    half = halves(network(products=4))
     for precision in ("fp32", "bf16"):
         narrow = analyze(half, run=False, gpu="l4", precision=precision)
         full = analyze(network(products=4), run=False, gpu="l4", precision=precision)
@@ -216,11 +206,7 @@ def test_a_check_asks_for_one_answer_alone() -> None:
 
 def test_a_model_in_half_precision_is_shown_in_full_as_well() -> None:
     wide = analyze(network(products=4), run=False, gpu="l4")
-    half = network(products=4)
-    for tensor in half.graph.initializer:
-        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float16), tensor.name))
-    half.graph.input[0].type.tensor_type.elem_type = TensorProto.FLOAT16
-    half.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT16
+    half = halves(network(products=4))
     narrow = analyze(half, run=False, gpu="l4")
     assert [row.precision for row in narrow.precisions if row.decided] == ["fp16", "fp16"]
     for precision in ("tf32", "int8", "int4"):
