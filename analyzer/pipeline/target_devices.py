@@ -97,23 +97,31 @@ def model_precision(graph: Graph) -> str:
 
     Quantised weights count as the floats that they stand for: next to them scales and biases are few.
     """
-    stored = graph.initializers or graph.inputs
-    if any(tensor.dtype.name in _QUANTISED for tensor in graph.initializers):
+    stored: tuple[Tensor, ...] = graph.initializers
+    if any(_is_quantised(tensor) for tensor in stored):
         stored = (*stored, *_dequantised(graph))
-    return own_precision(stored)
+    floats = [tensor for tensor in stored if not tensor.dtype.is_packed]
+    return own_precision(floats or graph.inputs)
 
 
-_QUANTISED = frozenset({"int8", "uint8", "int4", "uint4", "int2", "uint2"})
+def _is_quantised(tensor: Tensor) -> bool:
+    return tensor.dtype.is_packed and tensor.dtype.bits is not None and 1 < tensor.dtype.bits <= _BYTE
+
+
+_BYTE = 8
 
 
 def _dequantised(graph: Graph) -> Iterator[Tensor]:
-    """The floats that stored integers stand for, in the type of what they become or of their scales."""
+    """The floats that narrow weights stand for, in the type of what they become, else of their scales."""
     for node in graph.nodes:
         stored = [tensor for tensor in node.present_inputs if tensor.constant]
-        weights = next((tensor for tensor in stored if tensor.dtype.name in _QUANTISED and tensor.rank), None)
-        scale = next((tensor for tensor in stored if tensor.dtype.is_float), None)
-        if weights is not None and scale is not None:
-            yield replace(weights, dtype=scale.dtype)
+        weights = next((tensor for tensor in stored if _is_quantised(tensor) and tensor.rank), None)
+        if weights is None:
+            continue
+        floats = (tensor.dtype for tensor in (*node.present_outputs, *stored) if not tensor.dtype.is_packed)
+        dtype = next(floats, None)
+        if dtype is not None:
+            yield replace(weights, dtype=dtype)
 
 
 def decision_precision(options: Options, graph: Graph, gpu: Device | None) -> str:

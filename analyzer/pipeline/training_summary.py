@@ -223,7 +223,7 @@ def _scaling(
         bytes_per_step=memory.gradients,
         dominates_from=dominates_from(rows),
         assumptions=(
-            "A prediction: each GPU has the whole batch, and a ring all-reduce sums the gradients.",
+            "A prediction: each GPU has the whole batch, and an all-reduce sums the gradients.",
             f"Up to {GPUS_A_MACHINE} GPUs stand in one machine, joined by "
             f"{peer.name} ({_before_comma(peer.source)}); "
             f"machines are joined by a {NETWORK.name}.",

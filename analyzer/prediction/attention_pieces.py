@@ -145,8 +145,12 @@ def _grouped(node: Node) -> AttentionShape:
         size=size,
         window=max(0, int(node.attributes.get("local_window_size", -1))),
         causal=bool(node.attributes.get("causal", 1)),
-        cache_bytes=_bytes(past),
+        # Two elements of 4 bits stand in one of the buffer's.
+        cache_bytes=_bytes(past) * int(node.attributes.get("kv_cache_bit_width", 0) or _BYTE) / _BYTE,
     )
+
+
+_BYTE = 8
 
 
 def _multi_head(node: Node) -> AttentionShape:

@@ -8,7 +8,7 @@ from analyzer.costs.cost import Cost
 from analyzer.graph import Node
 from analyzer.prediction.attention_pieces import attention_piece
 from analyzer.prediction.expert_pieces import experts_piece
-from analyzer.prediction.features import base_piece, pieces_of
+from analyzer.prediction.features import LOOPS, base_piece, loop_pieces, pieces_of
 from analyzer.prediction.work_item import Piece
 from analyzer.training_operators import is_defined
 
@@ -26,6 +26,11 @@ _RULES: dict[str, Callable[[Node, Piece, float], Piece | None]] = {
 
 def cuda_pieces_of(node: Node, cost: Cost) -> list[Piece]:
     """The pieces of one operator on its own; where it has no kernel of its own, those of any session."""
+    if node.op_type in LOOPS and cost.bytes_moved:
+        try:
+            return loop_pieces(node, base_piece(node, cost), cuda_pieces_of)
+        except Exception:  # what is scanned has no known length: what it moves is known still
+            return pieces_of(node, cost)
     rule = _RULES.get(node.op_type)
     if rule is None or not cost.flops or is_defined(node):
         return pieces_of(node, cost)

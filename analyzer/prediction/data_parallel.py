@@ -20,7 +20,7 @@ class Scaled:
     Attributes:
         gpus: How many.
         step: Time of a step, with all to none of the possible overlap as its interval.
-        communication_s: The sum's own time.
+        communication_s: The sum's own time; its interval widens the step's.
         exposed_s: What of it the step waits for.
     """
 
@@ -30,12 +30,21 @@ class Scaled:
     exposed_s: float
 
 
-def summing_time(nbytes: int, gpus: int, peer: Peer) -> float:
+# Half-width of the interval of a ring over a network, which no measurement stands behind; assumed.
+_RING_WIDTH = 2.0
+
+
+def summing_time(nbytes: int, gpus: int, peer: Peer) -> Estimate:
     """An all-reduce: in one machine as measured (``collectives``), over several a ring."""
+    inside = collective_time("all_reduce", nbytes, min(gpus, GPUS_A_MACHINE), peer)
     if gpus <= GPUS_A_MACHINE:
-        return collective_time("all_reduce", nbytes, gpus, peer).time_s
-    return max(
-        ring_time(nbytes, gpus, peer), collective_time("all_reduce", nbytes, GPUS_A_MACHINE, peer).time_s
+        return inside
+    ring = ring_time(nbytes, gpus, peer)
+    return Estimate(
+        time_s=max(ring, inside.time_s),
+        low_s=max(ring / _RING_WIDTH, inside.low_s),
+        high_s=max(ring * _RING_WIDTH, inside.high_s),
+        origin="predicted",
     )
 
 
@@ -67,15 +76,14 @@ def scaled(step: Estimate, backward_s: float, nbytes: int, peer: Peer) -> tuple[
     rows = []
     for gpus in GPUS:
         summing = summing_time(nbytes, gpus, peer)
-        hidden = min(summing, backward_s)
-        exposed = summing - OVERLAP * hidden
+        exposed = summing.time_s - OVERLAP * min(summing.time_s, backward_s)
         time = Estimate(
             time_s=step.time_s + exposed,
-            low_s=step.low_s + summing - hidden,
-            high_s=step.high_s + summing,
+            low_s=step.low_s + max(0.0, summing.low_s - backward_s),
+            high_s=step.high_s + summing.high_s,
             origin="predicted",
         )
-        rows.append(Scaled(gpus=gpus, step=time, communication_s=summing, exposed_s=exposed))
+        rows.append(Scaled(gpus=gpus, step=time, communication_s=summing.time_s, exposed_s=exposed))
     return tuple(rows)
 
 

@@ -268,7 +268,7 @@ def _packed_product(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     n, k = float(node.attributes["N"]), float(node.attributes["K"])
     m = float(math.prod(left[:-1]))
     # The probes count the product alone: what unpacking takes is part of their rates.
-    return [_shaped(base, kind=Kind.MATMUL, m=m, n=n, k=k, flops=2.0 * m * n * k)]
+    return [_shaped(base, kind=Kind.MATMUL, m=m, n=n, k=k, flops=2.0 * m * n * k, unpacked=1.0)]
 
 
 def _narrow_product(node: Node, cost: Cost, base: Piece) -> list[Piece]:
@@ -482,6 +482,7 @@ def _scores(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     return [replace(base, kind=Kind.VECTOR, elements=float((result[-1].elements if result else 0) or 0))]
 
 
+LOOPS = ("Loop", "Scan")
 LOOP = "LoopTrip"
 """What a loop does besides its operators: it hands tensors to its body and calls it."""
 # In operators of the body; ten, as a Scan of two small operators on 1,000 rows takes it.
@@ -489,12 +490,16 @@ _CALL_OF_BODY = 10
 
 
 def _loop(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
-    """The body's pieces, as often as it is run."""
+    return loop_pieces(node, base, pieces_of)
+
+
+def loop_pieces(node: Node, base: Piece, of: Callable[[Node, Cost], list[Piece]]) -> list[Piece]:
+    """The body's pieces, as often as it is run; ``of`` makes those of one operator."""
     count = trips(node)
     if count is None:
         return [base]
     body = node.graphs["body"]
-    inner = [piece for child in body.nodes for piece in pieces_of(child, count_node(child))]
+    inner = [piece for child in body.nodes for piece in of(child, count_node(child))]
     called = Piece(kind=Kind.VECTOR, op=LOOP, elements=float(len(body.nodes) + _CALL_OF_BODY))
     return [replace(piece, repeats=piece.repeats * count) for piece in (called, *inner)]
 
@@ -528,7 +533,7 @@ _RULES: dict[str, _Rule] = {
     **dict.fromkeys(POOLS, _pool),
     **dict.fromkeys(RECURRENT_GATES, _recurrent),
     **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention"), _attention),
-    **dict.fromkeys(("Loop", "Scan"), _loop),
+    **dict.fromkeys(LOOPS, _loop),
     **dict.fromkeys(("SVMRegressor", "SVMClassifier"), _support_vectors),
     **dict.fromkeys(("LinearRegressor", "LinearClassifier"), _scores),
     **dict.fromkeys(("OneHotEncoder", "LabelEncoder", "CategoryMapper", "ZipMap"), _read_elements),

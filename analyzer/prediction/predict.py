@@ -247,17 +247,17 @@ def _host_width(device: Device, host: Device | None) -> float:
 def _host_times(work: Workload, gpu_device: Device, host: Device | None) -> Floats:
     """Seconds that the host needs for each group's nodes."""
     each = launch_of(gpu_device, host)
-    nodes = np.where(looping(work), work.kernels, (work.kernels > 0).astype(np.float64))
-
-    def holds(pieces: Bools) -> Bools:
-        return np.asarray(np.bincount(work.group, weights=pieces, minlength=work.groups) > 0)
-
-    node = np.where(holds(chosen_by_library(work)), each.product_s, each.node_s)
-    node = np.where(holds(np.isin(work.kind, (Kind.CONV, Kind.DEPTHWISE))), each.convolution_s, node)
-    views = (work.kernels == 0) & ~holds(np.ones(work.group.size, dtype=np.bool_))
+    piece = np.where(chosen_by_library(work), each.product_s, each.node_s)
+    piece = np.where(np.isin(work.kind, (Kind.CONV, Kind.DEPTHWISE)), each.convolution_s, piece)
+    # A group is one node, launched as its dearest piece is; of a loop each piece of the body is one, each trip.
+    node = np.full(work.groups, each.node_s)
+    np.maximum.at(node, work.group, piece)
+    in_loop = np.bincount(work.group, weights=piece * work["repeats"], minlength=work.groups)
+    launched = np.where(looping(work), in_loop, node) * (work.kernels > 0)
+    views = (work.kernels == 0) & (np.bincount(work.group, minlength=work.groups) == 0)
     recurrent = np.where(work.kind == Kind.RECURRENT, work["steps"] * work["repeats"], 0.0)
     steps = np.bincount(work.group, weights=recurrent, minlength=work.groups) * (work.kernels > 0)
-    times: Floats = nodes * node + steps * each.step_s + np.where(views, each.view_s, 0.0)
+    times: Floats = launched + steps * each.step_s + np.where(views, each.view_s, 0.0)
     return times
 
 

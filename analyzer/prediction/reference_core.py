@@ -50,7 +50,7 @@ def reference_ceilings(device: Device, threads: int) -> Mapping[str, float]:
 # 29 FLOPs a nominal clock and core with AVX2, 40 to 43 of 64 on a Xeon 8270 (openvino_ov2024.1_subset.csv); Ice
 # Lake's clocks fall by half as much.
 _WIDE_SHARE = {"Skylake": 0.75, "Cascade Lake": 0.75, "Ice Lake": 0.87}
-# How far the clock of all cores lies between the sheet's and the highest: cards of few cores keep most of it.
+# How far the clock of all cores lies between the sheet's and the highest: chips of few cores keep most of it.
 # BERT on an i7-8700 (onnxruntime_ort_tables.csv), 3.2 to 4.6 GHz, runs at 4.3 on six cores.
 _FEW_CORES, _OF_FEW, _OF_MANY = 18, 0.75, 0.35
 

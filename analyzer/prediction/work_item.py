@@ -52,6 +52,7 @@ class Piece:
         steps: Steps that must follow each other.
         elements: Elements written (or read by a reduction).
         narrow: 1 for a product of floats of 8 bits, else 0.
+        unpacked: 1 for a product that unpacks its weights on the way, else 0.
         repeats: How often it is done, one after the other: the trips of a loop.
 
     Of a fused attention, ``batch`` are sequences, ``m`` new tokens of each, ``n`` keys before them, ``k`` the
@@ -81,4 +82,5 @@ class Piece:
     steps: float = 1.0
     elements: float = 0.0
     narrow: float = 0.0
+    unpacked: float = 0.0
     repeats: float = 1.0

@@ -74,7 +74,7 @@ class PrecisionRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingRow:
-    """Data-parallel training on several GPUs, predicted: each has the batch, gradients are summed by a ring.
+    """Data-parallel training on several GPUs, predicted: each has the batch, an all-reduce sums the gradients.
 
     The interval is that of the step's own time, with all to none of the communication hidden.
     """

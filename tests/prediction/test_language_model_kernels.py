@@ -14,8 +14,11 @@ from analyzer.costs import count
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.graph import Graph, Node, Tensor
+from analyzer.prediction.attention_pieces import attention_shape
 from analyzer.prediction.gpu.attention import Attentions
 from analyzer.prediction.gpu.experts import ExpertConstants, Mixtures, hit_experts
+from analyzer.prediction.gpu.kernels import chosen_by_library
+from analyzer.prediction.gpu.launch import NODE_S, PRODUCT_S
 
 
 def in_graph(one: Graph, device: Device, precision: str = "fp16") -> float:
@@ -190,6 +193,28 @@ def test_grouped_heads_and_narrow_caches_read_less() -> None:
     assert in_graph(cached_attention(32, 1, 8192, 32, 8, window=1024), card) < grouped / 4
 
 
+def test_a_cache_of_four_bits_holds_two_elements_in_a_byte() -> None:
+    card = catalogue.device("a100-80gb-sxm")
+    whole = cached_attention(32, 1, 8192, 32, 8, cache="uint8")
+    node = whole.nodes[0]
+    # The buffer's last axis is half as long (kv_cache_bit_width of onnxruntime's contrib operators).
+    narrow = [made.tensor(name, 32, 8, 8192, 64, dtype="uint8") for name in ("pk", "pv", "nk", "nv")]
+    inputs = (*node.inputs[:3], *narrow[:2], *node.inputs[5:])
+    nodes = (
+        replace(
+            node,
+            inputs=inputs,
+            outputs=(node.outputs[0], *narrow[2:]),
+            attributes=dict(node.attributes) | {"kv_cache_bit_width": 4},
+        ),
+    )
+    packed_by_two = replace(whole, nodes=nodes)
+    shape = attention_shape(nodes[0])
+    assert shape is not None
+    assert shape.cache_bytes == 0.5
+    assert in_graph(packed_by_two, card) < in_graph(whole, card)
+
+
 def test_a_causal_mask_halves_a_long_prefill() -> None:
     card = catalogue.device("a100-80gb-sxm")
     causal = in_graph(cached_attention(1, 16384, 16384, 32, 32), card)
@@ -213,6 +238,27 @@ def test_a_cache_as_long_as_what_comes_out_is_one_buffer() -> None:
     result = 2 * 4 * 8 * 128
     assert shared.bytes_written == row + result
     assert grown.bytes_written == 1000 * row + result
+
+
+def test_a_masked_decode_writes_its_new_rows_alone() -> None:
+    """DecoderMaskedMultiHeadAttention on a cache that past and present share."""
+    inputs: list[Tensor | None] = [made.tensor(name, 4, 1, 1024, dtype="float16") for name in "qkv"]
+    inputs += [None, None, *[made.tensor(name, 4, 8, 1000, 128, dtype="float16") for name in ("pk", "pv")]]
+    outputs = [
+        made.tensor("y", 4, 1, 1024, dtype="float16"),
+        *[made.tensor(name, 4, 8, 1000, 128, dtype="float16") for name in ("nk", "nv")],
+    ]
+    one = microsoft("DecoderMaskedMultiHeadAttention", inputs, outputs, num_heads=8)
+    assert count(one).costs[0].bytes_written == 3 * 4 * 1024 * 2
+
+
+def test_scales_of_eight_bits_make_no_packed_weights() -> None:
+    """A product whose operand is an 8-bit constant, not unpacked on the way, is a library's."""
+    weight = made.tensor("w", 512, 512, dtype="int8", constant=True)
+    source, result = made.tensor("x", 8, 512, dtype="int8"), made.tensor("y", 8, 512, dtype="int32")
+    integers = made.work(made.graph(made.node("MatMulInteger", [source, weight], result)))
+    assert chosen_by_library(integers).all()
+    assert not chosen_by_library(made.work(packed(8, 512, 512))).any()
 
 
 def attention_of_two(queries: int, keys: int, *, biased: bool = False) -> Graph:
@@ -314,3 +360,43 @@ def test_attention_by_parts_takes_longer_than_fused() -> None:
     )
     fused = in_graph(cached_attention(1, tokens, tokens, heads, heads, causal=0), card)
     assert in_graph(parts, card) > 1.3 * fused
+
+
+def looped(*body: Node, trips: int) -> Graph:
+    """A Loop over these operators, as long as its limit says."""
+    inside = Graph(
+        name="b", nodes=body, inputs=(), outputs=tuple(body[-1].present_outputs), initializers=(), opsets={}
+    )
+    limit = replace(made.tensor("limit", dtype="int64", constant=True), value=np.array(trips))
+    go = replace(made.tensor("go", dtype="bool", constant=True), value=np.array(True))
+    start = made.tensor("x", 64, 64)
+    node = Node(
+        index=0, name="loop", op_type="Loop", domain="ai.onnx", version=21, inputs=(limit, go, start),
+        outputs=(made.tensor("y", 64, 64),), graphs={"body": inside},
+    )  # fmt: skip
+    return made.graph(node)
+
+
+def host_seconds(one: Graph) -> float:
+    card = catalogue.device("a100-80gb-sxm")
+    return prediction.session_overhead(made.work(one), card).time_s
+
+
+def test_a_product_in_a_loop_costs_the_host_no_more_than_one_a_trip() -> None:
+    def relu(index: int) -> Node:
+        return made.node("Relu", [made.tensor(f"a{index}", 64, 64)], made.tensor(f"a{index + 1}", 64, 64))
+
+    weight = made.tensor("w", 64, 64, constant=True)
+    product = made.node("MatMul", [made.tensor("a9", 64, 64), weight], made.tensor("a10", 64, 64))
+    ten = [relu(index) for index in range(9)]
+    plain = host_seconds(looped(*ten, relu(9), trips=50))
+    with_product = host_seconds(looped(*ten, product, trips=50))
+    # 50 more expensive nodes, not 500: see PRODUCT_S and NODE_S.
+    assert with_product - plain == pytest.approx(50 * (PRODUCT_S - NODE_S), rel=1e-6)
+
+
+def test_attention_in_a_loop_is_one_kernel_as_outside() -> None:
+    card = catalogue.device("a100-80gb-sxm")
+    alone = cached_attention(32, 1, 8192, 32, 8)
+    ten = in_graph(looped(alone.nodes[0], trips=10), card)
+    assert ten / in_graph(alone, card) == pytest.approx(10, rel=0.1)

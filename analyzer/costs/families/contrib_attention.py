@@ -187,12 +187,17 @@ def _rotary_rows_of_queries(node: Node) -> Mapping[int, int]:
     }
 
 
+# Positions of past keys and values.
+_PASTS = {"GroupQueryAttention": (3, 4), "DecoderMaskedMultiHeadAttention": (5, 6)}
+
+
 @writes("GroupQueryAttention", domain=CONTRIB)
+@writes("DecoderMaskedMultiHeadAttention", domain=CONTRIB)
 def _appended_rows(node: Node) -> Mapping[int, int]:
     """A present as long as its past is the same buffer: the new tokens' rows alone are written to it."""
     sequence = dims(node.inputs[0])[1]
     written = {}
-    for position, past in ((1, node.input(3)), (2, node.input(4))):
+    for position, past in zip((1, 2), map(node.input, _PASTS[node.op_type]), strict=True):
         present = node.output(position)
         if present is not None and in_place(past, present):
             length = dims(present)[2]

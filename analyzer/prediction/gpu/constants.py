@@ -171,7 +171,8 @@ FITTED = GpuConstants(
     ),
     # Power limit over what products over 1 ms sustain (neusight_perop_matmul.csv): P100 is 6.0, P4 is 6.1, then
     # V100, T4, A100 (8.0), L4, H100. Other Ampere was not measured; Blackwell is taken as Hopper, with
-    # GDDR as Ada. A card of an architecture that was not measured has a wider interval (``_power`` in ``gpu``).
+    # GDDR as Ada. A card of an architecture that was not measured has a wider interval (``_power`` in
+    # ``ceilings``).
     fp32_watts=MappingProxyType(
         {"6.0": 29.3, "6.1": 19.6, "Volta": 17.9, "Turing": 17.6, "8.0": 14.1, "Ampere": 11.0,
          "Ada Lovelace": 7.5, "Hopper": 12.7, "Blackwell": 12.7, "Blackwell 2.0": 7.5}

@@ -50,7 +50,7 @@ class Mixtures:
         matrices: 3 with a gate, else 2.
         weight_bytes: Of one weight as it is kept.
         packed: Whether weights are unpacked on the way.
-        skewed: Share of the tokens' choices that follows no even spread; 1 where that is not known.
+        skewed: 1 where tokens choose unevenly, or where that is not known; 0 where they spread evenly.
         kept: Bytes of weights that are read before an expert's are read again.
     """
 

@@ -80,7 +80,7 @@ def kernel_times(work: Workload, at: GpuCeilings, constants: GpuConstants = FITT
 
 def chosen_by_library(work: Workload) -> Bools:
     """Which pieces are products whose kernel a library chooses at each launch: not those of packed weights."""
-    return np.asarray((work.kind == Kind.MATMUL) & (work["fixed_weights"] == 0))
+    return np.asarray((work.kind == Kind.MATMUL) & (work["unpacked"] == 0))
 
 
 def widths(work: Workload, times: Floats, at: GpuCeilings, *, in_session: bool) -> Floats:
@@ -97,7 +97,7 @@ def widths(work: Workload, times: Floats, at: GpuCeilings, *, in_session: bool) 
     product = work.kind == Kind.MATMUL
     if at.precision.tensor:
         factors = np.where(product, by_size(TENSOR_WIDTHS, times), factors)
-        factors = np.where(product & (work["fixed_weights"] > 0), by_size(PACKED_WIDTHS, times), factors)
+        factors = np.where(product & (work["unpacked"] > 0), by_size(PACKED_WIDTHS, times), factors)
         factors = np.where(work["narrow"] > 0, by_size(NARROW_WIDTHS, times), factors)
         factors = np.where(work.kind == Kind.CONV, WIDTHS["TENSOR_CONV"], factors)
     else:

@@ -20,8 +20,7 @@ def products(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> tuple[Floa
     """Products, packed weights among them, and what ONNX Runtime's slower way with these takes."""
     stored = rows.weights * rows.scale + rows.fixed_weights
     passing = np.maximum(0.0, rows.bytes - stored)
-    packed = (rows.fixed_weights > 0) & (rows.narrow == 0)
-    columns = np.stack([rows.batch, rows.m, rows.n, rows.k, stored, passing, packed, rows.narrow])
+    columns = np.stack([rows.batch, rows.m, rows.n, rows.k, stored, passing, rows.unpacked, rows.narrow])
     # Layers are alike: a model has few different products.
     found, which = np.unique(columns, axis=1, return_inverse=True)
     which = which.reshape(-1)

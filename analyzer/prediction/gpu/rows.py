@@ -35,7 +35,8 @@ class Rows:
         if not attends.any():
             return 0.0
         keys, heads, size = (self._work[name][attends] for name in ("n", "row", "k"))
-        keys = keys + self._work["m"][attends]
+        window = self._work["taps"][attends]
+        keys = np.where(window > 0, np.minimum(keys, window), keys) + self._work["m"][attends]
         width = np.where(self._work["spatial"][attends] > 0, self._work["spatial"][attends], self._own_bytes)
         return float((2.0 * self._work["batch"][attends] * heads * keys * size * width).sum())
 
