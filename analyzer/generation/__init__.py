@@ -1,0 +1,1 @@
+"""Generation: what a language model's prefill and decode steps are, keep and take, on one device or several."""

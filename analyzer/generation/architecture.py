@@ -1,0 +1,203 @@
+"""A generating model's shape, whatever its family: what a decoder graph is made from and weights are counted by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Norm = Literal["rms", "layer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """Attention of one layer on its own sequence, or on an encoder's.
+
+    Attributes:
+        heads, key_heads, size: Query heads, heads of keys and values, elements of a head.
+        window: Keys that a query sees at most, itself included; 0 for all.
+        query_bias, key_bias, value_bias, output_bias: Whether each projection has a bias.
+        head_norms: Whether queries and keys are normed head by head (Qwen 3, Gemma 3).
+        wide_norms: Whether they are normed over all heads at once (OLMo 2).
+        rotary: Elements of a head that are rotated; 0 without rotary positions.
+        softcap: Whether scores are capped.
+        sinks: Whether each head has a learnt sink beside its scores (gpt-oss).
+    """
+
+    heads: int
+    key_heads: int
+    size: int
+    window: int = 0
+    query_bias: bool = False
+    key_bias: bool = False
+    value_bias: bool = False
+    output_bias: bool = False
+    head_norms: bool = False
+    wide_norms: bool = False
+    rotary: int = 0
+    softcap: bool = False
+    sinks: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentAttention:
+    """Multi-head latent attention (DeepSeek): the cache holds one latent and one rotated key for all heads.
+
+    Attributes:
+        heads: Of queries, keys and values.
+        query_rank: Width of the latent that queries come from; 0 where they come from the hidden state.
+        latent: Width of the latent of keys and values (``kv_lora_rank``).
+        rotated: Elements of a key that carry positions (``qk_rope_head_dim``).
+        plain: The others (``qk_nope_head_dim``).
+        value_size: Elements of a value.
+        bias: Whether the projections of the hidden state and of the result have biases.
+    """
+
+    heads: int
+    query_rank: int
+    latent: int
+    rotated: int
+    plain: int
+    value_size: int
+    bias: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSpace:
+    """A selective state space (Mamba): a state of constant size in place of a cache.
+
+    Attributes:
+        inner: Width inside (``intermediate_size``).
+        state: Elements that each channel keeps.
+        taps: Of the causal convolution, which keeps as many columns.
+        rank: Of the step size's projection.
+        bias: Of the two outer projections.
+        conv_bias: Of the convolution.
+    """
+
+    inner: int
+    state: int
+    taps: int
+    rank: int
+    bias: bool = False
+    conv_bias: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mlp:
+    """A feed-forward part.
+
+    Attributes:
+        inner: Its width.
+        gated: Whether a second projection gates the first.
+        bias: Whether projections have biases.
+        activation: ONNX's operator, ``Silu``, ``Gelu``, ``Relu`` or ``QuickGelu``.
+    """
+
+    inner: int
+    gated: bool = True
+    bias: bool = False
+    activation: str = "Silu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """A mixture of experts.
+
+    Attributes:
+        count, chosen: Experts, and how many a token goes to.
+        expert: One of them.
+        shared: What every token goes to besides; None without.
+        shared_gate: Whether the shared part is weighed by a gate of its own (Qwen 2 MoE).
+        router_bias: Whether the router has a bias of one element an expert (gpt-oss; DeepSeek's correction).
+    """
+
+    count: int
+    chosen: int
+    expert: Mlp
+    shared: Mlp | None = None
+    shared_gate: bool = False
+    router_bias: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One layer.
+
+    Attributes:
+        mixer: What mixes positions.
+        mlp: What follows; None where nothing does (Mamba).
+        cross: Attention on an encoder's states (T5, Whisper), between both; None without.
+        norms: How many norms of the hidden state it has: 2 before mixer and mlp (3 with ``cross``), 4 around
+            both (Gemma 2), 1 for both in parallel.
+        parallel: Whether mixer and mlp read the same state, and both are added to it (GPT-NeoX, Falcon).
+    """
+
+    mixer: Attention | LatentAttention | StateSpace
+    mlp: Mlp | Experts | None
+    cross: Attention | None = None
+    norms: int = 2
+    parallel: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoder:
+    """What reads the source once: a text (T5) or a sound (Whisper).
+
+    Attributes:
+        layers: Its own.
+        positions: Length of the source that it is always given (Whisper: 1500), 0 where the prompt is the source.
+        stem_channels: Of Whisper's two convolutions of three taps, the channels that come in (mel bins); 0 for
+            token ids, embedded by the decoder's table.
+        position_table: Rows of a learnt (or stored) table of positions; 0 without.
+        relative_buckets: Buckets of relative positions shared by its layers (T5); 0 without.
+    """
+
+    layers: tuple[Layer, ...]
+    positions: int = 0
+    stem_channels: int = 0
+    position_table: int = 0
+    relative_buckets: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """A generating model.
+
+    Attributes:
+        name: For reports: the folder's or file's name.
+        family: ``model_type`` of its configuration.
+        hidden, vocabulary: Width of the state between layers, rows of the embedding.
+        layers: Those of the decoder, in order.
+        norm: Kind of all norms; ``layer`` has a bias as well where ``norm_bias``.
+        norm_bias: Whether norms of kind ``layer`` have one.
+        embedding_norm: Whether the embedding is normed (BLOOM).
+        embedding_size: Width of the embedding where it is projected to ``hidden`` (OPT 350M); 0 for ``hidden``.
+        final_norm: Whether a norm stands before the head.
+        tied: Whether the head is the embedding.
+        head_bias: Whether the head has a bias.
+        head_softcap: Whether logits are capped (Gemma 2).
+        position_table: Rows of a learnt table of positions (GPT-2); 0 without.
+        relative_buckets: Buckets of relative positions shared by the decoder's layers (T5); 0 without.
+        longest: Positions that it was made for (``max_position_embeddings``); 0 where nothing limits them.
+        dtype: ONNX's name of the type that its weights are kept in: ``bfloat16``, ``float16``, ``float32``.
+        encoder: What reads a source first; None for a decoder alone.
+    """
+
+    name: str
+    family: str
+    hidden: int
+    vocabulary: int
+    layers: tuple[Layer, ...]
+    norm: Norm = "rms"
+    norm_bias: bool = True
+    embedding_norm: bool = False
+    embedding_size: int = 0
+    final_norm: bool = True
+    tied: bool = False
+    head_bias: bool = False
+    head_softcap: bool = False
+    position_table: int = 0
+    relative_buckets: int = 0
+    longest: int = 0
+    dtype: str = "bfloat16"
+    encoder: Encoder | None = None
