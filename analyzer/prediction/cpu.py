@@ -182,7 +182,7 @@ def operator_times(work: Workload, at: Ceilings) -> tuple[Floats, Bools]:
     # The probe of copies finds its two buffers where it left them. In a graph others were used meanwhile.
     streaming = (moved - weights) / _copy(at, _OTHERS * (moved - weights)) * _planes(work, at)
     # A probe keeps its own weights in the nearest cache that holds them; a model's push each other out.
-    together = _copy(at, np.full(1, max(1.0, float(weights.sum()))))[0]
+    together = _copy(at, np.maximum(1.0, work.of_model(weights)))
     cold = np.maximum(0.0, weights / together - weights / _copy(at, weights)) / _read_share(at)
     memory = streaming + cold
     # A product's traffic adds to its arithmetic: blocks are packed, computed and written in turn. Half of a 1x1

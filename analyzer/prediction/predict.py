@@ -231,7 +231,7 @@ def session_overhead(work: Workload, device: Device, host: Device | None = None)
         known, threads = device.calibration, int(device.calibration.get("threads", 1))
         time = known.get(f"run.t{threads}", known.get(f"call.t{threads}", cpu.CALL_S))
     else:
-        time = float(_host_times(work, device, host).sum())
+        time = float(host_times(work, device, host).sum())
     width = _host_width(device, host)
     return Estimate(
         time_s=time, low_s=time / width, high_s=time * width, origin="predicted", bound="overhead",
@@ -244,7 +244,7 @@ def _host_width(device: Device, host: Device | None) -> float:
     return HOST_WIDTH if device.kind == "cpu" else launch_of(device, host).width
 
 
-def _host_times(work: Workload, gpu_device: Device, host: Device | None) -> Floats:
+def host_times(work: Workload, gpu_device: Device, host: Device | None) -> Floats:
     """Seconds that the host needs for each group's nodes."""
     each = launch_of(gpu_device, host)
     piece = np.where(chosen_by_library(work), each.product_s, each.node_s)
@@ -309,7 +309,7 @@ def _dispatched(times: GroupTimes, work: Workload, device: Device, host: Device 
     if device.kind == "cpu":
         call = session_overhead(work, device).time_s
         return _with_surplus(times, np.full(work.groups, call / max(1, work.groups)), work, HOST_WIDTH)
-    needed, width = _host_times(work, device, host), _host_width(device, host)
+    needed, width = host_times(work, device, host), _host_width(device, host)
     run = _shared(CALL_S, work)
     surplus = float(needed.sum()) - float(times.time_s.sum())
     if surplus <= 0:

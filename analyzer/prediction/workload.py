@@ -46,6 +46,9 @@ class Workload:
         columns: The numbers of each piece by attribute of ``Piece``.
         kernels: Kernels that each group launches on a GPU.
         unknown: Whether a group holds an operator of which nothing is known, or not its size.
+        copies: How many groups like it its model has, that this one stands for; None where each stands for
+            itself.
+        model: Which of several models each group belongs to, from 0; None where all are of one.
     """
 
     groups: int
@@ -56,6 +59,8 @@ class Workload:
     columns: dict[str, Floats]
     kernels: Floats
     unknown: Bools
+    copies: Floats | None = None
+    model: Ints | None = None
 
     def __getitem__(self, name: str) -> Floats:
         """A column."""
@@ -69,6 +74,15 @@ class Workload:
         )
         return found, which.reshape(-1)
 
+    def of_model(self, each: Floats) -> Floats:
+        """Of each piece, the sum of a figure of pieces over all of its model."""
+        counted = each if self.copies is None else each * self.copies[self.group]
+        if self.model is None:
+            return np.full(len(each), counted.sum())
+        model = self.model[self.group]
+        found: Floats = np.bincount(model, weights=counted)[model]
+        return found
+
     def only(self, groups: Bools) -> Workload:
         """Some of the groups."""
         pieces = groups[self.group]
@@ -81,6 +95,8 @@ class Workload:
             columns={name: column[pieces] for name, column in self.columns.items()},
             kernels=self.kernels[groups],
             unknown=self.unknown[groups],
+            copies=None if self.copies is None else self.copies[groups],
+            model=None if self.model is None else self.model[groups],
         )
 
 

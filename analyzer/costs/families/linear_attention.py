@@ -75,3 +75,10 @@ def hyper_connection_post_mix(node: Node) -> Cost:
 def hyper_connection_pre_mix(node: Node) -> Cost:
     """2 * streams (product and sum), and 1 * outputs for the scale."""
     return cost(node, flops=2 * elements(node.inputs[0]) + out(node))
+
+
+@rule("SelectiveScan", domain="analyzer.generation", assumes=_RECURRENT)
+def selective_scan(node: Node) -> Cost:
+    """6 * B * T * channels * state: decay (product, exponential), update (product, sum), read (product, sum)."""
+    batch, tokens, channels = dims(node.inputs[0])
+    return cost(node, flops=6 * batch * tokens * channels * dims(node.inputs[2])[2])

@@ -20,11 +20,13 @@ def products(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> tuple[Floa
     """Products, packed weights among them, and what ONNX Runtime's slower way with these takes."""
     stored = rows.weights * rows.scale + rows.fixed_weights
     passing = np.maximum(0.0, rows.bytes - stored)
-    columns = np.stack([rows.batch, rows.m, rows.n, rows.k, stored, passing, rows.unpacked, rows.narrow])
+    columns = np.stack(
+        [rows.batch, rows.m, rows.n, rows.k, stored, passing, rows.unpacked, rows.narrow, rows.all_weights]
+    )
     # Layers are alike: a model has few different products.
     found, which = np.unique(columns, axis=1, return_inverse=True)
     which = which.reshape(-1)
-    batch, m, n, k, stored, passing, unpacking, narrow = found
+    batch, m, n, k, stored, passing, unpacking, narrow, kept = found
     made = Products(
         batch=batch,
         m=m,
@@ -33,7 +35,7 @@ def products(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> tuple[Floa
         stored=stored,
         passing=passing,
         packed=unpacking > 0,
-        kept=np.full_like(m, rows.all_weights),
+        kept=kept,
     )
     times, computing = product_times(made, tensor_cores(at), constants.products)
     if narrow.any():
@@ -125,7 +127,7 @@ def experts(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> tuple[Float
         packed=rows.fixed_weights > 0,
         # Which experts tokens choose is not known before a run.
         skewed=np.ones_like(rows.m),
-        kept=np.full_like(rows.m, rows.all_weights),
+        kept=rows.all_weights,
     )
     counted = np.minimum(rows.kernels * (FLOOR_S + GAP_S), _COUNTED * constants.experts.route_s)
     times = expert_times(mixtures, tensor_cores(at), constants.experts, constants.products)

@@ -24,21 +24,24 @@ class Rows:
         return column
 
     @property
-    def all_weights(self) -> float:
-        """Bytes of all weights, of other pieces too: what passes the cache before they are read again."""
-        return float(self._work["weights"].sum() * self.scale + self._work["fixed_weights"].sum())
+    def all_weights(self) -> Floats:
+        """Bytes of all weights of a piece's model: what passes the cache before they are read again."""
+        stored = self._work["weights"] * self.scale + self._work["fixed_weights"]
+        return self._work.of_model(stored)[self._chosen]
 
     @property
-    def all_caches(self) -> float:
-        """Bytes of keys and values of all attentions, of other pieces too."""
+    def all_caches(self) -> Floats:
+        """Bytes of keys and values of all attentions of a piece's model."""
         attends = self._work.kind == Kind.ATTENTION
         if not attends.any():
-            return 0.0
+            return np.zeros(len(self._chosen))
         keys, heads, size = (self._work[name][attends] for name in ("n", "row", "k"))
         window = self._work["taps"][attends]
         keys = np.where(window > 0, np.minimum(keys, window), keys) + self._work["m"][attends]
         width = np.where(self._work["spatial"][attends] > 0, self._work["spatial"][attends], self._own_bytes)
-        return float((2.0 * self._work["batch"][attends] * heads * keys * size * width).sum())
+        held = np.zeros(len(self._work.kind))
+        held[attends] = 2.0 * self._work["batch"][attends] * heads * keys * size * width
+        return self._work.of_model(held)[self._chosen]
 
     @property
     def kernels(self) -> Floats:

@@ -1,0 +1,159 @@
+"""Steps of generation -> their times on a device: operators, the sums between devices, ids in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from analyzer.costs import count
+from analyzer.devices.device import Device
+from analyzer.devices.peer_links import peer_link
+from analyzer.generation.architecture import Architecture, StateSpace
+from analyzer.generation.decoder_graph import StepGraph, step_graph
+from analyzer.generation.step_sizes import StepSizes, Types
+from analyzer.ort.execution import Group
+from analyzer.ort.fusion import predicted_groups
+from analyzer.ort.placement import place
+from analyzer.ort.simplify import simplify
+from analyzer.prediction import Estimate, Workload, total, transfer, workload
+from analyzer.prediction.collectives import collective_time
+from analyzer.prediction.many_models import ModelTimes, model_times, stacked
+
+Launch = Literal["session", "graph"]
+LAUNCHES: tuple[Launch, ...] = ("session", "graph")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Step:
+    """A step, ready to be timed on any device of a kind.
+
+    Attributes:
+        sizes: Its sizes.
+        graph: Its operators on one device.
+        work: Its groups as numbers.
+        copies: How many groups of the model each stands for.
+    """
+
+    sizes: StepSizes
+    graph: StepGraph
+    work: Workload
+    copies: tuple[int, ...]
+
+
+def prepared_step(architecture: Architecture, sizes: StepSizes, types: Types, *, cuda: bool) -> Step:
+    """One step, placed, grouped and counted."""
+    made = step_graph(architecture, sizes, types)
+    groups = _groups(made, cuda=cuda)
+    work = workload(made.graph, count(made.graph), groups)
+    return Step(
+        sizes=sizes, graph=made, work=work, copies=tuple(made.copies[group.members[0]] for group in groups)
+    )
+
+
+def _groups(made: StepGraph, *, cuda: bool) -> tuple[Group, ...]:
+    simplified = simplify(made.graph)
+    if not cuda:
+        return predicted_groups(made.graph, "cpu", simplified=simplified)
+    placement = place(made.graph, simplified)
+    groups = predicted_groups(made.graph, "cuda", placement, simplified=simplified)
+    # What ONNX Runtime lacks a kernel for, engines have: a step is taken to stay on the card.
+    return tuple(
+        group if group.provider == "cuda" else replace(group, provider="cuda", kernels=max(1, group.kernels))
+        for group in groups
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepTimes:
+    """Steps on one device.
+
+    Attributes:
+        steps: In the order asked.
+        times: Of the operators.
+        sums: Of what devices exchange, by step.
+        copies: Of ids in and out, by step.
+    """
+
+    steps: tuple[Step, ...]
+    times: ModelTimes
+    sums: tuple[Estimate, ...]
+    copies: tuple[Estimate, ...]
+
+    def of(self, index: int) -> Estimate:
+        """One step, from ids on the host to ids on the host."""
+        return total((self.times.of(index), self.sums[index], self.copies[index]))
+
+
+def step_times(
+    steps: Sequence[Step],
+    architecture: Architecture,
+    device: Device,
+    *,
+    precision: str,
+    launch: Launch = "session",
+    host: Device | None = None,
+    threads: int | None = None,
+) -> StepTimes:
+    """All steps on one device, or on several alike of one machine.
+
+    Args:
+        steps: Of one width.
+        architecture: The model.
+        device: A CPU or a GPU.
+        precision: Of its floats there.
+        launch: How a GPU's kernels are launched.
+        host: The CPU that launches; None for one of the usual speed.
+        threads: Of a CPU.
+    """
+    together = stacked([(step.work, step.copies) for step in steps])
+    times = model_times(
+        together, device, precision=precision, threads=threads, host=host, replayed=launch == "graph"
+    )
+    return StepTimes(
+        steps=tuple(steps),
+        times=times,
+        sums=tuple(
+            _exchanged(architecture, step.sizes, device, in_graph=launch == "graph") for step in steps
+        ),
+        copies=tuple(_ids(step.sizes, device) for step in steps),
+    )
+
+
+_NOTHING = Estimate(time_s=0.0, low_s=0.0, high_s=0.0, origin="predicted")
+_HALF = 2
+
+
+def _exchanged(architecture: Architecture, sizes: StepSizes, gpu: Device, *, in_graph: bool) -> Estimate:
+    """The sums after each attention and each feed-forward part, and the logits gathered in the end."""
+    peer = peer_link(gpu) if sizes.width > 1 else None
+    if peer is None:
+        return _NOTHING
+    nbytes = sizes.rows * architecture.hidden * _HALF
+    each = collective_time("all_reduce", nbytes, sizes.width, peer, in_graph=in_graph)
+    logits = sizes.batch * architecture.vocabulary * _HALF
+    gathered = collective_time("all_gather", logits, sizes.width, peer)
+    return total((each.scaled(sums_of(architecture)), gathered))
+
+
+def sums_of(architecture: Architecture) -> int:
+    """How often a step sums over devices: once a layer where mixer and what follows are parallel, else twice."""
+    return sum(
+        1 if layer.parallel or layer.mlp is None or isinstance(layer.mixer, StateSpace) else 2
+        for layer in architecture.layers
+    )
+
+
+_ID_BYTES = 8
+
+
+def _ids(sizes: StepSizes, device: Device) -> Estimate:
+    """The new tokens' ids in, the chosen ones out: logits stay where they are made."""
+    if device.kind == "cpu" or device.link is None:
+        return _NOTHING
+    return total(
+        (
+            transfer(device.link, sizes.rows * _ID_BYTES),
+            transfer(device.link, sizes.batch * _ID_BYTES),
+        )
+    )
