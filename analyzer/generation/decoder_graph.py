@@ -146,8 +146,8 @@ class _Decoder:
     def _embedded(self, ids: Tensor) -> Tensor:
         model, sizes = self.model, self.sizes
         width = model.embedding_size or model.hidden
-        # Each device has all rows: engines that split them sum once more, and hold a share.
-        table = self._weight("model.embed_tokens.weight", (model.vocabulary, width))
+        # Devices share the rows, and sum what they find.
+        table = self._weight("model.embed_tokens.weight", (self._share(model.vocabulary), width))
         state = self._op("Gather", [table, ids], self._rows(width))
         if model.embedding_size:
             self._in("model.project_in", "Linear")

@@ -33,12 +33,14 @@ class Step:
         graph: Its operators on one device.
         work: Its groups as numbers.
         copies: How many groups of the model each stands for.
+        parts: The class of module that each belongs to.
     """
 
     sizes: StepSizes
     graph: StepGraph
     work: Workload
     copies: tuple[int, ...]
+    parts: tuple[str, ...]
 
 
 def prepared_step(architecture: Architecture, sizes: StepSizes, types: Types, *, cuda: bool) -> Step:
@@ -46,8 +48,13 @@ def prepared_step(architecture: Architecture, sizes: StepSizes, types: Types, *,
     made = step_graph(architecture, sizes, types)
     groups = _groups(made, cuda=cuda)
     work = workload(made.graph, count(made.graph), groups)
+    first = [group.members[0] for group in groups]
     return Step(
-        sizes=sizes, graph=made, work=work, copies=tuple(made.copies[group.members[0]] for group in groups)
+        sizes=sizes,
+        graph=made,
+        work=work,
+        copies=tuple(made.copies[member] for member in first),
+        parts=tuple(made.graph.nodes[member].module_class for member in first),
     )
 
 
@@ -83,6 +90,15 @@ class StepTimes:
     def of(self, index: int) -> Estimate:
         """One step, from ids on the host to ids on the host."""
         return total((self.times.of(index), self.sums[index], self.copies[index]))
+
+    def parts(self, index: int) -> dict[str, float]:
+        """Seconds of a step by class of module, of the sums between devices, and of all that is neither."""
+        first = sum(len(step.parts) for step in self.steps[:index])
+        found: dict[str, float] = {}
+        for part, seconds in zip(self.steps[index].parts, self.times.groups_s[first:].tolist(), strict=False):
+            found[part] = found.get(part, 0.0) + seconds
+        rest = self.of(index).time_s - sum(found.values()) - self.sums[index].time_s
+        return {**found, EXCHANGE: self.sums[index].time_s, LAUNCH: max(0.0, rest)}
 
 
 def step_times(
@@ -120,6 +136,7 @@ def step_times(
     )
 
 
+EXCHANGE, LAUNCH = "Between devices", "Launch and copies"
 _NOTHING = Estimate(time_s=0.0, low_s=0.0, high_s=0.0, origin="predicted")
 _HALF = 2
 
@@ -137,8 +154,11 @@ def _exchanged(architecture: Architecture, sizes: StepSizes, gpu: Device, *, in_
 
 
 def sums_of(architecture: Architecture) -> int:
-    """How often a step sums over devices: once a layer where mixer and what follows are parallel, else twice."""
-    return sum(
+    """How often a step sums over devices: for the embedding, and once or twice a layer.
+
+    Once where mixer and what follows are parallel, or where nothing follows.
+    """
+    return 1 + sum(
         1 if layer.parallel or layer.mlp is None or isinstance(layer.mixer, StateSpace) else 2
         for layer in architecture.layers
     )

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from analyzer.record.formats import find as find_format
 from analyzer.record.formats import render as render_format
+from analyzer.record.generation import GenerationResult
 from analyzer.record.invocation import Invocation
 from analyzer.record.json_writer import to_dict
 
@@ -345,10 +346,28 @@ class Environment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseResult:
+    """One phase of generation, as the record has a model: operators, sums, plans, verdict."""
+
+    totals: Totals
+    operators: tuple[OperatorResult, ...]
+    plans: tuple[PlanResult, ...]
+    verdict: VerdictResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phases:
+    """Phases of generation besides the decode step, which the record itself is about."""
+
+    prefill: PhaseResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
     """The whole record; see the class docstrings of its parts for units.
 
     ``session_fails`` says why ONNX Runtime cannot make the CUDA session at all, empty where it can.
+    ``generation`` is what a model that generates takes, ``phases`` its prefill: all else is a decode step's.
     ``invocation`` is what was asked; None in old records. ``kept`` is what ``render --gpu`` predicts from; None
     in a training step's record, and in old ones.
     """
@@ -371,6 +390,8 @@ class Analysis:
     session_fails: str = ""
     bodies: tuple[BodyResult, ...] = ()
     training: TrainingResult | None = None
+    generation: GenerationResult | None = None
+    phases: Phases | None = None
     invocation: Invocation | None = None
     environment: Environment = field(default_factory=Environment)
     # "kept" is the key of the first records that had it; everywhere else this is the replay data.

@@ -1,0 +1,316 @@
+"""A question about generation -> its answer: times, memory, what else could be done, in the record's terms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from analyzer.devices.device import Device
+from analyzer.generation import notes
+from analyzer.generation.model import GeneratingModel, types_on
+from analyzer.generation.options import Candidate, Market, candidate, largest_batch, option, smallest_width
+from analyzer.generation.prices import joules_per_token, usd_per_million_tokens
+from analyzer.generation.question import Question
+from analyzer.generation.request import Request, Setting
+from analyzer.generation.step_sizes import CACHES, WEIGHTS, Cache, Weights
+from analyzer.generation.step_times import step_times
+from analyzer.generation.times import timed
+from analyzer.memory.fit import room
+from analyzer.record.generation import (
+    CpuGeneration,
+    FrontierPoint,
+    GenerationMemory,
+    GenerationOption,
+    GenerationPoint,
+    GenerationResult,
+    PartTime,
+    PhaseVerdict,
+)
+
+_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_CONTEXTS = (1024, 4096, 16384, 65536, 131072)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Devices:
+    """Where it may run.
+
+    Attributes:
+        first: What the answer is about: a GPU, else the CPU.
+        cpu: The CPU beside it.
+        compared: All that stand in the table of devices.
+    """
+
+    first: Device
+    cpu: Device
+    compared: tuple[Device, ...]
+
+
+def setting_of(model: GeneratingModel, question: Question, device: Device) -> Setting:
+    """The types asked for, else the model's own; as many devices as asked, else as hold it."""
+    weights = question.weights or model.own_weights
+    own: Cache = "bf16" if model.own_weights == "bf16" else "fp16"
+    setting = Setting(weights=weights, cache=question.cache or own, launch=question.launch)
+    if question.gpus is not None and device.kind == "gpu":
+        model.check(question.gpus)
+        return replace(setting, width=question.gpus)
+    if types_on(device, setting) is None:
+        return setting
+    width = smallest_width(model, device, setting, question.request(model.source_of(question.prompt)))
+    return replace(setting, width=width)
+
+
+def answer(model: GeneratingModel, question: Question, devices: Devices, market: Market) -> GenerationResult:
+    """The record's ``generation``."""
+    request = question.request(model.source_of(question.prompt))
+    device = devices.first
+    chosen = candidate(model, device, setting_of(model, question, device), request, market.runner)
+    on_cpu = _on(model, question, devices.cpu, request, market)
+    one = chosen or on_cpu
+    assert one is not None
+    times, most = one.phases.recorded(), largest_batch(one, market)[0]
+    priced = option(one, market)
+    table = _devices(model, question, devices, request, market)
+    rate = one.phases.tokens_per_s
+    return GenerationResult(
+        prompt_tokens=request.prompt,
+        output_tokens=request.output,
+        batch=request.batch,
+        gpus=one.setting.width if one.device.kind == "gpu" else 0,
+        device=one.device.slug,
+        weights=one.setting.weights,
+        kv=one.setting.cache,
+        launch=one.setting.launch,
+        **_fields(times),
+        kv_bytes_per_token=_grown(one),
+        state_bytes=one.footprint.cache(0),
+        memory=_memory(one),
+        largest_batch=most,
+        longest_context=one.footprint.longest_context(request, one.device, model.longest),
+        model_context=model.architecture.longest or None,
+        usd_per_million_tokens=priced.usd_per_million_tokens,
+        instance=priced.instance,
+        joules_per_token=joules_per_token(one.device, devices.cpu, one.setting.width, rate),
+        cpu=_cpu(on_cpu, market) if on_cpu is not None else None,
+        sweep=_sweep(one, question, market),
+        ttft_limit_s=question.limits.ttft_s,
+        tpot_limit_s=question.limits.tpot_s,
+        meets_limits=priced.meets_limits,
+        cheapest=_cheapest(table),
+        devices=table,
+        types=_types(one, market),
+        widths=_widths(one, market),
+        frontier=_frontier(one),
+        parts=_parts(one, market),
+        phases=_verdicts(one, on_cpu),
+        notes=notes.of(one, question),
+    )
+
+
+def _fields(times: object) -> dict[str, object]:
+    names = getattr(times, "__slots__", ())
+    return {name: getattr(times, name) for name in names}
+
+
+def _on(
+    model: GeneratingModel, question: Question, device: Device, request: Request, market: Market
+) -> Candidate | None:
+    return candidate(model, device, setting_of(model, question, device), request, market.runner)
+
+
+def _grown(one: Candidate) -> int:
+    """Bytes of one more token, before any window is full."""
+    cache = one.footprint.cache
+    return cache(1) - cache(0)
+
+
+def _memory(one: Candidate) -> GenerationMemory:
+    print_, request, width = one.footprint, one.request, one.setting.width
+    kept = request.batch * print_.cache(request.context)
+    activations = print_.activations(request.batch, request.prompt) * width
+    return GenerationMemory(
+        weights_bytes=print_.weights * width,
+        kv_bytes=kept,
+        activation_bytes=activations,
+        total_bytes=print_.weights * width + kept + activations,
+        fits=one.fits,
+        device_bytes=print_.device_bytes(request),
+        available_bytes=room(one.device),
+    )
+
+
+def _cpu(one: Candidate, market: Market) -> CpuGeneration:
+    types = types_on(one.device, one.setting)
+    assert types is not None
+    times, priced = one.phases.recorded(), option(one, replace(market, limits=type(market.limits)()))
+    return CpuGeneration(
+        weights=types.weights,
+        kv=types.cache,
+        times=times,
+        memory=_memory(one),
+        ttft_s=times.ttft_s,
+        tpot_s=times.tpot_s,
+        request_s=times.request_s,
+        tokens_per_s=times.tokens_per_s,
+        usd_per_million_tokens=priced.usd_per_million_tokens,
+        instance=priced.instance,
+    )
+
+
+def _sweep(one: Candidate, question: Question, market: Market) -> tuple[GenerationPoint, ...]:
+    longest = one.model.longest
+    batches = sorted({*_BATCHES, *question.batches})
+    contexts = sorted({context for context in (*_CONTEXTS, one.request.context) if context <= longest})
+    requests = [
+        replace(one.request, batch=batch, prompt=context, output=1) for batch in batches for context in contexts
+    ]
+    found = timed(one.model, one.device, one.setting, requests, market.runner)
+    return tuple(
+        GenerationPoint(
+            batch=phases.request.batch,
+            context=phases.request.prompt,
+            ttft_s=phases.first.time_s,
+            ttft_low_s=phases.first.low_s,
+            ttft_high_s=phases.first.high_s,
+            tpot_s=phases.other.time_s,
+            tpot_low_s=phases.other.low_s,
+            tpot_high_s=phases.other.high_s,
+            tokens_per_s=phases.request.batch / phases.other.time_s,
+            fits=one.footprint.fits(phases.request, one.device),
+        )
+        for phases in found
+    )
+
+
+def _devices(
+    model: GeneratingModel, question: Question, devices: Devices, request: Request, market: Market
+) -> tuple[GenerationOption, ...]:
+    """Best first: those that keep the limits by dollars, then those without a price by time."""
+    free = replace(question, gpus=None)
+    rows = []
+    for device in devices.compared:
+        asked = question if device.slug == devices.first.slug else free
+        one = _on(model, asked, device, request, market)
+        if one is not None:
+            rows.append(option(one, market))
+    return tuple(sorted(rows, key=_rank))
+
+
+def _rank(row: GenerationOption) -> tuple[bool, bool, float, float, str]:
+    dollars = row.usd_per_million_tokens
+    return (row.largest_batch == 0, dollars is None, dollars or 0.0, row.times.request_s, row.device)
+
+
+def _cheapest(table: Sequence[GenerationOption]) -> int | None:
+    """The first of the table that can do what is asked and has a price."""
+    known = bool(table) and table[0].largest_batch > 0 and table[0].usd_per_million_tokens is not None
+    return 0 if known else None
+
+
+def _types(one: Candidate, market: Market) -> tuple[GenerationOption, ...]:
+    """Other weights and caches on the same devices, beside what was asked."""
+    caches: tuple[Cache, ...] = (one.setting.cache,) if one.model.has_state_alone else _others(CACHES, one.setting.cache)
+    rows = []
+    for weights in _others(WEIGHTS, one.setting.weights):
+        for cache in caches:
+            setting = replace(one.setting, weights=weights, cache=cache)
+            other = candidate(one.model, one.device, setting, one.request, market.runner)
+            if other is not None:
+                rows.append(option(other, market, one.phases))
+    return tuple(rows)
+
+
+def _others(known: Sequence, own):  # type: ignore[no-untyped-def, type-arg]
+    """What was asked and the narrower; of the two halves, one."""
+    halves = ("fp16", "bf16")
+    return (own, *(name for name in known if name not in halves and name != own)) if own in halves else (
+        own, *(name for name in known if name not in (own, "fp16"))
+    )
+
+
+def _widths(one: Candidate, market: Market) -> tuple[GenerationOption, ...]:
+    if one.device.kind == "cpu":
+        return ()
+    rows = []
+    for width in one.model.widths:
+        setting = replace(one.setting, width=width)
+        other = candidate(one.model, one.device, setting, one.request, market.runner)
+        if other is not None:
+            rows.append(option(other, market, one.phases))
+    return tuple(rows)
+
+
+def _frontier(one: Candidate) -> tuple[FrontierPoint, ...]:
+    """The largest batch by context, on one device and on more."""
+    types = types_on(one.device, one.setting)
+    assert types is not None
+    widths = one.model.widths if one.device.kind == "gpu" else (1,)
+    contexts = [2**exponent for exponent in range(9, 21) if 2**exponent <= one.model.longest]
+    points = []
+    for width in widths:
+        print_ = one.model.footprint(one.request, types, width, one.device.kind)
+        for context in contexts:
+            # Half of it prompt, or the part that the request has of its own.
+            share = one.request.prompt / one.request.context
+            prompt = max(1, round(context * share))
+            request = replace(one.request, prompt=prompt, output=context - prompt)
+            points.append(
+                FrontierPoint(
+                    gpus=width if one.device.kind == "gpu" else 0,
+                    context=context,
+                    largest_batch=print_.largest_batch(request, one.device),
+                )
+            )
+    return tuple(points)
+
+
+def _parts(one: Candidate, market: Market) -> tuple[PartTime, ...]:
+    types = types_on(one.device, one.setting)
+    assert types is not None
+    request, width = one.request, one.setting.width
+    middle = request.contexts()[len(request.contexts()) // 2][0]
+    steps = [
+        one.model.step(sizes, types, one.device.kind)
+        for sizes in (request.prefill(width), request.decode(middle, width))
+    ]
+    times = step_times(
+        steps, one.model.architecture, one.device, precision=one.precision, launch=one.setting.launch,
+        host=market.runner.host, threads=market.runner.threads,
+    )  # fmt: skip
+    prefill, decode = times.parts(0), times.parts(1)
+    return tuple(
+        PartTime(part=part, prefill_s=prefill.get(part, 0.0), decode_s=decode.get(part, 0.0))
+        for part in dict.fromkeys([*prefill, *decode])
+        if prefill.get(part, 0.0) + decode.get(part, 0.0) > 0
+    )
+
+
+def _verdicts(one: Candidate, cpu: Candidate | None) -> tuple[PhaseVerdict, ...]:
+    """Which side each phase belongs on; none where one side cannot run it."""
+    if cpu is None or one.device.kind == "cpu":
+        return ()
+    pairs = (
+        ("prefill", cpu.phases.first, one.phases.first),
+        ("decode", cpu.phases.other, one.phases.other),
+    )
+    return tuple(
+        PhaseVerdict(
+            phase="prefill" if name == "prefill" else "decode",
+            device="gpu"
+            if gpu.high_s < slow.low_s
+            else "cpu"
+            if slow.high_s < gpu.low_s
+            else "either",
+            cpu_s=slow.time_s,
+            gpu_s=gpu.time_s,
+            speedup=slow.time_s / gpu.time_s,
+            low=slow.low_s / gpu.high_s,
+            high=slow.high_s / gpu.low_s,
+        )
+        for name, slow, gpu in pairs
+    )
+
+
+def other_weights(own: Weights) -> tuple[Weights, ...]:
+    """Weights to try beside a model's own."""
+    return tuple(_others(WEIGHTS, own))

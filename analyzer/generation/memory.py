@@ -1,0 +1,140 @@
+"""What a generating model holds: weights by type, caches by context, activations of the larger phase."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+
+from analyzer.devices.device import Device
+from analyzer.generation.architecture import Architecture, Attention, LatentAttention, Layer, StateSpace
+from analyzer.generation.decoder_graph import StepGraph
+from analyzer.generation.request import Request
+from analyzer.generation.step_sizes import Types
+from analyzer.graph import DType
+from analyzer.memory.fit import largest_between, room
+
+_FLOAT_BYTES = 4
+
+
+def cache_bytes(architecture: Architecture, tokens: int, types: Types, width: int = 1) -> int:
+    """Bytes that one sequence of so many tokens keeps, on all devices together.
+
+    Layers with a window keep no more than the window holds; heads of keys and values that are fewer than
+    devices lie on several.
+    """
+    each = (types.cache_type.bits or 0) // 8
+    return sum(_layer_cache(layer, tokens, each, width, types.float_type) for layer in architecture.layers)
+
+
+def _layer_cache(layer: Layer, tokens: int, each: int, width: int, floats: DType) -> int:
+    mixer = layer.mixer
+    if isinstance(mixer, StateSpace):
+        # The state is summed up over all tokens, in 32 bits; the convolution's columns are floats.
+        return mixer.inner * (mixer.state * _FLOAT_BYTES + (mixer.taps - 1) * (floats.bits or 0) // 8)
+    if isinstance(mixer, LatentAttention):
+        return tokens * (mixer.latent + mixer.rotated) * each * width
+    return 2 * _held(mixer, tokens) * _heads(mixer, width) * mixer.size * each
+
+
+def _held(attention: Attention, tokens: int) -> int:
+    return min(tokens, attention.window) if attention.window else tokens
+
+
+def _heads(attention: Attention, width: int) -> int:
+    return max(1, ceil(attention.key_heads / width)) * width
+
+
+def source_bytes(architecture: Architecture, source: int, types: Types) -> int:
+    """Bytes of the cache of an encoder's states, of one sequence."""
+    each = (types.cache_type.bits or 0) // 8
+    crossed = [layer.cross for layer in architecture.layers if layer.cross is not None]
+    return sum(2 * source * cross.key_heads * cross.size * each for cross in crossed)
+
+
+def weight_bytes(step: StepGraph) -> int:
+    """Bytes of all weights of the device's share, layers that are alike counted each."""
+    copies: dict[str, int] = {}
+    for node, count in zip(step.graph.nodes, step.copies, strict=True):
+        for tensor in node.present_inputs:
+            if tensor.initializer:
+                copies.setdefault(tensor.name, count)
+    return sum(
+        (tensor.nbytes or 0) * copies.get(tensor.name, 1)
+        for tensor in step.graph.initializers
+        if not _is_aside(tensor.name)
+    )
+
+
+def table_bytes(step: StepGraph) -> int:
+    """Bytes of the tables of rotations, which no checkpoint holds."""
+    return sum(tensor.nbytes or 0 for tensor in step.graph.initializers if tensor.name.startswith(_TABLES))
+
+
+_TABLES = ("cos_cache", "sin_cache")
+
+
+def _is_aside(name: str) -> bool:
+    # Of a tied head the embedding is the weight; literals are no weights.
+    return name.startswith((*_TABLES, "shape_", "at_", "last", "total_")) or name.endswith(".T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """What each of ``width`` devices alike holds.
+
+    Attributes:
+        weights: Bytes of one device's weights.
+        tables: Of its tables of positions.
+        prefill_row, decode_row: Activations for a token of a prefill, and for a sequence of a decode step.
+        cache: Bytes of all devices for a sequence of so many tokens, source included.
+        width: Devices.
+    """
+
+    weights: int
+    tables: int
+    prefill_row: float
+    decode_row: float
+    cache: Callable[[int], int]
+    width: int
+
+    def activations(self, batch: int, prompt: int) -> int:
+        """Of one device, in the larger phase."""
+        return self.tables + ceil(max(batch * prompt * self.prefill_row, batch * self.decode_row))
+
+    def device_bytes(self, request: Request) -> int:
+        """What one device holds at the end of a request whose prompts are read all at once."""
+        kept = ceil(request.batch * self.cache(request.context) / self.width)
+        return self.weights + kept + self.activations(request.batch, request.prompt)
+
+    def fits(self, request: Request, device: Device) -> bool:
+        """Whether a device holds its share; so it is where its memory is not known."""
+        available = room(device)
+        return available is None or self.device_bytes(request) <= available
+
+    def largest_batch(self, request: Request, device: Device) -> int:
+        """The largest batch of such requests that fits; 0 where none does."""
+
+        def held(batch: int) -> bool:
+            one = Request(batch=batch, prompt=request.prompt, output=request.output, source=request.source)
+            return self.fits(one, device)
+
+        return largest_between(held, 0, _MOST_SEQUENCES) if held(1) else 0
+
+    def longest_context(self, request: Request, device: Device, most: int) -> int:
+        """The longest sequences of this batch that fit, up to ``most`` tokens; 0 where none do."""
+
+        def held(context: int) -> bool:
+            # A prompt is what fills a context; the output's share stays as it is.
+            prompt = max(1, context - request.output)
+            one = Request(
+                batch=request.batch, prompt=prompt, output=context - prompt, source=request.source
+            )
+            return self.fits(one, device)
+
+        if not held(1):
+            return 0
+        return most if held(most) else largest_between(held, 1, most)
+
+
+_MOST_SEQUENCES = 65536

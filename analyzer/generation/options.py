@@ -1,0 +1,190 @@
+"""One model on one device in one setting: times, room, the largest batch within limits, dollars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from analyzer.devices import catalogue
+from analyzer.devices.device import Device
+from analyzer.devices.instances import Instance
+from analyzer.generation.memory import Footprint
+from analyzer.generation.model import GeneratingModel, precision_on, types_on
+from analyzer.generation.prices import CpuOffer, Offer, cpu_offer, gpu_offer, usd_per_million_tokens
+from analyzer.generation.request import Limits, Request, Setting
+from analyzer.generation.times import Phases, Runner, timed
+from analyzer.memory.fit import largest_between
+from analyzer.record.generation import GenerationOption
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Market:
+    """Who runs the model, and what can be rented.
+
+    Attributes:
+        runner: Host and threads.
+        instances: Of all providers.
+        limits: What must be kept.
+    """
+
+    runner: Runner
+    instances: tuple[Instance, ...]
+    limits: Limits
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Candidate:
+    """A device with a setting that runs there.
+
+    Attributes:
+        model: What is run.
+        device: Where.
+        setting: How.
+        request: What is asked.
+        phases: Its times.
+        footprint: What each device holds.
+    """
+
+    model: GeneratingModel
+    device: Device
+    setting: Setting
+    request: Request
+    phases: Phases
+    footprint: Footprint
+
+    @property
+    def precision(self) -> str:
+        """Of its floats there."""
+        return precision_on(self.device, self.setting)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the request fits."""
+        return self.footprint.fits(self.request, self.device)
+
+    @property
+    def whole_bytes(self) -> int:
+        """What all devices hold together."""
+        return self.footprint.device_bytes(self.request) * self.setting.width
+
+
+def candidate(
+    model: GeneratingModel, device: Device, setting: Setting, request: Request, runner: Runner
+) -> Candidate | None:
+    """A model on a device; None where it cannot be run in these types."""
+    types = types_on(device, setting)
+    if types is None:
+        return None
+    return Candidate(
+        model=model,
+        device=device,
+        setting=setting,
+        request=request,
+        phases=timed(model, device, setting, [request], runner)[0],
+        footprint=model.footprint(request, types, setting.width, device.kind),
+    )
+
+
+def smallest_width(model: GeneratingModel, device: Device, setting: Setting, request: Request) -> int:
+    """The fewest devices that hold the request; the most that can share it where none do."""
+    if device.kind == "cpu":
+        return 1
+    types = types_on(device, setting)
+    assert types is not None
+    for width in model.widths:
+        if model.footprint(request, types, width, device.kind).fits(request, device):
+            return width
+    return model.widths[-1]
+
+
+def largest_batch(one: Candidate, market: Market) -> tuple[int, Phases | None]:
+    """The largest batch that fits and keeps the limits, with its times; 0 where none does."""
+    most = one.footprint.largest_batch(one.request, one.device)
+    if not most:
+        return 0, None
+
+    def at(batches: Sequence[int]) -> tuple[Phases, ...]:
+        requests = [replace(one.request, batch=batch) for batch in batches]
+        return timed(one.model, one.device, one.setting, requests, market.runner)
+
+    def kept(phases: Phases) -> bool:
+        return market.limits.keep(phases.first.time_s, phases.other.time_s)
+
+    if not market.limits.any:
+        return most, None
+    powers = sorted({1, *(2**exponent for exponent in range(1, most.bit_length())), most})
+    known = dict(zip(powers, at(powers), strict=True))
+    if not kept(known[1]):
+        return 0, None
+    below = max(batch for batch in powers if kept(known[batch]))
+    above = next((batch for batch in powers if batch > below), below)
+
+    def keeps(batch: int) -> bool:
+        if batch not in known:
+            known[batch] = at([batch])[0]
+        return kept(known[batch])
+
+    found = largest_between(keeps, below, above) if above > below else below
+    return found, known.get(found) or at([found])[0]
+
+
+def option(one: Candidate, market: Market, beside: Phases | None = None) -> GenerationOption:
+    """A candidate as the record has it.
+
+    Args:
+        one: The candidate.
+        market: Prices and limits.
+        beside: What it is compared with.
+    """
+    most, best = largest_batch(one, market)
+    phases = one.phases
+    # With limits the price is that of the largest batch that keeps them; else that of what was asked.
+    shown = best if market.limits.any else (phases if one.fits else None)
+    offer, dollars = _price(one, market, shown)
+    return GenerationOption(
+        device=one.device.slug,
+        name=one.device.name,
+        kind=one.device.kind,
+        gpus=one.setting.width if one.device.kind == "gpu" else 0,
+        weights=one.setting.weights,
+        kv=one.setting.cache,
+        times=phases.recorded(),
+        fits=one.fits,
+        meets_limits=market.limits.keep(phases.first.time_s, phases.other.time_s) if market.limits.any else None,
+        memory_bytes=one.whole_bytes,
+        largest_batch=most,
+        best_tokens_per_s=shown.tokens_per_s if shown else None,
+        usd_per_hour=offer.usd_per_hour if offer and shown else None,
+        usd_per_million_tokens=dollars,
+        instance=offer.instance if offer and shown else "",
+        prefill_speedup=beside.first.time_s / phases.first.time_s if beside else None,
+        decode_speedup=beside.other.time_s / phases.other.time_s if beside else None,
+    )
+
+
+def _price(one: Candidate, market: Market, shown: Phases | None) -> tuple[Offer | None, float | None]:
+    if shown is None:
+        return None, None
+    if one.device.kind == "gpu":
+        offer = gpu_offer(one.device, one.setting.width, market.instances)
+        return offer, usd_per_million_tokens(offer, shown.tokens_per_s)
+    found = rented_cpu(one, market, shown.request)
+    return (None, None) if found is None else (found.offer, usd_per_million_tokens(found.offer, found.tokens_per_s))
+
+
+def rented_cpu(one: Candidate, market: Market, request: Request) -> CpuOffer | None:
+    """The CPU instance on which the request costs least: another CPU than the one that was looked at."""
+    known: dict[object, float | None] = {}
+
+    def rate(instance: Instance) -> float | None:
+        key = (instance.cpu, instance.vcpus, instance.threads_per_core)
+        if key not in known:
+            cpu = catalogue.instance_cpu(instance)
+            known[key] = (
+                None
+                if cpu is None
+                else timed(one.model, cpu, one.setting, [request], Runner())[0].tokens_per_s
+            )
+        return known[key]
+
+    return cpu_offer(market.instances, one.whole_bytes, rate)

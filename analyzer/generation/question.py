@@ -1,0 +1,96 @@
+"""What a user asks about generation, checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from analyzer.errors import UsageError
+from analyzer.generation.request import Limits, Request
+from analyzer.generation.step_sizes import CACHES, WEIGHTS, Cache, Weights
+from analyzer.generation.step_times import LAUNCHES, Launch
+from analyzer.text import nearest
+
+DEFAULT_PROMPT, DEFAULT_OUTPUT = 1024, 256
+_MOST_TOKENS, _MOST_BATCH, _MOST_GPUS = 2**24, 2**16, 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked.
+
+    Attributes:
+        prompt, output: Tokens in and out, of each sequence.
+        batches: Sequences at once; the first is the answer's.
+        gpus: Devices that share the model; None for the fewest that hold it.
+        weights, cache: Types; None for the model's own.
+        launch: How kernels are launched.
+        limits: What is to be kept.
+    """
+
+    prompt: int = DEFAULT_PROMPT
+    output: int = DEFAULT_OUTPUT
+    batches: tuple[int, ...] = (1,)
+    gpus: int | None = None
+    weights: Weights | None = None
+    cache: Cache | None = None
+    launch: Launch = "session"
+    limits: Limits = Limits()
+
+    def request(self, source: int = 0) -> Request:
+        """The request that the answer is for."""
+        return Request(batch=self.batches[0], prompt=self.prompt, output=self.output, source=source)
+
+
+def make_question(
+    *,
+    prompt: int | None = None,
+    output_tokens: int | None = None,
+    batches: tuple[int, ...] = (),
+    gpus: int | None = None,
+    weights: str | None = None,
+    kv: str | None = None,
+    launch: str | None = None,
+    ttft_s: float | None = None,
+    tpot_s: float | None = None,
+) -> Question:
+    """Checks what was given; None is what was left out.
+
+    Raises:
+        UsageError: A value that cannot be right.
+    """
+    return Question(
+        prompt=_whole(prompt, "--prompt", DEFAULT_PROMPT, _MOST_TOKENS),
+        output=_whole(output_tokens, "--output-tokens", DEFAULT_OUTPUT, _MOST_TOKENS),
+        batches=tuple(_whole(batch, "--batch", 1, _MOST_BATCH) for batch in batches) or (1,),
+        gpus=None if gpus is None else _whole(gpus, "--gpus", 1, _MOST_GPUS),
+        weights=cast(Weights | None, _one_of(weights, WEIGHTS, "--weights")),
+        cache=cast(Cache | None, _one_of(kv, CACHES, "--kv")),
+        launch=cast(Launch, _one_of(launch, LAUNCHES, "--launch") or "session"),
+        limits=Limits(ttft_s=_limit(ttft_s, "--ttft"), tpot_s=_limit(tpot_s, "--tpot")),
+    )
+
+
+def _whole(value: int | None, option: str, default: int, most: int) -> int:
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise UsageError(f"{option} {value}: a whole number from 1 to {most:,} is needed.")
+    return value
+
+
+def _one_of(value: str | None, known: tuple[str, ...], option: str) -> str | None:
+    if value is None:
+        return None
+    name = value.lower()
+    if name not in known:
+        meant = nearest(name, known)
+        hint = f"Did you mean {meant}?" if meant else f"It is one of {', '.join(known)}."
+        raise UsageError(f"{option} {value}: there is no such choice.", hint=hint)
+    return name
+
+
+def _limit(value: float | None, option: str) -> float | None:
+    if value is not None and not value > 0:
+        raise UsageError(f"{option} {value:g}: a limit is a time above 0.", hint=f"{option} 200ms")
+    return value

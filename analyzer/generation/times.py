@@ -1,0 +1,111 @@
+"""Requests on a device: time to the first token, time of each other one, tokens a second."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analyzer.devices.device import Device
+from analyzer.generation.model import GeneratingModel, precision_on, types_on
+from analyzer.generation.request import Request, Setting
+from analyzer.generation.step_sizes import StepSizes
+from analyzer.generation.step_times import Step, StepTimes, step_times
+from analyzer.prediction import Estimate, total
+from analyzer.record.generation import RequestTimes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phases:
+    """A request's two phases.
+
+    Attributes:
+        request: What was asked.
+        first: Time to the first token.
+        other: Mean time of another one.
+    """
+
+    request: Request
+    first: Estimate
+    other: Estimate
+
+    @property
+    def whole(self) -> Estimate:
+        """The request from its first to its last token."""
+        return total((self.first, self.other.scaled(max(0, self.request.output - 1))))
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Output tokens of the whole batch in a second."""
+        return self.request.batch * self.request.output / self.whole.time_s
+
+    def recorded(self) -> RequestTimes:
+        """As the record has it."""
+        whole = self.whole
+        return RequestTimes(
+            ttft_s=self.first.time_s,
+            ttft_low_s=self.first.low_s,
+            ttft_high_s=self.first.high_s,
+            tpot_s=self.other.time_s,
+            tpot_low_s=self.other.low_s,
+            tpot_high_s=self.other.high_s,
+            request_s=whole.time_s,
+            request_low_s=whole.low_s,
+            request_high_s=whole.high_s,
+            tokens_per_s=self.tokens_per_s,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runner:
+    """Who runs a model.
+
+    Attributes:
+        host: The CPU that launches on a GPU; None for one of the usual speed.
+        threads: Of the CPU, where that runs it.
+    """
+
+    host: Device | None = None
+    threads: int | None = None
+
+
+def timed(
+    model: GeneratingModel, device: Device, setting: Setting, requests: Sequence[Request], runner: Runner
+) -> tuple[Phases, ...]:
+    """Requests on a device, all predicted together; empty where it cannot run the setting."""
+    types = types_on(device, setting)
+    if types is None:
+        return ()
+    width = setting.width
+
+    def step(sizes: StepSizes) -> Step:
+        assert types is not None
+        return model.step(sizes, types, device.kind)
+
+    position: dict[StepSizes, int] = {}
+    for request in requests:
+        for sizes in _steps_of(request, width):
+            position.setdefault(sizes, len(position))
+    times = step_times(
+        [step(sizes) for sizes in position],
+        model.architecture,
+        device,
+        precision=precision_on(device, setting),
+        launch=setting.launch,
+        host=runner.host,
+        threads=runner.threads,
+    )
+    return tuple(_phases(request, width, position, times) for request in requests)
+
+
+def _steps_of(request: Request, width: int) -> list[StepSizes]:
+    return [request.prefill(width), *(request.decode(context, width) for context, _ in request.contexts())]
+
+
+def _phases(request: Request, width: int, position: dict[StepSizes, int], times: StepTimes) -> Phases:
+    others = [
+        times.of(position[request.decode(context, width)]).scaled(weight)
+        for context, weight in request.contexts()
+    ]
+    return Phases(
+        request=request, first=times.of(position[request.prefill(width)]), other=total(others)
+    )
