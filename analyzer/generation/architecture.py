@@ -1,4 +1,4 @@
-"""A generating model's shape, whatever its family: what a decoder graph is made from and weights are counted by."""
+"""A generating model's shape, whatever its family: what graphs are made from and weights are counted by."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ class Attention:
         window: Keys that a query sees at most, itself included; 0 for all.
         query_bias, key_bias, value_bias, output_bias: Whether each projection has a bias.
         head_norms: Whether queries and keys are normed head by head (Qwen 3, Gemma 3).
+        separate_norms: Whether every head has weights of its own for that, without a bias (Cohere, StableLM);
+            else all heads share them.
         wide_norms: Whether they are normed over all heads at once (OLMo 2).
         rotary: Elements of a head that are rotated; 0 without rotary positions.
         softcap: Whether scores are capped.
@@ -32,10 +34,23 @@ class Attention:
     value_bias: bool = False
     output_bias: bool = False
     head_norms: bool = False
+    separate_norms: bool = False
     wide_norms: bool = False
     rotary: int = 0
     softcap: bool = False
     sinks: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Indexer:
+    """What chooses the keys that a query of latent attention looks at (GLM 5's sparse attention).
+
+    Attributes:
+        heads, size: Of its own queries; its one key of that size is kept beside the latent.
+    """
+
+    heads: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +64,9 @@ class LatentAttention:
         rotated: Elements of a key that carry positions (``qk_rope_head_dim``).
         plain: The others (``qk_nope_head_dim``).
         value_size: Elements of a value.
-        bias: Whether the projections of the hidden state and of the result have biases.
+        bias: Whether the projections of the hidden state to latents and of the result have biases.
+        chosen: Keys that a query looks at, at most; 0 for all.
+        indexer: What chooses them; None where nothing does, or an earlier layer's.
     """
 
     heads: int
@@ -59,6 +76,8 @@ class LatentAttention:
     plain: int
     value_size: int
     bias: bool = False
+    chosen: int = 0
+    indexer: Indexer | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +146,8 @@ class Layer:
         mixer: What mixes positions.
         mlp: What follows; None where nothing does (Mamba).
         cross: Attention on an encoder's states (T5, Whisper), between both; None without.
-        norms: How many norms of the hidden state it has: 2 before mixer and mlp (3 with ``cross``), 4 around
-            both (Gemma 2), 1 for both in parallel.
+        norms: How many norms of the hidden state it has: 2 before mixer and mlp, or behind both (OLMo 2), 3
+            with ``cross``, 4 around both (Gemma 2), 1 for both in parallel or where no mlp follows.
         parallel: Whether mixer and mlp read the same state, and both are added to it (GPT-NeoX, Falcon).
     """
 
@@ -145,7 +164,8 @@ class Encoder:
 
     Attributes:
         layers: Its own.
-        positions: Length of the source that it is always given (Whisper: 1500), 0 where the prompt is the source.
+        positions: Length of the source that it is always given (Whisper: 1500); 0 where the prompt is the
+            source.
         stem_channels: Of Whisper's two convolutions of three taps, the channels that come in (mel bins); 0 for
             token ids, embedded by the decoder's table.
         position_table: Rows of a learnt (or stored) table of positions; 0 without.
@@ -170,6 +190,7 @@ class Architecture:
         layers: Those of the decoder, in order.
         norm: Kind of all norms; ``layer`` has a bias as well where ``norm_bias``.
         norm_bias: Whether norms of kind ``layer`` have one.
+        norm_weights: Whether norms have weights, and such a bias, at all (OPT's can do without).
         embedding_norm: Whether the embedding is normed (BLOOM).
         embedding_size: Width of the embedding where it is projected to ``hidden`` (OPT 350M); 0 for ``hidden``.
         final_norm: Whether a norm stands before the head.
@@ -181,6 +202,7 @@ class Architecture:
         longest: Positions that it was made for (``max_position_embeddings``); 0 where nothing limits them.
         dtype: ONNX's name of the type that its weights are kept in: ``bfloat16``, ``float16``, ``float32``.
         encoder: What reads a source first; None for a decoder alone.
+        notes: What of the configuration is left out here, in sentences for people.
     """
 
     name: str
@@ -190,6 +212,7 @@ class Architecture:
     layers: tuple[Layer, ...]
     norm: Norm = "rms"
     norm_bias: bool = True
+    norm_weights: bool = True
     embedding_norm: bool = False
     embedding_size: int = 0
     final_norm: bool = True
@@ -201,3 +224,4 @@ class Architecture:
     longest: int = 0
     dtype: str = "bfloat16"
     encoder: Encoder | None = None
+    notes: tuple[str, ...] = ()

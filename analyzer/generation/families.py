@@ -1,0 +1,691 @@
+"""Families of generating models: under which keys each one's configuration says what shape it has.
+
+Each family mirrors transformers/models/FAMILY/configuration_FAMILY.py and modeling_FAMILY.py of release 5.23.
+Defaults that are written here are the class's, of keys that published files leave out. Sizes have none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from analyzer.errors import UsageError
+from analyzer.generation.architecture import (
+    Architecture,
+    Attention,
+    Encoder,
+    Experts,
+    Indexer,
+    LatentAttention,
+    Layer,
+    Mlp,
+    StateSpace,
+)
+from analyzer.generation.values import Values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """How the configurations of a family are read.
+
+    Attributes:
+        build: Makes the shape of the values; name, family, type and notes are the caller's.
+        names: The key of each size that there must be, by our word for it.
+        aliases: Keys of older files, and what they are called now.
+        like: The ``model_type`` whose class of transformers knows the defaults; empty for the family's own.
+        dtype: Type of the weights where the configuration says none.
+    """
+
+    build: Callable[[Values], Architecture]
+    names: Mapping[str, str]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    like: str = ""
+    # Language models are published in 16 bits, or served in them where they were not.
+    dtype: str = "bfloat16"
+
+
+_WINDOWED = {"sliding_attention": True, "chunked_attention": True, "full_attention": False}
+# What ONNX calls each; the approximations of one function are one kernel's worth of work.
+_ACTIVATIONS = {
+    "silu": "Silu",
+    "swish": "Silu",
+    "relu": "Relu",
+    "quick_gelu": "QuickGelu",
+    "gelu": "Gelu",
+    "gelu_new": "Gelu",
+    "gelu_fast": "Gelu",
+    "gelu_python": "Gelu",
+    "gelu_pytorch_tanh": "Gelu",
+}
+
+
+def _activation(values: Values, key: str, default: str) -> str:
+    word = values.word(key, default)
+    if word not in _ACTIVATIONS:
+        raise UsageError(
+            f"`{key}` of the configuration names an activation that is not known: {word}",
+            hint=f"known are {', '.join(_ACTIVATIONS)}",
+        )
+    return _ACTIVATIONS[word]
+
+
+def _head_size(values: Values) -> int:
+    if values.given.get("head_dim") is not None:
+        return values.count("head_dim")
+    hidden, heads = values["hidden"], values["heads"]
+    if hidden % heads:
+        raise UsageError(
+            f"{heads} heads do not divide a width of {hidden} of the configuration",
+            hint="such a model says its `head_dim`",
+        )
+    return hidden // heads
+
+
+def _attention(
+    values: Values, *, key_heads: int | None = None, bias: bool = False, rotated: float = 1.0, **more: Any
+) -> Attention:
+    """Attention with usual keys; ``bias`` is that of all three inputs."""
+    heads, size = values["heads"], _head_size(values)
+    keys = values.count("num_key_value_heads", heads) if key_heads is None else key_heads
+    if heads % keys:
+        raise UsageError(
+            f"{heads} heads of queries cannot share {keys} of keys and values",
+            hint="the configuration needs a divisor of the one as the other",
+        )
+    biases = {"query_bias": bias, "key_bias": bias, "value_bias": bias}
+    rotary = int(size * values.share("partial_rotary_factor", rotated)) if rotated else 0
+    return Attention(heads=heads, key_heads=keys, size=size, rotary=rotary, **{**biases, **more})
+
+
+def _windows(
+    values: Values, windowed: Callable[[int], bool], *, key: str = "sliding_window", default: int = 0
+) -> list[int]:
+    """Each layer's window: as the configuration lists them, else by the family's rule."""
+    window = values.count_or_none(key, default)
+    listed = values.kinds("layer_types", tuple(_WINDOWED))
+    kinds = [_WINDOWED[kind] for kind in listed] if listed else [windowed(at) for at in range(values["layers"])]
+    return [window if kind else 0 for kind in kinds]
+
+
+def _mlp(
+    values: Values,
+    *,
+    inner: int | None = None,
+    gated: bool = True,
+    bias: bool = False,
+    key: str = "hidden_act",
+    default: str = "silu",
+) -> Mlp:
+    width = values["inner"] if inner is None else inner
+    return Mlp(inner=width, gated=gated, bias=bias, activation=_activation(values, key, default))
+
+
+def _decoder(values: Values, layers: list[Layer], *, tied: bool = False, **more: Any) -> Architecture:
+    """The model around its layers; ``tied`` where the configuration does not say."""
+    known = {
+        "hidden": values["hidden"],
+        "longest": values["longest"] if "longest" in values.names else 0,
+        "tied": values.flag("tie_word_embeddings", tied),
+    }
+    return Architecture(
+        name="", family="", vocabulary=values["vocabulary"], layers=tuple(layers), **(known | more)
+    )
+
+
+def _everywhere(_layer: int) -> bool:
+    return True
+
+
+def _every_other(layer: int) -> bool:
+    return layer % 2 == 0
+
+
+def _llama(values: Values) -> Architecture:
+    bias = values.flag("attention_bias", False)
+    attention = _attention(values, bias=bias, output_bias=bias)
+    layer = Layer(mixer=attention, mlp=_mlp(values, bias=values.flag("mlp_bias", False)))
+    return _decoder(values, [layer] * values["layers"])
+
+
+def _mistral(values: Values) -> Architecture:
+    windows = _windows(values, _everywhere, default=4096)
+    return _decoder(values, [Layer(mixer=_attention(values, window=one), mlp=_mlp(values)) for one in windows])
+
+
+def _phi3(values: Values) -> Architecture:
+    windows = _windows(values, _everywhere)
+    return _decoder(values, [Layer(mixer=_attention(values, window=one), mlp=_mlp(values)) for one in windows])
+
+
+def _qwen_windows(values: Values, windowed: Callable[[int], bool]) -> list[int]:
+    # The size of a window stands in files that use none.
+    if not values.flag("use_sliding_window", False):
+        return [0] * values["layers"]
+    return _windows(values, windowed, default=4096)
+
+
+def _upper_layers(values: Values) -> Callable[[int], bool]:
+    first = values.count_or_none("max_window_layers", 28)
+    return lambda layer: layer >= first
+
+
+def _qwen2(values: Values) -> Architecture:
+    windows, mlp = _qwen_windows(values, _upper_layers(values)), _mlp(values)
+    return _decoder(
+        values, [Layer(mixer=_attention(values, window=one, bias=True), mlp=mlp) for one in windows]
+    )
+
+
+def _qwen3_attention(values: Values, window: int) -> Attention:
+    bias = values.flag("attention_bias", False)
+    return _attention(values, window=window, bias=bias, output_bias=bias, head_norms=True)
+
+
+def _qwen3(values: Values) -> Architecture:
+    windows, mlp = _qwen_windows(values, _upper_layers(values)), _mlp(values)
+    return _decoder(values, [Layer(mixer=_qwen3_attention(values, one), mlp=mlp) for one in windows])
+
+
+def _qwen_mlps(values: Values, experts: Experts) -> list[Mlp | Experts]:
+    """Experts in every so many-th layer, but for those that are named."""
+    step, plain = values.count("decoder_sparse_step", 1), values.numbers("mlp_only_layers")
+    return [
+        experts if (at + 1) % step == 0 and at not in plain else _mlp(values) for at in range(values["layers"])
+    ]
+
+
+def _qwen2_moe(values: Values) -> Architecture:
+    upto, bias = values.count_or_none("max_window_layers", 28), values.flag("qkv_bias", True)
+    windows = _qwen_windows(values, lambda layer: layer % 2 == 0 and layer < upto)
+    experts = Experts(
+        count=values["experts"],
+        chosen=values["chosen"],
+        expert=_mlp(values, inner=values["expert"]),
+        shared=_mlp(values, inner=values["shared"]),
+        shared_gate=True,
+    )
+    mlps = _qwen_mlps(values, experts)
+    layers = [
+        Layer(mixer=_attention(values, window=one, bias=bias), mlp=mlp)
+        for one, mlp in zip(windows, mlps, strict=True)
+    ]
+    return _decoder(values, layers)
+
+
+def _qwen3_moe(values: Values) -> Architecture:
+    windows = _qwen_windows(values, _everywhere)
+    expert = _mlp(values, inner=values["expert"])
+    mlps = _qwen_mlps(values, Experts(count=values["experts"], chosen=values["chosen"], expert=expert))
+    layers = [
+        Layer(mixer=_qwen3_attention(values, one), mlp=mlp) for one, mlp in zip(windows, mlps, strict=True)
+    ]
+    return _decoder(values, layers)
+
+
+def _gemma(values: Values) -> Architecture:
+    bias = values.flag("attention_bias", False)
+    # "gelu" in the key of the first files means the approximation as well.
+    mlp = _mlp(values, default="gelu_pytorch_tanh")
+    layer = Layer(mixer=_attention(values, bias=bias, output_bias=bias), mlp=mlp)
+    return _decoder(values, [layer] * values["layers"], tied=True)
+
+
+def _later_gemma(values: Values, windows: list[int], *, softcap: bool, head_norms: bool) -> Architecture:
+    bias = values.flag("attention_bias", False)
+    capped = values.given.get("attn_logit_softcapping", 50.0 if softcap else None) is not None
+    mlp = _mlp(values, key="hidden_activation", default="gelu_pytorch_tanh")
+    layers = [
+        Layer(
+            mixer=_attention(
+                values, window=one, bias=bias, output_bias=bias, softcap=capped, head_norms=head_norms
+            ),
+            mlp=mlp,
+            norms=4,
+        )
+        for one in windows
+    ]
+    head = values.given.get("final_logit_softcapping", 30.0 if softcap else None) is not None
+    return _decoder(values, layers, tied=True, head_softcap=head)
+
+
+def _gemma2(values: Values) -> Architecture:
+    return _later_gemma(values, _windows(values, _every_other), softcap=True, head_norms=False)
+
+
+def _gemma3(values: Values) -> Architecture:
+    # One layer of so many sees everything; written with the line below it when a configuration is saved again.
+    pattern = values.count("sliding_window_pattern", values.count("_sliding_window_pattern", 6))
+    windows = _windows(values, lambda layer: (layer + 1) % pattern != 0)
+    return _later_gemma(values, windows, softcap=False, head_norms=True)
+
+
+def _phi(values: Values) -> Architecture:
+    attention = _attention(
+        values, bias=True, output_bias=True, rotated=0.5, head_norms=values.flag("qk_layernorm", False)
+    )
+    mlp = _mlp(values, gated=False, bias=True, default="gelu_new")
+    layer = Layer(mixer=attention, mlp=mlp, norms=1, parallel=True)
+    return _decoder(values, [layer] * values["layers"], norm="layer", head_bias=True)
+
+
+def _gpt2(values: Values) -> Architecture:
+    attention = _attention(values, key_heads=values["heads"], bias=True, output_bias=True, rotated=0.0)
+    inner = values.count("n_inner", 4 * values["hidden"])
+    mlp = _mlp(values, inner=inner, gated=False, bias=True, key="activation_function", default="gelu_new")
+    layers = [Layer(mixer=attention, mlp=mlp)] * values["layers"]
+    return _decoder(values, layers, tied=True, norm="layer", position_table=values["longest"])
+
+
+def _gptj(values: Values) -> Architecture:
+    attention = _attention(values, key_heads=values["heads"], rotated=0.0)
+    attention = Attention(
+        heads=attention.heads,
+        key_heads=attention.key_heads,
+        size=attention.size,
+        rotary=values.count_or_none("rotary_dim", 64) or attention.size,
+    )
+    inner = values.count("n_inner", 4 * values["hidden"])
+    mlp = _mlp(values, inner=inner, gated=False, bias=True, key="activation_function", default="gelu_new")
+    layer = Layer(mixer=attention, mlp=mlp, norms=1, parallel=True)
+    return _decoder(values, [layer] * values["layers"], norm="layer", head_bias=True)
+
+
+def _gpt_neox(values: Values) -> Architecture:
+    bias = values.flag("attention_bias", True)
+    rotated = values.share("rotary_pct", 0.25)
+    attention = _attention(values, key_heads=values["heads"], bias=bias, output_bias=bias, rotated=rotated)
+    mlp = _mlp(values, gated=False, bias=True, default="gelu")
+    layer = Layer(mixer=attention, mlp=mlp, parallel=values.flag("use_parallel_residual", True))
+    return _decoder(values, [layer] * values["layers"], norm="layer")
+
+
+def _falcon(values: Values) -> Architecture:
+    heads, bias = values["heads"], values.flag("bias", False)
+    grouped, alibi = values.flag("new_decoder_architecture", False), values.flag("alibi", False)
+    parallel = values.flag("parallel_attn", True)
+    shared = values.flag("multi_query", True) and not grouped
+    key_heads = 1 if shared else values.count("num_kv_heads", heads)
+    attention = _attention(
+        values, key_heads=key_heads, bias=bias, output_bias=bias, rotated=0.0 if alibi else 1.0
+    )
+    inner = values.count("ffn_hidden_size", 4 * values["hidden"])
+    mlp = _mlp(values, inner=inner, gated=False, bias=bias, key="activation", default="gelu")
+    norms = values.count("num_ln_in_parallel_attn", 2 if grouped else 1) if parallel else 2
+    layer = Layer(mixer=attention, mlp=mlp, norms=norms, parallel=parallel or grouped)
+    longest = 0 if alibi else values.count("max_position_embeddings", 2048)
+    return _decoder(values, [layer] * values["layers"], tied=True, norm="layer", longest=longest)
+
+
+def _mixtral(values: Values) -> Architecture:
+    experts = Experts(count=values["experts"], chosen=values["chosen"], expert=_mlp(values))
+    windows = _windows(values, _everywhere)
+    return _decoder(values, [Layer(mixer=_attention(values, window=one), mlp=experts) for one in windows])
+
+
+def _phimoe(values: Values) -> Architecture:
+    bias = values.flag("attention_bias", False)
+    experts = Experts(count=values["experts"], chosen=values["chosen"], expert=_mlp(values))
+    layers = [
+        Layer(mixer=_attention(values, window=one, bias=bias, output_bias=bias), mlp=experts)
+        for one in _windows(values, _everywhere)
+    ]
+    return _decoder(values, layers, norm="layer", head_bias=values.flag("lm_head_bias", False))
+
+
+def _latent(values: Values, *, chosen: int = 0, indexer: Indexer | None = None) -> LatentAttention:
+    return LatentAttention(
+        heads=values["heads"],
+        # No key of its own in `names`: null means that queries come from the hidden state (DeepSeek V2 Lite).
+        query_rank=values.count_or_none("q_lora_rank", 1536),
+        latent=values["latent"],
+        rotated=values["rotated"],
+        plain=values["plain"],
+        value_size=values["value_size"],
+        bias=values.flag("attention_bias", False),
+        chosen=chosen,
+        indexer=indexer,
+    )
+
+
+def _deepseek_mlps(
+    values: Values, *, dense: int, shared: int, corrected: bool, bias: bool = False
+) -> list[Mlp | Experts]:
+    """Dense layers first, then experts beside some that every token goes to; how many where nothing is said."""
+    shared = values.count_or_none("n_shared_experts", shared)
+    experts = Experts(
+        count=values["experts"],
+        chosen=values["chosen"],
+        expert=_mlp(values, inner=values["expert"]),
+        # One of their common width.
+        shared=_mlp(values, inner=shared * values["expert"], bias=bias) if shared else None,
+        router_bias=corrected,
+    )
+    dense = values.count_or_none("first_k_dense_replace", dense)
+    kinds = values.kinds("mlp_layer_types", ("dense", "sparse"))
+    sparse = [kind == "sparse" for kind in kinds] if kinds else [at >= dense for at in range(values["layers"])]
+    return [experts if one else _mlp(values, bias=bias) for one in sparse]
+
+
+def _deepseek_v2(values: Values) -> Architecture:
+    mlps = _deepseek_mlps(values, dense=0, shared=2, corrected=False, bias=values.flag("mlp_bias", False))
+    return _decoder(values, [Layer(mixer=_latent(values), mlp=mlp) for mlp in mlps])
+
+
+def _deepseek_v3(values: Values) -> Architecture:
+    mlps = _deepseek_mlps(values, dense=3, shared=1, corrected=True)
+    return _decoder(values, [Layer(mixer=_latent(values), mlp=mlp) for mlp in mlps])
+
+
+def _sparse_deepseek(values: Values) -> Architecture:
+    """Latent attention that looks at some keys, which an indexer of the layer or of an earlier one chooses."""
+    indexer, chosen = Indexer(heads=values["index_heads"], size=values["index_size"]), values["index_chosen"]
+    mlps = _deepseek_mlps(values, dense=3, shared=1, corrected=True)
+    layers = [
+        Layer(mixer=_latent(values, chosen=chosen, indexer=indexer if own else None), mlp=mlp)
+        for own, mlp in zip(_own_indexers(values), mlps, strict=True)
+    ]
+    return _decoder(values, layers)
+
+
+def _own_indexers(values: Values) -> list[bool]:
+    # As GlmMoeDsaConfig works it out.
+    kinds = values.kinds("indexer_types", ("full", "shared"))
+    if kinds:
+        return [kind == "full" for kind in kinds]
+    pattern = values.word("index_topk_pattern", "")
+    if pattern:
+        return [letter == "F" for letter in pattern.ljust(values["layers"], "F")[: values["layers"]]]
+    every, offset = values.count("index_topk_freq", 1), values.count("index_skip_topk_offset", 2)
+    return [max(at - offset + 1, 0) % every == 0 for at in range(values["layers"])]
+
+
+def _gpt_oss(values: Values) -> Architecture:
+    bias = values.flag("attention_bias", True)
+    experts = Experts(
+        count=values["experts"], chosen=values["chosen"], expert=_mlp(values, bias=True), router_bias=True
+    )
+    layers = [
+        Layer(mixer=_attention(values, window=one, bias=bias, output_bias=bias, sinks=True), mlp=experts)
+        for one in _windows(values, _every_other)
+    ]
+    return _decoder(values, layers)
+
+
+def _llama4(values: Values) -> Architecture:
+    # A query sees the keys of its own chunk: at most so many.
+    count, every = values["layers"], values.count("no_rope_layer_interval", 4)
+    windows = _windows(values, lambda layer: (layer + 1) % every != 0, key="attention_chunk_size", default=8192)
+    step = values.count("interleave_moe_layer_step", 1)
+    sparse = values.numbers("moe_layers") or frozenset(range(step - 1, count, step))
+    bias, one = values.flag("attention_bias", False), _mlp(values)
+    experts = Experts(count=values["experts"], chosen=values["chosen"], expert=one, shared=one)
+    dense = _mlp(values, inner=values["dense"])
+    layers = [
+        Layer(
+            mixer=_attention(
+                values, window=window, bias=bias, output_bias=bias, rotated=1.0 if window else 0.0
+            ),
+            mlp=experts if at in sparse else dense,
+        )
+        for at, window in enumerate(windows)
+    ]
+    return _decoder(values, layers)
+
+
+def _mamba(values: Values) -> Architecture:
+    hidden, rank = values["hidden"], values.given.get("time_step_rank")
+    mixer = StateSpace(
+        inner=values.count("expand", 2) * hidden,
+        state=values["state"],
+        taps=values.count("conv_kernel", 4),
+        rank=math.ceil(hidden / 16) if rank in (None, "auto") else values.count("time_step_rank"),
+        bias=values.flag("use_bias", False),
+        conv_bias=values.flag("use_conv_bias", True),
+    )
+    layer = Layer(mixer=mixer, mlp=None, norms=1)
+    return _decoder(values, [layer] * values["layers"], tied=True)
+
+
+def _t5(values: Values) -> Architecture:
+    heads = values["heads"]
+    attention = Attention(heads=heads, key_heads=heads, size=values["size"])
+    gate, _, word = values.word("feed_forward_proj", "relu").rpartition("-")
+    if gate not in ("", "gated") or word not in _ACTIVATIONS:
+        raise UsageError(
+            f"`feed_forward_proj` of the configuration is not known: {values.word('feed_forward_proj', '')}",
+            hint='it is like "relu" or "gated-gelu"',
+        )
+    mlp = Mlp(inner=values["inner"], gated=bool(gate), activation=_ACTIVATIONS[word])
+    below, buckets = values["layers"], values.count("relative_attention_num_buckets", 32)
+    decoder = [Layer(mixer=attention, mlp=mlp, cross=attention, norms=3)]
+    encoder = Encoder(layers=(Layer(mixer=attention, mlp=mlp),) * below, relative_buckets=buckets)
+    above = values.count("num_decoder_layers", below)
+    # Files of T5 1.1 say that the head is a table of its own, which transformers' class no longer reads.
+    return _decoder(values, decoder * above, tied=True, relative_buckets=buckets, encoder=encoder)
+
+
+def _whisper(values: Values) -> Architecture:
+    def layer(heads: int, inner: int, *, cross: bool) -> Layer:
+        if values["hidden"] % heads:
+            raise UsageError(
+                f"{heads} heads do not divide a width of {values['hidden']} of the configuration",
+                hint="`d_model` is a multiple of the heads of encoder and decoder",
+            )
+        # Keys alone have no bias.
+        attention = Attention(
+            heads=heads,
+            key_heads=heads,
+            size=values["hidden"] // heads,
+            query_bias=True,
+            value_bias=True,
+            output_bias=True,
+        )
+        mlp = _mlp(values, inner=inner, gated=False, bias=True, key="activation_function", default="gelu")
+        return Layer(mixer=attention, mlp=mlp, cross=attention if cross else None, norms=3 if cross else 2)
+
+    positions = values["source"]
+    below = layer(values["encoder_heads"], values["encoder_inner"], cross=False)
+    above = layer(values["heads"], values["inner"], cross=True)
+    encoder = Encoder(
+        layers=(below,) * values["encoder_layers"],
+        positions=positions,
+        stem_channels=values["channels"],
+        position_table=positions,
+    )
+    return _decoder(
+        values,
+        [above] * values["layers"],
+        tied=True,
+        norm="layer",
+        position_table=values["longest"],
+        encoder=encoder,
+    )
+
+
+def _opt(values: Values) -> Architecture:
+    bias = values.flag("enable_bias", True)
+    attention = _attention(values, key_heads=values["heads"], bias=bias, output_bias=bias, rotated=0.0)
+    mlp = _mlp(values, gated=False, bias=bias, key="activation_function", default="relu")
+    width = values.count("word_embed_proj_dim", values["hidden"])
+    final = values.flag("do_layer_norm_before", True) and not values.flag("_remove_final_layer_norm", False)
+    return _decoder(
+        values,
+        [Layer(mixer=attention, mlp=mlp)] * values["layers"],
+        tied=True,
+        norm="layer",
+        norm_weights=values.flag("layer_norm_elementwise_affine", True),
+        final_norm=final,
+        embedding_size=width if width != values["hidden"] else 0,
+        # The first two rows are those of padding (OPTLearnedPositionalEmbedding).
+        position_table=values["longest"] + 2,
+    )
+
+
+def _bloom(values: Values) -> Architecture:
+    attention = _attention(values, key_heads=values["heads"], bias=True, output_bias=True, rotated=0.0)
+    mlp = Mlp(inner=4 * values["hidden"], gated=False, bias=True, activation="Gelu")
+    layers = [Layer(mixer=attention, mlp=mlp)] * values["layers"]
+    return _decoder(values, layers, tied=True, norm="layer", embedding_norm=True)
+
+
+def _starcoder2(values: Values) -> Architecture:
+    bias = values.flag("use_bias", True)
+    mlp = _mlp(values, gated=False, bias=bias, default="gelu_pytorch_tanh")
+    layers = [
+        Layer(mixer=_attention(values, window=one, bias=bias, output_bias=bias), mlp=mlp)
+        for one in _windows(values, _everywhere)
+    ]
+    return _decoder(values, layers, tied=True, norm="layer")
+
+
+def _stablelm(values: Values) -> Architecture:
+    attention = _attention(
+        values,
+        bias=values.flag("use_qkv_bias", False),
+        rotated=0.25,
+        separate_norms=values.flag("qk_layernorm", False),
+    )
+    parallel = values.flag("use_parallel_residual", False)
+    layer = Layer(mixer=attention, mlp=_mlp(values), norms=1 if parallel else 2, parallel=parallel)
+    return _decoder(values, [layer] * values["layers"], norm="layer")
+
+
+def _olmo2(values: Values) -> Architecture:
+    bias = values.flag("attention_bias", False)
+    attention = _attention(values, bias=bias, output_bias=bias, wide_norms=True)
+    return _decoder(values, [Layer(mixer=attention, mlp=_mlp(values))] * values["layers"])
+
+
+def _cohere(values: Values) -> Architecture:
+    bias = values.flag("attention_bias", False)
+    attention = _attention(
+        values, bias=bias, output_bias=bias, separate_norms=values.flag("use_qk_norm", False)
+    )
+    layer = Layer(mixer=attention, mlp=_mlp(values), norms=1, parallel=True)
+    return _decoder(values, [layer] * values["layers"], tied=True, norm="layer", norm_bias=False)
+
+
+_USUAL = {
+    "vocabulary": "vocab_size",
+    "hidden": "hidden_size",
+    "inner": "intermediate_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "longest": "max_position_embeddings",
+}
+_GROUPED = _USUAL | {"key_heads": "num_key_value_heads"}
+# Heads of another width than the hidden state divided by them.
+_SIZED = _GROUPED | {"size": "head_dim"}
+_MIXTRAL = _GROUPED | {"experts": "num_local_experts", "chosen": "num_experts_per_tok"}
+_QWEN_MOE = _GROUPED | {
+    "experts": "num_experts",
+    "chosen": "num_experts_per_tok",
+    "expert": "moe_intermediate_size",
+}
+_DEEPSEEK = _USUAL | {
+    "latent": "kv_lora_rank",
+    "rotated": "qk_rope_head_dim",
+    "plain": "qk_nope_head_dim",
+    "value_size": "v_head_dim",
+    "experts": "n_routed_experts",
+    "chosen": "num_experts_per_tok",
+    "expert": "moe_intermediate_size",
+}
+_INDEXED = _DEEPSEEK | {
+    "index_heads": "index_n_heads",
+    "index_size": "index_head_dim",
+    "index_chosen": "index_topk",
+}
+_GPT = {
+    "vocabulary": "vocab_size",
+    "hidden": "n_embd",
+    "layers": "n_layer",
+    "heads": "n_head",
+    "longest": "n_positions",
+}
+_T5 = {
+    "vocabulary": "vocab_size",
+    "hidden": "d_model",
+    "inner": "d_ff",
+    "layers": "num_layers",
+    "heads": "num_heads",
+    "size": "d_kv",
+}
+_WHISPER = {
+    "vocabulary": "vocab_size",
+    "hidden": "d_model",
+    "inner": "decoder_ffn_dim",
+    "layers": "decoder_layers",
+    "heads": "decoder_attention_heads",
+    "longest": "max_target_positions",
+    "encoder_inner": "encoder_ffn_dim",
+    "encoder_layers": "encoder_layers",
+    "encoder_heads": "encoder_attention_heads",
+    "source": "max_source_positions",
+    "channels": "num_mel_bins",
+}
+_PLAIN = {word: _USUAL[word] for word in ("vocabulary", "hidden", "layers", "heads")}
+_OF_GPT = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"}
+_FROM_GPT = {key: usual for usual, key in _OF_GPT.items()} | {"n_embed": "hidden_size"}
+_RENAMED_EXPERTS = {"num_local_experts": "num_experts"}
+
+FAMILIES: Mapping[str, Family] = {
+    "bloom": Family(build=_bloom, names=_PLAIN, aliases=_FROM_GPT),
+    "cohere": Family(build=_cohere, names=_USUAL),
+    "deepseek_v2": Family(build=_deepseek_v2, names=_DEEPSEEK),
+    "deepseek_v3": Family(build=_deepseek_v3, names=_DEEPSEEK),
+    "deepseek_v32": Family(build=_sparse_deepseek, names=_INDEXED),
+    "falcon": Family(build=_falcon, names=_PLAIN, aliases=_FROM_GPT),
+    "gemma": Family(build=_gemma, names=_SIZED),
+    "gemma2": Family(build=_gemma2, names=_SIZED | {"window": "sliding_window"}),
+    "gemma3_text": Family(build=_gemma3, names=_SIZED | {"window": "sliding_window"}),
+    "glm_moe_dsa": Family(build=_sparse_deepseek, names=_INDEXED),
+    "gpt2": Family(build=_gpt2, names=_GPT, aliases=_OF_GPT),
+    "gpt_neox": Family(build=_gpt_neox, names=_USUAL),
+    "gpt_oss": Family(build=_gpt_oss, names=_SIZED | _MIXTRAL | {"window": "sliding_window"}),
+    "gptj": Family(build=_gptj, names=_GPT, aliases=_OF_GPT),
+    "granite": Family(build=_llama, names=_USUAL),
+    "kimi_k2": Family(build=_deepseek_v3, names=_DEEPSEEK, like="deepseek_v3"),
+    "llama": Family(build=_llama, names=_USUAL),
+    "llama4_text": Family(build=_llama4, names=_SIZED | _MIXTRAL | {"dense": "intermediate_size_mlp"}),
+    "mamba": Family(
+        build=_mamba,
+        names={
+            "vocabulary": "vocab_size",
+            "hidden": "hidden_size",
+            "layers": "num_hidden_layers",
+            "state": "state_size",
+        },
+    ),
+    "mistral": Family(build=_mistral, names=_GROUPED),
+    "mixtral": Family(build=_mixtral, names=_MIXTRAL),
+    "olmo2": Family(build=_olmo2, names=_USUAL),
+    "opt": Family(build=_opt, names=_USUAL | {"inner": "ffn_dim"}),
+    "phi": Family(build=_phi, names=_USUAL),
+    "phi3": Family(build=_phi3, names=_USUAL),
+    "phimoe": Family(build=_phimoe, names=_MIXTRAL),
+    "qwen2": Family(build=_qwen2, names=_USUAL),
+    "qwen2_moe": Family(
+        build=_qwen2_moe,
+        names=_QWEN_MOE | {"shared": "shared_expert_intermediate_size"},
+        aliases=_RENAMED_EXPERTS,
+    ),
+    "qwen3": Family(build=_qwen3, names=_SIZED),
+    "qwen3_moe": Family(build=_qwen3_moe, names=_QWEN_MOE, aliases=_RENAMED_EXPERTS),
+    "stablelm": Family(build=_stablelm, names=_GROUPED),
+    "starcoder2": Family(build=_starcoder2, names=_GROUPED),
+    # Trained, and published, in float32.
+    "t5": Family(build=_t5, names=_T5, dtype="float32"),
+    "whisper": Family(build=_whisper, names=_WHISPER, dtype="float32"),
+}
+
+# Families that see or hear as well: what their text part is where it does not say.
+TEXT_PARTS: Mapping[str, str] = {
+    "gemma3": "gemma3_text",
+    "kimi_k25": "deepseek_v3",
+    "llama4": "llama4_text",
+    "llava": "llama",
+    "mistral3": "mistral",
+}

@@ -1,0 +1,274 @@
+"""A published model's ``config.json`` as an `Architecture`: read as data, nothing that it names is run."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from analyzer.errors import UsageError
+from analyzer.generation.architecture import Architecture
+from analyzer.generation.families import FAMILIES, TEXT_PARTS, Family
+from analyzer.generation.values import Values
+from analyzer.text import listed, nearest, printable
+
+CONFIG_NAME = "config.json"
+# The longest that were published list a few thousand values.
+LARGEST_BYTES = 10 * 2**20
+PIP_LINE = "pip install 'onnx-analyzer[transformers]'"
+
+_WHAT_IT_IS = f"a model as Hugging Face keeps it is a folder with a {CONFIG_NAME}: give the folder or that file"
+_DTYPES = ("bfloat16", "float16", "float32")
+# What says nothing of the shape, or has a class of transformers look further than at the values.
+_NO_DEFAULT_NEEDS = frozenset(
+    {"architectures", "auto_map", "dtype", "model_type", "quantization_config", "torch_dtype"}
+)
+# Methods of quantisation that keep one width, and those whose width is a number of bits
+# (transformers/utils/quantization_config.py).
+_WIDTHS = {"mxfp4": "int4", "fp8": "fp8", "fbgemm_fp8": "fp8", "eetq": "int8"}
+_BY_BITS = {4: "int4", 8: "int8"}
+
+
+def read_config(path: str | os.PathLike[str]) -> Mapping[str, Any]:
+    """What a model's configuration says.
+
+    Args:
+        path: A folder with ``config.json``, or such a file.
+
+    Raises:
+        UsageError: There is none, or it holds no JSON object.
+    """
+    file = Path(path)
+    try:
+        if file.is_dir():
+            file /= CONFIG_NAME
+            if not file.exists():
+                raise UsageError(f"{path} is a folder without a {CONFIG_NAME}", hint=_WHAT_IT_IS)
+        content = _content(file)
+        values = json.loads(content.decode("utf-8-sig"))
+    except FileNotFoundError as error:
+        raise UsageError(f"no such file or folder: {path}", hint=_WHAT_IT_IS) from error
+    except json.JSONDecodeError as error:
+        raise UsageError(
+            f"{file} is no valid JSON: {error}", hint="the file may be cut: fetch it anew"
+        ) from error
+    except RecursionError as error:
+        raise UsageError(f"{file} is nested too deeply for a configuration", hint=_WHAT_IT_IS) from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file} is no text in UTF-8", hint=_WHAT_IT_IS) from error
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # ValueError: a number of over 4,300 digits, a path with a null character
+        raise UsageError(f"{file} cannot be read: {error}", hint=_WHAT_IT_IS) from error
+    if not isinstance(values, dict):
+        raise UsageError(f"{file} holds no JSON object", hint=_WHAT_IT_IS)
+    return values
+
+
+def _content(file: Path) -> bytes:
+    # What is no file may never end, and a pipe be waited for.
+    handle = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with os.fdopen(handle, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise ValueError("it is no file")
+        content = stream.read(LARGEST_BYTES + 1)
+    if len(content) > LARGEST_BYTES:
+        raise ValueError(f"it is larger than {LARGEST_BYTES:,} bytes")
+    return content
+
+
+def architecture_of(config: Mapping[str, Any], *, name: str) -> Architecture:
+    """The shape of the model that a configuration describes; of one that sees or hears as well, its text part.
+
+    Sizes that the configuration leaves to its class's defaults are asked of transformers, where that is
+    installed; it is imported for nothing else.
+
+    Args:
+        config: What ``config.json`` says.
+        name: For reports.
+
+    Raises:
+        UsageError: Its family is not known, a size is missing, or a value cannot be.
+    """
+    kind, part, notes = _text_part(config)
+    family = FAMILIES.get(kind)
+    if family is None:
+        raise _unknown(kind, config)
+    values = Values(given=_complete(part, kind, family), names=family.names)
+    further = values.count_or_none("num_nextn_predict_layers")
+    if further:
+        notes = (*notes, "Layers that predict further tokens (num_nextn_predict_layers) are left out.")
+    return replace(
+        family.build(values), name=name, family=kind, dtype=_dtype(part, config, family.dtype), notes=notes
+    )
+
+
+def _text_part(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any], tuple[str, ...]]:
+    """The family, its part of the configuration, and what is to be said of the rest."""
+    kind, part = config.get("model_type"), config.get("text_config")
+    if not isinstance(kind, str):
+        raise UsageError(
+            "the configuration names no `model_type`",
+            hint=f"a language model's {CONFIG_NAME} names its family: {', '.join(sorted(FAMILIES)[:4])}, ...",
+        )
+    if kind in FAMILIES or not isinstance(part, Mapping):
+        return kind, config, ()
+    own = part.get("model_type", TEXT_PARTS.get(kind))
+    if not isinstance(own, str):
+        return kind, config, ()
+    return own, part, (f"The text part of {printable(kind)} alone: what it sees or hears with is left out.",)
+
+
+def _unknown(kind: str, config: Mapping[str, Any]) -> UsageError:
+    close = nearest(kind, (*FAMILIES, *TEXT_PARTS))
+    known = f"known are {', '.join(sorted({*FAMILIES, *TEXT_PARTS}))}"
+    runs = (
+        " (code of the model's folder, which its `auto_map` names, is never run)"
+        if "auto_map" in config
+        else ""
+    )
+    return UsageError(
+        f"the family of the model is not known: {printable(kind)}{runs}",
+        hint=f"did you mean {close}? {known}" if close else known,
+    )
+
+
+def _complete(part: Mapping[str, Any], kind: str, family: Family) -> Mapping[str, Any]:
+    """The values under the family's own keys, with the class's defaults where a size is missing."""
+    usual = {family.aliases.get(key, key): value for key, value in part.items()}
+    # A key under its usual name counts where both are there.
+    usual |= {key: value for key, value in part.items() if key not in family.aliases}
+    missing = _missing(usual, family)
+    if not missing:
+        return usual
+    defaults = _defaults(usual, family.like or kind)
+    if defaults is None:
+        raise UsageError(
+            f"the configuration of a {kind} model leaves out {listed(f'`{key}`' for key in missing)}",
+            hint=f"transformers knows what stands in for them: {PIP_LINE}",
+        )
+    known = {family.aliases.get(key, key): value for key, value in defaults.items()}
+    filled = known | {key: value for key, value in usual.items() if value is not None}
+    missing = _missing(filled, family)
+    if missing:
+        raise UsageError(
+            f"the configuration of a {kind} model leaves out {listed(f'`{key}`' for key in missing)}",
+            hint="compare it with the config.json that the model was published with",
+        )
+    return filled
+
+
+def _missing(values: Mapping[str, Any], family: Family) -> list[str]:
+    return [key for key in family.names.values() if values.get(key) is None]
+
+
+def _defaults(values: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
+    """What transformers' class makes of the values; None where it is not installed."""
+    try:
+        from transformers import CONFIG_MAPPING
+    except ImportError:
+        return None
+    try:
+        kept = CONFIG_MAPPING[kind]
+        # Any other key becomes an attribute of the object: none may hide one of its methods.
+        plain = {
+            key: value
+            for key, value in values.items()
+            if not key.startswith("_")
+            and key not in _NO_DEFAULT_NEEDS
+            and not callable(getattr(kept, key, None))
+        }
+        with _silent():
+            made: Mapping[str, Any] = kept(**plain).to_dict()
+    except Exception as error:  # whatever the class says of values that it does not take
+        reason = re.sub(r"\s+", " ", printable(str(error))).strip()
+        raise UsageError(
+            f"transformers' class for {kind} does not take the configuration: {reason}",
+            hint="compare it with the config.json that the model was published with",
+        ) from error
+    return made
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Its warnings are of values that do not count here, such as ids of tokens."""
+    logger = logging.getLogger("transformers")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _dtype(part: Mapping[str, Any], config: Mapping[str, Any], default: str) -> str:
+    # `torch_dtype` until release 4.55 of transformers, `dtype` since.
+    for values in (part, config):
+        for key in ("dtype", "torch_dtype"):
+            told = values.get(key)
+            if told is None or told == "auto":
+                continue
+            word = str(told).removeprefix("torch.")
+            if word not in _DTYPES:
+                raise UsageError(
+                    f"`{key}` of the configuration is {printable(word)}, in which no weights are counted",
+                    hint=f"known are {listed(_DTYPES)}",
+                )
+            return word
+    return default
+
+
+def stored_weights(config: Mapping[str, Any]) -> str | None:
+    """``int4``, ``int8`` or ``fp8`` where the large weights are stored so, else None.
+
+    Any format of 4 bits is ``int4``: MXFP4 and NVFP4 are as wide.
+
+    Raises:
+        UsageError: They are stored in a way that is not known.
+    """
+    part = config.get("text_config")
+    told = config.get("quantization_config")
+    if told is None and isinstance(part, Mapping):
+        told = part.get("quantization_config")
+    if told is None:
+        return None
+    width = _width(told) if isinstance(told, Mapping) else None
+    if width is None:
+        method = told.get("quant_method") if isinstance(told, Mapping) else told
+        raise UsageError(
+            f"the weights are stored in a way that is not known: {printable(str(method))[:40]}",
+            hint="known are awq, bitsandbytes, compressed-tensors, fp8, gptq, modelopt, mxfp4 of 4 and 8 bits",
+        )
+    return width
+
+
+def _width(told: Mapping[str, Any]) -> str | None:
+    method = str(told.get("quant_method", "")).lower()
+    if told.get("load_in_4bit") is True:
+        return "int4"
+    if told.get("load_in_8bit") is True:
+        return "int8"
+    if method == "modelopt":
+        algorithm = str(told.get("quant_algo", "")).upper()
+        return "int4" if "4" in algorithm else "fp8" if "FP8" in algorithm else None
+    if method == "compressed-tensors":
+        groups = told.get("config_groups")
+        group = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
+        weights = group.get("weights") if isinstance(group, Mapping) else None
+        if not isinstance(weights, Mapping):
+            return None
+        bits = weights.get("num_bits")
+        return "fp8" if bits == 8 and weights.get("type") == "float" else _of_bits(bits)
+    return _WIDTHS.get(method) or _of_bits(told.get("bits"))
+
+
+def _of_bits(bits: object) -> str | None:
+    return _BY_BITS.get(bits) if isinstance(bits, int) else None

@@ -1,0 +1,109 @@
+"""Values of a model's configuration, each checked where it is read: a stranger may have written the file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analyzer.errors import UsageError
+from analyzer.text import listed, printable
+
+# Far above every model; a count of layers is a number of objects here.
+_LARGEST = 2**32
+_MOST_LAYERS = 10_000
+_PUBLISHED = "compare it with the config.json that the model was published with"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Values:
+    """A configuration under the keys of its family.
+
+    Attributes:
+        given: What the configuration says.
+        names: The family's key for each word of ours, ``{"hidden": "n_embd"}``: ``values["hidden"]`` reads it.
+    """
+
+    given: Mapping[str, Any]
+    names: Mapping[str, str]
+
+    def __getitem__(self, word: str) -> int:
+        key = self.names[word]
+        count = self.count(key)
+        if word == "layers" and count > _MOST_LAYERS:
+            raise _wrong(key, count, f"more than {_MOST_LAYERS:,}")
+        return count
+
+    def count(self, key: str, default: int | None = None) -> int:
+        """A whole number above zero; the default where there is none, or null."""
+        value = self.given.get(key)
+        if value is None:
+            value = default
+        # A bool is an int in Python.
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= _LARGEST:
+            raise _wrong(key, value, "no whole number above zero")
+        return value
+
+    def count_or_none(self, key: str, default: int = 0) -> int:
+        """The same, and 0 where null or 0 say that there is no such thing; the default where no key is."""
+        value = self.given.get(key, default)
+        return 0 if value is None or value == 0 else self.count(key, default)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """Yes or no; the default where there is neither, or null."""
+        value = self.given.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise _wrong(key, value, "neither true nor false")
+        return value
+
+    def word(self, key: str, default: str) -> str:
+        """A text; the default where there is none, or null."""
+        value = self.given.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, str):
+            raise _wrong(key, value, "no text")
+        return value
+
+    def share(self, key: str, default: float) -> float:
+        """A share above 0 and up to 1, of the configuration or of its table for rotary positions."""
+        value = None
+        for table in (self.given.get("rope_parameters"), self.given.get("rope_scaling"), self.given):
+            value = table.get(key) if value is None and isinstance(table, Mapping) else value
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+            raise _wrong(key, value, "no share above 0 and up to 1")
+        return value
+
+    def kinds(self, key: str, known: Sequence[str]) -> tuple[str, ...] | None:
+        """A word for each layer, of those that are known; None where there are none."""
+        value = self.given.get(key)
+        if value is None:
+            return None
+        count = self["layers"]
+        if not isinstance(value, list | tuple) or len(value) != count:
+            raise UsageError(
+                f"`{key}` of the configuration has no word for each of {count} layers", hint=_PUBLISHED
+            )
+        for word in value:
+            if word not in known:
+                raise _wrong(key, word, f"none of {listed(known)}")
+        return tuple(value)
+
+    def numbers(self, key: str) -> frozenset[int]:
+        """Numbers of layers; none where there are none, or null."""
+        value = self.given.get(key)
+        if value is None:
+            return frozenset()
+        if not isinstance(value, list | tuple) or not all(isinstance(one, int) for one in value):
+            raise _wrong(key, value, "no list of layers")
+        return frozenset(value)
+
+
+def _wrong(key: str, value: object, what: str) -> UsageError:
+    said = printable(repr(value))
+    said = said if len(said) <= 40 else f"{said[:40]}..."
+    return UsageError(f"`{key}` of the configuration is {said}, {what}", hint=_PUBLISHED)

@@ -1,0 +1,200 @@
+"""What a generating model keeps: elements of its weights, and of the cache of one sequence."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from analyzer.generation.architecture import (
+    Architecture,
+    Attention,
+    Encoder,
+    Experts,
+    Indexer,
+    LatentAttention,
+    Layer,
+    Mlp,
+    StateSpace,
+)
+
+# Of each of the two convolutions before Whisper's encoder (transformers/models/whisper/modeling_whisper.py).
+_STEM_TAPS = 3
+
+
+def parameters(architecture: Architecture) -> int:
+    """Elements of all weights, a tied head once.
+
+    What a checkpoint holds beside its parameters counts as well: the correction of DeepSeek V3's router is a
+    buffer.
+    """
+    hidden, rows = architecture.hidden, architecture.vocabulary
+    width = architecture.embedding_size or hidden
+    norm = _norm(hidden, architecture)
+    # From the embedding's width to the state's, and back before the head.
+    projected = 2 * width * hidden if architecture.embedding_size else 0
+    return (
+        rows * width * (1 if architecture.tied else 2)
+        + projected
+        + rows * architecture.head_bias
+        + norm * (architecture.embedding_norm + architecture.final_norm)
+        + architecture.position_table * hidden
+        + _relative(architecture.relative_buckets, architecture.layers)
+        + sum(layer_parameters(layer, architecture) for layer in architecture.layers)
+        + (_encoder(architecture.encoder, architecture) if architecture.encoder else 0)
+    )
+
+
+def layer_parameters(layer: Layer, architecture: Architecture) -> int:
+    """Elements of the weights of one layer, of the decoder or of the encoder."""
+    return (
+        layer.norms * _norm(architecture.hidden, architecture)
+        + _mixer(layer.mixer, architecture)
+        + (_attention(layer.cross, architecture) if layer.cross else 0)
+        + _mlp(layer.mlp, architecture.hidden)
+    )
+
+
+def cache_elements(architecture: Architecture, tokens: int, *, source: int = 0) -> int:
+    """Elements that one sequence of so many tokens keeps for its next one.
+
+    A layer with a window keeps as many tokens as its queries see. All of them are in memory while a token is
+    computed; transformers drops the oldest right after that, and its cache holds one less between two tokens
+    (``DynamicSlidingWindowLayer`` of transformers/cache_utils.py).
+
+    Keys and values are kept once a head of theirs, though transformers keeps Falcon 40B's once a query's head.
+
+    Args:
+        architecture: The model.
+        tokens: Of the decoder, prompt and answer together.
+        source: Tokens that the encoder read, whose keys and values every layer of the decoder keeps; no such
+            number is needed for an encoder that is always given the same length.
+    """
+    if architecture.encoder and architecture.encoder.positions:
+        source = architecture.encoder.positions
+    return sum(
+        _kept(layer.mixer, tokens) + (_kept(layer.cross, source) if layer.cross else 0)
+        for layer in architecture.layers
+    )
+
+
+def state_elements(architecture: Architecture) -> int:
+    """Those of the cache that stay float32 whatever the weights' type: Mamba's states, not its last columns.
+
+    The selective scan computes in float32 and gives its last state as that
+    (``selective_scan_fn`` of transformers/models/mamba/modeling_mamba.py).
+    """
+    mixers = (layer.mixer for layer in architecture.layers)
+    return sum(mixer.inner * mixer.state for mixer in mixers if isinstance(mixer, StateSpace))
+
+
+def _norm(width: int, architecture: Architecture) -> int:
+    if not architecture.norm_weights:
+        return 0
+    return width * (2 if architecture.norm == "layer" and architecture.norm_bias else 1)
+
+
+def _relative(buckets: int, layers: tuple[Layer, ...]) -> int:
+    first = layers[0].mixer
+    # The first layer's table serves all (T5Stack of transformers/models/t5/modeling_t5.py).
+    return buckets * first.heads if isinstance(first, Attention) else 0
+
+
+def _encoder(encoder: Encoder, architecture: Architecture) -> int:
+    hidden = architecture.hidden
+    channels = encoder.stem_channels
+    # Two convolutions with biases: to the state's width, and within it.
+    stem = _STEM_TAPS * hidden * (channels + hidden) + 2 * hidden if channels else 0
+    return (
+        stem
+        + encoder.position_table * hidden
+        + _relative(encoder.relative_buckets, encoder.layers)
+        + sum(layer_parameters(layer, architecture) for layer in encoder.layers)
+        + _norm(hidden, architecture)
+    )
+
+
+def _mixer(mixer: Attention | LatentAttention | StateSpace, architecture: Architecture) -> int:
+    match mixer:
+        case Attention():
+            return _attention(mixer, architecture)
+        case LatentAttention():
+            return _latent(mixer, architecture.hidden)
+        case StateSpace():
+            return _state_space(mixer, architecture.hidden)
+        case _:
+            assert_never(mixer)
+
+
+def _attention(attention: Attention, architecture: Architecture) -> int:
+    queries, keys = attention.heads * attention.size, attention.key_heads * attention.size
+    hidden = architecture.hidden
+    biases = queries * attention.query_bias + keys * (attention.key_bias + attention.value_bias)
+    norms = 0
+    if attention.wide_norms:
+        norms = _norm(queries, architecture) + _norm(keys, architecture)
+    elif attention.separate_norms:
+        norms = queries + keys
+    elif attention.head_norms:
+        norms = 2 * _norm(attention.size, architecture)
+    return (
+        2 * hidden * (queries + keys)
+        + biases
+        + hidden * attention.output_bias
+        + norms
+        + attention.heads * attention.sinks
+    )
+
+
+def _latent(attention: LatentAttention, hidden: int) -> int:
+    heads, rank, latent = attention.heads, attention.query_rank, attention.latent
+    queries = heads * (attention.plain + attention.rotated)
+    # Down to a latent, its norm, up to the heads; the rotated part of keys comes from the state itself.
+    down = hidden * (latent + attention.rotated) + latent
+    up = latent * heads * (attention.plain + attention.value_size)
+    asked = hidden * rank + rank + rank * queries if rank else hidden * queries
+    biases = (rank + latent + attention.rotated + hidden) * attention.bias
+    index = _indexer(attention.indexer, rank or hidden, hidden) if attention.indexer else 0
+    return asked + down + up + heads * attention.value_size * hidden + biases + index
+
+
+def _indexer(indexer: Indexer, width: int, hidden: int) -> int:
+    # Its queries, its key with a norm of both weight and bias, and a weight for each of its heads.
+    heads, size = indexer.heads, indexer.size
+    return heads * size * width + hidden * size + 2 * size + hidden * heads
+
+
+def _state_space(mixer: StateSpace, hidden: int) -> int:
+    inner, state, rank = mixer.inner, mixer.state, mixer.rank
+    outer = 3 * hidden * inner + (2 * inner + hidden) * mixer.bias
+    convolution = inner * (mixer.taps + mixer.conv_bias)
+    # Step size, B and C from the columns; the step size back to all of them; A and D.
+    scan = inner * (rank + 2 * state) + rank * inner + inner + inner * state + inner
+    return outer + convolution + scan
+
+
+def _mlp(mlp: Mlp | Experts | None, hidden: int) -> int:
+    match mlp:
+        case None:
+            return 0
+        case Mlp():
+            ups = 2 if mlp.gated else 1
+            return (ups + 1) * hidden * mlp.inner + (ups * mlp.inner + hidden) * mlp.bias
+        case Experts():
+            router = mlp.count * hidden + mlp.count * mlp.router_bias
+            shared = _mlp(mlp.shared, hidden) + hidden * mlp.shared_gate
+            return router + mlp.count * _mlp(mlp.expert, hidden) + shared
+        case _:
+            assert_never(mlp)
+
+
+def _kept(mixer: Attention | LatentAttention | StateSpace, tokens: int) -> int:
+    match mixer:
+        case Attention():
+            seen = min(tokens, mixer.window) if mixer.window else tokens
+            return 2 * mixer.key_heads * mixer.size * seen
+        case LatentAttention():
+            indexed = mixer.indexer.size if mixer.indexer else 0
+            return (mixer.latent + mixer.rotated + indexed) * tokens
+        case StateSpace():
+            return mixer.inner * (mixer.taps + mixer.state)
+        case _:
+            assert_never(mixer)
