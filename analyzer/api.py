@@ -18,7 +18,7 @@ from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.reading_process import HANDLERS
-from analyzer.option_table import AnalyzeOptions, RecordOptions
+from analyzer.option_table import AnalyzeOptions, GenerateOptions, RecordOptions
 from analyzer.pipeline import build_record, environment
 from analyzer.pipeline.batches import batch_models, correction_of, read_ahead
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
@@ -111,6 +111,29 @@ def _analyze(model: Model, inputs: Any, keywords: AnalyzeOptions, progress: Prog
     step = training_result(loaded, decisions.decision_input, prepared, options, analysis, batches.between)
     analysis = replace(analysis, training=step)
     return replace(analysis, findings=find_findings(analysis))
+
+
+def analyze_generation(
+    model: Model, *, progress: Progress | None = None, **options: Unpack[GenerateOptions]
+) -> Analysis:
+    """Analyses a language model that generates: prefill and decode steps with a cache that stays on the device.
+
+    Args:
+        model: A folder with ``config.json`` or that file, as Hugging Face keeps a model; a module with such a
+            configuration.
+        progress: Told what is happening and, where known, how much of it is done (0 to 1).
+        **options: The long options of ``analyze generate`` with underscores (``prompt=1024, gpu="a100"``);
+            ``--no-run`` is ``run=False``.
+
+    Raises:
+        AnalyzerError: A child of it, by what the user must do.
+        TypeError: No such option.
+    """
+    # Here: every command but `generate` starts without it.
+    from analyzer.pipeline.generation import analyse_generation
+
+    with _rare_garbage_collection():
+        return analyse_generation(model, options, progress or (lambda _stage, _share: None))
 
 
 def analyze_record(analysis: Analysis, **options: Unpack[RecordOptions]) -> Analysis:

@@ -12,7 +12,7 @@ from os import PathLike
 from types import MappingProxyType
 from typing import Literal, NamedTuple, TypedDict
 
-Command = Literal["run", "check", "render"]
+Command = Literal["run", "check", "render", "generate"]
 ValueKind = Literal[
     "flag",
     "negation",
@@ -33,7 +33,8 @@ DEFAULT_GPU = "l4"
 # For each batch and device; the printed command and the help say the same number.
 DEFAULT_TIME_BUDGET_S = 10.0
 
-_EVERYWHERE: tuple[Command, ...] = ("run", "check", "render")
+_EVERYWHERE: tuple[Command, ...] = ("run", "check", "render", "generate")
+_DECIDING: tuple[Command, ...] = ("run", "check", "render")
 # Read-only, as a default of a NamedTuple is one object for all options.
 _NOWHERE: Mapping[Command, str] = MappingProxyType({})
 
@@ -89,7 +90,11 @@ OPTIONS: tuple[Option, ...] = (
         kind="whole_list",
         metavar="N[,N...]",
         help="Batch size(s); the report is about the first, all are measured.",
-        helps={"check": "Batch size; with several, the first is checked."},
+        commands=("run", "check", "generate"),
+        helps={
+            "check": "Batch size; with several, the first is checked.",
+            "generate": "Sequences at once; the report is about the first. [1]",
+        },
     ),
     Option(
         name="input",
@@ -105,6 +110,7 @@ OPTIONS: tuple[Option, ...] = (
         commands=_EVERYWHERE,
         helps={
             "check": "Target GPU of the catalogue (`analyze devices`); none for CPU only.",
+            "generate": f"Target GPU of the catalogue; with several the others are compared. [{DEFAULT_GPU}]",
             "render": "Decide for these GPUs of the catalogue instead of the record's.",
         },
     ),
@@ -124,7 +130,7 @@ OPTIONS: tuple[Option, ...] = (
         kind="text",
         metavar="P",
         help="fp32, tf32, fp16, bf16, int8 or int4 (weights). [the model's own]",
-        commands=_EVERYWHERE,
+        commands=_DECIDING,
         helps={"render": "Decide for fp32, tf32, fp16, bf16, int8 or int4."},
     ),
     Option(
@@ -138,7 +144,7 @@ OPTIONS: tuple[Option, ...] = (
         name="no-run",
         kind="negation",
         help="Execute nothing: counts and predictions only.",
-        commands=("run",),
+        commands=("run", "generate"),
     ),
     Option(
         name="run",
@@ -153,6 +159,7 @@ OPTIONS: tuple[Option, ...] = (
         kind="whole",
         metavar="N",
         help="Exact number of timed runs.",
+        commands=("run", "check", "generate"),
         helps={"check": "How many runs to measure, with --run."},
     ),
     Option(
@@ -160,6 +167,7 @@ OPTIONS: tuple[Option, ...] = (
         kind="duration",
         metavar="S",
         help=f"Seconds to measure for, each batch. [{DEFAULT_TIME_BUDGET_S:g}]",
+        commands=("run", "check", "generate"),
         helps={"check": "Seconds to measure for, with --run."},
     ),
     Option(
@@ -167,6 +175,7 @@ OPTIONS: tuple[Option, ...] = (
         kind="whole",
         metavar="N",
         help="Intra-op threads of the CPU.",
+        commands=("run", "check", "generate"),
         helps={"check": "Intra-op threads, with --run."},
     ),
     Option(name="training", kind="flag", help="One training step instead of inference."),
@@ -176,6 +185,7 @@ OPTIONS: tuple[Option, ...] = (
         kind="repeated",
         metavar="NAME=VALUE",
         help="Raises what reading a file may take, like memory=8GB, time=5min, nodes=2000000; repeatable.",
+        commands=("run", "check", "generate"),
         question=False,
         settings="",
     ),
@@ -191,7 +201,7 @@ OPTIONS: tuple[Option, ...] = (
         kind="text",
         metavar="O",
         help="latency, throughput, cost or energy. [latency]",
-        commands=_EVERYWHERE,
+        commands=_DECIDING,
         helps={"render": "Decide by latency, throughput, cost or energy."},
     ),
     Option(
@@ -199,14 +209,14 @@ OPTIONS: tuple[Option, ...] = (
         kind="duration",
         metavar="TIME",
         help="Latency that must be met, like 20ms.",
-        commands=_EVERYWHERE,
+        commands=_DECIDING,
     ),
     Option(
         name="pin",
         kind="repeated",  # a pattern may hold commas
         metavar="PATTERN=cpu|gpu",
         help="Binds operators in the best plan; repeatable.",
-        commands=_EVERYWHERE,
+        commands=_DECIDING,
     ),
     Option(
         name="prices",
@@ -220,8 +230,64 @@ OPTIONS: tuple[Option, ...] = (
         kind="number",
         metavar="U",
         help="Share of rented time in use, for prices. [1]",
-        commands=_EVERYWHERE,
+        commands=_DECIDING,
         helps={"render": "Share of rented time in use, for prices."},
+    ),
+    Option(
+        name="prompt",
+        kind="whole",
+        metavar="N",
+        help="Tokens of each sequence that are given. [1024]",
+        commands=("generate",),
+    ),
+    Option(
+        name="output-tokens",
+        kind="whole",
+        metavar="N",
+        help="Tokens of each sequence that are made. [256]",
+        commands=("generate",),
+    ),
+    Option(
+        name="gpus",
+        kind="whole",
+        metavar="N",
+        help="GPUs that share the model (tensor parallel). [the fewest that hold it]",
+        commands=("generate",),
+    ),
+    Option(
+        name="weights",
+        kind="text",
+        metavar="T",
+        help="Type of the layers' weights: fp16, bf16, fp8, int8 or int4. [the model's own]",
+        commands=("generate",),
+    ),
+    Option(
+        name="kv",
+        kind="text",
+        metavar="T",
+        help="Type of the cache: fp16, bf16, fp8 or int8. [16 bits]",
+        commands=("generate",),
+    ),
+    Option(
+        name="launch",
+        kind="text",
+        metavar="L",
+        help="session (node by node) or graph (one replay of a CUDA graph). [session]",
+        commands=("generate",),
+    ),
+    Option(
+        name="ttft",
+        kind="duration",
+        metavar="TIME",
+        help="Longest time to the first token, like 500ms.",
+        commands=("generate",),
+    ),
+    Option(
+        name="tpot",
+        kind="duration",
+        metavar="TIME",
+        help="Longest time of each further token, like 30ms.",
+        commands=("generate",),
     ),
     Option(
         name="fail-on",
@@ -306,7 +372,7 @@ OPTIONS: tuple[Option, ...] = (
             "check": "text, json, sarif, junit, github, markdown, ... [text]",
             "render": "html, json, markdown, csv, text, junit, sarif, github. [html]",
         },
-        defaults={"run": "html,json", "check": "text", "render": "html"},
+        defaults={"run": "html,json", "check": "text", "render": "html", "generate": "html,json"},
     ),
     # No path to Click: a slash at its end, which says that it is a folder, would be lost, and "-" is no file.
     Option(
@@ -336,7 +402,7 @@ OPTIONS: tuple[Option, ...] = (
         name="open",
         kind="flag",
         help="Open the page in a browser.",
-        commands=("run", "render"),
+        commands=("run", "render", "generate"),
         question=False,
         settings="",
     ),
@@ -352,6 +418,7 @@ OPTIONS: tuple[Option, ...] = (
         name="verbose",
         kind="flag",
         help="Findings and times of all stages as well.",
+        commands=("run", "check", "generate"),
         question=False,
         helps={"check": "More about what is happening."},
     ),
@@ -392,6 +459,28 @@ class AnalyzeOptions(RecordOptions, total=False):
     check: bool
 
 
+class GenerateOptions(TypedDict, total=False):
+    """Keywords of ``analyze_generation()``: the long options of ``analyze generate`` with underscores."""
+
+    batch: int | str | Sequence[int] | None
+    gpu: str | Sequence[str] | None
+    cpu: str | None
+    run: bool
+    runs: int | None
+    time_budget: float | str | None
+    threads: int | None
+    limit: str | Sequence[str]
+    prices: str | PathLike[str] | None
+    prompt: int | None
+    output_tokens: int | None
+    gpus: int | None
+    weights: str | None
+    kv: str | None
+    launch: str | None
+    ttft: float | str | None
+    tpot: float | str | None
+
+
 def taken_by(command: Command) -> tuple[Option, ...]:
     """The options of a command, in the order of its help."""
     return tuple(option for option in OPTIONS if command in option.commands)
@@ -403,5 +492,5 @@ def in_settings(table: SettingsTable) -> tuple[Option, ...]:
 
 
 def is_analysis(option: Option) -> bool:
-    """Whether it says how a model is analysed, and is a keyword of ``analyze()``."""
-    return option.keyword in AnalyzeOptions.__annotations__
+    """Whether it says how a model is analysed: a keyword of ``analyze()`` or of ``analyze_generation()``."""
+    return option.keyword in AnalyzeOptions.__annotations__ or option.keyword in GenerateOptions.__annotations__

@@ -30,6 +30,7 @@ COMMANDS = {
     "compare": "Two or more reports side by side.",
     "render": "Any format from a saved report; measures nothing.",
     "devices": "The hardware catalogue, each figure with its source.",
+    "generate": "A language model that generates: prefill, decode, cache, what fits.",
     "calibrate": "Measure this machine's ceilings and keep them.",
     "ops": "The cost rules: formula, basis, what is covered.",
     "rules": "The CI rules: what, why, how to fix.",

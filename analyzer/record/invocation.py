@@ -17,7 +17,7 @@ class Invocation:
     """A command with what was given to it, by the user or by the settings file; nothing of the machine.
 
     Attributes:
-        command: ``run`` or ``check``.
+        command: ``run``, ``check`` or ``generate``.
         model: MODEL as the command line names it, a file from its repository or else from the working folder;
             None for one that has no name there, an ``nn.Module``.
         options: By long option, the values as they are written; none for a flag.
@@ -32,7 +32,7 @@ class Invocation:
     @property
     def uses_this_cpu(self) -> bool:
         """Whether the CPU of the decision is that of the machine at hand."""
-        return "cpu" not in self.options and (self.command == "run" or "run" in self.options)
+        return "cpu" not in self.options and (self.command != "check" or "run" in self.options)
 
 
 def written(
@@ -92,7 +92,7 @@ def command_line(invocation: Invocation) -> str:
         return ""
     # A file called `-x.py` is no option.
     model = f"./{invocation.model}" if invocation.model.startswith("-") else invocation.model
-    words = ["analyze", *(["check"] if command == "check" else []), model]
+    words = ["analyze", *([] if command == "run" else [command]), model]
     for option in taken_by(command):
         if option.name in given:
             words += _words(option, given[option.name])
@@ -100,7 +100,7 @@ def command_line(invocation: Invocation) -> str:
 
 
 # Not `render`: a record that was decided anew has its analysis' invocation, with what was given to render.
-_COMMANDS: tuple[Command, ...] = ("run", "check")
+_COMMANDS: tuple[Command, ...] = ("run", "check", "generate")
 
 
 def _words(option: Option, values: Iterable[str]) -> list[str]:

@@ -1,0 +1,49 @@
+"""``analyze generate MODEL``: prefill and decode of a language model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from analyzer.cli import settings_defaults
+from analyzer.cli.options import keywords, options_of
+
+
+@click.command(name="generate", short_help="A language model that generates: prefill, decode, cache, what fits.")
+@click.argument("model")
+@options_of("generate")
+@click.pass_context
+def command(ctx: click.Context, /, **_: Any) -> None:
+    """Predict a language model that generates, and write a report.
+
+    MODEL is a folder with config.json, as Hugging Face keeps a model, or that file; weights are never read.
+    The answer has time to the first token (TTFT), time of each further token (TPOT), memory, the largest batch,
+    the longest context and dollars per million tokens, on the GPU, on the CPU, and on all of the catalogue.
+    """
+    from analyzer.cli.run import open_page, print_outcome, publish, report_targets
+    from analyzer.generation.sources import is_configuration
+    from analyzer.record.output_files import check_writable
+
+    model = ctx.params["model"]
+    path = Path(model)
+    settings_defaults(ctx, path if path.exists() else Path.cwd())
+    params = ctx.params
+    folder = path if path.is_dir() else path.parent
+    stem = folder.resolve().name if is_configuration(model) else path.stem
+    targets = report_targets(params["format"], params["output"], stem or "model")
+    check_writable(targets, force=params["force"])
+    analysis = _analyse(params)
+    written = publish(analysis, targets, force=params["force"])
+    print_outcome(analysis, targets, quiet=params["quiet"], verbose=params["verbose"])
+    if params["open"]:
+        open_page(written)
+
+
+def _analyse(params: dict[str, Any]) -> Any:
+    from analyzer.api import analyze_generation
+    from analyzer.cli.progress import progress
+
+    with progress(quiet=params["quiet"]) as on_progress:
+        return analyze_generation(params["model"], progress=on_progress, **keywords(params, "generate"))

@@ -1,0 +1,63 @@
+"""MODEL of ``analyze generate`` -> the model, whatever it was kept as."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from analyzer.errors import UsageError
+from analyzer.generation.hugging_face import CONFIG_NAME, architecture_of, read_config, stored_weights
+from analyzer.generation.model import GeneratingModel
+from analyzer.generation.step_sizes import Weights
+
+_WEIGHTS_OF: Mapping[str, Weights] = {"float32": "fp16", "float16": "fp16", "bfloat16": "bf16"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A model that generates, and what reports call it."""
+
+    model: GeneratingModel
+    name: str
+    notes: tuple[str, ...] = ()
+
+
+def is_configuration(text: str) -> bool:
+    """Whether MODEL is a folder, or a ``config.json``."""
+    return os.path.isdir(text) or os.path.basename(text) == CONFIG_NAME
+
+
+def from_configuration(path: str | os.PathLike[str]) -> Source:
+    """The model that a folder's ``config.json`` describes; its weights are never read.
+
+    Raises:
+        UsageError: There is none, or it describes no model that is known.
+    """
+    folder = Path(path) if os.path.isdir(path) else Path(path).parent
+    return from_values(read_config(path), name=folder.resolve().name or "model")
+
+
+def from_values(config: Mapping[str, Any], *, name: str) -> Source:
+    """The model that a configuration describes.
+
+    Raises:
+        UsageError: It describes no model that is known.
+    """
+    architecture = architecture_of(config, name=name)
+    kept = stored_weights(config)
+    own = cast(Weights, kept) if kept else _WEIGHTS_OF[architecture.dtype]
+    notes = ()
+    if kept is None and architecture.dtype == "float32":
+        notes = ("Its weights are kept in 32 bits; they are taken to be loaded in 16 (`--weights`).",)
+    return Source(model=GeneratingModel(architecture=architecture, own_weights=own), name=name, notes=notes)
+
+
+def no_way(text: str) -> UsageError:
+    """What `generate` cannot read."""
+    return UsageError(
+        f"{text}: `analyze generate` reads the configuration of a model as Hugging Face keeps it.",
+        hint=f"Give a folder with {CONFIG_NAME}, or that file.",
+    )

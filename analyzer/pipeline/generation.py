@@ -1,0 +1,99 @@
+"""MODEL and options of ``analyze generate`` -> its record: the pipeline of a model that generates."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from typing import Any
+
+from analyzer.checks import run as find_findings
+from analyzer.generation.question import Question, make_question
+from analyzer.generation.sources import Source, from_configuration, from_values, is_configuration, no_way
+from analyzer.option_table import GenerateOptions
+from analyzer.pipeline import environment
+from analyzer.pipeline.generation_record import Named, generation_analysis
+from analyzer.pipeline.options import Options, make_options, path_shower, require_keywords
+from analyzer.pipeline.target_devices import Targets, find_targets
+from analyzer.progress import Progress
+from analyzer.record.analysis import Analysis
+from analyzer.record.invocation import Invocation, written
+from analyzer.text import duration
+
+_ASKED_OF_ANY = (
+    "batch",
+    "gpu",
+    "cpu",
+    "run",
+    "runs",
+    "time_budget",
+    "threads",
+    "limit",
+    "prices",
+)
+
+
+def analyse_generation(model: Any, given: GenerateOptions, progress: Progress) -> Analysis:
+    """The record of a model that generates; see ``analyzer.api.analyze_generation``."""
+    require_keywords("analyze_generation", given, GenerateOptions.__annotations__)
+    started = time.perf_counter()
+    options = make_options(**{name: value for name, value in given.items() if name in _ASKED_OF_ANY})
+    question = _question(given, options)
+    targets = find_targets(options)
+    progress("reading the model", None)
+    source = _source(model)
+    progress("predicting", None)
+    analysis = generation_analysis(source.model, _named(model, source), question, options, targets)
+    spent = {"load, predict and decide": time.perf_counter() - started}
+    analysis = replace(
+        analysis,
+        invocation=_invocation(model, given, targets),
+        environment=environment.describe(
+            measured=None, timings_s=spent, cached=False, cpu_name=targets.cpu.name
+        ),
+    )
+    return replace(analysis, findings=find_findings(analysis))
+
+
+def _question(given: GenerateOptions, options: Options) -> Question:
+    ttft, tpot = given.get("ttft"), given.get("tpot")
+    return make_question(
+        prompt=given.get("prompt"),
+        output_tokens=given.get("output_tokens"),
+        batches=options.batches,
+        gpus=given.get("gpus"),
+        weights=given.get("weights"),
+        kv=given.get("kv"),
+        launch=given.get("launch"),
+        ttft_s=None if ttft is None else duration(ttft, where="--ttft"),
+        tpot_s=None if tpot is None else duration(tpot, where="--tpot"),
+    )
+
+
+def _source(model: Any) -> Source:
+    if isinstance(model, (str, os.PathLike)):
+        text = os.fspath(model)
+        if is_configuration(text) or not os.path.exists(text):
+            return from_configuration(text)
+        raise no_way(text)
+    config = getattr(model, "config", None)
+    if config is not None and hasattr(config, "to_dict"):
+        return from_values(config.to_dict(), name=type(model).__name__)
+    raise no_way(type(model).__name__)
+
+
+def _named(model: Any, source: Source) -> Named:
+    named = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
+    shown = path_shower()(named) if named is not None else f"{type(model).__name__} in memory"
+    return Named(name=source.name, source=shown, notes=source.notes)
+
+
+def _invocation(model: Any, given: GenerateOptions, targets: Targets) -> Invocation:
+    named = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
+    show = path_shower()
+    return Invocation(
+        command="generate",
+        model=show(named) if named is not None else None,
+        options=written("generate", given, show),
+        stand_ins={} if targets.default_gpu is None else {"gpu": (targets.default_gpu,)},
+    )

@@ -1,0 +1,164 @@
+"""A generating model -> Analysis: the decode step decided as any model is, its prefill, and the answer."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from analyzer.devices import catalogue
+from analyzer.devices.device import Device
+from analyzer.generation.answer import Devices, answer, setting_of
+from analyzer.generation.architecture import Architecture
+from analyzer.generation.decoder_graph import step_graph
+from analyzer.generation.model import GeneratingModel, types_on
+from analyzer.generation.options import Market
+from analyzer.generation.question import Question
+from analyzer.generation.request import Request
+from analyzer.generation.step_sizes import StepSizes, Types
+from analyzer.generation.times import Runner
+from analyzer.generation.weights import parameters
+from analyzer.graph import Graph
+from analyzer.pipeline import build_record
+from analyzer.pipeline.batches import BatchModels
+from analyzer.pipeline.device_decisions import analysis_of, decide_on
+from analyzer.pipeline.options import Options
+from analyzer.pipeline.predictor import Predictor
+from analyzer.pipeline.prepared import PreparedGraph, prepare
+from analyzer.pipeline.target_devices import Targets
+from analyzer.record.analysis import Analysis, ModelInfo, PhaseResult, Phases
+
+# Batches of the decode step whose plans are compared.
+_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+# In operators. Of larger steps fewer batches are looked at: each is decided in a tenth of a second a thousand.
+_ALL_BATCHES_UP_TO = 2000
+_FEW_BATCHES = (1, 16, 256)
+# GPUs asked for beside the first whose plans are worked out as well.
+_MOST_ALTERNATIVES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """What a report calls the model."""
+
+    name: str
+    source: str
+    notes: tuple[str, ...] = ()
+
+
+def generation_analysis(
+    model: GeneratingModel, named: Named, question: Question, options: Options, targets: Targets
+) -> Analysis:
+    """The record of a generating model, without the circumstances.
+
+    Args:
+        model: What generates.
+        named: What reports call it.
+        question: What is asked about generation.
+        options: What is asked as of any model.
+        targets: The devices.
+    """
+    gpus = targets.gpus
+    first = gpus[0] if gpus else targets.cpu
+    setting = setting_of(model, question, first)
+    types = types_on(first, setting) or Types()
+    request = question.request(model.source_of(question.prompt))
+    predictor = Predictor(options, targets.cpu)
+    steps = _Steps(architecture=model.architecture, types=types, request=request)
+    decode = steps.decode(request.batch)
+    decided = decide_on(
+        predictor, decode, BatchModels(prepared_graphs=steps.decodes(question.batches, decode)),
+        gpus[: 1 + _MOST_ALTERNATIVES], request.batch, {},
+    )  # fmt: skip
+    info = _model_info(model.architecture, named, decode.graph, request, setting.weights, types)
+    analysis = analysis_of(info, decode, decided, targets.cpu, gpus)
+    market = Market(
+        runner=Runner(host=predictor.host, threads=options.threads if targets.local_cpu else None),
+        instances=predictor.instances,
+        limits=question.limits,
+    )
+    devices = Devices(first=first, cpu=targets.cpu, compared=_compared(gpus, targets.cpu))
+    return replace(
+        analysis,
+        generation=answer(model, question, devices, market),
+        phases=Phases(prefill=_phase(predictor, steps.prefill(request.batch), gpus[:1], request.batch)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Steps:
+    """The whole model's steps, each layer written out, on one device."""
+
+    architecture: Architecture
+    types: Types
+    request: Request
+
+    def decode(self, batch: int) -> PreparedGraph:
+        contexts = self.request.contexts()
+        middle = contexts[len(contexts) // 2][0]
+        return self._prepared(replace(self.request, batch=batch).decode(middle, 1))
+
+    def prefill(self, batch: int) -> PreparedGraph:
+        return self._prepared(replace(self.request, batch=batch).prefill(1))
+
+    def decodes(self, asked: Sequence[int], own: PreparedGraph) -> dict[int, PreparedGraph]:
+        few = len(own.graph.nodes) > _ALL_BATCHES_UP_TO
+        batches = sorted({*(_FEW_BATCHES if few else _BATCHES), *asked})
+        return {batch: own if batch == self.request.batch else self.decode(batch) for batch in batches}
+
+    def _prepared(self, sizes: StepSizes) -> PreparedGraph:
+        return prepare(step_graph(self.architecture, sizes, self.types, every_layer=True).graph)
+
+
+def _compared(gpus: tuple[Device, ...], cpu: Device) -> tuple[Device, ...]:
+    """Those that were named; of one, or none, all of the catalogue."""
+    table = gpus if len(gpus) > 1 else (*gpus, *catalogue.gpus())
+    if not gpus:
+        table = ()
+    return (*{device.slug: device for device in table}.values(), cpu)
+
+
+def _phase(
+    predictor: Predictor, prepared: PreparedGraph, gpus: tuple[Device, ...], batch: int
+) -> PhaseResult:
+    decided = decide_on(predictor, prepared, BatchModels(), gpus, batch, {})
+    return PhaseResult(
+        totals=build_record.totals(prepared, decided.decision_input),
+        operators=build_record.operators(decided.decision_input, decided.decision),
+        plans=decided.decision.plans,
+        verdict=decided.decision.verdict,
+    )
+
+
+def _model_info(
+    architecture: Architecture, named: Named, graph: Graph, request: Request, weights: str, types: Types
+) -> ModelInfo:
+    precision = weights if weights in ("fp32", "bf16") else "fp16"
+    return ModelInfo(
+        name=named.name,
+        source=named.source,
+        digest=digest(graph),
+        opset=graph.opsets["ai.onnx"],
+        batch=request.batch,
+        precision=precision,
+        parameters=parameters(architecture),
+        parameter_bytes=graph.parameter_bytes,
+        inputs=tuple(map(build_record.tensor_info, graph.inputs)),
+        outputs=tuple(map(build_record.tensor_info, graph.outputs)),
+        training=False,
+        inputs_origin="model",
+        exporter="config",
+        notes=(*named.notes, *architecture.notes),
+    )
+
+
+def digest(graph: Graph) -> str:
+    """SHA-256 of operators, sizes and types."""
+    sha = hashlib.sha256()
+    for node in graph.nodes:
+        tensors = [
+            None if tensor is None else (tensor.name, tensor.shape, tensor.dtype.name)
+            for tensor in (*node.inputs, *node.outputs)
+        ]
+        sha.update(repr((node.op_type, node.domain, sorted(node.attributes.items()), tensors)).encode())
+    return sha.hexdigest()
