@@ -209,7 +209,9 @@ def _cheapest(table: Sequence[GenerationOption]) -> int | None:
 
 def _types(one: Candidate, market: Market) -> tuple[GenerationOption, ...]:
     """Other weights and caches on the same devices, beside what was asked."""
-    caches: tuple[Cache, ...] = (one.setting.cache,) if one.model.has_state_alone else _others(CACHES, one.setting.cache)
+    caches: tuple[Cache, ...] = (
+        (one.setting.cache,) if one.model.has_state_alone else _others(CACHES, one.setting.cache)
+    )
     rows = []
     for weights in _others(WEIGHTS, one.setting.weights):
         for cache in caches:
@@ -223,8 +225,10 @@ def _types(one: Candidate, market: Market) -> tuple[GenerationOption, ...]:
 def _others(known: Sequence, own):  # type: ignore[no-untyped-def, type-arg]
     """What was asked and the narrower; of the two halves, one."""
     halves = ("fp16", "bf16")
-    return (own, *(name for name in known if name not in halves and name != own)) if own in halves else (
-        own, *(name for name in known if name not in (own, "fp16"))
+    return (
+        (own, *(name for name in known if name not in halves and name != own))
+        if own in halves
+        else (own, *(name for name in known if name not in (own, "fp16")))
     )
 
 
@@ -296,11 +300,7 @@ def _verdicts(one: Candidate, cpu: Candidate | None) -> tuple[PhaseVerdict, ...]
     return tuple(
         PhaseVerdict(
             phase="prefill" if name == "prefill" else "decode",
-            device="gpu"
-            if gpu.high_s < slow.low_s
-            else "cpu"
-            if slow.high_s < gpu.low_s
-            else "either",
+            device="gpu" if gpu.high_s < slow.low_s else "cpu" if slow.high_s < gpu.low_s else "either",
             cpu_s=slow.time_s,
             gpu_s=gpu.time_s,
             speedup=slow.time_s / gpu.time_s,

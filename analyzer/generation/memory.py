@@ -7,49 +7,37 @@ from dataclasses import dataclass
 from math import ceil
 
 from analyzer.devices.device import Device
-from analyzer.generation.architecture import Architecture, Attention, LatentAttention, Layer, StateSpace
+from analyzer.generation.architecture import Architecture, StateSpace
 from analyzer.generation.decoder_graph import StepGraph
 from analyzer.generation.request import Request
 from analyzer.generation.step_sizes import Types
-from analyzer.graph import DType
+from analyzer.generation.step_writer import LITERALS, TABLES, TIED
+from analyzer.generation.weights import kept_elements
 from analyzer.memory.fit import largest_between, room
 
 _FLOAT_BYTES = 4
 
 
 def cache_bytes(architecture: Architecture, tokens: int, types: Types, width: int = 1) -> int:
-    """Bytes that one sequence of so many tokens keeps, on all devices together.
-
-    Layers with a window keep no more than the window holds; heads of keys and values that are fewer than
-    devices lie on several.
-    """
-    each = (types.cache_type.bits or 0) // 8
-    return sum(_layer_cache(layer, tokens, each, width, types.float_type) for layer in architecture.layers)
-
-
-def _layer_cache(layer: Layer, tokens: int, each: int, width: int, floats: DType) -> int:
-    mixer = layer.mixer
-    if isinstance(mixer, StateSpace):
-        # The state is summed up over all tokens, in 32 bits; the convolution's columns are floats.
-        return mixer.inner * (mixer.state * _FLOAT_BYTES + (mixer.taps - 1) * (floats.bits or 0) // 8)
-    if isinstance(mixer, LatentAttention):
-        return tokens * (mixer.latent + mixer.rotated) * each * width
-    return 2 * _held(mixer, tokens) * _heads(mixer, width) * mixer.size * each
+    """Bytes that one sequence of so many tokens keeps, on all devices together; an encoder's states apart."""
+    cached, floats = (types.cache_type.bits or 0) // 8, (types.float_type.bits or 0) // 8
+    found = 0
+    for layer in architecture.layers:
+        elements = kept_elements(layer.mixer, tokens, width)
+        if isinstance(layer.mixer, StateSpace):
+            # The state is summed up over all tokens, in 32 bits; the convolution's columns are floats.
+            summed = layer.mixer.inner * layer.mixer.state
+            found += summed * _FLOAT_BYTES + (elements - summed) * floats
+        else:
+            found += elements * cached
+    return found
 
 
-def _held(attention: Attention, tokens: int) -> int:
-    return min(tokens, attention.window) if attention.window else tokens
-
-
-def _heads(attention: Attention, width: int) -> int:
-    return max(1, ceil(attention.key_heads / width)) * width
-
-
-def source_bytes(architecture: Architecture, source: int, types: Types) -> int:
+def source_bytes(architecture: Architecture, source: int, types: Types, width: int = 1) -> int:
     """Bytes of the cache of an encoder's states, of one sequence."""
-    each = (types.cache_type.bits or 0) // 8
+    cached = (types.cache_type.bits or 0) // 8
     crossed = [layer.cross for layer in architecture.layers if layer.cross is not None]
-    return sum(2 * source * cross.key_heads * cross.size * each for cross in crossed)
+    return sum(kept_elements(cross, source, width) * cached for cross in crossed)
 
 
 def weight_bytes(step: StepGraph) -> int:
@@ -68,15 +56,12 @@ def weight_bytes(step: StepGraph) -> int:
 
 def table_bytes(step: StepGraph) -> int:
     """Bytes of the tables of rotations, which no checkpoint holds."""
-    return sum(tensor.nbytes or 0 for tensor in step.graph.initializers if tensor.name.startswith(_TABLES))
-
-
-_TABLES = ("cos_cache", "sin_cache")
+    return sum(tensor.nbytes or 0 for tensor in step.graph.initializers if tensor.name.startswith(TABLES))
 
 
 def _is_aside(name: str) -> bool:
     # Of a tied head the embedding is the weight; literals are no weights.
-    return name.startswith((*_TABLES, "shape_", "at_", "last", "total_")) or name.endswith(".T")
+    return name.startswith((*TABLES, *LITERALS)) or name.endswith(TIED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +112,7 @@ class Footprint:
         def held(context: int) -> bool:
             # A prompt is what fills a context; the output's share stays as it is.
             prompt = max(1, context - request.output)
-            one = Request(
-                batch=request.batch, prompt=prompt, output=context - prompt, source=request.source
-            )
+            one = Request(batch=request.batch, prompt=prompt, output=context - prompt, source=request.source)
             return self.fits(one, device)
 
         if not held(1):

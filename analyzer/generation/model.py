@@ -79,22 +79,28 @@ class GeneratingModel:
 
     def _measured(self, request: Request, types: Types, width: int, kind: Kind) -> Footprint:
         tokens = 512
+        source = request.source
         prefill = self.step(
-            StepSizes(batch=1, tokens=tokens, context=tokens, width=width, source=request.source), types, kind
+            StepSizes(
+                batch=1, tokens=tokens, context=tokens, width=width, source=source, reads_source=source > 0
+            ),
+            types,
+            kind,
         )
         decode = self.step(
-            StepSizes(batch=1, tokens=1, context=request.context, width=width, source=request.source),
+            StepSizes(batch=1, tokens=1, context=request.context, width=width, source=source),
             types,
             kind,
         )
         architecture = self.architecture
-        source = source_bytes(architecture, request.source, types)
+        of_source = source_bytes(architecture, source, types, width)
 
         def cache(length: int) -> int:
-            return cache_bytes(architecture, length, types, width) + source
+            return cache_bytes(architecture, length, types, width) + of_source
 
         return Footprint(
-            weights=weight_bytes(decode.graph),
+            # A prefill has the encoder's as well.
+            weights=weight_bytes(prefill.graph),
             tables=table_bytes(decode.graph),
             prefill_row=activation_bytes(prefill) / tokens,
             decode_row=activation_bytes(decode),
@@ -115,7 +121,9 @@ def activation_bytes(step: Step) -> int:
     nodes = tuple(
         replace(
             node,
-            outputs=tuple(None if tensor is not None and tensor.name in kept else tensor for tensor in node.outputs),
+            outputs=tuple(
+                None if tensor is not None and tensor.name in kept else tensor for tensor in node.outputs
+            ),
         )
         for node in graph.nodes
     )

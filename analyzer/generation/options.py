@@ -150,7 +150,9 @@ def option(one: Candidate, market: Market, beside: Phases | None = None) -> Gene
         kv=one.setting.cache,
         times=phases.recorded(),
         fits=one.fits,
-        meets_limits=market.limits.keep(phases.first.time_s, phases.other.time_s) if market.limits.any else None,
+        meets_limits=market.limits.keep(phases.first.time_s, phases.other.time_s)
+        if market.limits.any
+        else None,
         memory_bytes=one.whole_bytes,
         largest_batch=most,
         best_tokens_per_s=shown.tokens_per_s if shown else None,
@@ -169,7 +171,11 @@ def _price(one: Candidate, market: Market, shown: Phases | None) -> tuple[Offer 
         offer = gpu_offer(one.device, one.setting.width, market.instances)
         return offer, usd_per_million_tokens(offer, shown.tokens_per_s)
     found = rented_cpu(one, market, shown.request)
-    return (None, None) if found is None else (found.offer, usd_per_million_tokens(found.offer, found.tokens_per_s))
+    return (
+        (None, None)
+        if found is None
+        else (found.offer, usd_per_million_tokens(found.offer, found.tokens_per_s))
+    )
 
 
 def rented_cpu(one: Candidate, market: Market, request: Request) -> CpuOffer | None:
@@ -181,9 +187,7 @@ def rented_cpu(one: Candidate, market: Market, request: Request) -> CpuOffer | N
         if key not in known:
             cpu = catalogue.instance_cpu(instance)
             known[key] = (
-                None
-                if cpu is None
-                else timed(one.model, cpu, one.setting, [request], Runner())[0].tokens_per_s
+                None if cpu is None else timed(one.model, cpu, one.setting, [request], Runner())[0].tokens_per_s
             )
         return known[key]
 

@@ -68,11 +68,11 @@ def cpu_offer(
             continue
         rate = tokens_per_s(instance)
         if rate:
-            named = Offer(
-                instance=f"{instance.provider} {instance.name}", usd_per_hour=instance.usd_per_hour
-            )
+            named = Offer(instance=f"{instance.provider} {instance.name}", usd_per_hour=instance.usd_per_hour)
             offers.append(CpuOffer(offer=named, tokens_per_s=rate))
-    return min(offers, key=lambda one: (one.offer.usd_per_hour / one.tokens_per_s, one.offer.instance), default=None)
+    return min(
+        offers, key=lambda one: (one.offer.usd_per_hour / one.tokens_per_s, one.offer.instance), default=None
+    )
 
 
 def usd_per_million_tokens(offer: Offer | None, tokens_per_s: float) -> float | None:

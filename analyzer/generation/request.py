@@ -32,7 +32,12 @@ class Request:
     def prefill(self, width: int) -> StepSizes:
         """The step that reads the prompt and makes the first token."""
         return StepSizes(
-            batch=self.batch, tokens=self.prompt, context=self.prompt, width=width, source=self.source
+            batch=self.batch,
+            tokens=self.prompt,
+            context=self.prompt,
+            width=width,
+            source=self.source,
+            reads_source=self.source > 0,
         )
 
     def decode(self, context: int, width: int) -> StepSizes:

@@ -67,6 +67,7 @@ class StepSizes:
         context: Keys that the last of them sees, itself included.
         width: Devices that share each layer (tensor parallel).
         source: Tokens or frames that an encoder has read; 0 without one.
+        reads_source: Whether the encoder reads them in this step.
     """
 
     batch: int
@@ -74,6 +75,7 @@ class StepSizes:
     context: int
     width: int = 1
     source: int = 0
+    reads_source: bool = False
 
     @property
     def rows(self) -> int:

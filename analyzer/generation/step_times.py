@@ -129,9 +129,7 @@ def step_times(
     return StepTimes(
         steps=tuple(steps),
         times=times,
-        sums=tuple(
-            _exchanged(architecture, step.sizes, device, in_graph=launch == "graph") for step in steps
-        ),
+        sums=tuple(_exchanged(architecture, step.sizes, device, in_graph=launch == "graph") for step in steps),
         copies=tuple(_ids(step.sizes, device) for step in steps),
     )
 

@@ -106,6 +106,4 @@ def _phases(request: Request, width: int, position: dict[StepSizes, int], times:
         times.of(position[request.decode(context, width)]).scaled(weight)
         for context, weight in request.contexts()
     ]
-    return Phases(
-        request=request, first=times.of(position[request.prefill(width)]), other=total(others)
-    )
+    return Phases(request=request, first=times.of(position[request.prefill(width)]), other=total(others))

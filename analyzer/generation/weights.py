@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import assert_never
 
 from analyzer.generation.architecture import (
@@ -71,7 +72,7 @@ def cache_elements(architecture: Architecture, tokens: int, *, source: int = 0) 
     if architecture.encoder and architecture.encoder.positions:
         source = architecture.encoder.positions
     return sum(
-        _kept(layer.mixer, tokens) + (_kept(layer.cross, source) if layer.cross else 0)
+        kept_elements(layer.mixer, tokens) + (kept_elements(layer.cross, source) if layer.cross else 0)
         for layer in architecture.layers
     )
 
@@ -186,14 +187,18 @@ def _mlp(mlp: Mlp | Experts | None, hidden: int) -> int:
             assert_never(mlp)
 
 
-def _kept(mixer: Attention | LatentAttention | StateSpace, tokens: int) -> int:
+def kept_elements(mixer: Attention | LatentAttention | StateSpace, tokens: int, width: int = 1) -> int:
+    """Elements that a layer keeps of a sequence of so many tokens, on all devices that share it.
+
+    Heads of keys and values that are fewer than devices are there on several, and every device has all latents.
+    """
     match mixer:
         case Attention():
             seen = min(tokens, mixer.window) if mixer.window else tokens
-            return 2 * mixer.key_heads * mixer.size * seen
+            return 2 * max(1, ceil(mixer.key_heads / width)) * width * mixer.size * seen
         case LatentAttention():
             indexed = mixer.indexer.size if mixer.indexer else 0
-            return (mixer.latent + mixer.rotated + indexed) * tokens
+            return (mixer.latent + mixer.rotated + indexed) * tokens * width
         case StateSpace():
             return mixer.inner * (mixer.taps + mixer.state)
         case _:

@@ -1,0 +1,293 @@
+"""What the graphs of steps are written with: operators and tensors, linear layers, norms, states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import ceil, prod
+from typing import Any
+
+import numpy as np
+
+from analyzer.generation.architecture import Architecture
+from analyzer.generation.step_sizes import BLOCK, StepSizes, Types
+from analyzer.graph import DTYPES, DType, Graph, Node, Tensor
+
+MICROSOFT = "com.microsoft"
+# Of the one operator that ONNX Runtime does not have.
+OWN_DOMAIN = "analyzer.generation"
+# The newest opset for whose operators ONNX Runtime's CUDA provider has kernels in all types that steps use.
+OPSETS = {"ai.onnx": 21, MICROSOFT: 1, OWN_DOMAIN: 1}
+# Names of what is stored and is no weight: tables of rotations and literals.
+TABLES = ("cos_cache", "sin_cache")
+LITERALS = ("shape_", "at_", "ones_", "last", "total_")
+# A tied head is the embedding, read the other way round.
+TIED = ".T"
+
+
+class StepWriter:
+    """Collects the operators of one step on one device.
+
+    Args:
+        architecture: The model.
+        sizes: Of the step.
+        types: What weights, cache and everything else are kept in.
+    """
+
+    def __init__(self, architecture: Architecture, sizes: StepSizes, types: Types) -> None:
+        self.model, self.sizes, self.types = architecture, sizes, types
+        self.floats = types.float_type
+        self.copies = 1
+        self._nodes: list[Node] = []
+        self._copies: list[int] = []
+        self._stored: dict[str, Tensor] = {}
+        self._inputs: dict[str, Tensor] = {}
+        self._outputs: list[Tensor] = []
+        self._carried: dict[str, str] = {}
+        self._narrow: dict[str, Tensor] = {}
+        self._module, self._class = "", ""
+
+    def enter(self, module: str, kind: str) -> None:
+        """Operators that follow belong to this module."""
+        self._module, self._class = module, kind
+
+    def graph(self) -> tuple[Graph, tuple[int, ...]]:
+        """What was written, and how many operators of the model each stands for."""
+        graph = Graph(
+            name=self.model.name,
+            nodes=tuple(self._nodes),
+            inputs=tuple(self._inputs.values()),
+            outputs=tuple(self._outputs),
+            initializers=tuple(self._stored.values()),
+            opsets=dict(OPSETS),
+            ir_version=10,
+            carried=self._carried,
+        )
+        return graph, tuple(self._copies)
+
+    # Operators.
+
+    def op(
+        self,
+        op_type: str,
+        inputs: Sequence[Tensor | None],
+        shape: Sequence[int] | None,
+        *,
+        domain: str = "ai.onnx",
+        more: Sequence[Tensor | None] = (),
+        dtype: DType | None = None,
+        **attributes: Any,
+    ) -> Tensor:
+        """Adds an operator; what it writes first.
+
+        Args:
+            op_type: Its type.
+            inputs: What it reads.
+            shape: Of its first result; None where ``more`` holds all.
+            domain: Its domain.
+            more: Further results.
+            dtype: Of its first result; None is that of floats.
+            **attributes: Its own.
+        """
+        index = len(self._nodes)
+        made = None if shape is None else self.tensor(shape, dtype or self.floats)
+        outputs = (*([made] if made is not None else []), *more)
+        self._nodes.append(
+            Node(
+                index=index,
+                name=f"{self._module}/{op_type}_{index}",
+                op_type=op_type,
+                domain=domain,
+                version=OPSETS[domain],
+                inputs=tuple(inputs),
+                outputs=outputs,
+                attributes=attributes,
+                module=self._module,
+                module_class=self._class,
+            )
+        )
+        self._copies.append(self.copies)
+        first = outputs[0]
+        assert first is not None
+        return first
+
+    def microsoft(
+        self, op_type: str, inputs: Sequence[Tensor | None], shape: Sequence[int], **rest: Any
+    ) -> Tensor:
+        """An operator of ONNX Runtime's own."""
+        return self.op(op_type, inputs, shape, domain=MICROSOFT, **rest)
+
+    def add(self, one: Tensor, other: Tensor) -> Tensor:
+        """Their sum."""
+        return self.op("Add", [one, other], shape_of(one))
+
+    def reshape(self, state: Tensor, *shape: int) -> Tensor:
+        """The same elements in another shape."""
+        return self.op("Reshape", [state, self.sizes_of(*shape)], shape, dtype=state.dtype)
+
+    def columns(self, state: Tensor, first: int, last: int) -> Tensor:
+        """Some of the last axis."""
+        bounds = [self.literal(f"at_{at}", (1,), np.array([at])) for at in (first, last, -1)]
+        return self.op("Slice", [state, *bounds], (*shape_of(state)[:-1], last - first), dtype=state.dtype)
+
+    def activated(self, activation: str, state: Tensor) -> Tensor:
+        """An activation: what ONNX Runtime has one kernel for."""
+        if activation in ("Silu", "QuickGelu"):
+            alpha = 1.0 if activation == "Silu" else 1.702
+            return self.microsoft("QuickGelu", [state], shape_of(state), alpha=alpha)
+        if activation == "Gelu":
+            return self.op("Gelu", [state], shape_of(state), approximate="tanh")
+        return self.op(activation, [state], shape_of(state))
+
+    def linear(self, name: str, state: Tensor, outer: int, *, bias: bool = False) -> Tensor:
+        """A linear layer, in the types of the layers' weights."""
+        *lead, inner = shape_of(state)
+        shape = (*lead, outer)
+        made = self._multiplied(name, state, inner, outer, shape)
+        return self.op("Add", [made, self.weight(f"{name}.bias", (outer,))], shape) if bias else made
+
+    def _multiplied(self, name: str, state: Tensor, inner: int, outer: int, shape: tuple[int, ...]) -> Tensor:
+        types = self.types
+        if types.is_packed:
+            bits, blocks = types.weight_bits, ceil(inner / BLOCK)
+            stored = self.weight(f"{name}.weight", (outer, blocks, BLOCK * bits // 8), "uint8")
+            scales = self.weight(f"{name}.scales", (outer * blocks,))
+            return self.microsoft(
+                "MatMulNBits", [state, stored, scales], shape, N=outer, K=inner, bits=bits, block_size=BLOCK
+            )
+        if types.weights != "fp8":
+            return self.op("MatMul", [state, self.weight(f"{name}.weight", (inner, outer))], shape)
+        narrow = self._narrowed(state, name)
+        stored = self.weight(f"{name}.weight", (inner, outer), "float8e4m3fn")
+        scales = [self.weight(f"{name}.{scale}_scale", (1,), "float32") for scale in ("input", "weight")]
+        flat = (prod(shape[:-1]), outer)
+        inputs = [narrow, stored, None, *scales]
+        made = self.microsoft("GemmFloat8", inputs, flat, dtype=self.floats, transA=0, transB=0)
+        return self.reshape(made, *shape)
+
+    def _narrowed(self, state: Tensor, name: str) -> Tensor:
+        """A state in 8-bit floats, once for all products that read it."""
+        if state.name not in self._narrow:
+            *lead, inner = shape_of(state)
+            flat = (prod(lead), inner)
+            # Of the state's own type, as QuantizeLinear asks; the product's is a float32.
+            scale = self.weight(f"{name}.input_step", (1,))
+            wide = self.reshape(state, *flat)
+            self._narrow[state.name] = self.op(
+                "QuantizeLinear", [wide, scale], flat, dtype=DTYPES["float8e4m3fn"]
+            )
+        return self._narrow[state.name]
+
+    def normed(self, name: str, state: Tensor, *, rms: bool | None = None, bias: bool | None = None) -> Tensor:
+        """The norm of the last axis.
+
+        Args:
+            name: Of its module.
+            state: What is normed.
+            rms: Its kind; None is the model's.
+            bias: Whether it has one; None is as the model's norms do.
+        """
+        rms = self.model.norm == "rms" if rms is None else rms
+        op_type = "SimplifiedLayerNormalization" if rms else "LayerNormalization"
+        inputs = [state, *self._norm_weights(name, shape_of(state)[-1], rms=rms, bias=bias)]
+        return self.op(op_type, inputs, shape_of(state), axis=-1)
+
+    def summed_and_normed(self, name: str, state: Tensor, pending: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The norm of a state with what is pending on it, and their sum: one operator."""
+        if pending is None:
+            return self.normed(name, state), state
+        rms = self.model.norm == "rms"
+        total = self.tensor(shape_of(state), self.floats)
+        op_type = "SkipSimplifiedLayerNormalization" if rms else "SkipLayerNormalization"
+        inputs = [state, pending, *self._norm_weights(name, shape_of(state)[-1], rms=rms, bias=None)]
+        return self.microsoft(op_type, inputs, shape_of(state), more=[None, None, total]), total
+
+    def _norm_weights(self, name: str, length: int, *, rms: bool, bias: bool | None) -> list[Tensor]:
+        if not self.model.norm_weights:
+            return [self.literal(f"ones_{length}", (length,), None, self.floats.name)]
+        has_bias = (not rms and self.model.norm_bias) if bias is None else bias
+        names = [f"{name}.weight", *([f"{name}.bias"] if has_bias else [])]
+        return [self.weight(each, (length,)) for each in names]
+
+    # Tensors.
+
+    def rows(self, width: int) -> tuple[int, int, int]:
+        """The shape of a state of all new tokens."""
+        return (self.sizes.batch, self.sizes.tokens, width)
+
+    def share(self, size: int) -> int:
+        """Of a size that devices share, what one has."""
+        return ceil(size / self.sizes.width)
+
+    def tensor(self, shape: Sequence[int], dtype: DType) -> Tensor:
+        """What an operator writes."""
+        return Tensor(name=f"{self._module}.{len(self._nodes)}", shape=tuple(shape), dtype=dtype)
+
+    def weight(self, name: str, shape: tuple[int, ...], dtype: str = "") -> Tensor:
+        """A weight; the same one where its name is known."""
+        return self._store(name, shape, DTYPES[dtype] if dtype else self.floats, None)
+
+    def literal(self, name: str, shape: tuple[int, ...], value: Any, dtype: str = "int64") -> Tensor:
+        """A constant that is no weight."""
+        return self._store(name, shape, DTYPES[dtype], value)
+
+    def sizes_of(self, *sizes: int) -> Tensor:
+        """A shape, as operators take it."""
+        return self.literal("shape_" + "_".join(map(str, sizes)), (len(sizes),), np.array(sizes, np.int64))
+
+    def _store(self, name: str, shape: tuple[int, ...], dtype: DType, value: Any) -> Tensor:
+        if name not in self._stored:
+            self._stored[name] = Tensor(
+                name=name, shape=shape, dtype=dtype, constant=True, initializer=True, value=value
+            )
+        return self._stored[name]
+
+    def given(self, name: str, shape: tuple[int, ...], dtype: str) -> Tensor:
+        """An input; the same one where its name is known."""
+        if name not in self._inputs:
+            self._inputs[name] = Tensor(name=name, shape=shape, dtype=DTYPES[dtype])
+        return self._inputs[name]
+
+    def tables(self, rotated: int) -> list[Tensor]:
+        """Cosines and sines of all positions."""
+        length = max(self.model.longest, self.sizes.context)
+        return [self.weight(f"{table}_{rotated}", (length, rotated // 2)) for table in TABLES]
+
+    def places(self) -> Tensor:
+        """Positions of the new tokens."""
+        return self.given("position_ids", (self.sizes.batch, self.sizes.tokens), "int64")
+
+    def state(self, path: str, name: str, shape: tuple[int, ...], dtype: DType) -> tuple[Tensor, Tensor]:
+        """Past and present of one thing that a layer keeps: one buffer."""
+        past = self.given(f"past_key_values.{number(path)}.{name}", shape, dtype.name)
+        present = Tensor(name=f"present.{number(path)}.{name}", shape=shape, dtype=dtype)
+        return past, self.keep(past, present)
+
+    def keep(self, past: Tensor, present: Tensor) -> Tensor:
+        """Hands a tensor on to the next step."""
+        if present is not past:
+            self._outputs.append(present)
+        self._carried[past.name] = present.name
+        return present
+
+    def output(self, tensor: Tensor, *, first: bool = False) -> None:
+        """Gives the caller a tensor."""
+        self._outputs.insert(0 if first else len(self._outputs), tensor)
+
+    def renamed(self, tensor: Tensor, name: str) -> Tensor:
+        """The last operator's result under a name that users know."""
+        named = replace(tensor, name=name)
+        last = self._nodes[-1]
+        outputs = tuple(named if output is tensor else output for output in last.outputs)
+        self._nodes[-1] = replace(last, outputs=outputs)
+        return named
+
+
+def number(path: str) -> str:
+    """Which layer a module belongs to."""
+    return path.split(".")[2]
+
+
+def shape_of(tensor: Tensor) -> tuple[int, ...]:
+    """Its sizes: in a step all are known."""
+    return tuple(int(size or 0) for size in tensor.shape or ())
