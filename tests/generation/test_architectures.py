@@ -604,8 +604,14 @@ def test_with_transformers_missing_sizes_are_those_of_its_class() -> None:
 
 
 def test_what_transformers_class_refuses_is_one_message() -> None:
-    error = refused({"model_type": "llama", "hidden_size": "wide"})
+    error = refused({"model_type": "llama", "rms_norm_eps": "small"})
     assert "transformers' class for llama" in error.message
+    assert "\n" not in error.message
+
+
+def test_a_size_that_cannot_be_reaches_no_class() -> None:
+    # Which would list a billion kinds of layers.
+    assert "more than 10,000" in refused({"model_type": "gemma2", "num_hidden_layers": 10**9}).message
 
 
 @pytest.mark.parametrize("key", ["to_dict", "__class__", "_attn_implementation", "model_type"])
