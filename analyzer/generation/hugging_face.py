@@ -149,6 +149,10 @@ def _complete(part: Mapping[str, Any], kind: str, family: Family) -> Mapping[str
     missing = _missing(usual, family)
     if not missing:
         return usual
+    # The class makes a list as long as there are layers of whatever number stands there.
+    there = Values(given=usual, names=family.names)
+    for key in set(family.names.values()).difference(missing):
+        there.count(key)
     defaults = _defaults(usual, family.like or kind)
     if defaults is None:
         raise UsageError(

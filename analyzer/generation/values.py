@@ -28,11 +28,7 @@ class Values:
     names: Mapping[str, str]
 
     def __getitem__(self, word: str) -> int:
-        key = self.names[word]
-        count = self.count(key)
-        if word == "layers" and count > _MOST_LAYERS:
-            raise _wrong(key, count, f"more than {_MOST_LAYERS:,}")
-        return count
+        return self.count(self.names[word])
 
     def count(self, key: str, default: int | None = None) -> int:
         """A whole number above zero; the default where there is none, or null."""
@@ -40,8 +36,11 @@ class Values:
         if value is None:
             value = default
         # A bool is an int in Python.
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= _LARGEST:
+        if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
             raise _wrong(key, value, "no whole number above zero")
+        most = _MOST_LAYERS if "layer" in key else _LARGEST
+        if value > most:
+            raise _wrong(key, value, f"more than {most:,}")
         return value
 
     def count_or_none(self, key: str, default: int = 0) -> int:

@@ -1,0 +1,735 @@
+"""Configurations of language models against transformers' own models and what was published of them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    CONFIG_MAPPING,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSpeechSeq2Seq,
+    DynamicCache,
+    EncoderDecoderCache,
+)
+from transformers.cache_utils import DynamicSlidingWindowLayer
+
+from analyzer.errors import UsageError
+from analyzer.generation import hugging_face
+from analyzer.generation.architecture import Architecture, Attention, Experts, LatentAttention, StateSpace
+from analyzer.generation.families import FAMILIES, TEXT_PARTS
+from analyzer.generation.hugging_face import architecture_of, read_config, stored_weights
+from analyzer.generation.weights import cache_elements, layer_parameters, parameters, state_elements
+
+Config = dict[str, Any]
+
+WINDOW = 7
+SOURCE = 9
+
+
+def usual(
+    kind: str, vocabulary: int, hidden: int, inner: int, layers: int, heads: int, keys: int, **more: Any
+) -> Config:
+    return {
+        "model_type": kind,
+        "vocab_size": vocabulary,
+        "hidden_size": hidden,
+        "intermediate_size": inner,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": keys,
+        "max_position_embeddings": 4096,
+        **more,
+    }
+
+
+def tiny(kind: str, *, keys: int = 2, layers: int = 2, **more: Any) -> Config:
+    tokens = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    return usual(kind, 96, 32, 48, layers, 4, keys, **tokens, **more)
+
+
+MIXTURE: Config = {"num_experts_per_tok": 2, "moe_intermediate_size": 20}
+LATENT: Config = {
+    "keys": 4,
+    "q_lora_rank": 12,
+    "kv_lora_rank": 10,
+    "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 6,
+    "v_head_dim": 8,
+    "n_routed_experts": 8,
+    "n_shared_experts": 2,
+    "first_k_dense_replace": 1,
+    "n_group": 1,
+    "topk_group": 1,
+    **MIXTURE,
+}
+INDEXED = {**LATENT, "index_head_dim": 16, "index_n_heads": 4, "index_topk": 8}
+GPT = {
+    "vocab_size": 96, "n_positions": 64, "n_embd": 32, "n_layer": 2, "n_head": 4, "bos_token_id": 1,
+    "eos_token_id": 2,
+}  # fmt: skip
+FALCON = {
+    "model_type": "falcon",
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
+T5 = {
+    "model_type": "t5", "vocab_size": 96, "d_model": 32, "d_kv": 6, "d_ff": 48, "num_layers": 2, "num_heads": 4,
+    "num_decoder_layers": 3, "decoder_start_token_id": 0,
+}  # fmt: skip
+TINY: dict[str, Config] = {
+    "bloom": {"model_type": "bloom", "vocab_size": 96, "hidden_size": 32, "n_layer": 2, "n_head": 4},
+    "cohere": tiny("cohere", use_qk_norm=True),
+    "deepseek_v2": tiny("deepseek_v2", **LATENT),
+    "deepseek_v2 lite": tiny("deepseek_v2", **{**LATENT, "q_lora_rank": None}),
+    "deepseek_v3": tiny("deepseek_v3", **LATENT),
+    "deepseek_v3 with biases": tiny("deepseek_v3", **LATENT, attention_bias=True),
+    "deepseek_v32": tiny("deepseek_v32", **INDEXED),
+    "falcon": FALCON,
+    "falcon with ALiBi": {**FALCON, "multi_query": False, "parallel_attn": False, "alibi": True, "bias": True},
+    "gemma": tiny("gemma", head_dim=12),
+    "gemma2": tiny("gemma2", head_dim=12, sliding_window=WINDOW),
+    "gemma3_text": tiny("gemma3_text", head_dim=12, sliding_window=WINDOW, layers=7),
+    "glm_moe_dsa": tiny("glm_moe_dsa", **INDEXED),
+    "glm_moe_dsa sharing": tiny("glm_moe_dsa", **INDEXED, layers=4, index_topk_freq=2),
+    "gpt2": {"model_type": "gpt2", **GPT},
+    "gpt_neox": tiny("gpt_neox"),
+    "gpt_oss": tiny("gpt_oss", head_dim=12, sliding_window=WINDOW, num_local_experts=4, num_experts_per_tok=2),
+    "gptj": {"model_type": "gptj", **GPT, "rotary_dim": 4},
+    "granite": tiny("granite", attention_bias=True, mlp_bias=True),
+    "kimi_k2": tiny("kimi_k2", **LATENT),
+    "llama": tiny("llama"),
+    "llama with biases": tiny("llama", head_dim=12, attention_bias=True, mlp_bias=True),
+    "llama tied": tiny("llama", tie_word_embeddings=True),
+    "llama4_text": tiny(
+        "llama4_text", layers=4, head_dim=12, intermediate_size_mlp=56, num_local_experts=4,
+        num_experts_per_tok=1,
+        interleave_moe_layer_step=2, attention_chunk_size=WINDOW,
+    ),
+    "mamba": {"model_type": "mamba", "vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 2,
+              "state_size": 8},
+    "mamba with biases": {
+        "model_type": "mamba", "vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 8,
+        "use_bias": True, "use_conv_bias": False, "expand": 3, "conv_kernel": 3, "time_step_rank": 5,
+    },
+    "mistral": tiny("mistral", sliding_window=WINDOW),
+    "mistral without windows": tiny("mistral", sliding_window=None),
+    "mixtral": tiny("mixtral", num_local_experts=4, num_experts_per_tok=2),
+    "olmo2": tiny("olmo2"),
+    "opt": tiny("opt", ffn_dim=48),
+    "opt projected": tiny("opt", ffn_dim=40, word_embed_proj_dim=16, do_layer_norm_before=False),
+    "opt without weights of norms": tiny("opt", ffn_dim=48, layer_norm_elementwise_affine=False,
+                                         enable_bias=False),
+    "phi": tiny("phi", qk_layernorm=True),
+    "phi3": tiny("phi3", sliding_window=WINDOW),
+    "phimoe": tiny("phimoe", num_local_experts=4, num_experts_per_tok=2, lm_head_bias=True,
+                   attention_bias=True),
+    "qwen2": tiny("qwen2", layers=4, use_sliding_window=True, sliding_window=WINDOW, max_window_layers=3),
+    "qwen2_moe": tiny("qwen2_moe", num_experts=4, **MIXTURE, shared_expert_intermediate_size=28,
+                      decoder_sparse_step=2),
+    "qwen3": tiny("qwen3", head_dim=12),
+    "qwen3_moe": tiny("qwen3_moe", head_dim=12, num_experts=4, **MIXTURE, mlp_only_layers=[1]),
+    "stablelm": tiny("stablelm", qk_layernorm=True, use_qkv_bias=True),
+    "stablelm in parallel": tiny("stablelm", use_parallel_residual=True),
+    "starcoder2": tiny("starcoder2", sliding_window=WINDOW),
+    "t5": T5,
+    "t5 1.1": {**T5, "feed_forward_proj": "gated-gelu"},
+    "whisper": {
+        "model_type": "whisper", "vocab_size": 96, "d_model": 32, "encoder_layers": 2, "decoder_layers": 3,
+        "encoder_attention_heads": 4, "decoder_attention_heads": 8, "encoder_ffn_dim": 48,
+        "decoder_ffn_dim": 40,
+        "max_source_positions": SOURCE, "max_target_positions": 16, "num_mel_bins": 10, "pad_token_id": 0,
+        "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 3,
+    },
+}  # fmt: skip
+# As Falcon 40B, for which transformers' cache holds more than there is to hold: it has a test of its own.
+COPYING = {**FALCON, "num_kv_heads": 2, "new_decoder_architecture": True}
+AUTO = {"t5": AutoModelForSeq2SeqLM, "whisper": AutoModelForSpeechSeq2Seq}
+
+DEEPSEEK = {
+    "q_lora_rank": 1536,
+    "kv_lora_rank": 512,
+    "qk_rope_head_dim": 64,
+    "qk_nope_head_dim": 128,
+    "v_head_dim": 128,
+}
+# What config.json of each says of its shape, and how many weights are published of it: on its page on Hugging
+# Face or in its report; of DeepSeek V3 without the layer that predicts further tokens.
+PUBLISHED: dict[str, tuple[Config, int]] = {
+    "Llama 2 7B": (usual("llama", 32000, 4096, 11008, 32, 32, 32), 6_738_415_616),
+    "Llama 3.1 8B": (usual("llama", 128256, 4096, 14336, 32, 32, 8), 8_030_261_248),
+    "Llama 3.1 70B": (usual("llama", 128256, 8192, 28672, 80, 64, 8), 70_553_706_496),
+    "Mistral 7B": (usual("mistral", 32000, 4096, 14336, 32, 32, 8), 7_241_732_096),
+    "Mixtral 8x7B": (
+        usual("mixtral", 32000, 4096, 14336, 32, 32, 8, num_local_experts=8, num_experts_per_tok=2),
+        46_702_792_704,
+    ),
+    "Qwen2.5 0.5B": (usual("qwen2", 151936, 896, 4864, 24, 14, 2, tie_word_embeddings=True), 494_032_768),
+    "Qwen2.5 7B": (usual("qwen2", 152064, 3584, 18944, 28, 28, 4), 7_615_616_512),
+    "Qwen3 8B": (usual("qwen3", 151936, 4096, 12288, 36, 32, 8, head_dim=128), 8_190_735_360),
+    "Qwen1.5 MoE": (
+        usual("qwen2_moe", 151936, 2048, 5632, 24, 16, 16, num_experts=60, num_experts_per_tok=4,
+              moe_intermediate_size=1408, shared_expert_intermediate_size=5632),
+        14_315_784_192,
+    ),
+    "Qwen3 30B A3B": (
+        usual("qwen3_moe", 151936, 2048, 6144, 48, 32, 4, head_dim=128, num_experts=128, num_experts_per_tok=8,
+              moe_intermediate_size=768),
+        30_532_122_624,
+    ),
+    "Gemma 7B": (usual("gemma", 256000, 3072, 24576, 28, 16, 16, head_dim=256), 8_537_680_896),
+    "Gemma 2 2B": (
+        usual("gemma2", 256000, 2304, 9216, 26, 8, 4, head_dim=256, sliding_window=4096), 2_614_341_888,
+    ),
+    "Gemma 3 1B": (
+        usual("gemma3_text", 262144, 1152, 6912, 26, 4, 1, head_dim=256, sliding_window=512), 999_885_952,
+    ),
+    "Phi 2": (usual("phi", 51200, 2560, 10240, 32, 32, 32), 2_779_683_840),
+    "Phi 3 mini": (usual("phi3", 32064, 3072, 8192, 32, 32, 32, sliding_window=2047), 3_821_079_552),
+    "Phi 3.5 MoE": (
+        usual("phimoe", 32064, 4096, 6400, 32, 32, 8, num_local_experts=16, num_experts_per_tok=2,
+              attention_bias=True, lm_head_bias=True),
+        41_873_153_344,
+    ),
+    "GPT-2": (
+        {"model_type": "gpt2", "vocab_size": 50257, "n_embd": 768, "n_layer": 12, "n_head": 12,
+         "n_positions": 1024},
+        124_439_808,
+    ),
+    "GPT-J 6B": (
+        {"model_type": "gptj", "vocab_size": 50400, "n_embd": 4096, "n_layer": 28, "n_head": 16,
+         "n_positions": 2048},
+        6_050_882_784,
+    ),
+    "GPT-NeoX 20B": (usual("gpt_neox", 50432, 6144, 24576, 44, 64, 64), 20_554_567_680),
+    "Falcon 7B": (
+        {"model_type": "falcon", "vocab_size": 65024, "hidden_size": 4544, "num_hidden_layers": 32,
+         "num_attention_heads": 71, "auto_map": {"AutoConfig": "configuration_falcon.FalconConfig"}},
+        6_921_720_704,
+    ),
+    "Falcon 40B": (
+        {"model_type": "falcon", "vocab_size": 65024, "hidden_size": 8192, "num_hidden_layers": 60,
+         "num_attention_heads": 128, "num_kv_heads": 8, "new_decoder_architecture": True},
+        41_303_293_952,
+    ),
+    "DeepSeek V2 Lite": (
+        usual("deepseek_v2", 102400, 2048, 10944, 27, 16, 16, **{**DEEPSEEK, "q_lora_rank": None},
+              n_routed_experts=64, num_experts_per_tok=6, n_shared_experts=2, moe_intermediate_size=1408,
+              first_k_dense_replace=1),
+        15_706_484_224,
+    ),
+    "DeepSeek V3": (
+        usual("deepseek_v3", 129280, 7168, 18432, 61, 128, 128, **DEEPSEEK, n_routed_experts=256,
+              num_experts_per_tok=8, n_shared_experts=1, moe_intermediate_size=2048, first_k_dense_replace=3,
+              num_nextn_predict_layers=1),
+        671_026_419_200,
+    ),
+    "gpt-oss 20B": (
+        usual("gpt_oss", 201088, 2880, 2880, 24, 64, 8, head_dim=64, num_local_experts=32,
+              num_experts_per_tok=4,
+              sliding_window=128),
+        20_914_757_184,
+    ),
+    "gpt-oss 120B": (
+        usual("gpt_oss", 201088, 2880, 2880, 36, 64, 8, head_dim=64, num_local_experts=128,
+              num_experts_per_tok=4,
+              sliding_window=128),
+        116_829_156_672,
+    ),
+    "Mamba 2.8B": (
+        {"model_type": "mamba", "vocab_size": 50280, "hidden_size": 2560, "num_hidden_layers": 64,
+         "state_size": 16},
+        2_768_345_600,
+    ),
+    "T5 large": (
+        {"model_type": "t5", "vocab_size": 32128, "d_model": 1024, "d_kv": 64, "d_ff": 4096, "num_layers": 24,
+         "num_heads": 16},
+        737_668_096,
+    ),
+    # Of T5 1.1: its head is a table of its own.
+    "Flan T5 base": (
+        {"model_type": "t5", "vocab_size": 32128, "d_model": 768, "d_kv": 64, "d_ff": 2048, "num_layers": 12,
+         "num_heads": 12, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+        247_577_856,
+    ),
+    # With the encoder's sinusoids, which the files hold.
+    "Whisper large v3": (
+        {"model_type": "whisper", "vocab_size": 51866, "d_model": 1280, "encoder_layers": 32,
+         "decoder_layers": 32,
+         "encoder_attention_heads": 20, "decoder_attention_heads": 20, "encoder_ffn_dim": 5120,
+         "decoder_ffn_dim": 5120, "num_mel_bins": 128, "max_source_positions": 1500,
+         "max_target_positions": 448},
+        1_543_490_560,
+    ),
+    "OPT 350M": (
+        usual("opt", 50272, 1024, 0, 24, 16, 16, ffn_dim=4096, word_embed_proj_dim=512,
+              do_layer_norm_before=False)
+        | {"max_position_embeddings": 2048},
+        331_196_416,
+    ),
+    "BLOOM 560M": (
+        {"model_type": "bloom", "vocab_size": 250880, "n_embed": 1024, "n_layer": 24,
+         "num_attention_heads": 16},
+        559_214_592,
+    ),
+    "StarCoder2 3B": (usual("starcoder2", 49152, 3072, 12288, 30, 24, 2), 3_030_371_328),
+    "StableLM 3B": (usual("stablelm", 50304, 2560, 6912, 32, 32, 32), 2_795_443_200),
+    "OLMo 2 7B": (usual("olmo2", 100352, 4096, 11008, 32, 32, 32), 7_298_617_344),
+    "Command R": (usual("cohere", 256000, 8192, 22528, 40, 64, 64), 34_980_831_232),
+}  # fmt: skip
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where transformers is not installed."""
+    monkeypatch.setitem(sys.modules, "transformers", None)
+
+
+def class_of(raw: Mapping[str, Any]) -> Any:
+    # kimi_k2 is a name that transformers has no class for (Kimi_K25Config reads it as deepseek_v3).
+    kind = {"kimi_k2": "deepseek_v3"}.get(raw["model_type"], raw["model_type"])
+    return CONFIG_MAPPING[kind](**{key: value for key, value in raw.items() if key != "model_type"})
+
+
+def model_of(raw: Mapping[str, Any], device: str) -> Any:
+    config = class_of(raw)
+    with torch.device(device):
+        model: Any = AUTO.get(config.model_type, AutoModelForCausalLM)
+        return model.from_config(config).eval()
+
+
+def shape(raw: Mapping[str, Any]) -> Architecture:
+    return architecture_of(raw, name="tiny")
+
+
+def caches(raw: Mapping[str, Any], tokens: int) -> Iterator[Any]:
+    """The layers of the cache after a prompt."""
+    model = model_of(raw, "cpu")
+    ids = torch.arange(tokens)[None] + 3
+    inputs: dict[str, Any] = {"input_ids": ids}
+    if raw["model_type"] == "t5":
+        inputs = {"input_ids": torch.arange(SOURCE)[None], "decoder_input_ids": ids}
+    if raw["model_type"] == "whisper":
+        inputs = {"input_features": torch.zeros(1, 10, 2 * SOURCE), "decoder_input_ids": ids}
+    with torch.no_grad():
+        output = model(**inputs, use_cache=True)
+    cache = output.cache_params if raw["model_type"] == "mamba" else output.past_key_values
+    parts = (
+        (cache.self_attention_cache, cache.cross_attention_cache)
+        if isinstance(cache, EncoderDecoderCache)
+        else (cache,)
+    )
+    for part in parts:
+        assert isinstance(part, DynamicCache)
+        yield from part.layers
+
+
+def tensors(layer: Any) -> Iterator[torch.Tensor]:
+    for value in vars(layer).values():
+        # States are kept by number, and a tensor without dimensions is the window's width.
+        many = value.values() if isinstance(value, dict) else (value,)
+        yield from (one for one in many if isinstance(one, torch.Tensor) and one.ndim > 1)
+
+
+def dropped(layer: Any) -> int:
+    """What a full window has lost of its oldest token, which the last token still saw."""
+    if not isinstance(layer, DynamicSlidingWindowLayer) or layer.cumulative_length < layer.sliding_window:
+        return 0
+    assert layer.keys is not None
+    return 2 * layer.keys[..., 0, :].numel()
+
+
+def test_every_family_has_a_tiny_model_here() -> None:
+    assert {raw["model_type"] for raw in TINY.values()} == set(FAMILIES)
+
+
+@pytest.mark.parametrize("case", TINY)
+def test_weights_are_those_of_the_model_that_transformers_builds(case: str) -> None:
+    model = model_of(TINY[case], "meta")
+    # Tied weights are one parameter; of buffers, files hold the persistent ones.
+    held = {name for name, _ in model.named_parameters()} | (
+        set(model.state_dict()) & {name for name, _ in model.named_buffers()}
+    )
+    every = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    assert parameters(shape(TINY[case])) == sum(every[name].numel() for name in held)
+
+
+@pytest.mark.parametrize("tokens", [5, 11])
+@pytest.mark.parametrize("case", TINY)
+def test_a_cache_is_the_one_that_transformers_fills(case: str, tokens: int) -> None:
+    layers = list(caches(TINY[case], tokens))
+    kept = sum(one.numel() for layer in layers for one in tensors(layer)) + sum(map(dropped, layers))
+    assert cache_elements(shape(TINY[case]), tokens, source=SOURCE) == kept
+
+
+def test_keys_are_counted_once_where_transformers_copies_them_for_every_head_of_queries() -> None:
+    kept = sum(one.numel() for layer in caches(COPYING, 11) for one in tensors(layer))
+    # 4 heads of queries share 2 of keys.
+    assert 2 * cache_elements(shape(COPYING), 11) == kept
+    model = model_of(COPYING, "meta")
+    assert parameters(shape(COPYING)) == sum(one.numel() for one in model.parameters())
+
+
+@pytest.mark.parametrize("case", TINY)
+def test_what_a_file_leaves_out_is_what_the_class_puts_there(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = shape({**class_of(TINY[case]).to_dict(), "model_type": TINY[case]["model_type"]})
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    # DeepSeek V3's class has a layer for further tokens, of which the tiny one says nothing.
+    assert shape(TINY[case]) == replace(whole, notes=())
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("model", PUBLISHED)
+def test_weights_of_published_models_are_as_many_as_their_files_hold(model: str) -> None:
+    config, count = PUBLISHED[model]
+    assert parameters(architecture_of(config, name=model)) == count
+
+
+@pytest.mark.usefixtures("alone")
+def test_caches_of_published_models_are_as_large_as_their_reports_say() -> None:
+    def cache(model: str, tokens: int) -> int:
+        return cache_elements(architecture_of(PUBLISHED[model][0], name=model), tokens)
+
+    # 2 (keys and values) * 80 layers * 8 heads * 128 elements: 320 KiB a token in 16 bits.
+    assert cache("Llama 3.1 70B", 1000) == 1000 * 2 * 80 * 8 * 128
+    # DeepSeek-V3's report, section 2.1.1: the latent of 512 and the rotated key of 64 alone are cached.
+    assert cache("DeepSeek V3", 1000) == 1000 * 61 * (512 + 64)
+    # Mistral 7B's report: no query sees more than 4,096 tokens.
+    assert cache("Mistral 7B", 100_000) == cache("Mistral 7B", 4096) == 4096 * 2 * 32 * 8 * 128
+    # Every other layer of gpt-oss has a window of 128.
+    assert cache("gpt-oss 20B", 1000) == 2 * 8 * 64 * (12 * 128 + 12 * 1000)
+    # Mamba's state: as long as the text may be, 5120 channels of 16 elements and of 4 columns.
+    assert cache("Mamba 2.8B", 1) == cache("Mamba 2.8B", 10**6) == 64 * 5120 * (16 + 4)
+    # The source of Whisper is 30 s, 1500 positions, whatever was said.
+    assert cache("Whisper large v3", 100) == 2 * 32 * 1280 * (100 + 1500)
+
+
+def test_the_scan_of_a_model_in_16_bits_leaves_states_of_32() -> None:
+    raw = TINY["mamba"]
+    with torch.no_grad():
+        output = model_of(raw, "cpu").bfloat16()(torch.arange(6)[None], use_cache=True)
+    every = [one for layer in output.cache_params.layers for one in tensors(layer)]
+    wide = [one for one in every if one.dtype == torch.float32]
+    assert {one.dtype for one in every} == {torch.float32, torch.bfloat16}
+    assert state_elements(shape(raw)) == sum(one.numel() for one in wide)
+    assert state_elements(shape(TINY["llama"])) == 0
+
+
+def test_layers_and_what_is_around_them_add_up() -> None:
+    model = shape(TINY["llama"])
+    # Embedding and head of 96 rows, one norm.
+    assert parameters(model) == sum(layer_parameters(one, model) for one in model.layers) + 2 * 96 * 32 + 32
+
+
+def test_windows_stand_where_the_family_puts_them() -> None:
+    def windows(case: str, **more: object) -> list[int]:
+        layers = shape({**TINY[case], **more}).layers
+        return [layer.mixer.window for layer in layers if isinstance(layer.mixer, Attention)]
+
+    assert windows("gemma2") == [WINDOW, 0]
+    assert windows("gemma3_text") == [WINDOW] * 5 + [0, WINDOW]
+    assert windows("qwen2") == [0, 0, 0, WINDOW]
+    assert windows("llama4_text") == [WINDOW] * 3 + [0]
+    # Or where the file lists them.
+    assert windows("gpt_oss", layer_types=["full_attention", "sliding_attention"]) == [0, WINDOW]
+
+
+def test_experts_stand_where_the_family_puts_them() -> None:
+    def sparse(case: str) -> list[bool]:
+        return [isinstance(layer.mlp, Experts) for layer in shape(TINY[case]).layers]
+
+    assert sparse("deepseek_v3") == [False, True]
+    assert sparse("qwen2_moe") == [False, True]
+    assert sparse("qwen3_moe") == [True, False]
+    assert sparse("llama4_text") == [False, True, False, True]
+
+
+def test_a_layer_that_shares_an_earlier_choice_of_keys_has_no_indexer() -> None:
+    mixers = [layer.mixer for layer in shape(TINY["glm_moe_dsa sharing"]).layers]
+    assert [mixer.indexer is not None for mixer in mixers if isinstance(mixer, LatentAttention)] == [
+        kind == "full" for kind in class_of(TINY["glm_moe_dsa sharing"]).indexer_types
+    ]
+    pattern = {**TINY["glm_moe_dsa sharing"], "index_topk_pattern": "FSSF"}
+    mixers = [layer.mixer for layer in shape(pattern).layers]
+    assert [mixer.indexer is not None for mixer in mixers if isinstance(mixer, LatentAttention)] == [
+        True, False, False, True,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", TEXT_PARTS)
+def test_of_a_model_that_sees_the_text_part_is_taken_and_said_to_be(kind: str) -> None:
+    part = TINY[TEXT_PARTS[kind]]
+    unnamed = {key: value for key, value in part.items() if key != "model_type"}
+    whole = shape({"model_type": kind, "text_config": unnamed, "vision_config": {"hidden_size": 1}})
+    assert replace(whole, notes=()) == shape(part)
+    assert kind in whole.notes[0]
+
+
+def test_a_text_part_is_known_by_its_own_family() -> None:
+    whole = shape({"model_type": "some_eyes", "text_config": TINY["qwen3"], "dtype": "float16"})
+    assert (whole.family, whole.dtype) == ("qwen3", "float16")
+
+
+def test_layers_that_predict_further_tokens_are_left_out_and_said_to_be() -> None:
+    (note,) = shape({**TINY["deepseek_v3"], "num_nextn_predict_layers": 1}).notes
+    assert "num_nextn_predict_layers" in note
+
+
+@pytest.mark.parametrize(
+    ("told", "dtype"),
+    [
+        ({}, "bfloat16"),
+        ({"torch_dtype": "float16"}, "float16"),
+        ({"dtype": "float32", "torch_dtype": "float16"}, "float32"),
+        ({"dtype": None, "torch_dtype": "torch.bfloat16"}, "bfloat16"),
+    ],
+)
+def test_the_type_of_weights_is_the_one_that_the_file_says(told: Config, dtype: str) -> None:
+    assert shape({**TINY["llama"], **told}).dtype == dtype
+
+
+def test_t5_and_whisper_are_in_32_bits_where_their_files_say_nothing() -> None:
+    assert shape(TINY["t5"]).dtype == shape(TINY["whisper"]).dtype == "float32"
+
+
+@pytest.mark.parametrize(
+    ("told", "width"),
+    [
+        (None, None),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "int4"),
+        ({"quant_method": "gptq", "bits": 8}, "int8"),
+        ({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}, "fp8"),
+        ({"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}, "int4"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": False}, "int4"),
+        ({"load_in_4bit": False, "load_in_8bit": True}, "int8"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "int4"),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8"),
+        (
+            {"quant_method": "compressed-tensors",
+             "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float"}}}},
+            "fp8",
+        ),
+        (
+            {"quant_method": "compressed-tensors",
+             "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "int"}}}},
+            "int4",
+        ),
+    ],
+)  # fmt: skip
+def test_the_width_of_stored_weights_is_read_of_each_method(told: object, width: str | None) -> None:
+    assert stored_weights({"model_type": "llama", "quantization_config": told}) == width
+    assert stored_weights({"model_type": "llava", "text_config": {"quantization_config": told}}) == width
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"quant_method": "gptq", "bits": 3},
+        {"quant_method": "aqlm"},
+        "awq",
+        {"quant_method": "compressed-tensors"},
+        {},
+    ],
+)
+def test_weights_stored_in_another_way_are_refused(told: object) -> None:
+    with pytest.raises(UsageError, match="way that is not known"):
+        stored_weights({"quantization_config": told})
+
+
+def refused(config: Mapping[str, Any]) -> UsageError:
+    with pytest.raises(UsageError) as caught:
+        architecture_of(config, name="it")
+    assert caught.value.hint
+    return caught.value
+
+
+def test_an_unknown_family_is_named_with_the_nearest_one() -> None:
+    error = refused({"model_type": "lama"})
+    assert "lama" in error.message
+    assert "did you mean llama?" in error.hint
+
+
+def test_code_of_the_models_folder_is_said_never_to_be_run() -> None:
+    error = refused({"model_type": "eldritch", "auto_map": {"AutoConfig": "configuration.Eldritch"}})
+    assert "eldritch" in error.message
+    assert "never run" in error.message
+
+
+def test_a_configuration_without_a_family_is_refused() -> None:
+    assert "model_type" in refused({"hidden_size": 8}).message
+    assert "model_type" in refused({"model_type": ["llama"]}).message
+
+
+@pytest.mark.usefixtures("alone")
+def test_without_transformers_missing_sizes_are_named_and_its_pip_line_is_given() -> None:
+    config = {
+        key: value for key, value in TINY["llama"].items() if key not in ("vocab_size", "intermediate_size")
+    }
+    error = refused(config)
+    assert "`vocab_size`" in error.message
+    assert "`intermediate_size`" in error.message
+    assert "pip install 'onnx-analyzer[transformers]'" in error.hint
+
+
+def test_the_pip_line_names_this_distribution() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
+    assert f"'{project['name']}[transformers]'" in hugging_face.PIP_LINE
+    assert "transformers" in project["optional-dependencies"]
+
+
+def test_with_transformers_missing_sizes_are_those_of_its_class() -> None:
+    # As Gemma 3 4B's file: neither heads nor their size nor the vocabulary.
+    text = {
+        "hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text", "num_hidden_layers": 34,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024,
+    }  # fmt: skip
+    # Gemma 3's report, table 1: 675 M of embedding and 3,209 M besides.
+    count = parameters(shape({"model_type": "gemma3", "text_config": text}))
+    assert count == pytest.approx(675e6 + 3209e6, rel=1e-3)
+
+
+def test_what_transformers_class_refuses_is_one_message() -> None:
+    error = refused({"model_type": "llama", "rms_norm_eps": "small"})
+    assert "transformers' class for llama" in error.message
+    assert "\n" not in error.message
+
+
+def test_a_size_that_cannot_be_reaches_no_class() -> None:
+    # Which would list a billion kinds of layers.
+    assert "more than 10,000" in refused({"model_type": "gemma2", "num_hidden_layers": 10**9}).message
+
+
+@pytest.mark.parametrize("key", ["to_dict", "__class__", "_attn_implementation", "model_type"])
+def test_a_key_that_is_a_method_of_the_class_does_no_harm(key: str) -> None:
+    config = {key: "llama", **{one: value for one, value in TINY["llama"].items() if one != "vocab_size"}}
+    assert shape(config).vocabulary == 32000
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("hidden_size", "4096"), ("hidden_size", -4), ("hidden_size", 0), ("num_hidden_layers", True),
+        ("num_hidden_layers", 10**9), ("num_hidden_layers", 1.5), ("num_attention_heads", 5),
+        ("num_key_value_heads", 3), ("hidden_act", "tent"), ("hidden_act", 3), ("attention_bias", "yes"),
+        ("tie_word_embeddings", 1), ("dtype", "float8_e4m3fn"), ("vocab_size", 10**30), ("head_dim", []),
+        ("partial_rotary_factor", 2), ("rope_parameters", {"partial_rotary_factor": "all"}),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("alone")
+def test_a_value_that_cannot_be_is_one_message_that_names_its_key(key: str, value: object) -> None:
+    error = refused({**TINY["llama"], key: value})
+    assert (
+        key in error.message + error.hint
+        or "heads" in error.message
+        or "partial_rotary_factor" in error.message
+    )
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("case", TINY)
+def test_whatever_stands_in_a_file_ends_in_a_shape_or_one_message(case: str) -> None:
+    asked = [*TINY[case], "layer_types", "rope_parameters", "tie_word_embeddings", "text_config", "dtype"]
+    asked += ["num_decoder_layers", "mlp_only_layers", "indexer_types", "quantization_config", "head_dim"]
+    odd: list[Any] = [None, True, -1, 0, 1.5, 10**12, float("nan"), "x", "-", [], [[]], {}, {"a": None}]
+    errors = []
+    for key, value in itertools.product(asked, odd):
+        for read in (lambda raw: parameters(shape(raw)), stored_weights):
+            try:
+                read({**TINY[case], key: value})
+            except UsageError as error:
+                errors.append(error)
+    assert all(error.hint and "\n" not in error.message for error in errors)
+    assert len(errors) > len(asked)
+
+
+@pytest.mark.parametrize(
+    "types", [["full_attention"], "full_attention", ["full_attention", "magic"], ["full_attention", 7]]
+)
+def test_kinds_of_layers_that_cannot_be_are_refused(types: object) -> None:
+    assert "layer_types" in refused({**TINY["gemma2"], "layer_types": types}).message
+
+
+def test_a_folder_and_its_file_say_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    # A mark of the order of bytes, and the constants that Mamba 2's files hold.
+    file.write_text('\ufeff{"model_type": "llama", "limits": [0.0, Infinity]}', encoding="utf-8")
+    assert read_config(tmp_path) == read_config(file) == read_config(str(file))
+    assert read_config(file)["model_type"] == "llama"
+
+
+def unread(path: Path) -> UsageError:
+    with pytest.raises(UsageError) as caught:
+        read_config(path)
+    assert caught.value.hint
+    return caught.value
+
+
+def test_a_folder_without_a_configuration_is_said_to_be_one(tmp_path: Path) -> None:
+    assert "a folder without a config.json" in unread(tmp_path).message
+
+
+def test_what_is_not_there_is_said_not_to_be(tmp_path: Path) -> None:
+    assert "no such file" in unread(tmp_path / "config.json").message
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b'{"model_type": "llama",', "no valid JSON"),
+        (b"", "no valid JSON"),
+        (b"[1, 2]", "no JSON object"),
+        (b"\xff\xfe\x00", "UTF-8"),
+        (b"[" * 200_000, "nested too deeply"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "cannot be read"),
+    ],
+)
+def test_a_broken_file_is_one_message(tmp_path: Path, content: bytes, said: str) -> None:
+    file = tmp_path / "config.json"
+    file.write_bytes(content)
+    error = unread(file)
+    assert said in error.message
+    assert "\n" not in error.message
+
+
+def test_a_file_beyond_the_limit_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    with file.open("wb") as stream:
+        stream.truncate(hugging_face.LARGEST_BYTES + 1)
+    assert "larger than" in unread(file).message
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.json")
+    assert "no file" in unread(tmp_path).message
+
+
+def test_a_whole_file_needs_no_transformers() -> None:
+    program = (
+        "import json, sys\n"
+        "from analyzer.generation.hugging_face import architecture_of\n"
+        "architecture_of(json.loads(sys.argv[1]), name='it')\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, json.dumps(TINY["gemma3_text"])], check=True)
+
+
+def test_a_state_space_has_no_keys() -> None:
+    (first, *_) = shape(TINY["mamba"]).layers
+    assert isinstance(first.mixer, StateSpace)
+    assert first.mlp is None
