@@ -156,7 +156,7 @@ def foresee_memory(graph: Graph) -> None:
 
     weights = graph.parameter_bytes * _WEIGHT_COPIES
     parts = f"{byte_count(graph.parameter_bytes)} of weights three times over, " if weights else ""
-    if graph.carried:
+    if graph.is_training_step:
         # A step's own plan is not modelled: what is alive at its peak instead.
         alive, slack = peak_memory_bytes(graph) or 0, _STEP_SLACK
         parts += f"{byte_count(alive)} of weights, states, gradients and activations"
