@@ -51,6 +51,7 @@ class Loaded:
             found; None where nothing counts as state.
         number: By which the reading process knows the model.
         ahead: Graphs that the reading process was asked for ahead.
+        pairs: The state, once it is known: at every batch the same.
         step: What the inputs and outputs of a training step are; None for a model of inference.
     """
 
@@ -76,6 +77,7 @@ class Loaded:
     state: tuple[tuple[str, str], ...] | None = ()
     number: int = field(init=False)
     ahead: reader.ReadAhead = field(init=False, repr=False, compare=False, default_factory=reader.ReadAhead)
+    pairs: list[Mapping[str, str]] = field(init=False, repr=False, compare=False, default_factory=list)
     step: Step | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -119,7 +121,12 @@ class Loaded:
 
     def _state_of(self, graph: Graph) -> Mapping[str, str]:
         """What of a model of inference stays on the device from run to run."""
-        return {} if self.state is None else corrected(graph, self.state)
+        if self.state is None:
+            return {}
+        # Of the first graph alone: at another batch two sizes may be equal by chance.
+        if not self.pairs:
+            self.pairs.append(corrected(graph, self.state))
+        return self.pairs[0]
 
     def read_ahead(self, batches: Iterable[int]) -> None:
         """Begins to read the graphs at these batches, for which ``graph`` then waits no longer than it must."""

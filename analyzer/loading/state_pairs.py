@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 
 from analyzer.errors import UsageError
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor
@@ -193,14 +194,19 @@ class _Walker:
     def __init__(self, graph: Graph, inputs: Iterable[Tensor]) -> None:
         self._graph = graph
         self._inputs = {tensor.name: number for number, tensor in enumerate(inputs)}
-        # By tensor, the inputs that it depends on, a bit each: one pass over the graph for all of them.
-        self._depends = {name: 1 << number for name, number in self._inputs.items()}
-        for node, names in zip(graph.nodes, graph.names_read, strict=True):
+        self.of_operators: set[str] = set()  # what an operator's own state was found to be
+
+    @cached_property
+    def _depends(self) -> Mapping[str, int]:
+        """By tensor, the inputs that it depends on, a bit each: one pass over the graph for all of them."""
+        depends = {name: 1 << number for name, number in self._inputs.items()}
+        for node, names in zip(self._graph.nodes, self._graph.names_read, strict=True):
             mask = 0
             for name in names:
-                mask |= self._depends.get(name, 0)
+                mask |= depends.get(name, 0)
             if mask:
-                self._depends.update((tensor.name, mask) for tensor in node.present_outputs)
+                depends.update((tensor.name, mask) for tensor in node.present_outputs)
+        return depends
 
     def depends(self, tensor: Tensor, name: str) -> bool:
         """Whether a tensor depends on an input."""
@@ -246,7 +252,9 @@ class _Walker:
         for past, present in _SLOTS.get(node.identity, ()):
             output = node.output(present)
             if output is not None and output.name == tensor.name:
-                return self.origin(node.input(past))
+                found = self.origin(node.input(past))
+                self.of_operators.update(() if found is None else (found,))
+                return found
         return None
 
     def _of_update(self, node: Node, *, read: bool, part: bool) -> str | None:
@@ -283,7 +291,9 @@ class _Walker:
         following = [tensor for tensor in others if self.depends(tensor, past)]
         if nested:  # ``cache[:, :, at] = new`` writes the whole cache back, with the new rows in it
             following = [each for each in following if self.past(each, part=True, read=True) != past]
-        return past if others and not following else None
+        # A constant that is joined (a token for the class, padding) is no next part of a past.
+        new = any(tensor.name in self._depends for tensor in others)
+        return past if new and not following else None
 
 
 def _carries_on(node: Node) -> bool:
@@ -296,10 +306,14 @@ def _by_writer(
     """Outputs that an operator with a state writes, or that are an input with something added or replaced."""
     by_name = {tensor.name: tensor for tensor in inputs}
     walker = _Walker(graph, graph.inputs)
-    for output in outputs:
-        past = walker.past(output)
-        if past in by_name:
-            yield by_name[past], output
+    pasts = [(walker.past(output), output) for output in outputs]
+    pairs = [(by_name[past], output) for past, output in pasts if past in by_name]
+    # Keys come with values: one tensor alone to which another is joined may be a picture before its text.
+    several = len({past.name for past, _ in pairs}) > 1
+    for past, output in pairs:
+        words = _words(past.name)
+        if several or past.name in walker.of_operators or _is_named_state(words) or "past" in words:
+            yield past, output
 
 
 def _by_order(

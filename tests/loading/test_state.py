@@ -24,16 +24,17 @@ def pairs_of(module: nn.Module, *inputs: Any) -> dict[str, str]:
     return state_pairs(graph_of(module.eval(), inputs))
 
 
+def declared(shapes: dict[str, list[Any]]) -> list[onnx.ValueInfoProto]:
+    return [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+
+
 def named(ins: dict[str, list[Any]], outs: dict[str, list[Any]]) -> Graph:
     """A graph of these inputs and outputs, whose outputs are made by operators that tell nothing."""
     first = next(iter(ins))
     nodes = [helper.make_node("Custom", [first], [name], domain="com.example") for name in outs]
-    values = [
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in side.items()]
-        for side in (ins, outs)
-    ]
+    inputs, outputs = map(declared, (ins, outs))
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.example", 1)]
-    return graph_of(helper.make_model(helper.make_graph(nodes, "g", *values), opset_imports=opsets))
+    return graph_of(helper.make_model(helper.make_graph(nodes, "g", inputs, outputs), opset_imports=opsets))
 
 
 def cache() -> torch.Tensor:
@@ -214,8 +215,8 @@ def test_recurrent_state_is_paired_with_what_follows_from_it(
 
 
 def test_the_past_of_an_attention_operator_is_paired_whatever_it_is_called() -> None:
-    sizes = {"q": ["batch", 1, 32], "a": CACHE, "b": CACHE}
-    outs = {"y": ["batch", 1, 32], "c": ["batch", 4, 17, 8], "d": ["batch", 4, 17, 8]}
+    sizes: dict[str, list[Any]] = {"q": ["batch", 1, 32], "a": CACHE, "b": CACHE}
+    outs: dict[str, list[Any]] = {"y": ["batch", 1, 32], "c": ["batch", 4, 17, 8], "d": ["batch", 4, 17, 8]}
     node = helper.make_node(
         "MultiHeadAttention",
         ["q", "q", "q", "", "", "", "a", "b"],
@@ -223,12 +224,10 @@ def test_the_past_of_an_attention_operator_is_paired_whatever_it_is_called() -> 
         domain="com.microsoft",
         num_heads=4,
     )
-    values = [
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in side.items()]
-        for side in (sizes, outs)
-    ]
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(helper.make_graph([node], "g", *values), opset_imports=opsets)
+    model = helper.make_model(
+        helper.make_graph([node], "g", declared(sizes), declared(outs)), opset_imports=opsets
+    )
     assert state_pairs(graph_of(model)) == {"a": "c", "b": "d"}
 
 
@@ -243,7 +242,12 @@ class UNet(nn.Module):
         return self.last(joined), joined
 
 
-class Inpainting(UNet):
+class Inpainting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.up = nn.Conv2d(3, 8, 3, 2, 1), nn.ConvTranspose2d(8, 3, 2, 2)
+        self.last = nn.Conv2d(6, 3, 3, 1, 1)
+
     def forward(self, image: torch.Tensor, mask: torch.Tensor) -> Any:
         filled = torch.where(mask > 0, image, self.up(self.down(image)))
         return filled, self.last(torch.cat([filled, image], 1))
@@ -274,6 +278,27 @@ class Joined(nn.Module):
         return both, both.sum(-1)
 
 
+class PictureBeforeText(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.token = nn.Embedding(9, 8), nn.Parameter(torch.zeros(1, 1, 8))
+
+    def forward(self, picture: torch.Tensor, ids: torch.Tensor) -> Any:
+        joined = torch.cat([picture, self.embedding(ids)], 1)
+        return joined, torch.cat([joined, self.token.expand(joined.shape[0], 1, 8)], 1).mean(-1)
+
+
+class WithTokens(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = nn.Parameter(torch.zeros(1, 1, 8))
+
+    def forward(self, left: torch.Tensor, right: torch.Tensor) -> Any:
+        token = self.token.expand(left.shape[0], 1, 8)
+        left, right = torch.cat([token, left], 1), torch.cat([token, right], 1)
+        return left, right, left @ right.transpose(1, 2)
+
+
 IMAGE = torch.randn(2, 3, 8, 8)
 
 
@@ -286,8 +311,13 @@ IMAGE = torch.randn(2, 3, 8, 8)
         (TwoOfOneShape(), (torch.randn(2, 8), torch.randn(2, 8))),
         (Block(), (torch.randn(2, 4, 8), torch.zeros(4, 4))),
         (Joined(), (torch.randn(2, 4, 8), torch.randn(2, 4, 8))),
+        (PictureBeforeText(), (torch.randn(2, 4, 8), torch.zeros(2, 3, dtype=torch.long))),
+        (WithTokens(), (torch.randn(2, 4, 8), torch.randn(2, 4, 8))),
     ],
-    ids=["autoencoder", "image to image", "inpainting", "two inputs", "block of a transformer", "two joined"],
+    ids=[
+        *("autoencoder", "image to image", "inpainting", "two inputs", "block of a transformer", "two joined"),
+        *("picture before text", "tokens for the class"),
+    ],
 )
 def test_what_only_has_the_shape_of_an_input_is_no_state(module: nn.Module, inputs: Any) -> None:
     assert pairs_of(module, *inputs) == {}
