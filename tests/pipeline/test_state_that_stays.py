@@ -1,5 +1,7 @@
 """A step of a model that generates: its cache lies where it is used, and only tokens and logits cross."""
 
+from dataclasses import replace
+
 import onnx
 import pytest
 from onnx import TensorProto, helper
@@ -10,9 +12,11 @@ from analyzer.devices import catalogue
 from analyzer.errors import UsageError
 from analyzer.graph import Graph
 from analyzer.loading.from_object import load_live
+from analyzer.measurement.request import Latency, Measurement
 from analyzer.memory.liveness import peak_memory_bytes
 from analyzer.memory.session_plan import planned_peak_bytes
 from analyzer.ort.fusion import predicted_groups
+from analyzer.pipeline import measure
 from analyzer.pipeline.options import make_options
 from analyzer.record import from_dict
 from analyzer.record.analysis import Analysis
@@ -273,3 +277,19 @@ def test_a_model_with_state_is_measured_on_the_cpu_with_its_state_as_inputs() ->
     assert [(pair.input, pair.output) for pair in analysis.model.state] == [("h", "new_h")]
     assert analysis.plan("cpu").origin == "measured"
     assert set(crossing(analysis)) == {"x", "y"}
+
+
+def test_a_run_on_cuda_counts_what_it_takes_with_the_state_on_the_gpu() -> None:
+    def timed(seconds: float, origin: str) -> Latency:
+        times = dict.fromkeys(("median_s", "p10_s", "p90_s", "min_s", "low_s", "high_s"), seconds)
+        return Latency(**times, runs=3, warmup_runs=1, origin=origin)
+
+    copies, resident = timed(5e-3, "copies"), timed(1e-3, "resident")
+    ran = Measurement(provider="cuda", latency=copies, origin="", ways={"copies": copies, "resident": resident})
+    graph = graph_of(decode_step())
+    assert measure._joined(measure.Measured(), graph, ran, "cuda").cuda_latency.time_s == 1e-3
+    # Nothing else of a run tells what it takes without the copies of its state.
+    unknown = replace(ran, ways={"copies": copies})
+    assert measure._joined(measure.Measured(), graph, unknown, "cuda").cuda_latency is None
+    without = replace(graph, carried={})
+    assert measure._joined(measure.Measured(), without, ran, "cuda").cuda_latency.time_s == 5e-3
