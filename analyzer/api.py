@@ -63,7 +63,7 @@ def analyze(
         inputs: For a module: a tensor, a tuple of them, or a dict.
         progress: Told what is happening and, where known, how much of it is done (0 to 1).
         **options: The long options with underscores (``batch=64, gpu="a100"``); ``--no-run`` is ``run=False``,
-            ``--no-cache`` is ``cache=False``.
+            ``--no-cache`` is ``cache=False``, ``--no-state`` is ``state=False``.
 
     Raises:
         AnalyzerError: A child of it, by what the user must do.
@@ -78,7 +78,7 @@ def _analyze(model: Model, inputs: Any, keywords: AnalyzeOptions, progress: Prog
     options = make_options(**keywords)
     targets = find_targets(options)
     with _timed(timings, "load"):
-        loaded = _load(model, inputs, options, progress)
+        loaded = replace(_load(model, inputs, options, progress), state=options.state)
     _stop_collecting_garbage(loaded, options)
     with _timed(timings, "count and place"):
         prepared, converted = _prepare(loaded, options)

@@ -267,7 +267,8 @@ class Graph:
         expected_shapes: Whole shapes to count with, by name of a tensor with a size that only the data decide.
         notes: What the loader had to assume or repair, in plain sentences for the report.
         carried: By input that lives on from run to run, the output that is its next value (itself where it
-            never changes): in a training step weights and optimizer state. They stay where they are used.
+            never changes): in a training step weights and optimizer state, in a model that generates its past
+            (a key-value cache, a recurrent state). They stay where they are used.
     """
 
     name: str
@@ -323,6 +324,24 @@ class Graph:
         So are a model's graphs at two batches, unless one of them folds more; sizes may differ.
         """
         return self is other or self._wiring == other._wiring
+
+    @cached_property
+    def is_training_step(self) -> bool:
+        """Whether it is a step of training, whose weights are fed to it; what else is carried is a past."""
+        return bool(self.carried) and any(node.phase is not None for node in self.nodes)
+
+    @cached_property
+    def shared_outputs(self) -> frozenset[str]:
+        """Outputs that a program may let lie in the buffer of the past that they take the place of.
+
+        A cache of a fixed size, a recurrent state; one that grows needs a buffer of its own for a moment.
+        """
+        if not self.carried or self.is_training_step:
+            return frozenset()
+        shapes = {tensor.name: (tensor.shape, tensor.dtype) for tensor in (*self.inputs, *self.outputs)}
+        return frozenset(
+            new for past, new in self.carried.items() if past != new and shapes.get(past) == shapes.get(new)
+        )
 
     @cached_property
     def written_bytes(self) -> Mapping[str, int]:

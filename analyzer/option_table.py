@@ -134,6 +134,17 @@ OPTIONS: tuple[Option, ...] = (
         helps={"render": "Decide for fp32, tf32, fp16, bf16, int8 or int4."},
     ),
     Option(
+        name="state",
+        kind="repeated",
+        metavar="IN=OUT",
+        help="Output that is an input's next value and stays on the device (a cache); repeatable. [found]",
+    ),
+    Option(
+        name="no-state",
+        kind="negation",
+        help="Nothing stays on the device from run to run: caches are copied like any input.",
+    ),
+    Option(
         name="opset",
         kind="whole",
         metavar="N",
@@ -447,6 +458,7 @@ class AnalyzeOptions(RecordOptions, total=False):
 
     batch: int | str | Sequence[int] | None
     input: str | Sequence[str]
+    state: bool | str | Sequence[str]
     opset: int | None
     run: bool
     runs: int | None

@@ -6,14 +6,20 @@ from collections.abc import Iterator, Sequence
 
 from analyzer.checks.phrases import by_source_line, bytes_moved, operator_label, operators, total
 from analyzer.checks.registry import Diagnostic, Subject, rule
-from analyzer.record.analysis import OperatorResult
+from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
 from analyzer.text import first_few
-from analyzer.units import factor, seconds, share
+from analyzer.units import byte_count, factor, seconds, share
 
 # Operators of one place are worth a line from this share of the CUDA session's latency on. Judgements: with
 # less the list is longer than anyone reads.
 LAUNCH_SHARE = 0.05
 MOVE_SHARE = 0.01
+# Logits are as wide as a vocabulary: so many, or so many times the hidden state. No head of a language model
+# has fewer, and no projection inside one is so wide.
+_LEAST_VOCABULARY, _WIDER = 1000, 8
+# What may stand behind the head: its bias, a soft cap (a quotient, a tangent, a product), other types.
+_AFTER_HEAD = frozenset({"Add", "Mul", "Div", "Tanh", "Cast", "Identity", "Reshape"})
+_BEHIND_HEAD = 8
 
 
 @rule("A201", "slower-on-gpu", "warning")
@@ -132,6 +138,69 @@ def faster_on_cpu(subject: Subject) -> Iterator[Diagnostic]:
         bytes=gpu.transfers.bytes,
         certain=certain,
     )
+
+
+@rule("A204", "logits-of-all-rows", "note")
+def logits_of_all_rows(subject: Subject) -> Iterator[Diagnostic]:
+    """A model with a past returns logits for every row of tokens.
+
+    What:
+        The model hands on state from run to run, and its output holds a row of logits for each of several
+        tokens, all of which cross to the host. To go on, the last row is enough.
+
+    Why:
+        A row is as wide as the vocabulary. In the first run over a prompt the head multiplies, and the link
+        carries, thousands of rows that nobody reads.
+
+    Fix:
+        `logits_to_keep=1` (transformers), or slice the hidden state to its last row before the head. Where
+        all rows are wanted (scoring, speculative decoding), set the finding aside.
+
+    Example:
+        A prompt of 2048 tokens and a vocabulary of 128,256 in float32: 1.05 GB of logits, 513 kB of which
+        are used.
+    """
+    analysis = subject.analysis
+    plan = analysis.plan("gpu")
+    if plan is None or not analysis.model.state:
+        return
+    copies = {item.tensor: item for item in plan.transfers.items if item.direction == "to_cpu"}
+    for output in analysis.model.outputs:
+        head = _head_of(analysis, output)
+        copied = copies.get(output.name)
+        if head is None or copied is None or output.shape is None:
+            continue
+        rows = output.shape[1]
+        yield Diagnostic(
+            operator=head,
+            message=f"the logits of all {rows:,} rows cross to the host: {byte_count(copied.bytes)}, "
+            f"{seconds(copied.time_s)} of the plan; only the last is needed to go on",
+            fix="logits_to_keep=1 (transformers), or slice the hidden state before the head",
+            seconds=copied.time_s,
+            bytes=copied.bytes,
+        )
+
+
+def _head_of(analysis: Analysis, output: TensorInfo) -> OperatorResult | None:
+    """The product that makes the logits of several rows, None where the output is none."""
+    shape = output.shape
+    if shape is None or len(shape) != 3 or shape[1] is None or shape[1] < 2 or shape[2] is None:
+        return None
+    makers = {tensor.name: op for op in analysis.operators for tensor in op.outputs}
+    name = output.name
+    for _ in range(_BEHIND_HEAD):
+        maker = makers.get(name)
+        if maker is None or not maker.inputs:
+            return None
+        hidden = (maker.inputs[0].shape or (None,))[-1]
+        if maker.op_type in ("MatMul", "Gemm"):
+            wide = shape[2] >= _LEAST_VOCABULARY or (hidden is not None and shape[2] >= _WIDER * hidden)
+            return maker if wide else None
+        if maker.op_type not in _AFTER_HEAD:
+            return None
+        # A constant bias or scale may stand first.
+        name = next((tensor.name for tensor in maker.inputs if not tensor.constant), "")
+    return None
 
 
 def _on_gpu(operator: OperatorResult) -> bool:

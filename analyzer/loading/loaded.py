@@ -13,6 +13,7 @@ from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading import reader
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.example_inputs import InputSpec
+from analyzer.loading.state_pairs import corrected
 from analyzer.loading.step_interface import Step, step_of
 
 if TYPE_CHECKING:
@@ -46,8 +47,11 @@ class Loaded:
         bindings: Sizes of symbolic dimensions that ``--input`` gave.
         compared: Whether a run's gradients are compared with PyTorch's.
         limits: What reading it may take.
+        state: Pairs of an input and the output that is its next value, given beside those that are
+            found; None where nothing counts as state.
         number: By which the reading process knows the model.
         ahead: Graphs that the reading process was asked for ahead.
+        pairs: The state, once it is known: at every batch the same.
         step: What the inputs and outputs of a training step are; None for a model of inference.
     """
 
@@ -70,8 +74,10 @@ class Loaded:
     bindings: Mapping[str, int] = field(default_factory=dict)
     compared: bool = True
     limits: Limits = DEFAULT_LIMITS
+    state: tuple[tuple[str, str], ...] | None = ()
     number: int = field(init=False)
     ahead: reader.ReadAhead = field(init=False, repr=False, compare=False, default_factory=reader.ReadAhead)
+    pairs: list[Mapping[str, str]] = field(init=False, repr=False, compare=False, default_factory=list)
     step: Step | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -110,7 +116,17 @@ class Loaded:
 
             graph = to_graph(self.proto, bindings=sizes)
             graph = prune(graph) if self._is_pruned else graph
-        return graph if self.step is None else replace(graph, carried=self.step.carried)
+        carried = self._state_of(graph) if self.step is None else self.step.carried
+        return replace(graph, carried=carried) if carried else graph
+
+    def _state_of(self, graph: Graph) -> Mapping[str, str]:
+        """What of a model of inference stays on the device from run to run."""
+        if self.state is None:
+            return {}
+        # Of the first graph alone: at another batch two sizes may be equal by chance.
+        if not self.pairs:
+            self.pairs.append(corrected(graph, self.state))
+        return self.pairs[0]
 
     def read_ahead(self, batches: Iterable[int]) -> None:
         """Begins to read the graphs at these batches, for which ``graph`` then waits no longer than it must."""

@@ -41,7 +41,7 @@ def peak_memory_bytes(graph: Graph, *, inputs: bool = True, in_place: bool = Tru
             if memory_owner is not None:
                 owner[tensor.name] = memory_owner
                 continue
-            size = tensor.nbytes
+            size = 0 if inputs and tensor.name in graph.shared_outputs else tensor.nbytes
             if size is None:
                 if tensor.name not in last:
                     continue

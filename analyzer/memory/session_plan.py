@@ -152,6 +152,16 @@ class SessionPlan:
         sizes = {output.value.name: output.value.size for step in steps for output in step.outputs}
         return cls(graph, steps, sizes)
 
+    @property
+    def _sizes_of_own(self) -> Mapping[str, int | None]:
+        """Sizes, none for results that lie in the buffer of an input: the caller holds that one."""
+        shared = self._graph.shared_outputs
+        return (
+            {name: 0 if name in shared else size for name, size in self._sizes.items()}
+            if shared
+            else self._sizes
+        )
+
     def at(self, graph: Graph) -> SessionPlan | None:
         """The plan of the same session for the model at another batch, whose operators are the same.
 
@@ -173,7 +183,8 @@ class SessionPlan:
         needed = {tensor.name for tensor in self._graph.outputs}.union(*(step.reads for step in self._steps))
         if None in input_sizes or any(size is None and name in needed for name, size in self._sizes.items()):
             return None
-        return sum(size or 0 for size in input_sizes) + self._buffers.most_held(provider, self._sizes)
+        sizes = self._sizes_of_own if inputs else self._sizes
+        return sum(size or 0 for size in input_sizes) + self._buffers.most_held(provider, sizes)
 
 
 @dataclass

@@ -32,6 +32,7 @@ from analyzer.record.analysis import (
     ModelInfo,
     OperatorResult,
     OperatorVerdict,
+    StateInfo,
     TensorInfo,
     Tool,
     Totals,
@@ -108,8 +109,15 @@ def model_info(loaded: Loaded, graph: Graph, precision: str, *, converted: bool)
         inputs_origin=loaded.inputs_origin,
         exporter=loaded.exporter,
         assumed_sizes=dict(graph.open_dimensions),
+        state=state_info(graph) if loaded.step is None else (),
         notes=(*loaded.notes, *graph.notes, *((forms.note(precision),) if converted else ())),
     )
+
+
+def state_info(graph: Graph) -> tuple[StateInfo, ...]:
+    """What stays on the device from run to run, as the record shows it."""
+    shapes = {tensor.name: tensor.shape for tensor in graph.inputs}
+    return tuple(StateInfo(input=past, output=new, shape=shapes[past]) for past, new in graph.carried.items())
 
 
 def digest(proto: onnx.ModelProto) -> str:

@@ -156,7 +156,7 @@ def foresee_memory(graph: Graph) -> None:
 
     weights = graph.parameter_bytes * _WEIGHT_COPIES
     parts = f"{byte_count(graph.parameter_bytes)} of weights three times over, " if weights else ""
-    if graph.carried:
+    if graph.is_training_step:
         # A step's own plan is not modelled: what is alive at its peak instead.
         alive, slack = peak_memory_bytes(graph) or 0, _STEP_SLACK
         parts += f"{byte_count(alive)} of weights, states, gradients and activations"
@@ -251,13 +251,18 @@ def _joined(measured: Measured, graph: Graph, measurement: Measurement, session:
     if measurement.nodes and measurement.optimized is not None:
         groups = groups_from_optimized(graph, measurement.optimized, session)
         times = group_times(groups, measurement)
-    latency = Estimate(
-        time_s=measurement.latency.median_s,
-        low_s=measurement.latency.low_s,
-        high_s=measurement.latency.high_s,
-        origin="measured",
-        method=measurement.latency.origin,
-    )
+    # In a run with copies the state would cross as well, which stays on the device.
+    stays = session == "cuda" and bool(graph.carried) and not graph.is_training_step
+    timed = measurement.ways.get("resident") if stays else measurement.latency
+    latency = None
+    if timed is not None:
+        latency = Estimate(
+            time_s=timed.median_s,
+            low_s=timed.low_s,
+            high_s=timed.high_s,
+            origin="measured",
+            method=timed.origin,
+        )
     facts = {**measured.facts, session: facts_of(measurement)}
     messages = (*measured.messages, *measurement.messages)
     if session == "cpu":

@@ -31,6 +31,7 @@ class Options:
         gpus: Target GPUs; None for this machine's or the default one, empty for ``none``.
         cpu: Target CPU; None for this machine.
         precision: None for the model's own.
+        state: ``--state`` options, pairs of an input and an output; None for ``--no-state``.
         opset: None for the default.
         run: Whether anything may be executed.
         runs, time_budget_s, threads: How to measure.
@@ -50,6 +51,7 @@ class Options:
     gpus: tuple[str, ...] | None = None
     cpu: str | None = None
     precision: str | None = None
+    state: tuple[tuple[str, str], ...] | None = ()
     opset: int | None = None
     run: bool = True
     runs: int | None = None
@@ -92,6 +94,7 @@ def make_options(**given: Unpack[AnalyzeOptions]) -> Options:
         gpus=_gpus(given.get("gpu")),
         cpu=given.get("cpu"),
         precision=_precision(precision, training=given.get("training", False)) if precision else None,
+        state=_state(given.get("state", True), training=given.get("training", False)),
         opset=given.get("opset"),
         run=given.get("run", True),
         runs=_positive(given.get("runs"), "--runs", _MOST_RUNS),
@@ -116,6 +119,28 @@ def _precision(name: str, *, training: bool) -> str:
             hint="Leave out --training, or choose fp16 or bf16.",
         )
     return precision
+
+
+def _state(given: bool | str | Sequence[str], *, training: bool) -> tuple[tuple[str, str], ...] | None:
+    if given is False:
+        return None
+    texts = () if given is True or given is None else (given,) if isinstance(given, str) else tuple(given)
+    if training and texts:
+        raise UsageError(
+            "--state: a training step has no other state than its weights and the optimizer's.",
+            hint="Leave out --state or --training.",
+        )
+    return tuple(map(_state_pair, texts))
+
+
+def _state_pair(text: str) -> tuple[str, str]:
+    past, equals, present = text.partition("=")
+    if not equals or not past.strip() or not present.strip():
+        raise UsageError(
+            f"--state {text}: expected IN=OUT.",
+            hint="For example --state past_0=present_0; the names are ONNX's.",
+        )
+    return past.strip(), present.strip()
 
 
 def require_keywords(function: str, given: Iterable[str], known: Iterable[str]) -> None:

@@ -59,7 +59,9 @@ def precision_table(
     """
     graph = prepared.graph
     own = model_precision(graph)
-    if len(graph.nodes) > _MOST_OPERATORS or graph.carried or integer_form(graph) or own not in ("fp32", *HALF):
+    if len(graph.nodes) > _MOST_OPERATORS or graph.is_training_step or integer_form(graph):
+        return ()
+    if own not in ("fp32", *HALF):
         return ()
     whole = prepared if own == "fp32" else prepare(in_full(graph))
     table = _Table(predictor, prepared, whole, gpu, batch, measured)

@@ -74,7 +74,9 @@ class PreparedGraph:
 
     def _peak(self, provider: Provider) -> int | None:
         # How a session plans its buffers is not modelled for a step, whose weights and states are fed to it.
-        return self.step_peak if self.graph.carried else self.session_plan(provider).peak_bytes(provider)
+        return (
+            self.step_peak if self.graph.is_training_step else self.session_plan(provider).peak_bytes(provider)
+        )
 
     def session_plan(self, provider: Provider) -> SessionPlan:
         """How one of the sessions plans its buffers."""

@@ -61,12 +61,25 @@ class TensorInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StateInfo:
+    """An input that stays on the device from run to run, the output that is its next value, and its shape.
+
+    The two are one name where it never changes.
+    """
+
+    input: str
+    output: str
+    shape: tuple[Count | None, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
     """What was analysed.
 
     ``inputs_origin`` is ``given``, ``file`` or ``inferred``; ``exporter`` is ``torch.export``,
     ``torchscript``, ``onnx`` or ``pt2``; ``weights`` is ``none`` where they were never allocated.
     ``assumed_sizes`` are the sizes that were taken for dimensions of the inputs which nothing binds, by name.
+    ``state`` is what a model of inference hands on from run to run; none of it is copied.
     """
 
     name: str
@@ -84,6 +97,7 @@ class ModelInfo:
     exporter: str = ""
     notes: tuple[str, ...] = ()
     assumed_sizes: Mapping[str, Count] = field(default_factory=dict)
+    state: tuple[StateInfo, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,7 +59,8 @@ def _texts(option: Option, value: Any, show_path: Callable[[str], str]) -> tuple
         # `--no-run` is run=False: None, a keyword left out, is not that.
         is_set = value is False if option.kind == "negation" else bool(value)
         return () if is_set else None
-    if value is None or (isinstance(value, (str, list, tuple)) and not value):
+    # `--no-state` is state=False, `--state` the same keyword with names.
+    if value is None or isinstance(value, bool) or (isinstance(value, (str, list, tuple)) and not value):
         return None
     several = [value] if isinstance(value, str) or not isinstance(value, (list, tuple)) else value
     if option.kind == "path":

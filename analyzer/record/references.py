@@ -25,6 +25,7 @@ def first_fault(analysis: Analysis) -> Fault | None:
 def _faults(analysis: Analysis) -> Iterator[Fault]:
     if analysis.model.training != (analysis.training is not None):
         yield Fault(place="model.training", reason="a training step has `training`, and nothing else has it")
+    yield from _of_state(analysis)
     yield from _of_operators(analysis)
     yield from _of_plans(analysis)
     yield from _of_findings(analysis)
@@ -35,6 +36,16 @@ def _faults(analysis: Analysis) -> Iterator[Fault]:
             # Whoever asks for the next fault alone comes here only where all tables have their lengths.
             yield from _of_growth(analysis, analysis.kept.batches)
             yield from _of_sizes(analysis, analysis.kept.batches)
+
+
+def _of_state(analysis: Analysis) -> Iterator[Fault]:
+    inputs = {tensor.name for tensor in analysis.model.inputs}
+    outputs = {tensor.name for tensor in analysis.model.outputs}
+    for position, pair in enumerate(analysis.model.state):
+        if pair.input not in inputs:
+            yield Fault(place=f"model.state[{position}].input", reason="the model has no such input")
+        if pair.output not in outputs and pair.output != pair.input:
+            yield Fault(place=f"model.state[{position}].output", reason="the model has no such output")
 
 
 def _of_operators(analysis: Analysis) -> Iterator[Fault]:

@@ -40,7 +40,12 @@ def _heading(analysis: Analysis) -> str:
         "",
         escape(summary.subject(analysis)) + ".",
     ]
-    said = (summary.confidence(analysis), summary.crossover(analysis), summary.open_sizes(analysis))
+    said = (
+        summary.confidence(analysis),
+        summary.crossover(analysis),
+        summary.open_sizes(analysis),
+        summary.state(analysis),
+    )
     confidence = [text for text in said if text]
     return "\n".join(lines) + (" " + " ".join(escape(text) for text in confidence) if confidence else "")
 

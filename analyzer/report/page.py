@@ -43,6 +43,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "sentence": summary.sentence(analysis),
         "confidence": summary.confidence(analysis),
         "open_sizes": summary.open_sizes(analysis),
+        "state": summary.state(analysis),
         "subject": summary.subject(analysis),
         "crossover": summary.crossover(analysis),
         "batches": summary.batches(analysis),

@@ -363,6 +363,20 @@ def open_sizes(analysis: Analysis) -> str:
     return " ".join(said)
 
 
+def state(analysis: Analysis) -> str:
+    """Which inputs were taken for state, in a sentence; empty where none was."""
+    names = [pair.input for pair in analysis.model.state]
+    if not names:
+        return ""
+    named = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+    said = "is state: it stays" if len(names) == 1 else "are state: they stay"
+    whose = "its" if len(names) == 1 else "their"
+    return (
+        f"{plural(len(names), 'input')} ({named}) {said} on the device from run to run "
+        f"(--no-state counts {whose} copies)."
+    )
+
+
 def _is_open(tensor: TensorInfo) -> bool:
     # A sequence has no shape by its nature.
     return (tensor.shape is None or None in tensor.shape) and "(" not in tensor.dtype

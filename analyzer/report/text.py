@@ -57,6 +57,7 @@ def _heading(analysis: Analysis) -> str:
     ]
     lines += _wrapped(f"{summary.confidence(analysis)} {summary.crossover(analysis)}")
     lines += _wrapped(summary.open_sizes(analysis))
+    lines += _wrapped(summary.state(analysis))
     return "\n".join(lines)
 
 
@@ -211,7 +212,12 @@ def print_summary(analysis: Analysis, console: Console) -> None:
     lines = [f"[bold]{escape(clean(summary.sentence(analysis)))}[/bold]"]
     lines += [
         escape(clean(text))
-        for text in (summary.confidence(analysis), summary.crossover(analysis), summary.open_sizes(analysis))
+        for text in (
+            summary.confidence(analysis),
+            summary.crossover(analysis),
+            summary.open_sizes(analysis),
+            summary.state(analysis),
+        )
         if text
     ]
     lines += [escape(clean(text)) for text in summary.reasons(analysis)]

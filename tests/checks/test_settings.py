@@ -46,6 +46,8 @@ def test_every_long_option_of_the_contract_may_stand_there(tmp_path: Path) -> No
     gpu = "l4"
     cpu = "epyc-9654"
     precision = "fp16"
+    state = ["past=present"]
+    no-state = false
     opset = 21
     no-run = true
     runs = 20

@@ -41,6 +41,7 @@ GIVEN: dict[str, Any] = {
     "runs": 3,
     "time_budget": "2s",
     "threads": 1,
+    "state": "past=present",
     "training": True,
     "limit": "memory=8GB",
     "dataset_size": 1000,

@@ -104,6 +104,7 @@ class _GraphBuilder:
             outputs=tuple(self._tensor(info, stored=info.constant) for info in self._model.outputs),
             initializers=tuple(tensor for tensor in self._tensors.values() if tensor.initializer),
             opsets=self._opsets,
+            carried={pair.input: pair.output for pair in self._model.state},
         )
 
     def _node(self, operator: OperatorResult) -> Node:
