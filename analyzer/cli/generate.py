@@ -8,10 +8,12 @@ from typing import Any
 import click
 
 from analyzer.cli import settings_defaults
-from analyzer.cli.options import keywords, options_of
+from analyzer.cli.options import generation_keywords, options_of
 
 
-@click.command(name="generate", short_help="A language model that generates: prefill, decode, cache, what fits.")
+@click.command(
+    name="generate", short_help="A language model that generates: prefill, decode, cache, what fits."
+)
 @click.argument("model")
 @options_of("generate")
 @click.pass_context
@@ -46,4 +48,4 @@ def _analyse(params: dict[str, Any]) -> Any:
     from analyzer.cli.progress import progress
 
     with progress(quiet=params["quiet"]) as on_progress:
-        return analyze_generation(params["model"], progress=on_progress, **keywords(params, "generate"))
+        return analyze_generation(params["model"], progress=on_progress, **generation_keywords(params))

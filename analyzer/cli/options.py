@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from analyzer.option_table import AnalyzeOptions, Command, Option, is_analysis, taken_by
+from analyzer.option_table import AnalyzeOptions, Command, GenerateOptions, Option, is_analysis, taken_by
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
 
@@ -49,6 +49,15 @@ def _type(option: Option) -> Any:
 
 def keywords(params: Mapping[str, Any], command: Command) -> AnalyzeOptions:
     """What was given, as ``analyze()`` takes it; what was left out is not there."""
+    return cast(AnalyzeOptions, _given(params, command))
+
+
+def generation_keywords(params: Mapping[str, Any]) -> GenerateOptions:
+    """What was given, as ``analyze_generation()`` takes it."""
+    return cast(GenerateOptions, _given(params, "generate"))
+
+
+def _given(params: Mapping[str, Any], command: Command) -> dict[str, Any]:
     given = {}
     for option in taken_by(command):
         # By the option's name, as Click keeps it; the keyword of a negation is another.
@@ -56,4 +65,4 @@ def keywords(params: Mapping[str, Any], command: Command) -> AnalyzeOptions:
         left_out = value is None or value is False or value == ()
         if is_analysis(option) and not left_out:
             given[option.keyword] = False if option.kind == "negation" else value
-    return cast(AnalyzeOptions, given)
+    return given

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 from analyzer.devices.device import Device
+from analyzer.errors import UsageError
 from analyzer.generation import notes
 from analyzer.generation.model import GeneratingModel, types_on
 from analyzer.generation.options import Candidate, Market, candidate, largest_batch, option, smallest_width
-from analyzer.generation.prices import joules_per_token, usd_per_million_tokens
+from analyzer.generation.prices import joules_per_token
 from analyzer.generation.question import Question
 from analyzer.generation.request import Request, Setting
-from analyzer.generation.step_sizes import CACHES, WEIGHTS, Cache, Weights
+from analyzer.generation.step_sizes import CACHES, WEIGHTS, Cache
 from analyzer.generation.step_times import step_times
 from analyzer.generation.times import timed
 from analyzer.memory.fit import room
@@ -25,6 +27,7 @@ from analyzer.record.generation import (
     GenerationResult,
     PartTime,
     PhaseVerdict,
+    RequestTimes,
 )
 
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -56,13 +59,29 @@ def setting_of(model: GeneratingModel, question: Question, device: Device) -> Se
         return replace(setting, width=question.gpus)
     if types_on(device, setting) is None:
         return setting
-    width = smallest_width(model, device, setting, question.request(model.source_of(question.prompt)))
-    return replace(setting, width=width)
+    return replace(setting, width=smallest_width(model, device, setting, request_of(model, question)))
+
+
+def request_of(model: GeneratingModel, question: Question) -> Request:
+    """The request; of a text that an encoder reads, the decoder begins with one token.
+
+    Raises:
+        UsageError: A sequence would be longer than the model was made for.
+    """
+    source = model.source_of(question.prompt)
+    request = replace(question.request(source), prompt=model.decoder_prompt(question.prompt))
+    if request.context > model.longest:
+        raise UsageError(
+            f"--prompt {question.prompt} and --output-tokens {question.output} make {request.context:,} "
+            f"tokens: {model.architecture.name} was made for {model.longest:,}.",
+            hint=f"Take fewer, {model.longest:,} together.",
+        )
+    return request
 
 
 def answer(model: GeneratingModel, question: Question, devices: Devices, market: Market) -> GenerationResult:
     """The record's ``generation``."""
-    request = question.request(model.source_of(question.prompt))
+    request = request_of(model, question)
     device = devices.first
     chosen = candidate(model, device, setting_of(model, question, device), request, market.runner)
     on_cpu = _on(model, question, devices.cpu, request, market)
@@ -103,13 +122,12 @@ def answer(model: GeneratingModel, question: Question, devices: Devices, market:
         frontier=_frontier(one),
         parts=_parts(one, market),
         phases=_verdicts(one, on_cpu),
-        notes=notes.of(one, question),
+        notes=notes.of(one),
     )
 
 
-def _fields(times: object) -> dict[str, object]:
-    names = getattr(times, "__slots__", ())
-    return {name: getattr(times, name) for name in names}
+def _fields(times: RequestTimes) -> dict[str, Any]:
+    return {entry.name: getattr(times, entry.name) for entry in fields(times)}
 
 
 def _on(
@@ -186,14 +204,23 @@ def _devices(
     model: GeneratingModel, question: Question, devices: Devices, request: Request, market: Market
 ) -> tuple[GenerationOption, ...]:
     """Best first: those that keep the limits by dollars, then those without a price by time."""
-    free = replace(question, gpus=None)
     rows = []
     for device in devices.compared:
-        asked = question if device.slug == devices.first.slug else free
-        one = _on(model, asked, device, request, market)
-        if one is not None:
-            rows.append(option(one, market))
+        asked = question if device.slug == devices.first.slug else replace(question, gpus=None)
+        settings = _settings(model, asked, device)
+        found = [candidate(model, device, setting, request, market.runner) for setting in settings]
+        of_device = [option(one, market) for one in found if one is not None]
+        if of_device:
+            rows.append(min(of_device, key=_rank))
     return tuple(sorted(rows, key=_rank))
+
+
+def _settings(model: GeneratingModel, question: Question, device: Device) -> tuple[Setting, ...]:
+    """The setting on a device; where there are limits, on more devices too, which may be what keeps them."""
+    setting = setting_of(model, question, device)
+    if device.kind == "cpu" or question.gpus is not None or not question.limits.any:
+        return (setting,)
+    return tuple(replace(setting, width=width) for width in model.widths if width >= setting.width)
 
 
 def _rank(row: GenerationOption) -> tuple[bool, bool, float, float, str]:
@@ -222,14 +249,13 @@ def _types(one: Candidate, market: Market) -> tuple[GenerationOption, ...]:
     return tuple(rows)
 
 
-def _others(known: Sequence, own):  # type: ignore[no-untyped-def, type-arg]
-    """What was asked and the narrower; of the two halves, one."""
-    halves = ("fp16", "bf16")
-    return (
-        (own, *(name for name in known if name not in halves and name != own))
-        if own in halves
-        else (own, *(name for name in known if name not in (own, "fp16")))
-    )
+_Type = TypeVar("_Type", bound=str)
+
+
+def _others(known: tuple[_Type, ...], own: _Type) -> tuple[_Type, ...]:
+    """What was asked and the others; of the two of 16 bits, one."""
+    left_out = {own, "fp16", *(("bf16",) if own == "fp16" else ())}
+    return (own, *(name for name in known if name not in left_out))
 
 
 def _widths(one: Candidate, market: Market) -> tuple[GenerationOption, ...]:
@@ -309,8 +335,3 @@ def _verdicts(one: Candidate, cpu: Candidate | None) -> tuple[PhaseVerdict, ...]
         )
         for name, slow, gpu in pairs
     )
-
-
-def other_weights(own: Weights) -> tuple[Weights, ...]:
-    """Weights to try beside a model's own."""
-    return tuple(_others(WEIGHTS, own))

@@ -1,8 +1,8 @@
 """An architecture -> the graph of one step: operators of ONNX Runtime as its model builder joins them.
 
-Queries, keys and values come from one product where no norm stands between; attention, its rotation and the cache
-are one operator; a residual sum and the norm behind it are one. Past and present are one buffer, which is full:
-the new tokens are its last rows. Only the last token of each sequence reaches the head.
+Queries, keys and values come from one product where no norm stands between; attention, its rotation and the
+cache are one operator; a residual sum and the norm behind it are one. Past and present are one buffer, which is
+full: the new tokens are its last rows. Only the last token of each sequence reaches the head.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Multi-head latent attention as operators: keys from latents for many new tokens, queries to latents for one."""
+"""Multi-head latent attention as operators: keys from latents for many tokens, queries to latents for one."""
 
 from __future__ import annotations
 

@@ -28,10 +28,13 @@ def attended(writer: StepWriter, attention: Attention, path: str, state: Tensor,
     kept = key_heads(attention, writer.sizes.width)
     given = _projected(writer, attention, path, state, (heads * size, kept * size, kept * size))
     sizes = writer.sizes
-    shape = (sizes.batch, kept, sizes.context, size)
+    # Between steps a layer with a window keeps no more than that; a prompt is seen in full.
+    windowed = attention.window and sizes.tokens == 1
+    length = min(sizes.context, attention.window) if windowed else sizes.context
+    shape = (sizes.batch, kept, length, size)
     keys, values = (writer.state(path, name, shape, writer.types.cache_type) for name in ("key", "value"))
     lengths = writer.given("seqlens_k", (sizes.batch,), "int32")
-    total = writer.literal("total_sequence_length", (), np.array(sizes.context, np.int32), "int32")
+    total = writer.literal(f"total_{length}", (), np.array(length, np.int32), "int32")
     tables: list[Tensor | None] = list(writer.tables(attention.rotary)) if attention.rotary else [None, None]
     sinks = writer.weight(f"{path}.sinks", (heads,)) if attention.sinks else None
     inputs = [*given, keys[0], values[0], lengths, total, *tables, None, bias, sinks]
@@ -67,7 +70,7 @@ def _projected(
 ) -> list[Tensor | None]:
     """Queries, keys and values: from one product, unless norms stand between."""
     biases = (attention.query_bias, attention.key_bias, attention.value_bias)
-    if not (attention.head_norms or attention.wide_norms):
+    if not (attention.head_norms or attention.separate_norms or attention.wide_norms):
         whole = writer.linear(f"{path}.qkv_proj", state, sum(widths))
         if any(biases):
             # One sum for all; columns without a bias add nothing, and hold nothing.
@@ -197,8 +200,5 @@ def _scanned(
     added = writer.op("Mul", [writer.reshape(moved, batch, inner, 1), into], kept)
     left = writer.op("Mul", [decay, past], kept, dtype=past.dtype)
     writer.op("Add", [left, added], None, more=[present])
-    # The state read with the token's own weights, element by element and summed.
-    read = writer.op("Mul", [present, out_of], kept)
-    axes = writer.literal("at_-1", (1,), np.array([-1]))
-    result = writer.op("ReduceSum", [read, axes], (batch, inner, 1), keepdims=1)
-    return writer.reshape(result, batch, tokens, inner)
+    column = writer.reshape(out_of, batch, state, 1)
+    return writer.reshape(writer.op("MatMul", [present, column], (batch, inner, 1)), batch, tokens, inner)

@@ -41,6 +41,11 @@ class GeneratingModel:
         """Tokens that a sequence may have."""
         return self.architecture.longest or NO_LONGEST
 
+    def decoder_prompt(self, prompt: int) -> int:
+        """Tokens that the decoder is given: where an encoder reads the prompt, the one that begins."""
+        encoder = self.architecture.encoder
+        return 1 if encoder is not None and not encoder.positions else prompt
+
     def source_of(self, prompt: int) -> int:
         """Tokens or frames that an encoder reads beside a prompt of so many tokens; 0 without one."""
         encoder = self.architecture.encoder
@@ -115,7 +120,7 @@ class GeneratingModel:
 
 
 def activation_bytes(step: Step) -> int:
-    """Activations that a session holds at most, state apart: past and present are one buffer, counted elsewhere."""
+    """Activations that a session holds at most, without its state: past and present are one buffer."""
     graph = step.graph.graph
     kept = set(graph.carried.values())
     nodes = tuple(

@@ -83,7 +83,7 @@ def usd_per_million_tokens(offer: Offer | None, tokens_per_s: float) -> float | 
 
 
 def joules_per_token(device: Device, cpu: Device, width: int, tokens_per_s: float) -> float | None:
-    """Energy of an output token: devices at full use, on a GPU with a thread of its host that waits for them."""
+    """Energy of an output token: devices at full use, GPUs with a thread of their host that waits for them."""
     drawn = power(device)
     if drawn is None or tokens_per_s <= 0:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from analyzer.errors import UsageError
@@ -35,7 +35,7 @@ class Question:
     weights: Weights | None = None
     cache: Cache | None = None
     launch: Launch = "session"
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
 
     def request(self, source: int = 0) -> Request:
         """The request that the answer is for."""

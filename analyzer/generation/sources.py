@@ -49,7 +49,7 @@ def from_values(config: Mapping[str, Any], *, name: str) -> Source:
     architecture = architecture_of(config, name=name)
     kept = stored_weights(config)
     own = cast(Weights, kept) if kept else _WEIGHTS_OF[architecture.dtype]
-    notes = ()
+    notes: tuple[str, ...] = ()
     if kept is None and architecture.dtype == "float32":
         notes = ("Its weights are kept in 32 bits; they are taken to be loaded in 16 (`--weights`).",)
     return Source(model=GeneratingModel(architecture=architecture, own_weights=own), name=name, notes=notes)

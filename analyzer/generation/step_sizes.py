@@ -1,4 +1,4 @@
-"""What one step of generation is: how many tokens at which place, in which types, on one of how many devices."""
+"""What one step of generation is: how many tokens at which place, in which types, on how many devices."""
 
 from __future__ import annotations
 

@@ -159,9 +159,9 @@ class StepWriter:
             return self.op("MatMul", [state, self.weight(f"{name}.weight", (inner, outer))], shape)
         narrow = self._narrowed(state, name)
         stored = self.weight(f"{name}.weight", (inner, outer), "float8e4m3fn")
-        scales = [self.weight(f"{name}.{scale}_scale", (1,), "float32") for scale in ("input", "weight")]
+        steps = [self.weight(f"{name}.{scale}_scale", (1,), "float32") for scale in ("input", "weight")]
         flat = (prod(shape[:-1]), outer)
-        inputs = [narrow, stored, None, *scales]
+        inputs = [narrow, stored, None, *steps]
         made = self.microsoft("GemmFloat8", inputs, flat, dtype=self.floats, transA=0, transB=0)
         return self.reshape(made, *shape)
 

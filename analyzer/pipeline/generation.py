@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from analyzer.checks import run as find_findings
 from analyzer.generation.question import Question, make_question
 from analyzer.generation.sources import Source, from_configuration, from_values, is_configuration, no_way
-from analyzer.option_table import GenerateOptions
+from analyzer.option_table import AnalyzeOptions, GenerateOptions
 from analyzer.pipeline import environment
 from analyzer.pipeline.generation_record import Named, generation_analysis
 from analyzer.pipeline.options import Options, make_options, path_shower, require_keywords
@@ -37,7 +37,8 @@ def analyse_generation(model: Any, given: GenerateOptions, progress: Progress) -
     """The record of a model that generates; see ``analyzer.api.analyze_generation``."""
     require_keywords("analyze_generation", given, GenerateOptions.__annotations__)
     started = time.perf_counter()
-    options = make_options(**{name: value for name, value in given.items() if name in _ASKED_OF_ANY})
+    of_any = {name: value for name, value in given.items() if name in _ASKED_OF_ANY}
+    options = make_options(**cast(AnalyzeOptions, of_any))
     question = _question(given, options)
     targets = find_targets(options)
     progress("reading the model", None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
-from analyzer.generation.answer import Devices, answer, setting_of
+from analyzer.generation.answer import Devices, answer, request_of, setting_of
 from analyzer.generation.architecture import Architecture
 from analyzer.generation.decoder_graph import step_graph
 from analyzer.generation.model import GeneratingModel, types_on
@@ -62,7 +62,7 @@ def generation_analysis(
     first = gpus[0] if gpus else targets.cpu
     setting = setting_of(model, question, first)
     types = types_on(first, setting) or Types()
-    request = question.request(model.source_of(question.prompt))
+    request = request_of(model, question)
     predictor = Predictor(options, targets.cpu)
     steps = _Steps(architecture=model.architecture, types=types, request=request)
     decode = steps.decode(request.batch)
@@ -70,7 +70,7 @@ def generation_analysis(
         predictor, decode, BatchModels(prepared_graphs=steps.decodes(question.batches, decode)),
         gpus[: 1 + _MOST_ALTERNATIVES], request.batch, {},
     )  # fmt: skip
-    info = _model_info(model.architecture, named, decode.graph, request, setting.weights, types)
+    info = _model_info(model.architecture, named, decode.graph, request, setting.weights)
     analysis = analysis_of(info, decode, decided, targets.cpu, gpus)
     market = Market(
         runner=Runner(host=predictor.host, threads=options.threads if targets.local_cpu else None),
@@ -118,9 +118,7 @@ def _compared(gpus: tuple[Device, ...], cpu: Device) -> tuple[Device, ...]:
     return (*{device.slug: device for device in table}.values(), cpu)
 
 
-def _phase(
-    predictor: Predictor, prepared: PreparedGraph, gpus: tuple[Device, ...], batch: int
-) -> PhaseResult:
+def _phase(predictor: Predictor, prepared: PreparedGraph, gpus: tuple[Device, ...], batch: int) -> PhaseResult:
     decided = decide_on(predictor, prepared, BatchModels(), gpus, batch, {})
     return PhaseResult(
         totals=build_record.totals(prepared, decided.decision_input),
@@ -131,7 +129,7 @@ def _phase(
 
 
 def _model_info(
-    architecture: Architecture, named: Named, graph: Graph, request: Request, weights: str, types: Types
+    architecture: Architecture, named: Named, graph: Graph, request: Request, weights: str
 ) -> ModelInfo:
     precision = weights if weights in ("fp32", "bf16") else "fp16"
     return ModelInfo(

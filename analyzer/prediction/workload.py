@@ -80,8 +80,7 @@ class Workload:
         if self.model is None:
             return np.full(len(each), counted.sum())
         model = self.model[self.group]
-        found: Floats = np.bincount(model, weights=counted)[model]
-        return found
+        return np.asarray(np.bincount(model, weights=counted), dtype=np.float64)[model]
 
     def only(self, groups: Bools) -> Workload:
         """Some of the groups."""

@@ -116,7 +116,7 @@ class FrontierPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartTime:
-    """What a part of all layers takes in each phase: a class of modules, the sums between devices, the launch."""
+    """What a part of all layers takes in each phase: a class of modules, sums between devices, the launch."""
 
     part: str
     prefill_s: Amount

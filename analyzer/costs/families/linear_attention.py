@@ -79,6 +79,7 @@ def hyper_connection_pre_mix(node: Node) -> Cost:
 
 @rule("SelectiveScan", domain="analyzer.generation", assumes=_RECURRENT)
 def selective_scan(node: Node) -> Cost:
-    """6 * B * T * channels * state: decay (product, exponential), update (product, sum), read (product, sum)."""
+    """6 * B * T * channels * state: decay of 2, update of 2, and a product of 2 that reads the state."""
     batch, tokens, channels = dims(node.inputs[0])
-    return cost(node, flops=6 * batch * tokens * channels * dims(node.inputs[2])[2])
+    each = batch * tokens * channels * dims(node.inputs[2])[2]
+    return product(node, each, 4 * each)
