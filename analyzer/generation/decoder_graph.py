@@ -262,11 +262,13 @@ def _mixture(writer: StepWriter, experts: Experts, name: str, flat: Tensor, scor
         writer.weight(f"{name}.{part}.bias", (count, width)) if experts.expert.bias else None
         for part, width in (("fc1", first), ("fc2", hidden))
     ]
-    if bits > _BYTE:
-        # Of 16 bits: [experts, in, out] (onnxruntime/core/graph/contrib_ops/contrib_defs.cc).
+    narrow = writer.types.weights == "fp8" and not writer.types.is_packed
+    if bits > _BYTE or narrow:
+        # [experts, in, out] (onnxruntime/core/graph/contrib_ops/contrib_defs.cc); of 8-bit floats as engines do.
+        dtype = "float8e4m3fn" if narrow else ""
         weights = [
-            writer.weight(f"{name}.fc1.weight", (count, hidden, first)),
-            writer.weight(f"{name}.fc2.weight", (count, inner, hidden)),
+            writer.weight(f"{name}.fc1.weight", (count, hidden, first), dtype),
+            writer.weight(f"{name}.fc2.weight", (count, inner, hidden), dtype),
         ]
         inputs = [flat, scores, weights[0], biases[0], weights[1], biases[1]]
         return writer.microsoft("MoE", inputs, (rows, hidden), **attributes)

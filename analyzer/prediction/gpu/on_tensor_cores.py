@@ -124,12 +124,17 @@ def experts(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> tuple[Float
         experts=rows.batch,
         matrices=rows.taps,
         weight_bytes=np.where(stored > 0, stored / np.maximum(weights, 1.0), at.precision.element_bytes),
-        packed=rows.fixed_weights > 0,
+        packed=(rows.fixed_weights > 0) & (rows.narrow == 0),
         # Which experts tokens choose is not known before a run.
         skewed=np.ones_like(rows.m),
         kept=rows.all_weights,
     )
     counted = np.minimum(rows.kernels * (FLOOR_S + GAP_S), _COUNTED * constants.experts.route_s)
-    times = expert_times(mixtures, tensor_cores(at), constants.experts, constants.products)
+    cores = tensor_cores(at)
+    times = expert_times(mixtures, cores, constants.experts, constants.products)
+    if rows.narrow.any():
+        eight = replace(cores, rate=at.rate * at.narrow * constants.products.narrow, element_bytes=1.0)
+        fast = expert_times(mixtures, eight, constants.experts, constants.products)
+        times = np.where(rows.narrow > 0, fast, times)
     operations = 2.0 * rows.m * rows.steps * rows.taps * rows.k * rows.n
     return times - counted, operations / at.rate > 0.5 * times

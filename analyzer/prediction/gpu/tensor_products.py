@@ -166,9 +166,8 @@ def _looping(products: Products, at: TensorCores, constants: TensorConstants) ->
     computing = (
         2.0 * area * (depth + constants.depth / halves) / (at.rate / at.units * constants.efficiency * share)
     )
-    weight_bytes = np.where(
-        products.packed, products.stored / np.maximum(products.n * products.k, 1.0), at.element_bytes
-    )
+    weights = np.maximum(products.batch * products.n * products.k, 1.0)
+    weight_bytes = np.where(products.packed, products.stored / weights, at.element_bytes)
     reading = (at.element_bytes * rows + weight_bytes * columns) * depth / (constants.cache * at.clock_hz)
     stepping = (
         (constants.streamed_step if at.streamed else constants.staged_step) / at.clock_hz * depth * halves
