@@ -147,6 +147,7 @@ def _model_info(
         inputs_origin="model",
         exporter="config",
         notes=(*named.notes, *architecture.notes),
+        state=build_record.state_info(graph),
     )
 
 

@@ -18,7 +18,8 @@ class AttentionShape:
     Attributes:
         batch, queries: Sequences, and new tokens of each.
         before: Keys of each that are older than its queries.
-        heads, key_heads, size: Query heads, heads of keys and values, elements of a head.
+        heads, key_heads, size: Query heads, heads of keys and values, elements of a head: where a value has
+            another number than a key, their mean, which both products and all bytes follow.
         window: Keys that a query sees at most; 0 for all.
         causal: Whether a query sees no later key.
         cache_bytes: Bytes of an element of keys and values, 0 for the floats' own.
@@ -47,8 +48,7 @@ def attention_piece(node: Node, base: Piece, macs: float) -> Piece | None:
     if shape is None:
         return None
     products = 2.0 * shape.batch * shape.heads * shape.queries * (shape.before + shape.queries) * shape.size
-    # Projections of its own, fewer keys than queries (across two sequences), values of another size: other
-    # kernels.
+    # Projections of its own, fewer keys than queries (across two sequences): other kernels.
     if not 0.99 * products <= macs <= 1.01 * products:
         return None
     # A bias or mask of the scores' size passes memory, which this kernel is taken not to.
@@ -158,10 +158,12 @@ def _multi_head(node: Node) -> AttentionShape:
     heads = int(node.attributes["num_heads"])
     query, key = _shape(node.input(0)), node.input(1)
     batch, queries = query[0], query[1]
-    size = query[-1] if len(query) == 5 else query[-1] // heads
-    keys = queries
+    size = float(query[-1] if len(query) == 5 else query[-1] // heads)
+    keys, value = queries, node.input(2)
     if key is not None:
         keys = _shape(key)[2] if len(_shape(key)) == 4 else _shape(key)[1]
+    if value is not None:
+        size = (size + (_shape(value)[-1] if len(_shape(value)) == 4 else _shape(value)[-1] // heads)) / 2
     return AttentionShape(
         batch=batch,
         queries=queries,

@@ -1,0 +1,229 @@
+"""What ``analyze generate`` answers: times beside bounds, memory, limits, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_models import LLAMA_2_7B, LLAMA_3_70B, folder, model
+
+from analyzer import analyze_generation
+from analyzer.devices import catalogue
+from analyzer.errors import UsageError
+from analyzer.generation.request import Request, Setting
+from analyzer.generation.times import Phases, Runner, timed
+from analyzer.record import load_report
+from analyzer.record.analysis import Analysis
+from analyzer.record.generation import GenerationResult
+
+WEIGHTS_7B = 2 * 6_738_415_616
+
+
+def asked(path: Path, config: dict[str, Any], **options: Any) -> Analysis:
+    return analyze_generation(folder(path, config), run=False, **{"cpu": "epyc-9654", **options})
+
+
+def generation(path: Path, config: dict[str, Any], **options: Any) -> GenerationResult:
+    found = asked(path, config, **options).generation
+    assert found is not None
+    return found
+
+
+def test_a_decode_step_reads_weights_and_cache_once_and_copies_neither(tmp_path: Path) -> None:
+    """Llama 2 7B at context 2048 on an A100: not 413 ms, most of them copies of the cache, but 9.4 and some."""
+    analysis = asked(tmp_path, LLAMA_2_7B, gpu="a100", prompt=1920, output_tokens=256)
+    found, card = analysis.generation, catalogue.device("a100-80gb-sxm")
+    assert found is not None
+    bound = (WEIGHTS_7B + 2048 * 2 * 32 * 4096 * 2) / card.bandwidth_bytes_per_s
+    assert bound < found.tpot_s < 1.5 * bound
+    assert found.tpot_low_s < found.tpot_s < found.tpot_high_s
+    # The decode step as any model is decided: ids and lengths in, one row of logits out.
+    gpu = analysis.plan("gpu")
+    assert gpu is not None
+    assert gpu.transfers.bytes == 8 + 4 + 32000 * 2
+    assert gpu.latency_s == pytest.approx(found.tpot_s, rel=0.1)
+    attention = [one for one in analysis.operators if one.op_type == "GroupQueryAttention"]
+    assert len(attention) == 32
+    assert {one.placement for one in attention} == {"gpu"}
+
+
+def test_past_and_present_are_one_buffer_in_memory(tmp_path: Path) -> None:
+    found = generation(tmp_path, LLAMA_2_7B, gpu="a100", prompt=1000, output_tokens=24, batch=3)
+    assert found.memory.weights_bytes == WEIGHTS_7B
+    assert found.kv_bytes_per_token == 2 * 32 * 4096 * 2
+    assert found.memory.kv_bytes == 3 * 1024 * found.kv_bytes_per_token
+    assert found.memory.total_bytes == (
+        found.memory.weights_bytes + found.memory.kv_bytes + found.memory.activation_bytes
+    )
+
+
+def test_a_prefill_takes_what_its_products_take(tmp_path: Path) -> None:
+    found = generation(tmp_path, LLAMA_2_7B, gpu="a100", prompt=2048, output_tokens=8)
+    products = 2 * 2048 * (6_738_415_616 - 2 * 32000 * 4096)
+    peak = catalogue.device("a100-80gb-sxm").peak_flops_per_s["fp16"]
+    assert products / peak < found.ttft_s < 2 * products / peak
+
+
+def test_a_request_is_its_first_token_and_all_others(tmp_path: Path) -> None:
+    found = generation(tmp_path, LLAMA_2_7B, gpu="a100", batch=4, output_tokens=100)
+    assert found.request_s == pytest.approx(found.ttft_s + 99 * found.tpot_s)
+    assert found.tokens_per_s == pytest.approx(4 * 100 / found.request_s)
+
+
+def phases(device: str, request: Request, **setting: Any) -> Phases:
+    chosen = Setting(**{"weights": "fp16", "cache": "fp16", **setting})
+    return timed(model(), catalogue.device(device), chosen, [request], Runner())[0]
+
+
+def test_tokens_take_longer_the_more_there_are_before_them() -> None:
+    near, far = (phases("a100", Request(batch=8, prompt=prompt, output=16)) for prompt in (512, 3500))
+    assert far.other.time_s > near.other.time_s
+    more = 8 * (3500 - 512) * 2 * 32 * 4096 * 2 / catalogue.device("a100").bandwidth_bytes_per_s
+    assert far.other.time_s - near.other.time_s == pytest.approx(more, rel=0.5)
+
+
+def test_narrow_weights_speed_a_token_up_and_hardly_a_prompt() -> None:
+    request = Request(batch=1, prompt=2048, output=16)
+    whole, packed = phases("l40s", request), phases("l40s", request, weights="int4")
+    assert 2.5 < whole.other.time_s / packed.other.time_s < 4
+    assert whole.first.time_s / packed.first.time_s == pytest.approx(1.0, abs=0.15)
+
+
+def test_a_replayed_graph_spares_the_host() -> None:
+    request = Request(batch=1, prompt=64, output=8)
+    small = model(layers=24, hidden=1024, heads=16, keys=16, inner=2816)
+    times = [
+        timed(
+            small,
+            catalogue.device("h100-80gb-sxm"),
+            Setting(weights="fp16", cache="fp16", launch=launch),  # type: ignore[arg-type]
+            [request],
+            Runner(),
+        )[0].other.time_s
+        for launch in ("session", "graph")
+    ]
+    assert times[0] > 1.5 * times[1]
+
+
+def test_more_devices_take_less_but_not_their_share() -> None:
+    request = Request(batch=1, prompt=512, output=16)
+    one, eight = phases("h100-80gb-sxm", request), phases("h100-80gb-sxm", request, width=8)
+    assert one.other.time_s / 8 < eight.other.time_s < one.other.time_s
+
+
+def test_a_model_that_one_card_cannot_hold_gets_as_many_as_hold_it(tmp_path: Path) -> None:
+    found = generation(tmp_path, LLAMA_3_70B, gpu="h100")
+    # 141 GB of weights, 80 GB a card.
+    assert found.gpus == 2
+    assert found.memory.fits
+    assert found.memory.weights_bytes > 141e9
+
+
+def test_what_does_not_fit_is_told_with_times_as_if_it_did(tmp_path: Path) -> None:
+    found = generation(tmp_path, LLAMA_3_70B, gpu="h100", gpus=1)
+    assert not found.memory.fits
+    assert found.tpot_s > 0
+    assert found.largest_batch == 0
+    assert found.usd_per_million_tokens is None
+    assert any("does not fit" in note for note in found.notes)
+
+
+def test_the_largest_batch_and_the_longest_context_just_fit(tmp_path: Path) -> None:
+    path = folder(tmp_path, LLAMA_2_7B)
+    common: dict[str, Any] = {"run": False, "gpu": "a100", "cpu": "epyc-9654", "gpus": 1}
+    found = analyze_generation(path, prompt=1000, output_tokens=24, **common).generation
+    assert found is not None
+    for batch, fits in ((found.largest_batch, True), (found.largest_batch + 1, False)):
+        one = analyze_generation(path, prompt=1000, output_tokens=24, batch=batch, **common).generation
+        assert one is not None
+        assert one.memory.fits is fits
+    assert found.longest_context == 4096  # the model's own
+
+
+def test_limits_bound_the_batch_and_name_the_cheapest_that_keeps_them(tmp_path: Path) -> None:
+    found = generation(tmp_path, LLAMA_2_7B, gpu="a100", ttft="400ms", tpot="15ms", gpus=1)
+    assert found.meets_limits is True
+    path = folder(tmp_path, LLAMA_2_7B, "again")
+    times = [
+        analyze_generation(path, run=False, gpu="a100", cpu="epyc-9654", gpus=1, batch=batch).generation
+        for batch in (found.largest_batch, found.largest_batch + 1)
+    ]
+    kept = [one is not None and one.ttft_s <= 0.4 and one.tpot_s <= 0.015 for one in times]
+    assert kept == [True, False]
+    assert found.cheapest is not None
+    best = found.devices[found.cheapest]
+    dollars = [row.usd_per_million_tokens for row in found.devices if row.usd_per_million_tokens is not None]
+    assert best.usd_per_million_tokens == min(dollars)
+
+
+def test_limits_that_nothing_keeps_name_nothing(tmp_path: Path) -> None:
+    found = generation(tmp_path, LLAMA_2_7B, gpu="t4", tpot="1us")
+    assert found.meets_limits is False
+    assert found.largest_batch == 0
+    assert found.cheapest is None
+
+
+def test_without_a_gpu_the_answer_is_the_cpus(tmp_path: Path) -> None:
+    analysis = asked(tmp_path, LLAMA_2_7B, gpu="none")
+    found = analysis.generation
+    assert found is not None
+    assert (found.device, found.gpus) == ("epyc-9654", 0)
+    assert found.cpu is not None
+    assert found.cpu.tpot_s == found.tpot_s
+    # The CPU computes in 32 bits: twice the bytes of weights.
+    assert found.memory.weights_bytes == 2 * WEIGHTS_7B
+    assert analysis.devices.gpu is None
+
+
+def test_parts_of_a_step_add_up_to_it(tmp_path: Path) -> None:
+    found = generation(tmp_path, LLAMA_3_70B, gpu="h100", gpus=4)
+    assert sum(part.prefill_s for part in found.parts) == pytest.approx(found.ttft_s)
+    assert sum(part.decode_s for part in found.parts) == pytest.approx(found.tpot_s, rel=0.02)
+    assert any(part.part == "Between devices" and part.decode_s > 0 for part in found.parts)
+
+
+def test_a_record_of_generation_is_read_as_it_was_written(tmp_path: Path) -> None:
+    analysis = asked(tmp_path, LLAMA_2_7B, gpu="a100,l4", tpot="30ms")
+    place = tmp_path / "record.json"
+    place.write_text(analysis.render("json"), encoding="utf-8")
+    assert load_report(place).to_dict() == analysis.to_dict()
+    assert analysis.render("json") == asked_again(analysis, tmp_path).render("json")
+
+
+def asked_again(analysis: Analysis, tmp_path: Path) -> Analysis:
+    from dataclasses import replace
+
+    again = analyze_generation(tmp_path / "model", run=False, cpu="epyc-9654", gpu="a100,l4", tpot="30ms")
+    return replace(again, environment=analysis.environment)
+
+
+def test_every_card_of_the_catalogue_stands_in_the_table(tmp_path: Path) -> None:
+    found = generation(tmp_path, LLAMA_2_7B, gpu="a100")
+    assert {row.device for row in found.devices} == {*(gpu.slug for gpu in catalogue.gpus()), "epyc-9654"}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"prompt": 0}, "--prompt 0"),
+        ({"output_tokens": -1}, "--output-tokens -1"),
+        ({"gpus": 3}, "cannot be split"),
+        ({"weights": "int3"}, "--weights int3"),
+        ({"kv": "int4"}, "--kv int4"),
+        ({"launch": "graphs"}, "--launch graphs"),
+        ({"prompt": 4000}, "4,256 tokens"),
+        ({"tpot": "0ms"}, "--tpot"),
+    ],
+)
+def test_what_cannot_be_is_one_message_with_a_way_out(
+    tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        asked(tmp_path, LLAMA_2_7B, gpu="a100", **options)
+    assert said in str(refused.value)
+
+
+def test_an_option_that_there_is_not_is_a_type_error(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="did you mean prompt"):
+        asked(tmp_path, LLAMA_2_7B, promt=3)
