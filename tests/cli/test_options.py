@@ -14,6 +14,7 @@ from analyzer.option_table import (
     OPTIONS,
     AnalyzeOptions,
     Command,
+    GenerateOptions,
     RecordOptions,
     in_settings,
     is_analysis,
@@ -60,13 +61,13 @@ def parameters(command: str) -> dict[str, click.Option]:
     return {long_option(item): item for item in found if isinstance(item, click.Option)}
 
 
-@pytest.mark.parametrize("command", ["run", "check", "render"])
+@pytest.mark.parametrize("command", ["run", "check", "render", "generate"])
 def test_a_command_takes_what_the_table_says_in_its_order(command: Command) -> None:
     assert list(parameters(command)) == [option.name for option in taken_by(command)]
 
 
 def test_every_option_of_a_run_can_stand_in_pyproject_but_what_is_not_the_authors_to_say() -> None:
-    assert set(parameters("run")) == set(RUN_OPTIONS) | NOT_THE_AUTHORS
+    assert set(parameters("run")) | set(parameters("generate")) == set(RUN_OPTIONS) | NOT_THE_AUTHORS
     gate = {option.name for option in in_settings("tool.analyzer.check")}
     typed = {"run", "update-baseline"} | NOT_THE_AUTHORS
     assert gate - NO_COMMAND == set(parameters("check")) - set(RUN_OPTIONS) - typed
@@ -76,6 +77,11 @@ def test_the_keywords_are_the_long_options_with_underscores() -> None:
     run = {option.keyword for option in taken_by("run") if option.name not in NO_KEYWORD}
     assert set(AnalyzeOptions.__annotations__) - NO_OPTION == run
     assert {option.name for option in taken_by("run") if not is_analysis(option)} == NO_KEYWORD
+
+
+def test_the_keywords_of_generation_are_its_long_options_with_underscores() -> None:
+    generate = {option.keyword for option in taken_by("generate") if option.name not in NO_KEYWORD}
+    assert set(GenerateOptions.__annotations__) == generate
 
 
 def test_a_record_is_decided_anew_by_the_options_of_render() -> None:
