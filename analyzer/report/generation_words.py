@@ -293,7 +293,7 @@ def _limit(name: str, value: float, low: float, high: float, limit: float | None
         return ""
     kept = value <= limit
     # As a gate does: a limit inside of the interval is neither kept nor missed for certain.
-    unsure = " (not certain: the limit is inside the 90 % interval)" if low <= limit < high else ""
+    unsure = " (uncertain: inside the 90 % interval)" if low <= limit < high else ""
     return f"{name} {seconds(value)} {'keeps' if kept else 'is above'} {seconds(limit)}{unsure}"
 
 
