@@ -8,6 +8,7 @@ from analyzer.checks import (  # noqa: F401
     control_flow,
     coverage,
     fusion,
+    generation_budgets,
     loading,
     memory,
     placement,

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.memory.fit import context_note
+from analyzer.record.analysis import DeviceInfo
+from analyzer.record.generation import GenerationResult
 from analyzer.units import byte_count, share
 
 # Above this share of the GPU's memory the CUDA context and the libraries' workspaces may tip the balance. A
@@ -20,7 +22,8 @@ def does_not_fit(subject: Subject) -> Iterator[Diagnostic]:
 
     What:
         Weights and the largest set of live activations together exceed what CUDA's context (300 MB) leaves of
-        the target GPU's memory.
+        the target GPU's memory. In a record of `analyze generate`: weights, cache and activations of the
+        longest sequence, on as many GPUs as share the model.
 
     Why:
         The session ends with an out-of-memory error, or never starts.
@@ -32,6 +35,10 @@ def does_not_fit(subject: Subject) -> Iterator[Diagnostic]:
         A model of 7 billion float32 parameters holds 28 GB of weights alone; an L4 has 24 GB.
     """
     plan, gpu = subject.analysis.plan("gpu"), subject.analysis.devices.gpu
+    if subject.analysis.generation is not None and gpu is not None:
+        # Its plans are of the whole model on one device, whatever number shares it.
+        yield from _request_does_not_fit(subject.analysis.generation, gpu)
+        return
     if plan is None or gpu is None or plan.fits:
         return
     largest = subject.analysis.verdict.largest_batch
@@ -43,6 +50,20 @@ def does_not_fit(subject: Subject) -> Iterator[Diagnostic]:
         f"and {gpu.name} has {byte_count(gpu.memory_bytes)}",
         fix=f"{smaller}, a narrower type, or a GPU with more memory",
         bytes=plan.memory_bytes,
+    )
+
+
+def _request_does_not_fit(told: GenerationResult, gpu: DeviceInfo) -> Iterator[Diagnostic]:
+    memory = told.memory
+    if memory.fits:
+        return
+    each = f" on each of {told.gpus}" if told.gpus > 1 else ""
+    yield Diagnostic(
+        message=f"weights, cache and activations need {byte_count(memory.device_bytes)}{each}, and {gpu.name} "
+        f"leaves {byte_count(memory.available_bytes)}",
+        fix="use a smaller batch, a shorter sequence, narrower types (--weights, --kv), more GPUs (--gpus), or "
+        "a GPU with more memory",
+        bytes=memory.total_bytes,
     )
 
 

@@ -63,6 +63,8 @@ class CheckSettings:
         max_cpu_operators: Most operators that may be forced to the CPU; None for no budget.
         max_copies: Most copies inside the graph; None for no budget.
         max_latency_s: Longest latency by plan; the key ``""`` is the plan that the target device runs.
+        max_ttft_s, max_tpot_s: Longest time to the first token, and of each further one; None for no budget.
+        min_tokens_per_s: Fewest output tokens a second of the whole batch; None for no budget.
         baseline: The record that figures may not rise above.
         tolerance: Share by which a figure may rise above the baseline (0.05 is 5 %).
         options: Run options that differ for the check, by long option.
@@ -76,6 +78,9 @@ class CheckSettings:
     max_cpu_operators: int | None = None
     max_copies: int | None = None
     max_latency_s: Mapping[str, float] = field(default_factory=dict)
+    max_ttft_s: float | None = None
+    max_tpot_s: float | None = None
+    min_tokens_per_s: float | None = None
     baseline: Path | None = None
     tolerance: float = 0.0
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -385,6 +390,9 @@ def _check(table: Mapping[str, Any], path: Path) -> CheckSettings:
         max_cpu_operators=_limit(gate_keys, "max-cpu-operators", location),
         max_copies=_limit(gate_keys, "max-copies", location),
         max_latency_s=_latencies(gate_keys.get("max-latency"), location),
+        max_ttft_s=_time(gate_keys, "max-ttft", location),
+        max_tpot_s=_time(gate_keys, "max-tpot", location),
+        min_tokens_per_s=_rate(gate_keys, "min-tokens-per-s", location),
         baseline=_baseline_path(gate_keys.get("baseline"), path, location),
         tolerance=share(gate_keys.get("tolerance", 0.0), where=f"{location} tolerance"),
         options=_options(run_options, path, ".check", _CHECK_KEYS),
@@ -413,6 +421,30 @@ def _limit(table: Mapping[str, Any], key: str, location: str) -> int | None:
             hint=f"write `{key} = 0`",
         )
     return int(value)
+
+
+def _time(table: Mapping[str, Any], key: str, location: str) -> float | None:
+    value = table.get(key)
+    return None if value is None else duration(value, where=f"{location} {key}")
+
+
+def _rate(table: Mapping[str, Any], key: str, location: str) -> float | None:
+    value = table.get(key)
+    return None if value is None else above_zero(value, where=f"{location} {key}")
+
+
+def above_zero(value: object, *, where: str) -> float:
+    """A number above zero.
+
+    Raises:
+        UsageError: It is none.
+    """
+    # A bool is an int in Python: `true` is no number here.
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf"):
+        return float(value)
+    raise UsageError(
+        f"{where} must be a number above zero, not {reprlib.repr(value)}", hint="write it like 500"
+    )
 
 
 def _latencies(value: object, location: str) -> Mapping[str, float]:

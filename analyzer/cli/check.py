@@ -75,7 +75,7 @@ def settings_start(model: str) -> tuple[Path, str]:
 
 def gate_settings(params: dict[str, Any], start: Path) -> CheckSettings:
     """The settings of pyproject.toml with the command line's on top."""
-    from analyzer.checks.settings import Ignore, levels, read_settings
+    from analyzer.checks.settings import Ignore, above_zero, levels, read_settings
     from analyzer.text import duration, share
 
     settings = read_settings(start).check
@@ -87,6 +87,11 @@ def gate_settings(params: dict[str, Any], start: Path) -> CheckSettings:
     changes = {key: value for key, value in changes.items() if value is not None}
     if params["max_latency"] is not None:
         changes["max_latency_s"] = {"": duration(params["max_latency"], where="--max-latency")}
+    for name in ("max_ttft", "max_tpot"):
+        if params[name] is not None:
+            changes[f"{name}_s"] = duration(params[name], where=f"--{name.replace('_', '-')}")
+    if params["min_tokens_per_s"] is not None:
+        changes["min_tokens_per_s"] = above_zero(params["min_tokens_per_s"], where="--min-tokens-per-s")
     if params["tolerance"] is not None:
         changes["tolerance"] = share(params["tolerance"], where="--tolerance")
     if fail_on := _split(params["fail_on"]):

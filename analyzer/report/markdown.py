@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from analyzer.record.analysis import Analysis
-from analyzer.report import precision_rows, summary, training_tables
+from analyzer.report import generation_tables, generation_words, precision_rows, summary, training_tables
 from analyzer.report.escaping import escape, printable
 from analyzer.report.summary import MARKS, sign, signed
 from analyzer.text import loggable, plural
@@ -15,6 +15,7 @@ from analyzer.units import byte_count, count, flop_count
 def render(analysis: Analysis) -> str:
     """GitHub's Markdown; every name of the model is escaped, so that it neither formats nor mentions."""
     blocks = (
+        _generation(analysis),
         _heading(analysis),
         _plans(analysis),
         _reasons(analysis),
@@ -35,8 +36,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[in
 
 
 def _heading(analysis: Analysis) -> str:
+    told = analysis.generation
+    # The answer for a model that generates stands above; this is its decode step.
+    first = f"## {escape(analysis.model.name)}" if told is None else f"### {generation_words.step(told)}"
     lines = [
-        f"## {escape(analysis.model.name)}: {escape(summary.sentence(analysis))}",
+        f"{first}: {escape(summary.sentence(analysis))}",
         "",
         escape(summary.subject(analysis)) + ".",
     ]
@@ -48,6 +52,38 @@ def _heading(analysis: Analysis) -> str:
     )
     confidence = [text for text in said if text]
     return "\n".join(lines) + (" " + " ".join(escape(text) for text in confidence) if confidence else "")
+
+
+def _generation(analysis: Analysis) -> str:
+    told = analysis.generation
+    if told is None:
+        return ""
+    rows = [
+        (
+            escape(figure.title),
+            f"**{escape(summary.marked(figure.figure, figure.origin))}**",
+            escape(figure.interval),
+            escape(figure.note),
+        )
+        for figure in generation_words.figures(told)
+    ]
+    blocks = [
+        f"## {escape(analysis.model.name)}: {escape(generation_words.sentence(analysis, told))}",
+        escape(generation_words.subject(told)) + ".",
+        table(("", "", "90 % interval, share", ""), rows, (1, 2)),
+    ]
+    for sheet in generation_tables.sheets(analysis):
+        cells = [
+            [f"**{escape(cell)}**" if at == sheet.chosen else escape(cell) for cell in row]
+            for at, row in enumerate(sheet.rows)
+        ]
+        shown = table([escape(name) for name in sheet.head], cells, sheet.figures)
+        # Folded up where it is long: a pull request's thread is read by many who want the answer alone.
+        if len(cells) > generation_tables.MOST_DEVICES:
+            shown = f"<details><summary>{len(cells)} rows</summary>\n\n{shown}\n\n</details>"
+        blocks.append(f"### {escape(sheet.title)}\n\n{escape(sheet.lead)}\n\n{shown}")
+    blocks += [escape(text) for text in told.notes]
+    return "\n\n".join(blocks)
 
 
 def _training(analysis: Analysis) -> str:

@@ -7,7 +7,14 @@ from typing import Any
 
 from analyzer.checks.phrases import source_location
 from analyzer.record.analysis import Alternative, Analysis, Finding
-from analyzer.report import method, operator_columns, precision_rows, summary, training_tables
+from analyzer.report import (
+    generation_page,
+    method,
+    operator_columns,
+    precision_rows,
+    summary,
+    training_tables,
+)
 from analyzer.report.charts import batches, instance_prices, roofline, time_share, timeline
 from analyzer.report.charts.chart import Chart, coded, compact
 from analyzer.report.charts.families import SHAPES
@@ -68,6 +75,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "precision_head": precision_rows.HEAD,
         "training": training_tables.sheets(analysis),
         "training_statements": training_tables.statements(analysis),
+        "generation": generation_page.view(analysis),
         "has_operators": bool(analysis.operators),
         "groups_known": bool(analysis.groups),
         "method": method.sections(analysis),
@@ -84,6 +92,7 @@ def _charts(analysis: Analysis, modules: tuple[Module, ...]) -> tuple[Chart, ...
         *batches.charts(analysis),
         timeline.chart(analysis),
         instance_prices.chart(analysis),
+        *generation_page.charts(analysis),
     )
     # One that has nothing to show is not there, and neither are its section and its link.
     return tuple(chart for chart in charts if chart is not None)

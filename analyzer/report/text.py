@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from analyzer.record.analysis import Analysis
-from analyzer.report import precision_rows, summary, training_tables
+from analyzer.report import generation_tables, generation_words, precision_rows, summary, training_tables
 from analyzer.report.summary import MARKS, PlanCard, TopOperator, sign, signed
 from analyzer.text import loggable, plural
 from analyzer.units import byte_count, count, flop_count
@@ -15,18 +15,26 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from analyzer.record.generation import GenerationResult
+    from analyzer.report.generation_tables import OptionTable
+
 # A file or a pipe has no width of its own.
 WIDTH = 100
 # Cells of a bar. Eight eighths each (U+2588 to U+258F) make 64 steps, so that 2 % is still a stroke.
 _BAR = 8
 # Columns that the figures of the rich table take, and what must be left to show modules too.
 _FIGURES, _ROOM_FOR_MODULES, _ROOM_FOR_ORIGINS = 54, 24, 88
+# The least of a device's name that still tells which it is.
+_FEWEST = 16
+# Of generation's figures: behind a longer one, which is a name, no column is kept.
+_LONGEST_FIGURE = 12
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def render(analysis: Analysis) -> str:
     """The report as plain text of at most 100 columns."""
     blocks = (
+        *_generation(analysis),
         _heading(analysis),
         _plans(summary.plan_cards(analysis)),
         _reasons(analysis),
@@ -50,11 +58,11 @@ def bar(part: float | None, width: int = _BAR) -> str:
 
 
 def _heading(analysis: Analysis) -> str:
-    lines = [
-        clean(f"{analysis.model.name}: {summary.subject(analysis)}"),
-        "",
-        *_wrapped(summary.sentence(analysis)),
-    ]
+    if analysis.generation is None:
+        name = [clean(f"{analysis.model.name}: {summary.subject(analysis)}"), ""]
+        lines = [*name, *_wrapped(summary.sentence(analysis))]
+    else:
+        lines = _wrapped(f"{generation_words.step(analysis.generation)}: {summary.sentence(analysis)}")
     lines += _wrapped(f"{summary.confidence(analysis)} {summary.crossover(analysis)}")
     lines += _wrapped(summary.open_sizes(analysis))
     lines += _wrapped(summary.state(analysis))
@@ -91,6 +99,46 @@ def _plans(cards: Sequence[PlanCard]) -> str:
         for card in cards
     ]
     return "\n".join(table(head, rows, right=range(1, 7)))
+
+
+def _generation(analysis: Analysis) -> tuple[str, ...]:
+    """The answer for a model that generates; nothing for another."""
+    told = analysis.generation
+    if told is None:
+        return ()
+    title = clean(f"{analysis.model.name}: {generation_words.subject(told)}")
+    lines = [title, "", *_wrapped(generation_words.sentence(analysis, told))]
+    blocks = ["\n".join(lines), "\n".join(_figures(told, WIDTH))]
+    blocks += ["\n".join(_sheet(sheet, WIDTH)) for sheet in generation_tables.terminal_sheets(analysis)]
+    return (*blocks, "\n".join(line for text in told.notes for line in _wrapped(text)))
+
+
+def _figures(told: GenerationResult, width: int) -> list[str]:
+    """The figures of generation, one a line, with what is told of each."""
+    import textwrap
+
+    lines = []
+    for figure in generation_words.figures(told):
+        value = summary.marked(figure.figure, figure.origin)
+        interval = f"({figure.interval}) " if figure.interval else ""
+        if len(value) > _LONGEST_FIGURE:
+            value = f"{value}:"
+        said = clean(f"{figure.name:<16}{value:<{_LONGEST_FIGURE}} {interval}{figure.note}".rstrip())
+        lines += textwrap.wrap(said, width, subsequent_indent=" " * 16)
+    return lines
+
+
+def _sheet(sheet: OptionTable, width: int) -> list[str]:
+    """A table of generation: its first column is cut where the others leave no room for it."""
+    others = [max(map(len, column)) + 2 for column in zip(sheet.head, *sheet.rows, strict=True)][1:]
+    first = max(width - sum(others), _FEWEST)
+    head, rows = sheet.head, [(_shortened(row[0], first), *row[1:]) for row in sheet.rows]
+    return [sheet.title, *table(head, rows, right=sheet.figures)]
+
+
+def _shortened(text: str, limit: int) -> str:
+    # The beginning is kept: of a device's name it is what tells one from the next.
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def _training(analysis: Analysis) -> str:
@@ -208,6 +256,9 @@ def print_summary(analysis: Analysis, console: Console) -> None:
     from rich.markup import escape
     from rich.panel import Panel
 
+    if analysis.generation is not None:
+        _print_generation(analysis, analysis.generation, console)
+        return
     # Rich reads [brackets] as its markup, which names of a model may hold: all text of the record is escaped.
     lines = [f"[bold]{escape(clean(summary.sentence(analysis)))}[/bold]"]
     lines += [
@@ -232,6 +283,29 @@ def print_summary(analysis: Analysis, console: Console) -> None:
         console.print("\n" + "\n".join(table(phases.head, phases.rows, right=training_tables.columns(phases))))
     if operators:
         console.print(_rich_top(operators, console.width))
+    for gap in summary.missing(analysis):
+        console.print(escape(clean(gap)), style="yellow")
+    console.print("  ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values()), style="dim")
+
+
+def _print_generation(analysis: Analysis, told: GenerationResult, console: Console) -> None:
+    """The answer for a model that generates; of its decode step the verdict and the plans alone."""
+    from rich.markup import escape
+    from rich.panel import Panel
+
+    # Two for the panel's edges and two for its padding.
+    lines = [f"[bold]{escape(clean(generation_words.sentence(analysis, told)))}[/bold]"]
+    lines += [escape(line) for line in _figures(told, console.width - 4)]
+    title = escape(clean(f"{analysis.model.name} · {generation_words.subject(told)}"))
+    console.print(Panel("\n".join(lines), title=title, title_align="left"))
+    for sheet in generation_tables.terminal_sheets(analysis):
+        heading, *rows = _sheet(sheet, console.width)
+        console.print(f"[bold]{escape(heading)}[/bold]")
+        console.print(escape("\n".join(rows)), highlight=False, no_wrap=True, overflow="ellipsis")
+        console.print()
+    console.print(escape(clean(f"{generation_words.step(told)}: {summary.sentence(analysis)}")))
+    if cards := summary.plan_cards(analysis):
+        console.print(_rich_plans(cards, console.width))
     for gap in summary.missing(analysis):
         console.print(escape(clean(gap)), style="yellow")
     console.print("  ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values()), style="dim")

@@ -84,6 +84,9 @@ def test_the_gates_own_table_is_read_whole(tmp_path: Path) -> None:
     max-cpu-operators = 2
     max-copies = 0
     max-latency = "20ms"
+    max-ttft = "500ms"
+    max-tpot = "30ms"
+    min-tokens-per-s = 500
     baseline = "ci/baseline.json"
     tolerance = "2%"
     fail-on-uncertain = true
@@ -100,6 +103,9 @@ def test_the_gates_own_table_is_read_whole(tmp_path: Path) -> None:
         max_cpu_operators=2,
         max_copies=0,
         max_latency_s={"": 0.02},
+        max_ttft_s=0.5,
+        max_tpot_s=0.03,
+        min_tokens_per_s=500.0,
         baseline=tmp_path / "ci" / "baseline.json",
         tolerance=0.02,
         options={"gpu": "t4"},
@@ -129,6 +135,9 @@ def test_latencies_by_plan(tmp_path: Path) -> None:
         ("[tool.analyzer.check]\nmax-copies = true", "max-copies must be a whole number", "max-copies = 0"),
         ("[tool.analyzer.check]\nmax-latency = 'soon'", "'soon' is no duration", "20ms"),
         ("[tool.analyzer.check]\nmax-latency = 0", "above zero", "20ms"),
+        ("[tool.analyzer.check]\nmax-tpot = 'soon'", "max-tpot: 'soon' is no duration", "20ms"),
+        ("[tool.analyzer.check]\nmin-tokens-per-s = 0", "min-tokens-per-s must be a number above", "500"),
+        ("[tool.analyzer.check]\nmin-tokens-per-s = true", "min-tokens-per-s must be a number above", "500"),
         ("[tool.analyzer.check]\nmax-latency = {gpus = 1}", "unknown key `gpus`", "`gpu`"),
         ("[tool.analyzer.check]\nfail-on = 'errors'", "'errors' is neither", "`error`"),
         ("[tool.analyzer.check]\nfail-on = 3", "fail-on must be", "analyze rules"),

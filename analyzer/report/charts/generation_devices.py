@@ -1,0 +1,160 @@
+"""Reporting: devices that hold a model that generates, by the time of a token and the dollars of a million."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analyzer.record.generation import GenerationOption, GenerationResult
+from analyzer.report.charts.chart import (
+    CPU,
+    GPU,
+    Chart,
+    Column,
+    Row,
+    axis,
+    colours,
+    decades,
+    legend_selection,
+    text_over_marks,
+    tooltip,
+)
+from analyzer.report.generation_words import limited, on
+from analyzer.units import dollars, seconds
+
+_COLUMNS = (
+    Column(name="device", title="Device"),
+    Column(name="side", title="Runs on"),
+    Column(name="tpot", title="TPOT", kind="seconds"),
+    Column(name="ttft", title="TTFT", kind="seconds"),
+    Column(name="usd", title="Per million tokens", kind="dollars"),
+    Column(name="hour", title="Per hour", kind="dollars"),
+    Column(name="batch", title="Largest batch", kind="count"),
+    Column(name="limits", title="Limits at the asked batch"),
+    Column(name="instance", title="Instance"),
+    Column(name="asked", title="As asked"),
+)
+
+
+def chart(told: GenerationResult) -> Chart | None:
+    """Dollars against time; None where fewer than two devices have a price."""
+    priced = [row for row in told.devices if row.usd_per_million_tokens]
+    if len(priced) < 2:
+        return None
+    rows = tuple(_row(row, told) for row in priced)
+    at = "each one's largest batch that keeps the limits" if limited(told) else f"batch {told.batch}"
+    lead = (
+        f"Left is faster, below is cheaper. TPOT is at batch {told.batch}, dollars are at {at}, at full use. "
+    )
+    lead += "Named are those that no other beats in both, and what was asked for."
+    if any(row[7] == "missed" for row in rows):
+        lead += f" Pale points miss a limit at batch {told.batch}."
+    if len(priced) < len(told.devices):
+        lead += f" {len(told.devices) - len(priced)} of {len(told.devices)} devices have no price here."
+    named = _frontier(rows)
+    limit = told.tpot_limit_s
+    return Chart(
+        name="generation-devices",
+        title="Devices by time and price",
+        lead=lead,
+        alternative=_words(rows),
+        engine="vega-lite",
+        spec=_spec(rows, limit),
+        columns=_COLUMNS,
+        rows=rows,
+        extra={
+            "named": _labels([row for row in rows if row in named or row[9] == "yes"], rows),
+            "limits": ({"limit": limit, "label": f"limit {seconds(limit)}"},) if limit is not None else (),
+        },
+        height=380,
+    )
+
+
+def _row(row: GenerationOption, told: GenerationResult) -> Row:
+    return (
+        on(row.name, row.gpus),
+        GPU if row.kind == "gpu" else CPU,
+        row.times.tpot_s,
+        row.times.ttft_s,
+        row.usd_per_million_tokens,
+        row.usd_per_hour,
+        row.largest_batch,
+        {None: "none given", True: "kept", False: "missed"}[row.meets_limits],
+        row.instance,
+        "yes" if (row.device, row.gpus) == (told.device, told.gpus) else "no",
+    )
+
+
+def _frontier(rows: tuple[Row, ...]) -> list[Row]:
+    """Those that no other beats in both time and dollars."""
+    return [
+        row
+        for row in rows
+        if not any(other[2] <= row[2] and other[4] <= row[4] and other != row for other in rows)
+    ]
+
+
+def _labels(named: list[Row], rows: tuple[Row, ...]) -> tuple[dict[str, Any], ...]:
+    slowest = max(row[2] for row in rows)
+    # A name at the right edge is written to the left of its point.
+    return tuple(
+        {"device": row[0], "tpot": row[2], "usd": row[4], "late": row[2] * 2 > slowest} for row in named
+    )
+
+
+def _words(rows: tuple[Row, ...]) -> str:
+    cheapest = min(rows, key=lambda row: (row[4], row[0]))
+    fastest = min(rows, key=lambda row: (row[2], row[0]))
+    return (
+        f"The cheapest is {cheapest[0]}: {dollars(cheapest[4])} per million tokens, {seconds(cheapest[2])} a "
+        f"token. The fastest with a price is {fastest[0]}: {seconds(fastest[2])} a token, "
+        f"{dollars(fastest[4])}."
+    )
+
+
+def _spec(rows: tuple[Row, ...], limit: float | None) -> dict[str, Any]:
+    sides = [side for side in (CPU, GPU) if any(row[1] == side for row in rows)]
+    x = {"field": "tpot", "type": "quantitative", "scale": {"type": "log", "nice": False, "padding": 24}}
+    y = {"field": "usd", "type": "quantitative", "scale": {"type": "log", "nice": False, "padding": 24}}
+    across = axis("seconds", "Time per token", values=decades([*(row[2] for row in rows), limit]))
+    up = axis("dollars", "US dollars per million tokens", values=decades(row[4] for row in rows))
+    points = {
+        "params": [legend_selection("side", "side")],
+        "mark": {"type": "point", "filled": False, "fill": "var(--surface)", "size": 70, "strokeWidth": 2},
+        "encoding": {
+            "x": {**x, "axis": across},
+            "y": {**y, "axis": up},
+            "color": {"field": "side", "type": "nominal", "scale": colours(*sides), "title": None},
+            "opacity": {
+                "condition": [
+                    {"test": {"not": {"param": "side"}}, "value": 0.08},
+                    {"test": "datum.limits === 'missed'", "value": 0.35},
+                ],
+                "value": 1,
+            },
+            "shape": {
+                "field": "asked",
+                "type": "nominal",
+                "scale": {"domain": ["no", "yes"], "range": ["circle", "diamond"]},
+                "legend": None,
+            },
+            "tooltip": tooltip(*_COLUMNS[:-1]),
+        },
+    }
+    mark = {
+        "type": "text",
+        "align": {"expr": "datum.late ? 'right' : 'left'"},
+        "dx": {"expr": "datum.late ? -9 : 9"},
+        "fontSize": 11,
+        "color": "var(--text)",
+    }
+    layers: list[dict[str, Any]] = [
+        points,
+        *text_over_marks("named", mark, {"x": x, "y": y, "text": {"field": "device"}}),
+    ]
+    if limit is not None:
+        rule = {"type": "rule", "strokeDash": [4, 4], "color": "var(--bad)", "strokeWidth": 1.5}
+        at = {"field": "limit", "type": "quantitative"}
+        text = {"type": "text", "align": "right", "dx": -5, "dy": 8, "fontSize": 11, "color": "var(--bad)"}
+        layers.append({"data": {"name": "limits"}, "mark": rule, "encoding": {"x": at}})
+        layers += text_over_marks("limits", text, {"x": at, "y": {"value": 0}, "text": {"field": "label"}})
+    return {"width": "container", "height": 320, "data": {"name": "table"}, "layer": layers}

@@ -1,0 +1,200 @@
+"""Reporting: one request from its prompt to its last token, and what both phases spend their time on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analyzer.record.analysis import Analysis
+from analyzer.record.generation import GenerationResult, PartTime
+from analyzer.report.charts.chart import Chart, Column, Row, axis, legend_selection, text_over_marks, tooltip
+from analyzer.report.generation_words import device
+from analyzer.units import count, seconds, share
+
+_TIMELINE = (
+    Column(name="device", title="Runs on"),
+    Column(name="phase", title="Phase"),
+    Column(name="start", title="Start", kind="seconds"),
+    Column(name="end", title="End", kind="seconds"),
+    Column(name="time", title="Time", kind="seconds"),
+    Column(name="origin", title="Origin"),
+)
+_PARTS = (
+    Column(name="phase", title="Phase"),
+    Column(name="part", title="Part"),
+    Column(name="time", title="Time", kind="seconds"),
+    Column(name="share", title="Share of the phase", kind="share"),
+)
+PREFILL, DECODE = "Prefill", "Decode"
+# A slower lane is drawn whole up to so many times the other's length; beyond, the other would be a line.
+_WHOLE_LANE = 3.0
+_AIR = 1.12
+
+
+def timeline(analysis: Analysis, told: GenerationResult) -> Chart:
+    """Prefill, then decode; the CPU beside it where it is known."""
+    main = device(analysis, told)
+    lanes = [(main, told.ttft_s, told.request_s, told.origin, told.tpot_s)]
+    if told.cpu is not None and told.gpus:
+        cpu = told.cpu
+        lanes.append((analysis.devices.cpu.name, cpu.ttft_s, cpu.request_s, cpu.times.origin, cpu.tpot_s))
+    rows: list[Row] = []
+    for lane, ttft, request, origin, _ in lanes:
+        rows.append((lane, PREFILL, 0.0, ttft, ttft, origin))
+        rows.append((lane, DECODE, ttft, request, request - ttft, origin))
+    longest = max(lane[2] for lane in lanes)
+    shortest = min(lane[2] for lane in lanes)
+    whole = longest <= _WHOLE_LANE * shortest
+    end = (longest if whole else shortest) * _AIR
+    labels = tuple(
+        {
+            "device": lane,
+            "at": 0.0,
+            "label": f"first token {seconds(ttft)}, then one every {seconds(tpot)}, all {seconds(request)}"
+            + (" (beyond the edge)" if request > end else ""),
+        }
+        for lane, ttft, request, _, tpot in lanes
+    )
+    lead = (
+        f"{count(told.prompt_tokens)} tokens are read (prefill), {count(told.output_tokens)} are made (decode)."
+    )
+    if not whole:
+        lead += " The slower one goes on beyond the right edge."
+    return Chart(
+        name="generation-request",
+        title="One request",
+        lead=lead,
+        alternative=" ".join(
+            f"{item['device']}: {item['label']}.".replace(" (beyond the edge)", "") for item in labels
+        ),
+        engine="vega-lite",
+        spec=_timeline_spec([lane[0] for lane in lanes], end),
+        columns=_TIMELINE,
+        rows=tuple(rows),
+        extra={"labels": labels},
+        height=64 * len(lanes) + 90,
+    )
+
+
+def _timeline_spec(lanes: list[str], end: float) -> dict[str, Any]:
+    colour = {
+        "field": "phase",
+        "type": "nominal",
+        "scale": {"domain": [PREFILL, DECODE], "range": ["var(--gpu)", "var(--cpu)"]},
+        "title": None,
+        "legend": {"symbolType": "square"},
+    }
+    scale = {"domain": [0, end], "nice": False}
+    y = {"field": "device", "type": "nominal", "sort": lanes, "scale": {"domain": lanes}, "title": None}
+    bars = {
+        "mark": {"type": "bar", "height": 18, "clip": True, "minBandSize": 1, "yOffset": 8, "fillOpacity": 0.8},
+        "encoding": {
+            "x": {
+                "field": "start",
+                "type": "quantitative",
+                "scale": scale,
+                "axis": axis("seconds", "Time since the request", tickCount=6),
+            },
+            "x2": {"field": "end"},
+            "y": {**y, "axis": {"labelLimit": 110, "domain": False, "ticks": False}},
+            "color": colour,
+            "tooltip": tooltip(*_TIMELINE),
+        },
+    }
+    mark = {"type": "text", "align": "left", "dx": 2, "dy": -13, "fontSize": 12, "color": "var(--text)"}
+    place = {
+        "x": {"field": "at", "type": "quantitative", "scale": scale},
+        "y": y,
+        "text": {"field": "label"},
+    }
+    return {
+        "width": "container",
+        "height": {"step": 64},
+        "data": {"name": "table"},
+        "layer": [bars, *text_over_marks("labels", mark, place)],
+    }
+
+
+def parts(told: GenerationResult) -> Chart | None:
+    """Shares of each phase by part of the layers, stacked; None where no part takes time."""
+    phases = (
+        (PREFILL, [part.prefill_s for part in told.parts]),
+        ("Decode step", [part.decode_s for part in told.parts]),
+    )
+    if not all(sum(times) for _, times in phases):
+        return None
+    rows = tuple(
+        (f"{phase}, {seconds(sum(times))}", _name(part), time, time / sum(times))
+        for phase, times in phases
+        for part, time in zip(told.parts, times, strict=True)
+        # What takes nothing would be an entry of the legend without a bar.
+        if time or any(_of(other, part) for other in told.parts)
+    )
+    return Chart(
+        name="generation-parts",
+        title="What both phases spend their time on",
+        lead="All layers together, by the class of the modules; one bar a phase, each as long as the other.",
+        alternative=_part_words(rows),
+        engine="vega-lite",
+        spec=_parts_spec(rows),
+        columns=_PARTS,
+        rows=rows,
+        extra={},
+        height=180,
+    )
+
+
+def _of(other: PartTime, part: PartTime) -> bool:
+    return other.part == part.part and (other.prefill_s > 0 or other.decode_s > 0)
+
+
+def _name(part: PartTime) -> str:
+    return {"Mlp": "MLP", "Linear": "Head"}.get(part.part, part.part)
+
+
+def _part_words(rows: tuple[Row, ...]) -> str:
+    said = []
+    for phase in dict.fromkeys(row[0] for row in rows):
+        largest = sorted((row for row in rows if row[0] == phase), key=lambda row: (-row[3], row[1]))[:3]
+        said.append(f"{phase}: " + ", ".join(f"{row[1]} {share(row[3])}" for row in largest) + ".")
+    return " ".join(said)
+
+
+def _parts_spec(rows: tuple[Row, ...]) -> dict[str, Any]:
+    phases = list(dict.fromkeys(row[0] for row in rows))
+    names = list(dict.fromkeys(row[1] for row in rows))
+    return {
+        "width": "container",
+        "height": {"step": 52},
+        "data": {"name": "table"},
+        "params": [legend_selection("parts", "part")],
+        "mark": {"type": "bar", "height": 28, "stroke": "var(--surface)", "strokeWidth": 0.6},
+        "encoding": {
+            "y": {
+                "field": "phase",
+                "type": "nominal",
+                "sort": phases,
+                "title": None,
+                "axis": {"labelLimit": 170, "domain": False, "ticks": False},
+            },
+            "x": {
+                "field": "share",
+                "type": "quantitative",
+                "stack": "zero",
+                "scale": {"domain": [0, 1], "nice": False},
+                "axis": axis("share", "Share of the phase", tickCount=5),
+            },
+            "color": {
+                "field": "part",
+                "type": "nominal",
+                "sort": names,
+                "scale": {
+                    "domain": names,
+                    "range": [f"var(--record-{at % 8 + 1})" for at in range(len(names))],
+                },
+                "title": None,
+                "legend": {"symbolType": "square", "columns": 4},
+            },
+            "opacity": {"condition": {"param": "parts", "value": 1}, "value": 0.12},
+            "tooltip": tooltip(*_PARTS),
+        },
+    }

@@ -1,0 +1,77 @@
+"""Reporting: what the page shows first of a model that generates, and its charts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analyzer.record.analysis import Analysis
+from analyzer.record.generation import GenerationResult
+from analyzer.report import generation_tables, generation_words
+from analyzer.report.charts import (
+    generation_batches,
+    generation_devices,
+    generation_memory,
+    generation_request,
+)
+from analyzer.report.charts.chart import Chart
+
+# These stand beside the answer's sentence; the others are tiles.
+_BESIDE = ("limits", "cheapest")
+# Sections of the page by what they hold: charts and tables, by name.
+_SECTIONS = (
+    ("request", "Request", ("generation-request", "generation-parts"), ("phases",)),
+    ("context", "Batch", ("generation-tpot", "generation-frontier"), ()),
+    ("devices", "Devices", ("generation-devices",), ("devices",)),
+    ("types", "Types", (), ("types", "widths")),
+    ("prefill", "Prefill", (), ("prefill",)),
+)
+
+
+def charts(analysis: Analysis) -> tuple[Chart | None, ...]:
+    """The charts of a model that generates; none for another."""
+    told = analysis.generation
+    if told is None:
+        return ()
+    return (
+        generation_request.timeline(analysis, told),
+        generation_request.parts(told),
+        *generation_batches.charts(told),
+        generation_memory.chart(told),
+        generation_devices.chart(told),
+    )
+
+
+def view(analysis: Analysis) -> dict[str, Any] | None:
+    """The answer as the template prints it; None for a model that does not generate."""
+    told = analysis.generation
+    if told is None:
+        return None
+    figures = generation_words.figures(told)
+    sheets = {sheet.name: sheet for sheet in generation_tables.sheets(analysis)}
+    known = {chart.name for chart in charts(analysis) if chart is not None} | set(sheets)
+    return {
+        "word": generation_words.device(analysis, told),
+        "device": "gpu" if told.gpus else "cpu",
+        "chip": _chip(analysis, told),
+        "fits": told.memory.fits,
+        "missed": told.meets_limits is False,
+        "subject": generation_words.subject(told),
+        "sentence": generation_words.sentence(analysis, told),
+        "step": generation_words.step(told),
+        "tiles": tuple(figure for figure in figures if figure.name not in _BESIDE),
+        "beside": tuple(figure for figure in figures if figure.name in _BESIDE),
+        "bar": generation_words.bar(told),
+        "tables": sheets,
+        "links": tuple(
+            (name, link) for name, link, drawn, tables in _SECTIONS if known.intersection((*drawn, *tables))
+        ),
+        "notes": told.notes,
+    }
+
+
+def _chip(analysis: Analysis, told: GenerationResult) -> str:
+    """What the tag above the sentence says."""
+    if not told.memory.fits:
+        return "Does not fit"
+    limits = {None: "", True: ", limits kept", False: ", limits missed"}[told.meets_limits]
+    return generation_words.device(analysis, told) + limits

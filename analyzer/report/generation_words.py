@@ -1,0 +1,324 @@
+"""Reporting: the answer for a model that generates, in words and figures, as every format shows it first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analyzer.record.analysis import Analysis
+from analyzer.record.generation import GenerationMemory, GenerationOption, GenerationResult
+from analyzer.report.summary import joules, span
+from analyzer.units import UNKNOWN, byte_count, count, digits, dollars, seconds, share
+
+# From here on a rate is read in whole tokens, with separators.
+_WHOLE = 1000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationFigure:
+    """A figure of the answer; ``note`` says what it is for, ``bad`` that something asked for is not kept."""
+
+    name: str
+    title: str
+    figure: str
+    interval: str = ""
+    note: str = ""
+    origin: str = ""
+    bad: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPart:
+    """A part of the memory's bar; ``share`` is of the bar's whole length, 0 to 1."""
+
+    name: str
+    text: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryBar:
+    """One device's memory: its parts, and where on the bar its room ends (1 where all of it fits)."""
+
+    parts: tuple[MemoryPart, ...]
+    room: float
+    text: str
+
+
+def short(name: str) -> str:
+    """A device's name without its vendor, as the verdict's sentences have it."""
+    return name.removeprefix("NVIDIA ").removeprefix("AMD ")
+
+
+def on(name: str, gpus: int) -> str:
+    """``2 x A100 SXM4 80GB``; a CPU's name alone."""
+    return f"{gpus} x {short(name)}" if gpus else name
+
+
+def device(analysis: Analysis, told: GenerationResult) -> str:
+    """What the answer is for, and how many of it."""
+    gpu = analysis.devices.gpu
+    return on(gpu.name, told.gpus) if gpu is not None and told.gpus else analysis.devices.cpu.name
+
+
+def types(told: GenerationResult) -> str:
+    """``fp16 weights, int8 cache``."""
+    # On a CPU the types are those that ONNX Runtime computes in there, whatever the model's own are.
+    one = told.cpu if told.cpu is not None and not told.gpus else told
+    return f"{one.weights} weights, {one.kv} cache"
+
+
+def subject(told: GenerationResult) -> str:
+    """What was asked: ``1,024 tokens in, 256 out, batch 1``."""
+    launch = ", launched as a CUDA graph" if told.launch == "graph" and told.gpus else ""
+    return f"{count(told.prompt_tokens)} tokens in, {count(told.output_tokens)} out, batch {told.batch}{launch}"
+
+
+def step(told: GenerationResult) -> str:
+    """What stands before the verdict of such a record, which is about a decode step alone."""
+    return "One decode step" + (", the whole model on one device" if told.gpus > 1 else "")
+
+
+def sentence(analysis: Analysis, told: GenerationResult) -> str:
+    """The answer as a sentence."""
+    times = f"the first token comes after {seconds(told.ttft_s)}, each further one after {seconds(told.tpot_s)}"
+    if told.memory.fits:
+        return f"{device(analysis, told)}, {types(told)}: {times}."
+    each = " on each" if told.gpus > 1 else ""
+    return (
+        f"It does not fit {device(analysis, told)}, {types(told)}: it needs "
+        f"{byte_count(told.memory.device_bytes)}{each} and {byte_count(told.memory.available_bytes)} are left. "
+        f"As if it did: {times}."
+    )
+
+
+def rate(value: float | None) -> str:
+    """Tokens a second without a unit: ``99.9``, ``12,300``."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.0f}" if value >= _WHOLE else digits(value)
+
+
+def limited(told: GenerationResult) -> bool:
+    """Whether times were asked to be kept."""
+    return told.ttft_limit_s is not None or told.tpot_limit_s is not None
+
+
+def figures(told: GenerationResult) -> tuple[GenerationFigure, ...]:
+    """All figures of the answer, the most wanted first."""
+    every = (
+        *_times(told),
+        _money(told),
+        _energy(told),
+        _memory(told),
+        *_room(told),
+        _limits(told),
+        _cheapest(told),
+    )
+    return tuple(figure for figure in every if figure is not None)
+
+
+def _times(told: GenerationResult) -> tuple[GenerationFigure, ...]:
+    # The batch's tokens over the request's time: its slow end is the low end of the rate.
+    low, high = (told.tokens_per_s * told.request_s / end for end in (told.request_high_s, told.request_low_s))
+    return (
+        GenerationFigure(
+            name="TTFT",
+            title="Time to first token",
+            figure=seconds(told.ttft_s),
+            interval=span(seconds(told.ttft_low_s), seconds(told.ttft_high_s)),
+            origin=told.origin,
+            bad=_above(told.ttft_s, told.ttft_limit_s),
+        ),
+        GenerationFigure(
+            name="TPOT",
+            title="Each further token",
+            figure=seconds(told.tpot_s),
+            interval=span(seconds(told.tpot_low_s), seconds(told.tpot_high_s)),
+            origin=told.origin,
+            bad=_above(told.tpot_s, told.tpot_limit_s),
+        ),
+        GenerationFigure(
+            name="tokens/s",
+            title="Tokens per second",
+            figure=rate(told.tokens_per_s),
+            interval=f"{rate(low)} to {rate(high)}",
+            note=f"{told.batch} sequences together" if told.batch > 1 else "",
+            origin=told.origin,
+        ),
+        GenerationFigure(
+            name="request",
+            title="Whole request",
+            figure=seconds(told.request_s),
+            interval=span(seconds(told.request_low_s), seconds(told.request_high_s)),
+            origin=told.origin,
+        ),
+    )
+
+
+def _above(value: float, limit: float | None) -> bool:
+    return limit is not None and value > limit
+
+
+def _money(told: GenerationResult) -> GenerationFigure:
+    if told.usd_per_million_tokens is not None:
+        # With limits the price is that of the largest batch that keeps them, else that of what was asked.
+        where = f", at batch {count(told.largest_batch)}" if limited(told) else ""
+        note = f"{told.instance}{where}"
+    elif not told.largest_batch:
+        note = "no batch keeps the limits" if told.memory.fits else "it does not fit"
+    else:
+        note = "it does not fit" if not told.memory.fits else "no instance that was looked at has them"
+    return GenerationFigure(
+        name="$/M tokens",
+        title="Per million tokens",
+        figure=dollars(told.usd_per_million_tokens),
+        note=note,
+        origin=told.origin,
+    )
+
+
+def _energy(told: GenerationResult) -> GenerationFigure | None:
+    if told.joules_per_token is None:
+        return None
+    return GenerationFigure(
+        name="energy",
+        title="Energy per token",
+        figure=joules(told.joules_per_token),
+        note="prefill included",
+        # From power on the data sheet, whatever the times come from.
+        origin="predicted" if told.origin == "predicted" else "mixed",
+    )
+
+
+def _memory(told: GenerationResult) -> GenerationFigure:
+    memory = told.memory
+    parts = ", ".join(f"{text} {name}" for name, text in _parts(memory))
+    fits = "" if memory.fits else "; does not fit"
+    return GenerationFigure(
+        name="memory",
+        title="Memory",
+        figure=byte_count(memory.total_bytes),
+        interval=bar_text(told),
+        note=f"{parts}{fits}",
+        bad=not memory.fits,
+    )
+
+
+def _parts(memory: GenerationMemory) -> tuple[tuple[str, str], ...]:
+    return (
+        ("weights", byte_count(memory.weights_bytes)),
+        ("cache", byte_count(memory.kv_bytes)),
+        ("activations", byte_count(memory.activation_bytes)),
+    )
+
+
+def bar_text(told: GenerationResult) -> str:
+    """What the bar shows: ``14.3 GB of 79.7 GB``, of one device where several share the model."""
+    memory = told.memory
+    each = f" on each of {told.gpus}" if told.gpus > 1 else ""
+    if memory.available_bytes is None:
+        return f"{byte_count(memory.device_bytes)}{each}; what the device has is not known"
+    full = share(memory.device_bytes / memory.available_bytes if memory.available_bytes else None)
+    return f"{byte_count(memory.device_bytes)} of {byte_count(memory.available_bytes)}{each}, {full}"
+
+
+def bar(told: GenerationResult) -> MemoryBar | None:
+    """The memory as a bar; None where nothing tells how much there is."""
+    memory = told.memory
+    room, used = memory.available_bytes, memory.device_bytes
+    if not room or not memory.total_bytes:
+        return None
+    length = max(room, used)
+    values = (memory.weights_bytes, memory.kv_bytes, memory.activation_bytes)
+    return MemoryBar(
+        # The record sums the parts over all devices: on one of them they are in the same proportion.
+        parts=tuple(
+            MemoryPart(name=name, text=text, share=value / memory.total_bytes * used / length)
+            for (name, text), value in zip(_parts(memory), values, strict=True)
+        ),
+        room=room / length,
+        text=bar_text(told),
+    )
+
+
+def _room(told: GenerationResult) -> tuple[GenerationFigure, ...]:
+    tokens = count(told.prompt_tokens + told.output_tokens)
+    within = " and keeps the limits" if limited(told) else ""
+    own = told.model_context
+    if not told.longest_context:
+        context = "nothing fits"
+    elif own is not None and told.longest_context >= own:
+        context = f"at batch {told.batch}; all that the model was made for"
+    else:
+        context = f"at batch {told.batch}" + (f"; the model was made for {count(own)}" if own else "")
+    return (
+        GenerationFigure(
+            name="largest batch",
+            title="Largest batch",
+            figure=count(told.largest_batch) if told.largest_batch else "none",
+            note=f"that fits {tokens} tokens each{within}",
+            bad=not told.largest_batch,
+        ),
+        GenerationFigure(
+            name="longest context",
+            title="Longest context",
+            figure=f"{count(told.longest_context)} tokens" if told.longest_context else "none",
+            note=context,
+            bad=not told.longest_context,
+        ),
+    )
+
+
+def _limits(told: GenerationResult) -> GenerationFigure | None:
+    if not limited(told):
+        return None
+    said = [
+        _limit(name, *figures)
+        for name, figures in (
+            ("TTFT", (told.ttft_s, told.ttft_low_s, told.ttft_high_s, told.ttft_limit_s)),
+            ("TPOT", (told.tpot_s, told.tpot_low_s, told.tpot_high_s, told.tpot_limit_s)),
+        )
+    ]
+    return GenerationFigure(
+        name="limits",
+        title="Limits",
+        figure="kept" if told.meets_limits else "missed",
+        note="; ".join(filter(None, said)),
+        bad=not told.meets_limits,
+    )
+
+
+def _limit(name: str, value: float, low: float, high: float, limit: float | None) -> str:
+    if limit is None:
+        return ""
+    kept = value <= limit
+    # As a gate does: a limit inside of the interval is neither kept nor missed for certain.
+    unsure = " (uncertain: inside the 90 % interval)" if low <= limit < high else ""
+    return f"{name} {seconds(value)} {'keeps' if kept else 'is above'} {seconds(limit)}{unsure}"
+
+
+def _cheapest(told: GenerationResult) -> GenerationFigure | None:
+    within = " that keeps the limits" if limited(told) else ""
+    if told.cheapest is None or told.cheapest >= len(told.devices):
+        if len(told.devices) < 2:
+            return None
+        none = all(row.largest_batch == 0 for row in told.devices)
+        note = f"no device that was looked at {'keeps the limits' if limited(told) else 'holds it'}"
+        return GenerationFigure(
+            name="cheapest",
+            title=f"Cheapest device{within}",
+            figure="none",
+            note=note if none else "no price is known of what can do it",
+            bad=none,
+        )
+    row = told.devices[told.cheapest]
+    return GenerationFigure(
+        name="cheapest",
+        title=f"Cheapest device{within}",
+        figure=on(row.name, row.gpus),
+        note=f"{dollars(row.usd_per_million_tokens)} per million tokens on {row.instance}{_at(row, told)}",
+    )
+
+
+def _at(row: GenerationOption, told: GenerationResult) -> str:
+    return f", at batch {count(row.largest_batch)}" if limited(told) else ""
