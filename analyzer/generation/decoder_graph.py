@@ -264,7 +264,7 @@ def _mixture(writer: StepWriter, experts: Experts, name: str, flat: Tensor, scor
     ]
     narrow = writer.types.weights == "fp8" and not writer.types.is_packed
     if bits > _BYTE or narrow:
-        # [experts, in, out] (onnxruntime/core/graph/contrib_ops/contrib_defs.cc); of 8-bit floats as engines do.
+        # [experts, in, out] (onnxruntime/core/graph/contrib_ops/contrib_defs.cc); 8-bit floats too.
         dtype = "float8e4m3fn" if narrow else ""
         weights = [
             writer.weight(f"{name}.fc1.weight", (count, hidden, first), dtype),

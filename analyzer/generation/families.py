@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from analyzer.errors import UsageError
 from analyzer.generation.architecture import (
     Architecture,
     Attention,
@@ -23,7 +22,7 @@ from analyzer.generation.architecture import (
     Mlp,
     StateSpace,
 )
-from analyzer.generation.values import Values
+from analyzer.generation.values import Values, refusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +63,7 @@ _ACTIVATIONS = {
 def _activation(values: Values, key: str, default: str) -> str:
     word = values.word(key, default)
     if word not in _ACTIVATIONS:
-        raise UsageError(
+        raise refusal(
             f"`{key}` of the configuration names an activation that is not known: {word}",
             hint=f"known are {', '.join(_ACTIVATIONS)}",
         )
@@ -76,7 +75,7 @@ def _head_size(values: Values) -> int:
         return values.count("head_dim")
     hidden, heads = values["hidden"], values["heads"]
     if hidden % heads:
-        raise UsageError(
+        raise refusal(
             f"{heads} heads do not divide a width of {hidden} of the configuration",
             hint="such a model says its `head_dim`",
         )
@@ -90,7 +89,7 @@ def _attention(
     heads, size = values["heads"], _head_size(values)
     keys = values.count("num_key_value_heads", heads) if key_heads is None else key_heads
     if heads % keys:
-        raise UsageError(
+        raise refusal(
             f"{heads} heads of queries cannot share {keys} of keys and values",
             hint="the configuration needs a divisor of the one as the other",
         )
@@ -453,7 +452,7 @@ def _t5(values: Values) -> Architecture:
     attention = Attention(heads=heads, key_heads=heads, size=values["size"])
     gate, _, word = values.word("feed_forward_proj", "relu").rpartition("-")
     if gate not in ("", "gated") or word not in _ACTIVATIONS:
-        raise UsageError(
+        raise refusal(
             f"`feed_forward_proj` of the configuration is not known: {values.word('feed_forward_proj', '')}",
             hint='it is like "relu" or "gated-gelu"',
         )
@@ -469,7 +468,7 @@ def _t5(values: Values) -> Architecture:
 def _whisper(values: Values) -> Architecture:
     def layer(heads: int, inner: int, *, cross: bool) -> Layer:
         if values["hidden"] % heads:
-            raise UsageError(
+            raise refusal(
                 f"{heads} heads do not divide a width of {values['hidden']} of the configuration",
                 hint="`d_model` is a multiple of the heads of encoder and decoder",
             )

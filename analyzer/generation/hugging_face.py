@@ -16,7 +16,7 @@ from typing import Any
 from analyzer.errors import UsageError
 from analyzer.generation.architecture import Architecture
 from analyzer.generation.families import FAMILIES, TEXT_PARTS, Family
-from analyzer.generation.values import Values
+from analyzer.generation.values import Values, refusal
 from analyzer.text import listed, nearest, printable
 
 CONFIG_NAME = "config.json"
@@ -50,26 +50,24 @@ def read_config(path: str | os.PathLike[str]) -> Mapping[str, Any]:
         if file.is_dir():
             file /= CONFIG_NAME
             if not file.exists():
-                raise UsageError(f"{path} is a folder without a {CONFIG_NAME}", hint=_WHAT_IT_IS)
+                raise refusal(f"{path} is a folder without a {CONFIG_NAME}", hint=_WHAT_IT_IS)
         content = _content(file)
         values = json.loads(content.decode("utf-8-sig"))
     except FileNotFoundError as error:
-        raise UsageError(f"no such file or folder: {path}", hint=_WHAT_IT_IS) from error
+        raise refusal(f"no such file or folder: {path}", hint=_WHAT_IT_IS) from error
     except json.JSONDecodeError as error:
-        raise UsageError(
-            f"{file} is no valid JSON: {error}", hint="the file may be cut: fetch it anew"
-        ) from error
+        raise refusal(f"{file} is no valid JSON: {error}", hint="the file may be cut: fetch it anew") from error
     except RecursionError as error:
-        raise UsageError(f"{file} is nested too deeply for a configuration", hint=_WHAT_IT_IS) from error
+        raise refusal(f"{file} is nested too deeply for a configuration", hint=_WHAT_IT_IS) from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{file} is no text in UTF-8", hint=_WHAT_IT_IS) from error
+        raise refusal(f"{file} is no text in UTF-8", hint=_WHAT_IT_IS) from error
     except (
         OSError,
         ValueError,
     ) as error:  # ValueError: a number of over 4,300 digits, a path with a null character
-        raise UsageError(f"{file} cannot be read: {error}", hint=_WHAT_IT_IS) from error
+        raise refusal(f"{file} cannot be read: {error}", hint=_WHAT_IT_IS) from error
     if not isinstance(values, dict):
-        raise UsageError(f"{file} holds no JSON object", hint=_WHAT_IT_IS)
+        raise refusal(f"{file} holds no JSON object", hint=_WHAT_IT_IS)
     return values
 
 
@@ -115,7 +113,7 @@ def _text_part(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any], tuple
     """The family, its part of the configuration, and what is to be said of the rest."""
     kind, part = config.get("model_type"), config.get("text_config")
     if not isinstance(kind, str):
-        raise UsageError(
+        raise refusal(
             "the configuration names no `model_type`",
             hint=f"a language model's {CONFIG_NAME} names its family: {', '.join(sorted(FAMILIES)[:4])}, ...",
         )
@@ -135,7 +133,7 @@ def _unknown(kind: str, config: Mapping[str, Any]) -> UsageError:
         if "auto_map" in config
         else ""
     )
-    return UsageError(
+    return refusal(
         f"the family of the model is not known: {printable(kind)}{runs}",
         hint=f"did you mean {close}? {known}" if close else known,
     )
@@ -155,7 +153,7 @@ def _complete(part: Mapping[str, Any], kind: str, family: Family) -> Mapping[str
         there.count(key)
     defaults = _defaults(usual, family.like or kind)
     if defaults is None:
-        raise UsageError(
+        raise refusal(
             f"the configuration of a {kind} model leaves out {listed(f'`{key}`' for key in missing)}",
             hint=f"transformers knows what stands in for them: {PIP_LINE}",
         )
@@ -163,7 +161,7 @@ def _complete(part: Mapping[str, Any], kind: str, family: Family) -> Mapping[str
     filled = known | {key: value for key, value in usual.items() if value is not None}
     missing = _missing(filled, family)
     if missing:
-        raise UsageError(
+        raise refusal(
             f"the configuration of a {kind} model leaves out {listed(f'`{key}`' for key in missing)}",
             hint="compare it with the config.json that the model was published with",
         )
@@ -194,7 +192,7 @@ def _defaults(values: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
             made: Mapping[str, Any] = kept(**plain).to_dict()
     except Exception as error:  # whatever the class says of values that it does not take
         reason = re.sub(r"\s+", " ", printable(str(error))).strip()
-        raise UsageError(
+        raise refusal(
             f"transformers' class for {kind} does not take the configuration: {reason}",
             hint="compare it with the config.json that the model was published with",
         ) from error
@@ -222,7 +220,7 @@ def _dtype(part: Mapping[str, Any], config: Mapping[str, Any], default: str) -> 
                 continue
             word = str(told).removeprefix("torch.")
             if word not in _DTYPES:
-                raise UsageError(
+                raise refusal(
                     f"`{key}` of the configuration is {printable(word)}, in which no weights are counted",
                     hint=f"known are {listed(_DTYPES)}",
                 )
@@ -247,7 +245,7 @@ def stored_weights(config: Mapping[str, Any]) -> str | None:
     width = _width(told) if isinstance(told, Mapping) else None
     if width is None:
         method = told.get("quant_method") if isinstance(told, Mapping) else told
-        raise UsageError(
+        raise refusal(
             f"the weights are stored in a way that is not known: {printable(str(method))[:40]}",
             hint="known are awq, bitsandbytes, compressed-tensors, fp8, gptq, modelopt, mxfp4 of 4 and 8 bits",
         )

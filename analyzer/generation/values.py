@@ -84,7 +84,7 @@ class Values:
             return None
         count = self["layers"]
         if not isinstance(value, list | tuple) or len(value) != count:
-            raise UsageError(
+            raise refusal(
                 f"`{key}` of the configuration has no word for each of {count} layers", hint=_PUBLISHED
             )
         for word in value:
@@ -105,4 +105,14 @@ class Values:
 def _wrong(key: str, value: object, what: str) -> UsageError:
     said = printable(repr(value))
     said = said if len(said) <= 40 else f"{said[:40]}..."
-    return UsageError(f"`{key}` of the configuration is {said}, {what}", hint=_PUBLISHED)
+    return refusal(f"`{key}` of the configuration is {said}, {what}", hint=_PUBLISHED)
+
+
+def refusal(message: str, *, hint: str) -> UsageError:
+    """What a configuration is refused with: two sentences, each with a capital and a full stop."""
+    return UsageError(_sentence(message), hint=_sentence(hint))
+
+
+def _sentence(text: str) -> str:
+    ended = text if text.endswith((".", "?", "!")) else f"{text}."
+    return ended[:1].upper() + ended[1:] if ended[:4].islower() else ended

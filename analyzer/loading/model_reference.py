@@ -60,7 +60,7 @@ def parse_reference(text: str) -> Reference:
     if match := _NAMED_MODULE.fullmatch(text):
         return Reference(text=text, kind="python", module=match["module"], name=match["name"])
     if path.is_dir():
-        raise ModelError(f"{text} is a folder, not a model.", hint="Name a file in it: model.py, model.onnx.")
+        raise _folder(text)
     if path.exists():
         raise ModelError(
             f"{text} is of no kind that can be read.",
@@ -75,8 +75,18 @@ def _existing(text: str) -> Path:
     if path.is_file():
         return path
     if path.is_dir():
-        raise ModelError(f"{text} is a folder, not a model.", hint="Name a file in it: model.py, model.onnx.")
+        raise _folder(text)
     raise ModelError(f"No such file: {text}.", hint=_nearest(path))
+
+
+def _folder(text: str) -> ModelError:
+    generates = (Path(text) / "config.json").is_file()
+    return ModelError(
+        f"{text} is a folder, not a model.",
+        hint=f"Of a model that generates: analyze generate {text}."
+        if generates
+        else "Name a file in it: model.py, model.onnx.",
+    )
 
 
 def _nearest(path: Path) -> str:

