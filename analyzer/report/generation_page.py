@@ -20,10 +20,9 @@ _BESIDE = ("limits", "cheapest")
 # Sections of the page by what they hold: charts and tables, by name.
 _SECTIONS = (
     ("request", "Request", ("generation-request", "generation-parts"), ("phases",)),
-    ("context", "Batch", ("generation-tpot", "generation-frontier"), ()),
+    ("context", "Context", ("generation-tpot", "generation-frontier"), ()),
     ("devices", "Devices", ("generation-devices",), ("devices",)),
     ("types", "Types", (), ("types", "widths")),
-    ("prefill", "Prefill", (), ("prefill",)),
 )
 
 
@@ -52,7 +51,7 @@ def view(analysis: Analysis) -> dict[str, Any] | None:
     return {
         "word": generation_words.device(analysis, told),
         "device": "gpu" if told.gpus else "cpu",
-        "chip": _chip(analysis, told),
+        "chip": _chip(told),
         "fits": told.memory.fits,
         "missed": told.meets_limits is False,
         "subject": generation_words.subject(told),
@@ -69,9 +68,8 @@ def view(analysis: Analysis) -> dict[str, Any] | None:
     }
 
 
-def _chip(analysis: Analysis, told: GenerationResult) -> str:
+def _chip(told: GenerationResult) -> str:
     """What the tag above the sentence says."""
     if not told.memory.fits:
         return "Does not fit"
-    limits = {None: "", True: ", limits kept", False: ", limits missed"}[told.meets_limits]
-    return generation_words.device(analysis, told) + limits
+    return {None: "GPU" if told.gpus else "CPU", True: "Limits kept", False: "Limits missed"}[told.meets_limits]

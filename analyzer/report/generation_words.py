@@ -173,7 +173,8 @@ def _money(told: GenerationResult) -> GenerationFigure:
         title="Per million tokens",
         figure=dollars(told.usd_per_million_tokens),
         note=note,
-        origin=told.origin,
+        # A figure that is not known comes from nowhere.
+        origin=told.origin if told.usd_per_million_tokens is not None else "",
     )
 
 

@@ -96,7 +96,7 @@ def _chart(field: Field, points: list[GenerationPoint], told: GenerationResult) 
 def _row(point: GenerationPoint, asked: int) -> Row:
     return (
         point.batch,
-        f"{count(point.context)} tokens",
+        count(point.context),
         point.tpot_s,
         point.tpot_low_s,
         point.tpot_high_s,
@@ -121,8 +121,8 @@ def _words(field: Field, rows: tuple[Row, ...], contexts: list[str], limit: floa
             f"; up to batch {room} fits" if room and room < last[0] else ("; none fits" if not room else "")
         )
         parts.append(
-            f"At {context}: {figure(first[at])} at batch {first[0]} to {figure(last[at])} at batch {last[0]}"
-            f"{within}."
+            f"At {context} tokens: {figure(first[at])} at batch {first[0]} to {figure(last[at])} at batch "
+            f"{last[0]}{within}."
         )
     return " ".join(parts) + (f" The limit is {seconds(limit)}." if limit is not None else "")
 
@@ -142,7 +142,7 @@ def _spec(field: Field, rows: tuple[Row, ...], contexts: list[str], limit: float
             "domain": contexts,
             "range": [_SERIES[place % len(_SERIES)] for place in range(len(contexts))],
         },
-        "title": None,
+        "title": "Context, tokens",
         "legend": {"symbolType": "square", "columns": 3},
     }
     faded = {"condition": {"param": "contexts", "value": 1}, "value": 0.1}

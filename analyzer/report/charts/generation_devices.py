@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from analyzer.record.generation import GenerationOption, GenerationResult
@@ -13,7 +14,6 @@ from analyzer.report.charts.chart import (
     Row,
     axis,
     colours,
-    decades,
     legend_selection,
     text_over_marks,
     tooltip,
@@ -21,6 +21,8 @@ from analyzer.report.charts.chart import (
 from analyzer.report.generation_words import limited, on
 from analyzer.units import dollars, seconds
 
+# Of the axes' lengths: what a name takes, and from where on it is written to the left.
+_WIDE, _HIGH, _LATE = 0.4, 0.07, 0.55
 _COLUMNS = (
     Column(name="device", title="Device"),
     Column(name="side", title="Runs on"),
@@ -45,12 +47,11 @@ def chart(told: GenerationResult) -> Chart | None:
     lead = (
         f"Left is faster, below is cheaper. TPOT is at batch {told.batch}, dollars are at {at}, at full use. "
     )
-    lead += "Named are those that no other beats in both, and what was asked for."
+    lead += "Named are what was asked for and, where there is room, those that no other beats in both."
     if any(row[7] == "missed" for row in rows):
         lead += f" Pale points miss a limit at batch {told.batch}."
     if len(priced) < len(told.devices):
         lead += f" {len(told.devices) - len(priced)} of {len(told.devices)} devices have no price here."
-    named = _frontier(rows)
     limit = told.tpot_limit_s
     return Chart(
         name="generation-devices",
@@ -62,7 +63,7 @@ def chart(told: GenerationResult) -> Chart | None:
         columns=_COLUMNS,
         rows=rows,
         extra={
-            "named": _labels([row for row in rows if row in named or row[9] == "yes"], rows),
+            "named": _labels(rows),
             "limits": ({"limit": limit, "label": f"limit {seconds(limit)}"},) if limit is not None else (),
         },
         height=380,
@@ -93,12 +94,32 @@ def _frontier(rows: tuple[Row, ...]) -> list[Row]:
     ]
 
 
-def _labels(named: list[Row], rows: tuple[Row, ...]) -> tuple[dict[str, Any], ...]:
-    slowest = max(row[2] for row in rows)
-    # A name at the right edge is written to the left of its point.
+def _labels(rows: tuple[Row, ...]) -> tuple[dict[str, Any], ...]:
+    """Names beside points: what was asked for first, then the others as far as names do not lie on names."""
+    places = {
+        row: (_place(row[2], [other[2] for other in rows]), _place(row[4], [other[4] for other in rows]))
+        for row in rows
+    }
+    wanted = sorted(_frontier(rows), key=lambda row: (row[4], row[2]))
+    named: list[Row] = []
+    for row in (*(row for row in rows if row[9] == "yes"), *wanted):
+        across, up = places[row]
+        near = any(
+            abs(across - places[other][0]) < _WIDE and abs(up - places[other][1]) < _HIGH for other in named
+        )
+        if not near:
+            named.append(row)
     return tuple(
-        {"device": row[0], "tpot": row[2], "usd": row[4], "late": row[2] * 2 > slowest} for row in named
+        # A name at the right edge is written to the left of its point.
+        {"device": row[0], "tpot": row[2], "usd": row[4], "late": places[row][0] > _LATE}
+        for row in named
     )
+
+
+def _place(value: float, values: list[float]) -> float:
+    """Where a value lies on a logarithmic axis that ends with the values, 0 to 1."""
+    low, high = math.log(min(values)), math.log(max(values))
+    return (math.log(value) - low) / (high - low) if high > low else 0.5
 
 
 def _words(rows: tuple[Row, ...]) -> str:
@@ -115,8 +136,8 @@ def _spec(rows: tuple[Row, ...], limit: float | None) -> dict[str, Any]:
     sides = [side for side in (CPU, GPU) if any(row[1] == side for row in rows)]
     x = {"field": "tpot", "type": "quantitative", "scale": {"type": "log", "nice": False, "padding": 24}}
     y = {"field": "usd", "type": "quantitative", "scale": {"type": "log", "nice": False, "padding": 24}}
-    across = axis("seconds", "Time per token", values=decades([*(row[2] for row in rows), limit]))
-    up = axis("dollars", "US dollars per million tokens", values=decades(row[4] for row in rows))
+    across = axis("seconds", "Time per token", tickCount=6)
+    up = axis("dollars", "US dollars per million tokens", tickCount=6)
     points = {
         "params": [legend_selection("side", "side")],
         "mark": {"type": "point", "filled": False, "fill": "var(--surface)", "size": 70, "strokeWidth": 2},

@@ -15,7 +15,7 @@ from analyzer.report.charts.chart import (
     text_over_marks,
     tooltip,
 )
-from analyzer.text import plural
+from analyzer.text import listed, plural
 from analyzer.units import count
 
 _COLUMNS = (
@@ -35,7 +35,7 @@ def chart(told: GenerationResult) -> Chart | None:
     none = [name for name in series if not any(row[2] for row in rows if row[0] == name)]
     lead = "What lies below a line fits in memory: weights, cache and activations, whatever time it takes."
     if none:
-        lead += f" Nothing fits {' and '.join(none)}."
+        lead += f" Nothing fits {listed(none)}."
     context = told.prompt_tokens + told.output_tokens
     return Chart(
         name="generation-frontier",
@@ -77,7 +77,7 @@ def _spec(rows: tuple[Row, ...], series: list[str]) -> dict[str, Any]:
         "type": "nominal",
         "scale": {"domain": series, "range": [f"var(--record-{at % 8 + 1})" for at in range(len(series))]},
         "title": None,
-        "legend": {"symbolType": "square", "columns": 4},
+        "legend": {"symbolType": "square", "columns": 3},
     }
     x = {"field": "context", "type": "quantitative", "scale": {"type": "log", "base": 2}}
     y = {"field": "batch", "type": "quantitative", "scale": {"type": "log"}}

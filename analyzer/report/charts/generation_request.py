@@ -6,8 +6,19 @@ from typing import Any
 
 from analyzer.record.analysis import Analysis
 from analyzer.record.generation import GenerationResult, PartTime
-from analyzer.report.charts.chart import Chart, Column, Row, axis, legend_selection, text_over_marks, tooltip
+from analyzer.report.charts.chart import (
+    CPU,
+    GPU,
+    Chart,
+    Column,
+    Row,
+    axis,
+    legend_selection,
+    text_over_marks,
+    tooltip,
+)
 from analyzer.report.generation_words import device
+from analyzer.text import plural
 from analyzer.units import count, seconds, share
 
 _TIMELINE = (
@@ -32,11 +43,11 @@ _AIR = 1.12
 
 def timeline(analysis: Analysis, told: GenerationResult) -> Chart:
     """Prefill, then decode; the CPU beside it where it is known."""
-    main = device(analysis, told)
-    lanes = [(main, told.ttft_s, told.request_s, told.origin, told.tpot_s)]
+    lanes = [(_lane(told), told.ttft_s, told.request_s, told.origin, told.tpot_s)]
     if told.cpu is not None and told.gpus:
         cpu = told.cpu
-        lanes.append((analysis.devices.cpu.name, cpu.ttft_s, cpu.request_s, cpu.times.origin, cpu.tpot_s))
+        lanes.append((CPU, cpu.ttft_s, cpu.request_s, cpu.times.origin, cpu.tpot_s))
+    names = {CPU: analysis.devices.cpu.name, _lane(told): device(analysis, told)}
     rows: list[Row] = []
     for lane, ttft, request, origin, _ in lanes:
         rows.append((lane, PREFILL, 0.0, ttft, ttft, origin))
@@ -49,8 +60,7 @@ def timeline(analysis: Analysis, told: GenerationResult) -> Chart:
         {
             "device": lane,
             "at": 0.0,
-            "label": f"first token {seconds(ttft)}, then one every {seconds(tpot)}, all {seconds(request)}"
-            + (" (beyond the edge)" if request > end else ""),
+            "label": f"TTFT {seconds(ttft)}, TPOT {seconds(tpot)}, all {seconds(request)}",
         }
         for lane, ttft, request, _, tpot in lanes
     )
@@ -64,7 +74,9 @@ def timeline(analysis: Analysis, told: GenerationResult) -> Chart:
         title="One request",
         lead=lead,
         alternative=" ".join(
-            f"{item['device']}: {item['label']}.".replace(" (beyond the edge)", "") for item in labels
+            f"{names[lane]}: the first token after {seconds(ttft)}, then one every {seconds(tpot)}, all after "
+            f"{seconds(request)}."
+            for lane, ttft, request, _, tpot in lanes
         ),
         engine="vega-lite",
         spec=_timeline_spec([lane[0] for lane in lanes], end),
@@ -75,18 +87,25 @@ def timeline(analysis: Analysis, told: GenerationResult) -> Chart:
     )
 
 
+def _lane(told: GenerationResult) -> str:
+    """Short, as a phone leaves no room for names: ``CPU``, ``GPU``, ``8 GPUs``."""
+    if not told.gpus:
+        return CPU
+    return plural(told.gpus, "GPU") if told.gpus > 1 else GPU
+
+
 def _timeline_spec(lanes: list[str], end: float) -> dict[str, Any]:
     colour = {
         "field": "phase",
         "type": "nominal",
-        "scale": {"domain": [PREFILL, DECODE], "range": ["var(--gpu)", "var(--cpu)"]},
+        "scale": {"domain": [PREFILL, DECODE], "range": ["var(--record-4)", "var(--record-6)"]},
         "title": None,
         "legend": {"symbolType": "square"},
     }
     scale = {"domain": [0, end], "nice": False}
     y = {"field": "device", "type": "nominal", "sort": lanes, "scale": {"domain": lanes}, "title": None}
     bars = {
-        "mark": {"type": "bar", "height": 18, "clip": True, "minBandSize": 1, "yOffset": 8, "fillOpacity": 0.8},
+        "mark": {"type": "bar", "height": 18, "clip": True, "minBandSize": 1, "yOffset": 8},
         "encoding": {
             "x": {
                 "field": "start",
@@ -95,7 +114,7 @@ def _timeline_spec(lanes: list[str], end: float) -> dict[str, Any]:
                 "axis": axis("seconds", "Time since the request", tickCount=6),
             },
             "x2": {"field": "end"},
-            "y": {**y, "axis": {"labelLimit": 110, "domain": False, "ticks": False}},
+            "y": {**y, "axis": {"labelLimit": 130, "domain": False, "ticks": False}},
             "color": colour,
             "tooltip": tooltip(*_TIMELINE),
         },
@@ -118,12 +137,12 @@ def parts(told: GenerationResult) -> Chart | None:
     """Shares of each phase by part of the layers, stacked; None where no part takes time."""
     phases = (
         (PREFILL, [part.prefill_s for part in told.parts]),
-        ("Decode step", [part.decode_s for part in told.parts]),
+        (DECODE, [part.decode_s for part in told.parts]),
     )
     if not all(sum(times) for _, times in phases):
         return None
     rows = tuple(
-        (f"{phase}, {seconds(sum(times))}", _name(part), time, time / sum(times))
+        (phase, _name(part), time, time / sum(times))
         for phase, times in phases
         for part, time in zip(told.parts, times, strict=True)
         # What takes nothing would be an entry of the legend without a bar.
@@ -132,14 +151,16 @@ def parts(told: GenerationResult) -> Chart | None:
     return Chart(
         name="generation-parts",
         title="What both phases spend their time on",
-        lead="All layers together, by the class of the modules; one bar a phase, each as long as the other.",
+        lead="All layers together, by the class of the modules. Both bars are drawn equally long: "
+        + " and ".join(f"{phase.lower()} is {seconds(sum(times))}" for phase, times in phases)
+        + (" a token." if told.output_tokens else "."),
         alternative=_part_words(rows),
         engine="vega-lite",
         spec=_parts_spec(rows),
         columns=_PARTS,
         rows=rows,
         extra={},
-        height=180,
+        height=220,
     )
 
 
@@ -192,7 +213,7 @@ def _parts_spec(rows: tuple[Row, ...]) -> dict[str, Any]:
                     "range": [f"var(--record-{at % 8 + 1})" for at in range(len(names))],
                 },
                 "title": None,
-                "legend": {"symbolType": "square", "columns": 4},
+                "legend": {"symbolType": "square", "columns": 2},
             },
             "opacity": {"condition": {"param": "parts", "value": 1}, "value": 0.12},
             "tooltip": tooltip(*_PARTS),

@@ -9,6 +9,7 @@ from typing import Literal
 
 from analyzer.checks.placement import copies_inside
 from analyzer.record.analysis import Analysis, PlanResult, TransferItem
+from analyzer.report.compare import generation
 from analyzer.report.compare.comparison import ComparedFact, ComparedFigure
 from analyzer.units import UNKNOWN
 
@@ -26,12 +27,19 @@ def facts(analyses: Sequence[Analysis]) -> tuple[ComparedFact, ...]:
         fact("model.opset", "opset", lambda one: one.model.opset),
         fact("model.batch", "batch", lambda one: UNKNOWN if one.model.batch is None else one.model.batch),
         fact("model.precision", "precision", lambda one: one.model.precision),
-        fact("model.training", "runs", lambda one: "training step" if one.model.training else "inference"),
+        fact("model.training", "runs", _runs),
+        *generation.facts(analyses),
         fact("devices.cpu", "CPU", lambda one: one.devices.cpu.name),
         fact("devices.gpu", "GPU", lambda one: one.devices.gpu.name if one.devices.gpu else "none"),
         fact("verdict.objective", "decided for", lambda one: one.verdict.objective),
         fact("verdict.device", "verdict", lambda one: one.verdict.device),
     )
+
+
+def _runs(analysis: Analysis) -> str:
+    if analysis.generation is not None:
+        return "generation"
+    return "training step" if analysis.model.training else "inference"
 
 
 def environment(analyses: Sequence[Analysis]) -> tuple[ComparedFact, ...]:
@@ -64,7 +72,8 @@ def _known(value: object) -> str:
 
 def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
     """Plans, verdict and work; a figure that no record knows is left out."""
-    compared = [figure for name in PLANS for figure in _plan(name, analyses)]
+    compared = list(generation.figures(analyses))
+    compared += [figure for name in PLANS for figure in _plan(name, analyses)]
 
     def figure(
         key: str,
@@ -223,4 +232,4 @@ def notes(analyses: Sequence[Analysis]) -> tuple[str, ...]:
     origins = {plan.origin for one in analyses for plan in one.plans if plan.name == "cpu"}
     if len(origins) > 1:
         sentences.append(f"CPU times are {' in one record and '.join(sorted(origins))} in another")
-    return tuple(sentences)
+    return (*sentences, *generation.notes(analyses))

@@ -8,7 +8,7 @@ from typing import Any
 
 from analyzer.report import summary
 from analyzer.report.charts.chart import Chart
-from analyzer.report.compare import curve_charts, plan_charts, sentences
+from analyzer.report.compare import curve_charts, generation, plan_charts, sentences
 from analyzer.report.compare.comparison import (
     ComparedFact,
     ComparedFigure,
@@ -27,7 +27,13 @@ from analyzer.units import UNKNOWN, factor, seconds, share
 MOST = 100
 # Of them what is shown at once, slower and faster together.
 LARGEST = 12
-_GROUPS = {"plans.hybrid": "Best plan", "plans.gpu": "GPU", "plans.cpu": "CPU", "verdict": "Verdict"}
+_GROUPS = {
+    "generation": generation.GROUP,
+    "plans.hybrid": "Best plan",
+    "plans.gpu": "GPU",
+    "plans.cpu": "CPU",
+    "verdict": "Verdict",
+}
 _WORK = "Work and findings"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from analyzer.record.analysis import Analysis, PlanResult
+from analyzer.report.compare import generation
 from analyzer.report.compare.comparison import Comparison
 from analyzer.report.summary import PLAN_TITLES, VERDICT_WORDS, best_plan, joules, per_second
 from analyzer.units import dollars, factor, seconds
@@ -34,7 +35,15 @@ class _Contender:
 
 
 def headline(comparison: Comparison) -> tuple[str, str]:
-    """Which record is the fastest and by how much; and how sure that is, empty where all are alike."""
+    """Which record is the fastest and by how much; and how sure that is, empty where all are alike.
+
+    Of models that generate it is about the request; the decode step, which all else is about, is a statement.
+    """
+    text, sure = generation.headline(comparison.labels, comparison.analyses)
+    return (text, sure) if text else _by_plans(comparison)
+
+
+def _by_plans(comparison: Comparison) -> tuple[str, str]:
     contenders = [
         _Contender(label=label, analysis=analysis, plan=plan)
         for label, analysis in zip(comparison.labels, comparison.analyses, strict=True)
@@ -88,12 +97,18 @@ def statements(comparison: Comparison) -> tuple[str, ...]:
     return tuple(
         text
         for text in (
+            _step(comparison),
             _verdicts(comparison),
             _least(comparison, "usd_per_million", "usd_origin", "costs least", _per_million),
             _least(comparison, "energy_j", "energy_origin", "takes least energy", _for_each),
         )
         if text
     )
+
+
+def _step(comparison: Comparison) -> str:
+    text, _ = generation.headline(comparison.labels, comparison.analyses)
+    return f"One decode step: {_by_plans(comparison)[0]}" if text else ""
 
 
 def _verdicts(comparison: Comparison) -> str:

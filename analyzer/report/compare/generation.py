@@ -1,0 +1,183 @@
+"""Reporting: what records of models that generate say side by side, and which of them is the fastest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from analyzer.record.analysis import Analysis
+from analyzer.record.generation import GenerationResult
+from analyzer.report.compare.comparison import ComparedFact, ComparedFigure
+from analyzer.report.generation_words import rate
+from analyzer.units import UNKNOWN, count, factor, seconds
+
+GROUP = "Generation"
+# Two figures that differ by less read the same in the three digits that are printed.
+_SAME = 0.005
+
+
+def facts(analyses: Sequence[Analysis]) -> tuple[ComparedFact, ...]:
+    """What was asked of a model that generates; nothing where no record is of one."""
+    named: tuple[tuple[str, str, Callable[[GenerationResult], object]], ...] = (
+        ("prompt_tokens", "tokens in", lambda told: count(told.prompt_tokens)),
+        ("output_tokens", "tokens out", lambda told: count(told.output_tokens)),
+        ("gpus", "GPUs", lambda told: told.gpus),
+        ("weights", "weights", lambda told: told.weights),
+        ("kv", "cache", lambda told: told.kv),
+        ("launch", "launch", lambda told: told.launch),
+        ("fits", "fits in memory", lambda told: "yes" if told.memory.fits else "no"),
+    )
+    if not any(one.generation for one in analyses):
+        return ()
+    return tuple(
+        ComparedFact(
+            key=f"generation.{key}",
+            label=label,
+            values=tuple(UNKNOWN if one.generation is None else str(read(one.generation)) for one in analyses),
+        )
+        for key, label, read in named
+    )
+
+
+def same_request(analyses: Sequence[Analysis]) -> bool:
+    """Whether all records that generate were asked for the same tokens, so that their times can be compared."""
+    asked = {
+        (told.prompt_tokens, told.output_tokens, told.batch)
+        for told in (one.generation for one in analyses)
+        if told is not None
+    }
+    return len(asked) < 2
+
+
+def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
+    """Times, tokens a second, dollars, joules, memory and room; nothing where no record is of such a model."""
+    told = [one.generation for one in analyses]
+    if not any(told):
+        return ()
+    same = same_request(analyses)
+
+    def timed(name: str, label: str) -> ComparedFigure:
+        low, high = (_read(told, f"{name}_{end}_s") for end in ("low", "high"))
+        return ComparedFigure(
+            key=f"generation.{name}_s",
+            label=label,
+            unit="s",
+            values=_read(told, f"{name}_s"),
+            origins=_origins(told),
+            overlap=_overlap(low, high),
+            low=low,
+            high=high,
+            better="less" if same else "",
+        )
+
+    def plain(
+        key: str, label: str, unit: str, better: Literal["less", "more"], values: tuple[float | None, ...]
+    ) -> ComparedFigure:
+        return ComparedFigure(key=f"generation.{key}", label=label, unit=unit, values=values, better=better)
+
+    compared = (
+        timed("ttft", "time to first token"),
+        timed("tpot", "time of each further token"),
+        timed("request", "whole request"),
+        _rate(told),
+        plain(
+            "usd_per_million_tokens",
+            "dollars per million tokens",
+            "$",
+            "less",
+            _read(told, "usd_per_million_tokens"),
+        ),
+        plain("joules_per_token", "energy per token", "J", "less", _read(told, "joules_per_token")),
+        plain(
+            "memory_bytes",
+            "memory of the request",
+            "B",
+            "less",
+            tuple(None if one is None else one.memory.total_bytes for one in told),
+        ),
+        plain("largest_batch", "largest batch", "", "more", _read(told, "largest_batch")),
+        plain("longest_context", "longest context", "", "more", _read(told, "longest_context")),
+    )
+    return tuple(each for each in compared if any(value is not None for value in each.values))
+
+
+def _read(told: Sequence[GenerationResult | None], field: str) -> tuple[float | None, ...]:
+    return tuple(None if one is None else getattr(one, field) for one in told)
+
+
+def _origins(told: Sequence[GenerationResult | None]) -> tuple[str, ...]:
+    return tuple("" if one is None else one.origin for one in told)
+
+
+def _overlap(low: Sequence[float | None], high: Sequence[float | None]) -> tuple[bool | None, ...]:
+    # Two closed intervals overlap where each begins before the other ends.
+    first = (low[0], high[0])
+    return tuple(
+        None
+        if begin is None or end is None or first[0] is None or first[1] is None
+        else begin <= first[1] and first[0] <= end
+        for begin, end in zip(low, high, strict=True)
+    )
+
+
+def _rate(told: Sequence[GenerationResult | None]) -> ComparedFigure:
+    def at(one: GenerationResult | None, end_s: float | None) -> float | None:
+        # The tokens are the same at both ends of the request's interval: the rate is turned over.
+        return None if one is None or not end_s else one.tokens_per_s * one.request_s / end_s
+
+    low = tuple(at(one, one.request_high_s if one else None) for one in told)
+    high = tuple(at(one, one.request_low_s if one else None) for one in told)
+    return ComparedFigure(
+        key="generation.tokens_per_s",
+        label="tokens per second",
+        unit="/s",
+        values=_read(told, "tokens_per_s"),
+        origins=_origins(told),
+        overlap=_overlap(low, high),
+        low=low,
+        high=high,
+        better="more",
+    )
+
+
+def headline(labels: Sequence[str], analyses: Sequence[Analysis]) -> tuple[str, str]:
+    """Which record generates fastest, and how sure that is; empty where not all are of such a model."""
+    pairs = [(label, one.generation) for label, one in zip(labels, analyses, strict=True) if one.generation]
+    if len(pairs) < len(analyses):
+        return "", ""
+    known = [(label, told) for label, told in pairs if told is not None]
+    # The first of equals, so that the same comparison gives the same bytes.
+    ranked = sorted(known, key=lambda pair: -pair[1].tokens_per_s)
+    (top, best), (_, second), (bottom, worst) = ranked[0], ranked[1], ranked[-1]
+    ratio = best.tokens_per_s / worst.tokens_per_s if worst.tokens_per_s else 0.0
+    if ratio - 1 < _SAME:
+        return f"All make as many tokens a second: {_words(best)}.", ""
+    others = bottom if len(ranked) == 2 else f"{bottom}, the slowest"
+    text = (
+        f"{top} makes most tokens a second: {_words(best)} against {_words(worst)} of {others}, a factor of "
+        f"{factor(ratio).removesuffix('x')}."
+    )
+    apart = _ends(best)[0] > _ends(second)[1]
+    sure = "do not overlap" if apart else "overlap"
+    return text, f"That is {'' if apart else 'not '}certain: its 90 % interval and that of the next {sure}."
+
+
+def _ends(told: GenerationResult) -> tuple[float, float]:
+    tokens = told.tokens_per_s * told.request_s
+    return tokens / told.request_high_s, tokens / told.request_low_s
+
+
+def _words(told: GenerationResult) -> str:
+    return f"{rate(told.tokens_per_s)} tokens/s, first token after {seconds(told.ttft_s)} ({told.origin})"
+
+
+def notes(analyses: Sequence[Analysis]) -> tuple[str, ...]:
+    """What a reader must know before comparing such records."""
+    if not any(one.generation for one in analyses):
+        return ()
+    found = ["operators, plans and verdict are those of one decode step"]
+    if not same_request(analyses):
+        found.append("the requests differ in tokens or batch: compare tokens per second and dollars, not times")
+    if not all(one.generation for one in analyses):
+        found.append("not every record is of a model that generates")
+    return tuple(found)
