@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from analyzer.devices.device import Device
@@ -13,7 +13,10 @@ from analyzer.generation.request import Request
 from analyzer.generation.step_sizes import Types
 from analyzer.generation.step_writer import LITERALS, TABLES, TIED
 from analyzer.generation.weights import kept_elements
+from analyzer.graph import Graph
 from analyzer.memory.fit import largest_between, room
+from analyzer.memory.session_plan import SessionPlan
+from analyzer.ort.fusion import predicted_groups
 
 _FLOAT_BYTES = 4
 
@@ -62,6 +65,25 @@ def table_bytes(step: StepGraph) -> int:
 def _is_aside(name: str) -> bool:
     # Of a tied head the embedding is the weight; literals are no weights.
     return name.startswith((*TABLES, *LITERALS)) or name.endswith(TIED)
+
+
+def activation_bytes(graph: Graph) -> int:
+    """Activations that a session holds at most, without its state: past and present are one buffer."""
+    kept = set(graph.carried.values())
+    nodes = tuple(
+        replace(
+            node,
+            outputs=tuple(
+                None if tensor is not None and tensor.name in kept else tensor for tensor in node.outputs
+            ),
+        )
+        for node in graph.nodes
+    )
+    inputs = tuple(tensor for tensor in graph.inputs if tensor.name not in graph.carried)
+    outputs = tuple(tensor for tensor in graph.outputs if tensor.name not in kept)
+    alone = replace(graph, nodes=nodes, inputs=inputs, outputs=outputs, carried={})
+    # On either device all operators run on it: the plan of a session with one provider.
+    return SessionPlan.of(alone, predicted_groups(alone, "cpu")).peak_bytes("cpu") or 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from analyzer.errors import UsageError
+from analyzer.generation.configured_model import ConfiguredModel
 from analyzer.generation.hugging_face import CONFIG_NAME, architecture_of, read_config, stored_weights
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.step_sizes import Weights
@@ -52,7 +53,7 @@ def from_values(config: Mapping[str, Any], *, name: str) -> Source:
     notes: tuple[str, ...] = ()
     if kept is None and architecture.dtype == "float32":
         notes = ("Its weights are kept in 32 bits; they are taken to be loaded in 16 (`--weights`).",)
-    return Source(model=GeneratingModel(architecture=architecture, own_weights=own), name=name, notes=notes)
+    return Source(model=ConfiguredModel(architecture=architecture, own_weights=own), name=name, notes=notes)
 
 
 def no_way(text: str) -> UsageError:
