@@ -144,7 +144,7 @@ def _grown(one: Candidate) -> int:
 def _memory(one: Candidate) -> GenerationMemory:
     print_, request, width = one.footprint, one.request, one.setting.width
     kept = request.batch * print_.cache(request.context)
-    activations = print_.activations(request.batch, request.prompt) * width
+    activations = print_.activations(request) * width
     return GenerationMemory(
         weights_bytes=print_.weights * width,
         kv_bytes=kept,

@@ -17,10 +17,11 @@ from analyzer.generation.memory import Footprint, activation_bytes
 from analyzer.generation.model import NO_LONGEST, Kind
 from analyzer.generation.request import Request, Setting
 from analyzer.generation.step_sizes import Cache, StepSizes, Types, Weights
-from analyzer.generation.step_times import Step, prepared_step
+from analyzer.generation.step_times import Step, prepared_step, step_groups
 from analyzer.graph import DTYPES_BY_NUMBER, Graph, Node
 from analyzer.loading.from_onnx import fed_inputs
 from analyzer.loading.loaded import Loaded
+from analyzer.ort.execution import Group
 
 if TYPE_CHECKING:
     import onnx
@@ -66,6 +67,7 @@ class GraphModel:
     positions: int | None = None
     _graphs: dict[tuple[int, int, int], Graph] = field(default_factory=dict)
     _steps: dict[tuple[StepSizes, bool], Step] = field(default_factory=dict)
+    _groups: dict[tuple[bool, bool, bool, int], tuple[Group, ...]] = field(default_factory=dict)
     _footprints: dict[tuple[Types, int], Footprint] = field(default_factory=dict)
 
     @property
@@ -195,8 +197,17 @@ class GraphModel:
         if key not in self._steps:
             graph = self.whole_step(sizes, types)
             made = StepGraph(graph=graph, copies=(1,) * len(graph.nodes))
-            self._steps[key] = prepared_step(made, sizes, cuda=kind == "gpu")
+            groups = self._groups_of(made, sizes, cuda=kind == "gpu")
+            self._steps[key] = prepared_step(made, sizes, cuda=kind == "gpu", groups=groups)
         return self._steps[key]
+
+    def _groups_of(self, made: StepGraph, sizes: StepSizes, *, cuda: bool) -> tuple[Group, ...]:
+        """What a session executes: the same at all sizes, but that an axis of 1 may be no axis."""
+        names = tuple((node.name, node.op_type) for node in made.graph.nodes)
+        key = (sizes.tokens == 1, sizes.batch == 1, cuda, hash(names))
+        if key not in self._groups:
+            self._groups[key] = step_groups(made, cuda=cuda)
+        return self._groups[key]
 
     def whole_step(self, sizes: StepSizes, types: Types) -> Graph:
         """The graph at these sizes."""
@@ -228,6 +239,7 @@ class GraphModel:
                 decode_row=activation_bytes(decode),
                 cache=self._cache_bytes,
                 width=1,
+                grows="past" in self.axes.roles.values(),
             )
         return self._footprints[key]
 

@@ -42,9 +42,18 @@ class Step:
     parts: tuple[str, ...]
 
 
-def prepared_step(made: StepGraph, sizes: StepSizes, *, cuda: bool) -> Step:
-    """One step, placed, grouped and counted."""
-    groups = _groups(made, cuda=cuda)
+def prepared_step(
+    made: StepGraph, sizes: StepSizes, *, cuda: bool, groups: tuple[Group, ...] | None = None
+) -> Step:
+    """One step, placed, grouped and counted.
+
+    Args:
+        made: Its graph.
+        sizes: Its sizes.
+        cuda: Whether a GPU runs it.
+        groups: What a session executes of it, where that is known.
+    """
+    groups = step_groups(made, cuda=cuda) if groups is None else groups
     work = workload(made.graph, count(made.graph), groups)
     first = [group.members[0] for group in groups]
     return Step(
@@ -56,7 +65,8 @@ def prepared_step(made: StepGraph, sizes: StepSizes, *, cuda: bool) -> Step:
     )
 
 
-def _groups(made: StepGraph, *, cuda: bool) -> tuple[Group, ...]:
+def step_groups(made: StepGraph, *, cuda: bool) -> tuple[Group, ...]:
+    """What a session executes of a step."""
     simplified = simplify(made.graph)
     if not cuda:
         return predicted_groups(made.graph, "cpu", simplified=simplified)
