@@ -1,0 +1,6 @@
+"""Makes this folder's decoders importable by the tests beside them."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
