@@ -119,8 +119,8 @@ def analyze_generation(
     """Analyses a language model that generates: prefill and decode steps with a cache that stays on the device.
 
     Args:
-        model: A folder with ``config.json`` or that file, as Hugging Face keeps a model; a module with such a
-            configuration.
+        model: A folder with ``config.json`` or that file, as Hugging Face keeps a model; a folder of ONNX
+            Runtime GenAI; an ``.onnx`` file with its cache; a module with a configuration of Hugging Face.
         progress: Told what is happening and, where known, how much of it is done (0 to 1).
         **options: The long options of ``analyze generate`` with underscores (``prompt=1024, gpu="a100"``);
             ``--no-run`` is ``run=False``.

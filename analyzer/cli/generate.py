@@ -20,12 +20,13 @@ from analyzer.cli.options import generation_keywords, options_of
 def command(ctx: click.Context, /, **_: Any) -> None:
     """Predict a language model that generates, and write a report.
 
-    MODEL is a folder with config.json, as Hugging Face keeps a model, or that file; weights are never read.
+    MODEL is a folder with config.json, as Hugging Face keeps a model, or that file; a folder of ONNX Runtime
+    GenAI; an .onnx file whose cache is among its inputs and outputs. Weights are never read.
     The answer has time to the first token (TTFT), time of each further token (TPOT), memory, the largest batch,
     the longest context and dollars per million tokens, on the GPU, on the CPU, and on all of the catalogue.
     """
     from analyzer.cli.run import open_page, print_outcome, publish, report_targets
-    from analyzer.generation.sources import is_configuration
+    from analyzer.generation.sources import is_configuration, is_genai
     from analyzer.record.output_files import check_writable
 
     model = ctx.params["model"]
@@ -33,7 +34,7 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     settings_defaults(ctx, path if path.exists() else Path.cwd())
     params = ctx.params
     folder = path if path.is_dir() else path.parent
-    stem = folder.resolve().name if is_configuration(model) else path.stem
+    stem = folder.resolve().name if is_configuration(model) or is_genai(model) else path.stem
     targets = report_targets(params["format"], params["output"], stem or "model")
     check_writable(targets, force=params["force"])
     analysis = _analyse(params)

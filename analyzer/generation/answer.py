@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from analyzer.devices.device import Device
 from analyzer.errors import UsageError
 from analyzer.generation import notes
-from analyzer.generation.model import GeneratingModel, types_on
+from analyzer.generation.model import GeneratingModel
 from analyzer.generation.options import Candidate, Market, candidate, largest_batch, option, smallest_width
 from analyzer.generation.prices import joules_per_token
 from analyzer.generation.question import Question
@@ -51,13 +51,12 @@ class Devices:
 
 def setting_of(model: GeneratingModel, question: Question, device: Device) -> Setting:
     """The types asked for, else the model's own; as many devices as asked, else as hold it."""
-    weights = question.weights or model.own_weights
-    own: Cache = "bf16" if model.own_weights == "bf16" else "fp16"
-    setting = Setting(weights=weights, cache=question.cache or own, launch=question.launch)
+    weights, cache = model.kept_in(question.weights, question.cache)
+    setting = Setting(weights=weights, cache=cache, launch=question.launch)
     if question.gpus is not None and device.kind == "gpu":
         model.check(question.gpus)
         return replace(setting, width=question.gpus)
-    if types_on(device, setting) is None:
+    if model.types_on(device, setting) is None:
         return setting
     return replace(setting, width=smallest_width(model, device, setting, request_of(model, question)))
 
@@ -73,7 +72,7 @@ def request_of(model: GeneratingModel, question: Question) -> Request:
     if request.context > model.longest:
         raise UsageError(
             f"--prompt {question.prompt} and --output-tokens {question.output} make {request.context:,} "
-            f"tokens: {model.architecture.name} was made for {model.longest:,}.",
+            f"tokens: {model.name} was made for {model.longest:,}.",
             hint=f"Take fewer, {model.longest:,} together.",
         )
     return request
@@ -106,7 +105,7 @@ def answer(model: GeneratingModel, question: Question, devices: Devices, market:
         memory=_memory(one),
         largest_batch=most,
         longest_context=one.footprint.longest_context(request, one.device, model.longest),
-        model_context=model.architecture.longest or None,
+        model_context=model.positions,
         usd_per_million_tokens=priced.usd_per_million_tokens,
         instance=priced.instance,
         joules_per_token=joules_per_token(one.device, devices.cpu, one.setting.width, rate),
@@ -147,7 +146,7 @@ def _grown(one: Candidate) -> int:
 def _memory(one: Candidate) -> GenerationMemory:
     print_, request, width = one.footprint, one.request, one.setting.width
     kept = request.batch * print_.cache(request.context)
-    activations = print_.activations(request.batch, request.prompt) * width
+    activations = print_.activations(request) * width
     return GenerationMemory(
         weights_bytes=print_.weights * width,
         kv_bytes=kept,
@@ -160,7 +159,7 @@ def _memory(one: Candidate) -> GenerationMemory:
 
 
 def _cpu(one: Candidate, market: Market) -> CpuGeneration:
-    types = types_on(one.device, one.setting)
+    types = one.model.types_on(one.device, one.setting)
     assert types is not None
     times, priced = one.phases.recorded(), option(one, replace(market, limits=type(market.limits)()))
     return CpuGeneration(
@@ -274,7 +273,7 @@ def _widths(one: Candidate, market: Market) -> tuple[GenerationOption, ...]:
 
 def _frontier(one: Candidate) -> tuple[FrontierPoint, ...]:
     """The largest batch by context, on one device and on more."""
-    types = types_on(one.device, one.setting)
+    types = one.model.types_on(one.device, one.setting)
     assert types is not None
     widths = one.model.widths if one.device.kind == "gpu" else (1,)
     contexts = [2**exponent for exponent in range(9, 21) if 2**exponent <= one.model.longest]
@@ -297,7 +296,7 @@ def _frontier(one: Candidate) -> tuple[FrontierPoint, ...]:
 
 
 def _parts(one: Candidate, market: Market) -> tuple[PartTime, ...]:
-    types = types_on(one.device, one.setting)
+    types = one.model.types_on(one.device, one.setting)
     assert types is not None
     request, width = one.request, one.setting.width
     middle = request.contexts()[len(request.contexts()) // 2][0]
@@ -306,7 +305,7 @@ def _parts(one: Candidate, market: Market) -> tuple[PartTime, ...]:
         for sizes in (request.prefill(width), request.decode(middle, width))
     ]
     times = step_times(
-        steps, one.model.architecture, one.device, precision=one.precision, launch=one.setting.launch,
+        steps, one.model.exchange, one.device, precision=one.precision, launch=one.setting.launch,
         host=market.runner.host, threads=market.runner.threads,
     )  # fmt: skip
     prefill, decode = times.parts(0), times.parts(1)

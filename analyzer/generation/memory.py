@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import ceil
 
 from analyzer.devices.device import Device
@@ -13,7 +13,10 @@ from analyzer.generation.request import Request
 from analyzer.generation.step_sizes import Types
 from analyzer.generation.step_writer import LITERALS, TABLES, TIED
 from analyzer.generation.weights import kept_elements
+from analyzer.graph import Graph, Tensor
 from analyzer.memory.fit import largest_between, room
+from analyzer.memory.session_plan import SessionPlan
+from analyzer.ort.fusion import predicted_groups
 
 _FLOAT_BYTES = 4
 
@@ -64,6 +67,26 @@ def _is_aside(name: str) -> bool:
     return name.startswith((*TABLES, *LITERALS)) or name.endswith(TIED)
 
 
+def activation_bytes(graph: Graph) -> int:
+    """Activations that a session holds at most, without its state, past and present."""
+    kept = {*graph.carried, *graph.carried.values()}
+
+    def others(tensors: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+        return tuple(None if tensor is None or tensor.name in kept else tensor for tensor in tensors)
+
+    alone = replace(
+        graph,
+        nodes=tuple(
+            replace(node, inputs=others(node.inputs), outputs=others(node.outputs)) for node in graph.nodes
+        ),
+        inputs=tuple(tensor for tensor in graph.inputs if tensor.name not in kept),
+        outputs=tuple(tensor for tensor in graph.outputs if tensor.name not in kept),
+        carried={},
+    )
+    # On either device all operators run on it: the plan of a session with one provider.
+    return SessionPlan.of(alone, predicted_groups(graph, "cpu")).peak_bytes("cpu") or 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
     """What each of ``width`` devices alike holds.
@@ -74,6 +97,7 @@ class Footprint:
         prefill_row, decode_row: Activations for a token of a prefill, and for a sequence of a decode step.
         cache: Bytes of all devices for a sequence of so many tokens, source included.
         width: Devices.
+        grows: Whether a step writes its cache anew, one token longer, so that it holds past and present.
     """
 
     weights: int
@@ -82,15 +106,21 @@ class Footprint:
     decode_row: float
     cache: Callable[[int], int]
     width: int
+    grows: bool = False
 
-    def activations(self, batch: int, prompt: int) -> int:
-        """Of one device, in the larger phase."""
-        return self.tables + ceil(max(batch * prompt * self.prefill_row, batch * self.decode_row))
+    def activations(self, request: Request) -> int:
+        """Of one device, in the larger phase; a cache's present beside its past among them."""
+        rows = max(request.prompt * self.prefill_row, self.decode_row)
+        beside = self._share(request) if self.grows else 0
+        return self.tables + ceil(request.batch * rows) + beside
+
+    def _share(self, request: Request) -> int:
+        """One device's part of all caches."""
+        return ceil(request.batch * self.cache(request.context) / self.width)
 
     def device_bytes(self, request: Request) -> int:
         """What one device holds at the end of a request whose prompts are read all at once."""
-        kept = ceil(request.batch * self.cache(request.context) / self.width)
-        return self.weights + kept + self.activations(request.batch, request.prompt)
+        return self.weights + self._share(request) + self.activations(request)
 
     def fits(self, request: Request, device: Device) -> bool:
         """Whether a device holds its share; so it is where its memory is not known."""

@@ -14,9 +14,10 @@ def of(one: Candidate) -> tuple[str, ...]:
         "The batch is begun together, and all its prompts are read in one step.",
         "Activations are those of that step; servers that read prompts in parts hold less.",
     ]
-    if setting.weights == "bf16":
+    written = one.model.exporter == "config"
+    if setting.weights == "bf16" and written:
         found.append("Operators of bfloat16 are shown as float16: bytes and rates are the same.")
-    if setting.weights in ("int4", "int8", "fp8"):
+    if setting.weights in ("int4", "int8", "fp8") and written:
         scales = f", with a scale for {BLOCK} of them," if setting.weights != "fp8" else ""
         found.append(
             f"The weights of the layers' products are {setting.weights}{scales} those of embedding and head "

@@ -9,7 +9,7 @@ from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.generation.memory import Footprint
-from analyzer.generation.model import GeneratingModel, precision_on, types_on
+from analyzer.generation.model import GeneratingModel
 from analyzer.generation.prices import CpuOffer, Offer, cpu_offer, gpu_offer, usd_per_million_tokens
 from analyzer.generation.request import Limits, Request, Setting
 from analyzer.generation.times import Phases, Runner, timed
@@ -55,7 +55,7 @@ class Candidate:
     @property
     def precision(self) -> str:
         """Of its floats there."""
-        return precision_on(self.device, self.setting)
+        return self.model.precision_on(self.device, self.setting)
 
     @property
     def fits(self) -> bool:
@@ -72,7 +72,7 @@ def candidate(
     model: GeneratingModel, device: Device, setting: Setting, request: Request, runner: Runner
 ) -> Candidate | None:
     """A model on a device; None where it cannot be run in these types."""
-    types = types_on(device, setting)
+    types = model.types_on(device, setting)
     if types is None:
         return None
     return Candidate(
@@ -89,7 +89,7 @@ def smallest_width(model: GeneratingModel, device: Device, setting: Setting, req
     """The fewest devices that hold the request; the most that can share it where none do."""
     if device.kind == "cpu":
         return 1
-    types = types_on(device, setting)
+    types = model.types_on(device, setting)
     assert types is not None
     for width in model.widths:
         if model.footprint(request, types, width, device.kind).fits(request, device):

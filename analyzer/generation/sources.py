@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from analyzer.errors import UsageError
+from analyzer.generation.configured_model import ConfiguredModel
+from analyzer.generation.genai import GENAI_NAME, genai_decoder
+from analyzer.generation.graph_model import graph_model
 from analyzer.generation.hugging_face import CONFIG_NAME, architecture_of, read_config, stored_weights
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.step_sizes import Weights
+from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
+from analyzer.loading.load import load
+from analyzer.loading.model_reference import parse_reference
 
 _WEIGHTS_OF: Mapping[str, Weights] = {"float32": "fp16", "float16": "fp16", "bfloat16": "bf16"}
 
@@ -28,6 +34,42 @@ class Source:
 def is_configuration(text: str) -> bool:
     """Whether MODEL is a folder, or a ``config.json``."""
     return os.path.isdir(text) or os.path.basename(text) == CONFIG_NAME
+
+
+def is_genai(text: str) -> bool:
+    """Whether MODEL is a folder of ONNX Runtime GenAI, or its ``genai_config.json``."""
+    path = Path(text)
+    return path.name == GENAI_NAME or (path.is_dir() and (path / GENAI_NAME).is_file())
+
+
+def from_genai(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> Source:
+    """The decoder of a folder of ONNX Runtime GenAI; its weights are never read.
+
+    Raises:
+        AnalyzerError: A child of it, by what the user must do.
+    """
+    folder = Path(path) if os.path.isdir(path) else Path(path).parent
+    decoder = genai_decoder(folder)
+    loaded = load(parse_reference(str(decoder.path)), limits=limits)
+    name = folder.resolve().name or "model"
+    known = {value.name for value in loaded.proto.graph.input}
+    model = graph_model(
+        replace(loaded, state=tuple(pair for pair in decoder.pairs if pair[0] in known)),
+        name=name,
+        shared=decoder.shared,
+        positions=decoder.positions,
+    )
+    return Source(model=model, name=name)
+
+
+def from_graph(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> Source:
+    """The decoder that an ``.onnx`` file holds, with its cache as inputs and outputs; weights are never read.
+
+    Raises:
+        AnalyzerError: A child of it, by what the user must do.
+    """
+    loaded = load(parse_reference(os.fspath(path)), limits=limits)
+    return Source(model=graph_model(loaded, name=loaded.name), name=loaded.name)
 
 
 def from_configuration(path: str | os.PathLike[str]) -> Source:
@@ -52,12 +94,12 @@ def from_values(config: Mapping[str, Any], *, name: str) -> Source:
     notes: tuple[str, ...] = ()
     if kept is None and architecture.dtype == "float32":
         notes = ("Its weights are kept in 32 bits; they are taken to be loaded in 16 (`--weights`).",)
-    return Source(model=GeneratingModel(architecture=architecture, own_weights=own), name=name, notes=notes)
+    return Source(model=ConfiguredModel(architecture=architecture, own_weights=own), name=name, notes=notes)
 
 
 def no_way(text: str) -> UsageError:
     """What `generate` cannot read."""
     return UsageError(
-        f"{text}: `analyze generate` reads the configuration of a model as Hugging Face keeps it.",
-        hint=f"Give a folder with {CONFIG_NAME}, or that file.",
+        f"{text}: `analyze generate` reads no such model.",
+        hint=f"Give a folder with {CONFIG_NAME} or {GENAI_NAME}, or an .onnx file with its cache.",
     )

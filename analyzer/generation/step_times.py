@@ -9,9 +9,8 @@ from typing import Literal
 from analyzer.costs import count
 from analyzer.devices.device import Device
 from analyzer.devices.peer_links import peer_link
-from analyzer.generation.architecture import Architecture, StateSpace
-from analyzer.generation.decoder_graph import StepGraph, step_graph
-from analyzer.generation.step_sizes import StepSizes, Types
+from analyzer.generation.decoder_graph import StepGraph
+from analyzer.generation.step_sizes import StepSizes
 from analyzer.ort.execution import Group
 from analyzer.ort.fusion import predicted_groups
 from analyzer.ort.placement import place
@@ -43,10 +42,18 @@ class Step:
     parts: tuple[str, ...]
 
 
-def prepared_step(architecture: Architecture, sizes: StepSizes, types: Types, *, cuda: bool) -> Step:
-    """One step, placed, grouped and counted."""
-    made = step_graph(architecture, sizes, types)
-    groups = _groups(made, cuda=cuda)
+def prepared_step(
+    made: StepGraph, sizes: StepSizes, *, cuda: bool, groups: tuple[Group, ...] | None = None
+) -> Step:
+    """One step, placed, grouped and counted.
+
+    Args:
+        made: Its graph.
+        sizes: Its sizes.
+        cuda: Whether a GPU runs it.
+        groups: What a session executes of it, where that is known.
+    """
+    groups = step_groups(made, cuda=cuda) if groups is None else groups
     work = workload(made.graph, count(made.graph), groups)
     first = [group.members[0] for group in groups]
     return Step(
@@ -58,7 +65,8 @@ def prepared_step(architecture: Architecture, sizes: StepSizes, types: Types, *,
     )
 
 
-def _groups(made: StepGraph, *, cuda: bool) -> tuple[Group, ...]:
+def step_groups(made: StepGraph, *, cuda: bool) -> tuple[Group, ...]:
+    """What a session executes of a step."""
     simplified = simplify(made.graph)
     if not cuda:
         return predicted_groups(made.graph, "cpu", simplified=simplified)
@@ -69,6 +77,21 @@ def _groups(made: StepGraph, *, cuda: bool) -> tuple[Group, ...]:
         group if group.provider == "cuda" else replace(group, provider="cuda", kernels=max(1, group.kernels))
         for group in groups
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """What devices that share a model tell each other in a step.
+
+    Attributes:
+        hidden: Width of the state that is summed.
+        vocabulary: Logits of a sequence, gathered in the end.
+        sums: How often the state is summed.
+    """
+
+    hidden: int
+    vocabulary: int
+    sums: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -103,7 +126,7 @@ class StepTimes:
 
 def step_times(
     steps: Sequence[Step],
-    architecture: Architecture,
+    exchange: Exchange | None,
     device: Device,
     *,
     precision: str,
@@ -115,7 +138,7 @@ def step_times(
 
     Args:
         steps: Of one width.
-        architecture: The model.
+        exchange: What devices tell each other; None where one alone runs the model.
         device: A CPU or a GPU.
         precision: Of its floats there.
         launch: How a GPU's kernels are launched.
@@ -129,7 +152,7 @@ def step_times(
     return StepTimes(
         steps=tuple(steps),
         times=times,
-        sums=tuple(_exchanged(architecture, step.sizes, device, in_graph=launch == "graph") for step in steps),
+        sums=tuple(_exchanged(exchange, step.sizes, device, in_graph=launch == "graph") for step in steps),
         copies=tuple(_ids(step.sizes, device) for step in steps),
     )
 
@@ -139,27 +162,16 @@ _NOTHING = Estimate(time_s=0.0, low_s=0.0, high_s=0.0, origin="predicted")
 _HALF = 2
 
 
-def _exchanged(architecture: Architecture, sizes: StepSizes, gpu: Device, *, in_graph: bool) -> Estimate:
+def _exchanged(exchange: Exchange | None, sizes: StepSizes, gpu: Device, *, in_graph: bool) -> Estimate:
     """The sums after each attention and each feed-forward part, and the logits gathered in the end."""
     peer = peer_link(gpu) if sizes.width > 1 else None
-    if peer is None:
+    if peer is None or exchange is None:
         return _NOTHING
-    nbytes = sizes.rows * architecture.hidden * _HALF
+    nbytes = sizes.rows * exchange.hidden * _HALF
     each = collective_time("all_reduce", nbytes, sizes.width, peer, in_graph=in_graph)
-    logits = sizes.batch * architecture.vocabulary * _HALF
+    logits = sizes.batch * exchange.vocabulary * _HALF
     gathered = collective_time("all_gather", logits, sizes.width, peer)
-    return total((each.scaled(sums_of(architecture)), gathered))
-
-
-def sums_of(architecture: Architecture) -> int:
-    """How often a step sums over devices: for the embedding, and once or twice a layer.
-
-    Once where mixer and what follows are parallel, or where nothing follows.
-    """
-    return 1 + sum(
-        1 if layer.parallel or layer.mlp is None or isinstance(layer.mixer, StateSpace) else 2
-        for layer in architecture.layers
-    )
+    return total((each.scaled(exchange.sums), gathered))
 
 
 _ID_BYTES = 8

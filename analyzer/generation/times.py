@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analyzer.devices.device import Device
-from analyzer.generation.model import GeneratingModel, precision_on, types_on
+from analyzer.generation.model import GeneratingModel
 from analyzer.generation.request import Request, Setting
 from analyzer.generation.step_sizes import StepSizes
 from analyzer.generation.step_times import Step, StepTimes, step_times
@@ -72,7 +72,7 @@ def timed(
     model: GeneratingModel, device: Device, setting: Setting, requests: Sequence[Request], runner: Runner
 ) -> tuple[Phases, ...]:
     """Requests on a device, all predicted together; empty where it cannot run the setting."""
-    types = types_on(device, setting)
+    types = model.types_on(device, setting)
     if types is None:
         return ()
     width = setting.width
@@ -87,9 +87,9 @@ def timed(
             position.setdefault(sizes, len(position))
     times = step_times(
         [step(sizes) for sizes in position],
-        model.architecture,
+        model.exchange,
         device,
-        precision=precision_on(device, setting),
+        precision=model.precision_on(device, setting),
         launch=setting.launch,
         host=runner.host,
         threads=runner.threads,

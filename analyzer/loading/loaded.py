@@ -108,7 +108,10 @@ class Loaded:
 
     def graph(self, batch: int | None = None) -> Graph:
         """The graph at this batch, the loaded one by default."""
-        sizes = self.bound_to(batch or self.batch)
+        return self.graph_at(self.bound_to(batch or self.batch))
+
+    def graph_at(self, sizes: Mapping[str, int]) -> Graph:
+        """The graph with these sizes of its symbolic dimensions."""
         if self.is_from_file:
             graph = reader.graph_of(self.ahead.take(sizes) or self._message(sizes, ahead=False))
         else:

@@ -9,7 +9,16 @@ from typing import Any, cast
 
 from analyzer.checks import run as find_findings
 from analyzer.generation.question import Question, make_question
-from analyzer.generation.sources import Source, from_configuration, from_values, is_configuration, no_way
+from analyzer.generation.sources import (
+    Source,
+    from_configuration,
+    from_genai,
+    from_graph,
+    from_values,
+    is_configuration,
+    is_genai,
+    no_way,
+)
 from analyzer.option_table import AnalyzeOptions, GenerateOptions
 from analyzer.pipeline import environment
 from analyzer.pipeline.generation_record import Named, generation_analysis
@@ -42,7 +51,7 @@ def analyse_generation(model: Any, given: GenerateOptions, progress: Progress) -
     question = _question(given, options)
     targets = find_targets(options)
     progress("reading the model", None)
-    source = _source(model)
+    source = _source(model, options)
     progress("predicting", None)
     analysis = generation_analysis(source.model, _named(model, source), question, options, targets)
     spent = {"load, predict and decide": time.perf_counter() - started}
@@ -71,9 +80,13 @@ def _question(given: GenerateOptions, options: Options) -> Question:
     )
 
 
-def _source(model: Any) -> Source:
+def _source(model: Any, options: Options) -> Source:
     if isinstance(model, (str, os.PathLike)):
         text = os.fspath(model)
+        if is_genai(text):
+            return from_genai(text, limits=options.limits)
+        if text.lower().endswith(".onnx"):
+            return from_graph(text, limits=options.limits)
         if is_configuration(text) or not os.path.exists(text):
             return from_configuration(text)
         raise no_way(text)

@@ -9,15 +9,12 @@ from dataclasses import dataclass, replace
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.generation.answer import Devices, answer, request_of, setting_of
-from analyzer.generation.architecture import Architecture
-from analyzer.generation.decoder_graph import step_graph
-from analyzer.generation.model import GeneratingModel, types_on
+from analyzer.generation.model import GeneratingModel
 from analyzer.generation.options import Market
 from analyzer.generation.question import Question
 from analyzer.generation.request import Request
 from analyzer.generation.step_sizes import StepSizes, Types
 from analyzer.generation.times import Runner
-from analyzer.generation.weights import parameters
 from analyzer.graph import Graph
 from analyzer.pipeline import build_record
 from analyzer.pipeline.batches import BatchModels
@@ -61,16 +58,16 @@ def generation_analysis(
     gpus = targets.gpus
     first = gpus[0] if gpus else targets.cpu
     setting = setting_of(model, question, first)
-    types = types_on(first, setting) or Types()
+    types = model.types_on(first, setting) or Types()
     request = request_of(model, question)
     predictor = Predictor(options, targets.cpu)
-    steps = _Steps(architecture=model.architecture, types=types, request=request)
+    steps = _Steps(model=model, types=types, request=request)
     decode = steps.decode(request.batch)
     decided = decide_on(
         predictor, decode, BatchModels(prepared_graphs=steps.decodes(question.batches, decode)),
         gpus[: 1 + _MOST_ALTERNATIVES], request.batch, {},
     )  # fmt: skip
-    info = _model_info(model.architecture, named, decode.graph, request, setting.weights)
+    info = _model_info(model, named, decode.graph, request, setting.weights)
     analysis = analysis_of(info, decode, decided, targets.cpu, gpus)
     market = Market(
         runner=Runner(host=predictor.host, threads=options.threads if targets.local_cpu else None),
@@ -89,7 +86,7 @@ def generation_analysis(
 class _Steps:
     """The whole model's steps, each layer written out, on one device."""
 
-    architecture: Architecture
+    model: GeneratingModel
     types: Types
     request: Request
 
@@ -107,7 +104,7 @@ class _Steps:
         return {batch: own if batch == self.request.batch else self.decode(batch) for batch in batches}
 
     def _prepared(self, sizes: StepSizes) -> PreparedGraph:
-        return prepare(step_graph(self.architecture, sizes, self.types, every_layer=True).graph)
+        return prepare(self.model.whole_step(sizes, self.types))
 
 
 def _compared(gpus: tuple[Device, ...], cpu: Device) -> tuple[Device, ...]:
@@ -129,7 +126,7 @@ def _phase(predictor: Predictor, prepared: PreparedGraph, gpus: tuple[Device, ..
 
 
 def _model_info(
-    architecture: Architecture, named: Named, graph: Graph, request: Request, weights: str
+    model: GeneratingModel, named: Named, graph: Graph, request: Request, weights: str
 ) -> ModelInfo:
     precision = weights if weights in ("fp32", "bf16") else "fp16"
     return ModelInfo(
@@ -139,14 +136,14 @@ def _model_info(
         opset=graph.opsets["ai.onnx"],
         batch=request.batch,
         precision=precision,
-        parameters=parameters(architecture),
+        parameters=model.parameters,
         parameter_bytes=graph.parameter_bytes,
         inputs=tuple(map(build_record.tensor_info, graph.inputs)),
         outputs=tuple(map(build_record.tensor_info, graph.outputs)),
         training=False,
         inputs_origin="model",
-        exporter="config",
-        notes=(*named.notes, *architecture.notes),
+        exporter=model.exporter,
+        notes=(*named.notes, *model.notes),
         state=build_record.state_info(graph),
     )
 

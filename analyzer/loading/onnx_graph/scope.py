@@ -386,7 +386,8 @@ class Scope:
             known = infer_contrib(proto, call.domain, inputs, call.attributes)
             types = known or self._node_types(call)
         elif call.domain.startswith(DEFAULT_DOMAIN):
-            types = self._node_types(call)
+            # ONNX Runtime has operators of its own there too.
+            types = self._node_types(call) or infer_contrib(proto, call.domain, inputs, call.attributes)
         else:
             types = infer_contrib(proto, call.domain, inputs, call.attributes)
         for name, kind in types.items():

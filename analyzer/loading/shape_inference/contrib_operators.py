@@ -33,7 +33,8 @@ def infer_contrib(
     if domain == blocked_operators.DOMAIN:
         blocked = blocked_operators.nchwc_types(proto.op_type, inputs, attributes)
         return dict(zip(proto.output, blocked, strict=False))
-    function = _TABLE.get(proto.op_type) if domain in (_CONTRIB_DOMAIN, NHWC_DOMAIN) else None
+    known = domain in (_CONTRIB_DOMAIN, NHWC_DOMAIN) or proto.op_type in _IN_DEFAULT_DOMAIN
+    function = _TABLE.get(proto.op_type) if known else None
     if function is None:
         return {}
     if domain == NHWC_DOMAIN:
@@ -375,7 +376,11 @@ GatedRMSNorm Gelu GroupNorm Inverse LongformerAttention MRotaryEmbedding QLinear
 QLinearSoftmax QOrderedGelu QOrderedLayerNormalization QuickGelu RotaryEmbedding SampleOp ScaledSiLU Trilu
 MoE QMoE BiasDropout
 """
+# ONNX Runtime declares it in ONNX's own domain, and its model builder writes it there
+# (onnxruntime/core/graph/contrib_ops/contrib_defs.cc).
+_IN_DEFAULT_DOMAIN = frozenset({"SimplifiedLayerNormalization"})
 _TABLE: dict[str, Infer] = {
+    "SimplifiedLayerNormalization": _like(0),
     **dict.fromkeys(_UNCHANGED.split(), _like(0)),
     # onnxruntime/core/graph/contrib_ops/bert_defs.cc
     "Attention": _attention,

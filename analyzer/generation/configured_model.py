@@ -1,0 +1,201 @@
+"""A generating model of known architecture: each kind of step is written once, whatever device asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from analyzer.devices.device import Device
+from analyzer.generation.architecture import Architecture, StateSpace
+from analyzer.generation.decoder_graph import check_width, step_graph
+from analyzer.generation.memory import (
+    Footprint,
+    activation_bytes,
+    cache_bytes,
+    source_bytes,
+    table_bytes,
+    weight_bytes,
+)
+from analyzer.generation.model import NO_LONGEST, Kind
+from analyzer.generation.request import Request, Setting
+from analyzer.generation.step_sizes import Cache, StepSizes, Types, Weights
+from analyzer.generation.step_times import Exchange, Step, prepared_step
+from analyzer.generation.weights import parameters
+from analyzer.graph import Graph
+
+
+# No slots: cached_property writes into the instance's __dict__.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ConfiguredModel:
+    """A decoder of known shape.
+
+    Attributes:
+        architecture: Its shape.
+        own_weights: The type in which its weights are kept.
+    """
+
+    architecture: Architecture
+    own_weights: Weights
+    _steps: dict[tuple[StepSizes, Types, bool], Step] = field(default_factory=dict)
+    _footprints: dict[tuple[Types, int, int], Footprint] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The folder's or file's."""
+        return self.architecture.name
+
+    @property
+    def exporter(self) -> str:
+        """Steps are written from a configuration."""
+        return "config"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What of the configuration is left out."""
+        return self.architecture.notes
+
+    @cached_property
+    def parameters(self) -> int:
+        """Elements of all weights."""
+        return parameters(self.architecture)
+
+    @property
+    def positions(self) -> int | None:
+        """Tokens that it was made for; None where nothing limits them."""
+        return self.architecture.longest or None
+
+    @property
+    def longest(self) -> int:
+        """Tokens that a sequence may have."""
+        return self.architecture.longest or NO_LONGEST
+
+    @cached_property
+    def exchange(self) -> Exchange:
+        """Sums of the hidden state and the gathered logits."""
+        return Exchange(
+            hidden=self.architecture.hidden,
+            vocabulary=self.architecture.vocabulary,
+            sums=sums_of(self.architecture),
+        )
+
+    def decoder_prompt(self, prompt: int) -> int:
+        """Tokens that the decoder is given: where an encoder reads the prompt, the one that begins."""
+        encoder = self.architecture.encoder
+        return 1 if encoder is not None and not encoder.positions else prompt
+
+    def source_of(self, prompt: int) -> int:
+        """Tokens or frames that an encoder reads beside a prompt of so many tokens; 0 without one."""
+        encoder = self.architecture.encoder
+        return 0 if encoder is None else encoder.positions or prompt
+
+    @cached_property
+    def widths(self) -> tuple[int, ...]:
+        """Numbers of devices that can share it: powers of two up to a machine's, that divide its heads."""
+        return tuple(width for width in (1, 2, 4, 8) if self._divides(width))
+
+    def _divides(self, width: int) -> bool:
+        heads = [getattr(layer.mixer, "heads", None) for layer in self.architecture.layers]
+        return all(count is None or count % width == 0 for count in heads)
+
+    def check(self, width: int) -> None:
+        """Refuses a width that does not divide the query heads.
+
+        Raises:
+            UsageError: It does not.
+        """
+        check_width(self.architecture, width)
+
+    def kept_in(self, weights: Weights | None, cache: Cache | None) -> tuple[Weights, Cache]:
+        """The types asked for; else its own weights, and a cache of 16 bits."""
+        return weights or self.own_weights, cache or ("bf16" if self.own_weights == "bf16" else "fp16")
+
+    def types_on(self, device: Device, setting: Setting) -> Types | None:
+        """The types in which a device runs a setting; None where ONNX Runtime has no way there.
+
+        A CPU computes in 32 bits: weights of 16 bits become as wide, packed ones are unpacked on the way.
+        """
+        if device.kind == "gpu":
+            return Types(
+                weights=setting.weights,
+                cache=setting.cache,
+                floats="fp32" if setting.weights == "fp32" else "fp16",
+                multiplies_narrow="fp8" in device.peak_flops_per_s,
+            )
+        if setting.weights == "fp8":
+            return None
+        packed = setting.weights in ("int8", "int4")
+        return Types(weights=setting.weights if packed else "fp32", cache="fp32", floats="fp32")
+
+    def precision_on(self, device: Device, setting: Setting) -> str:
+        """The precision of the floats on a device, as predictions take it."""
+        if device.kind == "cpu":
+            return "fp32"
+        if setting.weights == "fp32":
+            return "tf32" if "tf32" in device.peak_flops_per_s else "fp32"
+        return "bf16" if setting.weights == "bf16" and "bf16" in device.peak_flops_per_s else "fp16"
+
+    def step(self, sizes: StepSizes, types: Types, kind: Kind) -> Step:
+        """A step, ready to be timed on any device of a kind."""
+        key = (sizes, types, kind == "gpu")
+        if key not in self._steps:
+            made = step_graph(self.architecture, sizes, types)
+            self._steps[key] = prepared_step(made, sizes, cuda=kind == "gpu")
+        return self._steps[key]
+
+    def whole_step(self, sizes: StepSizes, types: Types) -> Graph:
+        """A step with every layer written out."""
+        return step_graph(self.architecture, sizes, types, every_layer=True).graph
+
+    def footprint(self, request: Request, types: Types, width: int, kind: Kind) -> Footprint:
+        """What each device holds; activations grow with tokens, from two sizes of each phase."""
+        key = (types, width, request.source)
+        if key not in self._footprints:
+            self._footprints[key] = self._measured(request, types, width, kind)
+        return self._footprints[key]
+
+    def _measured(self, request: Request, types: Types, width: int, kind: Kind) -> Footprint:
+        tokens = 512
+        source = request.source
+        prefill = self.step(
+            StepSizes(
+                batch=1, tokens=tokens, context=tokens, width=width, source=source, reads_source=source > 0
+            ),
+            types,
+            kind,
+        )
+        decode = self.step(
+            StepSizes(batch=1, tokens=1, context=request.context, width=width, source=source),
+            types,
+            kind,
+        )
+        architecture = self.architecture
+        of_source = source_bytes(architecture, source, types, width)
+
+        def cache(length: int) -> int:
+            return cache_bytes(architecture, length, types, width) + of_source
+
+        return Footprint(
+            # A prefill has the encoder's as well.
+            weights=weight_bytes(prefill.graph),
+            tables=table_bytes(decode.graph),
+            prefill_row=activation_bytes(prefill.graph.graph) / tokens,
+            decode_row=activation_bytes(decode.graph.graph),
+            cache=cache,
+            width=width,
+        )
+
+    @property
+    def has_state_alone(self) -> bool:
+        """Whether nothing grows with the context."""
+        return all(isinstance(layer.mixer, StateSpace) for layer in self.architecture.layers)
+
+
+def sums_of(architecture: Architecture) -> int:
+    """How often a step sums over devices: for the embedding, and once or twice a layer.
+
+    Once where mixer and what follows are parallel, or where nothing follows.
+    """
+    return 1 + sum(
+        1 if layer.parallel or layer.mlp is None or isinstance(layer.mixer, StateSpace) else 2
+        for layer in architecture.layers
+    )

@@ -1,0 +1,219 @@
+"""The symbolic axes of a decoder's inputs -> what each is: sequences, new tokens, what is cached, all tokens.
+
+Names of axes are the exporter's own. What an axis is follows from the input that it belongs to, as Optimum,
+transformers and ONNX Runtime GenAI write them: ``input_ids`` is [batch, tokens], ``attention_mask`` [batch, all
+tokens], ``position_ids`` [batch, tokens], a cache [batch, heads, cached tokens, elements].
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from analyzer.errors import UsageError
+from analyzer.generation.step_sizes import StepSizes
+
+Role = Literal["batch", "tokens", "past", "buffer", "context"]
+Size = int | str
+
+_DYNAMIC = (
+    "Export it with symbolic axes: torch.onnx.export(..., dynamo=True, dynamic_shapes=...) or optimum-cli "
+    "export onnx --task text-generation-with-past; or give the folder with its config.json."
+)
+_WITH_PAST = (
+    "Export it with its cache (optimum-cli export onnx --task text-generation-with-past, or ONNX Runtime "
+    "GenAI's builder), or give the folder with its config.json."
+)
+_CACHE_AXES = {3: 1, 4: 2, 5: 3}
+# Of five axes the first is key and value (onnxruntime/python/tools/transformers/models/gpt2/gpt2_helper.py).
+_JOINED = 5
+# What keeps no tokens: states of constant size.
+_STATE = re.compile(r"conv|ssm|recurrent|(^|[^a-z])states?([^a-z]|$)")
+_ENCODER = re.compile(r"encoder|cross")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenInput:
+    """An input as a file declares it.
+
+    Attributes:
+        name: Its name.
+        shape: A number, or the name of a symbolic axis.
+        is_integer: Whether its elements are integers.
+    """
+
+    name: str
+    shape: tuple[Size, ...]
+    is_integer: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cache:
+    """An input that is what an earlier step has left.
+
+    Attributes:
+        name: Its name.
+        axis: The axis that grows with the tokens; None of a state of constant size.
+    """
+
+    name: str
+    axis: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axes:
+    """Every symbolic axis of a decoder.
+
+    Attributes:
+        roles: By the axis's name.
+        caches: Inputs that are the past.
+        unknown: Names of axes that nothing tells of: they are 1.
+    """
+
+    roles: Mapping[str, Role]
+    caches: tuple[Cache, ...]
+    unknown: tuple[str, ...] = ()
+
+    def sizes(self, step: StepSizes) -> dict[str, int]:
+        """Each axis in a step."""
+        known: dict[Role, int] = {
+            "batch": step.batch,
+            "tokens": step.tokens,
+            "past": step.context - step.tokens,
+            "buffer": step.context,
+            "context": step.context,
+        }
+        return {**{name: known[role] for name, role in self.roles.items()}, **dict.fromkeys(self.unknown, 1)}
+
+
+def axes_of(inputs: Sequence[GivenInput], *, name: str, shared: bool) -> Axes:
+    """What the axes are.
+
+    Args:
+        inputs: Of the graph.
+        name: The model's, for errors.
+        shared: Whether past and present of a cache are one buffer, as long as the whole context.
+
+    Raises:
+        UsageError: An axis that must vary is fixed, or there is no cache.
+    """
+    found: dict[str, Role] = {}
+    caches: list[Cache] = []
+    for given in sorted(inputs, key=_certainty):
+        if _ENCODER.search(given.name.lower()):
+            raise UsageError(
+                f"{name}: {given.name} comes from an encoder: such a decoder alone is not predicted.",
+                hint="Give the folder with the model's config.json.",
+            )
+        if _is_cache(given):
+            caches.append(_cache(given, found, name, shared=shared))
+        else:
+            for axis, role in _roles(given):
+                _take(found, given, axis, role, name)
+    if not caches:
+        raise UsageError(
+            f"{name} is a model without a cache: no input is the past of an earlier step.", hint=_WITH_PAST
+        )
+    every = (size for given in inputs for size in given.shape if isinstance(size, str))
+    unknown = tuple(dict.fromkeys(size for size in every if size not in found))
+    return Axes(roles=found, caches=tuple(caches), unknown=unknown)
+
+
+def without_partner(pasts: Iterable[str], presents: Mapping[str, str], *, name: str) -> None:
+    """Refuses a cache that no step hands on.
+
+    Raises:
+        UsageError: An input has no output that is its next value.
+    """
+    missing = [past for past in pasts if past not in presents]
+    if missing:
+        others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise UsageError(
+            f"{name}: the cache {missing[0]}{others} is not fed back: no output is its next value.",
+            hint="Return it under a name such as present.0.key, with the new tokens in it.",
+        )
+
+
+def _certainty(given: GivenInput) -> int:
+    """Ids first: their axes are certain; where a name stands for two things, the first counts."""
+    if _is_cache(given):
+        return 1
+    return 2 if "mask" in given.name.lower() else 0
+
+
+def _is_cache(given: GivenInput) -> bool:
+    name = given.name.lower()
+    if "mask" in name or "position" in name or "embed" in name:
+        return False
+    # Quantised caches are integers; ids have two axes.
+    return len(given.shape) >= min(_CACHE_AXES) and (not given.is_integer or "past" in name or "cache" in name)
+
+
+def _roles(given: GivenInput) -> Iterable[tuple[int, Role]]:
+    name, rank = given.name.lower(), len(given.shape)
+    if "mask" in name:
+        masks: dict[int, tuple[tuple[int, Role], ...]] = {
+            2: ((0, "batch"), (1, "context")),
+            3: ((0, "batch"), (1, "tokens"), (2, "context")),
+            4: ((0, "batch"), (2, "tokens"), (3, "context")),
+        }
+        return masks.get(rank, ())
+    if "position" in name and rank != 2:
+        # One row for all sequences (``cache_position``), or several rows of each token (Qwen 2 VL's).
+        return ((0, "tokens"),) if rank == 1 else ((rank - 2, "batch"), (rank - 1, "tokens"))
+    if given.is_integer and rank > 1 and "seqlens" not in name:
+        return ((0, "batch"), (1, "tokens"))
+    if not given.is_integer and rank == min(_CACHE_AXES):  # embedded already
+        return ((0, "batch"), (1, "tokens"))
+    return ((0, "batch"),) if rank and "total" not in name and "length" not in name else ()
+
+
+def _take(found: dict[str, Role], given: GivenInput, axis: int, role: Role, name: str) -> None:
+    size = given.shape[axis]
+    if isinstance(size, str):
+        found.setdefault(size, role)
+    elif role in _MUST_VARY and not (role == "tokens" and "mask" in given.name.lower()):
+        raise _fixed(given, axis, role, name)
+
+
+_MUST_VARY: Mapping[Role, str] = {
+    "batch": "the sequences",
+    "tokens": "the new tokens",
+    "past": "the cached tokens",
+    "buffer": "the cached tokens",
+    "context": "all tokens",
+}
+
+
+def _fixed(given: GivenInput, axis: int, role: Role, name: str) -> UsageError:
+    return UsageError(
+        f"{name}: axis {axis} of {given.name} ({_MUST_VARY[role]}) is fixed to {given.shape[axis]}: steps of "
+        "other sizes cannot be told from it.",
+        hint=_DYNAMIC,
+    )
+
+
+def _cache(given: GivenInput, found: dict[str, Role], name: str, *, shared: bool) -> Cache:
+    rank = len(given.shape)
+    _take(found, given, 1 if rank == _JOINED else 0, "batch", name)
+    role: Role = "buffer" if shared else "past"
+    symbols = [
+        (axis, size)
+        for axis, size in enumerate(given.shape)
+        if isinstance(size, str) and found.get(size) not in ("batch", "tokens")
+    ]
+    told = [axis for axis, size in symbols if re.search(r"past|seq|len|total|context", str(size).lower())]
+    usual = _CACHE_AXES.get(rank, 2)
+    axis = next(iter(told), None)
+    if axis is None:
+        axis = (
+            usual if any(usual == position for position, _ in symbols) else next((a for a, _ in symbols), None)
+        )
+    if axis is None:
+        if _STATE.search(given.name.lower()):
+            return Cache(name=given.name, axis=None)
+        raise _fixed(given, usual, role, name)
+    _take(found, given, axis, role, name)
+    return Cache(name=given.name, axis=axis)
