@@ -137,7 +137,7 @@ def _on(
 
 def _grown(one: Candidate) -> int:
     """Bytes of one more token, before any window is full; what several devices hold alike counts once."""
-    types = types_on(one.device, one.setting)
+    types = one.model.types_on(one.device, one.setting)
     assert types is not None
     cache = one.model.footprint(one.request, types, 1, one.device.kind).cache
     return cache(1) - cache(0)

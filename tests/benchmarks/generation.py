@@ -23,7 +23,7 @@ from statistics import median
 
 from analyzer.devices import catalogue
 from analyzer.generation.architecture import Architecture, Attention, Experts, LatentAttention, Layer, Mlp
-from analyzer.generation.model import GeneratingModel
+from analyzer.generation.configured_model import ConfiguredModel
 from analyzer.generation.request import Request, Setting
 from analyzer.generation.step_sizes import Weights
 from analyzer.generation.times import Phases, Runner, timed
@@ -88,7 +88,7 @@ def compared(folder: Path, source: str) -> Iterator[Compared]:
     """Every row of a source that can be predicted."""
     with (folder / "models.csv").open(encoding="utf-8") as file:
         models = {
-            row["model"]: GeneratingModel(architecture=architecture(row), own_weights="bf16")
+            row["model"]: ConfiguredModel(architecture=architecture(row), own_weights="bf16")
             for row in csv.DictReader(file)
         }
     with (folder / "end_to_end.csv").open(encoding="utf-8") as file:
@@ -99,7 +99,7 @@ def compared(folder: Path, source: str) -> Iterator[Compared]:
                 yield _compared(row, models[row["model"]], width)
 
 
-def _compared(row: Mapping[str, str], model: GeneratingModel, width: int) -> Compared:
+def _compared(row: Mapping[str, str], model: ConfiguredModel, width: int) -> Compared:
     batch, output = int(row["batch"] or 1), int(row["osl"] or 1)
     served = not row["prefill_tokens"]
     # Of a ragged batch the mean length.

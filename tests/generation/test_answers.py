@@ -97,7 +97,7 @@ def test_a_replayed_graph_spares_the_host() -> None:
         timed(
             small,
             catalogue.device("h100-80gb-sxm"),
-            Setting(weights="fp16", cache="fp16", launch=launch),  # type: ignore[arg-type]
+            Setting(weights="fp16", cache="fp16", launch=launch),
             [request],
             Runner(),
         )[0].other.time_s

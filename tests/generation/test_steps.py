@@ -18,7 +18,7 @@ from analyzer.errors import UsageError
 from analyzer.generation.architecture import Architecture, LatentAttention, Layer, Mlp
 from analyzer.generation.decoder_graph import StepGraph, step_graph
 from analyzer.generation.memory import cache_bytes, weight_bytes
-from analyzer.generation.step_sizes import StepSizes, Types
+from analyzer.generation.step_sizes import StepSizes, Types, Weights
 from analyzer.generation.weights import parameters
 
 BATCH, PROMPT = 2, 11
@@ -120,7 +120,7 @@ def padding(architecture: Architecture) -> int:
     found = 0
     for layer in architecture.layers:
         mixer = layer.mixer
-        found += 2 * BATCH * mixer.inner * mixer.taps * (mixer.taps - 1)  # type: ignore[union-attr]
+        found += 2 * BATCH * mixer.inner * mixer.taps * (mixer.taps - 1)
     return found
 
 
@@ -164,8 +164,9 @@ def test_packed_weights_are_as_long_as_their_bits_and_scales() -> None:
     # A layer's products: four of attention, three of what follows.
     products = 2 * (4 * 4096**2 + 3 * 4096 * 11008)
     rest = parameters(architecture) - products
-    for name, bits in (("int4", 4), ("int8", 8)):
-        step = step_graph(architecture, sizes, Types(weights=name, floats="fp16"))  # type: ignore[arg-type]
+    packed: tuple[tuple[Weights, int], ...] = (("int4", 4), ("int8", 8))
+    for name, bits in packed:
+        step = step_graph(architecture, sizes, Types(weights=name))
         assert weight_bytes(step) == products * bits / 8 + products / 128 * 2 + rest * 2
 
 
@@ -197,7 +198,7 @@ def test_all_that_is_kept_is_handed_on() -> None:
 def test_a_window_keeps_no_more_than_it_shows() -> None:
     architecture = llama(layers=2)
     first = architecture.layers[0]
-    windowed = replace(first, mixer=replace(first.mixer, window=7))  # type: ignore[arg-type]
+    windowed = replace(first, mixer=replace(first.mixer, window=7))
     both = replace(architecture, layers=(first, windowed))
     whole, half = cache_bytes(architecture, 100, Types()), cache_bytes(both, 100, Types())
     assert half == whole // 2 + whole // 2 * 7 // 100

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.generation.architecture import Architecture, Attention, Layer, Mlp
-from analyzer.generation.model import GeneratingModel
+from analyzer.generation.configured_model import ConfiguredModel
 
 LLAMA_2_7B: dict[str, Any] = {
     "model_type": "llama", "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008,
@@ -41,6 +41,6 @@ def llama(
     )
 
 
-def model(**sizes: int) -> GeneratingModel:
+def model(**sizes: int) -> ConfiguredModel:
     """Such a decoder, with its weights in 16 bits."""
-    return GeneratingModel(architecture=llama(**sizes), own_weights="fp16")
+    return ConfiguredModel(architecture=llama(**sizes), own_weights="fp16")
