@@ -18,6 +18,7 @@ from analyzer.generation.step_sizes import CACHES, WEIGHTS, Cache
 from analyzer.generation.step_times import step_times
 from analyzer.generation.times import timed
 from analyzer.memory.fit import room
+from analyzer.prediction import total, transfer
 from analyzer.record.generation import (
     CpuGeneration,
     FrontierPoint,
@@ -28,6 +29,7 @@ from analyzer.record.generation import (
     PartTime,
     PhaseVerdict,
     RequestTimes,
+    SplitRequest,
 )
 
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -121,6 +123,7 @@ def answer(model: GeneratingModel, question: Question, devices: Devices, market:
         frontier=_frontier(one),
         parts=_parts(one, market),
         phases=_verdicts(one, on_cpu),
+        split=_split(one, on_cpu),
         notes=notes.of(one),
     )
 
@@ -313,6 +316,28 @@ def _parts(one: Candidate, market: Market) -> tuple[PartTime, ...]:
         PartTime(part=part, prefill_s=prefill.get(part, 0.0), decode_s=decode.get(part, 0.0))
         for part in dict.fromkeys([*prefill, *decode])
         if prefill.get(part, 0.0) + decode.get(part, 0.0) > 0
+    )
+
+
+def _split(one: Candidate, cpu: Candidate | None) -> SplitRequest | None:
+    """The prompt on the GPU, all further tokens on the CPU, where its cache has gone over the link."""
+    link = one.device.link
+    if cpu is None or one.device.kind == "cpu" or link is None:
+        return None
+    request = one.request
+    # Each of several GPUs has its share of it, and a link of its own.
+    nbytes = request.batch * one.footprint.cache(request.prompt)
+    handover = transfer(link, nbytes / one.setting.width)
+    tokens = max(0, request.output - 1)
+    whole = total((one.phases.first, handover, cpu.phases.other.scaled(tokens)))
+    return SplitRequest(
+        handover_bytes=nbytes,
+        handover_s=handover.time_s,
+        request_s=whole.time_s,
+        request_low_s=whole.low_s,
+        request_high_s=whole.high_s,
+        tokens_per_s=request.batch * request.output / whole.time_s,
+        pays=whole.time_s < min(one.phases.whole.time_s, cpu.phases.whole.time_s),
     )
 
 

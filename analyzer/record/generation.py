@@ -137,6 +137,22 @@ class PhaseVerdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SplitRequest:
+    """A request whose prompt the GPU reads and whose other tokens the CPU makes, the cache copied between.
+
+    ``pays`` says whether it is quicker than either alone, the intervals left aside.
+    """
+
+    handover_bytes: Count
+    handover_s: Amount
+    request_s: Amount
+    request_low_s: Amount
+    request_high_s: Amount
+    tokens_per_s: Amount
+    pays: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationResult:
     """A model that generates, on one GPU or on several: times, memory, what else could be done.
 
@@ -157,6 +173,8 @@ class GenerationResult:
         devices: Every GPU asked for, or all of the catalogue, and the CPU.
         types: Other types of weights and cache on the same GPU.
         widths: Other numbers of the same GPU.
+        phases: Which side each phase belongs on.
+        split: Prefill on the GPU and decode on the CPU; None where one side cannot run it.
         notes: What the figures rest on, in sentences.
     """
 
@@ -200,4 +218,5 @@ class GenerationResult:
     frontier: tuple[FrontierPoint, ...] = ()
     parts: tuple[PartTime, ...] = ()
     phases: tuple[PhaseVerdict, ...] = ()
+    split: SplitRequest | None = None
     notes: tuple[str, ...] = ()

@@ -227,3 +227,21 @@ def test_what_cannot_be_is_one_message_with_a_way_out(
 def test_an_option_that_there_is_not_is_a_type_error(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="did you mean prompt"):
         asked(tmp_path, LLAMA_2_7B, promt=3)
+
+
+def test_a_prompt_on_the_gpu_and_tokens_on_the_cpu_pay_where_tokens_are_quicker_there(tmp_path: Path) -> None:
+    tiny = {
+        **LLAMA_2_7B, "vocab_size": 512, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 12,
+        "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 32,
+    }  # fmt: skip
+    # On a T4 launches alone take longer than the CPU's arithmetic; the prompt of many sequences does not.
+    found = generation(tmp_path, tiny, gpu="t4", prompt=2048, output_tokens=64)
+    assert found.split is not None
+    assert found.cpu is not None
+    assert found.split.handover_bytes == 2048 * found.kv_bytes_per_token
+    assert found.split.request_s == pytest.approx(
+        found.ttft_s + found.split.handover_s + 63 * found.cpu.tpot_s, rel=1e-6
+    )
+    quickest = min(found.request_s, found.cpu.request_s)
+    assert found.split.pays == (found.split.request_s < quickest)
+    assert found.split.pays
