@@ -55,8 +55,9 @@ def test_a_missed_budget_tells_the_figure_its_interval_and_the_limit() -> None:
 @pytest.mark.parametrize("budget", ["max_ttft_s", "max_tpot_s", "min_tokens_per_s"])
 def test_a_budget_of_generation_for_another_model_is_an_error_with_a_hint(budget: str) -> None:
     toy = analysis(operator("Relu", ["x"], ["y"]))
+    limits: dict[str, Any] = {budget: 1.0}
     with pytest.raises(UsageError, match="this analysis is of no model that generates") as caught:
-        run(toy, CheckSettings(**{budget: 1.0}))
+        run(toy, CheckSettings(**limits))
     assert "analyze generate" in str(caught.value.hint)
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import generation_records
 import pytest
 import report_factory as factory
 
@@ -25,6 +26,7 @@ PAGES = {
     "empty": factory.empty,
     "hostile": factory.hostile,
     "alternative": factory.with_alternative,
+    "generation": factory.generation,
 }
 
 
@@ -400,3 +402,31 @@ def test_figures_of_the_script_read_like_those_of_the_program(visit: Any) -> Non
     shown = page.evaluate(f"{json.dumps(shares)}.map((value) => figures.figure(value, 'share'))")
     assert shown == [units.share(value) for value in shares]
     assert page.evaluate("figures.figure(null, 'bytes')") == units.UNKNOWN
+
+
+def test_options_of_generation_sort_by_what_they_stand_for_and_are_found_by_words(visit: Any) -> None:
+    rows = tuple(
+        replace(option, name=f"{option.name} {at}", device=f"{option.device}-{at}")
+        for at in range(3)
+        for option in generation_records.devices()
+    )
+    page, seen = visit(factory.generation(devices=rows))
+    shown = page.locator('[data-options="devices"] tbody tr:not([hidden])')
+    heading = page.locator('[data-options="devices"] thead button', has_text="$/M tokens")
+    heading.click()
+    assert shown.first.inner_text().startswith("1 x Imaginary GPU 1000")
+    heading.click()
+    # What has no price stays last.
+    assert shown.first.inner_text().startswith("1 x Imaginary GPU 3000")
+    assert "–" in shown.last.inner_text()
+    page.locator('[data-searches="devices"]').fill("gpu 9000")
+    assert shown.count() == 3
+    assert page.locator('[data-found="devices"]').inner_text() == "3 of 12"
+    assert seen.errors == []
+
+
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["1280", "390"])
+def test_the_answer_of_generation_is_on_the_first_screen(visit: Any, viewport: Any) -> None:
+    page, _ = visit(factory.generation(), viewport=viewport)
+    for part in (".sentence", ".tile"):
+        assert page.locator(part).first.bounding_box()["y"] < viewport["height"] * 0.75
