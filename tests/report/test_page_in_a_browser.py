@@ -369,12 +369,20 @@ def test_axe_finds_no_serious_violation(visit: Any, viewport: Any, scheme: Any) 
     page.locator("#graph").scroll_into_view_if_needed()
     page.wait_for_function("document.documentElement.dataset.graph === 'drawn'")
     found = axe.Axe().run(page).response["violations"]
-    serious = [
-        (item["id"], item["nodes"][0]["html"][:120])
-        for item in found
-        if item["impact"] in ("serious", "critical")
-    ]
-    assert serious == []
+    assert serious(found) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_serious_violation_in_the_answer_of_generation(visit: Any, scheme: Any) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+    told = factory.generation(tpot_limit_s=0.004, meets_limits=False)
+    page, _ = visit(told, viewport=WIDE, color_scheme=scheme)
+    assert serious(axe.Axe().run(page).response["violations"]) == []
+
+
+def serious(found: Any) -> list[tuple[str, str]]:
+    grave = [item for item in found if item["impact"] in ("serious", "critical")]
+    return [(item["id"], item["nodes"][0]["html"][:120]) for item in grave]
 
 
 def test_five_thousand_operators_scroll_and_filter_with_few_rows_in_the_page(visit: Any) -> None:
