@@ -133,7 +133,6 @@ def _late(
     return Diagnostic(
         message=f"{what} {verb} {name}: {seconds(time_s)} ({interval}) at batch {told.batch}",
         fix=f"use a smaller batch; or {_FIX}; or a higher {name.split(' ')[0]}",
-        seconds=max(time_s - limit, 0.0),
         # By the whole interval, as a latency: the middle alone would fail a build that a measurement passes.
         certain=low_s > limit,
     )

@@ -150,6 +150,30 @@ def test_settings_of_pyproject_set_a_finding_aside_with_its_reason(
     assert "ignored: A101 pool: the pooling stays small" in out
 
 
+def test_budgets_of_generation_judge_a_record_of_generate(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 256, **sizes}
+    (here / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 512}), encoding="utf-8")
+    asked = ["--gpu", "l4", "--no-run", "--prompt", "16", "--output-tokens", "8"]
+    run_command_line(
+        ["generate", "config.json", *asked, "--format", "json", "--output", "tiny.json", "--quiet"]
+    )
+    capsys.readouterr()
+    generous = ["--max-ttft", "10min", "--max-tpot", "10min", "--min-tokens-per-s", "1e-6"]
+    assert check(capsys, "tiny.json", *generous)[0] == 0
+    tight = ["--max-ttft", "1ns", "--max-tpot", "1ns", "--min-tokens-per-s", "1e12"]
+    status, out, _ = check(capsys, "tiny.json", *tight)
+    assert status == 1
+    for said in (
+        "error A604 the time to the first token",
+        "error A605 the time of each",
+        "error A606 the tokens",
+    ):
+        assert said in " ".join(out.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [

@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import cycle
 from typing import Any
 
+import generation_records
 import handmade
 
 from analyzer.decision.plans import Name
@@ -25,6 +26,8 @@ from analyzer.record.analysis import (
     GroupResult,
     OperatorResult,
     OperatorVerdict,
+    PhaseResult,
+    Phases,
     PlanResult,
     SweepPlan,
     SweepRow,
@@ -287,6 +290,19 @@ def analysis(count: int = 24, **changes: Any) -> Analysis:
         ),
     }
     return handmade.analysis(items, **{**values, **changes})
+
+
+def generation(**changes: Any) -> Analysis:
+    """A model that generates: the answer of ``generation_records``, the usual network as its decode step."""
+    base = analysis()
+    phase = PhaseResult(
+        totals=base.totals,
+        operators=base.operators,
+        plans=(plan("cpu", 10.0), plan("gpu", 0.2)),
+        verdict=replace(base.verdict, sentence="Run the prefill on the Imaginary GPU 3000."),
+    )
+    told = generation_records.generation(**changes)
+    return replace(base, generation=told, phases=Phases(prefill=phase))
 
 
 def without_gpu() -> Analysis:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import generation_records
 import pytest
 import report_factory as factory
 
@@ -25,6 +26,7 @@ PAGES = {
     "empty": factory.empty,
     "hostile": factory.hostile,
     "alternative": factory.with_alternative,
+    "generation": factory.generation,
 }
 
 
@@ -367,12 +369,20 @@ def test_axe_finds_no_serious_violation(visit: Any, viewport: Any, scheme: Any) 
     page.locator("#graph").scroll_into_view_if_needed()
     page.wait_for_function("document.documentElement.dataset.graph === 'drawn'")
     found = axe.Axe().run(page).response["violations"]
-    serious = [
-        (item["id"], item["nodes"][0]["html"][:120])
-        for item in found
-        if item["impact"] in ("serious", "critical")
-    ]
-    assert serious == []
+    assert serious(found) == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_serious_violation_in_the_answer_of_generation(visit: Any, scheme: Any) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+    told = factory.generation(tpot_limit_s=0.004, meets_limits=False)
+    page, _ = visit(told, viewport=WIDE, color_scheme=scheme)
+    assert serious(axe.Axe().run(page).response["violations"]) == []
+
+
+def serious(found: Any) -> list[tuple[str, str]]:
+    grave = [item for item in found if item["impact"] in ("serious", "critical")]
+    return [(item["id"], item["nodes"][0]["html"][:120]) for item in grave]
 
 
 def test_five_thousand_operators_scroll_and_filter_with_few_rows_in_the_page(visit: Any) -> None:
@@ -400,3 +410,31 @@ def test_figures_of_the_script_read_like_those_of_the_program(visit: Any) -> Non
     shown = page.evaluate(f"{json.dumps(shares)}.map((value) => figures.figure(value, 'share'))")
     assert shown == [units.share(value) for value in shares]
     assert page.evaluate("figures.figure(null, 'bytes')") == units.UNKNOWN
+
+
+def test_options_of_generation_sort_by_what_they_stand_for_and_are_found_by_words(visit: Any) -> None:
+    rows = tuple(
+        replace(option, name=f"{option.name} {at}", device=f"{option.device}-{at}")
+        for at in range(3)
+        for option in generation_records.devices()
+    )
+    page, seen = visit(factory.generation(devices=rows))
+    shown = page.locator('[data-options="devices"] tbody tr:not([hidden])')
+    heading = page.locator('[data-options="devices"] thead button', has_text="$/M tokens")
+    heading.click()
+    assert shown.first.inner_text().startswith("1 x Imaginary GPU 1000")
+    heading.click()
+    # What has no price stays last.
+    assert shown.first.inner_text().startswith("1 x Imaginary GPU 3000")
+    assert "–" in shown.last.inner_text()
+    page.locator('[data-searches="devices"]').fill("gpu 9000")
+    assert shown.count() == 3
+    assert page.locator('[data-found="devices"]').inner_text() == "3 of 12"
+    assert seen.errors == []
+
+
+@pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["1280", "390"])
+def test_the_answer_of_generation_is_on_the_first_screen(visit: Any, viewport: Any) -> None:
+    page, _ = visit(factory.generation(), viewport=viewport)
+    for part in (".sentence", ".tile"):
+        assert page.locator(part).first.bounding_box()["y"] < viewport["height"] * 0.75

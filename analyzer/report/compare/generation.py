@@ -9,7 +9,8 @@ from analyzer.record.analysis import Analysis
 from analyzer.record.generation import GenerationResult
 from analyzer.report.compare.comparison import ComparedFact, ComparedFigure
 from analyzer.report.generation_words import rate
-from analyzer.units import UNKNOWN, count, factor, seconds
+from analyzer.report.summary import joules
+from analyzer.units import UNKNOWN, count, dollars, factor, seconds
 
 GROUP = "Generation"
 # Two figures that differ by less read the same in the three digits that are printed.
@@ -160,6 +161,36 @@ def headline(labels: Sequence[str], analyses: Sequence[Analysis]) -> tuple[str, 
     apart = _ends(best)[0] > _ends(second)[1]
     sure = "do not overlap" if apart else "overlap"
     return text, f"That is {'' if apart else 'not '}certain: its 90 % interval and that of the next {sure}."
+
+
+def least(labels: Sequence[str], analyses: Sequence[Analysis]) -> tuple[str, str]:
+    """Which record costs least and which takes least energy for its tokens; empty where none stands out."""
+    told = [one.generation for one in analyses]
+    return (
+        _least(labels, _read(told, "usd_per_million_tokens"), "costs least", _per_million),
+        _least(labels, _read(told, "joules_per_token"), "takes least energy", _per_token),
+    )
+
+
+def _per_million(value: float) -> str:
+    return f"{dollars(value)} per million tokens"
+
+
+def _per_token(value: float) -> str:
+    return f"{joules(value)} a token"
+
+
+def _least(
+    labels: Sequence[str], values: Sequence[float | None], verb: str, say: Callable[[float], str]
+) -> str:
+    known = [(value, at) for at, value in enumerate(values) if value is not None]
+    if len(known) < 2:
+        return ""
+    (value, at), (most, of) = min(known), max(known, key=lambda each: (each[0], -each[1]))
+    # Nothing is so many times as much as nothing.
+    if not value or most / value - 1 < _SAME:
+        return ""
+    return f"{labels[at]} {verb}: {say(value)}, against {say(most)} in {labels[of]}."
 
 
 def _ends(told: GenerationResult) -> tuple[float, float]:

@@ -94,16 +94,19 @@ def _certainty(comparison: Comparison, top: _Contender, second: _Contender, asid
 
 def statements(comparison: Comparison) -> tuple[str, ...]:
     """The verdicts, what is cheapest and what takes least energy; those that the records can tell."""
-    return tuple(
-        text
-        for text in (
-            _step(comparison),
-            _verdicts(comparison),
+    step = _step(comparison)
+    # Of records that generate a token's dollars and joules are asked for, not those of a decode step.
+    cheapest = (
+        generation.least(comparison.labels, comparison.analyses)
+        if step
+        else (
             _least(comparison, "usd_per_million", "usd_origin", "costs least", _per_million),
             _least(comparison, "energy_j", "energy_origin", "takes least energy", _for_each),
         )
-        if text
     )
+    verdicts = _verdicts(comparison)
+    texts = (*cheapest, f"{step} {verdicts}") if step else (verdicts, *cheapest)
+    return tuple(text for text in texts if text)
 
 
 def _step(comparison: Comparison) -> str:

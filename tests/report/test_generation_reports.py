@@ -1,0 +1,337 @@
+"""What a report says first of a model that generates, in every format."""
+
+import io
+import re
+from dataclasses import replace
+from typing import Any
+
+import generation_records as records
+import pytest
+import report_factory as factory
+from rich.console import Console
+
+from analyzer.record.analysis import Analysis
+from analyzer.report import (
+    generation_page,
+    generation_tables,
+    generation_words,
+    html,
+    markdown,
+    page,
+    render,
+    text,
+)
+from analyzer.report.charts.chart import Chart
+from analyzer.report.compare.build import compare
+from analyzer.report.compare.html_page import render as render_comparison
+from analyzer.report.compare.plain_text import render_text
+
+GB = records.GB
+EVERY = {
+    "plain": {},
+    "limits": {"ttft_limit_s": 0.3, "tpot_limit_s": 0.004, "meets_limits": False},
+    "no room": {
+        "memory": records.memory(fits=False, device_bytes=30 * GB, total_bytes=60 * GB),
+        "gpus": 2,
+        "largest_batch": 0,
+        "longest_context": 0,
+        "usd_per_million_tokens": None,
+        "instance": "",
+    },
+    "bare": {
+        "sweep": (),
+        "devices": (),
+        "types": (),
+        "widths": (),
+        "frontier": (),
+        "parts": (),
+        "phases": (),
+        "notes": (),
+        "cpu": None,
+        "cheapest": None,
+        "joules_per_token": None,
+        "model_context": None,
+    },
+}
+
+
+def on_the_cpu() -> Analysis:
+    """As with ``--gpu none``."""
+    told = records.generation(
+        gpus=0, device="imaginary-cpu", widths=(), phases=(), cheapest=None, devices=records.devices()[3:]
+    )
+    return replace(factory.without_gpu(), generation=told)
+
+
+def figures(**changes: Any) -> dict[str, Any]:
+    told = records.generation(**changes)
+    return {figure.name: figure for figure in generation_words.figures(told)}
+
+
+def drawn(analysis: Analysis) -> dict[str, Chart]:
+    return {chart.name: chart for chart in generation_page.charts(analysis) if chart is not None}
+
+
+def dicts(chart: Chart) -> list[dict[str, Any]]:
+    names = [column.name for column in chart.columns]
+    return [dict(zip(names, row, strict=True)) for row in chart.rows]
+
+
+def printed(analysis: Analysis, width: int = 80) -> str:
+    console = Console(width=width, record=True, file=io.StringIO())
+    text.print_summary(analysis, console)
+    return console.export_text()
+
+
+@pytest.mark.parametrize("name", ["html", "json", "text", "markdown", "csv", "junit", "sarif", "github"])
+@pytest.mark.parametrize("case", EVERY)
+def test_every_format_reports_a_model_that_generates_the_same_twice(name: str, case: str) -> None:
+    one, other = (render(factory.generation(**EVERY[case]), name) for _ in range(2))
+    assert one == other
+    assert one.strip()
+
+
+@pytest.mark.parametrize("name", ["html", "text", "markdown"])
+def test_a_cpu_alone_gives_a_report_too(name: str) -> None:
+    assert "Imaginary CPU 12" in render(on_the_cpu(), name)
+
+
+def test_the_answer_comes_first_and_the_verdict_is_said_to_be_of_one_decode_step() -> None:
+    for said in (
+        text.render(factory.generation()),
+        printed(factory.generation()),
+        markdown.render(factory.generation()),
+    ):
+        flat = " ".join(said.replace("│", " ").split())
+        places = [
+            flat.index("1 x Imaginary GPU 3000, fp16 weights, fp16 cache: the first token comes after 200 ms"),
+            flat.index("One decode step: Run it on the Imaginary GPU 3000"),
+        ]
+        assert places == sorted(places)
+        for figure in ("200 ms ○", "100 to 400 ms", "10.0 ms ○", "5.00 to 20.0 ms", "673 ○", "500 mJ"):
+            assert figure in flat, figure
+        assert "i.gpu.large" in flat
+
+
+def test_the_lines_of_text_and_of_a_terminal_keep_to_their_width() -> None:
+    for case in EVERY.values():
+        assert max(map(len, text.render(factory.generation(**case)).splitlines())) <= 100
+        assert max(len(line.rstrip()) for line in printed(factory.generation(**case)).splitlines()) <= 80
+
+
+def test_a_terminal_shows_a_screen_and_a_half_and_the_first_eight_devices() -> None:
+    many = tuple(records.option(f"gpu-{number}", f"Imaginary GPU {number}") for number in range(100, 160))
+    said = printed(factory.generation(devices=many))
+    assert len(said.splitlines()) < 75
+    assert "Devices, the first 8 of 60" in said
+    assert "Imaginary GPU 107" in said
+    assert "Imaginary GPU 108" not in said
+    assert "Imaginary GPU 159" in markdown.render(factory.generation(devices=many))
+
+
+def test_figures_tell_their_interval_their_origin_and_what_they_are_for() -> None:
+    told = figures()
+    assert (told["TPOT"].figure, told["TPOT"].interval, told["TPOT"].origin) == (
+        "10.0 ms",
+        "5.00 to 20.0 ms",
+        "predicted",
+    )
+    # 808 tokens in 2.4 and in 0.6 s.
+    assert told["tokens/s"].interval == "337 to 1,347"
+    assert told["memory"].interval == "16.0 GB of 22.0 GB, 73 %"
+    assert told["memory"].note == "12.0 GB weights, 3.00 GB cache, 1.00 GB activations"
+    assert (told["largest batch"].figure, told["longest context"].figure) == ("24", "3,500 tokens")
+    assert told["cheapest"].figure == "1 x Imaginary GPU 1000"
+    assert "limits" not in told
+
+
+def test_limits_are_told_kept_or_missed_and_uncertain_where_the_interval_holds_them() -> None:
+    told = figures(ttft_limit_s=0.3, tpot_limit_s=0.004, meets_limits=False)
+    assert told["limits"].figure == "missed"
+    assert told["limits"].note == (
+        "TTFT 200 ms keeps 300 ms (uncertain: inside the 90 % interval); TPOT 10.0 ms is above 4.00 ms"
+    )
+    assert (told["TTFT"].bad, told["TPOT"].bad) == (False, True)
+    # With limits the price is that of the largest batch that keeps them.
+    assert told["$/M tokens"].note.endswith("at batch 24")
+    kept = figures(ttft_limit_s=1.0, meets_limits=True)["limits"]
+    assert (kept.figure, kept.note, kept.bad) == ("kept", "TTFT 200 ms keeps 1.00 s", False)
+
+
+def test_where_no_batch_keeps_the_limits_there_is_no_price_and_the_report_says_why() -> None:
+    none = tuple(replace(row, largest_batch=0, usd_per_million_tokens=None) for row in records.devices())
+    told = figures(
+        tpot_limit_s=0.001,
+        meets_limits=False,
+        largest_batch=0,
+        usd_per_million_tokens=None,
+        cheapest=None,
+        devices=none,
+    )
+    assert (told["$/M tokens"].figure, told["$/M tokens"].note) == ("–", "no batch keeps the limits")
+    assert told["$/M tokens"].origin == ""
+    assert told["largest batch"].figure == "none"
+    assert told["cheapest"].note == "no device that was looked at keeps the limits"
+
+
+def test_what_does_not_fit_is_said_first_with_its_bytes() -> None:
+    analysis = factory.generation(**EVERY["no room"])
+    said = " ".join(text.render(analysis).split())
+    assert "It does not fit 2 x Imaginary GPU 3000" in said
+    assert "it needs 30.0 GB on each and 22.0 GB are left" in said
+    assert page.build(analysis)["generation"]["chip"] == "Does not fit"
+    assert "does not fit" in html.render(analysis)
+
+
+def test_the_bar_of_memory_is_one_devices_and_its_parts_add_up_to_what_is_used() -> None:
+    bar = generation_words.bar(records.generation())
+    assert bar is not None
+    # 16 of 22 GB, of which 12 are weights.
+    assert sum(part.share for part in bar.parts) == pytest.approx(16 / 22)
+    assert bar.parts[0].share == pytest.approx(12 / 22)
+    assert bar.room == 1
+    over = generation_words.bar(records.generation(**EVERY["no room"]))
+    assert over is not None
+    assert sum(part.share for part in over.parts) <= 1
+    assert over.room == pytest.approx(22 / 30)
+    assert generation_words.bar(records.generation(memory=records.memory(available_bytes=None))) is None
+
+
+def test_a_table_marks_the_row_that_was_asked_for_and_knows_what_to_sort_by() -> None:
+    sheets = {sheet.name: sheet for sheet in generation_tables.sheets(factory.generation())}
+    assert list(sheets) == ["phases", "devices", "types", "widths", "prefill"]
+    devices = sheets["devices"]
+    assert devices.chosen == 1
+    price = devices.head.index("$/M tokens")
+    assert [row[price] for row in devices.rows] == ["$3.00", "$4.00", "–", "–"]
+    assert [row[price] for row in devices.sort] == [3.0, 4.0, None, None]
+    assert "does not fit" in devices.rows[3][devices.head.index("Memory")]
+    assert sheets["phases"].rows[1][1] == "Either"
+    assert all(len(row) == len(sheet.head) for sheet in sheets.values() for row in sheet.rows)
+
+
+def test_with_limits_each_option_tells_whether_it_keeps_them_at_the_asked_batch() -> None:
+    rows = tuple(replace(row, meets_limits=row.gpus == 2) for row in records.devices())
+    told = factory.generation(devices=rows, tpot_limit_s=0.008, meets_limits=False)
+    devices = next(sheet for sheet in generation_tables.sheets(told) if sheet.name == "devices")
+    assert [row[devices.head.index("Batch 8")] for row in devices.rows] == [
+        "missed",
+        "missed",
+        "kept",
+        "missed",
+    ]
+
+
+def test_the_page_shows_the_answer_then_its_sections_then_the_decode_step() -> None:
+    shown = html.render(factory.generation())
+    ids = re.findall(r'<section id="([\w-]+)"', shown)
+    assert ids[:8] == ["overview", "request", "context", "devices", "types", "rests", "prefill", "step"]
+    assert ids[8:10] == ["where", "roofline"]
+    assert "<h1>imaginary</h1>" in shown
+    assert shown.count("<h1>") == 1
+    assert 'data-options="devices"' in shown
+    assert "generation" not in html.render(factory.analysis()).split("</head>")[1].split("<script")[0]
+
+
+def test_each_chart_has_words_and_marks_what_does_not_fit() -> None:
+    charts = drawn(factory.generation())
+    assert list(charts) == [
+        "generation-request",
+        "generation-parts",
+        "generation-tpot",
+        "generation-tokens",
+        "generation-ttft",
+        "generation-frontier",
+        "generation-devices",
+    ]
+    assert all(chart.alternative and chart.lead and chart.rows for chart in charts.values())
+    crossed = [
+        (row["batch"], row["context"]) for row in dicts(charts["generation-tpot"]) if row["fits"] == "no"
+    ]
+    assert crossed == [(32, "4,096")]
+    assert "Crosses do not fit in memory." in charts["generation-tpot"].lead
+    assert "up to batch 8 fits" in charts["generation-tpot"].alternative
+    asked = {row["context"] for row in dicts(charts["generation-tpot"]) if row["asked"] == "yes"}
+    assert asked == {"1,101"}
+    # A first token sees the prompt alone.
+    assert {row["context"] for row in dicts(charts["generation-ttft"]) if row["asked"] == "yes"} == {"1,000"}
+
+
+def test_a_limit_is_a_line_in_the_charts_of_its_time_alone() -> None:
+    charts = drawn(factory.generation(ttft_limit_s=0.5, meets_limits=True))
+    assert charts["generation-ttft"].extra["limits"] == ({"limit": 0.5, "label": "limit 500 ms"},)
+    assert charts["generation-tpot"].extra["limits"] == ()
+    assert "The limit is 500 ms." in charts["generation-ttft"].alternative
+
+
+def test_the_timeline_is_the_request_and_both_phases_shares_are_whole() -> None:
+    charts = drawn(factory.generation())
+    rows = dicts(charts["generation-request"])
+    assert [(row["device"], row["phase"], row["start"], row["end"]) for row in rows[:2]] == [
+        ("GPU", "Prefill", 0.0, 0.2),
+        ("GPU", "Decode", 0.2, 1.2),
+    ]
+    assert "beyond the right edge" in charts["generation-request"].lead
+    shares = dicts(charts["generation-parts"])
+    for phase in ("Prefill", "Decode"):
+        assert sum(row["share"] for row in shares if row["phase"] == phase) == pytest.approx(1)
+
+
+def test_charts_without_anything_to_show_are_not_there() -> None:
+    assert list(drawn(factory.generation(**EVERY["bare"]))) == ["generation-request"]
+    nothing = tuple(replace(point, largest_batch=0) for point in records.generation().frontier)
+    assert "generation-frontier" not in drawn(factory.generation(frontier=nothing))
+    unpriced = tuple(replace(row, usd_per_million_tokens=None) for row in records.devices())
+    assert "generation-devices" not in drawn(factory.generation(devices=unpriced))
+    assert drawn(factory.analysis()) == {}
+
+
+def test_a_devices_name_of_a_stranger_is_shown_as_text() -> None:
+    odd = "<script>alert(1)</script>[bold]"
+    analysis = factory.generation(devices=(records.option(name=odd), *records.devices()))
+    assert "<script>alert" not in html.render(analysis)
+    assert "<script>alert" not in markdown.render(analysis)
+    assert "<script>alert" in printed(analysis, 200)
+
+
+def test_a_comparison_has_the_figures_of_generation_before_those_of_the_decode_step() -> None:
+    faster = factory.generation(
+        **{name: getattr(records.times(0.25), name) for name in records.times().__slots__},
+        usd_per_million_tokens=1.0,
+    )
+    comparison = compare([("old", factory.generation()), ("new", faster)])
+    keys = [figure.key for figure in comparison.figures]
+    assert keys[:5] == [
+        "generation.ttft_s",
+        "generation.tpot_s",
+        "generation.request_s",
+        "generation.tokens_per_s",
+        "generation.usd_per_million_tokens",
+    ]
+    assert comparison.figure("generation.tpot_s").best == 1
+    said = render_text(comparison)
+    assert said.startswith("new makes most tokens a second: 2,693 tokens/s")
+    assert "new costs least: $1.00 per million tokens, against $4.00 per million tokens in old." in said
+    assert "One decode step: " in said
+    assert "note: operators, plans and verdict are those of one decode step" in said
+    assert "Generation" in render_comparison(comparison)
+
+
+def test_requests_of_other_lengths_are_not_compared_by_their_times() -> None:
+    comparison = compare([("short", factory.generation()), ("long", factory.generation(prompt_tokens=4000))])
+    assert comparison.figure("generation.ttft_s").better == ""
+    assert any("the requests differ" in note for note in comparison.notes)
+
+
+def test_a_comparison_with_a_record_of_another_model_leaves_its_cells_open() -> None:
+    comparison = compare([("plain", factory.analysis()), ("generates", factory.generation())])
+    assert comparison.figure("generation.tpot_s").values == (None, 0.01)
+    assert "–" in render_text(comparison)
+    assert not any(fact.key.startswith("generation") for fact in compare([("a", factory.analysis())] * 2).facts)
+
+
+def test_a_record_without_a_gpu_in_its_devices_names_the_cpu() -> None:
+    analysis = on_the_cpu()
+    told = analysis.generation
+    assert told is not None
+    assert generation_words.sentence(analysis, told).startswith("Imaginary CPU 12, fp32 weights, fp32 cache")
