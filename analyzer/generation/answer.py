@@ -10,7 +10,7 @@ from analyzer.devices.device import Device
 from analyzer.errors import UsageError
 from analyzer.generation import notes
 from analyzer.generation.model import GeneratingModel
-from analyzer.generation.options import Candidate, Market, candidate, largest_batch, option, smallest_width
+from analyzer.generation.options import Candidate, Market, candidate, option, smallest_width
 from analyzer.generation.prices import joules_per_token
 from analyzer.generation.question import Question
 from analyzer.generation.request import Request, Setting
@@ -88,8 +88,7 @@ def answer(model: GeneratingModel, question: Question, devices: Devices, market:
     on_cpu = _on(model, question, devices.cpu, request, market)
     one = chosen or on_cpu
     assert one is not None
-    times, most = one.phases.recorded(), largest_batch(one, market)[0]
-    priced = option(one, market)
+    times, priced = one.phases.recorded(), option(one, market, exact=True)
     table = _devices(model, question, devices, request, market)
     rate = one.phases.tokens_per_s
     return GenerationResult(
@@ -105,7 +104,7 @@ def answer(model: GeneratingModel, question: Question, devices: Devices, market:
         kv_bytes_per_token=_grown(one),
         state_bytes=one.footprint.cache(0),
         memory=_memory(one),
-        largest_batch=most,
+        largest_batch=priced.largest_batch,
         longest_context=one.footprint.longest_context(request, one.device, model.longest),
         model_context=model.positions,
         usd_per_million_tokens=priced.usd_per_million_tokens,

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from analyzer.devices.device import Device
 from analyzer.generation.architecture import Architecture, StateSpace
-from analyzer.generation.decoder_graph import check_width, step_graph
+from analyzer.generation.decoder_graph import StepGraph, check_width, step_graph
 from analyzer.generation.memory import (
     Footprint,
     activation_bytes,
@@ -19,9 +19,10 @@ from analyzer.generation.memory import (
 from analyzer.generation.model import NO_LONGEST, Kind
 from analyzer.generation.request import Request, Setting
 from analyzer.generation.step_sizes import Cache, StepSizes, Types, Weights
-from analyzer.generation.step_times import Exchange, Step, prepared_step
+from analyzer.generation.step_times import Exchange, Step, prepared_step, step_groups
 from analyzer.generation.weights import parameters
 from analyzer.graph import Graph
+from analyzer.ort.execution import Group
 
 
 # No slots: cached_property writes into the instance's __dict__.
@@ -38,6 +39,7 @@ class ConfiguredModel:
     own_weights: Weights
     _steps: dict[tuple[StepSizes, Types, bool], Step] = field(default_factory=dict)
     _footprints: dict[tuple[Types, int, int], Footprint] = field(default_factory=dict)
+    _groups: dict[tuple[Types, bool, bool, bool], tuple[Group, ...]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -115,11 +117,12 @@ class ConfiguredModel:
         A CPU computes in 32 bits: weights of 16 bits become as wide, packed ones are unpacked on the way.
         """
         if device.kind == "gpu":
+            # Both types of 16 bits make the same steps, and one of each is enough for all devices.
             return Types(
-                weights=setting.weights,
-                cache=setting.cache,
+                weights="fp16" if setting.weights == "bf16" else setting.weights,
+                cache="fp16" if setting.cache == "bf16" else setting.cache,
                 floats="fp32" if setting.weights == "fp32" else "fp16",
-                multiplies_narrow="fp8" in device.peak_flops_per_s,
+                multiplies_narrow=setting.weights != "fp8" or "fp8" in device.peak_flops_per_s,
             )
         if setting.weights == "fp8":
             return None
@@ -139,8 +142,16 @@ class ConfiguredModel:
         key = (sizes, types, kind == "gpu")
         if key not in self._steps:
             made = step_graph(self.architecture, sizes, types)
-            self._steps[key] = prepared_step(made, sizes, cuda=kind == "gpu")
+            groups = self._executed(made, sizes, types, cuda=kind == "gpu")
+            self._steps[key] = prepared_step(made, sizes, cuda=kind == "gpu", groups=groups)
         return self._steps[key]
+
+    def _executed(self, made: StepGraph, sizes: StepSizes, types: Types, *, cuda: bool) -> tuple[Group, ...]:
+        """What a session executes: steps of one phase have the same operators, whatever their sizes."""
+        key = (types, sizes.tokens > 1, sizes.reads_source, cuda)
+        if key not in self._groups:
+            self._groups[key] = step_groups(made, cuda=cuda)
+        return self._groups[key]
 
     def whole_step(self, sizes: StepSizes, types: Types) -> Graph:
         """A step with every layer written out."""

@@ -97,46 +97,67 @@ def smallest_width(model: GeneratingModel, device: Device, setting: Setting, req
     return model.widths[-1]
 
 
-def largest_batch(one: Candidate, market: Market) -> tuple[int, Phases | None]:
-    """The largest batch that fits and keeps the limits, with its times; 0 where none does."""
+# Batches that are timed together while the largest one is looked for.
+_TOGETHER, _PARTS = 5, 4
+
+
+def largest_batch(one: Candidate, market: Market, *, exact: bool = True) -> tuple[int, Phases | None]:
+    """The largest batch that fits and keeps the limits, with its times; 0 where none does.
+
+    Args:
+        one: Who runs it.
+        market: The limits.
+        exact: Whether to one sequence; else to a quarter of the way between two powers of two, which all
+            devices share, so that a step is prepared for all of them.
+    """
     most = one.footprint.largest_batch(one.request, one.device)
-    if not most:
-        return 0, None
-
-    def at(batches: Sequence[int]) -> tuple[Phases, ...]:
-        requests = [replace(one.request, batch=batch) for batch in batches]
-        return timed(one.model, one.device, one.setting, requests, market.runner)
-
-    def kept(phases: Phases) -> bool:
-        return market.limits.keep(phases.first.time_s, phases.other.time_s)
-
-    if not market.limits.any:
+    if not most or not market.limits.any:
         return most, None
-    powers = sorted({1, *(2**exponent for exponent in range(1, most.bit_length())), most})
-    known = dict(zip(powers, at(powers), strict=True))
-    if not kept(known[1]):
-        return 0, None
-    below = max(batch for batch in powers if kept(known[batch]))
-    above = next((batch for batch in powers if batch > below), below)
+    known: dict[int, Phases] = {}
 
     def keeps(batch: int) -> bool:
-        if batch not in known:
-            known[batch] = at([batch])[0]
-        return kept(known[batch])
+        phases = known[batch] if batch in known else time([batch])
+        return market.limits.keep(phases.first.time_s, phases.other.time_s)
 
-    found = largest_between(keeps, below, above) if above > below else below
-    return found, known.get(found) or at([found])[0]
+    def time(batches: Sequence[int]) -> Phases:
+        requests = [replace(one.request, batch=batch) for batch in batches]
+        found = timed(one.model, one.device, one.setting, requests, market.runner)
+        known.update(zip(batches, found, strict=True))
+        return found[0]
+
+    ladder = [*(2**exponent for exponent in range(most.bit_length()) if 2**exponent < most), most]
+    below, above = 0, most + 1
+    for start in range(0, len(ladder), _TOGETHER):
+        rungs = ladder[start : start + _TOGETHER]
+        time(rungs)
+        kept = [batch for batch in rungs if keeps(batch)]
+        below = max([below, *kept])
+        if len(kept) < len(rungs):
+            above = min(batch for batch in rungs if batch > below)
+            break
+    if not below:
+        return 0, None
+    if exact and below < most:
+        below = largest_between(keeps, below, above)
+    elif above - below > 1 and below < most:
+        between = sorted({below + (above - below) * part // _PARTS for part in range(1, _PARTS)} - {below})
+        time(between)
+        below = max([below, *(batch for batch in between if keeps(batch))])
+    return below, known[below]
 
 
-def option(one: Candidate, market: Market, beside: Phases | None = None) -> GenerationOption:
+def option(
+    one: Candidate, market: Market, beside: Phases | None = None, *, exact: bool = False
+) -> GenerationOption:
     """A candidate as the record has it.
 
     Args:
         one: The candidate.
         market: Prices and limits.
         beside: What it is compared with.
+        exact: As for ``largest_batch``.
     """
-    most, best = largest_batch(one, market)
+    most, best = largest_batch(one, market, exact=exact)
     phases = one.phases
     # With limits the price is that of the largest batch that keeps them; else that of what was asked.
     shown = best if market.limits.any else (phases if one.fits else None)

@@ -82,8 +82,9 @@ class GenerationPoint:
 class GenerationOption:
     """The request on another device, in other types or on another number of devices.
 
-    ``largest_batch`` is the largest that fits and, where limits were given, meets them; at it stand
-    ``best_tokens_per_s`` and ``usd_per_million_tokens``. None of both where no batch does.
+    ``largest_batch`` is the largest that fits and, where limits were given, meets them, then to a quarter of
+    the way between two powers of two. ``best_tokens_per_s`` and ``usd_per_million_tokens`` are at it with
+    limits, at the batch that was asked for without; None where that does not fit, or no batch meets them.
     """
 
     device: str
