@@ -114,13 +114,16 @@ def _analyze(model: Model, inputs: Any, keywords: AnalyzeOptions, progress: Prog
 
 
 def analyze_generation(
-    model: Model, *, progress: Progress | None = None, **options: Unpack[GenerateOptions]
+    model: Model, inputs: Any = None, *, progress: Progress | None = None, **options: Unpack[GenerateOptions]
 ) -> Analysis:
     """Analyses a language model that generates: prefill and decode steps with a cache that stays on the device.
 
     Args:
         model: A folder with ``config.json`` or that file, as Hugging Face keeps a model; a folder of ONNX
-            Runtime GenAI; an ``.onnx`` file with its cache; a module with a configuration of Hugging Face.
+            Runtime GenAI; an ``.onnx`` file with its cache; a Python file or a module, with a configuration of
+            Hugging Face or with ``example_inputs(batch, tokens, past)``.
+        inputs: For a module without a configuration: a function of ``batch``, ``tokens`` and ``past`` that
+            gives the inputs of a step of ``tokens`` new tokens behind ``past`` cached ones.
         progress: Told what is happening and, where known, how much of it is done (0 to 1).
         **options: The long options of ``analyze generate`` with underscores (``prompt=1024, gpu="a100"``);
             ``--no-run`` is ``run=False``.
@@ -133,7 +136,7 @@ def analyze_generation(
     from analyzer.pipeline.generation import analyse_generation
 
     with _rare_garbage_collection():
-        return analyse_generation(model, options, progress or (lambda _stage, _share: None))
+        return analyse_generation(model, inputs, options, progress or (lambda _stage, _share: None))
 
 
 def analyze_record(analysis: Analysis, **options: Unpack[RecordOptions]) -> Analysis:

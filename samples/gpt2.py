@@ -56,6 +56,15 @@ class Block(nn.Module):
 class GPT(nn.Module):
     def __init__(self, size: Size) -> None:
         super().__init__()
+        # As Hugging Face writes it: `analyze generate` makes steps with a cache from it.
+        self.config = {
+            "model_type": "gpt2",
+            "vocab_size": size.vocabulary,
+            "n_embd": size.width,
+            "n_layer": size.layers,
+            "n_head": size.heads,
+            "n_positions": size.context,
+        }
         self.words = nn.Embedding(size.vocabulary, size.width)
         self.positions = nn.Embedding(size.context, size.width)
         self.blocks = nn.ModuleList(Block(size) for _ in range(size.layers))

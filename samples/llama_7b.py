@@ -84,6 +84,16 @@ class Layer(nn.Module):
 class Llama(nn.Module):
     def __init__(self) -> None:
         super().__init__()
+        # As Hugging Face writes it: `analyze generate` makes steps with a cache from it.
+        self.config = {
+            "model_type": "llama",
+            "vocab_size": VOCABULARY,
+            "hidden_size": WIDTH,
+            "intermediate_size": HIDDEN,
+            "num_hidden_layers": LAYERS,
+            "num_attention_heads": HEADS,
+            "max_position_embeddings": TOKENS,
+        }
         self.words = nn.Embedding(VOCABULARY, WIDTH)
         self.rotate = RotaryPositions(WIDTH // HEADS, TOKENS)
         self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))

@@ -258,6 +258,10 @@ def _mixture(writer: StepWriter, experts: Experts, name: str, flat: Tensor, scor
         "normalize_routing_weights": 1,
         "activation_type": "swiglu" if experts.expert.gated else "gelu",
     }
+    if experts.expert.gated:
+        # Columns of gate and value take turns: all that the CPU's kernel can read
+        # (onnxruntime/contrib_ops/cpu/moe/moe_cpu.cc).
+        attributes["swiglu_fusion"] = 1
     biases = [
         writer.weight(f"{name}.{part}.bias", (count, width)) if experts.expert.bias else None
         for part, width in (("fc1", first), ("fc2", hidden))

@@ -70,11 +70,13 @@ class Axes:
         roles: By the axis's name.
         caches: Inputs that are the past.
         unknown: Names of axes that nothing tells of: they are 1.
+        grows: Whether a step writes its caches anew, longer by the new tokens.
     """
 
     roles: Mapping[str, Role]
     caches: tuple[Cache, ...]
     unknown: tuple[str, ...] = ()
+    grows: bool = True
 
     def sizes(self, step: StepSizes) -> dict[str, int]:
         """Each axis in a step."""
@@ -118,7 +120,42 @@ def axes_of(inputs: Sequence[GivenInput], *, name: str, shared: bool) -> Axes:
         )
     every = (size for given in inputs for size in given.shape if isinstance(size, str))
     unknown = tuple(dict.fromkeys(size for size in every if size not in found))
-    return Axes(roles=found, caches=tuple(caches), unknown=unknown)
+    return Axes(roles=found, caches=tuple(caches), unknown=unknown, grows=not shared)
+
+
+# What an export of ours calls them (``loading/decoder_export.py``).
+OWN_NAMES: Mapping[str, Role] = {"batch": "batch", "tokens": "tokens", "past": "past", "context": "context"}
+
+
+def named_axes(inputs: Sequence[GivenInput], kept: Iterable[str], *, name: str) -> Axes:
+    """The axes of an export of ours, which names them by what they are.
+
+    Args:
+        inputs: Of the graph.
+        kept: Inputs whose next value a step returns.
+        name: The model's, for errors.
+
+    Raises:
+        UsageError: There is no cache.
+    """
+    names = set(kept)
+    caches = [
+        Cache(
+            name=given.name,
+            axis=next((axis for axis, size in enumerate(given.shape) if size in ("past", "context")), None),
+        )
+        for given in inputs
+        if given.name in names or (not given.is_integer and "past" in given.shape and _is_cache(given))
+    ]
+    if not caches:
+        raise UsageError(
+            f"{name} is a model without a cache: no output is an input one step later.", hint=_RETURN
+        )
+    grown = any("past" in given.shape for given in inputs)
+    return Axes(roles=OWN_NAMES, caches=tuple(caches), grows=grown)
+
+
+_RETURN = "Let example_inputs(batch, tokens, past) give the cache, and the model return it with the new tokens."
 
 
 def without_partner(pasts: Iterable[str], presents: Mapping[str, str], *, name: str) -> None:

@@ -12,7 +12,7 @@ from analyzer.costs.parameters import parameters
 from analyzer.devices.device import Device
 from analyzer.errors import GraphError, UsageError
 from analyzer.generation.decoder_graph import StepGraph
-from analyzer.generation.graph_axes import Axes, GivenInput, axes_of, without_partner
+from analyzer.generation.graph_axes import OWN_NAMES, Axes, GivenInput, axes_of, named_axes, without_partner
 from analyzer.generation.memory import Footprint, activation_bytes
 from analyzer.generation.model import NO_LONGEST, Kind
 from analyzer.generation.request import Request, Setting
@@ -239,7 +239,7 @@ class GraphModel:
                 decode_row=activation_bytes(decode),
                 cache=self._cache_bytes,
                 width=1,
-                grows="past" in self.axes.roles.values(),
+                grows=self.axes.grows,
             )
         return self._footprints[key]
 
@@ -286,6 +286,19 @@ def graph_model(
         ) from error
     without_partner([cache.name for cache in axes.caches], graph.carried, name=name)
     return model if positions else GraphModel(loaded=loaded, axes=axes, name=name, positions=_rotated(graph))
+
+
+def exported_model(loaded: Loaded, *, name: str) -> GraphModel:
+    """The generating model that a module is, exported with named sizes.
+
+    Raises:
+        UsageError: It has no cache, or one that is not fed back.
+    """
+    inputs = [_given(value) for value in fed_inputs(loaded.proto)]
+    graph = loaded.graph_at(Axes(roles=OWN_NAMES, caches=()).sizes(_PROBE))
+    axes = named_axes(inputs, graph.carried, name=name)
+    without_partner([cache.name for cache in axes.caches], graph.carried, name=name)
+    return GraphModel(loaded=loaded, axes=axes, name=name)
 
 
 def _given(value: onnx.ValueInfoProto) -> GivenInput:

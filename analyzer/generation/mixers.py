@@ -11,6 +11,8 @@ from analyzer.generation.architecture import Attention, StateSpace
 from analyzer.generation.step_writer import OWN_DOMAIN, StepWriter, shape_of
 from analyzer.graph import DTYPES, Tensor
 
+# The input that says where each sequence ends; of a shorter buffer its length is in the name.
+SEQLENS = "seqlens_k"
 _SOFTCAP = 50.0  # Gemma 2's; its value changes no count
 
 
@@ -33,7 +35,9 @@ def attended(writer: StepWriter, attention: Attention, path: str, state: Tensor,
     length = min(sizes.context, attention.window) if windowed else sizes.context
     shape = (sizes.batch, kept, length, size)
     keys, values = (writer.state(path, name, shape, writer.types.cache_type) for name in ("key", "value"))
-    lengths = writer.given("seqlens_k", (sizes.batch,), "int32")
+    # The last key's place in the buffer, which a window makes shorter.
+    name = SEQLENS if length == sizes.context else f"{SEQLENS}_{length}"
+    lengths = writer.given(name, (sizes.batch,), "int32")
     total = writer.literal(f"total_{length}", (), np.array(length, np.int32), "int32")
     tables: list[Tensor | None] = list(writer.tables(attention.rotary)) if attention.rotary else [None, None]
     sinks = writer.weight(f"{path}.sinks", (heads,)) if attention.sinks else None
@@ -51,8 +55,6 @@ def _attributes(attention: Attention, heads: int, kept: int) -> dict[str, Any]:
     found: dict[str, Any] = {"num_heads": heads, "kv_num_heads": kept}
     if attention.rotary:
         found["do_rotary"] = 1
-    if 0 < attention.rotary < attention.size:
-        found["rotary_embedding_dim"] = attention.rotary
     if attention.window:
         found["local_window_size"] = attention.window
     if attention.softcap:
@@ -73,9 +75,8 @@ def _projected(
     if not (attention.head_norms or attention.separate_norms or attention.wide_norms):
         whole = writer.linear(f"{path}.qkv_proj", state, sum(widths))
         if any(biases):
-            # One sum for all; columns without a bias add nothing, and hold nothing.
-            held = sum(width for width, bias in zip(widths, biases, strict=True) if bias)
-            whole = writer.add(whole, writer.weight(f"{path}.qkv_proj.bias", (held,)))
+            # One sum for all: columns without a bias hold zeros.
+            whole = writer.add(whole, writer.weight(f"{path}.qkv_proj.bias", (sum(widths),)))
         return [whole, None, None]
     parts = []
     for name, width, bias in zip("qkv", widths, biases, strict=True):

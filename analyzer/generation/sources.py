@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,13 +12,22 @@ from typing import Any, cast
 from analyzer.errors import UsageError
 from analyzer.generation.configured_model import ConfiguredModel
 from analyzer.generation.genai import GENAI_NAME, genai_decoder
-from analyzer.generation.graph_model import graph_model
+from analyzer.generation.graph_model import exported_model, graph_model
 from analyzer.generation.hugging_face import CONFIG_NAME, architecture_of, read_config, stored_weights
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.step_sizes import Weights
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
+from analyzer.loading.decoder_export import (
+    configuration_of,
+    has_step_inputs,
+    live_model,
+    load_decoder,
+    python_model,
+)
 from analyzer.loading.load import load
-from analyzer.loading.model_reference import parse_reference
+from analyzer.loading.model_reference import Reference, parse_reference
+from analyzer.loading.python.user_model import UserModel
+from analyzer.progress import StageProgress
 
 _WEIGHTS_OF: Mapping[str, Weights] = {"float32": "fp16", "float16": "fp16", "bfloat16": "bf16"}
 
@@ -40,6 +50,13 @@ def is_genai(text: str) -> bool:
     """Whether MODEL is a folder of ONNX Runtime GenAI, or its ``genai_config.json``."""
     path = Path(text)
     return path.name == GENAI_NAME or (path.is_dir() and (path / GENAI_NAME).is_file())
+
+
+def is_python(text: str) -> bool:
+    """Whether MODEL is model.py, model.py:Name or package.module:Name."""
+    if os.path.exists(text) and not text.endswith(".py"):
+        return False
+    return bool(re.search(r"\.py(:[\w.]+)?$", text) or re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text))
 
 
 def from_genai(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> Source:
@@ -97,9 +114,43 @@ def from_values(config: Mapping[str, Any], *, name: str) -> Source:
     return Source(model=ConfiguredModel(architecture=architecture, own_weights=own), name=name, notes=notes)
 
 
+def from_python(reference: Reference, progress: StageProgress = lambda _: None) -> Source:
+    """The decoder of a Python file or module; its weights are never needed.
+
+    Raises:
+        AnalyzerError: A child of it, by what the user must do.
+    """
+    progress("building the model")
+    return _of_user(python_model(reference), reference, progress)
+
+
+def from_module(model: Any, inputs: Any = None, progress: StageProgress = lambda _: None) -> Source:
+    """The decoder that a module in memory is.
+
+    Args:
+        model: An ``nn.Module``.
+        inputs: A function of batch, tokens and past that gives a step's inputs; None where the module has a
+            configuration.
+        progress: Told what is happening.
+
+    Raises:
+        AnalyzerError: A child of it, by what the user must do.
+    """
+    return _of_user(live_model(model, inputs), None, progress)
+
+
+def _of_user(user: UserModel, reference: Reference | None, progress: StageProgress) -> Source:
+    name = reference.stem if reference else user.name
+    config = configuration_of(user)
+    # Who writes the inputs of a step means the module as it is.
+    if config is not None and not has_step_inputs(user):
+        return from_values(config, name=name)
+    return Source(model=exported_model(load_decoder(user, reference, progress), name=name), name=name)
+
+
 def no_way(text: str) -> UsageError:
     """What `generate` cannot read."""
     return UsageError(
         f"{text}: `analyze generate` reads no such model.",
-        hint=f"Give a folder with {CONFIG_NAME} or {GENAI_NAME}, or an .onnx file with its cache.",
+        hint=f"Give a folder with {CONFIG_NAME} or {GENAI_NAME}, an .onnx file with its cache, or model.py.",
     )

@@ -45,6 +45,7 @@ class StepWriter:
         self._outputs: list[Tensor] = []
         self._carried: dict[str, str] = {}
         self._narrow: dict[str, Tensor] = {}
+        self._made: set[str] = set()
         self._module, self._class = "", ""
 
     def enter(self, module: str, kind: str) -> None:
@@ -221,7 +222,12 @@ class StepWriter:
 
     def tensor(self, shape: Sequence[int], dtype: DType) -> Tensor:
         """What an operator writes."""
-        return Tensor(name=f"{self._module}.{len(self._nodes)}", shape=tuple(shape), dtype=dtype)
+        name = f"{self._module}.{len(self._nodes)}"
+        # An operator may write several.
+        while name in self._made:
+            name += "_"
+        self._made.add(name)
+        return Tensor(name=name, shape=tuple(shape), dtype=dtype)
 
     def weight(self, name: str, shape: tuple[int, ...], dtype: str = "") -> Tensor:
         """A weight; the same one where its name is known."""

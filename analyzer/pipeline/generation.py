@@ -14,11 +14,14 @@ from analyzer.generation.sources import (
     from_configuration,
     from_genai,
     from_graph,
-    from_values,
+    from_module,
+    from_python,
     is_configuration,
     is_genai,
+    is_python,
     no_way,
 )
+from analyzer.loading.model_reference import parse_reference
 from analyzer.option_table import AnalyzeOptions, GenerateOptions
 from analyzer.pipeline import environment
 from analyzer.pipeline.generation_record import Named, generation_analysis
@@ -42,7 +45,7 @@ _ASKED_OF_ANY = (
 )
 
 
-def analyse_generation(model: Any, given: GenerateOptions, progress: Progress) -> Analysis:
+def analyse_generation(model: Any, inputs: Any, given: GenerateOptions, progress: Progress) -> Analysis:
     """The record of a model that generates; see ``analyzer.api.analyze_generation``."""
     require_keywords("analyze_generation", given, GenerateOptions.__annotations__)
     started = time.perf_counter()
@@ -51,7 +54,7 @@ def analyse_generation(model: Any, given: GenerateOptions, progress: Progress) -
     question = _question(given, options)
     targets = find_targets(options)
     progress("reading the model", None)
-    source = _source(model, options)
+    source = _source(model, inputs, options, progress)
     progress("predicting", None)
     analysis = generation_analysis(source.model, _named(model, source), question, options, targets)
     spent = {"load, predict and decide": time.perf_counter() - started}
@@ -80,20 +83,24 @@ def _question(given: GenerateOptions, options: Options) -> Question:
     )
 
 
-def _source(model: Any, options: Options) -> Source:
-    if isinstance(model, (str, os.PathLike)):
-        text = os.fspath(model)
-        if is_genai(text):
-            return from_genai(text, limits=options.limits)
-        if text.lower().endswith(".onnx"):
-            return from_graph(text, limits=options.limits)
-        if is_configuration(text) or not os.path.exists(text):
-            return from_configuration(text)
-        raise no_way(text)
-    config = getattr(model, "config", None)
-    if config is not None and hasattr(config, "to_dict"):
-        return from_values(config.to_dict(), name=type(model).__name__)
-    raise no_way(type(model).__name__)
+def _source(model: Any, inputs: Any, options: Options, progress: Progress) -> Source:
+    if not isinstance(model, (str, os.PathLike)):
+        # By the class's module: torch need not be imported to say that a model is none of its.
+        if any(
+            base.__module__.startswith("torch.nn") and base.__name__ == "Module" for base in type(model).__mro__
+        ):
+            return from_module(model, inputs, lambda stage: progress(stage, None))
+        raise no_way(type(model).__name__)
+    text = os.fspath(model)
+    if is_genai(text):
+        return from_genai(text, limits=options.limits)
+    if text.lower().endswith(".onnx"):
+        return from_graph(text, limits=options.limits)
+    if is_python(text):
+        return from_python(parse_reference(text), lambda stage: progress(stage, None))
+    if is_configuration(text) or not os.path.exists(text):
+        return from_configuration(text)
+    raise no_way(text)
 
 
 def _named(model: Any, source: Source) -> Named:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -19,12 +20,13 @@ from analyzer.generation.sources import Source, from_genai, from_graph
 from analyzer.generation.step_sizes import StepSizes, Types
 from analyzer.graph import Graph
 
+Loader = Callable[[onnx.ModelProto], Source]
 GROWING, SHARED = Decoder(key_heads=4), Decoder()
 FLOAT, HALF = 4, 2
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Callable[[onnx.ModelProto], Source]:
+def source(tmp_path: Path) -> Loader:
     return lambda model: from_graph(saved(model, tmp_path))
 
 
@@ -44,14 +46,16 @@ def macs(graph: Graph) -> int:
 
 
 @pytest.mark.parametrize(("batch", "tokens", "context"), [(1, 1, 40), (3, 1, 17), (2, 5, 5), (2, 4, 20)])
-def test_a_step_of_a_graph_does_the_work_of_its_sizes(source, batch, tokens, context):
+def test_a_step_of_a_graph_does_the_work_of_its_sizes(
+    source: Loader, batch: int, tokens: int, context: int
+) -> None:
     graph = step(source(growing(GROWING)), batch, tokens, context)
     # Each new token goes through all weights; scores and what they weigh: every query, every key, twice.
     scores = 2 * GROWING.layers * GROWING.heads * GROWING.size * tokens * context
     assert macs(graph) == batch * (tokens * GROWING.row_macs + scores)
 
 
-def test_a_decode_step_of_grouped_queries_reads_the_whole_buffer(source):
+def test_a_decode_step_of_grouped_queries_reads_the_whole_buffer(source: Loader) -> None:
     graph = step(source(shared_buffer(SHARED)), 2, 1, 50)
     scores = 2 * SHARED.layers * SHARED.heads * SHARED.size * 50
     assert macs(graph) == 2 * (SHARED.row_macs + scores)
@@ -59,7 +63,7 @@ def test_a_decode_step_of_grouped_queries_reads_the_whole_buffer(source):
     assert set(pasts.values()) == {(2, SHARED.key_heads, 50, SHARED.size)}
 
 
-def test_a_prompt_begins_with_an_empty_cache(source):
+def test_a_prompt_begins_with_an_empty_cache(source: Loader) -> None:
     graph = step(source(growing(GROWING)), 1, 7, 7)
     shapes = {tensor.name: tensor.shape for tensor in graph.inputs}
     assert shapes["past_key_values.0.key"] == (1, GROWING.heads, 0, GROWING.size)
@@ -70,7 +74,9 @@ def test_a_prompt_begins_with_an_empty_cache(source):
 @pytest.mark.parametrize(
     ("model", "decoder", "width"), [(growing, GROWING, FLOAT), (shared_buffer, SHARED, HALF)]
 )
-def test_a_cache_has_keys_and_values_of_every_layer(tmp_path, model, decoder, width):
+def test_a_cache_has_keys_and_values_of_every_layer(
+    tmp_path: Path, model: Any, decoder: Decoder, width: int
+) -> None:
     path = saved(model(decoder), tmp_path)
     answer = analyze_generation(path, run=False, gpu="a100", prompt=30, output_tokens=20).generation
     token = decoder.layers * 2 * decoder.key_heads * decoder.size * width
@@ -81,7 +87,7 @@ def test_a_cache_has_keys_and_values_of_every_layer(tmp_path, model, decoder, wi
     assert 0 <= answer.memory.weights_bytes - decoder.weights * width - tables < 200
 
 
-def test_a_cache_that_grows_is_held_twice_and_a_buffer_once(tmp_path):
+def test_a_cache_that_grows_is_held_twice_and_a_buffer_once(tmp_path: Path) -> None:
     both = [
         analyze_generation(
             saved(model, tmp_path), run=False, gpu="a100", prompt=64, output_tokens=64
@@ -94,7 +100,7 @@ def test_a_cache_that_grows_is_held_twice_and_a_buffer_once(tmp_path):
     assert grown.total_bytes == grown.weights_bytes + grown.kv_bytes + grown.activation_bytes
 
 
-def test_a_folder_of_genai_tells_its_longest_sequence_and_its_types(genai):
+def test_a_folder_of_genai_tells_its_longest_sequence_and_its_types(genai: Path) -> None:
     analysis = analyze_generation(genai, run=False, gpu="a100", prompt=40, output_tokens=20)
     answer = analysis.generation
     assert (answer.weights, answer.kv, answer.model_context) == ("fp16", "fp16", SHARED.positions)
@@ -103,7 +109,7 @@ def test_a_folder_of_genai_tells_its_longest_sequence_and_its_types(genai):
     assert answer.widths == () or {row.gpus for row in answer.widths} == {1}
 
 
-def test_what_genai_says_of_its_buffer_counts(genai):
+def test_what_genai_says_of_its_buffer_counts(genai: Path) -> None:
     config = genai_config(SHARED, shared=False)
     (genai / "genai_config.json").write_text(json.dumps(config), encoding="utf-8")
     model = from_genai(genai).model
@@ -113,7 +119,7 @@ def test_what_genai_says_of_its_buffer_counts(genai):
 
 
 @pytest.mark.parametrize("name", ["../model.onnx", "", 7, None])
-def test_a_folder_of_genai_names_no_file_outside_of_it(genai, name):
+def test_a_folder_of_genai_names_no_file_outside_of_it(genai: Path, name: object) -> None:
     config = genai_config(SHARED)
     config["model"]["decoder"]["filename"] = name
     (genai / "genai_config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -121,24 +127,24 @@ def test_a_folder_of_genai_names_no_file_outside_of_it(genai, name):
         from_genai(genai)
 
 
-def test_a_request_longer_than_the_tables_of_rotations_is_refused(tmp_path):
+def test_a_request_longer_than_the_tables_of_rotations_is_refused(tmp_path: Path) -> None:
     path = saved(shared_buffer(SHARED), tmp_path)
     with pytest.raises(UsageError, match="was made for 128"):
         analyze_generation(path, run=False, gpu="a100", prompt=100, output_tokens=29)
 
 
-def test_a_model_without_a_cache_is_named_so(source):
+def test_a_model_without_a_cache_is_named_so(source: Loader) -> None:
     with pytest.raises(UsageError, match="is a model without a cache") as raised:
         source(growing(GROWING, cached=False))
     assert "text-generation-with-past" in (raised.value.hint or "")
 
 
-def test_a_cache_that_is_not_fed_back_is_named(source):
+def test_a_cache_that_is_not_fed_back_is_named(source: Loader) -> None:
     with pytest.raises(UsageError, match=r"the cache past_key_values\.1\.value is not fed back"):
         source(growing(GROWING, leave_out="present.1.value"))
 
 
-def test_an_axis_of_one_size_is_named_with_the_way_out(source):
+def test_an_axis_of_one_size_is_named_with_the_way_out(source: Loader) -> None:
     with pytest.raises(UsageError, match=r"axis 1 of input_ids \(the new tokens\) is fixed to 1") as raised:
         source(growing(GROWING, past=20))
     assert "symbolic axes" in (raised.value.hint or "")
@@ -147,20 +153,20 @@ def test_an_axis_of_one_size_is_named_with_the_way_out(source):
 @pytest.mark.parametrize(
     ("option", "said"), [({"weights": "int4"}, "--weights int4"), ({"kv": "fp8"}, "--kv fp8")]
 )
-def test_a_graph_has_no_other_types_than_its_own(tmp_path, option, said):
+def test_a_graph_has_no_other_types_than_its_own(tmp_path: Path, option: dict[str, Any], said: str) -> None:
     path = saved(growing(GROWING), tmp_path)
     with pytest.raises(UsageError, match=said) as raised:
         analyze_generation(path, run=False, gpu="a100", prompt=8, output_tokens=8, **option)
     assert "Convert" in (raised.value.hint or "")
 
 
-def test_a_graph_is_not_divided_between_devices(tmp_path):
+def test_a_graph_is_not_divided_between_devices(tmp_path: Path) -> None:
     path = saved(growing(GROWING), tmp_path)
     with pytest.raises(UsageError, match="--gpus 2"):
         analyze_generation(path, run=False, gpu="a100", gpus=2, prompt=8, output_tokens=8)
 
 
-def test_more_tokens_take_no_less_time(tmp_path):
+def test_more_tokens_take_no_less_time(tmp_path: Path) -> None:
     path = saved(growing(Decoder(layers=2, heads=32, key_heads=32, size=64, inner=8192)), tmp_path)
     answer = analyze_generation(path, run=False, gpu="a100", prompt=512, output_tokens=16).generation
     by_place = {(point.batch, point.context): point for point in answer.sweep}
@@ -189,7 +195,9 @@ def test_more_tokens_take_no_less_time(tmp_path):
         ),
     ],
 )  # fmt: skip
-def test_an_axis_is_told_by_the_input_that_it_belongs_to(names, roles):
+def test_an_axis_is_told_by_the_input_that_it_belongs_to(
+    names: dict[str, tuple[int | str, ...]], roles: dict[str, str]
+) -> None:
     floats = ("inputs_embeds", "past", "cache_0")
     inputs = [
         GivenInput(name=name, shape=shape, is_integer=not name.startswith(floats))
@@ -198,7 +206,7 @@ def test_an_axis_is_told_by_the_input_that_it_belongs_to(names, roles):
     assert axes_of(inputs, name="model", shared=False).roles == roles
 
 
-def test_a_decoder_of_an_encoder_alone_is_refused(source):
+def test_a_decoder_of_an_encoder_alone_is_refused(source: Loader) -> None:
     model = growing(GROWING)
     model.graph.input.append(value("encoder_hidden_states", ["batch_size", "source", 32], TensorProto.FLOAT))
     with pytest.raises(UsageError, match="comes from an encoder"):

@@ -139,3 +139,19 @@ def test_resnet_s_last_stage_sees_7_by_7_positions(sample: Callable[[str], Any])
             sizes.append(tuple(x.shape))
     # Table 1 of the paper.
     assert sizes == [(1, 64, 56, 56), (1, 256, 56, 56), (1, 512, 28, 28), (1, 1024, 14, 14), (1, 2048, 7, 7)]
+
+
+def test_tokens_read_one_by_one_with_a_cache_give_what_they_give_at_once(sample: Callable[[str], Any]) -> None:
+    import torch
+
+    module = sample("generate")
+    torch.manual_seed(0)
+    model = module.build_model()
+    ids, empty = module.example_inputs(batch=2, tokens=6, past=0)
+    with torch.no_grad():
+        at_once, _ = model(ids, empty)
+        cache = empty
+        for column in range(6):
+            one_by_one, cache = model(ids[:, column : column + 1], cache)
+    torch.testing.assert_close(one_by_one, at_once, rtol=1e-4, atol=1e-4)
+    assert cache[5][1].shape == (2, module.HEADS, 6, module.SIZE)

@@ -17,7 +17,7 @@ FILES = sorted((ROOT / "samples").glob("*.py"))
 MODELS = [path.stem for path in FILES if not path.stem.startswith("make_")]
 PROMISED = {
     *("linear", "mlp", "batch_matmul", "conv", "attention", "resnet50", "mobilenet_v2", "vit_b16", "unet"),
-    *("bert_base", "gpt2", "llama_7b", "gpt3_175b", "lstm", "recommender", "preprocessing"),
+    *("bert_base", "gpt2", "llama_7b", "gpt3_175b", "generate", "lstm", "recommender", "preprocessing"),
 }
 
 
@@ -51,7 +51,8 @@ def test_a_sample_offers_a_model_and_inputs_with_a_default_batch(sample: Any, na
     model = module.attention if name == "attention" else module.build_model
     assert inspect.isfunction(model)
     parameters = inspect.signature(module.example_inputs).parameters
-    assert list(parameters) == ["batch"]
+    # Of a step of generation: new tokens, and those that the cache holds.
+    assert list(parameters) == (["batch", "tokens", "past"] if name == "generate" else ["batch"])
     assert parameters["batch"].default >= 1
 
 
@@ -60,7 +61,8 @@ def test_every_input_carries_the_batch_in_front(sample: Any, name: str) -> None:
     import torch
 
     with torch.device("meta"):
-        assert {tensor.shape[0] for tensor in sample(name).example_inputs(7)} == {7}
+        leaves = torch.utils._pytree.tree_leaves(sample(name).example_inputs(7))
+    assert {tensor.shape[0] for tensor in leaves} == {7}
 
 
 def test_samples_obey_the_repository_s_linter_and_formatter() -> None:

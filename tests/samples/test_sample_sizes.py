@@ -41,6 +41,8 @@ PARAMETERS = {
     "llama_7b": 6_738_415_616,
     # 12 w^2 + 13 w a layer, two embeddings and the last norm.
     "gpt3_175b": 96 * (12 * 12288**2 + 13 * 12288) + (50257 + 2048) * 12288 + 2 * 12288,
+    # 12 w^2 + 13 w a layer, both embeddings (the head's is the words') and the last norm.
+    "generate": 6 * (12 * 384**2 + 13 * 384) + (50257 + 1024) * 384 + 2 * 384,
     "unet": unet_parameters(),
     # Four gates of input and state weights with two biases each, twice; the head.
     "lstm": 4 * 512 * (128 + 512 + 2) + 4 * 512 * (512 + 512 + 2) + 512 * 10 + 10,
@@ -126,6 +128,8 @@ FLOPS = {
     "gpt2": transformer_flops(layers=12, tokens=128, width=768, weights=BERT_WEIGHTS, head=50257),
     "llama_7b": transformer_flops(layers=32, tokens=2048, width=4096, weights=LLAMA_WEIGHTS, head=32000),
     "gpt3_175b": transformer_flops(layers=96, tokens=2048, width=12288, weights=12 * 12288**2, head=50257),
+    # One token through all weights; it looks at 64 others and at itself.
+    "generate": 6 * (2 * 12 * 384**2 + 2 * 2 * 65 * 384) + 2 * 384 * 50257,
     "lstm": 2 * 16 * (50 * (4 * 512 * (128 + 512) + 4 * 512 * (512 + 512)) + 512 * 10),
     "recommender": 2
     * 256

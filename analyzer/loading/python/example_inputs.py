@@ -59,6 +59,7 @@ class ExampleInputs:
         batch: The batch size they have.
         batch_axes: By position in the flattened inputs, the axes that follow the batch.
         origin: Who chose them.
+        axis_names: By position, the names of axes that vary; empty where all of ``batch_axes`` are the batch.
     """
 
     arguments: tuple[Any, ...]
@@ -66,6 +67,7 @@ class ExampleInputs:
     batch: int
     batch_axes: Mapping[int, tuple[int, ...]]
     origin: InputsOrigin
+    axis_names: Mapping[int, Mapping[int, str]] = field(default_factory=dict)
 
 
 def parse_input(text: str) -> InputSpec:
@@ -162,7 +164,7 @@ def _is_tensor(value: object) -> TypeGuard[Tensor]:
     return isinstance(value, torch.Tensor)
 
 
-def _arguments_and_keywords(user: UserModel, offered: Tree) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def arguments_and_keywords(user: UserModel, offered: Tree) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """What is offered as arguments and keywords; a dict or list that can only be one argument stays whole."""
     parameters = forward_parameters(user)
     if isinstance(offered, Mapping):
@@ -177,7 +179,7 @@ def _arguments_and_keywords(user: UserModel, offered: Tree) -> tuple[tuple[Any, 
 
 
 def _from_file(user: UserModel, offered: Tree, batch: int | None) -> ExampleInputs:
-    arguments, keywords = _arguments_and_keywords(user, offered)
+    arguments, keywords = arguments_and_keywords(user, offered)
     register_containers(arguments, keywords)
     leaves = flatten(arguments, keywords)
     leading = next((leaf.shape[0] for leaf in leaves if _is_tensor(leaf) and leaf.dim()), None)
@@ -227,7 +229,7 @@ _ENDS = 2  # of an edge
 def _follows_the_batch(user: UserModel, leaves: list[Any], batch: int) -> bool:
     """Whether the file gives other inputs for one row more: five rows for each, say."""
     try:
-        other = flatten(*_arguments_and_keywords(user, call_example_inputs(user, batch + 1, meta=True)))
+        other = flatten(*arguments_and_keywords(user, call_example_inputs(user, batch + 1, meta=True)))
     except InputError:
         return False
     return [getattr(leaf, "shape", leaf) for leaf in leaves] != [getattr(leaf, "shape", leaf) for leaf in other]
@@ -255,7 +257,7 @@ def _batch_axes(user: UserModel, leaves: list[Any], batch: int) -> dict[int, tup
         return {}
     try:
         leaves_of_one_more = flatten(
-            *_arguments_and_keywords(user, call_example_inputs(user, batch + 1, meta=True))
+            *arguments_and_keywords(user, call_example_inputs(user, batch + 1, meta=True))
         )
     except InputError:  # the function is not safe on the meta device: the leading axis has to do
         return {

@@ -8,12 +8,13 @@ TorchScript exporter is the fallback and is named in the report.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
-from analyzer.errors import LibraryError
+from analyzer.errors import ExportError, LibraryError
 from analyzer.loading.onnx_graph.node_metadata import CLASSES, SCOPES
 from analyzer.loading.python.example_inputs import ExampleInputs, flatten
 from analyzer.loading.python.parameter_sizes import parameter_sizes
@@ -94,7 +95,7 @@ def translate(user: UserModel, program: ExportedProgram, inputs: ExampleInputs, 
     """An exported program -> a weight-free ModelProto with origins."""
     notes: list[str] = []
     model = to_onnx_ir(program, opset, notes)
-    static = _name_batch(model, inputs)
+    static = _name_axes(model, inputs) if inputs.axis_names else _name_batch(model, inputs)
     held_back = lighten(model)
     attach_origins(model, built_at(user.model))
     stored = set(dict(user.model.named_parameters(remove_duplicate=False)))
@@ -174,6 +175,29 @@ def _name_batch(model: ir.Model, inputs: ExampleInputs) -> bool:
         # A fixed size can come as a symbol too: one that is called "4", or "4*s1".
         shape[axis] = int(size) if fixed else BATCH_SYMBOL
     return fixed
+
+
+def _name_axes(model: ir.Model, inputs: ExampleInputs) -> bool:
+    """Names axes that follow several sizes; never fixed to one.
+
+    Raises:
+        ExportError: The model's code fixes one of them.
+    """
+    leaves = flatten(inputs.arguments, inputs.keywords)
+    tensors = [i for i, leaf in enumerate(leaves) if hasattr(leaf, "shape")]
+    for position, value in zip(tensors, model.graph.inputs, strict=False):
+        for axis, name in inputs.axis_names.get(position, {}).items():
+            if value.shape is None:
+                continue
+            # A fixed size can come as a symbol too: one that is called "4".
+            if not re.search("[A-Za-z]", str(getattr(value.shape[axis], "value", value.shape[axis]))):
+                raise ExportError(
+                    f"The model's code fixes {name} to {leaves[position].shape[axis]}: steps of other sizes "
+                    "cannot be told from it.",
+                    hint="Compute with x.shape where the size is meant, and branch on no size.",
+                )
+            value.shape[axis] = name
+    return False
 
 
 def batch_bounds(program: ExportedProgram) -> tuple[int, int | None]:

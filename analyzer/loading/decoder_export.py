@@ -1,0 +1,189 @@
+"""A user's decoder with a cache -> Loaded, with sequences, new tokens and cached tokens as symbolic sizes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from contextlib import nullcontext
+from types import ModuleType
+from typing import Any
+
+from analyzer.errors import InputError, ModelError
+from analyzer.loading.loaded import DEFAULT_OPSET, Loaded
+from analyzer.loading.model_reference import Reference
+from analyzer.loading.python.example_inputs import ExampleInputs, arguments_and_keywords, flatten
+from analyzer.loading.python.input_containers import register_containers
+from analyzer.loading.python.source_lines import shown_path
+from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
+from analyzer.loading.python.user_model import UserModel, load_user_model, path_of, user_failure
+from analyzer.loading.torch_export.export import export_model
+from analyzer.progress import StageProgress
+
+BATCH, TOKENS, PAST, CONTEXT = "batch", "tokens", "past", "context"
+_TAKEN = (BATCH, TOKENS, PAST)
+# No two are alike, nor is their sum another: sizes that are equal by chance are one symbol to the tracer.
+_BASE = {BATCH: 2, TOKENS: 3, PAST: 5}
+HOW_TO_WRITE = """Write the inputs of one step, the cache of earlier tokens among them:
+
+    def example_inputs(batch=1, tokens=1, past=64):
+        ids = torch.randint(0, VOCABULARY, (batch, tokens))
+        shape = (batch, HEADS, past, SIZE)
+        cache = [(torch.zeros(shape), torch.zeros(shape)) for _ in range(LAYERS)]
+        return ids, cache"""
+
+
+def configuration_of(user: UserModel) -> Mapping[str, Any] | None:
+    """The configuration of Hugging Face's kind that a model or a part of it has; None without."""
+    for module in (user.model, *user.model.children()):
+        config = getattr(module, "config", None)
+        to_dict = getattr(config, "to_dict", None)
+        values = to_dict() if callable(to_dict) else config
+        if isinstance(values, Mapping) and isinstance(values.get("model_type"), str):
+            return values
+    return None
+
+
+def python_model(reference: Reference) -> UserModel:
+    """The model of a user's file, without weights where its code allows.
+
+    Raises:
+        ModelError: As ``load_user_model``.
+    """
+    try:
+        return load_user_model(reference, meta=True)
+    except Exception:
+        # What fails on meta tensors may be ours alone; on real ones it is the user's to mend.
+        return load_user_model(reference, meta=False)
+
+
+def live_model(model: Any, inputs: Any) -> UserModel:
+    """A module in memory, with a function that gives the inputs of a step, or None."""
+    module = ModuleType("live")
+    if inputs is not None:
+        module.example_inputs = inputs  # type: ignore[attr-defined]  # what a user's file would define
+    meta = any(parameter.is_meta for parameter in model.parameters())
+    return UserModel(model=model, name=type(model).__name__, module=module, meta=meta)
+
+
+def has_step_inputs(user: UserModel) -> bool:
+    """Whether there is a function of batch, tokens and past."""
+    offered = getattr(user.module, "example_inputs", None)
+    return callable(offered) and set(_TAKEN) <= set(inspect.signature(offered).parameters)
+
+
+def load_decoder(
+    user: UserModel, reference: Reference | None, progress: StageProgress = lambda _: None
+) -> Loaded:
+    """Exports a decoder; its symbolic sizes are ``batch``, ``tokens``, ``past`` and their sum ``context``.
+
+    Args:
+        user: The model.
+        reference: What the user named; None for a module in memory.
+        progress: Told what is happening.
+
+    Raises:
+        AnalyzerError: A child of it, by what the user must do.
+    """
+    name = reference.stem if reference else user.name
+    if not has_step_inputs(user):
+        raise ModelError(
+            f"{name} has neither a configuration of transformers nor a function example_inputs(batch, tokens, "
+            "past).",
+            hint=HOW_TO_WRITE,
+        )
+    training = user.model.training  # given back below: the caller's model stays as it was
+    user.model.eval()
+    progress("exporting to ONNX")
+    try:
+        exported = export_model(user, step_inputs(user), DEFAULT_OPSET)
+        if user.meta and reference is not None and (exported.needs_values or exported.needs_real):
+            user = load_user_model(reference, meta=False)
+            exported = export_model(user, step_inputs(user), DEFAULT_OPSET)
+    finally:
+        user.model.train(training)
+    path = path_of(user)
+    kind = type(user.model)
+    return Loaded(
+        reference=reference,
+        name=name,
+        source=shown_path(path) if path and reference else f"{kind.__module__}.{kind.__qualname__}",
+        proto=exported.proto,
+        symbol="",
+        batch=None,
+        static_batch=None,
+        inputs_origin="file",
+        exporter=exported.exporter,
+        notes=exported.notes,
+        parameters=exported.parameters,
+        parameter_bytes=exported.parameter_bytes,
+        live=user,
+    )
+
+
+def step_inputs(user: UserModel) -> ExampleInputs:
+    """The inputs of a step, with a name for every axis that follows one of its sizes.
+
+    Raises:
+        InputError: The function raises, or an axis follows none of them in a way that is known.
+    """
+    with cuda_is_elsewhere("meta" if user.meta else "cpu"):
+        arguments, keywords = _called(user, _BASE, meta=user.meta)
+        register_containers(arguments, keywords)
+        base = _shapes(arguments, keywords)
+        moved = {}
+        for size in _TAKEN:
+            moved[size] = _shapes(*_called(user, {**_BASE, size: _BASE[size] + 1}, meta=True))
+            if [shape and len(shape) for shape in moved[size]] != [shape and len(shape) for shape in base]:
+                raise InputError(
+                    f"example_inputs gives other tensors where {size} is one more: a step takes the same ones "
+                    "at every size.",
+                    hint=HOW_TO_WRITE,
+                )
+    names: dict[int, dict[int, str]] = {}
+    for position, shape in enumerate(base):
+        for axis, length in enumerate(shape or ()):
+            longer = [moved[size][position] or base[position] or () for size in _TAKEN]
+            steps = tuple(other[axis] - length for other in longer)
+            if any(steps):
+                names.setdefault(position, {})[axis] = _name(steps, length, position)
+    return ExampleInputs(
+        arguments=arguments,
+        keywords=keywords,
+        batch=_BASE[BATCH],
+        batch_axes={position: tuple(axes) for position, axes in names.items()},
+        origin="file",
+        axis_names=names,
+    )
+
+
+def _called(user: UserModel, sizes: Mapping[str, int], *, meta: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    import torch
+
+    with torch.device("meta") if meta else nullcontext():
+        try:
+            return arguments_and_keywords(user, user.module.example_inputs(**sizes))
+        except Exception as error:
+            raise user_failure(error, "example_inputs raises", InputError) from error
+
+
+def _shapes(arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> list[tuple[int, ...] | None]:
+    return [tuple(leaf.shape) if hasattr(leaf, "shape") else None for leaf in flatten(arguments, keywords)]
+
+
+_NAMES: Mapping[tuple[int, ...], str] = {
+    (1, 0, 0): BATCH,
+    (0, 1, 0): TOKENS,
+    (0, 0, 1): PAST,
+    (0, 1, 1): CONTEXT,
+}
+
+
+def _name(steps: tuple[int, ...], length: int, position: int) -> str:
+    name = _NAMES.get(steps)
+    whole = sum(step * size for step, size in zip(steps, _BASE.values(), strict=True))
+    if name is None or length != whole:
+        raise InputError(
+            f"An axis of tensor {position} of example_inputs is neither batch, tokens, past nor tokens + past.",
+            hint=HOW_TO_WRITE,
+        )
+    return name
