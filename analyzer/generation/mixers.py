@@ -70,18 +70,16 @@ def key_heads(attention: Attention, width: int) -> int:
 def _projected(
     writer: StepWriter, attention: Attention, path: str, state: Tensor, widths: tuple[int, int, int]
 ) -> list[Tensor | None]:
-    """Queries, keys and values: from one product, unless norms stand between."""
+    """Queries, keys and values: from one product, unless norms stand between or some have a bias (Whisper)."""
     biases = (attention.query_bias, attention.key_bias, attention.value_bias)
-    if not (attention.head_norms or attention.separate_norms or attention.wide_norms):
-        whole = writer.linear(f"{path}.qkv_proj", state, sum(widths))
-        if any(biases):
-            # One sum for all: columns without a bias hold zeros.
-            whole = writer.add(whole, writer.weight(f"{path}.qkv_proj.bias", (sum(widths),)))
-        return [whole, None, None]
+    norms = attention.head_norms or attention.separate_norms or attention.wide_norms
+    if not norms and len(set(biases)) == 1:
+        return [writer.linear(f"{path}.qkv_proj", state, sum(widths), bias=biases[0]), None, None]
     parts = []
     for name, width, bias in zip("qkv", widths, biases, strict=True):
         part = writer.linear(f"{path}.{name}_proj", state, width, bias=bias)
-        parts.append(part if name == "v" else _normed(writer, attention, f"{path}.{name}_norm", part))
+        normed = norms and name != "v"
+        parts.append(_normed(writer, attention, f"{path}.{name}_norm", part) if normed else part)
     return [*parts]
 
 
@@ -112,9 +110,10 @@ def seen(writer: StepWriter, attention: Attention, path: str, state: Tensor, bia
     given = _projected(writer, attention, path, state, (width, width, width))
     whole = given[0]
     assert whole is not None
-    parts = [writer.columns(whole, at * width, (at + 1) * width) for at in range(3)]
+    if given[1] is None:
+        given = [writer.columns(whole, at * width, (at + 1) * width) for at in range(3)]
     # Position 5 is a bias for all pairs (onnxruntime/core/graph/contrib_ops/bert_defs.cc).
-    inputs = [*parts, *([None, None, bias] if bias is not None else [])]
+    inputs = [*given, *([None, None, bias] if bias is not None else [])]
     result = writer.microsoft("MultiHeadAttention", inputs, (batch, length, width), num_heads=heads)
     return writer.linear(f"{path}.o_proj", result, hidden, bias=attention.output_bias)
 
