@@ -105,7 +105,23 @@ def _phases(told: GenerationResult) -> OptionTable:
         rows=tuple(_phase(phase, cpu_origin, told.origin) for phase in told.phases),
         figures=(2, 3, 4, 5),
         narrow=tuple(range(6)),
-        lead="Prefill reads the prompts and gives the first token; decode is a further token, the mean of all.",
+        lead=" ".join(filter(None, (_PHASES, _split(told)))),
+    )
+
+
+_PHASES = "Prefill reads the prompts and gives the first token; decode is a further token, the mean of all."
+
+
+def _split(told: GenerationResult) -> str:
+    """What a prompt on the GPU and tokens on the CPU would take, where that pays; empty elsewhere."""
+    split = told.split
+    if split is None or not split.pays:
+        return ""
+    whole = marked(seconds(split.request_s), "predicted")
+    return (
+        f"The prompt on the GPU and all further tokens on the CPU would take {whole} "
+        f"({span(seconds(split.request_low_s), seconds(split.request_high_s))}), "
+        f"{seconds(split.handover_s)} of it for {byte_count(split.handover_bytes)} of cache in between."
     )
 
 

@@ -60,6 +60,14 @@ def test_every_long_option_of_the_contract_may_stand_there(tmp_path: Path) -> No
     pin = ["head.*=cpu"]
     prices = "prices.toml"
     utilisation = 0.5
+    prompt = 2048
+    output-tokens = 128
+    gpus = 2
+    weights = "int4"
+    kv = "fp8"
+    launch = "graph"
+    ttft = "500ms"
+    tpot = "30ms"
     format = ["html", "json"]
     output = "reports/"
     no-cache = true

@@ -11,6 +11,7 @@ import report_factory as factory
 from rich.console import Console
 
 from analyzer.record.analysis import Analysis
+from analyzer.record.generation import SplitRequest
 from analyzer.report import (
     generation_page,
     generation_tables,
@@ -335,3 +336,24 @@ def test_a_record_without_a_gpu_in_its_devices_names_the_cpu() -> None:
     told = analysis.generation
     assert told is not None
     assert generation_words.sentence(analysis, told).startswith("Imaginary CPU 12, fp32 weights, fp32 cache")
+
+
+def test_a_split_over_both_devices_is_told_where_it_pays() -> None:
+    split = SplitRequest(
+        handover_bytes=2 * GB, handover_s=0.08, request_s=0.5, request_low_s=0.4, request_high_s=0.7,
+        tokens_per_s=500.0, pays=True,
+    )  # fmt: skip
+    told = records.generation(split=split)
+    (phases,) = [
+        sheet
+        for sheet in generation_tables.sheets(replace(factory.without_gpu(), generation=told))
+        if sheet.name == "phases"
+    ]
+    assert "would take 500 ms ○ (400 to 700 ms), 80.0 ms of it for 2.00 GB of cache" in phases.lead
+    told = records.generation(split=replace(split, pays=False))
+    (phases,) = [
+        sheet
+        for sheet in generation_tables.sheets(replace(factory.without_gpu(), generation=told))
+        if sheet.name == "phases"
+    ]
+    assert "cache" not in phases.lead
