@@ -18,7 +18,7 @@ from analyzer.measurement.child_process import measure
 from analyzer.measurement.noise.machine_load import default_threads
 from analyzer.measurement.request import Measurement, MeasureRequest
 from analyzer.measurement.tensor_files import save_tensors
-from analyzer.pipeline.measure import facts_of, in_one_text, sharing
+from analyzer.pipeline.measure import facts_of, sharing
 from analyzer.pipeline.options import Options
 from analyzer.prediction import Estimate, total
 from analyzer.progress import Progress
@@ -78,8 +78,7 @@ def measure_request(
         with run_folder() as folder:
             found = _run(model, types, steps, folder, options, progress)
     except AnalyzerError as error:
-        text = f"Not run on the CPU, predicted instead: {in_one_text(error)}"
-        return MeasuredRequest(messages=(text,))
+        return MeasuredRequest(messages=(f"Not run on the CPU, predicted instead: {error.message}",))
     decodes = [
         _estimate(measurement).scaled(weight)
         for measurement, (_, weight) in zip(found[1:], request.contexts(), strict=True)

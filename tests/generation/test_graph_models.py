@@ -68,7 +68,7 @@ def test_a_prompt_begins_with_an_empty_cache(source: Loader) -> None:
     shapes = {tensor.name: tensor.shape for tensor in graph.inputs}
     assert shapes["past_key_values.0.key"] == (1, GROWING.heads, 0, GROWING.size)
     assert shapes["attention_mask"] == (1, 7)
-    assert {tensor.name: tensor.shape for tensor in graph.outputs}["present.1.value"] == (1, 4, 7, 8)
+    assert {tensor.name: tensor.shape for tensor in graph.outputs}["present.1.value"] == (1, 4, 7, 16)
 
 
 @pytest.mark.parametrize(
