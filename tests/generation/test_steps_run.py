@@ -134,7 +134,7 @@ def test_a_model_that_is_too_slow_here_is_predicted_and_says_so(tmp_path: Path) 
 
 
 def llama_weights(model: Any, rows: int) -> dict[str, np.ndarray[Any, Any]]:
-    """The weights of transformers' model under the names of steps: products turned, one for all of attention."""
+    """The weights of transformers' model under the names of steps: products turned, attention's in one."""
     state = {name: tensor.detach().numpy() for name, tensor in model.state_dict().items()}
     found = {"model.embed_tokens.weight": state["model.embed_tokens.weight"]}
     found |= {"model.norm.weight": state["model.norm.weight"], "lm_head.weight": state["lm_head.weight"].T}
