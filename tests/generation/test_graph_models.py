@@ -15,7 +15,7 @@ from onnx import TensorProto
 from analyzer import analyze_generation
 from analyzer.costs import count
 from analyzer.errors import UsageError
-from analyzer.generation.graph_axes import GivenInput, axes_of
+from analyzer.generation.graphs.axes import GivenInput, axes_of
 from analyzer.generation.sources import Source, from_genai, from_graph
 from analyzer.generation.step_sizes import StepSizes, Types
 from analyzer.graph import Graph
