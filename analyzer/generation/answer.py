@@ -16,7 +16,7 @@ from analyzer.generation.question import Question
 from analyzer.generation.request import Request, Setting
 from analyzer.generation.step_sizes import CACHES, WEIGHTS, Cache
 from analyzer.generation.step_times import step_times
-from analyzer.generation.times import timed
+from analyzer.generation.times import Phases, timed
 from analyzer.memory.fit import room
 from analyzer.prediction import total, transfer
 from analyzer.record.generation import (
@@ -44,11 +44,13 @@ class Devices:
         first: What the answer is about: a GPU, else the CPU.
         cpu: The CPU beside it.
         compared: All that stand in the table of devices.
+        measured: The request as this CPU ran it; None where it was not run.
     """
 
     first: Device
     cpu: Device
     compared: tuple[Device, ...]
+    measured: Phases | None = None
 
 
 def setting_of(model: GeneratingModel, question: Question, device: Device) -> Setting:
@@ -84,8 +86,8 @@ def answer(model: GeneratingModel, question: Question, devices: Devices, market:
     """The record's ``generation``."""
     request = request_of(model, question)
     device = devices.first
-    chosen = candidate(model, device, setting_of(model, question, device), request, market.runner)
-    on_cpu = _on(model, question, devices.cpu, request, market)
+    chosen = _on(model, device, setting_of(model, question, device), request, market, devices)
+    on_cpu = _on(model, devices.cpu, setting_of(model, question, devices.cpu), request, market, devices)
     one = chosen or on_cpu
     assert one is not None
     times, priced = one.phases.recorded(), option(one, market, exact=True)
@@ -132,9 +134,17 @@ def _fields(times: RequestTimes) -> dict[str, Any]:
 
 
 def _on(
-    model: GeneratingModel, question: Question, device: Device, request: Request, market: Market
+    model: GeneratingModel,
+    device: Device,
+    setting: Setting,
+    request: Request,
+    market: Market,
+    devices: Devices,
 ) -> Candidate | None:
-    return candidate(model, device, setting_of(model, question, device), request, market.runner)
+    found = candidate(model, device, setting, request, market.runner)
+    if found is not None and devices.measured is not None and device.slug == devices.cpu.slug:
+        return replace(found, phases=devices.measured)
+    return found
 
 
 def _grown(one: Candidate) -> int:
@@ -211,7 +221,7 @@ def _devices(
     for device in devices.compared:
         asked = question if device.slug == devices.first.slug else replace(question, gpus=None)
         settings = _settings(model, asked, device)
-        found = [candidate(model, device, setting, request, market.runner) for setting in settings]
+        found = [_on(model, device, setting, request, market, devices) for setting in settings]
         of_device = [option(one, market) for one in found if one is not None]
         if of_device:
             rows.append(min(of_device, key=_rank))

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from analyzer.errors import UsageError
 from analyzer.generation.configured_model import ConfiguredModel
-from analyzer.generation.genai import GENAI_NAME, genai_decoder
-from analyzer.generation.graph_model import exported_model, graph_model
+from analyzer.generation.graphs.genai import GENAI_NAME, genai_decoder
+from analyzer.generation.graphs.graph_model import exported_model, graph_model
 from analyzer.generation.hugging_face import CONFIG_NAME, architecture_of, read_config, stored_weights
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.step_sizes import Weights

@@ -52,6 +52,7 @@ class Phases:
             request_low_s=whole.low_s,
             request_high_s=whole.high_s,
             tokens_per_s=self.tokens_per_s,
+            origin=whole.origin,
         )
 
 

@@ -1,8 +1,7 @@
-"""A Graph -> files that ONNX Runtime can run, with random weights: enough to time it, whatever it was made from."""
+"""A Graph -> files that ONNX Runtime can run, with random weights: enough to time it, whatever it came from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 _WEIGHTS_FILE = "weights.bin"
 _ALIGNMENT = 4096  # a page, so that the file can be mapped
-# Elements that are drawn; larger weights repeat them. A deviation as trained weights have it: with 1 activations
+# Elements that are drawn; larger weights repeat them. A deviation as trained weights have it: with 1 states
 # would grow beyond all floats.
 _DRAWN, _DEVIATION = 2**20, 0.02
 _EXTERNAL_BYTES = 1024
@@ -151,20 +150,15 @@ def _node(node: Node) -> onnx.NodeProto:
     from onnx import helper
 
     domain = "" if node.domain == DEFAULT_DOMAIN else node.domain
-    made = helper.make_node(
-        node.op_type, _names(node.inputs), _names(node.outputs), name=node.name, domain=domain
+    inputs, outputs = (
+        ["" if tensor is None else tensor.name for tensor in side] for side in (node.inputs, node.outputs)
     )
-    made.attribute.extend(
-        helper.make_attribute(key, _attribute(value)) for key, value in _known(node.attributes).items()
-    )
+    made = helper.make_node(node.op_type, inputs, outputs, name=node.name, domain=domain)
+    for key, value in node.attributes.items():
+        # An empty list has no type of its own; an operator takes it for left out.
+        if not isinstance(value, tuple | list) or value:
+            made.attribute.append(helper.make_attribute(key, _attribute(value)))
     return made
-
-
-def _known(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    # An empty list has no type of its own; an operator takes it for left out.
-    return {
-        key: value for key, value in attributes.items() if not isinstance(value, tuple | list) or len(value)
-    }
 
 
 def _attribute(value: Any) -> Any:
@@ -172,7 +166,3 @@ def _attribute(value: Any) -> Any:
     from onnx import numpy_helper
 
     return numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
-
-
-def _names(tensors: Sequence[Tensor | None]) -> list[str]:
-    return ["" if tensor is None else tensor.name for tensor in tensors]

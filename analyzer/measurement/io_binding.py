@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from analyzer.errors import AnalyzerError, MeasurementError
@@ -14,6 +15,7 @@ from analyzer.measurement.statistics import quantile
 
 # Of fewer runs than four there is no quartile; more than 2000 say nothing new of a call of microseconds.
 _LEAST_RUNS, _MOST_RUNS = 4, 2000
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,14 @@ def bind(model: bytes, feeds: Mapping[str, Any], settings: SessionSettings) -> B
     return bind_session(create(model, settings), feeds, settings.provider, device_id)
 
 
-def bind_session(session: Any, feeds: Mapping[str, Any], provider: str, device_id: int = 0) -> BoundSession:
+def bind_session(
+    session: Any,
+    feeds: Mapping[str, Any],
+    provider: str,
+    device_id: int = 0,
+    *,
+    in_place: Mapping[str, str] = NOTHING,
+) -> BoundSession:
     """The same for a session that is there; the model has run three times afterwards.
 
     The outputs of the first run stay bound, so that every address is the same from then on: a CUDA graph, which
@@ -57,11 +66,16 @@ def bind_session(session: Any, feeds: Mapping[str, Any], provider: str, device_i
     binding = session.io_binding()
     names = [output.name for output in session.get_outputs()]
     try:
-        for name, array in feeds.items():
-            binding.bind_ortvalue_input(name, tensor_files.to_ortvalue(array, device, device_id))
-        # Without an address at first: the sizes of outputs may depend on the inputs' values.
+        given = {name: tensor_files.to_ortvalue(array, device, device_id) for name, array in feeds.items()}
+        for name, value in given.items():
+            binding.bind_ortvalue_input(name, value)
+        shared = {present: given[past] for past, present in in_place.items()}
         for name in names:
-            binding.bind_output(name, device, device_id)
+            if name in shared:
+                binding.bind_ortvalue_output(name, shared[name])
+            else:
+                # Without an address at first: the sizes of outputs may depend on the inputs' values.
+                binding.bind_output(name, device, device_id)
         session.run_with_iobinding(binding)
         values = binding.get_outputs()
         for name, value in zip(names, values, strict=True):

@@ -11,6 +11,7 @@ from typing import Any
 
 from analyzer.measurement import profile, tensor_files
 from analyzer.measurement.child_messages import OPTIMIZED_FULL, Reporter
+from analyzer.measurement.io_binding import bind_session
 from analyzer.measurement.node_replay import BELOW_CLOCK_S, replay
 from analyzer.measurement.noise import machine_load
 from analyzer.measurement.noise.core_migration import (
@@ -130,9 +131,13 @@ def _unprofiled(
     reporter: Reporter,
     distance: CoreDistance,
 ) -> Timed:
-    call = caller(session, feeds)
     reporter.progress("warming up", 0.05)
     try:
+        call = (
+            caller(session, feeds)
+            if request.in_place is None
+            else bind_session(session, feeds, "cpu", in_place=request.in_place).call
+        )
         warmup = warm_up(call, Budget(seconds=_WARM_UP * request.time_budget_s))
         reporter.update(first_run_s=warmup[0])
         reporter.progress("measuring", 0.15)

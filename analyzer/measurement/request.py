@@ -32,6 +32,9 @@ class MeasureRequest:
         device_id: Which GPU.
         sharing_s: The best times of ``core_distance`` on this machine: with as many threads, and with one; None
             is not known.
+        in_place: By input, the output that is written into its memory: a cache and its next value. All inputs
+            and outputs then lie in memory of their own, as a program that generates has them; None copies them
+            each time.
         needed_bytes: Memory that the run is expected to need; it is not started where there is less.
     """
 
@@ -51,6 +54,7 @@ class MeasureRequest:
     cuda_graph: bool = True
     device_id: int = 0
     sharing_s: tuple[float, float] | None = None
+    in_place: Mapping[str, str] | None = None
     needed_bytes: int | None = None
 
 

@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import Any, cast
 
 from analyzer.checks import run as find_findings
+from analyzer.generation.answer import request_of, setting_of
+from analyzer.generation.model import GeneratingModel
 from analyzer.generation.question import Question, make_question
 from analyzer.generation.sources import (
     Source,
@@ -21,10 +23,13 @@ from analyzer.generation.sources import (
     is_python,
     no_way,
 )
+from analyzer.generation.times import Runner, timed
 from analyzer.loading.model_reference import parse_reference
 from analyzer.option_table import AnalyzeOptions, GenerateOptions
 from analyzer.pipeline import environment
+from analyzer.pipeline.generation_measure import MeasuredRequest, measure_request
 from analyzer.pipeline.generation_record import Named, generation_analysis
+from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options, make_options, path_shower, require_keywords
 from analyzer.pipeline.target_devices import Targets, find_targets
 from analyzer.progress import Progress
@@ -55,14 +60,22 @@ def analyse_generation(model: Any, inputs: Any, given: GenerateOptions, progress
     targets = find_targets(options)
     progress("reading the model", None)
     source = _source(model, inputs, options, progress)
+    loaded = time.perf_counter()
+    measured = _measured(source.model, question, options, targets, progress)
+    run = time.perf_counter()
     progress("predicting", None)
-    analysis = generation_analysis(source.model, _named(model, source), question, options, targets)
-    spent = {"load, predict and decide": time.perf_counter() - started}
+    analysis = generation_analysis(source.model, _named(model, source), question, options, targets, measured)
+    spent = {"load": loaded - started, "predict and decide": time.perf_counter() - run}
+    if measured is not None:
+        spent["measure"] = run - loaded
     analysis = replace(
         analysis,
         invocation=_invocation(model, given, targets),
         environment=environment.describe(
-            measured=None, timings_s=spent, cached=False, cpu_name=targets.cpu.name
+            measured=Measured(facts=measured.facts, messages=measured.messages) if measured else None,
+            timings_s=spent,
+            cached=False,
+            cpu_name=targets.cpu.name,
         ),
     )
     return replace(analysis, findings=find_findings(analysis))
@@ -81,6 +94,21 @@ def _question(given: GenerateOptions, options: Options) -> Question:
         ttft_s=None if ttft is None else duration(ttft, where="--ttft"),
         tpot_s=None if tpot is None else duration(tpot, where="--tpot"),
     )
+
+
+def _measured(
+    model: GeneratingModel, question: Question, options: Options, targets: Targets, progress: Progress
+) -> MeasuredRequest | None:
+    """The request on this machine's CPU; None where nothing is to be run."""
+    if not (options.run and targets.local_cpu):
+        return None
+    setting = setting_of(model, question, targets.cpu)
+    types = model.types_on(targets.cpu, setting)
+    if types is None:
+        return None
+    runner = Runner(threads=options.threads)
+    predicted = timed(model, targets.cpu, setting, [request_of(model, question)], runner)[0]
+    return measure_request(model, types, predicted, options, progress)
 
 
 def _source(model: Any, inputs: Any, options: Options, progress: Progress) -> Source:

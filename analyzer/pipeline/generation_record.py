@@ -19,6 +19,7 @@ from analyzer.graph import Graph
 from analyzer.pipeline import build_record
 from analyzer.pipeline.batches import BatchModels
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
+from analyzer.pipeline.generation_measure import MeasuredRequest
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, prepare
@@ -44,7 +45,12 @@ class Named:
 
 
 def generation_analysis(
-    model: GeneratingModel, named: Named, question: Question, options: Options, targets: Targets
+    model: GeneratingModel,
+    named: Named,
+    question: Question,
+    options: Options,
+    targets: Targets,
+    measured: MeasuredRequest | None = None,
 ) -> Analysis:
     """The record of a generating model, without the circumstances.
 
@@ -54,6 +60,7 @@ def generation_analysis(
         question: What is asked about generation.
         options: What is asked as of any model.
         targets: The devices.
+        measured: What was run here.
     """
     gpus = targets.gpus
     first = gpus[0] if gpus else targets.cpu
@@ -74,7 +81,12 @@ def generation_analysis(
         instances=predictor.instances,
         limits=question.limits,
     )
-    devices = Devices(first=first, cpu=targets.cpu, compared=_compared(gpus, targets.cpu))
+    devices = Devices(
+        first=first,
+        cpu=targets.cpu,
+        compared=_compared(gpus, targets.cpu),
+        measured=measured.phases if measured else None,
+    )
     return replace(
         analysis,
         generation=answer(model, question, devices, market),

@@ -216,7 +216,7 @@ def _run_session(
         # The budget is for timed runs alone; making the session, warming up and profiling come on top.
         timeout_s=max(300.0, 20 * options.time_budget_s),
         tf32=options.precision != "fp32",  # ONNX Runtime's own default is to round to TF32
-        sharing_s=_sharing(options.threads or default_threads()),
+        sharing_s=sharing(options.threads or default_threads()),
     )
     where = "the CPU" if session == "cpu" else "CUDA"
 
@@ -236,7 +236,7 @@ def _run_session(
     return _joined(measured, graph, measurement, session)
 
 
-def _sharing(threads: int) -> tuple[float, float] | None:
+def sharing(threads: int) -> tuple[float, float] | None:
     """What is known of this machine's cores from its calibration."""
     calibration = load_calibration() or {}
     shared, alone = calibration.get(f"sharing.t{threads}"), calibration.get("sharing.t1")

@@ -21,7 +21,7 @@ class Decoder:
     layers: int = 2
     heads: int = 4
     key_heads: int = 2
-    size: int = 8
+    size: int = 16
     inner: int = 64
     vocabulary: int = 96
     positions: int = 128

@@ -15,7 +15,7 @@ from onnx import TensorProto
 from analyzer import analyze_generation
 from analyzer.costs import count
 from analyzer.errors import UsageError
-from analyzer.generation.graph_axes import GivenInput, axes_of
+from analyzer.generation.graphs.axes import GivenInput, axes_of
 from analyzer.generation.sources import Source, from_genai, from_graph
 from analyzer.generation.step_sizes import StepSizes, Types
 from analyzer.graph import Graph
@@ -68,7 +68,7 @@ def test_a_prompt_begins_with_an_empty_cache(source: Loader) -> None:
     shapes = {tensor.name: tensor.shape for tensor in graph.inputs}
     assert shapes["past_key_values.0.key"] == (1, GROWING.heads, 0, GROWING.size)
     assert shapes["attention_mask"] == (1, 7)
-    assert {tensor.name: tensor.shape for tensor in graph.outputs}["present.1.value"] == (1, 4, 7, 8)
+    assert {tensor.name: tensor.shape for tensor in graph.outputs}["present.1.value"] == (1, 4, 7, 16)
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,7 @@ def test_a_single_thread_has_nobody_to_share_with(tmp_path: Path) -> None:
 def test_what_a_calibration_knows_goes_with_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     known = {"sharing.t1": 3e-4, "sharing.t4": 1e-4}
     monkeypatch.setattr(measuring, "load_calibration", lambda: known)
-    assert measuring._sharing(4) == (1e-4, 3e-4)
-    assert measuring._sharing(2) is None
+    assert measuring.sharing(4) == (1e-4, 3e-4)
+    assert measuring.sharing(2) is None
     monkeypatch.setattr(measuring, "load_calibration", lambda: None)
-    assert measuring._sharing(4) is None
+    assert measuring.sharing(4) is None

@@ -12,7 +12,7 @@ from analyzer.costs.parameters import parameters
 from analyzer.devices.device import Device
 from analyzer.errors import GraphError, UsageError
 from analyzer.generation.decoder_graph import StepGraph
-from analyzer.generation.graph_axes import OWN_NAMES, Axes, GivenInput, axes_of, named_axes, without_partner
+from analyzer.generation.graphs.axes import OWN_NAMES, Axes, GivenInput, axes_of, named_axes, without_partner
 from analyzer.generation.memory import Footprint, activation_bytes
 from analyzer.generation.model import NO_LONGEST, Kind
 from analyzer.generation.request import Request, Setting

@@ -16,7 +16,7 @@ from analyzer.errors import UsageError
 from analyzer.generation.step_sizes import StepSizes
 
 Role = Literal["batch", "tokens", "past", "buffer", "context"]
-Size = int | str
+AxisSize = int | str
 
 _DYNAMIC = (
     "Export it with symbolic axes: torch.onnx.export(..., dynamo=True, dynamic_shapes=...) or optimum-cli "
@@ -45,12 +45,12 @@ class GivenInput:
     """
 
     name: str
-    shape: tuple[Size, ...]
+    shape: tuple[AxisSize, ...]
     is_integer: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cache:
+class KeptInput:
     """An input that is what an earlier step has left.
 
     Attributes:
@@ -74,7 +74,7 @@ class Axes:
     """
 
     roles: Mapping[str, Role]
-    caches: tuple[Cache, ...]
+    caches: tuple[KeptInput, ...]
     unknown: tuple[str, ...] = ()
     grows: bool = True
 
@@ -102,7 +102,7 @@ def axes_of(inputs: Sequence[GivenInput], *, name: str, shared: bool) -> Axes:
         UsageError: An axis that must vary is fixed, or there is no cache.
     """
     found: dict[str, Role] = {}
-    caches: list[Cache] = []
+    caches: list[KeptInput] = []
     for given in sorted(inputs, key=_certainty):
         if _ENCODER.search(given.name.lower()):
             raise UsageError(
@@ -140,7 +140,7 @@ def named_axes(inputs: Sequence[GivenInput], kept: Iterable[str], *, name: str) 
     """
     names = set(kept)
     caches = [
-        Cache(
+        KeptInput(
             name=given.name,
             axis=next((axis for axis, size in enumerate(given.shape) if size in ("past", "context")), None),
         )
@@ -232,7 +232,7 @@ def _fixed(given: GivenInput, axis: int, role: Role, name: str) -> UsageError:
     )
 
 
-def _cache(given: GivenInput, found: dict[str, Role], name: str, *, shared: bool) -> Cache:
+def _cache(given: GivenInput, found: dict[str, Role], name: str, *, shared: bool) -> KeptInput:
     rank = len(given.shape)
     _take(found, given, 1 if rank == _JOINED else 0, "batch", name)
     role: Role = "buffer" if shared else "past"
@@ -250,7 +250,7 @@ def _cache(given: GivenInput, found: dict[str, Role], name: str, *, shared: bool
         )
     if axis is None:
         if _STATE.search(given.name.lower()):
-            return Cache(name=given.name, axis=None)
+            return KeptInput(name=given.name, axis=None)
         raise _fixed(given, usual, role, name)
     _take(found, given, axis, role, name)
-    return Cache(name=given.name, axis=axis)
+    return KeptInput(name=given.name, axis=axis)
