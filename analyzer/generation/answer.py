@@ -14,9 +14,9 @@ from analyzer.generation.options import Candidate, Market, candidate, option, sm
 from analyzer.generation.prices import joules_per_token
 from analyzer.generation.question import Question
 from analyzer.generation.request import Request, Setting
-from analyzer.generation.step_sizes import CACHES, WEIGHTS, Cache
-from analyzer.generation.step_times import step_times
-from analyzer.generation.times import Phases, timed
+from analyzer.generation.steps.step_sizes import CACHES, WEIGHTS, Cache
+from analyzer.generation.steps.step_times import step_times
+from analyzer.generation.times import RequestPhases, timed
 from analyzer.memory.fit import room
 from analyzer.prediction import total, transfer
 from analyzer.record.generation import (
@@ -37,7 +37,7 @@ _CONTEXTS = (1024, 4096, 16384, 65536, 131072)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Devices:
+class ComparedDevices:
     """Where it may run.
 
     Attributes:
@@ -50,7 +50,7 @@ class Devices:
     first: Device
     cpu: Device
     compared: tuple[Device, ...]
-    measured: Phases | None = None
+    measured: RequestPhases | None = None
 
 
 def setting_of(model: GeneratingModel, question: Question, device: Device) -> Setting:
@@ -82,7 +82,9 @@ def request_of(model: GeneratingModel, question: Question) -> Request:
     return request
 
 
-def answer(model: GeneratingModel, question: Question, devices: Devices, market: Market) -> GenerationResult:
+def answer(
+    model: GeneratingModel, question: Question, devices: ComparedDevices, market: Market
+) -> GenerationResult:
     """The record's ``generation``."""
     request = request_of(model, question)
     device = devices.first
@@ -139,7 +141,7 @@ def _on(
     setting: Setting,
     request: Request,
     market: Market,
-    devices: Devices,
+    devices: ComparedDevices,
 ) -> Candidate | None:
     found = candidate(model, device, setting, request, market.runner)
     if found is not None and devices.measured is not None and device.slug == devices.cpu.slug:
@@ -214,7 +216,7 @@ def _sweep(one: Candidate, question: Question, market: Market) -> tuple[Generati
 
 
 def _devices(
-    model: GeneratingModel, question: Question, devices: Devices, request: Request, market: Market
+    model: GeneratingModel, question: Question, devices: ComparedDevices, request: Request, market: Market
 ) -> tuple[GenerationOption, ...]:
     """Best first: those that keep the limits by dollars, then those without a price by time."""
     rows = []
@@ -262,10 +264,10 @@ def _types(one: Candidate, market: Market) -> tuple[GenerationOption, ...]:
     return tuple(rows)
 
 
-_Type = TypeVar("_Type", bound=str)
+_Name = TypeVar("_Name", bound=str)
 
 
-def _others(known: tuple[_Type, ...], own: _Type) -> tuple[_Type, ...]:
+def _others(known: tuple[_Name, ...], own: _Name) -> tuple[_Name, ...]:
     """What was asked and the others; of the two of 16 bits, one."""
     left_out = {own, "fp16", *(("bf16",) if own == "fp16" else ())}
     return (own, *(name for name in known if name not in left_out))

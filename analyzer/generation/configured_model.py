@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from analyzer.devices.device import Device
+from analyzer.devices.device import Device, DeviceKind
 from analyzer.generation.architecture import Architecture, StateSpace
-from analyzer.generation.decoder_graph import StepGraph, check_width, step_graph
 from analyzer.generation.memory import (
     Footprint,
     activation_bytes,
@@ -16,10 +15,11 @@ from analyzer.generation.memory import (
     table_bytes,
     weight_bytes,
 )
-from analyzer.generation.model import NO_LONGEST, Kind
+from analyzer.generation.model import NO_LONGEST
 from analyzer.generation.request import Request, Setting
-from analyzer.generation.step_sizes import Cache, StepSizes, Types, Weights
-from analyzer.generation.step_times import Exchange, Step, prepared_step, step_groups
+from analyzer.generation.steps.decoder_graph import StepGraph, check_width, step_graph
+from analyzer.generation.steps.step_sizes import Cache, StepSizes, StepTypes, Weights
+from analyzer.generation.steps.step_times import Exchange, GenerationStep, prepared_step, step_groups
 from analyzer.generation.weights import parameters
 from analyzer.graph import Graph
 from analyzer.ort.execution import Group
@@ -37,9 +37,9 @@ class ConfiguredModel:
 
     architecture: Architecture
     own_weights: Weights
-    _steps: dict[tuple[StepSizes, Types, bool], Step] = field(default_factory=dict)
-    _footprints: dict[tuple[Types, int, int], Footprint] = field(default_factory=dict)
-    _groups: dict[tuple[Types, bool, bool, bool], tuple[Group, ...]] = field(default_factory=dict)
+    _steps: dict[tuple[StepSizes, StepTypes, bool], GenerationStep] = field(default_factory=dict)
+    _footprints: dict[tuple[StepTypes, int, int], Footprint] = field(default_factory=dict)
+    _groups: dict[tuple[StepTypes, bool, bool, bool], tuple[Group, ...]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -111,14 +111,14 @@ class ConfiguredModel:
         """The types asked for; else its own weights, and a cache of 16 bits."""
         return weights or self.own_weights, cache or ("bf16" if self.own_weights == "bf16" else "fp16")
 
-    def types_on(self, device: Device, setting: Setting) -> Types | None:
+    def types_on(self, device: Device, setting: Setting) -> StepTypes | None:
         """The types in which a device runs a setting; None where ONNX Runtime has no way there.
 
         A CPU computes in 32 bits: weights of 16 bits become as wide, packed ones are unpacked on the way.
         """
         if device.kind == "gpu":
             # Both types of 16 bits make the same steps, and one of each is enough for all devices.
-            return Types(
+            return StepTypes(
                 weights="fp16" if setting.weights == "bf16" else setting.weights,
                 cache="fp16" if setting.cache == "bf16" else setting.cache,
                 floats="fp32" if setting.weights == "fp32" else "fp16",
@@ -127,7 +127,7 @@ class ConfiguredModel:
         if setting.weights == "fp8":
             return None
         packed = setting.weights in ("int8", "int4")
-        return Types(weights=setting.weights if packed else "fp32", cache="fp32", floats="fp32")
+        return StepTypes(weights=setting.weights if packed else "fp32", cache="fp32", floats="fp32")
 
     def precision_on(self, device: Device, setting: Setting) -> str:
         """The precision of the floats on a device, as predictions take it."""
@@ -137,7 +137,7 @@ class ConfiguredModel:
             return "tf32" if "tf32" in device.peak_flops_per_s else "fp32"
         return "bf16" if setting.weights == "bf16" and "bf16" in device.peak_flops_per_s else "fp16"
 
-    def step(self, sizes: StepSizes, types: Types, kind: Kind) -> Step:
+    def step(self, sizes: StepSizes, types: StepTypes, kind: DeviceKind) -> GenerationStep:
         """A step, ready to be timed on any device of a kind."""
         key = (sizes, types, kind == "gpu")
         if key not in self._steps:
@@ -146,25 +146,27 @@ class ConfiguredModel:
             self._steps[key] = prepared_step(made, sizes, cuda=kind == "gpu", groups=groups)
         return self._steps[key]
 
-    def _executed(self, made: StepGraph, sizes: StepSizes, types: Types, *, cuda: bool) -> tuple[Group, ...]:
+    def _executed(
+        self, made: StepGraph, sizes: StepSizes, types: StepTypes, *, cuda: bool
+    ) -> tuple[Group, ...]:
         """What a session executes: steps of one phase have the same operators, whatever their sizes."""
         key = (types, sizes.tokens > 1, sizes.reads_source, cuda)
         if key not in self._groups:
             self._groups[key] = step_groups(made, cuda=cuda)
         return self._groups[key]
 
-    def whole_step(self, sizes: StepSizes, types: Types) -> Graph:
+    def whole_step(self, sizes: StepSizes, types: StepTypes) -> Graph:
         """A step with every layer written out."""
         return step_graph(self.architecture, sizes, types, every_layer=True).graph
 
-    def footprint(self, request: Request, types: Types, width: int, kind: Kind) -> Footprint:
+    def footprint(self, request: Request, types: StepTypes, width: int, kind: DeviceKind) -> Footprint:
         """What each device holds; activations grow with tokens, from two sizes of each phase."""
         key = (types, width, request.source)
         if key not in self._footprints:
             self._footprints[key] = self._measured(request, types, width, kind)
         return self._footprints[key]
 
-    def _measured(self, request: Request, types: Types, width: int, kind: Kind) -> Footprint:
+    def _measured(self, request: Request, types: StepTypes, width: int, kind: DeviceKind) -> Footprint:
         tokens = 512
         source = request.source
         prefill = self.step(

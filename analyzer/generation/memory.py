@@ -8,10 +8,10 @@ from math import ceil
 
 from analyzer.devices.device import Device
 from analyzer.generation.architecture import Architecture, StateSpace
-from analyzer.generation.decoder_graph import StepGraph
 from analyzer.generation.request import Request
-from analyzer.generation.step_sizes import Types
-from analyzer.generation.step_writer import LITERALS, TABLES, TIED
+from analyzer.generation.steps.decoder_graph import StepGraph
+from analyzer.generation.steps.step_sizes import StepTypes
+from analyzer.generation.steps.step_writer import LITERALS, TABLES, TIED
 from analyzer.generation.weights import kept_elements
 from analyzer.graph import Graph, Tensor
 from analyzer.memory.fit import largest_between, room
@@ -21,7 +21,7 @@ from analyzer.ort.fusion import predicted_groups
 _FLOAT_BYTES = 4
 
 
-def cache_bytes(architecture: Architecture, tokens: int, types: Types, width: int = 1) -> int:
+def cache_bytes(architecture: Architecture, tokens: int, types: StepTypes, width: int = 1) -> int:
     """Bytes that one sequence of so many tokens keeps, on all devices together; an encoder's states apart."""
     cached, floats = (types.cache_type.bits or 0) // 8, (types.float_type.bits or 0) // 8
     found = 0
@@ -36,7 +36,7 @@ def cache_bytes(architecture: Architecture, tokens: int, types: Types, width: in
     return found
 
 
-def source_bytes(architecture: Architecture, source: int, types: Types, width: int = 1) -> int:
+def source_bytes(architecture: Architecture, source: int, types: StepTypes, width: int = 1) -> int:
     """Bytes of the cache of an encoder's states, of one sequence."""
     cached = (types.cache_type.bits or 0) // 8
     crossed = [layer.cross for layer in architecture.layers if layer.cross is not None]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Protocol
 
-from analyzer.devices.device import Device
+from analyzer.devices.device import Device, DeviceKind
 from analyzer.generation.memory import Footprint
 from analyzer.generation.request import Request, Setting
-from analyzer.generation.step_sizes import Cache, StepSizes, Types, Weights
-from analyzer.generation.step_times import Exchange, Step
+from analyzer.generation.steps.step_sizes import Cache, StepSizes, StepTypes, Weights
+from analyzer.generation.steps.step_times import Exchange, GenerationStep
 from analyzer.graph import Graph
 
 # The most tokens that sequences of a model without a longest one are looked at with.
 NO_LONGEST = 2**20
-Kind = Literal["cpu", "gpu"]
 
 
 class GeneratingModel(Protocol):
@@ -79,17 +78,17 @@ class GeneratingModel(Protocol):
             UsageError: It cannot be had in them.
         """
 
-    def types_on(self, device: Device, setting: Setting) -> Types | None:
+    def types_on(self, device: Device, setting: Setting) -> StepTypes | None:
         """The types in which a device runs a setting; None where it cannot."""
 
     def precision_on(self, device: Device, setting: Setting) -> str:
         """The precision of the floats on a device, as predictions take it."""
 
-    def step(self, sizes: StepSizes, types: Types, kind: Kind) -> Step:
+    def step(self, sizes: StepSizes, types: StepTypes, kind: DeviceKind) -> GenerationStep:
         """A step, ready to be timed on any device of a kind."""
 
-    def whole_step(self, sizes: StepSizes, types: Types) -> Graph:
+    def whole_step(self, sizes: StepSizes, types: StepTypes) -> Graph:
         """A step with all of its layers, on one device."""
 
-    def footprint(self, request: Request, types: Types, width: int, kind: Kind) -> Footprint:
+    def footprint(self, request: Request, types: StepTypes, width: int, kind: DeviceKind) -> Footprint:
         """What each device holds."""

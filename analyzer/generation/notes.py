@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analyzer.generation.options import Candidate
-from analyzer.generation.step_sizes import BLOCK
+from analyzer.generation.steps.step_sizes import BLOCK
 
 
 def of(one: Candidate) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ from analyzer.devices.instances import Instance
 from analyzer.generation.memory import Footprint
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.prices import CpuOffer, Offer, cpu_offer, gpu_offer, usd_per_million_tokens
-from analyzer.generation.request import Limits, Request, Setting
-from analyzer.generation.times import Phases, Runner, timed
+from analyzer.generation.request import Request, Setting, TimeLimits
+from analyzer.generation.times import RequestPhases, Runner, timed
 from analyzer.memory.fit import largest_between
 from analyzer.record.generation import GenerationOption
 
@@ -29,7 +29,7 @@ class Market:
 
     runner: Runner
     instances: tuple[Instance, ...]
-    limits: Limits
+    limits: TimeLimits
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,7 +49,7 @@ class Candidate:
     device: Device
     setting: Setting
     request: Request
-    phases: Phases
+    phases: RequestPhases
     footprint: Footprint
 
     @property
@@ -101,7 +101,7 @@ def smallest_width(model: GeneratingModel, device: Device, setting: Setting, req
 _TOGETHER, _PARTS = 5, 4
 
 
-def largest_batch(one: Candidate, market: Market, *, exact: bool = True) -> tuple[int, Phases | None]:
+def largest_batch(one: Candidate, market: Market, *, exact: bool = True) -> tuple[int, RequestPhases | None]:
     """The largest batch that fits and keeps the limits, with its times; 0 where none does.
 
     Args:
@@ -113,13 +113,13 @@ def largest_batch(one: Candidate, market: Market, *, exact: bool = True) -> tupl
     most = one.footprint.largest_batch(one.request, one.device)
     if not most or not market.limits.any:
         return most, None
-    known: dict[int, Phases] = {}
+    known: dict[int, RequestPhases] = {}
 
     def keeps(batch: int) -> bool:
         phases = known[batch] if batch in known else time([batch])
         return market.limits.keep(phases.first.time_s, phases.other.time_s)
 
-    def time(batches: Sequence[int]) -> Phases:
+    def time(batches: Sequence[int]) -> RequestPhases:
         requests = [replace(one.request, batch=batch) for batch in batches]
         found = timed(one.model, one.device, one.setting, requests, market.runner)
         known.update(zip(batches, found, strict=True))
@@ -147,7 +147,7 @@ def largest_batch(one: Candidate, market: Market, *, exact: bool = True) -> tupl
 
 
 def option(
-    one: Candidate, market: Market, beside: Phases | None = None, *, exact: bool = False
+    one: Candidate, market: Market, beside: RequestPhases | None = None, *, exact: bool = False
 ) -> GenerationOption:
     """A candidate as the record has it.
 
@@ -185,7 +185,7 @@ def option(
     )
 
 
-def _price(one: Candidate, market: Market, shown: Phases | None) -> tuple[Offer | None, float | None]:
+def _price(one: Candidate, market: Market, shown: RequestPhases | None) -> tuple[Offer | None, float | None]:
     if shown is None:
         return None, None
     if one.device.kind == "gpu":

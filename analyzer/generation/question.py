@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from analyzer.errors import UsageError
-from analyzer.generation.request import Limits, Request
-from analyzer.generation.step_sizes import CACHES, WEIGHTS, Cache, Weights
-from analyzer.generation.step_times import LAUNCHES, Launch
+from analyzer.generation.request import Request, TimeLimits
+from analyzer.generation.steps.step_sizes import CACHES, WEIGHTS, Cache, Weights
+from analyzer.generation.steps.step_times import LAUNCHES, LaunchMode
 from analyzer.text import nearest
 
 DEFAULT_PROMPT, DEFAULT_OUTPUT = 1024, 256
@@ -34,8 +34,8 @@ class Question:
     gpus: int | None = None
     weights: Weights | None = None
     cache: Cache | None = None
-    launch: Launch = "session"
-    limits: Limits = field(default_factory=Limits)
+    launch: LaunchMode = "session"
+    limits: TimeLimits = field(default_factory=TimeLimits)
 
     def request(self, source: int = 0) -> Request:
         """The request that the answer is for."""
@@ -66,8 +66,8 @@ def make_question(
         gpus=None if gpus is None else _whole(gpus, "--gpus", 1, _MOST_GPUS),
         weights=cast(Weights | None, _one_of(weights, WEIGHTS, "--weights")),
         cache=cast(Cache | None, _one_of(kv, CACHES, "--kv")),
-        launch=cast(Launch, _one_of(launch, LAUNCHES, "--launch") or "session"),
-        limits=Limits(ttft_s=_limit(ttft_s, "--ttft"), tpot_s=_limit(tpot_s, "--tpot")),
+        launch=cast(LaunchMode, _one_of(launch, LAUNCHES, "--launch") or "session"),
+        limits=TimeLimits(ttft_s=_limit(ttft_s, "--ttft"), tpot_s=_limit(tpot_s, "--tpot")),
     )
 
 

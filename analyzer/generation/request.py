@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analyzer.generation.step_sizes import Cache, StepSizes, Weights
-from analyzer.generation.step_times import Launch
+from analyzer.generation.steps.step_sizes import Cache, StepSizes, Weights
+from analyzer.generation.steps.step_times import LaunchMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ _FEW = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class TimeLimits:
     """What a request must keep; None for no limit."""
 
     ttft_s: float | None = None
@@ -88,4 +88,4 @@ class Setting:
     weights: Weights
     cache: Cache
     width: int = 1
-    launch: Launch = "session"
+    launch: LaunchMode = "session"

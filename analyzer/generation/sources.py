@@ -10,12 +10,17 @@ from pathlib import Path
 from typing import Any, cast
 
 from analyzer.errors import UsageError
+from analyzer.generation.configurations.hugging_face import (
+    CONFIG_NAME,
+    architecture_of,
+    read_config,
+    stored_weights,
+)
 from analyzer.generation.configured_model import ConfiguredModel
 from analyzer.generation.graphs.genai import GENAI_NAME, genai_decoder
 from analyzer.generation.graphs.graph_model import exported_model, graph_model
-from analyzer.generation.hugging_face import CONFIG_NAME, architecture_of, read_config, stored_weights
 from analyzer.generation.model import GeneratingModel
-from analyzer.generation.step_sizes import Weights
+from analyzer.generation.steps.step_sizes import Weights
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading.decoder_export import (
     configuration_of,
@@ -33,7 +38,7 @@ _WEIGHTS_OF: Mapping[str, Weights] = {"float32": "fp16", "float16": "fp16", "bfl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class OpenedModel:
     """A model that generates, and what reports call it."""
 
     model: GeneratingModel
@@ -59,7 +64,7 @@ def is_python(text: str) -> bool:
     return bool(re.search(r"\.py(:[\w.]+)?$", text) or re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text))
 
 
-def from_genai(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> Source:
+def from_genai(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> OpenedModel:
     """The decoder of a folder of ONNX Runtime GenAI; its weights are never read.
 
     Raises:
@@ -76,20 +81,20 @@ def from_genai(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS)
         shared=decoder.shared,
         positions=decoder.positions,
     )
-    return Source(model=model, name=name)
+    return OpenedModel(model=model, name=name)
 
 
-def from_graph(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> Source:
+def from_graph(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> OpenedModel:
     """The decoder that an ``.onnx`` file holds, with its cache as inputs and outputs; weights are never read.
 
     Raises:
         AnalyzerError: A child of it, by what the user must do.
     """
     loaded = load(parse_reference(os.fspath(path)), limits=limits)
-    return Source(model=graph_model(loaded, name=loaded.name), name=loaded.name)
+    return OpenedModel(model=graph_model(loaded, name=loaded.name), name=loaded.name)
 
 
-def from_configuration(path: str | os.PathLike[str]) -> Source:
+def from_configuration(path: str | os.PathLike[str]) -> OpenedModel:
     """The model that a folder's ``config.json`` describes; its weights are never read.
 
     Raises:
@@ -99,7 +104,7 @@ def from_configuration(path: str | os.PathLike[str]) -> Source:
     return from_values(read_config(path), name=folder.resolve().name or "model")
 
 
-def from_values(config: Mapping[str, Any], *, name: str) -> Source:
+def from_values(config: Mapping[str, Any], *, name: str) -> OpenedModel:
     """The model that a configuration describes.
 
     Raises:
@@ -111,10 +116,12 @@ def from_values(config: Mapping[str, Any], *, name: str) -> Source:
     notes: tuple[str, ...] = ()
     if kept is None and architecture.dtype == "float32":
         notes = ("Its weights are kept in 32 bits; they are taken to be loaded in 16 (`--weights`).",)
-    return Source(model=ConfiguredModel(architecture=architecture, own_weights=own), name=name, notes=notes)
+    return OpenedModel(
+        model=ConfiguredModel(architecture=architecture, own_weights=own), name=name, notes=notes
+    )
 
 
-def from_python(reference: Reference, progress: StageProgress = lambda _: None) -> Source:
+def from_python(reference: Reference, progress: StageProgress = lambda _: None) -> OpenedModel:
     """The decoder of a Python file or module; its weights are never needed.
 
     Raises:
@@ -124,7 +131,7 @@ def from_python(reference: Reference, progress: StageProgress = lambda _: None) 
     return _of_user(python_model(reference), reference, progress)
 
 
-def from_module(model: Any, inputs: Any = None, progress: StageProgress = lambda _: None) -> Source:
+def from_module(model: Any, inputs: Any = None, progress: StageProgress = lambda _: None) -> OpenedModel:
     """The decoder that a module in memory is.
 
     Args:
@@ -139,13 +146,13 @@ def from_module(model: Any, inputs: Any = None, progress: StageProgress = lambda
     return _of_user(live_model(model, inputs), None, progress)
 
 
-def _of_user(user: UserModel, reference: Reference | None, progress: StageProgress) -> Source:
+def _of_user(user: UserModel, reference: Reference | None, progress: StageProgress) -> OpenedModel:
     name = reference.stem if reference else user.name
     config = configuration_of(user)
     # Who writes the inputs of a step means the module as it is.
     if config is not None and not has_step_inputs(user):
         return from_values(config, name=name)
-    return Source(model=exported_model(load_decoder(user, reference, progress), name=name), name=name)
+    return OpenedModel(model=exported_model(load_decoder(user, reference, progress), name=name), name=name)
 
 
 def no_way(text: str) -> UsageError:

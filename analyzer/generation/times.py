@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from analyzer.devices.device import Device
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.request import Request, Setting
-from analyzer.generation.step_sizes import StepSizes
-from analyzer.generation.step_times import Step, StepTimes, step_times
+from analyzer.generation.steps.step_sizes import StepSizes
+from analyzer.generation.steps.step_times import GenerationStep, StepTimes, step_times
 from analyzer.prediction import Estimate, total
 from analyzer.record.generation import RequestTimes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phases:
+class RequestPhases:
     """A request's two phases.
 
     Attributes:
@@ -71,14 +71,14 @@ class Runner:
 
 def timed(
     model: GeneratingModel, device: Device, setting: Setting, requests: Sequence[Request], runner: Runner
-) -> tuple[Phases, ...]:
+) -> tuple[RequestPhases, ...]:
     """Requests on a device, all predicted together; empty where it cannot run the setting."""
     types = model.types_on(device, setting)
     if types is None:
         return ()
     width = setting.width
 
-    def step(sizes: StepSizes) -> Step:
+    def step(sizes: StepSizes) -> GenerationStep:
         assert types is not None
         return model.step(sizes, types, device.kind)
 
@@ -102,9 +102,9 @@ def _steps_of(request: Request, width: int) -> list[StepSizes]:
     return [request.prefill(width), *(request.decode(context, width) for context, _ in request.contexts())]
 
 
-def _phases(request: Request, width: int, position: dict[StepSizes, int], times: StepTimes) -> Phases:
+def _phases(request: Request, width: int, position: dict[StepSizes, int], times: StepTimes) -> RequestPhases:
     others = [
         times.of(position[request.decode(context, width)]).scaled(weight)
         for context, weight in request.contexts()
     ]
-    return Phases(request=request, first=times.of(position[request.prefill(width)]), other=total(others))
+    return RequestPhases(request=request, first=times.of(position[request.prefill(width)]), other=total(others))

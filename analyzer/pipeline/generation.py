@@ -12,7 +12,7 @@ from analyzer.generation.answer import request_of, setting_of
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.question import Question, make_question
 from analyzer.generation.sources import (
-    Source,
+    OpenedModel,
     from_configuration,
     from_genai,
     from_graph,
@@ -111,7 +111,7 @@ def _measured(
     return measure_request(model, types, predicted, options, progress)
 
 
-def _source(model: Any, inputs: Any, options: Options, progress: Progress) -> Source:
+def _source(model: Any, inputs: Any, options: Options, progress: Progress) -> OpenedModel:
     if not isinstance(model, (str, os.PathLike)):
         # By the class's module: torch need not be imported to say that a model is none of its.
         if any(
@@ -131,7 +131,7 @@ def _source(model: Any, inputs: Any, options: Options, progress: Progress) -> So
     raise no_way(text)
 
 
-def _named(model: Any, source: Source) -> Named:
+def _named(model: Any, source: OpenedModel) -> Named:
     named = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
     shown = path_shower()(named) if named is not None else f"{type(model).__name__} in memory"
     return Named(name=source.name, source=shown, notes=source.notes)

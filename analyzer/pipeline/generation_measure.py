@@ -10,9 +10,9 @@ from typing import Any
 from analyzer.errors import AnalyzerError
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.request import Request
-from analyzer.generation.step_inputs import in_place, step_inputs
-from analyzer.generation.step_sizes import StepSizes, Types
-from analyzer.generation.times import Phases
+from analyzer.generation.steps.step_inputs import in_place, step_inputs
+from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
+from analyzer.generation.times import RequestPhases
 from analyzer.loading.random_weights import RandomWeights
 from analyzer.measurement.child_process import measure
 from analyzer.measurement.noise.machine_load import default_threads
@@ -41,15 +41,15 @@ class MeasuredRequest:
         messages: Why it was not, in plain sentences.
     """
 
-    phases: Phases | None = None
+    phases: RequestPhases | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
 
 
 def measure_request(
     model: GeneratingModel,
-    types: Types,
-    predicted: Phases,
+    types: StepTypes,
+    predicted: RequestPhases,
     options: Options,
     progress: Progress,
 ) -> MeasuredRequest:
@@ -83,7 +83,7 @@ def measure_request(
         _estimate(measurement).scaled(weight)
         for measurement, (_, weight) in zip(found[1:], request.contexts(), strict=True)
     ]
-    phases = Phases(request=request, first=_estimate(found[0]), other=total(decodes))
+    phases = RequestPhases(request=request, first=_estimate(found[0]), other=total(decodes))
     messages = dict.fromkeys(text for measurement in found for text in measurement.messages)
     return MeasuredRequest(phases=phases, facts=_facts(steps, found), messages=tuple(messages))
 
@@ -94,7 +94,7 @@ def _steps(request: Request) -> list[StepSizes]:
 
 def _run(
     model: GeneratingModel,
-    types: Types,
+    types: StepTypes,
     steps: Sequence[StepSizes],
     folder: Path,
     options: Options,

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
-from analyzer.generation.answer import Devices, answer, request_of, setting_of
+from analyzer.generation.answer import ComparedDevices, answer, request_of, setting_of
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.options import Market
 from analyzer.generation.question import Question
 from analyzer.generation.request import Request
-from analyzer.generation.step_sizes import StepSizes, Types
+from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.generation.times import Runner
 from analyzer.graph import Graph
 from analyzer.pipeline import build_record
@@ -65,7 +65,7 @@ def generation_analysis(
     gpus = targets.gpus
     first = gpus[0] if gpus else targets.cpu
     setting = setting_of(model, question, first)
-    types = model.types_on(first, setting) or Types()
+    types = model.types_on(first, setting) or StepTypes()
     request = request_of(model, question)
     predictor = Predictor(options, targets.cpu)
     steps = _Steps(model=model, types=types, request=request)
@@ -81,7 +81,7 @@ def generation_analysis(
         instances=predictor.instances,
         limits=question.limits,
     )
-    devices = Devices(
+    devices = ComparedDevices(
         first=first,
         cpu=targets.cpu,
         compared=_compared(gpus, targets.cpu),
@@ -99,7 +99,7 @@ class _Steps:
     """The whole model's steps, each layer written out, on one device."""
 
     model: GeneratingModel
-    types: Types
+    types: StepTypes
     request: Request
 
     def decode(self, batch: int) -> PreparedGraph:

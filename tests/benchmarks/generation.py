@@ -25,8 +25,8 @@ from analyzer.devices import catalogue
 from analyzer.generation.architecture import Architecture, Attention, Experts, LatentAttention, Layer, Mlp
 from analyzer.generation.configured_model import ConfiguredModel
 from analyzer.generation.request import Request, Setting
-from analyzer.generation.step_sizes import Weights
-from analyzer.generation.times import Phases, Runner, timed
+from analyzer.generation.steps.step_sizes import Weights
+from analyzer.generation.times import RequestPhases, Runner, timed
 
 _GPUS = {
     "A40": "a40", "L20": "l20", "L40": "l40", "RTX-6000-Ada": "rtx-6000-ada", "RTX-A6000": "rtx-a6000",
@@ -114,7 +114,7 @@ def _compared(row: Mapping[str, str], model: ConfiguredModel, width: int) -> Com
     return _beside(row, whole, alone, served=served)
 
 
-def _beside(row: Mapping[str, str], whole: Phases, alone: Phases, *, served: bool) -> Compared:
+def _beside(row: Mapping[str, str], whole: RequestPhases, alone: RequestPhases, *, served: bool) -> Compared:
     first, other = float(row["ttft_s"] or 0), float(row["tpot_s"] or 0)
     waiting = alone.first.time_s * whole.request.batch / whole.request.output
     one = whole.other

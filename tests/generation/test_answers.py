@@ -12,7 +12,7 @@ from analyzer import analyze_generation
 from analyzer.devices import catalogue
 from analyzer.errors import UsageError
 from analyzer.generation.request import Request, Setting
-from analyzer.generation.times import Phases, Runner, timed
+from analyzer.generation.times import RequestPhases, Runner, timed
 from analyzer.record import load_report
 from analyzer.record.analysis import Analysis
 from analyzer.record.generation import GenerationResult
@@ -71,7 +71,7 @@ def test_a_request_is_its_first_token_and_all_others(tmp_path: Path) -> None:
     assert found.tokens_per_s == pytest.approx(4 * 100 / found.request_s)
 
 
-def phases(device: str, request: Request, **setting: Any) -> Phases:
+def phases(device: str, request: Request, **setting: Any) -> RequestPhases:
     chosen = Setting(**{"weights": "fp16", "cache": "fp16", **setting})
     return timed(model(), catalogue.device(device), chosen, [request], Runner())[0]
 

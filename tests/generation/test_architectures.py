@@ -30,10 +30,10 @@ from transformers import DynamicCache, EncoderDecoderCache
 from transformers.cache_utils import DynamicSlidingWindowLayer
 
 from analyzer.errors import UsageError
-from analyzer.generation import hugging_face
 from analyzer.generation.architecture import Attention, Experts, LatentAttention, StateSpace
-from analyzer.generation.families import FAMILIES, TEXT_PARTS
-from analyzer.generation.hugging_face import architecture_of, read_config, stored_weights
+from analyzer.generation.configurations import hugging_face
+from analyzer.generation.configurations.families import FAMILIES, TEXT_PARTS
+from analyzer.generation.configurations.hugging_face import architecture_of, read_config, stored_weights
 from analyzer.generation.weights import cache_elements, layer_parameters, parameters, state_elements
 
 DEEPSEEK = {
@@ -582,7 +582,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 def test_a_whole_file_needs_no_transformers() -> None:
     program = (
         "import json, sys\n"
-        "from analyzer.generation.hugging_face import architecture_of\n"
+        "from analyzer.generation.configurations.hugging_face import architecture_of\n"
         "architecture_of(json.loads(sys.argv[1]), name='it')\n"
         "assert not {'torch', 'transformers'} & set(sys.modules)\n"
     )

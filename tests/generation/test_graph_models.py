@@ -16,11 +16,11 @@ from analyzer import analyze_generation
 from analyzer.costs import count
 from analyzer.errors import UsageError
 from analyzer.generation.graphs.axes import GivenInput, axes_of
-from analyzer.generation.sources import Source, from_genai, from_graph
-from analyzer.generation.step_sizes import StepSizes, Types
+from analyzer.generation.sources import OpenedModel, from_genai, from_graph
+from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.graph import Graph
 
-Loader = Callable[[onnx.ModelProto], Source]
+Loader = Callable[[onnx.ModelProto], OpenedModel]
 GROWING, SHARED = Decoder(key_heads=4), Decoder()
 FLOAT, HALF = 4, 2
 
@@ -37,8 +37,8 @@ def genai(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def step(source: Source, batch: int, tokens: int, context: int) -> Graph:
-    return source.model.whole_step(StepSizes(batch=batch, tokens=tokens, context=context), Types())
+def step(source: OpenedModel, batch: int, tokens: int, context: int) -> Graph:
+    return source.model.whole_step(StepSizes(batch=batch, tokens=tokens, context=context), StepTypes())
 
 
 def macs(graph: Graph) -> int:
@@ -114,7 +114,7 @@ def test_what_genai_says_of_its_buffer_counts(genai: Path) -> None:
     (genai / "genai_config.json").write_text(json.dumps(config), encoding="utf-8")
     model = from_genai(genai).model
     sizes = StepSizes(batch=1, tokens=1, context=50)
-    pasts = [tensor.shape for tensor in model.whole_step(sizes, Types()).inputs if "past" in tensor.name]
+    pasts = [tensor.shape for tensor in model.whole_step(sizes, StepTypes()).inputs if "past" in tensor.name]
     assert set(pasts) == {(1, SHARED.key_heads, 49, SHARED.size)}
 
 

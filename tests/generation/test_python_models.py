@@ -11,7 +11,7 @@ from analyzer import analyze_generation
 from analyzer.costs import count
 from analyzer.errors import AnalyzerError, ModelError
 from analyzer.generation.sources import from_module, from_python
-from analyzer.generation.step_sizes import StepSizes, Types
+from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.loading.model_reference import parse_reference
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -54,7 +54,7 @@ def test_a_module_with_a_cache_is_exported_once_and_bound_to_every_step(
     tmp_path: Path, batch: int, tokens: int, context: int
 ) -> None:
     model = source(written(tmp_path, MODEL + INPUTS)).model
-    graph = model.whole_step(StepSizes(batch=batch, tokens=tokens, context=context), Types())
+    graph = model.whole_step(StepSizes(batch=batch, tokens=tokens, context=context), StepTypes())
     # A new token goes through both products, and meets all keys twice: scores, and what they weigh.
     row = WIDTH * WIDTH + WIDTH * VOCABULARY + 2 * context * WIDTH
     assert sum(cost.macs or 0 for cost in count(graph).costs) == batch * tokens * row
@@ -111,7 +111,7 @@ def test_a_module_in_memory_is_what_its_file_is(tmp_path: Path) -> None:
     module = names["Tiny"]().train()
     sizes = StepSizes(batch=2, tokens=1, context=12)
     graphs = [
-        found.model.whole_step(sizes, Types())
+        found.model.whole_step(sizes, StepTypes())
         for found in (from_module(module, names["example_inputs"]), source(written(tmp_path, MODEL + INPUTS)))
     ]
     first, second = (

@@ -16,9 +16,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from analyzer.costs import count
 from analyzer.errors import UsageError
 from analyzer.generation.architecture import Architecture, LatentAttention, Layer, Mlp
-from analyzer.generation.decoder_graph import StepGraph, step_graph
 from analyzer.generation.memory import cache_bytes, weight_bytes
-from analyzer.generation.step_sizes import StepSizes, Types, Weights
+from analyzer.generation.steps.decoder_graph import StepGraph, step_graph
+from analyzer.generation.steps.step_sizes import StepSizes, StepTypes, Weights
 from analyzer.generation.weights import parameters
 
 BATCH, PROMPT = 2, 11
@@ -41,11 +41,13 @@ def flops(step: StepGraph) -> int:
 
 
 def prefill_of(architecture: Architecture, *, every_layer: bool = True) -> StepGraph:
-    return step_graph(architecture, sizes_of(architecture, PROMPT, PROMPT), Types(), every_layer=every_layer)
+    return step_graph(
+        architecture, sizes_of(architecture, PROMPT, PROMPT), StepTypes(), every_layer=every_layer
+    )
 
 
 def decode_of(architecture: Architecture, *, every_layer: bool = True) -> StepGraph:
-    return step_graph(architecture, sizes_of(architecture, 1, PROMPT + 1), Types(), every_layer=every_layer)
+    return step_graph(architecture, sizes_of(architecture, 1, PROMPT + 1), StepTypes(), every_layer=every_layer)
 
 
 @pytest.mark.parametrize("case", tiny.TINY)
@@ -152,7 +154,7 @@ def test_a_latent_is_multiplied_with_queries_and_not_unfolded_for_every_key() ->
     """DeepSeek V3 at 4096 tokens: 128 heads on 576 columns twice, not 512 x 128 x 256 for each token."""
     architecture = deepseek()
     near, far = (
-        flops(step_graph(architecture, StepSizes(batch=1, tokens=1, context=context), Types()))
+        flops(step_graph(architecture, StepSizes(batch=1, tokens=1, context=context), StepTypes()))
         for context in (4096, 8192)
     )
     assert far - near == 2 * 2 * 61 * 128 * 576 * 4096
@@ -166,24 +168,26 @@ def test_packed_weights_are_as_long_as_their_bits_and_scales() -> None:
     rest = parameters(architecture) - products
     packed: tuple[tuple[Weights, int], ...] = (("int4", 4), ("int8", 8))
     for name, bits in packed:
-        step = step_graph(architecture, sizes, Types(weights=name))
+        step = step_graph(architecture, sizes, StepTypes(weights=name))
         assert weight_bytes(step) == products * bits / 8 + products / 128 * 2 + rest * 2
 
 
 def test_devices_share_heads_and_columns_and_copy_heads_of_keys_that_are_too_few() -> None:
     architecture = llama(layers=2, heads=32, keys=4)
-    alone = weight_bytes(step_graph(architecture, StepSizes(batch=1, tokens=1, context=8), Types()))
-    shared = weight_bytes(step_graph(architecture, StepSizes(batch=1, tokens=1, context=8, width=4), Types()))
+    alone = weight_bytes(step_graph(architecture, StepSizes(batch=1, tokens=1, context=8), StepTypes()))
+    shared = weight_bytes(
+        step_graph(architecture, StepSizes(batch=1, tokens=1, context=8, width=4), StepTypes())
+    )
     norms = 5 * 4096 * 2
     assert (shared - norms) * 4 == alone - norms
     # Eight devices for four heads: each head lies on two.
-    assert cache_bytes(architecture, 100, Types(), 8) == 2 * cache_bytes(architecture, 100, Types(), 4)
-    assert cache_bytes(architecture, 100, Types(), 4) == cache_bytes(architecture, 100, Types())
+    assert cache_bytes(architecture, 100, StepTypes(), 8) == 2 * cache_bytes(architecture, 100, StepTypes(), 4)
+    assert cache_bytes(architecture, 100, StepTypes(), 4) == cache_bytes(architecture, 100, StepTypes())
 
 
 def test_heads_that_devices_cannot_share_are_refused() -> None:
     with pytest.raises(UsageError, match="32 query heads") as refused:
-        step_graph(llama(), StepSizes(batch=1, tokens=1, context=8, width=3), Types())
+        step_graph(llama(), StepSizes(batch=1, tokens=1, context=8, width=3), StepTypes())
     assert "1, 2, 4, 8" in str(refused.value.hint)
 
 
@@ -200,5 +204,5 @@ def test_a_window_keeps_no_more_than_it_shows() -> None:
     first = architecture.layers[0]
     windowed = replace(first, mixer=replace(first.mixer, window=7))
     both = replace(architecture, layers=(first, windowed))
-    whole, half = cache_bytes(architecture, 100, Types()), cache_bytes(both, 100, Types())
+    whole, half = cache_bytes(architecture, 100, StepTypes()), cache_bytes(both, 100, StepTypes())
     assert half == whole // 2 + whole // 2 * 7 // 100

@@ -12,11 +12,11 @@ import pytest
 from decoder_models import Decoder, growing, saved, shared_buffer
 
 from analyzer import analyze_generation
+from analyzer.generation.configurations.hugging_face import architecture_of
 from analyzer.generation.configured_model import ConfiguredModel
-from analyzer.generation.hugging_face import architecture_of
 from analyzer.generation.sources import from_graph
-from analyzer.generation.step_inputs import in_place, step_inputs
-from analyzer.generation.step_sizes import StepSizes, Types, Weights
+from analyzer.generation.steps.step_inputs import in_place, step_inputs
+from analyzer.generation.steps.step_sizes import StepSizes, StepTypes, Weights
 from analyzer.graph import Graph
 from analyzer.loading.random_weights import RandomWeights
 
@@ -89,7 +89,7 @@ def test_onnx_runtime_runs_the_step_and_gives_the_shapes_that_were_written(
     sizes = StepSizes(
         batch=2, tokens=tokens, context=context, source=source, reads_source=source > 0 and tokens > 1
     )
-    graph = model.whole_step(sizes, Types(weights=weights, cache="fp32", floats="fp32"))
+    graph = model.whole_step(sizes, StepTypes(weights=weights, cache="fp32", floats="fp32"))
     results = run(graph, sizes, tmp_path)
     assert {name: array.shape for name, array in results.items()} == {
         tensor.name: tensor.shape for tensor in graph.outputs
@@ -99,16 +99,16 @@ def test_onnx_runtime_runs_the_step_and_gives_the_shapes_that_were_written(
 
 def test_every_tensor_of_a_step_has_a_name_of_its_own() -> None:
     for name in CONFIGS:
-        graph = configured(name).whole_step(StepSizes(batch=1, tokens=1, context=9, source=SOURCE), Types())
+        graph = configured(name).whole_step(StepSizes(batch=1, tokens=1, context=9, source=SOURCE), StepTypes())
         names = [tensor.name for node in graph.nodes for tensor in node.present_outputs]
         assert len(names) == len(set(names))
 
 
 def test_a_buffer_is_written_in_place_and_a_cache_that_grows_is_not(tmp_path: Path) -> None:
     sizes = StepSizes(batch=1, tokens=1, context=9)
-    shared = from_graph(saved(shared_buffer(), tmp_path)).model.whole_step(sizes, Types())
+    shared = from_graph(saved(shared_buffer(), tmp_path)).model.whole_step(sizes, StepTypes())
     assert in_place(shared) == dict(shared.carried)
-    grown = from_graph(saved(growing(), tmp_path)).model.whole_step(sizes, Types())
+    grown = from_graph(saved(growing(), tmp_path)).model.whole_step(sizes, StepTypes())
     assert grown.carried
     assert in_place(grown) == {}
 
@@ -164,7 +164,7 @@ def test_prompt_and_token_of_a_llama_give_the_logits_of_transformers_own(tmp_pat
     cache: dict[str, np.ndarray[Any, Any]] = {}
     for tokens, context in ((8, 8), (1, 9)):
         sizes = StepSizes(batch=2, tokens=tokens, context=context)
-        graph = model.whole_step(sizes, Types(weights="fp32", cache="fp32", floats="fp32"))
+        graph = model.whole_step(sizes, StepTypes(weights="fp32", cache="fp32", floats="fp32"))
         stored = tuple(
             replace(tensor, value=values[tensor.name].astype(np.float32)) if tensor.value is None else tensor
             for tensor in graph.initializers

@@ -9,7 +9,7 @@ import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoModelForSpeechSeq2Seq
 
 from analyzer.generation.architecture import Architecture
-from analyzer.generation.hugging_face import architecture_of
+from analyzer.generation.configurations.hugging_face import architecture_of
 
 Config = dict[str, Any]
 

@@ -9,15 +9,15 @@ from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
 from analyzer.costs.parameters import parameters
-from analyzer.devices.device import Device
+from analyzer.devices.device import Device, DeviceKind
 from analyzer.errors import GraphError, UsageError
-from analyzer.generation.decoder_graph import StepGraph
 from analyzer.generation.graphs.axes import OWN_NAMES, Axes, GivenInput, axes_of, named_axes, without_partner
 from analyzer.generation.memory import Footprint, activation_bytes
-from analyzer.generation.model import NO_LONGEST, Kind
+from analyzer.generation.model import NO_LONGEST
 from analyzer.generation.request import Request, Setting
-from analyzer.generation.step_sizes import Cache, StepSizes, Types, Weights
-from analyzer.generation.step_times import Step, prepared_step, step_groups
+from analyzer.generation.steps.decoder_graph import StepGraph
+from analyzer.generation.steps.step_sizes import Cache, StepSizes, StepTypes, Weights
+from analyzer.generation.steps.step_times import GenerationStep, prepared_step, step_groups
 from analyzer.graph import DTYPES_BY_NUMBER, Graph, Node
 from analyzer.loading.from_onnx import fed_inputs
 from analyzer.loading.loaded import Loaded
@@ -66,9 +66,9 @@ class GraphModel:
     name: str
     positions: int | None = None
     _graphs: dict[tuple[int, int, int], Graph] = field(default_factory=dict)
-    _steps: dict[tuple[StepSizes, bool], Step] = field(default_factory=dict)
+    _steps: dict[tuple[StepSizes, bool], GenerationStep] = field(default_factory=dict)
     _groups: dict[tuple[bool, bool, bool, int], tuple[Group, ...]] = field(default_factory=dict)
-    _footprints: dict[tuple[Types, int], Footprint] = field(default_factory=dict)
+    _footprints: dict[tuple[StepTypes, int], Footprint] = field(default_factory=dict)
 
     @property
     def exporter(self) -> str:
@@ -173,14 +173,14 @@ class GraphModel:
                 )
         return self.own_weights, self.own_cache
 
-    def types_on(self, device: Device, setting: Setting) -> Types | None:
+    def types_on(self, device: Device, setting: Setting) -> StepTypes | None:
         """Its own types; a CPU computes in 32 bits."""
         if (setting.weights, setting.cache) != (self.own_weights, self.own_cache):
             return None
         wide = device.kind == "cpu"
         weights = "fp32" if wide and self.own_weights in _WIDE else self.own_weights
         floats = "fp32" if wide or self._floats == "fp32" else "fp16"
-        return Types(weights=weights, cache=self.own_cache, floats=cast(Any, floats))
+        return StepTypes(weights=weights, cache=self.own_cache, floats=cast(Any, floats))
 
     def precision_on(self, device: Device, setting: Setting) -> str:
         """The precision of the floats on a device, as predictions take it."""
@@ -191,7 +191,7 @@ class GraphModel:
             return "tf32" if "tf32" in device.peak_flops_per_s else "fp32"
         return "bf16" if self._floats == "bf16" and "bf16" in device.peak_flops_per_s else "fp16"
 
-    def step(self, sizes: StepSizes, types: Types, kind: Kind) -> Step:
+    def step(self, sizes: StepSizes, types: StepTypes, kind: DeviceKind) -> GenerationStep:
         """A step, ready to be timed on any device of a kind."""
         key = (sizes, kind == "gpu")
         if key not in self._steps:
@@ -209,7 +209,7 @@ class GraphModel:
             self._groups[key] = step_groups(made, cuda=cuda)
         return self._groups[key]
 
-    def whole_step(self, sizes: StepSizes, types: Types) -> Graph:
+    def whole_step(self, sizes: StepSizes, types: StepTypes) -> Graph:
         """The graph at these sizes."""
         del types
         key = (sizes.batch, sizes.tokens, sizes.context)
@@ -222,7 +222,7 @@ class GraphModel:
         """The graph at sizes that are told apart."""
         return self.loaded.graph_at(self.axes.sizes(_PROBE))
 
-    def footprint(self, request: Request, types: Types, width: int, kind: Kind) -> Footprint:
+    def footprint(self, request: Request, types: StepTypes, width: int, kind: DeviceKind) -> Footprint:
         """What the device holds; activations grow with tokens, from one size of each phase."""
         del width, kind
         key = (types, request.context)

@@ -15,8 +15,8 @@ from typing import Any
 
 from analyzer.errors import UsageError
 from analyzer.generation.architecture import Architecture
-from analyzer.generation.families import FAMILIES, TEXT_PARTS, Family
-from analyzer.generation.values import Values, refusal
+from analyzer.generation.configurations.families import FAMILIES, TEXT_PARTS, Family
+from analyzer.generation.configurations.values import Values, refusal
 from analyzer.text import listed, nearest, printable
 
 CONFIG_NAME = "config.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from analyzer.generation.architecture import Indexer, LatentAttention
-from analyzer.generation.step_writer import StepWriter, number, shape_of
+from analyzer.generation.steps.step_writer import StepWriter, number, shape_of
 from analyzer.graph import DTYPES, Tensor
 
 

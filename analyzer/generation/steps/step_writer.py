@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from analyzer.generation.architecture import Architecture
-from analyzer.generation.step_sizes import BLOCK, StepSizes, Types
+from analyzer.generation.steps.step_sizes import BLOCK, StepSizes, StepTypes
 from analyzer.graph import DTYPES, DType, Graph, Node, Tensor
 
 MICROSOFT = "com.microsoft"
@@ -34,7 +34,7 @@ class StepWriter:
         types: What weights, cache and everything else are kept in.
     """
 
-    def __init__(self, architecture: Architecture, sizes: StepSizes, types: Types) -> None:
+    def __init__(self, architecture: Architecture, sizes: StepSizes, types: StepTypes) -> None:
         self.model, self.sizes, self.types = architecture, sizes, types
         self.floats = types.float_type
         self.copies = 1

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from analyzer.generation.architecture import Attention, StateSpace
-from analyzer.generation.step_writer import OWN_DOMAIN, StepWriter, shape_of
+from analyzer.generation.steps.step_writer import OWN_DOMAIN, StepWriter, shape_of
 from analyzer.graph import DTYPES, Tensor
 
 # The input that says where each sequence ends; of a shorter buffer its length is in the name.

@@ -9,8 +9,8 @@ from typing import Literal
 from analyzer.costs import count
 from analyzer.devices.device import Device
 from analyzer.devices.peer_links import peer_link
-from analyzer.generation.decoder_graph import StepGraph
-from analyzer.generation.step_sizes import StepSizes
+from analyzer.generation.steps.decoder_graph import StepGraph
+from analyzer.generation.steps.step_sizes import StepSizes
 from analyzer.ort.execution import Group
 from analyzer.ort.fusion import predicted_groups
 from analyzer.ort.placement import place
@@ -19,12 +19,12 @@ from analyzer.prediction import Estimate, Workload, total, transfer, workload
 from analyzer.prediction.collectives import collective_time
 from analyzer.prediction.many_models import ModelTimes, model_times, stacked
 
-Launch = Literal["session", "graph"]
-LAUNCHES: tuple[Launch, ...] = ("session", "graph")
+LaunchMode = Literal["session", "graph"]
+LAUNCHES: tuple[LaunchMode, ...] = ("session", "graph")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Step:
+class GenerationStep:
     """A step, ready to be timed on any device of a kind.
 
     Attributes:
@@ -44,7 +44,7 @@ class Step:
 
 def prepared_step(
     made: StepGraph, sizes: StepSizes, *, cuda: bool, groups: tuple[Group, ...] | None = None
-) -> Step:
+) -> GenerationStep:
     """One step, placed, grouped and counted.
 
     Args:
@@ -56,7 +56,7 @@ def prepared_step(
     groups = step_groups(made, cuda=cuda) if groups is None else groups
     work = workload(made.graph, count(made.graph), groups)
     first = [group.members[0] for group in groups]
-    return Step(
+    return GenerationStep(
         sizes=sizes,
         graph=made,
         work=work,
@@ -105,7 +105,7 @@ class StepTimes:
         copies: Of ids in and out, by step.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[GenerationStep, ...]
     times: ModelTimes
     sums: tuple[Estimate, ...]
     copies: tuple[Estimate, ...]
@@ -125,12 +125,12 @@ class StepTimes:
 
 
 def step_times(
-    steps: Sequence[Step],
+    steps: Sequence[GenerationStep],
     exchange: Exchange | None,
     device: Device,
     *,
     precision: str,
-    launch: Launch = "session",
+    launch: LaunchMode = "session",
     host: Device | None = None,
     threads: int | None = None,
 ) -> StepTimes:

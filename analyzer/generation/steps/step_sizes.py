@@ -20,7 +20,7 @@ BLOCK = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Types:
+class StepTypes:
     """The types of a step.
 
     Attributes:

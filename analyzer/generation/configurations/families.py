@@ -22,7 +22,7 @@ from analyzer.generation.architecture import (
     Mlp,
     StateSpace,
 )
-from analyzer.generation.values import Values, refusal
+from analyzer.generation.configurations.values import Values, refusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

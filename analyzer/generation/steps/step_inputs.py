@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from analyzer.generation.mixers import SEQLENS
-from analyzer.generation.step_sizes import StepSizes
+from analyzer.generation.steps.mixers import SEQLENS
+from analyzer.generation.steps.step_sizes import StepSizes
 from analyzer.graph import Graph
 from analyzer.loading.weights import random_feeds
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from analyzer.errors import UsageError
-from analyzer.generation import latent_attention, mixers
 from analyzer.generation.architecture import (
     Architecture,
     Attention,
@@ -25,8 +24,9 @@ from analyzer.generation.architecture import (
     Layer,
     Mlp,
 )
-from analyzer.generation.step_sizes import BLOCK, StepSizes, Types
-from analyzer.generation.step_writer import TIED, StepWriter, shape_of
+from analyzer.generation.steps import latent_attention, mixers
+from analyzer.generation.steps.step_sizes import BLOCK, StepSizes, StepTypes
+from analyzer.generation.steps.step_writer import TIED, StepWriter, shape_of
 from analyzer.graph import Graph, Tensor
 
 
@@ -44,7 +44,7 @@ class StepGraph:
 
 
 def step_graph(
-    architecture: Architecture, sizes: StepSizes, types: Types, *, every_layer: bool = False
+    architecture: Architecture, sizes: StepSizes, types: StepTypes, *, every_layer: bool = False
 ) -> StepGraph:
     """One step of a decoder, or of one device's share of it.
 

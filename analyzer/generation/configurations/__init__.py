@@ -1,0 +1,1 @@
+"""A published model's configuration as an architecture."""

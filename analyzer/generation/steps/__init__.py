@@ -1,0 +1,1 @@
+"""The steps of an architecture: their operators, and what they take."""
