@@ -264,10 +264,10 @@ def _types(one: Candidate, market: Market) -> tuple[GenerationOption, ...]:
     return tuple(rows)
 
 
-_Name = TypeVar("_Name", bound=str)
+_Spelling = TypeVar("_Spelling", bound=str)
 
 
-def _others(known: tuple[_Name, ...], own: _Name) -> tuple[_Name, ...]:
+def _others(known: tuple[_Spelling, ...], own: _Spelling) -> tuple[_Spelling, ...]:
     """What was asked and the others; of the two of 16 bits, one."""
     left_out = {own, "fp16", *(("bf16",) if own == "fp16" else ())}
     return (own, *(name for name in known if name not in left_out))
