@@ -193,6 +193,10 @@ def test_more_tokens_take_no_less_time(tmp_path: Path) -> None:
              "cache_0": ("b", "length", 32)},
             {"b": "batch", "s": "tokens", "q": "tokens", "k": "context", "length": "past"},
         ),
+        (  # as torch.onnx names them, beside the switch of a merged decoder
+            {"input_ids": ("s0", "s1"), "past_3": ("s0", 4, "s2", 8), "use_cache_branch": (1,)},
+            {"s0": "batch", "s1": "tokens", "s2": "past"},
+        ),
     ],
 )  # fmt: skip
 def test_an_axis_is_told_by_the_input_that_it_belongs_to(
