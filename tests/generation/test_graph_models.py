@@ -160,6 +160,22 @@ def test_a_graph_has_no_other_types_than_its_own(tmp_path: Path, option: dict[st
     assert "Convert" in (raised.value.hint or "")
 
 
+def test_packed_weights_are_told_from_the_products_that_read_them(tmp_path: Path) -> None:
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    decoder = Decoder(inner=128)
+    quantizer = MatMulNBitsQuantizer(shared_buffer(decoder, TensorProto.FLOAT), bits=4, block_size=32)
+    quantizer.process()
+    analysis = analyze_generation(
+        saved(quantizer.model.model, tmp_path), run=False, gpu="a100", prompt=8, output_tokens=8
+    )
+    answer = analysis.generation
+    assert (answer.weights, answer.kv, analysis.model.precision) == ("int4", "fp32", "fp32")
+    # Half a byte an element of the products; the embedding stays as it is, and scales come on top.
+    least = decoder.row_macs // 2 + decoder.vocabulary * decoder.hidden * 4
+    assert least < answer.memory.weights_bytes < 1.7 * least
+
+
 def test_a_graph_is_not_divided_between_devices(tmp_path: Path) -> None:
     path = saved(growing(GROWING), tmp_path)
     with pytest.raises(UsageError, match="--gpus 2"):

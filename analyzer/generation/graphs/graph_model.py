@@ -173,6 +173,11 @@ class GraphModel:
                 )
         return self.own_weights, self.own_cache
 
+    def floats_of(self, weights: Weights) -> str:
+        """Those of its operators."""
+        del weights
+        return self._floats
+
     def types_on(self, device: Device, setting: Setting) -> Types | None:
         """Its own types; a CPU computes in 32 bits."""
         if (setting.weights, setting.cache) != (self.own_weights, self.own_cache):
