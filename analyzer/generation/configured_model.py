@@ -111,6 +111,10 @@ class ConfiguredModel:
         """The types asked for; else its own weights, and a cache of 16 bits."""
         return weights or self.own_weights, cache or ("bf16" if self.own_weights == "bf16" else "fp16")
 
+    def floats_of(self, weights: Weights) -> str:
+        """Of 32 or 16 bits as the weights are; 16 where they are packed."""
+        return weights if weights in ("fp32", "bf16") else "fp16"
+
     def types_on(self, device: Device, setting: Setting) -> StepTypes | None:
         """The types in which a device runs a setting; None where ONNX Runtime has no way there.
 

@@ -78,6 +78,9 @@ class GeneratingModel(Protocol):
             UsageError: It cannot be had in them.
         """
 
+    def floats_of(self, weights: Weights) -> str:
+        """The precision of its floats beside weights of a type, as the record says it."""
+
     def types_on(self, device: Device, setting: Setting) -> StepTypes | None:
         """The types in which a device runs a setting; None where it cannot."""
 

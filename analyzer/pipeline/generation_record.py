@@ -13,7 +13,7 @@ from analyzer.generation.model import GeneratingModel
 from analyzer.generation.options import Market
 from analyzer.generation.question import Question
 from analyzer.generation.request import Request
-from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
+from analyzer.generation.steps.step_sizes import StepSizes, StepTypes, Weights
 from analyzer.generation.times import Runner
 from analyzer.graph import Graph
 from analyzer.pipeline import build_record
@@ -138,16 +138,15 @@ def _phase(predictor: Predictor, prepared: PreparedGraph, gpus: tuple[Device, ..
 
 
 def _model_info(
-    model: GeneratingModel, named: Named, graph: Graph, request: Request, weights: str
+    model: GeneratingModel, named: Named, graph: Graph, request: Request, weights: Weights
 ) -> ModelInfo:
-    precision = weights if weights in ("fp32", "bf16") else "fp16"
     return ModelInfo(
         name=named.name,
         source=named.source,
         digest=digest(graph),
         opset=graph.opsets["ai.onnx"],
         batch=request.batch,
-        precision=precision,
+        precision=model.floats_of(weights),
         parameters=model.parameters,
         parameter_bytes=graph.parameter_bytes,
         inputs=tuple(map(build_record.tensor_info, graph.inputs)),

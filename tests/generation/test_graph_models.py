@@ -160,6 +160,22 @@ def test_a_graph_has_no_other_types_than_its_own(tmp_path: Path, option: dict[st
     assert "Convert" in (raised.value.hint or "")
 
 
+def test_packed_weights_are_told_from_the_products_that_read_them(tmp_path: Path) -> None:
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    decoder = Decoder(inner=128)
+    quantizer = MatMulNBitsQuantizer(shared_buffer(decoder, TensorProto.FLOAT), bits=4, block_size=32)
+    quantizer.process()
+    analysis = analyze_generation(
+        saved(quantizer.model.model, tmp_path), run=False, gpu="a100", prompt=8, output_tokens=8
+    )
+    answer = analysis.generation
+    assert (answer.weights, answer.kv, analysis.model.precision) == ("int4", "fp32", "fp32")
+    # Half a byte an element of the products; the embedding stays as it is, and scales come on top.
+    least = decoder.row_macs // 2 + decoder.vocabulary * decoder.hidden * 4
+    assert least < answer.memory.weights_bytes < 1.7 * least
+
+
 def test_a_graph_is_not_divided_between_devices(tmp_path: Path) -> None:
     path = saved(growing(GROWING), tmp_path)
     with pytest.raises(UsageError, match="--gpus 2"):
@@ -192,6 +208,10 @@ def test_more_tokens_take_no_less_time(tmp_path: Path) -> None:
             {"input_ids": ("b", "s"), "mask": ("b", 1, "q", "k"), "cache_position": ("s",),
              "cache_0": ("b", "length", 32)},
             {"b": "batch", "s": "tokens", "q": "tokens", "k": "context", "length": "past"},
+        ),
+        (  # as torch.onnx names them, beside the switch of a merged decoder
+            {"input_ids": ("s0", "s1"), "past_3": ("s0", 4, "s2", 8), "use_cache_branch": (1,)},
+            {"s0": "batch", "s1": "tokens", "s2": "past"},
         ),
     ],
 )  # fmt: skip

@@ -128,6 +128,7 @@ def test_the_sample_that_writes_has_keys_and_values_of_six_layers() -> None:
     request: dict[str, Any] = {"run": False, "gpu": "a100", "prompt": 64, "output_tokens": 8}
     answer = analyze_generation(SAMPLES / "generate.py", **request).generation
     assert answer.kv_bytes_per_token == 6 * 2 * 384 * 4
+    assert answer.model_context == 1024  # rows of its table of positions
 
 
 @pytest.mark.parametrize(

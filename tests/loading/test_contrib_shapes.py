@@ -98,6 +98,12 @@ def test_a_quantised_cache_stays_quantised() -> None:
     assert [dtype for dtype, _ in kinds] == ["float32", "int8", "int8"]
 
 
+def test_the_norm_that_onnx_runtime_declares_in_onnx_s_own_domain_keeps_the_shape() -> None:
+    # Its builder for GenAI writes it there (onnxruntime/core/graph/contrib_ops/contrib_defs.cc).
+    assert outputs("SimplifiedLayerNormalization", "", [(2, 3, 8), (8,)]) == [("float32", (2, 3, 8))]
+    assert outputs("QuickGelu", "", [(2, 3)]) == []
+
+
 def test_an_operator_has_one_shape_rule() -> None:
     with pytest.raises(ValueError, match="Relu has two shape rules"):
         rules.rule("Relu")(lambda inputs, attributes, number: None)

@@ -182,7 +182,7 @@ def _certainty(given: GivenInput) -> int:
 
 def _is_cache(given: GivenInput) -> bool:
     name = given.name.lower()
-    if "mask" in name or "position" in name or "embed" in name:
+    if any(word in name for word in ("mask", "position", "embed", "hidden_state")):
         return False
     # Quantised caches are integers; ids have two axes.
     return len(given.shape) >= min(_CACHE_AXES) and (not given.is_integer or "past" in name or "cache" in name)
@@ -211,11 +211,12 @@ def _take(found: dict[str, Role], given: GivenInput, axis: int, role: Role, name
     size = given.shape[axis]
     if isinstance(size, str):
         found.setdefault(size, role)
-    elif role in _MUST_VARY and not (role == "tokens" and "mask" in given.name.lower()):
+    elif len(given.shape) > 1 and not (role == "tokens" and "mask" in given.name.lower()):
+        # A list of one element may be a switch (use_cache_branch of Optimum's merged decoders).
         raise _fixed(given, axis, role, name)
 
 
-_MUST_VARY: Mapping[Role, str] = {
+_STANDS_FOR: Mapping[Role, str] = {
     "batch": "the sequences",
     "tokens": "the new tokens",
     "past": "the cached tokens",
@@ -226,7 +227,7 @@ _MUST_VARY: Mapping[Role, str] = {
 
 def _fixed(given: GivenInput, axis: int, role: Role, name: str) -> UsageError:
     return UsageError(
-        f"{name}: axis {axis} of {given.name} ({_MUST_VARY[role]}) is fixed to {given.shape[axis]}: steps of "
+        f"{name}: axis {axis} of {given.name} ({_STANDS_FOR[role]}) is fixed to {given.shape[axis]}: steps of "
         "other sizes cannot be told from it.",
         hint=_DYNAMIC,
     )

@@ -18,7 +18,7 @@ from analyzer.generation.request import Request, Setting
 from analyzer.generation.steps.decoder_graph import StepGraph
 from analyzer.generation.steps.step_sizes import Cache, StepSizes, StepTypes, Weights
 from analyzer.generation.steps.step_times import GenerationStep, prepared_step, step_groups
-from analyzer.graph import DTYPES_BY_NUMBER, Graph, Node
+from analyzer.graph import DTYPES_BY_NUMBER, Graph, Node, Tensor
 from analyzer.loading.from_onnx import fed_inputs
 from analyzer.loading.loaded import Loaded
 from analyzer.ort.execution import Group
@@ -173,6 +173,11 @@ class GraphModel:
                 )
         return self.own_weights, self.own_cache
 
+    def floats_of(self, weights: Weights) -> str:
+        """Those of its operators."""
+        del weights
+        return self._floats
+
     def types_on(self, device: Device, setting: Setting) -> StepTypes | None:
         """Its own types; a CPU computes in 32 bits."""
         if (setting.weights, setting.cache) != (self.own_weights, self.own_cache):
@@ -285,7 +290,7 @@ def graph_model(
             hint="Its axes may be named otherwise than they are; give the folder with its config.json.",
         ) from error
     without_partner([cache.name for cache in axes.caches], graph.carried, name=name)
-    return model if positions else GraphModel(loaded=loaded, axes=axes, name=name, positions=_rotated(graph))
+    return model if positions else GraphModel(loaded=loaded, axes=axes, name=name, positions=_rows(graph))
 
 
 def exported_model(loaded: Loaded, *, name: str) -> GraphModel:
@@ -298,7 +303,7 @@ def exported_model(loaded: Loaded, *, name: str) -> GraphModel:
     graph = loaded.graph_at(Axes(roles=OWN_NAMES, caches=()).sizes(_PROBE))
     axes = named_axes(inputs, graph.carried, name=name)
     without_partner([cache.name for cache in axes.caches], graph.carried, name=name)
-    return GraphModel(loaded=loaded, axes=axes, name=name)
+    return GraphModel(loaded=loaded, axes=axes, name=name, positions=_rows(graph))
 
 
 def _given(value: onnx.ValueInfoProto) -> GivenInput:
@@ -314,16 +319,43 @@ def _given(value: onnx.ValueInfoProto) -> GivenInput:
     )
 
 
-def _rotated(graph: Graph) -> int | None:
-    """Rows of the tables of rotations, which limit the tokens of a sequence."""
+def _rows(graph: Graph) -> int | None:
+    """Rows of tables of positions and rotations, which limit the tokens of a sequence."""
     rows = []
     for node in graph.nodes:
+        table = None
         if node.op_type == "GroupQueryAttention":
             # onnxruntime/core/graph/contrib_ops/bert_defs.cc: cos_cache is input 7.
             table = node.input(7)
-            if table is not None and table.shape and table.shape[0]:
-                rows.append(table.shape[0])
+        elif node.op_type == "Gather" and _is_place(graph, node.input(1)):
+            table = node.input(0)
+        if table is None or not table.initializer or not table.dtype.is_float:
+            continue
+        count = (table.shape or (None,))[0]
+        if count and (node.op_type != "Gather" or count >= _LEAST_POSITIONS):
+            rows.append(count)
     return min(rows, default=None)
+
+
+# Of T5's relative positions there are 32 to 128 kinds, whatever the length.
+_LEAST_POSITIONS = 256
+_SAME_NUMBERS = frozenset({"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Expand", "Add"})
+_FARTHEST = 8
+
+
+def _is_place(graph: Graph, index: Tensor | None) -> bool:
+    """Whether a table is read by places: a given one, or what sizes alone decide."""
+    for _ in range(_FARTHEST):
+        if index is None or index.constant:
+            return index is not None
+        made = graph.producer.get(index.name)
+        if made is None:
+            return "position" in index.name.lower()
+        node = graph.nodes[made]
+        if node.op_type not in _SAME_NUMBERS:
+            return False
+        index = node.input(0)
+    return False
 
 
 def _weights_of(node: Node) -> list[tuple[Weights, int]]:
