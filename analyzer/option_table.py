@@ -248,7 +248,7 @@ OPTIONS: tuple[Option, ...] = (
         name="prompt",
         kind="whole",
         metavar="N",
-        help="Tokens of each sequence that are given. [1024]",
+        help="Tokens of each sequence that are given. [1024, or as many as the model takes]",
         commands=("generate",),
     ),
     Option(

@@ -13,7 +13,7 @@ from analyzer.generation.model import GeneratingModel
 from analyzer.generation.options import Candidate, Market, candidate, option, smallest_width
 from analyzer.generation.prices import joules_per_token
 from analyzer.generation.question import Question
-from analyzer.generation.request import Request, Setting
+from analyzer.generation.request import DEFAULT_OUTPUT, Request, Setting
 from analyzer.generation.steps.step_sizes import CACHES, WEIGHTS, Cache
 from analyzer.generation.steps.step_times import step_times
 from analyzer.generation.times import RequestPhases, timed
@@ -65,17 +65,28 @@ def setting_of(model: GeneratingModel, question: Question, device: Device) -> Se
     return replace(setting, width=smallest_width(model, device, setting, request_of(model, question)))
 
 
+def _lengths(model: GeneratingModel, question: Question) -> tuple[int, int]:
+    """Tokens in and out: what was asked, else the usual, as far as the model was made for so many."""
+    output = question.output or min(DEFAULT_OUTPUT, max(1, model.longest // 2))
+    return question.prompt or max(1, min(model.usual_prompt, model.longest - output)), output
+
+
 def request_of(model: GeneratingModel, question: Question) -> Request:
     """The request; of a text that an encoder reads, the decoder begins with one token.
 
     Raises:
         UsageError: A sequence would be longer than the model was made for.
     """
-    source = model.source_of(question.prompt)
-    request = replace(question.request(source), prompt=model.decoder_prompt(question.prompt))
+    prompt, output = _lengths(model, question)
+    request = Request(
+        batch=question.batches[0],
+        prompt=model.decoder_prompt(prompt),
+        output=output,
+        source=model.source_of(prompt),
+    )
     if request.context > model.longest:
         raise UsageError(
-            f"--prompt {question.prompt} and --output-tokens {question.output} make {request.context:,} "
+            f"--prompt {prompt} and --output-tokens {output} make {request.context:,} "
             f"tokens: {model.name} was made for {model.longest:,}.",
             hint=f"Take fewer, {model.longest:,} together.",
         )

@@ -16,13 +16,16 @@ from analyzer.generation.memory import (
     weight_bytes,
 )
 from analyzer.generation.model import NO_LONGEST
-from analyzer.generation.request import Request, Setting
+from analyzer.generation.request import DEFAULT_PROMPT, Request, Setting
 from analyzer.generation.steps.decoder_graph import StepGraph, check_width, step_graph
 from analyzer.generation.steps.step_sizes import Cache, StepSizes, StepTypes, Weights
 from analyzer.generation.steps.step_times import Exchange, GenerationStep, prepared_step, step_groups
 from analyzer.generation.weights import parameters
 from analyzer.graph import Graph
 from analyzer.ort.execution import Group
+
+# Whisper's: start, language, task, no times (transformers/models/whisper/generation_whisper.py).
+_TASK_TOKENS = 4
 
 
 # No slots: cached_property writes into the instance's __dict__.
@@ -84,6 +87,12 @@ class ConfiguredModel:
         """Tokens that the decoder is given: where an encoder reads the prompt, the one that begins."""
         encoder = self.architecture.encoder
         return 1 if encoder is not None and not encoder.positions else prompt
+
+    @property
+    def usual_prompt(self) -> int:
+        """A page of text; of a sound, which is the source, the few tokens that say what to do with it."""
+        encoder = self.architecture.encoder
+        return _TASK_TOKENS if encoder is not None and encoder.positions else DEFAULT_PROMPT
 
     def source_of(self, prompt: int) -> int:
         """Tokens or frames that an encoder reads beside a prompt of so many tokens; 0 without one."""

@@ -61,6 +61,10 @@ class GeneratingModel(Protocol):
     def decoder_prompt(self, prompt: int) -> int:
         """Tokens that the decoder is given of a prompt."""
 
+    @property
+    def usual_prompt(self) -> int:
+        """Tokens of a prompt where nobody says how many."""
+
     def source_of(self, prompt: int) -> int:
         """Tokens or frames that an encoder reads beside a prompt of so many tokens; 0 without one."""
 

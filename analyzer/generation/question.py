@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from analyzer.errors import UsageError
-from analyzer.generation.request import Request, TimeLimits
+from analyzer.generation.request import TimeLimits
 from analyzer.generation.steps.step_sizes import CACHES, WEIGHTS, Cache, Weights
 from analyzer.generation.steps.step_times import LAUNCHES, LaunchMode
 from analyzer.text import nearest
 
-DEFAULT_PROMPT, DEFAULT_OUTPUT = 1024, 256
 _MOST_TOKENS, _MOST_BATCH, _MOST_GPUS = 2**24, 2**16, 8
 
 
@@ -20,7 +19,7 @@ class Question:
     """What is asked.
 
     Attributes:
-        prompt, output: Tokens in and out, of each sequence.
+        prompt, output: Tokens in and out, of each sequence; None for the usual, as far as the model goes.
         batches: Sequences at once; the first is the answer's.
         gpus: Devices that share the model; None for the fewest that hold it.
         weights, cache: Types; None for the model's own.
@@ -28,18 +27,14 @@ class Question:
         limits: What is to be kept.
     """
 
-    prompt: int = DEFAULT_PROMPT
-    output: int = DEFAULT_OUTPUT
+    prompt: int | None = None
+    output: int | None = None
     batches: tuple[int, ...] = (1,)
     gpus: int | None = None
     weights: Weights | None = None
     cache: Cache | None = None
     launch: LaunchMode = "session"
     limits: TimeLimits = field(default_factory=TimeLimits)
-
-    def request(self, source: int = 0) -> Request:
-        """The request that the answer is for."""
-        return Request(batch=self.batches[0], prompt=self.prompt, output=self.output, source=source)
 
 
 def make_question(
@@ -60,10 +55,10 @@ def make_question(
         UsageError: A value that cannot be right.
     """
     return Question(
-        prompt=_whole(prompt, "--prompt", DEFAULT_PROMPT, _MOST_TOKENS),
-        output=_whole(output_tokens, "--output-tokens", DEFAULT_OUTPUT, _MOST_TOKENS),
-        batches=tuple(_whole(batch, "--batch", 1, _MOST_BATCH) for batch in batches) or (1,),
-        gpus=None if gpus is None else _whole(gpus, "--gpus", 1, _MOST_GPUS),
+        prompt=_whole(prompt, "--prompt", _MOST_TOKENS),
+        output=_whole(output_tokens, "--output-tokens", _MOST_TOKENS),
+        batches=tuple(_whole(batch, "--batch", _MOST_BATCH) or 1 for batch in batches) or (1,),
+        gpus=_whole(gpus, "--gpus", _MOST_GPUS),
         weights=cast(Weights | None, _one_of(weights, WEIGHTS, "--weights")),
         cache=cast(Cache | None, _one_of(kv, CACHES, "--kv")),
         launch=cast(LaunchMode, _one_of(launch, LAUNCHES, "--launch") or "session"),
@@ -71,9 +66,9 @@ def make_question(
     )
 
 
-def _whole(value: int | None, option: str, default: int, most: int) -> int:
+def _whole(value: int | None, option: str, most: int) -> int | None:
     if value is None:
-        return default
+        return None
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         raise UsageError(f"{option} {value}: a whole number from 1 to {most:,} is needed.")
     return value

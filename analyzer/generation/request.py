@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from analyzer.generation.steps.step_sizes import Cache, StepSizes, Weights
 from analyzer.generation.steps.step_times import LaunchMode
 
+# Tokens in and out where nobody says how many.
+DEFAULT_PROMPT, DEFAULT_OUTPUT = 1024, 256
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:

@@ -245,3 +245,13 @@ def test_a_prompt_on_the_gpu_and_tokens_on_the_cpu_pay_where_tokens_are_quicker_
     quickest = min(found.request_s, found.cpu.request_s)
     assert found.split.pays == (found.split.request_s < quickest)
     assert found.split.pays
+
+
+def test_where_nobody_says_how_many_tokens_there_are_as_many_as_the_model_takes(tmp_path: Path) -> None:
+    short = {**LLAMA_2_7B, "max_position_embeddings": 1024, "num_hidden_layers": 2}
+    found = generation(tmp_path, short, gpu="a100")
+    assert (found.prompt_tokens, found.output_tokens) == (768, 256)
+    tiny = folder(tmp_path, {**short, "max_position_embeddings": 64}, "tiny")
+    least = analyze_generation(tiny, run=False, gpu="a100", cpu="epyc-9654").generation
+    assert least is not None
+    assert (least.prompt_tokens, least.output_tokens) == (32, 32)

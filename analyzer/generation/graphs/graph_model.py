@@ -14,7 +14,7 @@ from analyzer.errors import GraphError, UsageError
 from analyzer.generation.graphs.axes import OWN_NAMES, Axes, GivenInput, axes_of, named_axes, without_partner
 from analyzer.generation.memory import Footprint, activation_bytes
 from analyzer.generation.model import NO_LONGEST
-from analyzer.generation.request import Request, Setting
+from analyzer.generation.request import DEFAULT_PROMPT, Request, Setting
 from analyzer.generation.steps.decoder_graph import StepGraph
 from analyzer.generation.steps.step_sizes import Cache, StepSizes, StepTypes, Weights
 from analyzer.generation.steps.step_times import GenerationStep, prepared_step, step_groups
@@ -136,6 +136,11 @@ class GraphModel:
     def decoder_prompt(self, prompt: int) -> int:
         """All tokens."""
         return prompt
+
+    @property
+    def usual_prompt(self) -> int:
+        """A page of text."""
+        return DEFAULT_PROMPT
 
     def source_of(self, prompt: int) -> int:
         """None: no encoder is known."""
