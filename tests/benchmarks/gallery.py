@@ -28,6 +28,7 @@ BATCHES = {
     "vit_b16.py": 16,
     "bert_base.py": 8,
     "gpt2.py": 8,
+    "generate.py": 1,
     "lstm.py": 16,
     "recommender.py": 64,
     "preprocessing.py": 32,
