@@ -102,7 +102,12 @@ def answer(
     chosen = _on(model, device, setting_of(model, question, device), request, market, devices)
     on_cpu = _on(model, devices.cpu, setting_of(model, question, devices.cpu), request, market, devices)
     one = chosen or on_cpu
-    assert one is not None
+    if one is None:
+        raise UsageError(
+            f"{device.name} has no way with weights of {setting_of(model, question, device).weights}: "
+            "ONNX Runtime's CPU provider multiplies no floats of 8 bits.",
+            hint="Take --weights int8, int4 or fp16, or name a --gpu.",
+        )
     times, priced = one.phases.recorded(), option(one, market, exact=True)
     table = _devices(model, question, devices, request, market)
     rate = one.phases.tokens_per_s

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tiny_configurations import TINY
 from tiny_models import LLAMA_2_7B, LLAMA_3_70B, folder, model
 
 from analyzer import analyze_generation
@@ -255,3 +256,27 @@ def test_where_nobody_says_how_many_tokens_there_are_as_many_as_the_model_takes(
     least = analyze_generation(tiny, run=False, gpu="a100", cpu="epyc-9654").generation
     assert least is not None
     assert (least.prompt_tokens, least.output_tokens) == (32, 32)
+
+
+def test_weights_that_a_cpu_cannot_multiply_need_a_gpu(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no way with weights of fp8"):
+        asked(tmp_path, LLAMA_2_7B, gpu="none", weights="fp8")
+    beside = analyze_generation(
+        tmp_path / "model", run=False, cpu="epyc-9654", gpu="h100", weights="fp8"
+    ).generation
+    assert beside is not None
+    assert beside.cpu is None
+
+
+@pytest.mark.parametrize("case", TINY)
+def test_every_family_has_an_answer_in_every_format(case: str, tmp_path: Path) -> None:
+    found = asked(tmp_path, TINY[case], gpu="l4,a100", output_tokens=5, prompt=5, batch=2, weights="int8")
+    assert found.generation is not None
+    assert 0 < found.generation.tpot_low_s < found.generation.tpot_s < found.generation.tpot_high_s
+    # A page takes as long as all else: those of a cache, of a state and of a source.
+    pages = ("html", "csv") if case in ("llama", "mamba", "t5") else ()
+    for format_name in ("text", "markdown", *pages):
+        assert found.render(format_name)
+    place = tmp_path / "record.json"
+    place.write_text(found.render("json"), encoding="utf-8")
+    assert load_report(place).to_dict() == found.to_dict()
