@@ -71,6 +71,13 @@ def _lengths(model: GeneratingModel, question: Question) -> tuple[int, int]:
     return question.prompt or max(1, min(model.usual_prompt, model.longest - output)), output
 
 
+def _request(model: GeneratingModel, batch: int, prompt: int, output: int) -> Request:
+    """So many sequences; what of the prompt an encoder reads, the decoder does not."""
+    return Request(
+        batch=batch, prompt=model.decoder_prompt(prompt), output=output, source=model.source_of(prompt)
+    )
+
+
 def request_of(model: GeneratingModel, question: Question) -> Request:
     """The request; of a text that an encoder reads, the decoder begins with one token.
 
@@ -78,12 +85,7 @@ def request_of(model: GeneratingModel, question: Question) -> Request:
         UsageError: A sequence would be longer than the model was made for.
     """
     prompt, output = _lengths(model, question)
-    request = Request(
-        batch=question.batches[0],
-        prompt=model.decoder_prompt(prompt),
-        output=output,
-        source=model.source_of(prompt),
-    )
+    request = _request(model, question.batches[0], prompt, output)
     if request.context > model.longest:
         raise UsageError(
             f"--prompt {prompt} and --output-tokens {output} make {request.context:,} "
@@ -99,6 +101,7 @@ def answer(
     """The record's ``generation``."""
     request = request_of(model, question)
     device = devices.first
+    market = _corrected(model, question, devices, request, market)
     chosen = _on(model, device, setting_of(model, question, device), request, market, devices)
     on_cpu = _on(model, devices.cpu, setting_of(model, question, devices.cpu), request, market, devices)
     one = chosen or on_cpu
@@ -112,7 +115,7 @@ def answer(
     table = _devices(model, question, devices, request, market)
     rate = one.phases.tokens_per_s
     return GenerationResult(
-        prompt_tokens=request.prompt,
+        prompt_tokens=_lengths(model, question)[0],
         output_tokens=request.output,
         batch=request.batch,
         gpus=one.setting.width if one.device.kind == "gpu" else 0,
@@ -145,6 +148,21 @@ def answer(
         split=_split(one, on_cpu),
         notes=notes.of(one),
     )
+
+
+def _corrected(
+    model: GeneratingModel, question: Question, devices: ComparedDevices, request: Request, market: Market
+) -> Market:
+    """The market with predictions for this CPU that start from what it was measured at."""
+    if devices.measured is None:
+        return market
+    setting = setting_of(model, question, devices.cpu)
+    (predicted,) = timed(model, devices.cpu, setting, [request], market.runner)
+    factors = (
+        devices.measured.first.time_s / predicted.first.time_s,
+        devices.measured.other.time_s / predicted.other.time_s,
+    )
+    return replace(market, runner=replace(market.runner, corrections={devices.cpu.slug: factors}))
 
 
 def _fields(times: RequestTimes) -> dict[str, Any]:
@@ -207,27 +225,31 @@ def _cpu(one: Candidate, market: Market) -> CpuGeneration:
 
 
 def _sweep(one: Candidate, question: Question, market: Market) -> tuple[GenerationPoint, ...]:
-    longest = one.model.longest
+    model, device = one.model, one.device
+    prompt, output = _lengths(model, question)
     batches = sorted({*_BATCHES, *question.batches})
-    contexts = sorted({context for context in (*_CONTEXTS, one.request.context) if context <= longest})
-    requests = [
-        replace(one.request, batch=batch, prompt=context, output=1) for batch in batches for context in contexts
-    ]
-    found = timed(one.model, one.device, one.setting, requests, market.runner)
+    contexts = sorted({context for context in (*_CONTEXTS, prompt + output) if context <= model.longest})
+    asked = [(batch, context) for batch in batches for context in contexts]
+    requests = [_request(model, batch, context, 1) for batch, context in asked]
+    types = model.types_on(device, one.setting)
+    assert types is not None
+    found = timed(model, device, one.setting, requests, market.runner)
     return tuple(
         GenerationPoint(
-            batch=phases.request.batch,
-            context=phases.request.prompt,
+            batch=batch,
+            context=context,
             ttft_s=phases.first.time_s,
             ttft_low_s=phases.first.low_s,
             ttft_high_s=phases.first.high_s,
             tpot_s=phases.other.time_s,
             tpot_low_s=phases.other.low_s,
             tpot_high_s=phases.other.high_s,
-            tokens_per_s=phases.request.batch / phases.other.time_s,
-            fits=one.footprint.fits(phases.request, one.device),
+            tokens_per_s=batch / phases.other.time_s,
+            fits=model.footprint(phases.request, types, one.setting.width, device.kind).fits(
+                phases.request, device
+            ),
         )
-        for phases in found
+        for (batch, context), phases in zip(asked, found, strict=True)
     )
 
 
@@ -339,8 +361,9 @@ def _parts(one: Candidate, market: Market) -> tuple[PartTime, ...]:
         host=market.runner.host, threads=market.runner.threads,
     )  # fmt: skip
     prefill, decode = times.parts(0), times.parts(1)
+    first, other = market.runner.correction(one.device)
     return tuple(
-        PartTime(part=part, prefill_s=prefill.get(part, 0.0), decode_s=decode.get(part, 0.0))
+        PartTime(part=part, prefill_s=first * prefill.get(part, 0.0), decode_s=other * decode.get(part, 0.0))
         for part in dict.fromkeys([*prefill, *decode])
         if prefill.get(part, 0.0) + decode.get(part, 0.0) > 0
     )

@@ -24,6 +24,8 @@ from analyzer.generation.weights import parameters
 from analyzer.graph import Graph
 from analyzer.ort.execution import Group
 
+# Tokens of the prefill that a token's activations are told from.
+_LOOKED_AT = 512
 # Whisper's: start, language, task, no times (transformers/models/whisper/generation_whisper.py).
 _TASK_TOKENS = 4
 
@@ -41,7 +43,7 @@ class ConfiguredModel:
     architecture: Architecture
     own_weights: Weights
     _steps: dict[tuple[StepSizes, StepTypes, bool], GenerationStep] = field(default_factory=dict)
-    _footprints: dict[tuple[StepTypes, int, int], Footprint] = field(default_factory=dict)
+    _footprints: dict[tuple[StepTypes, int, int, int], Footprint] = field(default_factory=dict)
     _groups: dict[tuple[StepTypes, bool, bool, bool], tuple[Group, ...]] = field(default_factory=dict)
 
     @property
@@ -174,14 +176,15 @@ class ConfiguredModel:
 
     def footprint(self, request: Request, types: StepTypes, width: int, kind: DeviceKind) -> Footprint:
         """What each device holds; activations grow with tokens, from two sizes of each phase."""
-        key = (types, width, request.source)
+        key = (types, width, request.source, request.prompt if request.source else 0)
         if key not in self._footprints:
             self._footprints[key] = self._measured(request, types, width, kind)
         return self._footprints[key]
 
     def _measured(self, request: Request, types: StepTypes, width: int, kind: DeviceKind) -> Footprint:
-        tokens = 512
         source = request.source
+        # What an encoder holds follows its source: of such a model the prefill that was asked for.
+        tokens = request.prompt if source else _LOOKED_AT
         prefill = self.step(
             StepSizes(
                 batch=1, tokens=tokens, context=tokens, width=width, source=source, reads_source=source > 0
@@ -200,11 +203,13 @@ class ConfiguredModel:
         def cache(length: int) -> int:
             return cache_bytes(architecture, length, types, width) + of_source
 
+        held = activation_bytes(prefill.graph.graph)
         return Footprint(
             # A prefill has the encoder's as well.
             weights=weight_bytes(prefill.graph),
             tables=table_bytes(decode.graph),
-            prefill_row=activation_bytes(prefill.graph.graph) / tokens,
+            prefill_row=0.0 if source else held / tokens,
+            prefill_sequence=float(held) if source else 0.0,
             decode_row=activation_bytes(decode.graph.graph),
             cache=cache,
             width=width,

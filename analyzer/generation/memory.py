@@ -95,6 +95,7 @@ class Footprint:
         weights: Bytes of one device's weights.
         tables: Of its tables of positions.
         prefill_row, decode_row: Activations for a token of a prefill, and for a sequence of a decode step.
+        prefill_sequence: Activations for a sequence of a prefill besides, where an encoder reads its source.
         cache: Bytes of all devices for a sequence of so many tokens, source included.
         width: Devices.
         grows: Whether a step writes its cache anew, one token longer, so that it holds past and present.
@@ -107,10 +108,11 @@ class Footprint:
     cache: Callable[[int], int]
     width: int
     grows: bool = False
+    prefill_sequence: float = 0.0
 
     def activations(self, request: Request) -> int:
         """Of one device, in the larger phase; a cache's present beside its past among them."""
-        rows = max(request.prompt * self.prefill_row, self.decode_row)
+        rows = max(request.prompt * self.prefill_row + self.prefill_sequence, self.decode_row)
         beside = self._share(request) if self.grows else 0
         return self.tables + ceil(request.batch * rows) + beside
 

@@ -160,7 +160,9 @@ def option(
     most, best = largest_batch(one, market, exact=exact)
     phases = one.phases
     # With limits the price is that of the largest batch that keeps them; else that of what was asked.
-    shown = best if market.limits.any else (phases if one.fits else None)
+    # A CPU to rent has memory of its own, whatever this machine's is.
+    held = one.fits or one.device.kind == "cpu"
+    shown = best if market.limits.any else (phases if held else None)
     offer, dollars = _price(one, market, shown)
     return GenerationOption(
         device=one.device.slug,

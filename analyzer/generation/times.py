@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from analyzer.devices.device import Device
 from analyzer.generation.model import GeneratingModel
@@ -63,10 +63,17 @@ class Runner:
     Attributes:
         host: The CPU that launches on a GPU; None for one of the usual speed.
         threads: Of the CPU, where that runs it.
+        corrections: By slug of a device that ran a request, measured over predicted time of its first and of
+            its other tokens, by which all that is predicted there starts from what was seen.
     """
 
     host: Device | None = None
     threads: int | None = None
+    corrections: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def correction(self, device: Device) -> tuple[float, float]:
+        """Factors of a device; 1 where nothing was run."""
+        return self.corrections.get(device.slug, (1.0, 1.0))
 
 
 def timed(
@@ -95,7 +102,11 @@ def timed(
         host=runner.host,
         threads=runner.threads,
     )
-    return tuple(_phases(request, width, position, times) for request in requests)
+    first, other = runner.correction(device)
+    found = (_phases(request, width, position, times) for request in requests)
+    return tuple(
+        replace(phases, first=phases.first.scaled(first), other=phases.other.scaled(other)) for phases in found
+    )
 
 
 def _steps_of(request: Request, width: int) -> list[StepSizes]:

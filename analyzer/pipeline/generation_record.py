@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
+from analyzer.errors import UsageError
 from analyzer.generation.answer import ComparedDevices, answer, request_of, setting_of
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.options import Market
@@ -63,6 +64,8 @@ def generation_analysis(
         measured: What was run here.
     """
     gpus = targets.gpus
+    if not gpus and question.gpus is not None:
+        raise UsageError(f"--gpus {question.gpus}: there is no GPU to share the model.", hint="Name a --gpu.")
     first = gpus[0] if gpus else targets.cpu
     setting = setting_of(model, question, first)
     types = model.types_on(first, setting) or StepTypes()

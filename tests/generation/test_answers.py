@@ -269,8 +269,8 @@ def test_weights_that_a_cpu_cannot_multiply_need_a_gpu(tmp_path: Path) -> None:
 
 
 WELL_KNOWN = (
-    "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "gpt2", "gpt_neox", "falcon", "mixtral",
-    "deepseek_v3", "gpt_oss", "mamba", "t5", "whisper",
+    "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", "gpt2", "gpt_neox", "falcon",
+    "mixtral", "deepseek_v3", "gpt_oss", "mamba", "t5", "whisper",
 )  # fmt: skip
 
 
@@ -286,3 +286,48 @@ def test_every_family_has_an_answer_in_every_format(case: str, tmp_path: Path) -
     place = tmp_path / "record.json"
     place.write_text(found.render("json"), encoding="utf-8")
     assert load_report(place).to_dict() == found.to_dict()
+
+
+T5_LARGE: dict[str, Any] = {
+    "model_type": "t5", "vocab_size": 32128, "d_model": 1024, "d_kv": 64, "d_ff": 4096, "num_layers": 24,
+    "num_decoder_layers": 24, "num_heads": 16, "decoder_start_token_id": 0, "feed_forward_proj": "relu",
+}  # fmt: skip
+
+
+def test_what_an_encoder_holds_follows_its_source(tmp_path: Path) -> None:
+    path = folder(tmp_path, T5_LARGE)
+    common: dict[str, Any] = {"run": False, "gpu": "h100", "cpu": "epyc-9654", "output_tokens": 16}
+    short, long, many = (
+        analyze_generation(path, prompt=prompt, batch=batch, **common).generation
+        for prompt, batch in ((512, 1), (2048, 1), (512, 64))
+    )
+    assert short is not None
+    assert long is not None
+    assert many is not None
+    assert short.prompt_tokens == 512
+    # A state of each token of the source, at least two of them at once.
+    for found, rows in ((short, 512), (long, 2048), (many, 64 * 512)):
+        assert found.memory.activation_bytes > 2 * rows * 1024 * 2
+    assert many.memory.activation_bytes > 50 * short.memory.activation_bytes
+    assert long.ttft_s > short.ttft_s
+    # Each layer of the decoder keeps keys and values of the source.
+    assert long.state_bytes == 24 * 2 * 16 * 64 * 2048 * 2
+    times = {point.context: point.ttft_s for point in short.sweep if point.batch == 1}
+    assert times[16384] > 4 * times[1024]
+
+
+def test_gpus_are_not_asked_for_where_there_are_none(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no GPU to share"):
+        asked(tmp_path, LLAMA_2_7B, gpu="none", gpus=2)
+
+
+def test_graphs_take_no_longer_than_launches_one_by_one(tmp_path: Path) -> None:
+    path = folder(tmp_path, LLAMA_3_70B)
+    one_by_one, replayed = (
+        analyze_generation(path, run=False, gpu="a100", gpus=4, cpu="epyc-9654", launch=launch).generation
+        for launch in ("session", "graph")
+    )
+    assert one_by_one is not None
+    assert replayed is not None
+    assert replayed.ttft_s <= one_by_one.ttft_s
+    assert replayed.tpot_s < one_by_one.tpot_s

@@ -382,3 +382,17 @@ def test_the_graph_of_a_file_carries_its_state_and_none_where_that_is_refused(tm
     assert loaded.graph().carried == {"past_0": "present_0"}
     assert replace(loaded, state=None).graph().carried == {}
     assert not loaded.graph().is_training_step
+
+
+class Policy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.next, self.value = nn.Linear(24, 16), nn.Linear(24, 1)
+
+    def forward(self, state: torch.Tensor, action: torch.Tensor) -> Any:
+        both = torch.cat([state, action], -1)
+        return self.next(both), self.value(both)
+
+
+def test_the_state_of_a_world_is_no_state_of_the_model() -> None:
+    assert state_pairs(graph_of(Policy().eval(), (torch.randn(2, 16), torch.randn(2, 8)))) == {}

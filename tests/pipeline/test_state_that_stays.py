@@ -229,8 +229,9 @@ def test_a_past_and_a_present_of_one_shape_are_one_buffer_and_grown_ones_are_two
     assert sum(shared.tensors[name].nbytes or 0 for name in shared.shared_outputs) == caches
 
 
-def test_a_model_with_state_has_a_table_of_precisions_and_is_no_training_step(step: Analysis) -> None:
-    assert {row.precision for row in step.precisions} >= {"fp16", "int8", "int4"}
+def test_a_model_with_state_is_no_training_step(step: Analysis) -> None:
+    # Of halves with GroupQueryAttention no other form is told: made whole, it would leave the GPU.
+    assert step.precisions == ()
     graph = graph_of(decode_step())
     assert graph.carried
     assert not graph.is_training_step

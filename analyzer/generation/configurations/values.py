@@ -11,7 +11,7 @@ from analyzer.text import listed, printable
 
 # Far above every model; a count of layers is a number of objects here.
 _LARGEST = 2**32
-_MOST_LAYERS = 10_000
+_MOST_LAYERS = 1_000
 _PUBLISHED = "compare it with the config.json that the model was published with"
 
 

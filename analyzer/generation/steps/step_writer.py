@@ -154,7 +154,15 @@ class StepWriter:
             stored = self.weight(f"{name}.weight", (outer, blocks, BLOCK * bits // 8), "uint8")
             scales = self.weight(f"{name}.scales", (outer * blocks,))
             return self.microsoft(
-                "MatMulNBits", [state, stored, scales], shape, N=outer, K=inner, bits=bits, block_size=BLOCK
+                # Level 4 multiplies integers on a CPU, as GenAI's builder has it; CUDA does not look at it.
+                "MatMulNBits",
+                [state, stored, scales],
+                shape,
+                N=outer,
+                K=inner,
+                bits=bits,
+                block_size=BLOCK,
+                accuracy_level=4,
             )
         if types.weights != "fp8":
             return self.op("MatMul", [state, self.weight(f"{name}.weight", (inner, outer))], shape)
