@@ -55,6 +55,9 @@ def analyse_generation(model: Any, inputs: Any, given: GenerateOptions, progress
     require_keywords("analyze_generation", given, GenerateOptions.__annotations__)
     started = time.perf_counter()
     of_any = {name: value for name, value in given.items() if name in _ASKED_OF_ANY}
+    if of_any.get("gpu") in ("all", ["all"], ("all",)):
+        # All of the catalogue stand in the table as it is; the answer is for the usual one.
+        del of_any["gpu"]
     options = make_options(**cast(AnalyzeOptions, of_any))
     question = _question(given, options)
     targets = find_targets(options)

@@ -331,3 +331,8 @@ def test_graphs_take_no_longer_than_launches_one_by_one(tmp_path: Path) -> None:
     assert replayed is not None
     assert replayed.ttft_s <= one_by_one.ttft_s
     assert replayed.tpot_s < one_by_one.tpot_s
+
+
+def test_all_gpus_are_compared_without_being_named(tmp_path: Path) -> None:
+    found = generation(tmp_path, LLAMA_2_7B, gpu="all")
+    assert len(found.devices) == len(catalogue.gpus()) + 1
