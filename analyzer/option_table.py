@@ -110,7 +110,7 @@ OPTIONS: tuple[Option, ...] = (
         commands=_EVERYWHERE,
         helps={
             "check": "Target GPU of the catalogue (`analyze devices`); none for CPU only.",
-            "generate": f"Target GPU of the catalogue; with several those are compared, else all. [{DEFAULT_GPU}]",
+            "generate": f"Target GPU(s) of the catalogue; with several those are compared. [{DEFAULT_GPU}]",
             "render": "Decide for these GPUs of the catalogue instead of the record's.",
         },
     ),
