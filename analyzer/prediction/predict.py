@@ -19,7 +19,7 @@ from analyzer.prediction.estimate import Bound, Estimate, total
 from analyzer.prediction.features import CONVS, LOOP, MATMULS
 from analyzer.prediction.gpu.ceilings import sheet as sheet_of
 from analyzer.prediction.gpu.constants import LAUNCH_WIDTH
-from analyzer.prediction.gpu.kernels import chosen_by_library, kernel_times, widths
+from analyzer.prediction.gpu.kernels import chosen_by_library, kernel_times, least_times, widths
 from analyzer.prediction.gpu.launch import CALL_S, HOST_WIDTH, REPLAY_S, Overheads, launch_of
 from analyzer.prediction.layout_changes import LayoutCopies
 from analyzer.prediction.work_item import Kind
@@ -143,7 +143,9 @@ def predict_arrays(
     )
     slower = np.maximum(0.0, at_most - seconds * spread)
     more = np.bincount(work.group, weights=slower, minlength=work.groups)
-    return replace(whole, high_s=whole.high_s + more)
+    least = np.bincount(work.group, weights=least_times(work, sheet), minlength=work.groups)
+    low = np.maximum(whole.low_s, np.minimum(least, whole.time_s))
+    return replace(whole, low_s=low, high_s=whole.high_s + more)
 
 
 def _by_group(

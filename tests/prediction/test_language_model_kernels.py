@@ -400,3 +400,11 @@ def test_attention_in_a_loop_is_one_kernel_as_outside() -> None:
     alone = cached_attention(32, 1, 8192, 32, 8)
     ten = in_graph(looped(alone.nodes[0], trips=10), card)
     assert ten / in_graph(alone, card) == pytest.approx(10, rel=0.1)
+
+
+@pytest.mark.parametrize("slug", ["l4", "rtx-4090", "a100-80gb-sxm", "h100-80gb-sxm"])
+def test_no_end_of_an_interval_is_quicker_than_memory(slug: str) -> None:
+    """One row by 400 MB of weights in 16 bits: the cards' memories need so long, caches of 96 MB hold none."""
+    card = catalogue.device(slug)
+    found = prediction.predict_arrays(made.work(half(1, 25_000, 8_000)), card, precision="fp16")
+    assert float(found.low_s[0]) >= 2 * 25_000 * 8_000 / card.bandwidth_bytes_per_s

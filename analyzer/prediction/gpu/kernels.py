@@ -78,6 +78,14 @@ def kernel_times(work: Workload, at: GpuCeilings, constants: GpuConstants = FITT
     return KernelTimes(seconds=seconds * repeats, computing=computing, at_most=at_most * repeats)
 
 
+def least_times(work: Workload, at: GpuCeilings) -> Floats:
+    """What no kernel undercuts: weights of products that no cache holds, at the sheet's bandwidth."""
+    stored = work["weights"] * (at.precision.element_bytes / FLOAT_BYTES) + work["fixed_weights"]
+    missed = stored * overflow(work.of_model(stored), at.cache)
+    seconds: Floats = np.where(work.kind == Kind.MATMUL, missed / at.bandwidth, 0.0) * work["repeats"]
+    return seconds
+
+
 def chosen_by_library(work: Workload) -> Bools:
     """Which pieces are products whose kernel a library chooses at each launch: not those of packed weights."""
     return np.asarray((work.kind == Kind.MATMUL) & (work["unpacked"] == 0))
