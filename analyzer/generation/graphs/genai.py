@@ -102,4 +102,4 @@ def _names(part: object) -> Mapping[str, Any]:
 
 
 def _wrong(file: Path, key: str, what: str) -> UsageError:
-    return UsageError(f"{file}: {key} {what}", hint=_WHAT_IT_IS)
+    return UsageError(f"{file}: {key} {what}.", hint=_WHAT_IT_IS)
