@@ -183,7 +183,9 @@ def operator_times(work: Workload, at: Ceilings) -> tuple[Floats, Bools]:
     streaming = (moved - weights) / _copy(at, _OTHERS * (moved - weights)) * _planes(work, at)
     # A probe keeps its own weights in the nearest cache that holds them; a model's push each other out.
     together = _copy(at, np.maximum(1.0, work.of_model(weights)))
-    cold = np.maximum(0.0, weights / together - weights / _copy(at, weights)) / _read_share(at)
+    # No probe has more of them than the largest: what is larger was never timed at its own size.
+    probed = _copy(at, np.minimum(weights, _WEIGHTS_BYTES))
+    cold = np.maximum(0.0, weights / together - weights / probed) / _read_share(at)
     memory = streaming + cold
     # A product's traffic adds to its arithmetic: blocks are packed, computed and written in turn. Half of a 1x1
     # convolution's hides behind it (from memory, 16 to 96 channels: 5.0 ms and 11.1 ms, together 13.6 ms).
