@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ from analyzer.generation.model import GeneratingModel
 from analyzer.generation.options import Candidate, Market, candidate, option, smallest_width
 from analyzer.generation.prices import joules_per_token
 from analyzer.generation.question import Question
-from analyzer.generation.request import DEFAULT_OUTPUT, Request, Setting
+from analyzer.generation.request import DEFAULT_OUTPUT, Request, Setting, TimeLimits
 from analyzer.generation.steps.step_sizes import CACHES, WEIGHTS, Cache
 from analyzer.generation.steps.step_times import step_times
 from analyzer.generation.times import RequestPhases, timed
@@ -32,7 +32,8 @@ from analyzer.record.generation import (
     SplitRequest,
 )
 
-_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+# Sequences at once that a step is looked at with.
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _CONTEXTS = (1024, 4096, 16384, 65536, 131072)
 
 
@@ -185,9 +186,7 @@ def _on(
 
 def _grown(one: Candidate) -> int:
     """Bytes of one more token, before any window is full; what several devices hold alike counts once."""
-    types = one.model.types_on(one.device, one.setting)
-    assert types is not None
-    cache = one.model.footprint(one.request, types, 1, one.device.kind).cache
+    cache = one.model.footprint(one.request, one.types, 1, one.device.kind).cache
     return cache(1) - cache(0)
 
 
@@ -207,12 +206,10 @@ def _memory(one: Candidate) -> GenerationMemory:
 
 
 def _cpu(one: Candidate, market: Market) -> CpuGeneration:
-    types = one.model.types_on(one.device, one.setting)
-    assert types is not None
-    times, priced = one.phases.recorded(), option(one, replace(market, limits=type(market.limits)()))
+    times, priced = one.phases.recorded(), option(one, replace(market, limits=TimeLimits()))
     return CpuGeneration(
-        weights=types.weights,
-        kv=types.cache,
+        weights=one.types.weights,
+        kv=one.types.cache,
         times=times,
         memory=_memory(one),
         ttft_s=times.ttft_s,
@@ -227,12 +224,10 @@ def _cpu(one: Candidate, market: Market) -> CpuGeneration:
 def _sweep(one: Candidate, question: Question, market: Market) -> tuple[GenerationPoint, ...]:
     model, device = one.model, one.device
     prompt, output = _lengths(model, question)
-    batches = sorted({*_BATCHES, *question.batches})
+    batches = sorted({*BATCHES, *question.batches})
     contexts = sorted({context for context in (*_CONTEXTS, prompt + output) if context <= model.longest})
     asked = [(batch, context) for batch in batches for context in contexts]
     requests = [_request(model, batch, context, 1) for batch, context in asked]
-    types = model.types_on(device, one.setting)
-    assert types is not None
     found = timed(model, device, one.setting, requests, market.runner)
     return tuple(
         GenerationPoint(
@@ -245,7 +240,7 @@ def _sweep(one: Candidate, question: Question, market: Market) -> tuple[Generati
             tpot_low_s=phases.other.low_s,
             tpot_high_s=phases.other.high_s,
             tokens_per_s=batch / phases.other.time_s,
-            fits=model.footprint(phases.request, types, one.setting.width, device.kind).fits(
+            fits=model.footprint(phases.request, one.types, one.setting.width, device.kind).fits(
                 phases.request, device
             ),
         )
@@ -292,14 +287,18 @@ def _types(one: Candidate, market: Market) -> tuple[GenerationOption, ...]:
     caches: tuple[Cache, ...] = (
         (one.setting.cache,) if one.model.has_state_alone else _others(CACHES, one.setting.cache)
     )
-    rows = []
-    for weights in _others(WEIGHTS, one.setting.weights):
-        for cache in caches:
-            setting = replace(one.setting, weights=weights, cache=cache)
-            other = candidate(one.model, one.device, setting, one.request, market.runner)
-            if other is not None:
-                rows.append(option(other, market, one.phases))
-    return tuple(rows)
+    settings = (
+        replace(one.setting, weights=weights, cache=cache)
+        for weights in _others(WEIGHTS, one.setting.weights)
+        for cache in caches
+    )
+    return _beside(one, market, settings)
+
+
+def _beside(one: Candidate, market: Market, settings: Iterable[Setting]) -> tuple[GenerationOption, ...]:
+    """The same request on the same kind of device in other settings, compared with what was asked."""
+    others = (candidate(one.model, one.device, setting, one.request, market.runner) for setting in settings)
+    return tuple(option(other, market, one.phases) for other in others if other is not None)
 
 
 _Spelling = TypeVar("_Spelling", bound=str)
@@ -312,26 +311,17 @@ def _others(known: tuple[_Spelling, ...], own: _Spelling) -> tuple[_Spelling, ..
 
 
 def _widths(one: Candidate, market: Market) -> tuple[GenerationOption, ...]:
-    if one.device.kind == "cpu":
-        return ()
-    rows = []
-    for width in one.model.widths:
-        setting = replace(one.setting, width=width)
-        other = candidate(one.model, one.device, setting, one.request, market.runner)
-        if other is not None:
-            rows.append(option(other, market, one.phases))
-    return tuple(rows)
+    widths = one.model.widths if one.device.kind == "gpu" else ()
+    return _beside(one, market, (replace(one.setting, width=width) for width in widths))
 
 
 def _frontier(one: Candidate) -> tuple[FrontierPoint, ...]:
     """The largest batch by context, on one device and on more."""
-    types = one.model.types_on(one.device, one.setting)
-    assert types is not None
     widths = one.model.widths if one.device.kind == "gpu" else (1,)
     contexts = [2**exponent for exponent in range(9, 21) if 2**exponent <= one.model.longest]
     points = []
     for width in widths:
-        print_ = one.model.footprint(one.request, types, width, one.device.kind)
+        print_ = one.model.footprint(one.request, one.types, width, one.device.kind)
         for context in contexts:
             # Half of it prompt, or the part that the request has of its own.
             share = one.request.prompt / one.request.context
@@ -348,13 +338,10 @@ def _frontier(one: Candidate) -> tuple[FrontierPoint, ...]:
 
 
 def _parts(one: Candidate, market: Market) -> tuple[PartTime, ...]:
-    types = one.model.types_on(one.device, one.setting)
-    assert types is not None
     request, width = one.request, one.setting.width
-    middle = request.contexts()[len(request.contexts()) // 2][0]
     steps = [
-        one.model.step(sizes, types, one.device.kind)
-        for sizes in (request.prefill(width), request.decode(middle, width))
+        one.model.step(sizes, one.types, one.device.kind)
+        for sizes in (request.prefill(width), request.decode(request.middle, width))
     ]
     times = step_times(
         steps, one.model.exchange, one.device, precision=one.precision, launch=one.setting.launch,

@@ -12,6 +12,7 @@ from analyzer.generation.memory import Footprint
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.prices import CpuOffer, Offer, cpu_offer, gpu_offer, usd_per_million_tokens
 from analyzer.generation.request import Request, Setting, TimeLimits
+from analyzer.generation.steps.step_sizes import StepTypes
 from analyzer.generation.times import RequestPhases, Runner, timed
 from analyzer.memory.fit import largest_between
 from analyzer.record.generation import GenerationOption
@@ -40,6 +41,7 @@ class Candidate:
         model: What is run.
         device: Where.
         setting: How.
+        types: What weights, cache and floats are kept in there.
         request: What is asked.
         phases: Its times.
         footprint: What each device holds.
@@ -48,6 +50,7 @@ class Candidate:
     model: GeneratingModel
     device: Device
     setting: Setting
+    types: StepTypes
     request: Request
     phases: RequestPhases
     footprint: Footprint
@@ -79,6 +82,7 @@ def candidate(
         model=model,
         device=device,
         setting=setting,
+        types=types,
         request=request,
         phases=timed(model, device, setting, [request], runner)[0],
         footprint=model.footprint(request, types, setting.width, device.kind),

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from analyzer.decision.energy import power
+from analyzer.decision.energy import power, watts
+from analyzer.decision.money import usd_per_million
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
-from analyzer.units import SECONDS_PER_HOUR
-
-_MILLION = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,16 +77,15 @@ def usd_per_million_tokens(offer: Offer | None, tokens_per_s: float) -> float | 
     """Dollars for a million output tokens of a machine that makes them all the time."""
     if offer is None or tokens_per_s <= 0:
         return None
-    return offer.usd_per_hour / SECONDS_PER_HOUR / tokens_per_s * _MILLION
+    return usd_per_million(offer.usd_per_hour, tokens_per_s)
 
 
 def joules_per_token(device: Device, cpu: Device, width: int, tokens_per_s: float) -> float | None:
     """Energy of an output token: devices at full use, GPUs with a thread of their host that waits for them."""
-    drawn = power(device)
-    if drawn is None or tokens_per_s <= 0:
+    gpu = device if device.kind == "gpu" else None
+    drawn, each = watts(cpu if gpu else device, gpu), power(device)
+    if drawn is None or each is None or tokens_per_s <= 0:
         return None
-    if device.kind == "cpu":
-        return drawn.full / tokens_per_s
-    host = power(cpu)
-    waiting = 0.0 if host is None else host.idle + (host.full - host.idle) / max(1, cpu.threads)
-    return (waiting + width * drawn.full) / tokens_per_s
+    if gpu is None:
+        return drawn["cpu"] / tokens_per_s
+    return (drawn["gpu"] + (width - 1) * each.full) / tokens_per_s

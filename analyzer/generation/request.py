@@ -57,6 +57,12 @@ class Request:
             return (((first + last) // 2, 1.0),)
         return ((first, 1 / 6), ((first + last) // 2, 4 / 6), (last, 1 / 6))
 
+    @property
+    def middle(self) -> int:
+        """Tokens of a sequence half way through its answer."""
+        contexts = self.contexts()
+        return contexts[len(contexts) // 2][0]
+
 
 _FEW = 4
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.errors import UsageError
-from analyzer.generation.answer import ComparedDevices, answer, request_of, setting_of
+from analyzer.generation.answer import BATCHES, ComparedDevices, answer, request_of, setting_of
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.options import Market
 from analyzer.generation.question import Question
@@ -27,8 +27,6 @@ from analyzer.pipeline.prepared import PreparedGraph, prepare
 from analyzer.pipeline.target_devices import Targets
 from analyzer.record.analysis import Analysis, ModelInfo, PhaseResult, Phases
 
-# Batches of the decode step whose plans are compared.
-_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 # In operators. Of larger steps fewer batches are looked at: each is decided in a tenth of a second a thousand.
 _ALL_BATCHES_UP_TO = 2000
 _FEW_BATCHES = (1, 16, 256)
@@ -106,16 +104,14 @@ class _Steps:
     request: Request
 
     def decode(self, batch: int) -> PreparedGraph:
-        contexts = self.request.contexts()
-        middle = contexts[len(contexts) // 2][0]
-        return self._prepared(replace(self.request, batch=batch).decode(middle, 1))
+        return self._prepared(replace(self.request, batch=batch).decode(self.request.middle, 1))
 
     def prefill(self, batch: int) -> PreparedGraph:
         return self._prepared(replace(self.request, batch=batch).prefill(1))
 
     def decodes(self, asked: Sequence[int], own: PreparedGraph) -> dict[int, PreparedGraph]:
         few = len(own.graph.nodes) > _ALL_BATCHES_UP_TO
-        batches = sorted({*(_FEW_BATCHES if few else _BATCHES), *asked})
+        batches = sorted({*(_FEW_BATCHES if few else BATCHES), *asked})
         return {batch: own if batch == self.request.batch else self.decode(batch) for batch in batches}
 
     def _prepared(self, sizes: StepSizes) -> PreparedGraph:

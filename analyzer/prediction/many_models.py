@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from analyzer.prediction import cpu
 from analyzer.prediction.estimate import Estimate
 from analyzer.prediction.gpu.launch import CALL_S, HOST_WIDTH, REPLAY_S, launch_of
 from analyzer.prediction.predict import host_times, predict_arrays
-from analyzer.prediction.workload import COLUMNS, Workload
+from analyzer.prediction.workload import Workload, joined
 
 
 def stacked(models: Sequence[tuple[Workload, Sequence[int]]]) -> Workload:
@@ -23,19 +23,8 @@ def stacked(models: Sequence[tuple[Workload, Sequence[int]]]) -> Workload:
         models: Each with how many groups of the model each of its groups stands for.
     """
     works = [work for work, _ in models]
-    ops = tuple(dict.fromkeys(op for work in works for op in work.ops))
-    position = {op: index for index, op in enumerate(ops)}
-    offsets = np.cumsum([0, *[work.groups for work in works]])
-    renumbered = [np.array([position[op] for op in work.ops], dtype=np.int64)[work.op] for work in works]
-    return Workload(
-        groups=int(offsets[-1]),
-        group=np.concatenate([work.group + offset for work, offset in zip(works, offsets, strict=False)]),
-        kind=np.concatenate([work.kind for work in works]),
-        op=np.concatenate(renumbered),
-        ops=ops,
-        columns={name: np.concatenate([work[name] for work in works]) for name in COLUMNS},
-        kernels=np.concatenate([work.kernels for work in works]),
-        unknown=np.concatenate([work.unknown for work in works]),
+    return replace(
+        joined(works),
         copies=np.concatenate([np.asarray(copies, dtype=np.float64) for _, copies in models]),
         model=np.repeat(np.arange(len(works)), [work.groups for work in works]),
     )
@@ -47,14 +36,12 @@ class ModelTimes:
 
     Attributes:
         time_s, low_s, high_s: A run, with its 90 % interval.
-        host_s: What the host needs for its launches, whether it is hidden or not; 0 on a CPU.
         groups_s: Each group's time by itself, its copies included.
     """
 
     time_s: Floats
     low_s: Floats
     high_s: Floats
-    host_s: Floats
     groups_s: Floats
 
     def of(self, model: int) -> Estimate:
@@ -111,6 +98,5 @@ def model_times(
         time_s=np.maximum(time, launched) + once,
         low_s=np.maximum(low, launched / width) + once / width,
         high_s=np.maximum(high, launched * width) + once * width,
-        host_s=launched,
         groups_s=times.time_s * copies,
     )

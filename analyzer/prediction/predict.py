@@ -394,7 +394,7 @@ def operator_shares(
     )  # fmt: skip
     members = workload(graph, table, alone, copies=LayoutCopies(), operators=operators)
     # All others as well: what a CPU's caches keep of one operator's weights depends on everybody's.
-    times = predict_arrays(joined(members, work.only(~fused)), device, precision=precision, threads=threads)
+    times = predict_arrays(joined([members, work.only(~fused)]), device, precision=precision, threads=threads)
     weights = iter(np.where(_folded(graph, split), 0.0, times.time_s[: members.groups]).tolist())
     estimate_of: list[Estimate | None] = [None] * len(graph.nodes)
     for group, estimate in zip(groups, estimates, strict=True):

@@ -232,21 +232,21 @@ def from_pieces(
     )
 
 
-def joined(first: Workload, second: Workload) -> Workload:
-    """The groups of both, those of the first in front."""
-    ops = tuple(dict.fromkeys(first.ops + second.ops))
-    renumbered = [
-        np.array([ops.index(op) for op in work.ops], dtype=np.int64)[work.op] for work in (first, second)
-    ]
+def joined(works: Sequence[Workload]) -> Workload:
+    """The groups of several, in their order, as of one model."""
+    ops = tuple(dict.fromkeys(op for work in works for op in work.ops))
+    position = {op: index for index, op in enumerate(ops)}
+    offsets = np.cumsum([0, *[work.groups for work in works]])
+    renumbered = [np.array([position[op] for op in work.ops], dtype=np.int64)[work.op] for work in works]
     return Workload(
-        groups=first.groups + second.groups,
-        group=np.concatenate([first.group, second.group + first.groups]),
-        kind=np.concatenate([first.kind, second.kind]),
+        groups=int(offsets[-1]),
+        group=np.concatenate([work.group + offset for work, offset in zip(works, offsets, strict=False)]),
+        kind=np.concatenate([work.kind for work in works]),
         op=np.concatenate(renumbered),
         ops=ops,
-        columns={name: np.concatenate([first[name], second[name]]) for name in COLUMNS},
-        kernels=np.concatenate([first.kernels, second.kernels]),
-        unknown=np.concatenate([first.unknown, second.unknown]),
+        columns={name: np.concatenate([work[name] for work in works]) for name in COLUMNS},
+        kernels=np.concatenate([work.kernels for work in works]),
+        unknown=np.concatenate([work.unknown for work in works]),
     )
 
 
