@@ -15,6 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
+from analyzer.record.capacity import CapacityResult
 from analyzer.record.formats import find as find_format
 from analyzer.record.formats import render as render_format
 from analyzer.record.generation import GenerationResult
@@ -382,6 +383,7 @@ class Analysis:
 
     ``session_fails`` says why ONNX Runtime cannot make the CUDA session at all, empty where it can.
     ``generation`` is what a model that generates takes, ``phases`` its prefill: all else is a decode step's.
+    ``capacity`` says which instances serve it, and how many.
     ``invocation`` is what was asked; None in old records. ``kept`` is what ``render --gpu`` predicts from; None
     in a training step's record, and in old ones.
     """
@@ -406,6 +408,7 @@ class Analysis:
     training: TrainingResult | None = None
     generation: GenerationResult | None = None
     phases: Phases | None = None
+    capacity: CapacityResult | None = None
     invocation: Invocation | None = None
     environment: Environment = field(default_factory=Environment)
     # "kept" is the key of the first records that had it; everywhere else this is the replay data.
