@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from analyzer.option_table import Pricing
 from analyzer.record.quantities import Amount, Count, Positive
 
 
@@ -87,6 +88,7 @@ class CostRow:
     """An instance that can run the model, and what a million inferences cost there.
 
     ``origin`` is that of the latency there, from which throughput and dollars follow; ends of 90 % intervals.
+    ``region`` is where the price holds, empty in a record of a version that did not keep it.
     """
 
     provider: str
@@ -103,6 +105,8 @@ class CostRow:
     high_s: Amount | None = None
     usd_low_per_million: Amount | None = None
     usd_high_per_million: Amount | None = None
+    pricing: Pricing = "on-demand"
+    region: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
