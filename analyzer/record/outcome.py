@@ -38,7 +38,7 @@ class PlanResult:
     ``origin`` and ``low_s`` to ``high_s`` are the latency's. Dollars are those of ``instance``, whose time may
     be predicted where the plan's own was measured on another machine; joules rest on modelled power. Both have
     an origin and a 90 % interval of their own: the origin is empty, the ends None, where a version that did
-    not tell wrote the record.
+    not tell wrote the record. ``pricing``, ``region`` and ``price_date`` are of the instance's price.
     """
 
     name: Literal["cpu", "gpu", "hybrid"]
@@ -62,6 +62,9 @@ class PlanResult:
     energy_low_j: Amount | None = None
     energy_high_j: Amount | None = None
     energy_origin: str = ""
+    pricing: Pricing = "on-demand"
+    region: str = ""
+    price_date: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
