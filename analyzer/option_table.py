@@ -27,6 +27,10 @@ ValueKind = Literal[
     "path",
 ]
 SettingsTable = Literal["", "tool.analyzer", "tool.analyzer.check"]
+Pricing = Literal["on-demand", "reserved-1y", "reserved-3y", "spot"]
+
+# The ways of paying for a rented machine; the first is the usual one.
+PRICINGS: tuple[Pricing, ...] = ("on-demand", "reserved-1y", "reserved-3y", "spot")
 
 # What a machine without a GPU decides for.
 DEFAULT_GPU = "l4"
@@ -35,6 +39,8 @@ DEFAULT_TIME_BUDGET_S = 10.0
 
 _EVERYWHERE: tuple[Command, ...] = ("run", "check", "render", "generate")
 _DECIDING: tuple[Command, ...] = ("run", "check", "render")
+# Those whose answer has dollars.
+_PRICING: tuple[Command, ...] = _EVERYWHERE
 # Read-only, as a default of a NamedTuple is one object for all options.
 _NOWHERE: Mapping[Command, str] = MappingProxyType({})
 
@@ -235,6 +241,22 @@ OPTIONS: tuple[Option, ...] = (
         metavar="FILE",
         help="Your own instance prices (TOML).",
         commands=_EVERYWHERE,
+    ),
+    Option(
+        name="pricing",
+        kind="text",
+        metavar="WAY",
+        help=f"How instances are paid: {', '.join(PRICINGS)}. [{PRICINGS[0]}]",
+        commands=_PRICING,
+        helps={"render": f"How instances are paid: {', '.join(PRICINGS)}."},
+    ),
+    Option(
+        name="region",
+        kind="names",
+        metavar="NAME[,NAME...]",
+        help="Where instances are rented: regions of the providers, or us, europe, asia. [one of each]",
+        commands=_PRICING,
+        helps={"render": "Where instances are rented: regions of the providers, or us, europe, asia."},
     ),
     Option(
         name="utilisation",
@@ -471,6 +493,8 @@ class RecordOptions(TypedDict, total=False):
     slo: float | str | None
     pin: str | Sequence[str]
     prices: str | PathLike[str] | None
+    pricing: str | None
+    region: str | Sequence[str] | None
     utilisation: float | None
 
 
@@ -507,6 +531,8 @@ class GenerateOptions(TypedDict, total=False):
     threads: int | None
     limit: str | Sequence[str]
     prices: str | PathLike[str] | None
+    pricing: str | None
+    region: str | Sequence[str] | None
     prompt: int | None
     output_tokens: int | None
     gpus: int | None

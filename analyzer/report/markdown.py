@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from analyzer.record.analysis import Analysis
-from analyzer.report import generation_tables, generation_words, precision_rows, summary, training_tables
+from analyzer.report import (
+    generation_tables,
+    generation_words,
+    precision_rows,
+    price_words,
+    summary,
+    training_tables,
+)
 from analyzer.report.escaping import escape, printable
 from analyzer.report.summary import MARKS, sign, signed
 from analyzer.text import loggable, plural
@@ -49,6 +56,7 @@ def _heading(analysis: Analysis) -> str:
         summary.crossover(analysis),
         summary.open_sizes(analysis),
         summary.state(analysis),
+        price_words.statement(analysis) if told is None else "",
     )
     confidence = [text for text in said if text]
     return "\n".join(lines) + (" " + " ".join(escape(text) for text in confidence) if confidence else "")
@@ -67,9 +75,10 @@ def _generation(analysis: Analysis) -> str:
         )
         for figure in generation_words.figures(told)
     ]
+    prices = price_words.statement(analysis)
     blocks = [
         f"## {escape(analysis.model.name)}: {escape(generation_words.sentence(analysis, told))}",
-        escape(generation_words.subject(told)) + ".",
+        " ".join(escape(text) for text in (f"{generation_words.subject(told)}.", prices) if text),
         table(("", "", "90 % interval, share", ""), rows, (1, 2)),
     ]
     for sheet in generation_tables.sheets(analysis):

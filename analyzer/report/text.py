@@ -6,7 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from analyzer.record.analysis import Analysis
-from analyzer.report import generation_tables, generation_words, precision_rows, summary, training_tables
+from analyzer.report import (
+    generation_tables,
+    generation_words,
+    precision_rows,
+    price_words,
+    summary,
+    training_tables,
+)
 from analyzer.report.summary import MARKS, PlanCard, TopOperator, sign, signed
 from analyzer.text import loggable, plural
 from analyzer.units import byte_count, count, flop_count
@@ -66,6 +73,8 @@ def _heading(analysis: Analysis) -> str:
     lines += _wrapped(f"{summary.confidence(analysis)} {summary.crossover(analysis)}")
     lines += _wrapped(summary.open_sizes(analysis))
     lines += _wrapped(summary.state(analysis))
+    if analysis.generation is None:
+        lines += _wrapped(price_words.statement(analysis))
     return "\n".join(lines)
 
 
@@ -108,6 +117,7 @@ def _generation(analysis: Analysis) -> tuple[str, ...]:
         return ()
     title = clean(f"{analysis.model.name}: {generation_words.subject(told)}")
     lines = [title, "", *_wrapped(generation_words.sentence(analysis, told))]
+    lines += _wrapped(price_words.statement(analysis))
     blocks = ["\n".join(lines), "\n".join(_figures(told, WIDTH))]
     blocks += ["\n".join(_sheet(sheet, WIDTH)) for sheet in generation_tables.terminal_sheets(analysis)]
     return (*blocks, "\n".join(line for text in told.notes for line in _wrapped(text)))
