@@ -46,8 +46,8 @@ class Option(NamedTuple):
 
     Attributes:
         name: As users write it, without its dashes; the key in the settings file too.
-        kind: What its value is. A ``negation`` turns a keyword off: ``--no-run`` is ``run=False``. A ``latency``
-            is written with its unit, a ``duration`` may be a number of seconds.
+        kind: What its value is. A ``negation`` turns a keyword off: ``--no-run`` is ``run=False``. A
+            ``latency`` is written with its unit, a ``duration`` may be a number of seconds.
         help: What ``--help`` says.
         commands: Which commands take it.
         metavar: What stands for its value in the help.
@@ -111,7 +111,7 @@ OPTIONS: tuple[Option, ...] = (
         help=f"Target GPU(s) of the catalogue; `none` for the CPU only. [this machine's, else {DEFAULT_GPU}]",
         commands=_EVERYWHERE,
         helps={
-            "check": "Target GPU of the catalogue (`analyze devices`); none for CPU only.",
+            "check": "Target GPU(s) of the catalogue, each held against the budgets; none for CPU only.",
             "generate": f"Target GPU(s) of the catalogue; with several those are compared. [{DEFAULT_GPU}]",
             "render": "Decide for these GPUs of the catalogue instead of the record's.",
         },

@@ -258,7 +258,7 @@ _INT = _Kind(words="a whole number", accepts=_is_int, convert=int)
 _NUMBER = _Kind(words="a number", accepts=_is_number, convert=float)
 _SECONDS = _Kind(words='a duration ("20ms" or seconds)', accepts=_is_seconds, convert=str)
 # What is no text is said by ``_latency``, which knows what to write instead.
-_LATENCY = _Kind(words='a latency ("20ms")', accepts=lambda value: True, convert=str)
+_LATENCY = _Kind(words='a latency ("20ms")', accepts=lambda _value: True, convert=str)
 _FLAG = _Kind(words="true or false", accepts=lambda value: isinstance(value, bool), convert=bool)
 _TEXT = _Kind(words="a text", accepts=_is_text, convert=str)
 _NAMES = _Kind(words="a text or a list of texts", accepts=_is_texts, convert=_as_comma_list)

@@ -62,6 +62,6 @@ def test_a_text_of_figures_alone_is_no_latency_limit(value: str) -> None:
 
 
 def test_of_a_number_without_end_nothing_is_repeated() -> None:
-    with pytest.raises(UsageError, match="^--slo: a limit needs a unit") as raised:
+    with pytest.raises(UsageError, match=r"^--slo: a limit needs a unit") as raised:
         text.latency_limit("9" * 100_000, where="--slo")
     assert len(str(raised.value)) < 100
