@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from analyzer.record.generation import GenerationResult
-    from analyzer.report.generation_tables import OptionTable
+    from analyzer.report.answer import OptionTable
 
 # A file or a pipe has no width of its own.
 WIDTH = 100
