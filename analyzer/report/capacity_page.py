@@ -13,10 +13,9 @@ from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR
 
 # These stand beside the answer's sentence; the others are tiles.
 _BESIDE = ("cheapest CPU", "cheapest GPU")
-# Sections of the page by what they hold: charts and tables, by name.
+# Links to sections of the page by what they hold. The load's, behind the traffic's, has none for want of room.
 _SECTIONS = (
     ("traffic", "Traffic", {"capacity-traffic"}),
-    ("load", "Load", {"capacity-latency", "capacity-batch"}),
     ("instances", "Instances", {"instances"}),
     ("what-if", "What if", {"what-if"}),
 )
@@ -62,7 +61,7 @@ def _form(told: CapacityResult) -> dict[str, Any]:
     return {
         "rate": _typed(told.rate_per_s),
         "limit": _typed(told.limit_s * 1e3),
-        "limited": capacity_words.limited(told),
+        "limited": capacity_words.limited_latency(told),
         "growth": _typed(told.growth),
         "headroom": _typed(told.headroom * 100),
         "spare": told.spare,
@@ -94,7 +93,7 @@ def data(analysis: Analysis) -> dict[str, Any]:
                 "spare": told.spare,
                 "pricing": told.pricing,
             },
-            "limited": capacity_words.limited(told),
+            "limited": capacity_words.limited_latency(told),
             "best": told.best,
             "hours": HOURS_PER_MONTH,
             "seconds_per_hour": SECONDS_PER_HOUR,
@@ -106,10 +105,9 @@ def data(analysis: Analysis) -> dict[str, Any]:
 def _instance(option: CapacityOption, one: InstanceLoads) -> dict[str, Any]:
     return {
         "at": one.option,
-        "name": f"{option.provider} {option.instance}",
         "instance": option.instance,
         "where": capacity_words.where(option),
-        "region": option.region,
+        "place": f"{option.provider} {option.region}".rstrip(),
         "device": capacity_words.device(option),
         "kind": option.kind,
         "reason": option.reason,

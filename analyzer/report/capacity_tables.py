@@ -45,7 +45,7 @@ def terminal_sheets(analysis: Analysis) -> tuple[OptionTable, ...]:
     sheet = narrowed(first_rows(_instances(replace(told, options=kept)), MOST_OPTIONS))
     # The device beside the instance: a column of its own would leave no room for figures.
     rows = tuple(
-        (f"{row[0]}, {short(words.device(option))}", *row[1:])
+        (f"{option.provider} {row[0]}, {short(words.device(option))}", *row[1:])
         for option, row in zip(kept, sheet.rows, strict=False)
     )
     return (replace(sheet, rows=rows),)
@@ -63,7 +63,7 @@ def _instances(told: CapacityResult) -> OptionTable:
     rows = told.options
     return OptionTable(
         name="instances",
-        title="Instances",
+        title="By dollars a month",
         head=tuple(column.head for column in columns),
         rows=tuple(tuple(column.text(row) for column in columns) for row in rows),
         figures=tuple(at for at, column in enumerate(columns) if column.figure),
@@ -78,22 +78,35 @@ def _instances(told: CapacityResult) -> OptionTable:
 
 
 def _lead(told: CapacityResult) -> str:
-    said = "By dollars a month, those that keep the limit first. Small figures are the ends of 90 % intervals."
+    said = "Those that keep the limit first. In small letters: the ends of 90 % intervals."
     return " ".join(filter(None, (said, words.refused(told))))
 
 
 def _columns(told: CapacityResult) -> tuple[_CapacityColumn, ...]:
     kept = words.limited(told)
+    # How many and for how much stand first: a narrow window shows no more.
     return (
-        _CapacityColumn(head="Instance", text=_name, value=_name, beside=lambda row: row.region, figure=False),
         _CapacityColumn(
-            head="Device", text=words.device, value=words.device, beside=_copies, narrow=False, figure=False
+            head="Instance",
+            text=lambda row: row.instance,
+            value=lambda row: row.instance,
+            beside=lambda row: f"{row.provider} {row.region}".rstrip(),
+            figure=False,
         ),
         _CapacityColumn(
             head="Count",
             text=lambda row: count(row.count),
             value=lambda row: row.count,
-            beside=lambda row: _beside(row, count(row.low_count), count(row.high_count)),
+            beside=lambda row: _interval(row, count(row.low_count), count(row.high_count)),
+        ),
+        _CapacityColumn(
+            head="$/month",
+            text=lambda row: dollars(row.usd_per_month),
+            value=lambda row: row.usd_per_month,
+            beside=lambda row: _interval(row, dollars(row.low_usd_per_month), dollars(row.high_usd_per_month)),
+        ),
+        _CapacityColumn(
+            head="Device", text=words.device, value=words.device, beside=_copies, narrow=False, figure=False
         ),
         _CapacityColumn(
             head="Max batch",
@@ -105,7 +118,12 @@ def _columns(told: CapacityResult) -> tuple[_CapacityColumn, ...]:
             head="Highest rate",
             text=lambda row: _per_second(row.highest_rate_per_s),
             value=lambda row: row.highest_rate_per_s,
-            beside=lambda row: _beside(row, rate(row.low_rate_per_s), rate(row.high_rate_per_s)),
+            beside=lambda row: _interval(row, rate(row.low_rate_per_s), rate(row.high_rate_per_s)),
+        ),
+        _CapacityColumn(
+            head="Mean" if told.percentile is None else kept,
+            text=lambda row: seconds(words.latency(told, row)),
+            value=lambda row: words.latency(told, row),
         ),
         _CapacityColumn(
             head="Utilisation",
@@ -115,29 +133,9 @@ def _columns(told: CapacityResult) -> tuple[_CapacityColumn, ...]:
             narrow=False,
         ),
         _CapacityColumn(
-            head=kept[0].upper() + kept[1:] if told.percentile is None else kept,
-            text=lambda row: seconds(words.latency(told, row)),
-            value=lambda row: words.latency(told, row),
-        ),
-        _CapacityColumn(
-            head="$/month",
-            text=lambda row: dollars(row.usd_per_month),
-            value=lambda row: row.usd_per_month,
-            beside=lambda row: _beside(row, dollars(row.low_usd_per_month), dollars(row.high_usd_per_month)),
-        ),
-        _CapacityColumn(
             head="$/M requests",
             text=lambda row: dollars(row.usd_per_million),
             value=lambda row: row.usd_per_million,
-            narrow=False,
-        ),
-        _CapacityColumn(
-            head="Origin",
-            # An option without figures has none that could come from anywhere.
-            text=lambda row: signed(row.origin) if row.feasible else UNKNOWN,
-            value=lambda row: row.origin if row.feasible else None,
-            narrow=False,
-            figure=False,
         ),
         _CapacityColumn(
             head="Price of",
@@ -148,25 +146,23 @@ def _columns(told: CapacityResult) -> tuple[_CapacityColumn, ...]:
             figure=False,
         ),
         _CapacityColumn(
-            head="Why",
-            text=lambda row: row.reason,
-            value=lambda row: row.reason or None,
+            head="Why not",
+            text=lambda row: "" if row.feasible else row.reason,
+            value=lambda row: None if row.feasible else row.reason,
             narrow=False,
             figure=False,
         ),
     )
 
 
-def _name(row: CapacityOption) -> str:
-    return f"{row.provider} {row.instance}"
-
-
 def _copies(row: CapacityOption) -> str:
     copies = plural(row.replicas, "copy") if row.replicas is not None and row.replicas > 1 else ""
-    return ", ".join(filter(None, (row.kind.upper(), row.precision, copies)))
+    # An option without figures has none that could come from anywhere.
+    origin = signed(row.origin) if row.feasible else ""
+    return ", ".join(filter(None, (row.kind.upper(), row.precision, copies, origin)))
 
 
-def _beside(row: CapacityOption, low: str, high: str) -> str:
+def _interval(row: CapacityOption, low: str, high: str) -> str:
     """An interval; nothing where it is a single figure, or the option has no figures."""
     return words.ends(low, high) if row.feasible and low != high else ""
 

@@ -19,7 +19,8 @@ def limited(told: CapacityResult) -> str:
     return "mean" if told.percentile is None else f"p{told.percentile:g}"
 
 
-def _latency_word(told: CapacityResult) -> str:
+def limited_latency(told: CapacityResult) -> str:
+    """The same as a noun: ``p99``, ``mean latency``."""
     return "mean latency" if told.percentile is None else limited(told)
 
 
@@ -72,7 +73,7 @@ def subject(told: CapacityResult) -> str:
     """What was asked: ``2,000 requests/s, p99 within 50.0 ms, 20 % headroom, 1 spare instance``."""
     parts = [f"{asked(told.rate_per_s)} requests/s", f"{limited(told)} within {seconds(told.limit_s)}"]
     if told.growth != 1:
-        parts.append(f"growth {factor(told.growth)}")
+        parts.append(f"growth {asked(told.growth)}x")
     parts += [f"{share(told.headroom)} headroom", plural(told.spare, "spare instance")]
     return ", ".join(filter(None, (*parts, told.pricing)))
 
@@ -117,8 +118,10 @@ def _least(one: InstanceLoads | None, told: CapacityResult) -> tuple[float, ...]
 def sentence(told: CapacityResult) -> str:
     """The answer as a sentence."""
     option = best(told)
+    if not told.options:
+        return "No instance was looked at."
     if option is None:
-        return f"{_none(told)} keeps a {_latency_word(told)} of {seconds(told.limit_s)}."
+        return f"{_none(told)} keeps a {limited_latency(told)} of {seconds(told.limit_s)}."
     taken = latency(told, option)
     kept = f", {limited(told)} {seconds(taken)} of the {seconds(told.limit_s)} allowed" if taken else ""
     return f"{count(option.count)} x {where(option)}: {dollars(option.usd_per_month)} a month{kept}."
@@ -126,8 +129,6 @@ def sentence(told: CapacityResult) -> str:
 
 def _none(told: CapacityResult) -> str:
     number = len(told.options)
-    if not number:
-        return "No instance was looked at that"
     return f"None of {number} instance types" if number > 1 else f"{told.options[0].instance} never"
 
 

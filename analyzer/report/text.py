@@ -124,7 +124,7 @@ def _capacity(analysis: Analysis) -> tuple[str, ...]:
     told = analysis.capacity
     if told is None:
         return ()
-    lines = [clean(f"{analysis.model.name}: {capacity_words.subject(told)}"), ""]
+    lines = [*_wrapped(f"{analysis.model.name}: {capacity_words.subject(told)}"), ""]
     lines += _wrapped(" ".join((capacity_words.sentence(told), *capacity_words.details(told))))
     blocks = ["\n".join(lines), "\n".join(_figures(capacity_words.figures(told), WIDTH))]
     blocks += ["\n".join(_sheet(sheet, WIDTH)) for sheet in capacity_tables.terminal_sheets(analysis)]
@@ -334,11 +334,11 @@ def _print_capacity(analysis: Analysis, told: CapacityResult, console: Console) 
     """Which instances and how many; of the run of one batch the verdict and the plans alone."""
     from rich.markup import escape
 
-    lines = [f"[bold]{escape(clean(capacity_words.sentence(told)))}[/bold]"]
+    # The question is longer than a title has room for.
+    lines = [escape(clean(capacity_words.subject(told)))]
+    lines.append(f"[bold]{escape(clean(capacity_words.sentence(told)))}[/bold]")
     lines += [escape(clean(text)) for text in capacity_words.details(told)]
-    _print_answer(
-        lines, capacity_words.figures(told), f"{analysis.model.name} · {capacity_words.subject(told)}", console
-    )
+    _print_answer(lines, capacity_words.figures(told), analysis.model.name, console)
     _print_sheets(capacity_tables.terminal_sheets(analysis), console)
     for text in filter(None, (capacity_words.refused(told), *capacity_tables.reasons(told))):
         console.print(escape(clean(text)))

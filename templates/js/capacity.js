@@ -70,7 +70,7 @@ const capacity = (() => {
   const question = () => Object.fromEntries(inputs.map((input) => [input.name, value(input)]));
 
   const { figure, UNKNOWN } = figures;
-  const rateOf = (rate) => (rate >= 1e3 ? figure(Math.round(rate), "count") : figure(rate, "number"));
+  const rateOf = (rate) => (rate >= 1e3 ? figure(rate, "whole") : figure(rate, "number"));
   const delayOf = (delay) => (delay ? `${figure(delay, "seconds")} delay` : "no delay");
   const batchOf = ({ batch, delay }) => (batch <= 1 ? "each request alone" : `batches of at most ${figure(batch, "count")}, ${delayOf(delay)}`);
 
@@ -82,19 +82,25 @@ const capacity = (() => {
     return `keeps no ${told.limited} of ${figure(asked.limit, "seconds")}${least}`;
   }
 
+  // Of those that do not keep the limit: by the least limit that they keep, then by the rate that they take there.
+  function nearest(rows) {
+    const first = ({ instance }) => instance.limits.find(([, rate]) => rate > 0) || [Infinity, 0];
+    return [...rows].sort((a, b) => first(a)[0] - first(b)[0] || first(b)[1] - first(a)[1])[0];
+  }
+
   const cell = (text, beside, more = {}) => element("td", more, text, beside ? element("small", { textContent: ` ${beside}` }) : null);
   function line(row, asked) {
     const { instance } = row;
-    const head = element("th", { scope: "row", textContent: instance.name }, instance.region ? element("small", { textContent: ` ${instance.region}` }) : null);
+    const head = element("th", { scope: "row", textContent: instance.instance }, element("small", { textContent: ` ${instance.place}` }));
     if (!row.kept) {
-      const none = Array.from({ length: 6 }, () => cell(UNKNOWN, "", { className: "num" }));
-      return element("tr", { className: "pale" }, head, cell(instance.device), ...none, cell(why(row, asked)));
+      const none = (length) => Array.from({ length }, () => cell(UNKNOWN, "", { className: "num" }));
+      return element("tr", { className: "pale" }, head, ...none(2), cell(instance.device), ...none(4), cell(why(row, asked)));
     }
     const num = { className: "num" };
-    return element("tr", {}, head, cell(instance.device),
-      cell(figure(row.count, "count"), "", num), cell(figure(row.batch, "count"), row.batch > 1 ? delayOf(row.delay) : "", num),
-      cell(`${rateOf(row.rate)}/s`, "", num), cell(figure(row.utilisation, "share"), "", num),
-      cell(figure(row.month, "dollars"), "", num), cell(figure(row.million, "dollars"), "", num), cell(""));
+    return element("tr", {}, head,
+      cell(figure(row.count, "count"), "", num), cell(figure(row.month, "dollars"), "", num), cell(instance.device),
+      cell(figure(row.batch, "count"), row.batch > 1 ? delayOf(row.delay) : "", num), cell(`${rateOf(row.rate)}/s`, "", num),
+      cell(figure(row.utilisation, "share"), "", num), cell(figure(row.million, "dollars"), "", num), cell(""));
   }
 
   function difference(month, own) {
@@ -116,10 +122,12 @@ const capacity = (() => {
     if (faults.length) { say(faults[0], "The table is that of the last complete question.", "either"); return; }
     const asked = question();
     const rows = plans(asked);
-    const [first] = rows;
     const best = rows.find((row) => row.kept);
     if (!best) {
-      say(`No instance keeps a ${told.limited} of ${figure(asked.limit, "seconds")}.`, why(first, asked), "either");
+      const near = nearest(rows.filter((row) => row.why === "limit"));
+      const priced = rows.some((row) => row.why === "price") ? ` for which a price (${asked.pricing || "as listed"}) is known` : "";
+      say(`No instance${priced} keeps a ${told.limited} of ${figure(asked.limit, "seconds")}.`,
+        near ? `${near.instance.where} comes nearest: ${why(near, asked)}.` : "", "either");
     } else {
       const other = rows.find((row) => row.kept && row.instance.kind !== best.instance.kind);
       const beside = other ? ` Cheapest ${other.instance.kind === "gpu" ? "with" : "without"} a GPU: ${figure(other.count, "count")} x ${other.instance.instance}, ${figure(other.month, "dollars")}.` : "";

@@ -130,7 +130,7 @@ def _batch(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -> 
         lead=f"How many requests form a batch on average{most}. The more wait, the larger the batches.",
         alternative=f"Requests in a batch: {low}; {high}.",
         engine="vega-lite",
-        spec=_batch_spec(option),
+        spec=_batch_spec(option, max(row[1] for row in rows)),
         columns=_BATCH,
         rows=rows,
         extra={"marks": _marks(told, option, one.loads[-1].rate_per_s)},
@@ -140,7 +140,8 @@ def _batch(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -> 
 
 def _latency_spec(rows: tuple[Row, ...], told: CapacityResult, colours: dict[str, str]) -> dict[str, Any]:
     x, across = _rates()
-    y = {"field": "latency", "type": "quantitative", "scale": {"type": "log"}}
+    # No whole decade below the lines, where nothing is.
+    y = {"field": "latency", "type": "quantitative", "scale": {"type": "log", "nice": False, "padding": 18}}
     up = axis("seconds", "Latency", values=decades([*(row[2] for row in rows), told.limit_s]))
     colour = {
         "field": "of",
@@ -174,16 +175,16 @@ def _latency_spec(rows: tuple[Row, ...], told: CapacityResult, colours: dict[str
             },
             "encoding": {"x": x, "y": y, "color": colour, "opacity": faded, "tooltip": tooltip(*_LATENCY[:-1])},
         },
-        *_limit(y),
+        *_limit(y, below=told.best is None),
         *_vertical(x),
     ]
     return {"width": "container", "height": 280, "data": {"name": "table"}, "layer": layers}
 
 
-def _batch_spec(option: CapacityOption) -> dict[str, Any]:
+def _batch_spec(option: CapacityOption, most: float) -> dict[str, Any]:
     x, across = _rates()
     colour = f"var(--{option.kind})"
-    y = {"field": "batch", "type": "quantitative", "scale": {"zero": True}}
+    y = {"field": "batch", "type": "quantitative", "scale": {"domain": [0, 1.1 * most], "nice": False}}
     up = axis("number", "Mean batch", tickCount=6)
     layers: list[dict[str, Any]] = [
         {
@@ -191,7 +192,15 @@ def _batch_spec(option: CapacityOption) -> dict[str, Any]:
             "encoding": {"x": {**x, "axis": across}, "y": {**y, "axis": up}},
         },
         {
-            "mark": {"type": "point", "filled": False, "fill": "var(--surface)", "size": 40, "color": colour},
+            "mark": {
+                "type": "point",
+                "filled": False,
+                "fill": "var(--surface)",
+                "size": 40,
+                "strokeWidth": 1.6,
+                "color": colour,
+                "opacity": 1,
+            },
             "encoding": {"x": x, "y": y, "tooltip": tooltip(*_BATCH)},
         },
         *_vertical(x),
@@ -204,14 +213,22 @@ def _rates() -> tuple[dict[str, Any], dict[str, Any]]:
     return x, axis("per_second", "Requests per second to one instance", grid=False, tickCount=6)
 
 
-def _limit(y: dict[str, Any]) -> list[dict[str, Any]]:
+def _limit(y: dict[str, Any], *, below: bool) -> list[dict[str, Any]]:
     place = {**y, "field": "limit"}
     rule = {
         "data": {"name": "limits"},
         "mark": {"type": "rule", "strokeDash": [4, 4], "color": "var(--bad)", "strokeWidth": 1.5},
         "encoding": {"y": place},
     }
-    mark = {"type": "text", "align": "left", "dx": 4, "dy": -7, "fontSize": 11, "color": "var(--bad)"}
+    # On the side where the lines are not.
+    mark = {
+        "type": "text",
+        "align": "left",
+        "dx": 4,
+        "dy": 8 if below else -7,
+        "fontSize": 11,
+        "color": "var(--bad)",
+    }
     return [rule, *text_over_marks("limits", mark, {"x": {"value": 0}, "y": place, "text": {"field": "label"}})]
 
 

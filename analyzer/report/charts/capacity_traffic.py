@@ -48,10 +48,11 @@ def chart(told: CapacityResult) -> Chart | None:
         extra={
             "end": ({"rate": rows[-1][0], "end": end, "count": rows[-1][1]},),
             "asked": tuple(
-                {"rate": value, "label": label, "late": value > end * _LATE} for value, label in _marks(told)
+                {"rate": value, "label": label, "late": value > end * _LATE, "line": 8 + 14 * line}
+                for line, (value, label) in enumerate(_marks(told))
             ),
         },
-        height=330,
+        height=340,
     )
 
 
@@ -84,11 +85,18 @@ def _spec(rows: tuple[Row, ...], option: CapacityOption, end: float) -> dict[str
     right = axis(
         "dollars", "US dollars a month", values=[step[1] for step in labelled], grid=False, orient="right"
     )
-    number = {"field": "count", "type": "quantitative", "scale": {"domain": [0, steps[-1][0]], "nice": False}}
-    money = {"field": "usd", "type": "quantitative", "scale": {"domain": [0, steps[-1][1]], "nice": False}}
+    # A tenth above the last step is left for the words of the marks.
+    most, dearest = (1.1 * value for value in steps[-1])
+    number = {
+        "field": "count",
+        "type": "quantitative",
+        "axis": up,
+        "scale": {"domain": [0, most], "nice": False},
+    }
+    money = {"field": "usd", "type": "quantitative", "scale": {"domain": [0, dearest], "nice": False}}
     line = {"type": "line", "interpolate": "step-after", "strokeWidth": 2.5, "color": colour}
     counted: list[dict[str, Any]] = [
-        {"mark": line, "encoding": {"x": {**x, "axis": across}, "y": {**number, "axis": up}}},
+        {"mark": line, "encoding": {"x": {**x, "axis": across}, "y": number}},
         {
             "data": {"name": "end"},
             "mark": {"type": "rule", "strokeWidth": 2.5, "color": colour},
@@ -102,7 +110,7 @@ def _spec(rows: tuple[Row, ...], option: CapacityOption, end: float) -> dict[str
     dearer = {"mark": {"type": "point", "opacity": 0}, "encoding": {"x": x, "y": {**money, "axis": right}}}
     return {
         "width": "container",
-        "height": 250,
+        "height": 270,
         "data": {"name": "table"},
         "layer": [{"layer": counted}, dearer, *_asked(x)],
         "resolve": {"scale": {"y": "independent"}},
@@ -119,7 +127,7 @@ def _asked(x: dict[str, Any]) -> list[dict[str, Any]]:
         "type": "text",
         "align": {"expr": "datum.late ? 'right' : 'left'"},
         "dx": {"expr": "datum.late ? -6 : 6"},
-        "dy": 8,
+        "dy": {"expr": "datum.line"},
         "fontSize": 11,
         "color": "var(--text)",
     }
