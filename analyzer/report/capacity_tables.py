@@ -78,7 +78,7 @@ def _instances(told: CapacityResult) -> OptionTable:
 
 
 def _lead(told: CapacityResult) -> str:
-    said = "Those that keep the limit first. In small letters: the ends of 90 % intervals."
+    said = "Those that keep the limit first, with the ends of 90 % intervals."
     return " ".join(filter(None, (said, words.refused(told))))
 
 
@@ -157,8 +157,8 @@ def _columns(told: CapacityResult) -> tuple[_CapacityColumn, ...]:
 
 def _copies(row: CapacityOption) -> str:
     copies = plural(row.replicas, "copy") if row.replicas is not None and row.replicas > 1 else ""
-    # An option without figures has none that could come from anywhere.
-    origin = signed(row.origin) if row.feasible else ""
+    # An option without figures has none that could come from anywhere. The sign stays beside its word.
+    origin = signed(row.origin).replace(" ", "\u00a0") if row.feasible else ""
     return ", ".join(filter(None, (row.kind.upper(), row.precision, copies, origin)))
 
 

@@ -217,7 +217,7 @@ def test_the_table_has_every_option_with_its_interval_and_greys_what_is_none() -
     assert [row[at["$/month"]] for row in sheet.sort] == pytest.approx([1752.0, 2847.0, 10220.0, None])
     assert sheet.rows[0][at["Highest rate"]] == "1,220/s"
     assert sheet.beside[0][at["Highest rate"]] == "915 to 1,708"
-    assert sheet.beside[2][at["Device"]] == "CPU, fp32, 2 copies, ○ predicted"
+    assert sheet.beside[2][at["Device"]] == "CPU, fp32, 2 copies, ○\u00a0predicted"
     assert sheet.beside[3][at["Device"]] == "CPU, fp32"
     assert [row[at["Max batch"]] for row in sheet.beside] == ["no delay", "no delay", "2.00 ms delay", ""]
     assert [row[at["Why not"]] for row in sheet.rows] == ["", "", "", "one request alone takes 80.0 ms"]
