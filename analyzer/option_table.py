@@ -20,6 +20,7 @@ ValueKind = Literal[
     "whole_list",
     "number",
     "duration",
+    "latency",
     "share",
     "text",
     "names",
@@ -27,6 +28,10 @@ ValueKind = Literal[
     "path",
 ]
 SettingsTable = Literal["", "tool.analyzer", "tool.analyzer.check"]
+Pricing = Literal["on-demand", "reserved-1y", "reserved-3y", "spot"]
+
+# The ways of paying for a rented machine; the first is the usual one.
+PRICINGS: tuple[Pricing, ...] = ("on-demand", "reserved-1y", "reserved-3y", "spot")
 
 # What a machine without a GPU decides for.
 DEFAULT_GPU = "l4"
@@ -35,6 +40,8 @@ DEFAULT_TIME_BUDGET_S = 10.0
 
 _EVERYWHERE: tuple[Command, ...] = ("run", "check", "render", "generate")
 _DECIDING: tuple[Command, ...] = ("run", "check", "render")
+# Those whose answer has dollars.
+_PRICING: tuple[Command, ...] = _EVERYWHERE
 # Read-only, as a default of a NamedTuple is one object for all options.
 _NOWHERE: Mapping[Command, str] = MappingProxyType({})
 
@@ -45,7 +52,8 @@ class Option(NamedTuple):
 
     Attributes:
         name: As users write it, without its dashes; the key in the settings file too.
-        kind: What its value is. A ``negation`` turns a keyword off: ``--no-run`` is ``run=False``.
+        kind: What its value is. A ``negation`` turns a keyword off: ``--no-run`` is ``run=False``. A
+            ``latency`` is written with its unit, a ``duration`` may be a number of seconds.
         help: What ``--help`` says.
         commands: Which commands take it.
         metavar: What stands for its value in the help.
@@ -109,7 +117,7 @@ OPTIONS: tuple[Option, ...] = (
         help=f"Target GPU(s) of the catalogue; `none` for the CPU only. [this machine's, else {DEFAULT_GPU}]",
         commands=_EVERYWHERE,
         helps={
-            "check": "Target GPU of the catalogue (`analyze devices`); none for CPU only.",
+            "check": "Target GPU(s) of the catalogue, each held against the budgets; none for CPU only.",
             "generate": f"Target GPU(s) of the catalogue; with several those are compared. [{DEFAULT_GPU}]",
             "render": "Decide for these GPUs of the catalogue instead of the record's.",
         },
@@ -217,9 +225,9 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         name="slo",
-        kind="duration",
+        kind="latency",
         metavar="TIME",
-        help="Latency that must be met, like 20ms.",
+        help="Latency that must be met, with its unit: 20ms, 1.5s.",
         commands=_DECIDING,
     ),
     Option(
@@ -235,6 +243,22 @@ OPTIONS: tuple[Option, ...] = (
         metavar="FILE",
         help="Your own instance prices (TOML).",
         commands=_EVERYWHERE,
+    ),
+    Option(
+        name="pricing",
+        kind="text",
+        metavar="WAY",
+        help=f"How instances are paid: {', '.join(PRICINGS)}. [{PRICINGS[0]}]",
+        commands=_PRICING,
+        helps={"render": f"How instances are paid: {', '.join(PRICINGS)}."},
+    ),
+    Option(
+        name="region",
+        kind="names",
+        metavar="NAME[,NAME...]",
+        help="Where instances are rented: regions of the providers, or us, europe, asia. [one of each]",
+        commands=_PRICING,
+        helps={"render": "Where instances are rented: regions of the providers, or us, europe, asia."},
     ),
     Option(
         name="utilisation",
@@ -288,14 +312,14 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         name="ttft",
-        kind="duration",
+        kind="latency",
         metavar="TIME",
         help="Longest time to the first token, like 500ms.",
         commands=("generate",),
     ),
     Option(
         name="tpot",
-        kind="duration",
+        kind="latency",
         metavar="TIME",
         help="Longest time of each further token, like 30ms.",
         commands=("generate",),
@@ -344,24 +368,25 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         name="max-latency",
-        kind="duration",
-        help="Longest latency, like 20ms.",
+        kind="latency",
+        metavar="TIME",
+        help="Longest latency, with its unit: 20ms, 1.5s.",
         commands=("check",),
         settings="tool.analyzer.check",
     ),
     Option(
         name="max-ttft",
-        kind="duration",
+        kind="latency",
         metavar="TIME",
-        help="Longest time to the first token of a record of `generate`.",
+        help="Longest time to the first token of a record of `generate`, like 500ms.",
         commands=("check",),
         settings="tool.analyzer.check",
     ),
     Option(
         name="max-tpot",
-        kind="duration",
+        kind="latency",
         metavar="TIME",
-        help="Longest time of each further token of a record of `generate`.",
+        help="Longest time of each further token of a record of `generate`, like 30ms.",
         commands=("check",),
         settings="tool.analyzer.check",
     ),
@@ -471,6 +496,8 @@ class RecordOptions(TypedDict, total=False):
     slo: float | str | None
     pin: str | Sequence[str]
     prices: str | PathLike[str] | None
+    pricing: str | None
+    region: str | Sequence[str] | None
     utilisation: float | None
 
 
@@ -507,6 +534,8 @@ class GenerateOptions(TypedDict, total=False):
     threads: int | None
     limit: str | Sequence[str]
     prices: str | PathLike[str] | None
+    pricing: str | None
+    region: str | Sequence[str] | None
     prompt: int | None
     output_tokens: int | None
     gpus: int | None

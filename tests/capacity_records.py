@@ -28,8 +28,8 @@ LIMITS = ((0.02, 0.0), (0.03, 0.5), (LIMIT, 1.0), (0.1, 1.3), (0.2, 1.5))
 
 
 def count_of(highest: float, *, rate: float = RATE, headroom: float = HEADROOM, spare: int = SPARE) -> int:
-    """Instances for this rate where each takes so much."""
-    return math.ceil(rate * (1 + headroom) / highest) + spare
+    """Instances for this rate where each takes so much; a rate that is met exactly stays so."""
+    return math.ceil(rate * (1 + headroom) / highest - 1e-9) + spare
 
 
 def option(highest: float = 1220.0, usd: float = 0.8, **changes: Any) -> CapacityOption:

@@ -66,10 +66,14 @@ def _form(told: CapacityResult) -> dict[str, Any]:
         "headroom": _typed(told.headroom * 100),
         "spare": told.spare,
         "pricing": told.pricing,
-        "ways": tuple(
-            dict.fromkeys((told.pricing, *(way for one in told.instances for way in one.usd_per_hour)))
-        ),
+        "ways": _ways(told),
     }
+
+
+def _ways(told: CapacityResult) -> dict[str, str]:
+    """The ways of paying that any instance has a price for, in words."""
+    known = (way for one in told.instances for way in one.usd_per_hour)
+    return {way: capacity_words.way(way) for way in (told.pricing, *known)}
 
 
 def _typed(value: float) -> str:
@@ -94,7 +98,7 @@ def data(analysis: Analysis) -> dict[str, Any]:
                 "pricing": told.pricing,
             },
             "limited": capacity_words.limited_latency(told),
-            "best": told.best,
+            "ways": _ways(told),
             "hours": HOURS_PER_MONTH,
             "seconds_per_hour": SECONDS_PER_HOUR,
             "instances": [_instance(option, one) for option, one in rows],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from analyzer.record.capacity import CapacityOption, CapacityResult, InstanceLoads, LoadPoint
+from analyzer.report import price_words
 from analyzer.report.answer import AnswerFigure
 from analyzer.report.generation_words import rate
 from analyzer.report.summary import span
@@ -69,13 +70,18 @@ def batching(max_batch: int | None, max_delay_s: float | None) -> str:
     return f"batches of at most {count(max_batch)}, {wait}"
 
 
+def way(pricing: str) -> str:
+    """A way of paying: ``on demand``; one that is not ours as it is written."""
+    return next((words for ours, words in price_words.WAYS.items() if ours == pricing), pricing)
+
+
 def subject(told: CapacityResult) -> str:
-    """What was asked: ``2,000 requests/s, p99 within 50.0 ms, 20 % headroom, 1 spare instance``."""
+    """What was asked: ``2,000 requests/s, p99 within 50.0 ms, 20 % headroom, 1 spare instance, on demand``."""
     parts = [f"{asked(told.rate_per_s)} requests/s", f"{limited(told)} within {seconds(told.limit_s)}"]
     if told.growth != 1:
         parts.append(f"growth {asked(told.growth)}x")
     parts += [f"{share(told.headroom)} headroom", plural(told.spare, "spare instance")]
-    return ", ".join(filter(None, (*parts, told.pricing)))
+    return ", ".join(filter(None, (*parts, way(told.pricing))))
 
 
 def best(told: CapacityResult) -> CapacityOption | None:
@@ -195,7 +201,7 @@ def figures(told: CapacityResult) -> tuple[AnswerFigure, ...]:
 
 def _figures(told: CapacityResult, option: CapacityOption) -> tuple[AnswerFigure, ...]:
     taken = latency(told, option)
-    dated = f"{told.pricing} price of {option.price_date}" if option.price_date else told.pricing
+    dated = f"{way(told.pricing)}, price of {option.price_date or price_words.UNDATED}"
     return (
         AnswerFigure(
             name="instances",
@@ -318,6 +324,11 @@ def _meanings(told: CapacityResult) -> tuple[str, ...]:
         "growth and all instances up; utilisation is the share of time in which a copy of the model is busy.",
         f"A month has {HOURS_PER_MONTH:.0f} hours; all instances are paid for in all of them, the spare ones "
         "too. Prices are those of the instances alone: storage, network and licences are not in them.",
+        *(
+            f"Dollars follow from {kind}, of the day that stands beside each.{price_words.REMARKS[ours]}"
+            for ours, kind in price_words.KINDS.items()
+            if ours == told.pricing
+        ),
         "The ends of an interval are what the answer would be if every service time were at that end of its "
         "own 90 % interval; rate, prices and arrivals are taken as given.",
     )

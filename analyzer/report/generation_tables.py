@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from analyzer.option_table import PRICINGS
 from analyzer.record.analysis import Analysis
 from analyzer.record.generation import GenerationOption, GenerationResult, PhaseVerdict
+from analyzer.report import price_words
 from analyzer.report.answer import OptionTable, first_rows, narrowed
 from analyzer.report.generation_words import limited, on, rate
 from analyzer.report.summary import PLAN_TITLES, VERDICT_WORDS, marked, sign, span
@@ -206,7 +208,8 @@ def _instance(row: GenerationOption) -> str:
     if not row.instance:
         return UNKNOWN
     hour = f", {dollars(row.usd_per_hour)} an hour" if row.usd_per_hour is not None else ""
-    return f"{row.instance}{hour}"
+    paid = f", {price_words.WAYS[row.pricing]}" if row.pricing != PRICINGS[0] else ""
+    return f"{row.instance}{hour}{paid}"
 
 
 def _types(told: GenerationResult) -> OptionTable:

@@ -8,9 +8,11 @@ from analyzer.record.analysis import Analysis
 from analyzer.report import (
     capacity_tables,
     capacity_words,
+    device_rows,
     generation_tables,
     generation_words,
     precision_rows,
+    price_words,
     summary,
     training_tables,
 )
@@ -20,6 +22,9 @@ from analyzer.report.summary import MARKS, sign, signed
 from analyzer.text import loggable, plural
 from analyzer.units import byte_count, count, flop_count
 
+# More are folded up: a pull request's thread is read by many who want the answer alone.
+_MOST_DEVICES = 12
+
 
 def render(analysis: Analysis) -> str:
     """GitHub's Markdown; every name of the model is escaped, so that it neither formats nor mentions."""
@@ -28,6 +33,7 @@ def render(analysis: Analysis) -> str:
         _generation(analysis),
         _heading(analysis),
         _plans(analysis),
+        _devices(analysis),
         _reasons(analysis),
         _training(analysis),
         _precisions(analysis),
@@ -63,6 +69,7 @@ def _heading(analysis: Analysis) -> str:
         summary.crossover(analysis),
         summary.open_sizes(analysis),
         summary.state(analysis),
+        price_words.statement(analysis) if analysis.generation is None else "",
     )
     confidence = [text for text in said if text]
     return "\n".join(lines) + (" " + " ".join(escape(text) for text in confidence) if confidence else "")
@@ -87,9 +94,10 @@ def _generation(analysis: Analysis) -> str:
     told = analysis.generation
     if told is None:
         return ""
+    prices = price_words.statement(analysis)
     blocks = [
         f"## {escape(analysis.model.name)}: {escape(generation_words.sentence(analysis, told))}",
-        escape(generation_words.subject(told)) + ".",
+        " ".join(escape(text) for text in (f"{generation_words.subject(told)}.", prices) if text),
         _answer(generation_words.figures(told)),
         *(_sheet(sheet, generation_tables.MOST_DEVICES) for sheet in generation_tables.sheets(analysis)),
         *(escape(text) for text in told.notes),
@@ -158,6 +166,17 @@ def _plans(analysis: Analysis) -> str:
         for card in cards
     ]
     return table(head, rows, range(1, 7))
+
+
+def _devices(analysis: Analysis) -> str:
+    """Every GPU, where there are several; of one the plans are the answer."""
+    if not analysis.alternatives:
+        return ""
+    rows = [[escape(cell) for cell in device_rows.cells(row, analysis)] for row in device_rows.rows(analysis)]
+    shown = table(device_rows.head(analysis), rows, device_rows.FIGURES)
+    if len(rows) > _MOST_DEVICES:
+        shown = f"<details><summary>{len(rows)} GPUs</summary>\n\n{shown}\n\n</details>"
+    return f"### {device_rows.TITLE}\n\n{shown}"
 
 
 def _reasons(analysis: Analysis) -> str:

@@ -13,6 +13,7 @@ from analyzer.report import (
     method,
     operator_columns,
     precision_rows,
+    price_words,
     summary,
     training_tables,
 )
@@ -52,6 +53,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "confidence": summary.confidence(analysis),
         "open_sizes": summary.open_sizes(analysis),
         "state": summary.state(analysis),
+        "prices": price_words.statement(analysis),
         "subject": summary.subject(analysis),
         "crossover": summary.crossover(analysis),
         "batches": summary.batches(analysis),

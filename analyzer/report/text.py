@@ -9,9 +9,11 @@ from analyzer.record.analysis import Analysis
 from analyzer.report import (
     capacity_tables,
     capacity_words,
+    device_rows,
     generation_tables,
     generation_words,
     precision_rows,
+    price_words,
     summary,
     training_tables,
 )
@@ -37,6 +39,8 @@ _FIGURES, _ROOM_FOR_MODULES, _ROOM_FOR_ORIGINS = 54, 24, 88
 _FEWEST = 16
 # Of an answer's figures: behind a longer one, which is a name, no column is kept.
 _LONGEST_FIGURE = 12
+# Devices that one screen of a terminal holds.
+_MOST_DEVICES = 10
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -47,6 +51,7 @@ def render(analysis: Analysis) -> str:
         *_generation(analysis),
         _heading(analysis),
         _plans(summary.plan_cards(analysis)),
+        "\n".join(_devices(analysis)),
         _reasons(analysis),
         _training(analysis),
         _precisions(analysis),
@@ -77,6 +82,8 @@ def _heading(analysis: Analysis) -> str:
     lines += _wrapped(f"{summary.confidence(analysis)} {summary.crossover(analysis)}")
     lines += _wrapped(summary.open_sizes(analysis))
     lines += _wrapped(summary.state(analysis))
+    if analysis.generation is None:
+        lines += _wrapped(price_words.statement(analysis))
     return "\n".join(lines)
 
 
@@ -140,6 +147,20 @@ def _refused(told: CapacityResult) -> list[str]:
     return lines
 
 
+def _devices(analysis: Analysis, most: int | None = None, width: int = WIDTH) -> list[str]:
+    """Every GPU, where there are several; of one the plans are the answer."""
+    every = device_rows.rows(analysis)
+    if len(every) < 2:
+        return []
+    shown = every if most is None else device_rows.quickest(every, most)
+    lines = [device_rows.TITLE]
+    for said in device_rows.sentences(shown, analysis):
+        lines += _wrapped(said, first="  - ", rest="    ", width=width)
+    if len(shown) < len(every):
+        lines.append(f"These are the fastest of {len(every)}; the reports have all.")
+    return lines
+
+
 def _generation(analysis: Analysis) -> tuple[str, ...]:
     """The answer for a model that generates; nothing for another."""
     told = analysis.generation
@@ -147,6 +168,7 @@ def _generation(analysis: Analysis) -> tuple[str, ...]:
         return ()
     title = clean(f"{analysis.model.name}: {generation_words.subject(told)}")
     lines = [title, "", *_wrapped(generation_words.sentence(analysis, told))]
+    lines += _wrapped(price_words.statement(analysis))
     blocks = ["\n".join(lines), "\n".join(_figures(generation_words.figures(told), WIDTH))]
     blocks += ["\n".join(_sheet(sheet, WIDTH)) for sheet in generation_tables.terminal_sheets(analysis)]
     return (*blocks, "\n".join(line for text in told.notes for line in _wrapped(text)))
@@ -259,10 +281,10 @@ def clean(text: str) -> str:
     return loggable("".join(char if char.isprintable() else "?" for char in text))
 
 
-def _wrapped(text: str, *, first: str = "", rest: str = "") -> list[str]:
+def _wrapped(text: str, *, first: str = "", rest: str = "", width: int = WIDTH) -> list[str]:
     import textwrap
 
-    return textwrap.wrap(clean(text), WIDTH, initial_indent=first, subsequent_indent=rest)
+    return textwrap.wrap(clean(text), width, initial_indent=first, subsequent_indent=rest)
 
 
 def table(
@@ -319,6 +341,8 @@ def print_summary(analysis: Analysis, console: Console) -> None:
     cards, operators = summary.plan_cards(analysis), summary.top_operators(analysis)
     if cards:
         console.print(_rich_plans(cards, console.width))
+    if devices := _devices(analysis, _MOST_DEVICES, console.width):
+        console.print("\n" + "\n".join(devices), markup=False, highlight=False)
     # The phases alone: the other tables of a training step are in the report, a terminal shows one screen.
     phases = next(iter(training_tables.sheets(analysis)), None)
     if phases is not None:

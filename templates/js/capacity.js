@@ -32,7 +32,8 @@ const capacity = (() => {
     if (found === null) return { instance, kept: false, why: "limit" };
     if (usd === undefined) return { instance, kept: false, why: "price" };
     const planned = question.rate * question.growth;
-    const count = Math.ceil((planned * (1 + question.headroom)) / found.rate) + question.spare;
+    // A rate that is met exactly stays so, however its product was rounded: as the program sizes.
+    const count = Math.max(1, Math.ceil(((planned * (1 + question.headroom)) / found.rate) * (1 - 1e-12))) + question.spare;
     const month = count * usd * told.hours;
     return {
       instance, kept: true, count, ...found, month,
@@ -74,8 +75,9 @@ const capacity = (() => {
   const delayOf = (delay) => (delay ? `${figure(delay, "seconds")} delay` : "no delay");
   const batchOf = ({ batch, delay }) => (batch <= 1 ? "each request alone" : `batches of at most ${figure(batch, "count")}, ${delayOf(delay)}`);
 
+  const wayOf = (asked) => told.ways[asked.pricing] || "as listed";
   function why(row, asked) {
-    if (row.why === "price") return `no price for ${asked.pricing || "it"} is known`;
+    if (row.why === "price") return `no price (${wayOf(asked)}) is known`;
     if (same(asked) && row.instance.reason) return row.instance.reason;
     const known = row.instance.limits.filter(([, rate]) => rate > 0);
     const least = known.length ? `; the least that it is known to keep is ${figure(known[0][0], "seconds")}` : "";
@@ -125,7 +127,7 @@ const capacity = (() => {
     const best = rows.find((row) => row.kept);
     if (!best) {
       const near = nearest(rows.filter((row) => row.why === "limit"));
-      const priced = rows.some((row) => row.why === "price") ? ` for which a price (${asked.pricing || "as listed"}) is known` : "";
+      const priced = rows.some((row) => row.why === "price") ? ` for which a price (${wayOf(asked)}) is known` : "";
       say(`No instance${priced} keeps a ${told.limited} of ${figure(asked.limit, "seconds")}.`,
         near ? `${near.instance.where} comes nearest: ${why(near, asked)}.` : "", "either");
     } else {

@@ -88,7 +88,7 @@ def test_the_answer_comes_first_and_the_verdict_is_said_to_be_of_one_batch(said:
     ]
     assert places == sorted(places)
     for part in (
-        "2,000 requests/s, p99 within 50.0 ms, 20 % headroom, 1 spare instance, on-demand",
+        "2,000 requests/s, p99 within 50.0 ms, 20 % headroom, 1 spare instance, on demand",
         "Over the 90 % interval of its times: 3 to 4 of them, $1,752 to $2,336 a month.",
         "Batches of at most 16, no delay.",
         "One may fail: even then there is room for another 22 % of traffic.",
@@ -172,7 +172,7 @@ def test_batching_is_a_clause(batch: int | None, delay: float | None, said: str)
 def test_the_question_is_told_as_it_was_asked() -> None:
     subject = capacity_words.subject(records.capacity(rate_per_s=0.5, percentile=99.9, growth=2.0, spare=0))
     assert subject == (
-        "0.5 requests/s, p99.9 within 50.0 ms, growth 2x, 20 % headroom, 0 spare instances, on-demand"
+        "0.5 requests/s, p99.9 within 50.0 ms, growth 2x, 20 % headroom, 0 spare instances, on demand"
     )
     assert "mean within 50.0 ms" in capacity_words.subject(records.capacity(percentile=None))
 
@@ -285,6 +285,9 @@ def test_the_notes_say_what_a_request_a_batch_a_month_and_an_interval_are() -> N
         "90 % interval",
     ):
         assert part in said
+    assert "on-demand list prices" in said
+    spot = " ".join(capacity_words.notes(records.capacity(pricing="spot")))
+    assert "may take a spot machine away" in spot
     assert "as trace.csv has them" in " ".join(capacity_words.notes(records.capacity(arrivals="trace.csv")))
 
 
@@ -303,7 +306,10 @@ def test_the_page_carries_the_what_if_with_the_question_to_its_last_digit() -> N
     carried = json.loads(json.dumps(page.build(analysis)["data"]["capacity"]))
     assert (carried["question"]["rate"], carried["question"]["limit"]) == (1 / 3, 0.07)
     assert page.build(analysis)["capacity"]["form"]["limit"] == "70"
-    assert page.build(analysis)["capacity"]["form"]["ways"] == ("on-demand", "spot")
+    assert page.build(analysis)["capacity"]["form"]["ways"] == {
+        "on-demand": "on demand",
+        "spot": "spot",
+    }
     assert "capacity" not in page.build(factory.analysis())["data"]
     # Without operators a page carries no scripts that could compute.
     assert page.build(replace(factory.empty(), capacity=told))["capacity"]["form"] is None

@@ -55,7 +55,8 @@ def twin(question: Mapping[str, Any], one: InstanceLoads) -> tuple[int, float] |
     if not rate or question["pricing"] not in one.usd_per_hour:
         return None
     needed = question["rate"] * question["growth"] * (1 + question["headroom"]) / rate
-    count = math.ceil(needed) + question["spare"]
+    # A rate that is met exactly stays so.
+    count = math.ceil(needed - 1e-9) + question["spare"]
     return count, count * one.usd_per_hour[question["pricing"]] * 730
 
 
@@ -147,7 +148,7 @@ def test_the_form_answers_as_it_is_typed_and_goes_back(ask: Any) -> None:
     page.locator("#what-if-form [name=pricing]").select_option("spot")
     # 40 % of it; the other has no such price.
     assert "21 x g.large (Imaginary, NVIDIA Imaginary 4): $4,906 a month." in answer.inner_text()
-    assert "no price for spot is known" in table.filter(has_text="g.2xlarge").inner_text()
+    assert "no price (spot) is known" in table.filter(has_text="g.2xlarge").inner_text()
     page.locator("#what-if-form button[type=reset]").click()
     page.wait_for_function("document.querySelector('#what-if-answer .sure').textContent.startsWith('This is')")
     assert [text.split() for text in table.all_inner_texts()] == before
@@ -200,6 +201,17 @@ def test_names_of_strangers_stay_text_in_what_the_script_writes(ask: Any) -> Non
     assert odd in page.locator(ROWS).first.inner_text()
     assert page.locator("#what-if img").count() == 0
     assert seen.errors == []
+
+
+def test_a_rate_that_is_met_exactly_needs_no_further_instance(ask: Any) -> None:
+    page, _ = ask()
+    # 100 x 1.1 is 110.00000000000001 in floating point.
+    one = {"limits": [[0.05, 110, 1, 0]], "loads": [], "usd": {"spot": 1}}
+    question = {"rate": 100, "limit": 0.05, "growth": 1, "headroom": 0.1, "spare": 0, "pricing": "spot"}
+    assert page.evaluate("([question, one]) => capacity.plan(question, one).count", [question, one]) == 1
+    # No traffic to speak of needs one.
+    question["rate"] = 1e-13
+    assert page.evaluate("([question, one]) => capacity.plan(question, one).count", [question, one]) == 1
 
 
 def test_utilisation_between_two_loads_lies_on_a_line_and_ends_with_them(ask: Any) -> None:

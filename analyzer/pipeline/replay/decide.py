@@ -21,6 +21,7 @@ from analyzer.pipeline.batches import BatchModels, correction_of
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
 from analyzer.pipeline.forms import asked_precision, in_form, note
 from analyzer.pipeline.measure import Measured
+from analyzer.pipeline.offers import Offers, offers_of
 from analyzer.pipeline.options import Options, make_options
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, at_batch, prepare
@@ -110,7 +111,7 @@ def _decided(
     if not converted:  # what was run is the model as it is
         measured = _measured(analysis, gpus[0] if gpus else None, options, same_cpu=cpu == own)
     correction = correction_of(options, cpu, prepared, measured.get(batch or 0))
-    predictor = Predictor(options, cpu, correction, _instances(analysis, options))
+    predictor = Predictor(options, cpu, correction, _offers(analysis, options))
     decisions = decide_on(predictor, prepared, models, gpus, batch, measured)
     replay = (
         write_replay_data(predictor, gpus, prepared, models, batch, measured)
@@ -185,16 +186,16 @@ def _replay_data(
         cpu=cpu_figures(predictor.cpu),
         gpus=gpu_figures(gpus),
         runs=runs_at_other_batches(measured, analysis.model.batch),
-        instances=own_instances(predictor.instances),
+        instances=own_instances(predictor.offers.own),
         as_recorded=before.as_recorded and same_cpu,
     )
 
 
-def _instances(analysis: Analysis, options: Options) -> tuple[Instance, ...]:
+def _offers(analysis: Analysis, options: Options) -> Offers:
     """The catalogue's instances, with a price list that is given now, else with the record's own."""
     if options.prices is not None or analysis.kept is None:
-        return catalogue.instances(options.prices)
-    return catalogue.instances(own=(Instance(**asdict(own)) for own in analysis.kept.instances))
+        return offers_of(options)
+    return offers_of(options, own=(Instance(**asdict(own)) for own in analysis.kept.instances))
 
 
 def _model(analysis: Analysis, precision: str) -> ModelInfo:
@@ -219,6 +220,8 @@ def _options(analysis: Analysis, given: Mapping[str, Any]) -> Options:
         "slo": before.slo_s,
         "pin": before.pins,
         "utilisation": before.utilisation,
+        "pricing": before.pricing,
+        "region": before.regions or None,
         "objective": analysis.verdict.objective,
     }
     # Threads were counted against the record's own CPU.
