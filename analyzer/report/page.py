@@ -8,6 +8,7 @@ from typing import Any
 from analyzer.checks.phrases import source_location
 from analyzer.record.analysis import Alternative, Analysis, Finding
 from analyzer.report import (
+    capacity_page,
     generation_page,
     method,
     operator_columns,
@@ -78,6 +79,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "training": training_tables.sheets(analysis),
         "training_statements": training_tables.statements(analysis),
         "generation": generation_page.view(analysis),
+        "capacity": capacity_page.view(analysis),
         "has_operators": bool(analysis.operators),
         "groups_known": bool(analysis.groups),
         "method": method.sections(analysis),
@@ -95,6 +97,7 @@ def _charts(analysis: Analysis, modules: tuple[Module, ...]) -> tuple[Chart, ...
         timeline.chart(analysis),
         instance_prices.chart(analysis),
         *generation_page.charts(analysis),
+        *capacity_page.charts(analysis),
     )
     # One that has nothing to show is not there, and neither are its section and its link.
     return tuple(chart for chart in charts if chart is not None)
@@ -129,6 +132,7 @@ def _data(
         },
         "has_gpu": analysis.devices.gpu is not None,
         "marks": {mark.name: mark.sign for mark in summary.MARKS.values()},
+        **capacity_page.data(analysis),
     }
 
 

@@ -23,7 +23,7 @@ KINDS: dict[Pricing, str] = {
 }
 UNDATED = "a day that is not recorded"
 _Priced = CostRow | GenerationOption | PlanResult
-_REMARKS: dict[Pricing, str] = {
+REMARKS: dict[Pricing, str] = {
     "on-demand": "",
     "reserved-1y": " The whole year is paid, used or not.",
     "reserved-3y": " All three years are paid, used or not.",
@@ -42,7 +42,7 @@ def statement(analysis: Analysis) -> str:
     there = f" in {where}" if where else ""
     if not rows:
         return f"No price {WAYS[pricing]}{there} is known of an instance that can run it."
-    return f"Dollars follow from {KINDS[pricing]}{there}, of {dates(rows)}.{_REMARKS[pricing]}"
+    return f"Dollars follow from {KINDS[pricing]}{there}, of {dates(rows)}.{REMARKS[pricing]}"
 
 
 def dates(rows: Iterable[_Priced]) -> str:
