@@ -22,11 +22,12 @@ from analyzer.record.capacity import (
     LoadPoint,
     TrafficPoint,
 )
-from analyzer.serving.load import Load
+from analyzer.serving.load import QueueLoad
 from analyzer.serving.search import Server, Sizing, needed, sizings
-from analyzer.units import SECONDS_PER_HOUR, seconds
+from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR, seconds
 
-HOURS_PER_MONTH = 730  # as cloud providers' calculators have it: a year of 8,760 hours in twelve
+# Ways to share an instance that are searched, beside the quickest one.
+_WAYS = 2
 # Steps of count over traffic that are shown, up to so many times the rate that is planned for.
 _STEPS, _TIMES_THE_RATE = 60, 3
 # Significant figures of what other questions are answered from: beyond what was simulated.
@@ -60,6 +61,7 @@ def with_capacity(
     offers = tuple(_offers(basis, gpus, cpus))
     _check_limit(offers, question)
     progress("searching for the highest rates", None)
+    offers = tuple(replace(offer, copies=tuple(_promising(offer.copies, question.limit_s))) for offer in offers)
     servers = [copies.server for offer in offers for copies in offer.copies]
     sized = sizings(servers, question.demand)
     chosen = [(offer, *_best_copies(offer, sized)) for offer in offers]
@@ -133,6 +135,19 @@ def _check_limit(offers: Sequence[Offer], question: CapacityQuestion) -> None:
         )
 
 
+def _promising(ways: Sequence[Copies], limit_s: float) -> Iterator[Copies]:
+    """Of many ways to share an instance those worth a search: the quickest, and those that take the most."""
+
+    def most(copies: Copies) -> float:
+        # A batch that takes half of the limit leaves the other half for waiting.
+        able = [point.batch / point.time_s for point in copies.points if point.time_s <= limit_s / 2]
+        return copies.number * max(able, default=0.0)
+
+    quickest = min(ways, key=lambda copies: copies.points[0].time_s, default=None)
+    largest = sorted(ways, key=most, reverse=True)[:_WAYS]
+    return (copies for copies in ways if copies is quickest or (copies in largest and most(copies) > 0))
+
+
 def _best_copies(offer: Offer, sized: Mapping[Server, Sizing]) -> tuple[Copies | None, Sizing | None]:
     """Of the ways to run copies on an instance the one with the highest rate."""
     ways = [(copies, sized[copies.server]) for copies in offer.copies]
@@ -163,6 +178,7 @@ def _option(
         instance=instance.name if instance else "",
         region=instance.region if instance else "",
         device=offer.device,
+        device_name=offer.name,
         kind=offer.kind,
         precision=offer.precision,
         price_date=instance.price_date if instance else "",
@@ -221,7 +237,7 @@ def _limited(question: CapacityQuestion) -> str:
     return "mean" if question.percentile is None else f"p{question.percentile:g}"
 
 
-def _why(question: CapacityQuestion, load: Load) -> str:
+def _why(question: CapacityQuestion, load: QueueLoad) -> str:
     by_percentile: dict[float | None, float | None] = {
         None: load.mean_s,
         50: load.p50_s,
@@ -279,7 +295,7 @@ def _instances(rows: Sequence[tuple[CapacityOption, Chosen]]) -> Iterator[Instan
         )
 
 
-def _load_point(load: Load) -> LoadPoint:
+def _load_point(load: QueueLoad) -> LoadPoint:
     # A load that was looked at has all its figures.
     figures = (load.mean_batch, load.mean_s, load.p50_s, load.p90_s, load.p95_s, load.p99_s)
     mean_batch, mean_s, p50_s, p90_s, p95_s, p99_s = (_short(figure or 0.0) for figure in figures)
@@ -315,11 +331,6 @@ def _traffic(option: CapacityOption, question: CapacityQuestion) -> Iterator[Tra
 
 
 def _notes(basis: Basis, options: Sequence[CapacityOption]) -> Iterator[str]:
-    yield "A request is one inference; it waits in the queue of its instance alone, among no other model's."
-    yield (
-        "Waiting requests form the next batch when a copy of the model is free and the batch is full or its "
-        "oldest request has waited the delay."
-    )
     if any(option.kind == "gpu" for option in options):
         yield (
             "What a GPU instance's own processor adds is that of "
@@ -330,4 +341,4 @@ def _notes(basis: Basis, options: Sequence[CapacityOption]) -> Iterator[str]:
         yield (
             "Copies on one CPU have even parts of its cores, caches and bandwidth, and weights of their own."
         )
-    yield f"A month has {HOURS_PER_MONTH} hours; disks, networks and load balancers are not in the dollars."
+    yield "Disks, networks and load balancers are not in the dollars."

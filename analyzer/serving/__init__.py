@@ -8,6 +8,6 @@ from __future__ import annotations
 
 # "as" is how a type checker learns that a name is meant to be imported from here (mypy's no_implicit_reexport).
 from analyzer.serving.highest_rate import highest_rate as highest_rate
-from analyzer.serving.load import Load as Load
+from analyzer.serving.load import QueueLoad as QueueLoad
 from analyzer.serving.service_curve import ServiceCurve as ServiceCurve
 from analyzer.serving.simulation import simulate as simulate

@@ -40,7 +40,7 @@ class Lanes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Batches:
+class FormedBatches:
     """Batches of all lanes, one lane behind the other, each lane's in the order of their start.
 
     Attributes:
@@ -55,7 +55,7 @@ class Batches:
     ends: Floats
 
 
-def form_batches(lanes: Lanes) -> Batches:
+def form_batches(lanes: Lanes) -> FormedBatches:
     """Serves every request."""
     formed = _Formed()
     last = np.cumsum(lanes.counts)
@@ -124,10 +124,10 @@ class _Formed:
         starts.append(start)
         ends.append(end)
 
-    def by_lane(self) -> Batches:
+    def by_lane(self) -> FormedBatches:
         lane, sizes = np.concatenate(self.parts[0]), np.concatenate(self.parts[1])
         starts, ends = np.concatenate(self.parts[2]), np.concatenate(self.parts[3])
         # Stable: a lane's batches stay in their order. What a lane that was done did is left out.
         order = np.argsort(np.where(sizes > 0, lane, np.iinfo(np.int64).max), kind="stable")
         order = order[: int(np.count_nonzero(sizes))]
-        return Batches(lane=lane[order], sizes=sizes[order], starts=starts[order], ends=ends[order])
+        return FormedBatches(lane=lane[order], sizes=sizes[order], starts=starts[order], ends=ends[order])

@@ -9,7 +9,7 @@ import numpy as np
 
 from analyzer.arrays import Floats
 from analyzer.errors import UsageError
-from analyzer.serving.load import Load
+from analyzer.serving.load import QueueLoad
 
 # Of the probability of a long queue, beyond which states are left out.
 _TAIL = 1e-12
@@ -66,9 +66,9 @@ class SingleRequests:
             low, high = (middle, high) if self.share_within(middle) < share else (low, middle)
         return high
 
-    def load(self) -> Load:
+    def load(self) -> QueueLoad:
         """All of it as a plain value; no request was looked at."""
-        return Load(
+        return QueueLoad(
             rate_per_s=self.rate_per_s,
             mean_s=self.mean_s,
             p50_s=self.percentile_s(50),

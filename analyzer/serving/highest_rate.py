@@ -82,10 +82,20 @@ def highest_rates(
     percentile: float | None,
     arrivals: Arrivals = POISSON,
     efforts: tuple[Effort, Effort] = (_FIRST, _THEN),
+    shares: Sequence[float] = FIRST_SHARES,
 ) -> list[HighestRate]:
-    """The same for many queues at once."""
+    """The same for many queues at once.
+
+    Args:
+        queues: Whose rates are wanted.
+        limit_s: As in ``highest_rate``.
+        percentile: As there.
+        arrivals: How requests come.
+        efforts: Of the first look, and of the closer one about the rate that it finds.
+        shares: Of the capacity, at which is looked first.
+    """
     able = [queue for queue in queues if queue.fastest_s <= limit_s]
-    looked = loads_at(able, [FIRST_SHARES] * len(able), arrivals, efforts[0])
+    looked = loads_at(able, [shares] * len(able), arrivals, efforts[0])
     about = [share_within(served, limit_s, percentile) for served in looked]
     closer = loads_at(able, [_around(share) for share in about], arrivals, efforts[1])
     found = iter(

@@ -7,7 +7,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class QueueLoad:
     """Latencies from a request's arrival to its answer, in seconds; None where the queue grows without end.
 
     Attributes:

@@ -10,20 +10,27 @@ import numpy as np
 
 from analyzer.serving.arrivals import POISSON, Arrivals, Poisson
 from analyzer.serving.closed_forms import single_requests
-from analyzer.serving.highest_rate import Effort, HighestRate, highest_rates, loads_at, share_within
-from analyzer.serving.load import Load
+from analyzer.serving.highest_rate import (
+    FIRST_SHARES,
+    Effort,
+    HighestRate,
+    highest_rates,
+    loads_at,
+    share_within,
+)
+from analyzer.serving.load import QueueLoad
 from analyzer.serving.queue import Queue, make_queue
 from analyzer.serving.service_curve import ServiceCurve
 from analyzer.serving.simulation import Served
 
 # Shares of the capacity at which every batching is looked at before one is chosen.
 _SHARES = (0.03, 0.1, 0.2, 0.35, 0.5, 0.65, 0.78, 0.87, 0.93, 0.97)
-_CHOOSING = Effort(requests=800, lanes=8)
-_COMPARING = (Effort(requests=600, lanes=8), Effort(requests=2500, lanes=8))
+_CHOOSING = Effort(requests=600, lanes=4)
+_COMPARING = (Effort(requests=500, lanes=4), Effort(requests=2000, lanes=8))
 _FINAL = (Effort(requests=2000, lanes=16), Effort(requests=8000, lanes=16))
-# Share of the capacity.
-_SOLVED_TO = 0.95
-_AT_COUNT = Effort(requests=20_000, lanes=32)
+# What is solved at once: shares of the capacity and servers.
+_SOLVED_TO, _SOLVED_SERVERS = 0.9, 32
+_AT_COUNT = Effort(requests=12_000, lanes=16)
 # A batch that takes these parts of the limit is tried as the largest, beside all powers of two.
 _PARTS_OF_LIMIT = (0.35, 0.5, 0.7, 1.0)
 # Parts of the limit that the oldest request may wait for its batch to fill.
@@ -101,8 +108,8 @@ class Sizing:
     low_rate_per_s: float
     high_rate_per_s: float
     count: int | None
-    load: Load | None
-    loads: tuple[Load, ...]
+    load: QueueLoad | None
+    loads: tuple[QueueLoad, ...]
     within: tuple[RateWithin, ...]
 
 
@@ -127,8 +134,8 @@ def sizings(servers: Sequence[Server], demand: Demand) -> dict[Server, Sizing]:
     if demand.max_delay_s is None:
         queues = _delayed(queues, [server.curve for server in every], demand)
     middle = _highest(queues, demand, _FINAL)
-    low = _highest(_like(queues, [server.slow for server in every]), demand, _COMPARING)
-    high = _highest(_like(queues, [server.quick for server in every]), demand, _COMPARING)
+    low = _highest(_like(queues, [server.slow for server in every]), demand, _COMPARING, _SHARES)
+    high = _highest(_like(queues, [server.quick for server in every]), demand, _COMPARING, _SHARES)
     counts = [_count(found.rate_per_s, demand) for found in middle]
     at_count = _at_count(queues, counts, demand)
     return {
@@ -236,11 +243,16 @@ def _like(queues: Sequence[Queue], curves: Sequence[ServiceCurve]) -> list[Queue
     ]
 
 
-def _highest(queues: Sequence[Queue], demand: Demand, efforts: tuple[Effort, Effort]) -> list[HighestRate]:
-    return highest_rates(queues, demand.limit_s, demand.percentile, demand.arrivals, efforts)
+def _highest(
+    queues: Sequence[Queue],
+    demand: Demand,
+    efforts: tuple[Effort, Effort],
+    shares: Sequence[float] = FIRST_SHARES,
+) -> list[HighestRate]:
+    return highest_rates(queues, demand.limit_s, demand.percentile, demand.arrivals, efforts, shares)
 
 
-def _at_count(queues: Sequence[Queue], counts: Sequence[int | None], demand: Demand) -> list[Load | None]:
+def _at_count(queues: Sequence[Queue], counts: Sequence[int | None], demand: Demand) -> list[QueueLoad | None]:
     shares = [
         () if count is None else (demand.rate_per_s / count / queue.capacity_per_s,)
         for queue, count in zip(queues, counts, strict=True)
@@ -251,9 +263,11 @@ def _at_count(queues: Sequence[Queue], counts: Sequence[int | None], demand: Dem
     return [load or (served[0].load() if served else None) for load, served in zip(solved, loads, strict=True)]
 
 
-def _solved(queue: Queue, share: tuple[float, ...], demand: Demand) -> Load | None:
+def _solved(queue: Queue, share: tuple[float, ...], demand: Demand) -> QueueLoad | None:
     """Single requests are solved exactly, in little time but near the capacity."""
-    if not share or queue.max_batch > 1 or share[0] > _SOLVED_TO or not isinstance(demand.arrivals, Poisson):
+    if not share or queue.max_batch > 1 or not isinstance(demand.arrivals, Poisson):
+        return None
+    if share[0] > _SOLVED_TO or queue.servers > _SOLVED_SERVERS:
         return None
     return single_requests(share[0] * queue.capacity_per_s, queue.unit_s, queue.servers).load()
 

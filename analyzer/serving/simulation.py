@@ -12,7 +12,7 @@ from analyzer.arrays import Floats
 from analyzer.errors import UsageError
 from analyzer.serving.arrivals import POISSON, Arrivals
 from analyzer.serving.batching import Lanes, form_batches
-from analyzer.serving.load import PERCENTILES, Load
+from analyzer.serving.load import PERCENTILES, QueueLoad
 from analyzer.serving.poisson import usual_batch, warm_up, weights
 from analyzer.serving.queue import Queue, make_queue
 from analyzer.serving.service_curve import ServiceCurve
@@ -35,7 +35,7 @@ def simulate(
     max_delay_s: float = 0.0,
     requests: int = 200_000,
     seed: int = 0,
-) -> Load:
+) -> QueueLoad:
     """Poisson arrivals at a rate, in steady state.
 
     Args:
@@ -104,7 +104,7 @@ class Served:
         latencies_s: Of the requests that count, rising, ``[requests]``.
         shares: Of all of them, that are as quick or quicker, ``[requests]``; the last is 1.
         mean_s: Of the latency.
-        mean_batch, utilisation: As in ``Load``.
+        mean_batch, utilisation: As in ``QueueLoad``.
     """
 
     scenario: Scenario
@@ -122,10 +122,10 @@ class Served:
         at = int(np.searchsorted(self.shares, percentile / 100 - 1e-12))
         return float(self.latencies_s[min(at, len(self.latencies_s) - 1)])
 
-    def load(self) -> Load:
+    def load(self) -> QueueLoad:
         """The same as a plain value."""
         if not len(self.latencies_s):
-            return Load(
+            return QueueLoad(
                 rate_per_s=self.scenario.rate_per_s,
                 mean_s=None,
                 p50_s=None,
@@ -138,7 +138,7 @@ class Served:
                 requests=0,
             )
         p50_s, p90_s, p95_s, p99_s = (self.latency_s(percentile) for percentile in PERCENTILES)
-        return Load(
+        return QueueLoad(
             rate_per_s=self.scenario.rate_per_s,
             mean_s=self.mean_s,
             p50_s=p50_s,
