@@ -15,13 +15,15 @@ from analyzer.serving.simulation import Scenario, Served, simulated
 
 # Shares of the capacity that are looked at first. Latency rises as one over what is free: closer at the end.
 FIRST_SHARES = (
-    *(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8),
+    *(0.002, 0.005, 0.01, 0.02, 0.05, 0.11, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8),
     *(0.87, 0.92, 0.96, 0.985),
 )
 # Nobody plans closer to the capacity than this.
 _LAST_SHARE = 0.995
 # Then those about the one at which the limit is reached, by what is taken over what is free.
 _ODDS = (0.6, 0.8, 1.0, 1.25, 1.6)
+# At a low share few requests are slow: it takes more of them to see how few.
+_LOW_SHARE, _LOW_ODDS, _MORE = 0.1, (0.75, 1.0, 1.33), 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,14 +124,15 @@ def loads_at(
 
 
 def _scenario(queue: Queue, share: float, arrivals: Arrivals, effort: Effort) -> Scenario:
+    count = effort.requests * (_MORE if share <= _LOW_SHARE else 1)
     # A lane's warm-up serves nobody: of long ones there are few, and none longer than what counts.
-    left_out = min(warm_up(queue, share * queue.capacity), effort.requests)
-    lanes = max(1, min(effort.lanes, effort.requests // (2 * left_out)))
+    left_out = min(warm_up(queue, share * queue.capacity), count)
+    lanes = max(1, min(effort.lanes, count // (2 * left_out)))
     return Scenario(
         queue=queue,
         rate_per_s=share * queue.capacity_per_s,
         lanes=lanes,
-        requests=math.ceil(effort.requests / lanes),
+        requests=math.ceil(count / lanes),
         left_out=left_out,
         arrivals=arrivals,
     )
@@ -138,7 +141,8 @@ def _scenario(queue: Queue, share: float, arrivals: Arrivals, effort: Effort) ->
 def _around(share: float) -> tuple[float, ...]:
     """Shares about one, by what is taken over what is free: latency is nearly a line in that."""
     odds = share / (1 - share) if share > 0 else FIRST_SHARES[0] / 10
-    return tuple(min(odd / (1 + odd), _LAST_SHARE) for odd in (odds * factor for factor in _ODDS))
+    factors = _ODDS if share > _LOW_SHARE else _LOW_ODDS
+    return tuple(min(odd / (1 + odd), _LAST_SHARE) for odd in (odds * factor for factor in factors))
 
 
 def _joined(first: Sequence[Served], near: Sequence[Served]) -> list[Served]:
