@@ -63,7 +63,8 @@ def analyze(
         inputs: For a module: a tensor, a tuple of them, or a dict.
         progress: Told what is happening and, where known, how much of it is done (0 to 1).
         **options: The long options with underscores (``batch=64, gpu="a100"``); ``--no-run`` is ``run=False``,
-            ``--no-cache`` is ``cache=False``, ``--no-state`` is ``state=False``.
+            ``--no-cache`` is ``cache=False``, ``--no-state`` is ``state=False``. ``slo`` is a text with its
+            unit (``"50ms"``) or a number, which is seconds.
 
     Raises:
         AnalyzerError: A child of it, by what the user must do.
@@ -126,7 +127,8 @@ def analyze_generation(
             gives the inputs of a step of ``tokens`` new tokens behind ``past`` cached ones.
         progress: Told what is happening and, where known, how much of it is done (0 to 1).
         **options: The long options of ``analyze generate`` with underscores (``prompt=1024, gpu="a100"``);
-            ``--no-run`` is ``run=False``.
+            ``--no-run`` is ``run=False``. ``ttft`` and ``tpot`` are texts with their unit (``"50ms"``) or
+            numbers, which are seconds.
 
     Raises:
         AnalyzerError: A child of it, by what the user must do.

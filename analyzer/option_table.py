@@ -20,6 +20,7 @@ ValueKind = Literal[
     "whole_list",
     "number",
     "duration",
+    "latency",
     "share",
     "text",
     "names",
@@ -51,7 +52,8 @@ class Option(NamedTuple):
 
     Attributes:
         name: As users write it, without its dashes; the key in the settings file too.
-        kind: What its value is. A ``negation`` turns a keyword off: ``--no-run`` is ``run=False``.
+        kind: What its value is. A ``negation`` turns a keyword off: ``--no-run`` is ``run=False``. A
+            ``latency`` is written with its unit, a ``duration`` may be a number of seconds.
         help: What ``--help`` says.
         commands: Which commands take it.
         metavar: What stands for its value in the help.
@@ -115,7 +117,7 @@ OPTIONS: tuple[Option, ...] = (
         help=f"Target GPU(s) of the catalogue; `none` for the CPU only. [this machine's, else {DEFAULT_GPU}]",
         commands=_EVERYWHERE,
         helps={
-            "check": "Target GPU of the catalogue (`analyze devices`); none for CPU only.",
+            "check": "Target GPU(s) of the catalogue, each held against the budgets; none for CPU only.",
             "generate": f"Target GPU(s) of the catalogue; with several those are compared. [{DEFAULT_GPU}]",
             "render": "Decide for these GPUs of the catalogue instead of the record's.",
         },
@@ -223,9 +225,9 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         name="slo",
-        kind="duration",
+        kind="latency",
         metavar="TIME",
-        help="Latency that must be met, like 20ms.",
+        help="Latency that must be met, with its unit: 20ms, 1.5s.",
         commands=_DECIDING,
     ),
     Option(
@@ -310,14 +312,14 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         name="ttft",
-        kind="duration",
+        kind="latency",
         metavar="TIME",
         help="Longest time to the first token, like 500ms.",
         commands=("generate",),
     ),
     Option(
         name="tpot",
-        kind="duration",
+        kind="latency",
         metavar="TIME",
         help="Longest time of each further token, like 30ms.",
         commands=("generate",),
@@ -366,24 +368,25 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         name="max-latency",
-        kind="duration",
-        help="Longest latency, like 20ms.",
+        kind="latency",
+        metavar="TIME",
+        help="Longest latency, with its unit: 20ms, 1.5s.",
         commands=("check",),
         settings="tool.analyzer.check",
     ),
     Option(
         name="max-ttft",
-        kind="duration",
+        kind="latency",
         metavar="TIME",
-        help="Longest time to the first token of a record of `generate`.",
+        help="Longest time to the first token of a record of `generate`, like 500ms.",
         commands=("check",),
         settings="tool.analyzer.check",
     ),
     Option(
         name="max-tpot",
-        kind="duration",
+        kind="latency",
         metavar="TIME",
-        help="Longest time of each further token of a record of `generate`.",
+        help="Longest time of each further token of a record of `generate`, like 30ms.",
         commands=("check",),
         settings="tool.analyzer.check",
     ),

@@ -22,7 +22,8 @@ def command(ctx: click.Context, /, **_: Any) -> None:
 
     With one of --gpu, --cpu, --precision, --objective, --slo, --pin, --prices, --pricing, --region and
     --utilisation the record's model is predicted and decided anew, at its batch and over all others; what the
-    record measured stays for the devices that it was measured on. The rest of the question is as the record has it.
+    record measured stays for the devices that it was measured on. The rest of the question is as the record has
+    it.
     """
     from analyzer.cli.run import open_page, publish, report_targets
     from analyzer.record import load_report

@@ -26,7 +26,7 @@ from analyzer.option_table import (
 )
 from analyzer.precision import INTEGER_FORMS, PRECISIONS
 from analyzer.record.invocation import Invocation, amended, written
-from analyzer.text import duration, nearest
+from analyzer.text import duration, latency_limit, nearest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ def make_options(**given: Unpack[AnalyzeOptions]) -> Options:
         time_budget_s=_time_budget(budget) if budget else DEFAULT_TIME_BUDGET_S,
         threads=_positive(given.get("threads"), "--threads", _MOST_RUNS),
         objective=_objective(given.get("objective")),
-        slo_s=duration(slo, where="--slo") if slo is not None else None,
+        slo_s=latency_limit(slo, where="--slo") if slo is not None else None,
         pins=(pins,) if isinstance(pins, str) else tuple(pins),
         prices=Path(prices) if prices else None,
         pricing=_pricing(given.get("pricing")),

@@ -63,6 +63,9 @@ def _texts(option: Option, value: Any, show_path: Callable[[str], str]) -> tuple
     if value is None or isinstance(value, bool) or (isinstance(value, (str, list, tuple)) and not value):
         return None
     several = [value] if isinstance(value, str) or not isinstance(value, (list, tuple)) else value
+    if option.kind == "latency":
+        # A number is Python's, of seconds: on the command line it needs its unit.
+        return (value if isinstance(value, str) else f"{value}s",)
     if option.kind == "path":
         return (show_path(str(value)),)
     if option.kind == "repeated":

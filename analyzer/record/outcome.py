@@ -69,7 +69,10 @@ class PlanResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictResult:
-    """The answer. ``speedup`` is always the CPU plan's latency over the GPU plan's; None without a GPU."""
+    """The answer. ``speedup`` is always the CPU plan's latency over the GPU plan's; None without a GPU.
+
+    ``slo_s`` is the latency that had to be met (``--slo``); None where none was asked for.
+    """
 
     device: Literal["cpu", "gpu", "hybrid", "either"]
     objective: Literal["latency", "throughput", "cost", "energy"]
@@ -84,6 +87,7 @@ class VerdictResult:
     crossovers: tuple[Count, ...] = ()
     saturation_batch: Count | None = None
     largest_batch: Count | None = None
+    slo_s: Positive | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

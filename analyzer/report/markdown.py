@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from analyzer.record.analysis import Analysis
 from analyzer.report import (
+    device_rows,
     generation_tables,
     generation_words,
     precision_rows,
@@ -18,6 +19,9 @@ from analyzer.report.summary import MARKS, sign, signed
 from analyzer.text import loggable, plural
 from analyzer.units import byte_count, count, flop_count
 
+# More are folded up: a pull request's thread is read by many who want the answer alone.
+_MOST_DEVICES = 12
+
 
 def render(analysis: Analysis) -> str:
     """GitHub's Markdown; every name of the model is escaped, so that it neither formats nor mentions."""
@@ -25,6 +29,7 @@ def render(analysis: Analysis) -> str:
         _generation(analysis),
         _heading(analysis),
         _plans(analysis),
+        _devices(analysis),
         _reasons(analysis),
         _training(analysis),
         _precisions(analysis),
@@ -126,6 +131,17 @@ def _plans(analysis: Analysis) -> str:
         for card in cards
     ]
     return table(head, rows, range(1, 7))
+
+
+def _devices(analysis: Analysis) -> str:
+    """Every GPU, where there are several; of one the plans are the answer."""
+    if not analysis.alternatives:
+        return ""
+    rows = [[escape(cell) for cell in device_rows.cells(row, analysis)] for row in device_rows.rows(analysis)]
+    shown = table(device_rows.head(analysis), rows, device_rows.FIGURES)
+    if len(rows) > _MOST_DEVICES:
+        shown = f"<details><summary>{len(rows)} GPUs</summary>\n\n{shown}\n\n</details>"
+    return f"### {device_rows.TITLE}\n\n{shown}"
 
 
 def _reasons(analysis: Analysis) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from analyzer.record.analysis import Analysis
 from analyzer.report import (
+    device_rows,
     generation_tables,
     generation_words,
     precision_rows,
@@ -35,6 +36,8 @@ _FIGURES, _ROOM_FOR_MODULES, _ROOM_FOR_ORIGINS = 54, 24, 88
 _FEWEST = 16
 # Of generation's figures: behind a longer one, which is a name, no column is kept.
 _LONGEST_FIGURE = 12
+# Devices that one screen of a terminal holds.
+_MOST_DEVICES = 10
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -44,6 +47,7 @@ def render(analysis: Analysis) -> str:
         *_generation(analysis),
         _heading(analysis),
         _plans(summary.plan_cards(analysis)),
+        "\n".join(_devices(analysis)),
         _reasons(analysis),
         _training(analysis),
         _precisions(analysis),
@@ -108,6 +112,20 @@ def _plans(cards: Sequence[PlanCard]) -> str:
         for card in cards
     ]
     return "\n".join(table(head, rows, right=range(1, 7)))
+
+
+def _devices(analysis: Analysis, most: int | None = None, width: int = WIDTH) -> list[str]:
+    """Every GPU, where there are several; of one the plans are the answer."""
+    every = device_rows.rows(analysis)
+    if len(every) < 2:
+        return []
+    shown = every if most is None else device_rows.quickest(every, most)
+    lines = [device_rows.TITLE]
+    for said in device_rows.sentences(shown, analysis):
+        lines += _wrapped(said, first="  - ", rest="    ", width=width)
+    if len(shown) < len(every):
+        lines.append(f"These are the fastest of {len(every)}; the reports have all.")
+    return lines
 
 
 def _generation(analysis: Analysis) -> tuple[str, ...]:
@@ -230,10 +248,10 @@ def clean(text: str) -> str:
     return loggable("".join(char if char.isprintable() else "?" for char in text))
 
 
-def _wrapped(text: str, *, first: str = "", rest: str = "") -> list[str]:
+def _wrapped(text: str, *, first: str = "", rest: str = "", width: int = WIDTH) -> list[str]:
     import textwrap
 
-    return textwrap.wrap(clean(text), WIDTH, initial_indent=first, subsequent_indent=rest)
+    return textwrap.wrap(clean(text), width, initial_indent=first, subsequent_indent=rest)
 
 
 def table(
@@ -287,6 +305,8 @@ def print_summary(analysis: Analysis, console: Console) -> None:
     cards, operators = summary.plan_cards(analysis), summary.top_operators(analysis)
     if cards:
         console.print(_rich_plans(cards, console.width))
+    if devices := _devices(analysis, _MOST_DEVICES, console.width):
+        console.print("\n" + "\n".join(devices), markup=False, highlight=False)
     # The phases alone: the other tables of a training step are in the report, a terminal shows one screen.
     phases = next(iter(training_tables.sheets(analysis)), None)
     if phases is not None:

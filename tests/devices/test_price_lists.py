@@ -102,7 +102,7 @@ def test_a_machine_of_twice_the_size_costs_twice_as_much_in_every_list_of_gcp() 
         for item in catalogue.instances()
         if item.provider == "GCP"
     }
-    home = ("on-demand", "us-central1")
+    home: tuple[Pricing, str] = ("on-demand", "us-central1")
     compared = 0
     for small, large in itertools.permutations(listed, 2):
         times = listed[large][home] / listed[small][home]
