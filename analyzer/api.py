@@ -181,8 +181,9 @@ def analyze_record(analysis: Analysis, **options: Unpack[RecordOptions]) -> Anal
 
     Args:
         analysis: From ``load_report``.
-        **options: ``gpu``, ``cpu``, ``precision``, ``objective``, ``slo``, ``pin``, ``prices`` and
-            ``utilisation``, as the command line takes them; what is left out stays as the record has it.
+        **options: ``gpu``, ``cpu``, ``precision``, ``objective``, ``slo``, ``pin``, ``prices``, ``pricing``,
+            ``region`` and ``utilisation``, as the command line takes them; what is left out stays as the record
+            has it.
 
     Raises:
         AnalyzerError: An unknown device, or a record without what is needed.

@@ -142,10 +142,11 @@ def same_command_and_answer(page: Path, record: dict[str, Any], into: Path) -> N
         ["--batch", "8,1", "--gpu", "t4,a100", "--objective", "cost", "--slo", "5ms", "--opset", "18"],
         ["--pin", "fir*=cpu", "--pin", "second=gpu", "--precision", "fp32", "--threads", "1"],
         ["--prices", "our prices.toml", "--objective", "cost", "--gpu", "l4"],
+        ["--pricing", "spot", "--region", "us-central1,asia", "--gpu", "l4"],
         ["--input", "x=B,64:float32", "--batch", "16", "--gpu", "none"],
         ["--training", "--dataset-size", "1000", "--batch", "8"],
     ],
-    ids=["nothing", "limit", "batches", "pins", "prices", "inputs", "training"],
+    ids=["nothing", "limit", "batches", "pins", "prices", "spot", "inputs", "training"],
 )
 def test_the_command_of_a_page_gives_the_same_record(folder: Path, options: list[str]) -> None:
     page, record = run(["net.py", *options, "--no-run"], folder / "one")

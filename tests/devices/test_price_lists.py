@@ -1,5 +1,6 @@
 """Prices by way of paying and region: of the catalogue's lists, of the user's own, and what is refused."""
 
+import itertools
 import re
 from collections import Counter
 from pathlib import Path
@@ -92,6 +93,27 @@ def test_a_family_costs_the_same_times_as_much_in_a_region_whatever_the_size() -
     assert len(factors) > 100
     for key, found in factors.items():
         assert max(found) / min(found) < 1.005, key
+
+
+def test_a_machine_of_twice_the_size_costs_twice_as_much_in_every_list_of_gcp() -> None:
+    # Google adds up prices of cores, bytes and GPUs: what is a multiple in Iowa is that multiple everywhere.
+    listed = {
+        item.name: {(one.pricing, one.region): one.usd_per_hour for one in catalogue.prices_of(item)}
+        for item in catalogue.instances()
+        if item.provider == "GCP"
+    }
+    home: tuple[Pricing, str] = ("on-demand", "us-central1")
+    compared = 0
+    for small, large in itertools.permutations(listed, 2):
+        times = listed[large][home] / listed[small][home]
+        if small.rsplit("-", 1)[0] != large.rsplit("-", 1)[0] or abs(times - round(times)) > 1e-4:
+            continue
+        for place in set(listed[small]) & set(listed[large]) - {home}:
+            assert listed[large][place] / listed[small][place] == pytest.approx(round(times), rel=5e-4), (
+                small, large, place,
+            )  # fmt: skip
+            compared += 1
+    assert compared > 100
 
 
 def test_every_region_is_in_one_area_and_every_big_provider_in_all_three() -> None:

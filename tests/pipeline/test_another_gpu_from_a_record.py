@@ -194,6 +194,52 @@ def test_own_prices_live_on_in_the_record_without_their_file(
     assert "our rack" in {row.provider for row in again.costs}
 
 
+@uncalibrated
+@pytest.mark.parametrize(
+    "paid",
+    [
+        {"pricing": "spot"},
+        {"region": "europe"},
+        {"pricing": "reserved-1y", "region": "us-central1,europe-west4"},
+    ],
+    ids=["spot", "region", "both"],
+)
+def test_another_way_of_paying_is_asked_of_a_record_as_of_the_model(
+    tiny_model: onnx.ModelProto, saved: Analysis, paid: dict[str, Any]
+) -> None:
+    afresh = analyze(tiny_model, batch=8, run=False, gpu="l4", **paid)
+    assert afresh.costs
+    assert same(without(through_json(analyze_record(saved, **paid))), without(afresh))
+    # Once asked for it stays, for another GPU too.
+    on_t4 = analyze(tiny_model, batch=8, run=False, gpu="t4", **paid)
+    assert same(without(analyze_record(through_json(afresh), gpu="t4")), without(on_t4))
+
+
+def test_an_own_list_keeps_its_other_prices_in_the_record(tiny_model: onnx.ModelProto, tmp_path: Path) -> None:
+    path = tmp_path / "prices.toml"
+    path.write_text(PRICES + PRICES.replace("0.01", "0.004") + 'pricing = "reserved-3y"\n')
+    usual = analyze(tiny_model, batch=8, run=False, gpu="l4", prices=path)
+    path.unlink()
+    reserved = analyze_record(through_json(usual), pricing="reserved-3y")
+    paid = {row.instance: row.usd_per_hour for row in reserved.costs if row.provider == "our rack"}
+    assert paid == {"one L4": 0.004}
+    assert {row.pricing for row in reserved.costs} == {"reserved-3y"}
+
+
+@uncalibrated
+def test_dollars_are_in_proportion_to_the_price_of_the_hour(saved: Analysis) -> None:
+    one, other = analyze_record(saved, gpu="l4"), analyze_record(saved, pricing="spot", gpu="l4")
+    usual, spot = one.plan("gpu"), other.plan("gpu")
+    assert usual is not None
+    assert spot is not None
+    assert usual.instance == spot.instance == "g2-standard-4"
+    assert (spot.pricing, spot.region, spot.price_date) == ("spot", "us-central1", "2026-08-03")
+    assert usual.latency_s == spot.latency_s
+    # karpenter-provider-gcp of 2026-08-03: 0.70683 an hour on demand, 0.39734 as a spot machine.
+    assert usual.usd_per_million is not None
+    assert spot.usd_per_million == pytest.approx(usual.usd_per_million * 0.39734 / 0.70683)
+
+
 def test_what_was_asked_for_lives_on_in_the_record(tiny_model: onnx.ModelProto) -> None:
     asked: dict[str, Any] = {
         "slo": "30us",
