@@ -109,7 +109,7 @@ def test_none_is_an_option_left_out(keyword: str) -> None:
 
 def test_the_defaults_that_the_help_shows_are_those_that_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     told = {option.name: option.help for option in OPTIONS}
-    monkeypatch.setattr(target_devices, "_local_gpu", lambda: None)
+    monkeypatch.setattr(target_devices, "gpu_of_this_machine", lambda: None)
     chosen = target_devices.find_targets(Options())
     assert told["gpu"].endswith(f"else {chosen.gpus[0].slug}]")
     assert chosen.default_gpu == chosen.gpus[0].slug
@@ -120,9 +120,9 @@ def test_the_defaults_that_the_help_shows_are_those_that_hold(monkeypatch: pytes
 
 
 def test_a_gpu_of_this_machine_or_a_named_one_is_no_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target_devices, "_local_gpu", lambda: catalogue.device("t4"))
+    monkeypatch.setattr(target_devices, "gpu_of_this_machine", lambda: catalogue.device("t4"))
     assert target_devices.find_targets(Options()).default_gpu is None
-    monkeypatch.setattr(target_devices, "_local_gpu", lambda: None)
+    monkeypatch.setattr(target_devices, "gpu_of_this_machine", lambda: None)
     assert target_devices.find_targets(make_options(gpu="l4")).default_gpu is None
 
 

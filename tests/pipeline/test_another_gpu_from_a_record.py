@@ -114,7 +114,7 @@ def own_gpu(runs: None, monkeypatch: pytest.MonkeyPatch) -> Device:
     """A GPU of this machine: calibrated, and with less memory than the catalogue's."""
     there = gpu_by_name("NVIDIA L4", 20 * 10**9, "8.9", {"cuda.node": 9e-6, "cuda.kernel": 4e-6})
     assert there is not None
-    monkeypatch.setattr(target_devices, "_local_gpu", lambda: there)
+    monkeypatch.setattr(target_devices, "gpu_of_this_machine", lambda: there)
     return there
 
 
