@@ -51,7 +51,7 @@ def find_targets(options: Options) -> Targets:
     if options.gpus is None:
         gpus: tuple[Device, ...] = (this_gpu or catalogue.device(DEFAULT_GPU),)
     else:
-        gpus = named_gpus(options.gpus, this_gpu)
+        gpus = named_gpus(options.gpus, fixed=options.fixed)
     # Only the verdict's GPU is measured: what was measured on it does not hold beside another one.
     first_is_local = bool(this_gpu and gpus and gpus[0].slug == this_gpu.slug)
     return Targets(
@@ -63,11 +63,15 @@ def find_targets(options: Options) -> Targets:
     )
 
 
-def named_gpus(names: Iterable[str], this_gpu: Device | None) -> tuple[Device, ...]:
+def named_gpus(names: Iterable[str], *, fixed: bool) -> tuple[Device, ...]:
     """The GPUs of these names, each once, in their order.
 
     ``all`` stands for this machine's GPU, else the default one, and behind it the whole catalogue, so far as
     anything can be decided for it.
+
+    Args:
+        names: From ``--gpu``.
+        fixed: Whether this machine is not asked, as by a check.
 
     Raises:
         DeviceError: A name that nobody knows; the hint names the nearest.
@@ -75,7 +79,7 @@ def named_gpus(names: Iterable[str], this_gpu: Device | None) -> tuple[Device, .
     by_slug: dict[str, Device] = {}
     for name in names:
         if name.lower() == ALL_GPUS:
-            usual = this_gpu or catalogue.device(DEFAULT_GPU)
+            usual = (None if fixed else gpu_of_this_machine()) or catalogue.device(DEFAULT_GPU)
             # Without a link nothing is known of copies, and no plan has a latency.
             found = (usual, *(gpu for gpu in catalogue.gpus() if gpu.link is not None))
         else:

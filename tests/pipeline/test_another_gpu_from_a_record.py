@@ -123,7 +123,7 @@ def saved(machine: Machine, tiny_model: onnx.ModelProto) -> Analysis:
     return through_json(analyze(tiny_model, batch=8, run=False, gpu="l4"))
 
 
-@pytest.mark.parametrize("gpu", ["t4", "h100", "l4,a100", "none"])
+@pytest.mark.parametrize("gpu", ["t4", "h100", "l4,a100", "none", "all"])
 def test_another_gpu_gives_the_whole_record_of_an_analysis_for_it(
     tiny_model: onnx.ModelProto, saved: Analysis, gpu: str
 ) -> None:

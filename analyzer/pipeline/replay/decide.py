@@ -15,7 +15,7 @@ from analyzer.devices import catalogue
 from analyzer.devices.device import Device, DeviceKind, Link
 from analyzer.devices.instances import Instance
 from analyzer.errors import RecordError
-from analyzer.option_table import ALL_GPUS, RecordOptions
+from analyzer.option_table import RecordOptions
 from analyzer.ort.execution import Group, Session
 from analyzer.pipeline.batches import BatchModels, correction_of
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
@@ -33,7 +33,7 @@ from analyzer.pipeline.replay.write import (
     runs_at_other_batches,
     write_replay_data,
 )
-from analyzer.pipeline.target_devices import gpu_of_this_machine, named_gpus
+from analyzer.pipeline.target_devices import named_gpus
 from analyzer.precision import INTEGER_FORMS, is_full
 from analyzer.prediction.estimate import Estimate, Origin
 from analyzer.record import from_dict, to_dict
@@ -236,10 +236,7 @@ def _options_of_old_record(analysis: Analysis) -> Asked:
 def _gpus(analysis: Analysis, given: Mapping[str, Any], options: Options) -> tuple[Device, ...]:
     """The GPUs that are named now, else the record's from its own figures or the catalogue's."""
     if "gpu" in given:
-        wants_all = any(name.lower() == ALL_GPUS for name in options.gpus or ())
-        # Of a check nothing depends on the machine, and only `all` asks for this one's GPU.
-        this_gpu = gpu_of_this_machine() if wants_all and not options.fixed else None
-        return named_gpus(options.gpus or (), this_gpu)
+        return named_gpus(options.gpus or (), fixed=options.fixed)
     own = [analysis.devices.gpu, *(alternative.device for alternative in analysis.alternatives)]
     figures = {gpu.slug: gpu for gpu in analysis.kept.gpus} if analysis.kept is not None else {}
     return tuple(
