@@ -259,6 +259,9 @@ _NUMBER = _Kind(words="a number", accepts=_is_number, convert=float)
 _SECONDS = _Kind(words='a duration ("20ms" or seconds)', accepts=_is_seconds, convert=str)
 # What is no text is said by ``_latency``, which knows what to write instead.
 _LATENCY = _Kind(words='a latency ("20ms")', accepts=lambda _value: True, convert=str)
+_SHARE = _Kind(
+    words='a share ("20%" or 0.2)', accepts=lambda value: _is_number(value) or _is_text(value), convert=str
+)
 _FLAG = _Kind(words="true or false", accepts=lambda value: isinstance(value, bool), convert=bool)
 _TEXT = _Kind(words="a text", accepts=_is_text, convert=str)
 _NAMES = _Kind(words="a text or a list of texts", accepts=_is_texts, convert=_as_comma_list)
@@ -274,6 +277,7 @@ _KINDS: Mapping[str, _Kind] = MappingProxyType(
         "number": _NUMBER,
         "duration": _SECONDS,
         "latency": _LATENCY,
+        "share": _SHARE,
         "text": _TEXT,
         "path": _TEXT,
         "names": _NAMES,

@@ -47,6 +47,8 @@ _ASKED_OF_ANY = (
     "threads",
     "limit",
     "prices",
+    "pricing",
+    "region",
 )
 
 

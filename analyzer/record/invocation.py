@@ -17,7 +17,7 @@ class Invocation:
     """A command with what was given to it, by the user or by the settings file; nothing of the machine.
 
     Attributes:
-        command: ``run``, ``check`` or ``generate``.
+        command: ``run``, ``check``, ``generate`` or ``capacity``.
         model: MODEL as the command line names it, a file from its repository or else from the working folder;
             None for one that has no name there, an ``nn.Module``.
         options: By long option, the values as they are written; none for a flag.
@@ -104,7 +104,7 @@ def command_line(invocation: Invocation) -> str:
 
 
 # Not `render`: a record that was decided anew has its analysis' invocation, with what was given to render.
-_COMMANDS: tuple[Command, ...] = ("run", "check", "generate")
+_COMMANDS: tuple[Command, ...] = ("run", "check", "generate", "capacity")
 
 
 def _words(option: Option, values: Iterable[str]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from analyzer.record.analysis import Analysis, DeviceInfo
 from analyzer.record.invocation import command_line
-from analyzer.report import operator_columns
+from analyzer.report import operator_columns, price_words
 from analyzer.units import UNKNOWN, byte_count, digits, rate, seconds, share
 
 # A command without --cpu asks for the CPU of the machine that it is typed on, which is the reader's.
@@ -150,8 +150,9 @@ def _money(analysis: Analysis) -> list[MethodFact]:
     for row in analysis.costs:
         dates.setdefault(row.provider, set()).add(row.price_date or "date not recorded")
     if dates:
+        way = analysis.costs[0].pricing
         listed = [f"{provider} of {', '.join(sorted(days))}" for provider, days in sorted(dates.items())]
-        facts.append(MethodFact(name="Prices", value=f"on-demand list prices: {'; '.join(listed)}"))
+        facts.append(MethodFact(name="Prices", value=f"{price_words.KINDS[way]}: {'; '.join(listed)}"))
     if any(plan.usd_per_million is not None for plan in analysis.plans):
         text = (
             "the instance's price for the time that a million inferences take at its throughput; origin and "

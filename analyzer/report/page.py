@@ -8,10 +8,12 @@ from typing import Any
 from analyzer.checks.phrases import source_location
 from analyzer.record.analysis import Alternative, Analysis, Finding
 from analyzer.report import (
+    capacity_page,
     generation_page,
     method,
     operator_columns,
     precision_rows,
+    price_words,
     summary,
     training_tables,
 )
@@ -51,6 +53,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "confidence": summary.confidence(analysis),
         "open_sizes": summary.open_sizes(analysis),
         "state": summary.state(analysis),
+        "prices": price_words.statement(analysis),
         "subject": summary.subject(analysis),
         "crossover": summary.crossover(analysis),
         "batches": summary.batches(analysis),
@@ -77,6 +80,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "training": training_tables.sheets(analysis),
         "training_statements": training_tables.statements(analysis),
         "generation": generation_page.view(analysis),
+        "capacity": capacity_page.view(analysis),
         "has_operators": bool(analysis.operators),
         "groups_known": bool(analysis.groups),
         "method": method.sections(analysis),
@@ -94,6 +98,7 @@ def _charts(analysis: Analysis, modules: tuple[Module, ...]) -> tuple[Chart, ...
         timeline.chart(analysis),
         instance_prices.chart(analysis),
         *generation_page.charts(analysis),
+        *capacity_page.charts(analysis),
     )
     # One that has nothing to show is not there, and neither are its section and its link.
     return tuple(chart for chart in charts if chart is not None)
@@ -128,6 +133,7 @@ def _data(
         },
         "has_gpu": analysis.devices.gpu is not None,
         "marks": {mark.name: mark.sign for mark in summary.MARKS.values()},
+        **capacity_page.data(analysis),
     }
 
 

@@ -59,6 +59,8 @@ def test_every_long_option_of_the_contract_may_stand_there(tmp_path: Path) -> No
     slo = "20ms"
     pin = ["head.*=cpu"]
     prices = "prices.toml"
+    pricing = "spot"
+    region = ["europe", "us-east-1"]
     utilisation = 0.5
     prompt = 2048
     output-tokens = 128

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from analyzer.record.analysis import Analysis, CostRow
+from analyzer.report import price_words
 from analyzer.report.charts.chart import (
     CPU,
     GPU,
@@ -35,6 +36,8 @@ _COLUMNS = (
     Column(name="origin", title="Origin"),
     Column(name="low", title="Per million, low (90 %)", kind="dollars"),
     Column(name="high", title="Per million, high (90 %)", kind="dollars"),
+    Column(name="pricing", title="Paid"),
+    Column(name="region", title="Region"),
 )
 
 
@@ -48,7 +51,8 @@ def chart(analysis: Analysis) -> Chart | None:
     shown = [row[0] for row in rows[:CHEAPEST]]
     sides = [side for side in (CPU, GPU) if any(row[3] == side for row in rows)]
     lead = (
-        "US dollars for a million inferences at full use, at on-demand list prices of the date beside each. "
+        "US dollars for a million inferences at full use, "
+        f"at {price_words.KINDS[ranked[0].pricing]} of the date beside each. "
         f"Throughputs are {origin_words(row[10] for row in rows)}, the thin lines 90 % intervals."
     )
     if len(rows) > CHEAPEST:
@@ -86,6 +90,8 @@ def _row(row: CostRow) -> Row:
         row.origin,
         row.usd_low_per_million,
         row.usd_high_per_million,
+        price_words.WAYS[row.pricing],
+        row.region,
     )
 
 
