@@ -35,6 +35,8 @@ PRICINGS: tuple[Pricing, ...] = ("on-demand", "reserved-1y", "reserved-3y", "spo
 
 # What a machine without a GPU decides for.
 DEFAULT_GPU = "l4"
+# What `--gpu` says for the whole catalogue.
+ALL_GPUS = "all"
 # For each batch and device; the printed command and the help say the same number.
 DEFAULT_TIME_BUDGET_S = 10.0
 
@@ -118,13 +120,13 @@ OPTIONS: tuple[Option, ...] = (
         name="gpu",
         kind="names",
         metavar="NAME[,NAME...]",
-        help=f"Target GPU(s) of the catalogue; `none` for the CPU only. [this machine's, else {DEFAULT_GPU}]",
+        help=f"Target GPU(s); `all` of the catalogue; `none`: CPU only. [this machine's, else {DEFAULT_GPU}]",
         commands=_EVERYWHERE,
         helps={
             "capacity": "GPU(s) whose instances are looked at; none for CPUs alone. [all that are rented]",
-            "check": "Target GPU(s) of the catalogue, each held against the budgets; none for CPU only.",
+            "check": "Target GPU(s), each held against the budgets; `all` of the catalogue; `none`: CPU only.",
             "generate": f"Target GPU(s) of the catalogue; with several those are compared. [{DEFAULT_GPU}]",
-            "render": "Decide for these GPUs of the catalogue instead of the record's.",
+            "render": "Decide for these GPUs of the catalogue, or `all`, instead of the record's.",
         },
     ),
     Option(

@@ -280,7 +280,8 @@ def _gpus(gpu: str | Sequence[str] | None) -> tuple[str, ...] | None:
     names = [name.strip() for name in (gpu.split(",") if isinstance(gpu, str) else gpu)]
     if any(not name for name in names) or not names:
         raise UsageError(
-            "--gpu needs a name.", hint="`analyze devices` lists them; `none` looks at the CPU alone."
+            "--gpu needs a name.",
+            hint="`analyze devices` lists them; `all` takes every one, `none` looks at the CPU alone.",
         )
     if any(name.lower() == "none" for name in names):
         if len(names) > 1:

@@ -66,6 +66,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "would_change": analysis.verdict.would_change,
         "plans": summary.plan_cards(analysis),
         "top": summary.top_operators(analysis),
+        "whose_time": summary.whose_time(analysis),
         "marks": tuple(summary.MARKS.values()),
         "missing": summary.missing(analysis),
         "messages": analysis.environment.messages,

@@ -113,8 +113,14 @@ class TopOperator:
 
 
 def best_plan(analysis: Analysis) -> PlanResult | None:
-    """The best plan that a record has: of ``gpu="none"`` it holds the CPU's alone."""
-    return analysis.plan("hybrid") or analysis.plan("gpu") or analysis.plan("cpu")
+    """The best plan that a record has: of ``gpu="none"`` it holds the CPU's alone; None where it cannot run."""
+    plan = analysis.plan("hybrid") or analysis.plan("gpu") or analysis.plan("cpu")
+    return plan if plan is not None and plan.fits else None
+
+
+def whose_time(analysis: Analysis) -> str:
+    """``the best plan's time``; of a model that has room nowhere no plan is the best."""
+    return "the time" if analysis.plans and best_plan(analysis) is None else "the best plan's time"
 
 
 def time_in_plan(operator: OperatorResult) -> float | None:
@@ -259,7 +265,8 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
         copies = f"{amount}, {byte_count(transfers.bytes)}, {seconds(transfers.time_s)}"
     return PlanCard(
         name=plan.name,
-        title=PLAN_TITLES[plan.name],
+        # What has no room to run is not the best of anything.
+        title=PLAN_TITLES[plan.name] if plan.fits else VERDICT_WORDS[plan.name],
         device=_runs_on(analysis, plan),
         # With no plan that fits, the verdict still names the better one: no card is marked then.
         chosen=analysis.verdict.device == plan.name and plan.fits,

@@ -55,7 +55,7 @@ def render(analysis: Analysis) -> str:
         _reasons(analysis),
         _training(analysis),
         _precisions(analysis),
-        _top(summary.top_operators(analysis)),
+        _top(analysis),
         _findings(analysis),
         _footer(analysis),
     )
@@ -231,7 +231,8 @@ def _precisions(analysis: Analysis) -> str:
     return "\n".join([precision_rows.TITLE, *lines, *reasons])
 
 
-def _top(operators: Sequence[TopOperator]) -> str:
+def _top(analysis: Analysis) -> str:
+    operators = summary.top_operators(analysis)
     if not operators:
         return ""
     head = ("operator", "module", "share of time", "CPU", "GPU", "CPU/GPU", "verdict")
@@ -248,7 +249,7 @@ def _top(operators: Sequence[TopOperator]) -> str:
         for operator in operators
     ]
     lines = table(head, rows, right=(3, 4, 5), widest={0: 22, 1: 22})
-    return "\n".join(["The operators that take most of the best plan's time", *lines])
+    return "\n".join([f"The operators that take most of {summary.whose_time(analysis)}", *lines])
 
 
 def _findings(analysis: Analysis) -> str:
@@ -348,7 +349,7 @@ def print_summary(analysis: Analysis, console: Console) -> None:
     if phases is not None:
         console.print("\n" + "\n".join(table(phases.head, phases.rows, right=training_tables.columns(phases))))
     if operators:
-        console.print(_rich_top(operators, console.width))
+        console.print(_rich_top(operators, console.width, summary.whose_time(analysis)))
     for gap in summary.missing(analysis):
         console.print(escape(clean(gap)), style="yellow")
     console.print("  ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values()), style="dim")
@@ -434,12 +435,12 @@ def _rich_plans(cards: Sequence[PlanCard], width: int) -> Table:
     return grid
 
 
-def _rich_top(operators: Sequence[TopOperator], width: int) -> Table:
+def _rich_top(operators: Sequence[TopOperator], width: int, time: str) -> Table:
     from rich import box
     from rich.markup import escape
     from rich.table import Table
 
-    title = "\nWhere the best plan's time goes"
+    title = f"\nWhere {time} goes"
     grid = Table(
         box=box.SIMPLE_HEAD,
         title=title,

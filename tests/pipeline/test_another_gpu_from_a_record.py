@@ -114,7 +114,7 @@ def own_gpu(runs: None, monkeypatch: pytest.MonkeyPatch) -> Device:
     """A GPU of this machine: calibrated, and with less memory than the catalogue's."""
     there = gpu_by_name("NVIDIA L4", 20 * 10**9, "8.9", {"cuda.node": 9e-6, "cuda.kernel": 4e-6})
     assert there is not None
-    monkeypatch.setattr(target_devices, "_local_gpu", lambda: there)
+    monkeypatch.setattr(target_devices, "gpu_of_this_machine", lambda: there)
     return there
 
 
@@ -123,7 +123,7 @@ def saved(machine: Machine, tiny_model: onnx.ModelProto) -> Analysis:
     return through_json(analyze(tiny_model, batch=8, run=False, gpu="l4"))
 
 
-@pytest.mark.parametrize("gpu", ["t4", "h100", "l4,a100", "none"])
+@pytest.mark.parametrize("gpu", ["t4", "h100", "l4,a100", "none", "all"])
 def test_another_gpu_gives_the_whole_record_of_an_analysis_for_it(
     tiny_model: onnx.ModelProto, saved: Analysis, gpu: str
 ) -> None:

@@ -36,6 +36,7 @@ from analyzer.pipeline.replay.write import (
     runs_at_other_batches,
     write_replay_data,
 )
+from analyzer.pipeline.target_devices import named_gpus
 from analyzer.precision import INTEGER_FORMS, is_full
 from analyzer.prediction.estimate import Estimate, Origin
 from analyzer.record import from_dict, to_dict
@@ -284,7 +285,7 @@ def _options_of_old_record(analysis: Analysis) -> Asked:
 def _gpus(analysis: Analysis, given: Mapping[str, Any], options: Options) -> tuple[Device, ...]:
     """The GPUs that are named now, else the record's from its own figures or the catalogue's."""
     if "gpu" in given:
-        return tuple(catalogue.device(name) for name in options.gpus or ())
+        return named_gpus(options.gpus or (), fixed=options.fixed)
     own = [analysis.devices.gpu, *(alternative.device for alternative in analysis.alternatives)]
     figures = {gpu.slug: gpu for gpu in analysis.kept.gpus} if analysis.kept is not None else {}
     return tuple(
