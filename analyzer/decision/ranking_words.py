@@ -1,0 +1,242 @@
+"""The ranking in sentences: the answer, what is as good, what has no room, and dollars beside speed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analyzer.decision.contenders import Contender
+from analyzer.decision.decision_input import Objective
+from analyzer.decision.error_components import ratio
+from analyzer.decision.phrases import between, capital, interval
+from analyzer.record.outcome import CostRow
+from analyzer.text import first_few, listed, plural
+from analyzer.units import digits, dollars, seconds, with_prefix
+
+_LEAST = {
+    "latency": "",
+    "throughput": "the most inferences a second",
+    "cost": "the fewest dollars",
+    "energy": "the fewest joules",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranked:
+    """What the sentences are made of.
+
+    Attributes:
+        contenders: Best first; of each instance that nobody named one batch.
+        all_contenders: Those at every batch.
+        best: None where nothing that runs keeps the limit.
+        nearest: What comes nearest to a limit that nothing keeps.
+        as_good: As good as the best within the intervals.
+        objective, wished: What decided, and what was to decide.
+        slo_s: The limit.
+    """
+
+    contenders: tuple[Contender, ...]
+    all_contenders: tuple[Contender, ...]
+    best: Contender | None
+    nearest: Contender | None
+    as_good: tuple[Contender, ...]
+    objective: Objective
+    wished: Objective
+    slo_s: float | None
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """Those that were asked for."""
+        found = {one.candidate.batch for one in self.all_contenders if one.candidate.named}
+        return tuple(sorted(batch for batch in found if batch is not None))
+
+    def at(self, one: Contender) -> str:
+        """A contender's name, with its batch where there are several."""
+        several = len(self.batches) > 1 and one.candidate.batch is not None
+        return f"{one.label} at batch {one.candidate.batch}" if several else one.label
+
+
+def sentence(ranked: Ranked) -> str:
+    """The answer in a few sentences."""
+    said: tuple[str, ...]
+    if ranked.best is not None:
+        said = (_winner(ranked, ranked.best), _others_as_good(ranked) or _next(ranked, ranked.best))
+    elif ranked.nearest is not None:
+        said = (_nearest(ranked, ranked.nearest),)
+    else:
+        first = ranked.contenders[0]
+        return f"Nothing that was asked about can run it. {capital(first.label)}: {first.candidate.reason}."
+    fallen_back = ""
+    if ranked.objective != ranked.wished:
+        missing = {"cost": "price", "energy": "power"}.get(ranked.wished, ranked.wished)
+        fallen_back = f"Latency decided: no {missing} is known."
+    return " ".join(filter(None, (*said, fallen_back, _without_room(ranked))))
+
+
+def _winner(ranked: Ranked, best: Contender) -> str:
+    about = best.candidate
+    figure = {
+        "latency": "",
+        "throughput": f"{_per_second(about.throughput_per_s)}",
+        "cost": f"{dollars(about.usd_per_million)} per million on {about.provider} {about.instance}",
+        "energy": f"{with_prefix(about.energy_j, 'J')} each",
+    }[ranked.objective]
+    most = f"{_LEAST[ranked.objective]}, {figure}, and " if figure else ""
+    if ranked.slo_s is None:
+        return f"Run it on {ranked.at(best)}: {most}{_took(best)}."
+    sure = about.high_s is not None and about.high_s <= ranked.slo_s
+    doubt = "" if sure else f", though the end of its interval, {seconds(about.high_s)}, does not"
+    return f"{capital(ranked.at(best))} keeps {seconds(ranked.slo_s)}: {most}{_took(best)}{doubt}."
+
+
+def _took(one: Contender) -> str:
+    about = one.candidate
+    return f"{seconds(about.latency_s)} ({about.origin}, {between(about.low_s, about.high_s)})"
+
+
+def _per_second(value: float | None) -> str:
+    return "" if value is None else f"{digits(value)} a second"
+
+
+def _others_as_good(ranked: Ranked) -> str:
+    if not ranked.as_good:
+        return ""
+    named = [ranked.at(one) for one in ranked.as_good if one.candidate.named]
+    rented = [one for one in ranked.as_good if not one.candidate.named]
+    words = named
+    if rented:
+        words = [*named[:3]] if len(named) <= 3 else [*named[:3], f"{len(named) - 3} more"]
+        words.append(ranked.at(rented[0]) if len(rented) == 1 else plural(len(rented), "CPU instance"))
+        return f"As good within the intervals: {listed(words)}."
+    return f"As good within the intervals: {first_few(words)}."
+
+
+def _next(ranked: Ranked, best: Contender) -> str:
+    """The next that was named, where nothing ties."""
+    others = (
+        one
+        for one in ranked.contenders
+        if one is not best
+        and one.candidate.named
+        and one.candidate.runs
+        and one.candidate.meets_slo is not False
+        and one.value(ranked.objective) is not None
+    )
+    one = next(others, None)
+    if one is None:
+        return _nobody_else(ranked, best)
+    about = one.candidate
+    figure = {
+        "latency": seconds(about.latency_s),
+        "throughput": _per_second(about.throughput_per_s),
+        "cost": dollars(about.usd_per_million),
+        "energy": with_prefix(about.energy_j, "J"),
+    }[ranked.objective]
+    return f"Next is {ranked.at(one)} with {figure}."
+
+
+def _nobody_else(ranked: Ranked, best: Contender) -> str:
+    if ranked.slo_s is None or all(one is best for one in ranked.contenders):
+        return ""
+    if any(one is not best and one.candidate.meets_slo and one.candidate.runs for one in ranked.contenders):
+        return ""
+    return f"Nothing else of {_scope(ranked)} does."
+
+
+def _nearest(ranked: Ranked, one: Contender) -> str:
+    few = sum(1 for _ in ranked.contenders) == 1
+    if few:
+        return f"{capital(ranked.at(one))} misses {seconds(ranked.slo_s)}: {_took(one)}."
+    return f"None of {_scope(ranked)} keeps {seconds(ranked.slo_s)}; {ranked.at(one)} comes nearest with {_took(one)}."
+
+
+def _scope(ranked: Ranked) -> str:
+    """``3 GPUs, this CPU and 83 CPU instances at 2 batches``."""
+    gpus = {one.candidate.device for one in ranked.contenders if one.candidate.kind == "gpu"}
+    here = [one.label for one in ranked.contenders if one.candidate.kind == "cpu" and one.candidate.named]
+    rented = sum(1 for one in ranked.contenders if not one.candidate.named)
+    words = [plural(len(gpus), "GPU")] if len(gpus) > 1 else []
+    if len(gpus) == 1:
+        words = [next(one.label for one in ranked.contenders if one.candidate.kind == "gpu")]
+    words += here[:1]
+    if rented:
+        words.append(plural(rented, "CPU instance"))
+    batches = ranked.batches
+    return listed(words) + (f" at {plural(len(batches), 'batch', 'batches')}" if len(batches) > 1 else "")
+
+
+def _without_room(ranked: Ranked) -> str:
+    """GPUs that were named and have no room at any batch."""
+    by_device: dict[str, list[Contender]] = {}
+    for one in ranked.contenders:
+        if one.candidate.kind == "gpu":
+            by_device.setdefault(one.candidate.device, []).append(one)
+    full = [
+        at_batches[0].label
+        for at_batches in by_device.values()
+        if all(not one.candidate.fits for one in at_batches)
+    ]
+    return f"It does not fit {first_few(full)}." if full else ""
+
+
+def beside_other_side(ranked: Ranked) -> str:
+    """Speed and dollars of the best (or nearest) beside the cheapest instance of the other side; may be empty."""
+    first = ranked.best or ranked.nearest
+    if first is None or not first.candidate.latency_s:
+        return ""
+    other, row = _cheapest_of_other_side(ranked, first)
+    if other is None or row is None or not other.candidate.latency_s:
+        return ""
+    kind = "CPU" if other.candidate.kind == "cpu" else "GPU"
+    on = "" if kind == "CPU" else f" ({other.label.removeprefix('the ')})"
+    late = ", which misses the limit" if row.meets_slo is False and first.candidate.meets_slo else ""
+    speed = _times(ratio(other.components, first.components), "faster", "slower")
+    if first.price is None:
+        return (
+            f"{capital(first.label)} is {speed} than the cheapest {kind} instance, {row.provider} {row.instance}{on}"
+            f"{late}; no price of {first.label} is known."
+        )
+    money = _times(_dollar_ratio(other, first), "cheaper", "dearer")
+    mine = f"{first.price.provider} {first.price.instance}"
+    subject = f"{capital(first.label)} on {mine}" if first.candidate.named else mine
+    return (
+        f"{subject} is {speed} and {money} than the cheapest {kind} instance, {row.provider} "
+        f"{row.instance}{on}{late}: {dollars(first.price.usd_per_million)} against "
+        f"{dollars(row.usd_per_million)} per million."
+    )
+
+
+def _cheapest_of_other_side(ranked: Ranked, first: Contender) -> tuple[Contender | None, CostRow | None]:
+    """At the same batch, those that keep the limit first: what is compared is the same work."""
+    pairs = [
+        (one, one.price)
+        for one in ranked.all_contenders
+        if one.price is not None
+        and one.candidate.kind != first.candidate.kind
+        and one.candidate.batch == first.candidate.batch
+        and one.candidate.runs
+    ]
+    return min(
+        pairs,
+        key=lambda pair: (
+            pair[1].meets_slo is False,
+            pair[1].usd_per_million,
+            pair[1].provider,
+            pair[1].instance,
+        ),
+        default=(None, None),
+    )
+
+
+def _dollar_ratio(over: Contender, under: Contender) -> tuple[float, float, float] | None:
+    ours, theirs = under.weighted("cost"), over.weighted("cost")
+    return None if ours is None or theirs is None else ratio(theirs[0], ours[0], theirs[1], ours[1])
+
+
+def _times(found: tuple[float, float, float] | None, more: str, less: str) -> str:
+    """``5.9x (2.5x to 14x) cheaper``; a ratio below 1 is turned over, and its word with it."""
+    if found is None:
+        return f"not comparably {more}"
+    middle, low, high = found
+    if middle < 1:
+        return f"{interval(1 / middle, 1 / high, 1 / low)} {less}"
+    return f"{interval(middle, low, high)} {more}"
