@@ -32,19 +32,23 @@ class Contender:
 
     Attributes:
         candidate: As the record shows it.
-        label: What sentences call it, without its batch.
+        label: What sentences call the device.
+        split_with: What they call the CPU that takes a part of the model; empty where none does.
         components: What its time is made of; errors of one source cancel.
         power: Watts while each resource is busy; None where not known.
         price: The instance that runs it for the least; None where none is known.
         offers: All instances that run it.
+        lacks_room: Whether the device alone has no room for the model: then it does not run, or is split.
     """
 
     candidate: Candidate
     label: str
+    split_with: str = ""
     components: ErrorComponents = ()
     power: Mapping[Resource, float] | None = None
     price: CostRow | None = None
     offers: tuple[CostRow, ...] = ()
+    lacks_room: bool = False
 
     def value(self, objective: Objective) -> float | None:
         """What the objective makes least; None where it is not known."""
@@ -94,15 +98,18 @@ def gpu_contender(question: DecisionInput, plans: Plans, precision: str, cpu: Co
     runs = plan.name not in choice.ineligible
     rows = tuple(offers(question, plan)) if runs else ()
     reason = _why_not(question, plan, choice) if not runs else _missed(question, plan.latency)
-    if runs and plan.name == "hybrid" and choice.ineligible.get("gpu") == "memory":
+    lacks_room = choice.ineligible.get("gpu") == "memory"
+    if runs and lacks_room:
         reason = "; ".join(filter(None, (f"alone it has no room: {_room(question, plans.gpu)}", reason)))
     return Contender(
         candidate=_figures(replace(about, plan=plan.name, runs=runs, reason=reason), question, plan, rows),
-        label=f"{label} with {cpu_name(question)}" if plan.name == "hybrid" else label,
+        label=label,
+        split_with=cpu_name(question) if runs and plan.name == "hybrid" else "",
         components=_of_device(question.gpu.slug, plan.components),
         power=watts(question.cpu, question.gpu),
         price=cheapest(rows),
         offers=rows,
+        lacks_room=lacks_room,
     )
 
 

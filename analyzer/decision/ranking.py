@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from analyzer.decision.contenders import Contender
 from analyzer.decision.decision_input import OBJECTIVES, Objective
@@ -12,7 +11,6 @@ from analyzer.decision.ranking_words import Ranked, beside_other_side, sentence
 from analyzer.record.ranking import Candidate, RankedInstance, RankingResult
 
 Ratio = tuple[float, float, float]
-_FIRST = float("-inf")
 
 
 def ranking(
@@ -72,7 +70,7 @@ def ranking(
 
 def _known_objective(contenders: Sequence[Contender], objective: Objective) -> Objective:
     # What nobody has a price or a power of cannot be ranked by it: then latency decides, and is what is told.
-    able = [one for one in contenders if one.candidate.runs]
+    able = [one for one in contenders if _is_able(one)]
     return objective if any(one.value(objective) is not None for one in able) or not able else "latency"
 
 

@@ -10,14 +10,9 @@ from analyzer.decision.error_components import ratio
 from analyzer.decision.phrases import between, capital, interval
 from analyzer.record.outcome import CostRow
 from analyzer.text import first_few, listed, plural
-from analyzer.units import digits, dollars, seconds, with_prefix
+from analyzer.units import dollars, rate, seconds, with_prefix
 
-_LEAST = {
-    "latency": "",
-    "throughput": "the most inferences a second",
-    "cost": "the fewest dollars",
-    "energy": "the fewest joules",
-}
+_MOST = {"throughput": "most", "cost": "least", "energy": "least"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +47,8 @@ class Ranked:
     def at(self, one: Contender) -> str:
         """A contender's name, with its batch where there are several."""
         several = len(self.batches) > 1 and one.candidate.batch is not None
-        return f"{one.label} at batch {one.candidate.batch}" if several else one.label
+        name = f"{one.label} with {one.split_with}" if one.split_with else one.label
+        return f"{name} at batch {one.candidate.batch}" if several else name
 
 
 def sentence(ranked: Ranked) -> str:
@@ -74,27 +70,34 @@ def sentence(ranked: Ranked) -> str:
 
 def _winner(ranked: Ranked, best: Contender) -> str:
     about = best.candidate
-    figure = {
-        "latency": "",
-        "throughput": f"{_per_second(about.throughput_per_s)}",
-        "cost": f"{dollars(about.usd_per_million)} per million on {about.provider} {about.instance}",
-        "energy": f"{with_prefix(about.energy_j, 'J')} each",
-    }[ranked.objective]
-    most = f"{_LEAST[ranked.objective]}, {figure}, and " if figure else ""
+    figure = _figure(best, ranked.objective)
+    if ranked.objective == "cost" and about.named:
+        figure += f" on {about.provider} {about.instance}"
+    took = (
+        _took(best)
+        if ranked.objective == "latency"
+        else f"{figure}, the {_MOST[ranked.objective]}, at {_took(best)}"
+    )
     if ranked.slo_s is None:
-        return f"Run it on {ranked.at(best)}: {most}{_took(best)}."
+        return f"Run it on {ranked.at(best)}: {took}."
     sure = about.high_s is not None and about.high_s <= ranked.slo_s
     doubt = "" if sure else f", though the end of its interval, {seconds(about.high_s)}, does not"
-    return f"{capital(ranked.at(best))} keeps {seconds(ranked.slo_s)}: {most}{_took(best)}{doubt}."
+    return f"{capital(ranked.at(best))} keeps {seconds(ranked.slo_s)}: {took}{doubt}."
+
+
+def _figure(one: Contender, objective: Objective) -> str:
+    about = one.candidate
+    return {
+        "latency": seconds(about.latency_s),
+        "throughput": rate(about.throughput_per_s, ""),
+        "cost": f"{dollars(about.usd_per_million)} per million",
+        "energy": f"{with_prefix(about.energy_j, 'J')} each",
+    }[objective]
 
 
 def _took(one: Contender) -> str:
     about = one.candidate
     return f"{seconds(about.latency_s)} ({about.origin}, {between(about.low_s, about.high_s)})"
-
-
-def _per_second(value: float | None) -> str:
-    return "" if value is None else f"{digits(value)} a second"
 
 
 def _others_as_good(ranked: Ranked) -> str:
@@ -124,14 +127,7 @@ def _next(ranked: Ranked, best: Contender) -> str:
     one = next(others, None)
     if one is None:
         return _nobody_else(ranked, best)
-    about = one.candidate
-    figure = {
-        "latency": seconds(about.latency_s),
-        "throughput": _per_second(about.throughput_per_s),
-        "cost": dollars(about.usd_per_million),
-        "energy": with_prefix(about.energy_j, "J"),
-    }[ranked.objective]
-    return f"Next is {ranked.at(one)} with {figure}."
+    return f"Next is {ranked.at(one)} with {_figure(one, ranked.objective)}."
 
 
 def _nobody_else(ranked: Ranked, best: Contender) -> str:
@@ -139,14 +135,15 @@ def _nobody_else(ranked: Ranked, best: Contender) -> str:
         return ""
     if any(one is not best and one.candidate.meets_slo and one.candidate.runs for one in ranked.contenders):
         return ""
-    return f"Nothing else of {_scope(ranked)} does."
+    return f"Nothing else of {_scope(ranked)} keeps it."
 
 
 def _nearest(ranked: Ranked, one: Contender) -> str:
     few = sum(1 for _ in ranked.contenders) == 1
     if few:
         return f"{capital(ranked.at(one))} misses {seconds(ranked.slo_s)}: {_took(one)}."
-    return f"None of {_scope(ranked)} keeps {seconds(ranked.slo_s)}; {ranked.at(one)} comes nearest with {_took(one)}."
+    none = f"None of {_scope(ranked)} keeps {seconds(ranked.slo_s)}"
+    return f"{none}; {ranked.at(one)} comes nearest with {_took(one)}."
 
 
 def _scope(ranked: Ranked) -> str:
@@ -171,15 +168,14 @@ def _without_room(ranked: Ranked) -> str:
         if one.candidate.kind == "gpu":
             by_device.setdefault(one.candidate.device, []).append(one)
     full = [
-        at_batches[0].label
-        for at_batches in by_device.values()
-        if all(not one.candidate.fits for one in at_batches)
+        at_batches[0].label for at_batches in by_device.values() if all(one.lacks_room for one in at_batches)
     ]
-    return f"It does not fit {first_few(full)}." if full else ""
+    alone = " alone" if any(one.candidate.runs and one.lacks_room for one in ranked.contenders) else ""
+    return f"The model does not fit {first_few(full)}{alone}." if full else ""
 
 
 def beside_other_side(ranked: Ranked) -> str:
-    """Speed and dollars of the best (or nearest) beside the cheapest instance of the other side; may be empty."""
+    """Speed and dollars of the best beside the cheapest instance of the other side; may be empty."""
     first = ranked.best or ranked.nearest
     if first is None or not first.candidate.latency_s:
         return ""
@@ -192,8 +188,8 @@ def beside_other_side(ranked: Ranked) -> str:
     speed = _times(ratio(other.components, first.components), "faster", "slower")
     if first.price is None:
         return (
-            f"{capital(first.label)} is {speed} than the cheapest {kind} instance, {row.provider} {row.instance}{on}"
-            f"{late}; no price of {first.label} is known."
+            f"{capital(first.label)} is {speed} than the cheapest {kind} instance, {row.provider} "
+            f"{row.instance}{on}{late}; no price of {first.label} is known."
         )
     money = _times(_dollar_ratio(other, first), "cheaper", "dearer")
     mine = f"{first.price.provider} {first.price.instance}"
