@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from analyzer.decision.contenders import Contender
 from analyzer.decision.decision_input import OBJECTIVES, Objective
 from analyzer.decision.error_components import ratio
-from analyzer.decision.ranking_words import Ranked, beside_other_side, sentence
+from analyzer.decision.ranking_words import Ranked, beside_other_side, notes, sentence
 from analyzer.record.ranking import Candidate, RankedInstance, RankingResult
 
 Ratio = tuple[float, float, float]
@@ -63,6 +63,7 @@ def ranking(
         as_good=tuple(places[id(one)] for one in as_good),
         best_by={name: places[id(one)] for name, one in winners.items() if one is not None},
         sentence=sentence(ranked),
+        notes=notes(ranked),
         dollars=beside_other_side(ranked),
         instances=tuple(_instances(contenders)),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from analyzer.decision.choice import WORTHWHILE
 from analyzer.decision.contenders import Contender
 from analyzer.decision.decision_input import Objective
 from analyzer.decision.error_components import ratio
@@ -12,6 +13,8 @@ from analyzer.record.outcome import CostRow
 from analyzer.text import first_few, listed, plural
 from analyzer.units import dollars, rate, seconds, with_prefix
 
+# Names in a sentence.
+_FEW = 3
 _MOST = {"throughput": "most", "cost": "least", "energy": "least"}
 
 
@@ -52,20 +55,25 @@ class Ranked:
 
 
 def sentence(ranked: Ranked) -> str:
-    """The answer in a few sentences."""
-    said: tuple[str, ...]
+    """The answer."""
     if ranked.best is not None:
-        said = (_winner(ranked, ranked.best), _others_as_good(ranked) or _next(ranked, ranked.best))
-    elif ranked.nearest is not None:
-        said = (_nearest(ranked, ranked.nearest),)
-    else:
-        first = ranked.contenders[0]
-        return f"Nothing that was asked about can run it. {capital(first.label)}: {first.candidate.reason}."
+        return _winner(ranked, ranked.best)
+    if ranked.nearest is not None:
+        return _nearest(ranked, ranked.nearest)
+    first = ranked.contenders[0]
+    return f"Nothing that was asked about can run it. {capital(first.label)}: {first.candidate.reason}."
+
+
+def notes(ranked: Ranked) -> tuple[str, ...]:
+    """What is as good or comes next, what decided in place of the wished objective, what has no room."""
     fallen_back = ""
     if ranked.objective != ranked.wished:
         missing = {"cost": "price", "energy": "power"}.get(ranked.wished, ranked.wished)
         fallen_back = f"Latency decided: no {missing} is known."
-    return " ".join(filter(None, (*said, fallen_back, _without_room(ranked))))
+    after = ""
+    if ranked.best is not None:
+        after = _others_as_good(ranked, ranked.best) or _next(ranked, ranked.best)
+    return tuple(filter(None, (fallen_back, after, _without_room(ranked))))
 
 
 def _winner(ranked: Ranked, best: Contender) -> str:
@@ -100,17 +108,30 @@ def _took(one: Contender) -> str:
     return f"{seconds(about.latency_s)} ({about.origin}, {between(about.low_s, about.high_s)})"
 
 
-def _others_as_good(ranked: Ranked) -> str:
+def _others_as_good(ranked: Ranked, best: Contender) -> str:
     if not ranked.as_good:
         return ""
     named = [ranked.at(one) for one in ranked.as_good if one.candidate.named]
     rented = [one for one in ranked.as_good if not one.candidate.named]
-    words = named
+    words = [first_few(named)] if len(named) > _FEW and not rented else named[:_FEW]
+    if rented and len(named) > _FEW:
+        words.append(f"{len(named) - _FEW} more")
     if rented:
-        words = [*named[:3]] if len(named) <= 3 else [*named[:3], f"{len(named) - 3} more"]
         words.append(ranked.at(rented[0]) if len(rented) == 1 else plural(len(rented), "CPU instance"))
-        return f"As good within the intervals: {listed(words)}."
-    return f"As good within the intervals: {first_few(words)}."
+    return f"As good within the intervals: {listed(words)}{_cheaper(ranked, best)}."
+
+
+def _cheaper(ranked: Ranked, best: Contender) -> str:
+    """That one of those as good costs less, which then speaks for it."""
+    ours = best.candidate.usd_per_million
+    priced = [one for one in ranked.as_good if one.candidate.usd_per_million]
+    if ranked.objective == "cost" or ours is None or not priced:
+        return ""
+    least = min(priced, key=lambda one: (one.candidate.usd_per_million or 0.0, one.label))
+    theirs = least.candidate.usd_per_million
+    if theirs is None or ours < theirs * WORTHWHILE:
+        return ""
+    return f"; of these {ranked.at(least)} costs least, {dollars(theirs)} per million against {dollars(ours)}"
 
 
 def _next(ranked: Ranked, best: Contender) -> str:

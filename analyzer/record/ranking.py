@@ -92,6 +92,7 @@ class RankingResult:
         as_good: Indices of what is as good as the best within the 90 % intervals.
         best_by: The winner under each objective, of those that run and keep the limit.
         sentence: The answer.
+        notes: What is as good or comes next, and what has no room, in sentences.
         dollars: The best beside the cheapest instance of the other side, in speed and dollars; may be empty.
         instances: Instances with a CPU and instances with a GPU by dollars, those that keep the limit first.
     """
@@ -104,5 +105,6 @@ class RankingResult:
     as_good: tuple[Count, ...] = ()
     best_by: Mapping[Literal["latency", "throughput", "cost", "energy"], Count] = field(default_factory=dict)
     sentence: str = ""
+    notes: tuple[str, ...] = ()
     dollars: str = ""
     instances: tuple[RankedInstance, ...] = ()

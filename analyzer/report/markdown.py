@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from analyzer.record.analysis import Analysis
-from analyzer.report import generation_tables, generation_words, precision_rows, summary, training_tables
+from analyzer.report import (
+    generation_tables,
+    generation_words,
+    precision_rows,
+    ranking_table,
+    summary,
+    training_tables,
+)
 from analyzer.report.escaping import escape, printable
 from analyzer.report.summary import MARKS, sign, signed
 from analyzer.text import loggable, plural
@@ -17,6 +24,7 @@ def render(analysis: Analysis) -> str:
     blocks = (
         _generation(analysis),
         _heading(analysis),
+        _ranking(analysis),
         _plans(analysis),
         _reasons(analysis),
         _training(analysis),
@@ -39,12 +47,14 @@ def _heading(analysis: Analysis) -> str:
     told = analysis.generation
     # The answer for a model that generates stands above; this is its decode step.
     first = f"## {escape(analysis.model.name)}" if told is None else f"### {generation_words.step(told)}"
+    answer = ranking_table.sentence(analysis) if told is None else summary.sentence(analysis)
     lines = [
-        f"{first}: {escape(summary.sentence(analysis))}",
+        f"{first}: {escape(answer)}",
         "",
         escape(summary.subject(analysis)) + ".",
     ]
     said = (
+        *ranking_table.beside(analysis),
         summary.confidence(analysis),
         summary.crossover(analysis),
         summary.open_sizes(analysis),
@@ -117,6 +127,20 @@ def _plans(analysis: Analysis) -> str:
         for card in cards
     ]
     return table(head, rows, range(1, 7))
+
+
+def _ranking(analysis: Analysis) -> str:
+    sheet = ranking_table.sheet(analysis)
+    if sheet is None:
+        return ""
+    cells = [
+        [f"**{escape(cell)}**" if at == sheet.chosen and cell else escape(cell) for cell in row]
+        for at, row in enumerate(sheet.rows)
+    ]
+    shown = table([escape(name) for name in sheet.head], cells, sheet.figures)
+    # Folded up: it has a row for every CPU that can be rented.
+    folded = f"<details><summary>{escape(sheet.title)} ({len(cells)} rows)</summary>"
+    return f"{folded}\n\n{escape(sheet.lead)}\n\n{shown}\n\n</details>"
 
 
 def _reasons(analysis: Analysis) -> str:

@@ -12,6 +12,7 @@ from analyzer.report import (
     method,
     operator_columns,
     precision_rows,
+    ranking_table,
     summary,
     training_tables,
 )
@@ -47,7 +48,13 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "tool": analysis.tool,
         "model": analysis.model,
         "facts": _facts(analysis),
-        "sentence": summary.sentence(analysis),
+        "sentence": ranking_table.sentence(analysis),
+        "beside": ranking_table.beside(analysis),
+        "side": ranking_table.side(analysis),
+        "ranked_word": ranking_table.word(analysis) if ranking_table.leads(analysis) else "",
+        "why_of": ranking_table.about_first(analysis),
+        "ranking": ranking_table.sheet(analysis),
+        "best_by": ranking_table.best_by(analysis),
         "confidence": summary.confidence(analysis),
         "open_sizes": summary.open_sizes(analysis),
         "state": summary.state(analysis),
@@ -56,9 +63,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "batches": summary.batches(analysis),
         "verdict": analysis.verdict,
         "no_room": bool(analysis.plans) and not any(plan.fits for plan in analysis.plans),
-        "verdict_word": summary.VERDICT_WORDS[analysis.verdict.device]
-        if analysis.operators
-        else "Nothing to decide",
+        "verdict_word": ranking_table.word(analysis) if analysis.operators else "Nothing to decide",
         "because": summary.reasons(analysis),
         "would_change": analysis.verdict.would_change,
         "plans": summary.plan_cards(analysis),
