@@ -147,7 +147,8 @@ def _device(device: DeviceInfo) -> list[MethodFact]:
 def _money(analysis: Analysis) -> list[MethodFact]:
     facts = []
     dates: dict[str, set[str]] = {}
-    for row in analysis.costs:
+    rented = [row.cost for row in analysis.ranking.instances] if analysis.ranking is not None else []
+    for row in (*analysis.costs, *rented):
         dates.setdefault(row.provider, set()).add(row.price_date or "date not recorded")
     if dates:
         listed = [f"{provider} of {', '.join(sorted(days))}" for provider, days in sorted(dates.items())]

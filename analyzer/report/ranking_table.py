@@ -81,16 +81,24 @@ def beside(analysis: Analysis) -> tuple[str, ...]:
     if ranking is None:
         return ()
     if leads(analysis):
-        gpu = analysis.devices.gpu
-        alone = f"{gpu.name} at batch {analysis.model.batch} alone" if gpu is not None else "The CPU alone"
-        if gpu is not None and analysis.model.batch is None:
-            alone = f"{gpu.name} alone"
-        said = (" ".join(ranking.notes), ranking.dollars, f"{alone}: {summary.sentence(analysis)}")
+        said = [" ".join(ranking.notes), ranking.dollars, f"{_first(analysis)}: {summary.sentence(analysis)}"]
     else:
-        best = ranking.candidates[ranking.best] if ranking.best is not None else None
-        counted = " ".join((f"With CPU instances counted: {ranking.sentence}", *ranking.notes))
-        said = ("" if best is not None and best.named else counted, ranking.dollars)
+        said = [_rented_counted(ranking), ranking.dollars]
     return tuple(text for text in said if text)
+
+
+def _first(analysis: Analysis) -> str:
+    """What the verdict is about, where more was asked."""
+    gpu, batch = analysis.devices.gpu, analysis.model.batch
+    at = f" at batch {batch}" if batch is not None else ""
+    return f"{gpu.name if gpu is not None else 'The CPU'}{at} alone"
+
+
+def _rented_counted(ranking: RankingResult) -> str:
+    """The answer with the CPUs of the price list, where it is another one than without them."""
+    if ranking.best is not None and ranking.candidates[ranking.best].named:
+        return ""
+    return " ".join((f"With CPU instances counted: {ranking.sentence}", *ranking.notes))
 
 
 def about_first(analysis: Analysis) -> str:
@@ -152,7 +160,7 @@ def sheet(analysis: Analysis) -> OptionTable | None:
         narrow=tuple(at for at, column in enumerate(columns) if column.narrow),
         sort=tuple(tuple(column.value(row) for column in columns) for row in rows),
         chosen=ranking.best,
-        lead=_lead(ranking),
+        lead=_lead(ranking) if leads(analysis) else " ".join((*ranking.notes, _lead(ranking))),
     )
 
 
