@@ -165,7 +165,7 @@ def cpu_contenders(question: DecisionInput, plans: Plans, precision: str) -> tup
 def _rented(
     question: DecisionInput, plan: Plan, row: CostRow, instance: Instance, precision: str, *, own: bool
 ) -> Contender:
-    device = instance_cpu(instance) or question.cpu
+    device = question.cpu if own else instance_cpu(instance) or question.cpu
     time = _time_of(row)
     power = watts(device, None)
     candidate = Candidate(
