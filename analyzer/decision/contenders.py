@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from analyzer.decision.choice import Choice, choose, weighted_by_price
+from analyzer.decision.choice import Choice, WeightedComponents, choose, weighted_by_price
 from analyzer.decision.decide import energy
 from analyzer.decision.decision_input import DecisionInput, Objective
 from analyzer.decision.energy import watts
@@ -15,14 +15,14 @@ from analyzer.decision.phrases import cpu_name, gpu_name
 from analyzer.decision.plans import Name, Plan, Plans
 from analyzer.decision.sweep import throughput
 from analyzer.devices.catalogue import instance_cpu, model_of
+from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.memory.fit import context_note
 from analyzer.prediction.estimate import Estimate
 from analyzer.record.outcome import CostRow, PrecisionResult
-from analyzer.record.ranking import Candidate
+from analyzer.record.ranking import RankedCandidate
 from analyzer.units import byte_count, seconds
 
-Weighted = tuple[ErrorComponents, Mapping[Resource, float]]
 _ANOTHER_MODEL = "another model, whose accuracy must be checked"
 
 
@@ -41,7 +41,7 @@ class Contender:
         lacks_room: Whether the device alone has no room for the model: then it does not run, or is split.
     """
 
-    candidate: Candidate
+    candidate: RankedCandidate
     label: str
     split_with: str = ""
     components: ErrorComponents = ()
@@ -57,7 +57,7 @@ class Contender:
             return 1 / one.throughput_per_s if one.throughput_per_s else None
         return {"latency": one.latency_s, "cost": one.usd_per_million, "energy": one.energy_j}[objective]
 
-    def weighted(self, objective: Objective) -> Weighted | None:
+    def weighted(self, objective: Objective) -> WeightedComponents | None:
         """The same by its parts, so that errors that two contenders share cancel; None where not known."""
         one = self.candidate
         if not one.latency_s or self.value(objective) is None:
@@ -83,7 +83,7 @@ def gpu_contender(question: DecisionInput, plans: Plans, precision: str, cpu: Co
     """
     assert question.gpu is not None
     label, name = gpu_name(question), question.gpu.name
-    about = Candidate(
+    about = RankedCandidate(
         device=question.gpu.slug, name=name, kind="gpu", plan="gpu", precision=precision, batch=question.batch
     )
     if plans.gpu is None:
@@ -138,7 +138,7 @@ def cpu_contenders(question: DecisionInput, plans: Plans, precision: str) -> tup
     rows = () if pinned else tuple(offers(question, plan))
     known = {(instance.provider, instance.name): instance for instance in question.instances}
     own = tuple(row for row in rows if _is_own(question, plan, row, known[row.provider, row.instance]))
-    about = Candidate(
+    about = RankedCandidate(
         device=cpu.slug,
         name=cpu.name,
         kind="cpu",
@@ -168,7 +168,7 @@ def _rented(
     device = question.cpu if own else instance_cpu(instance) or question.cpu
     time = _time_of(row)
     power = watts(device, None)
-    candidate = Candidate(
+    candidate = RankedCandidate(
         device=instance.cpu,
         name=device.name,
         kind="cpu",
@@ -198,17 +198,19 @@ def _rented(
     )
 
 
-def other_precisions(rows: Sequence[PrecisionResult], question: DecisionInput) -> Iterator[Candidate]:
-    """What is not asked for: the same weights in other types, on the devices of the precision table."""
+def other_precisions(
+    rows: Sequence[PrecisionResult], question: DecisionInput, gpu: Device | None
+) -> Iterator[RankedCandidate]:
+    """What is not asked for: the same weights in other types, on the question's CPU and on a GPU."""
     for row in rows:
-        device = question.cpu if row.device == "cpu" else question.gpu
+        device = question.cpu if row.device == "cpu" else gpu
         if row.decided or device is None:
             continue
         runs = row.latency_s is not None and row.fits
         in_time = None
         if question.slo_s is not None and row.latency_s is not None:
             in_time = row.latency_s <= question.slo_s
-        yield Candidate(
+        yield RankedCandidate(
             device=device.slug,
             name=device.name,
             kind=row.device,
@@ -231,7 +233,9 @@ def other_precisions(rows: Sequence[PrecisionResult], question: DecisionInput) -
         )
 
 
-def _figures(candidate: Candidate, question: DecisionInput, plan: Plan, rows: tuple[CostRow, ...]) -> Candidate:
+def _figures(
+    candidate: RankedCandidate, question: DecisionInput, plan: Plan, rows: tuple[CostRow, ...]
+) -> RankedCandidate:
     """The candidate with its plan's figures and the cheapest of the instances."""
     latency, joules = plan.latency, energy(question, plan)
     told = replace(
@@ -250,7 +254,7 @@ def _figures(candidate: Candidate, question: DecisionInput, plan: Plan, rows: tu
     return told if row is None else _priced(told, row)
 
 
-def _priced(candidate: Candidate, row: CostRow) -> Candidate:
+def _priced(candidate: RankedCandidate, row: CostRow) -> RankedCandidate:
     return replace(
         candidate,
         usd_per_million=row.usd_per_million,

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from analyzer.decision.choice import Ratio
 from analyzer.decision.contenders import Contender
 from analyzer.decision.decision_input import OBJECTIVES, Objective
 from analyzer.decision.error_components import ratio
 from analyzer.decision.ranking_words import Ranked, beside_other_side, notes, sentence
-from analyzer.record.ranking import Candidate, RankedInstance, RankingResult
-
-Ratio = tuple[float, float, float]
+from analyzer.record.ranking import RankedCandidate, RankedInstance, RankingResult
 
 
 def ranking(
     contenders: Sequence[Contender],
-    others: Sequence[Candidate] = (),
+    others: Sequence[RankedCandidate] = (),
     *,
     objective: Objective,
     slo_s: float | None,
@@ -33,6 +32,9 @@ def ranking(
     """
     decides = _known_objective(contenders, objective)
     kept = _each_instance_once(contenders, decides)
+    other_models = sorted(
+        others, key=lambda one: (not one.runs, one.latency_s or 0.0, one.precision, one.device)
+    )
     able = [one for one in kept if _is_able(one)]
     first = _winner(able, decides)
     late = sorted(filter(_is_late, kept), key=lambda one: (one.candidate.latency_s or 0.0, *_order(one)))
@@ -48,6 +50,7 @@ def ranking(
         best=first,
         nearest=late[0] if late and not able else None,
         as_good=as_good,
+        other_models=tuple(other_models),
         objective=decides,
         wished=objective,
         slo_s=slo_s,
@@ -57,7 +60,7 @@ def ranking(
     return RankingResult(
         objective=decides,
         slo_s=slo_s,
-        candidates=(*(one.candidate for one in order), *others),
+        candidates=(*(one.candidate for one in order), *other_models),
         best=None if first is None else places[id(first)],
         nearest=None if ranked.nearest is None else places[id(ranked.nearest)],
         as_good=tuple(places[id(one)] for one in as_good),

@@ -8,8 +8,9 @@ from analyzer.decision.choice import WORTHWHILE
 from analyzer.decision.contenders import Contender
 from analyzer.decision.decision_input import Objective
 from analyzer.decision.error_components import ratio
-from analyzer.decision.phrases import between, capital, interval
+from analyzer.decision.phrases import between, capital, interval, short_name
 from analyzer.record.outcome import CostRow
+from analyzer.record.ranking import RankedCandidate
 from analyzer.text import first_few, listed, plural
 from analyzer.units import dollars, rate, seconds, with_prefix
 
@@ -28,6 +29,7 @@ class Ranked:
         best: None where nothing that runs keeps the limit.
         nearest: What comes nearest to a limit that nothing keeps.
         as_good: As good as the best within the intervals.
+        other_models: The same weights in precisions that were not asked for, the quickest first.
         objective, wished: What decided, and what was to decide.
         slo_s: The limit.
     """
@@ -37,6 +39,7 @@ class Ranked:
     best: Contender | None
     nearest: Contender | None
     as_good: tuple[Contender, ...]
+    other_models: tuple[RankedCandidate, ...]
     objective: Objective
     wished: Objective
     slo_s: float | None
@@ -73,7 +76,7 @@ def notes(ranked: Ranked) -> tuple[str, ...]:
     after = ""
     if ranked.best is not None:
         after = _others_as_good(ranked, ranked.best) or _next(ranked, ranked.best)
-    return tuple(filter(None, (fallen_back, after, _without_room(ranked))))
+    return tuple(filter(None, (fallen_back, after, _without_room(ranked), _in_other_precision(ranked))))
 
 
 def _winner(ranked: Ranked, best: Contender) -> str:
@@ -193,6 +196,21 @@ def _without_room(ranked: Ranked) -> str:
     ]
     alone = " alone" if any(one.candidate.runs and one.lacks_room for one in ranked.contenders) else ""
     return f"The model does not fit {first_few(full)}{alone}." if full else ""
+
+
+def _in_other_precision(ranked: Ranked) -> str:
+    """Where nothing keeps the limit: what would in another precision."""
+    if ranked.best is not None:
+        return ""
+    kept = (one for one in ranked.other_models if one.runs and one.meets_slo is not False)
+    one = next(kept, None)
+    if one is None:
+        return ""
+    what = "run" if ranked.slo_s is None else f"keep {seconds(ranked.slo_s)}"
+    return (
+        f"In {one.precision}, another model whose accuracy must be checked, the {short_name(one.name)} would "
+        f"{what}: {seconds(one.latency_s)}."
+    )
 
 
 def beside_other_side(ranked: Ranked) -> str:

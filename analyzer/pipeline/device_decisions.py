@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from analyzer.decision import Decision, DecisionInput, Sweep, decide
 from analyzer.decision.contenders import Contender, cpu_contenders, gpu_contender, other_precisions
@@ -14,7 +15,7 @@ from analyzer.pipeline import build_record
 from analyzer.pipeline.batches import BatchModels, sweep_of
 from analyzer.pipeline.forms import asked_precision
 from analyzer.pipeline.measure import Measured
-from analyzer.pipeline.precision_table import precision_table
+from analyzer.pipeline.precision_table import precision_tables
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.subgraph_results import body_results
@@ -86,11 +87,18 @@ def decide_on(
         decision_input = replace(decision_input, what_if=what_if)
     swept = _swept(predictor, prepared, model, decision_input, measured)
     # A check asks for one answer, and soon.
-    precisions = (
+    tables = (
         ()
         if predictor.options.fixed
-        else precision_table(predictor, prepared, gpu, batch, measured.get(batch or 0))
+        else precision_tables(
+            predictor, prepared, gpus, batch, measured.get(batch or 0), on_cpu.get(batch or 0)
+        )
     )
+    others = [
+        candidate
+        for rows, device in zip_longest(tables, gpus[: len(tables)])
+        for candidate in other_precisions(rows, decision_input, device)
+    ]
     rented = _on_cpus(predictor, swept)
     contenders = [one for at_batch in rented for one in at_batch]
     if gpu is not None:
@@ -105,10 +113,10 @@ def decide_on(
         decision=decide(decision_input, swept.sweep, swept.plans),
         sweep=swept.sweep,
         alternatives=tuple(alternatives),
-        precisions=precisions,
+        precisions=tables[0] if tables else (),
         ranking=ranking(
             contenders,
-            tuple(other_precisions(precisions, decision_input)),
+            others,
             objective=decision_input.objective,
             slo_s=decision_input.slo_s,
         ),

@@ -11,7 +11,7 @@ from analyzer.record.quantities import Amount, Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class RankedCandidate:
     """One way to answer: a device with its best plan, at one batch, in one precision.
 
     Attributes:
@@ -98,7 +98,7 @@ class RankingResult:
     """
 
     objective: Literal["latency", "throughput", "cost", "energy"]
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[RankedCandidate, ...]
     best: Count | None
     nearest: Count | None = None
     slo_s: Amount | None = None

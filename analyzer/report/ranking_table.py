@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from analyzer.record.analysis import Analysis
-from analyzer.record.ranking import Candidate, RankingResult
+from analyzer.record.ranking import RankedCandidate, RankingResult
 from analyzer.report import summary
 from analyzer.report.generation_tables import OptionTable
 from analyzer.report.summary import PLAN_TITLES, VERDICT_WORDS, joules, marked, per_second, span
@@ -34,8 +34,8 @@ class _RankColumn:
     """A column: its heading, what it shows, what it is sorted by."""
 
     head: str
-    text: Callable[[Candidate], str]
-    value: Callable[[Candidate], float | str | None]
+    text: Callable[[RankedCandidate], str]
+    value: Callable[[RankedCandidate], float | str | None]
     narrow: bool = True
     figure: bool = True
 
@@ -121,7 +121,7 @@ def best_by(analysis: Analysis) -> tuple[BestBy, ...]:
     return tuple(_best_by(name, ranking.candidates[at]) for name, at in ranking.best_by.items())
 
 
-def _best_by(name: str, one: Candidate) -> BestBy:
+def _best_by(name: str, one: RankedCandidate) -> BestBy:
     titles = {
         "latency": "Least latency",
         "throughput": "Most throughput",
@@ -232,12 +232,12 @@ def _columns(ranking: RankingResult) -> tuple[_RankColumn, ...]:
     return tuple(found)
 
 
-def _text(head: str, text: Callable[[Candidate], str], *, narrow: bool = False) -> _RankColumn:
+def _text(head: str, text: Callable[[RankedCandidate], str], *, narrow: bool = False) -> _RankColumn:
     return _RankColumn(head=head, text=text, value=lambda one: text(one) or None, narrow=narrow, figure=False)
 
 
-def _figure(head: str, key: str, text: Callable[[Candidate], str], *, narrow: bool = True) -> _RankColumn:
-    def value(one: Candidate) -> float | None:
+def _figure(head: str, key: str, text: Callable[[RankedCandidate], str], *, narrow: bool = True) -> _RankColumn:
+    def value(one: RankedCandidate) -> float | None:
         # What cannot run is sorted behind what can: its figures are as if it did.
         found: float | None = getattr(one, key)
         return found if one.runs else None
@@ -245,20 +245,20 @@ def _figure(head: str, key: str, text: Callable[[Candidate], str], *, narrow: bo
     return _RankColumn(head=head, text=text, value=value, narrow=narrow)
 
 
-def _who(one: Candidate) -> str:
+def _who(one: RankedCandidate) -> str:
     return one.name if one.named else f"{one.provider} {one.instance}: {one.name}"
 
 
-def _instance(one: Candidate) -> str:
+def _instance(one: RankedCandidate) -> str:
     return f"{one.provider} {one.instance}".strip()
 
 
-def _interval(one: Candidate) -> str:
+def _interval(one: RankedCandidate) -> str:
     if one.low_s is None or one.high_s is None:
         return UNKNOWN
     return span(seconds(one.low_s), seconds(one.high_s))
 
 
-def _dollar_interval(one: Candidate) -> str:
+def _dollar_interval(one: RankedCandidate) -> str:
     low, high = one.usd_low_per_million, one.usd_high_per_million
     return UNKNOWN if low is None or high is None else span(dollars(low), dollars(high))

@@ -19,7 +19,7 @@ from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.prediction.estimate import Estimate
 from analyzer.record.outcome import PrecisionResult
-from analyzer.record.ranking import Candidate, RankingResult
+from analyzer.record.ranking import RankedCandidate, RankingResult
 
 # A megabyte in and a megabyte out over the fixtures' link.
 COPIES_S = 2 * (10e-6 + 1e6 / 10e9)
@@ -54,7 +54,7 @@ def ask(build: Callable[..., Any], op: type[Any], devices: Mapping[str, Device])
     return one
 
 
-def ranked(*questions: DecisionInput, others: tuple[Candidate, ...] = ()) -> RankingResult:
+def ranked(*questions: DecisionInput, others: tuple[RankedCandidate, ...] = ()) -> RankingResult:
     """The ranking of these questions, of which those about one batch have one CPU."""
     cpus = {
         question.batch: cpu_contenders(question, plan_all(question), "fp32") for question in reversed(questions)
@@ -64,7 +64,7 @@ def ranked(*questions: DecisionInput, others: tuple[Candidate, ...] = ()) -> Ran
     return ranking(found, others, objective=questions[0].objective, slo_s=questions[0].slo_s)
 
 
-def best(result: RankingResult) -> Candidate:
+def best(result: RankingResult) -> RankedCandidate:
     assert result.best is not None
     return result.candidates[result.best]
 
@@ -259,7 +259,7 @@ def test_another_precision_is_listed_as_another_model_and_never_the_best(ask: As
         PrecisionResult(precision="tf32", device="gpu", reason="", decided=True, latency_s=10e-3),
         PrecisionResult(precision="bf16", device="cpu", reason="no kernels"),
     )
-    result = ranked(question, others=tuple(other_precisions(table, question)))
+    result = ranked(question, others=tuple(other_precisions(table, question, question.gpu)))
     half, brain = result.candidates[-2:]
     assert (half.precision, half.asked, half.runs) == ("fp16", False, True)
     assert half.reason == "another model, whose accuracy must be checked: half the bytes"
