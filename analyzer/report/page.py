@@ -54,6 +54,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "ranked_word": ranking_table.word(analysis) if ranking_table.leads(analysis) else "",
         "why_of": ranking_table.about_first(analysis),
         "ranking": ranking_table.sheet(analysis),
+        "ranking_mark": ranking_table.mark(analysis),
         "best_by": ranking_table.best_by(analysis),
         "confidence": summary.confidence(analysis),
         "open_sizes": summary.open_sizes(analysis),

@@ -101,6 +101,11 @@ def _rented_counted(ranking: RankingResult) -> str:
     return " ".join((f"With CPU instances counted: {ranking.sentence}", *ranking.notes))
 
 
+def mark(analysis: Analysis) -> str:
+    """What the table calls its chosen row."""
+    return "best" if analysis.ranking is not None and analysis.ranking.best is not None else "nearest"
+
+
 def about_first(analysis: Analysis) -> str:
     """What a heading says behind it where what follows is about the first GPU alone: ``, NVIDIA L4``."""
     gpu = analysis.devices.gpu
@@ -159,7 +164,7 @@ def sheet(analysis: Analysis) -> OptionTable | None:
         figures=tuple(at for at, column in enumerate(columns) if column.figure),
         narrow=tuple(at for at, column in enumerate(columns) if column.narrow),
         sort=tuple(tuple(column.value(row) for column in columns) for row in rows),
-        chosen=ranking.best,
+        chosen=ranking.best if ranking.best is not None else ranking.nearest,
         lead=_lead(ranking) if leads(analysis) else " ".join((*ranking.notes, _lead(ranking))),
     )
 
@@ -179,10 +184,7 @@ def terminal_sheet(analysis: Analysis) -> OptionTable | None:
         name=whole.name,
         title=f"{whole.title}{more}",
         head=tuple(whole.head[at] for at in whole.narrow),
-        # Without a column for the instance its name stands before its CPU's.
-        rows=tuple(
-            (_who(ranking.candidates[row]), *(whole.rows[row][at] for at in whole.narrow[1:])) for row in shown
-        ),
+        rows=tuple(tuple(whole.rows[row][at] for at in whole.narrow) for row in shown),
         figures=tuple(place for place, at in enumerate(whole.narrow) if at in whole.figures),
         narrow=tuple(range(len(whole.narrow))),
         chosen=shown.index(whole.chosen) if whole.chosen in shown else None,
@@ -201,6 +203,8 @@ def _lead(ranking: RankingResult) -> str:
     text = f"{listed(parts)}{at}, each with its best plan and the instance that runs it for the least."
     if rented and batches > 1:
         text += " Of a CPU instance one batch is shown, its best."
+    if any(not ranking.candidates[at].named for at in ranking.as_good) and ranking.objective != "cost":
+        text += " A CPU instance, which nobody named, is the best only where it wins by more than the error."
     if len(asked) < len(ranking.candidates):
         text += " Other precisions stand last: each is another model, whose accuracy must be checked."
     return text
@@ -210,9 +214,7 @@ def _columns(ranking: RankingResult) -> tuple[_RankColumn, ...]:
     # What is the same in every row tells nothing.
     batches = len({one.batch for one in ranking.candidates}) > 1
     found = [
-        _text("Device", lambda one: one.name, narrow=True),
-        _text("Instance", _instance),
-        _text("Plan", lambda one: "Split" if one.plan == "hybrid" else PLAN_TITLES[one.plan]),
+        _text("Device", _who, narrow=True),
         _text("Precision", lambda one: one.precision),
     ]
     if batches:
@@ -221,12 +223,15 @@ def _columns(ranking: RankingResult) -> tuple[_RankColumn, ...]:
         _figure("Latency", "latency_s", lambda one: marked(seconds(one.latency_s), one.origin)),
         _figure("90 % interval", "low_s", _interval),
         _figure("Per second", "throughput_per_s", lambda one: per_second(one.throughput_per_s)),
-        _figure("Memory", "memory_bytes", lambda one: byte_count(one.memory_bytes), narrow=False),
         _figure(
             "$/million", "usd_per_million", lambda one: marked(dollars(one.usd_per_million), one.usd_origin)
         ),
         _figure("$ interval", "usd_low_per_million", _dollar_interval, narrow=False),
+        # Of a rented CPU it is the device.
+        _text("On", lambda one: _instance(one) if one.named else ""),
+        _figure("Memory", "memory_bytes", lambda one: byte_count(one.memory_bytes), narrow=False),
         _figure("Energy", "energy_j", lambda one: joules(one.energy_j), narrow=False),
+        _text("Plan", lambda one: "Split" if one.plan == "hybrid" else PLAN_TITLES[one.plan]),
         _text("Note", lambda one: one.reason, narrow=True),
     ]
     return tuple(found)

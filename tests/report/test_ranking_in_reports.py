@@ -162,7 +162,7 @@ def test_what_cannot_run_has_no_value_to_be_sorted_by() -> None:
     sheet = ranking_table.sheet(analysis())
     assert sheet is not None
     latency = sheet.head.index("Latency")
-    by_name = {(row[0], row[3]): keys[latency] for row, keys in zip(sheet.rows, sheet.sort, strict=True)}
+    by_name = {(row[0], row[1]): keys[latency] for row, keys in zip(sheet.rows, sheet.sort, strict=True)}
     assert by_name["Imaginary GPU 100", "tf32"] is None
     assert by_name["Imaginary GPU 9000", "tf32"] == 0.005
 
