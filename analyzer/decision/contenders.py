@@ -133,8 +133,11 @@ def cpu_contenders(question: DecisionInput, plans: Plans, precision: str) -> tup
     plan, cpu = plans.cpu, question.cpu
     # No price: which plans are eligible does not hang on it.
     choice = choose(question, plans, {})
-    pinned = choice.ineligible.get("cpu") == "pins"
-    runs = "cpu" not in choice.ineligible and plan.fits
+    # With pins the best split is the only plan that was asked for: the CPU's where it leaves all on the CPU.
+    split = plans.hybrid
+    as_split = split is not None and "hybrid" not in choice.ineligible and "gpu" not in split.sides
+    pinned = choice.ineligible.get("cpu") == "pins" and not as_split
+    runs = plan.fits and not pinned
     rows = () if pinned else tuple(offers(question, plan))
     known = {(instance.provider, instance.name): instance for instance in question.instances}
     own = tuple(row for row in rows if _is_own(question, plan, row, known[row.provider, row.instance]))
@@ -305,7 +308,7 @@ def _why_not(question: DecisionInput, plan: Plan, choice: Choice) -> str:
     return {
         "wheel": "ONNX Runtime's release wheel has no machine code for it",
         "kernels": "no CUDA kernels: ONNX Runtime would run every operator on the CPU",
-        "pins": "the pins ask for another plan",
+        "pins": "of the plans that keep the pins the best uses another device",
     }[why]
 
 

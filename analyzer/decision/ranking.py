@@ -37,10 +37,11 @@ def ranking(
     )
     able = [one for one in kept if _is_able(one)]
     first = _winner(able, decides)
-    late = sorted(filter(_is_late, kept), key=lambda one: (one.candidate.latency_s or 0.0, *_order(one)))
+    late = [one for one in kept if _is_late(one)]
+    nearest = None if able else _winner(late, "latency")
     order = (
         *sorted(able, key=lambda one: (one is not first, *_key(one, decides))),
-        *late,
+        *sorted(late, key=lambda one: (one is not nearest, *_key(one, "latency"))),
         *sorted((one for one in kept if not one.candidate.runs), key=_order),
     )
     as_good = () if first is None else tuple(_as_good(first, able, decides))
@@ -48,7 +49,7 @@ def ranking(
         contenders=order,
         all_contenders=tuple(contenders),
         best=first,
-        nearest=late[0] if late and not able else None,
+        nearest=nearest,
         as_good=as_good,
         other_models=tuple(other_models),
         objective=decides,
@@ -62,7 +63,7 @@ def ranking(
         slo_s=slo_s,
         candidates=(*(one.candidate for one in order), *other_models),
         best=None if first is None else places[id(first)],
-        nearest=None if ranked.nearest is None else places[id(ranked.nearest)],
+        nearest=None if nearest is None else places[id(nearest)],
         as_good=tuple(places[id(one)] for one in as_good),
         best_by={name: places[id(one)] for name, one in winners.items() if one is not None},
         sentence=sentence(ranked),

@@ -97,6 +97,7 @@ def decide_on(
     others = [
         candidate
         for rows, device in zip_longest(tables, gpus[: len(tables)])
+        if not predictor.pins  # which those tables do not keep
         for candidate in other_precisions(rows, decision_input, device)
     ]
     rented = _on_cpus(predictor, swept)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from analyzer.decision.contenders import cpu_contenders, gpu_contender, other_precisions
 from analyzer.decision.decide import decide
-from analyzer.decision.decision_input import DecisionInput
+from analyzer.decision.decision_input import DecisionInput, Pin
 from analyzer.decision.plans import plan_all
 from analyzer.decision.ranking import ranking
 from analyzer.devices.device import Device
@@ -239,6 +239,23 @@ def test_an_instance_stands_once_at_its_best_batch(ask: Ask) -> None:
     # $0.36/h for 10 inferences each 25 ms: 400 a second.
     assert (row.batch, row.usd_per_million) == (10, pytest.approx(0.25))
     assert result.best == 0
+
+
+def test_pins_leave_what_keeps_them(ask: Ask) -> None:
+    """Pinned to the CPU, nothing is left for a GPU; pinned to the GPU, nothing for the CPU."""
+    on_cpu = ranked(ask("L4", 1e-3, pins=(Pin(pattern="*", device="cpu"),)))
+    assert best(on_cpu).device == "here"
+    assert [one.device for one in on_cpu.candidates if not one.runs] == ["l4"]
+    on_gpu = ranked(ask("L4", 2.0, instances=(PLAIN,), pins=(Pin(pattern="*", device="gpu"),)))
+    assert best(on_gpu).device == "l4"
+    assert [(one.device, one.runs) for one in on_gpu.candidates[1:]] == [("here", False)]
+
+
+def test_the_nearest_is_what_was_named_where_a_rented_cpu_is_nearer_within_the_error(ask: Ask) -> None:
+    there = Estimate(time_s=9e-3, low_s=5e-3, high_s=15e-3, origin="predicted")
+    result = ranked(ask("L4", 10e-3, instances=(PLAIN,), cpu_on=lambda _: there, slo_s=1e-3))
+    assert result.nearest == 0
+    assert result.candidates[0].device == "l4"
 
 
 def test_what_is_as_good_is_named_with_the_one_that_costs_least(ask: Ask) -> None:
