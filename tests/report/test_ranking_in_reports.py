@@ -9,7 +9,7 @@ import report_factory as factory
 
 from analyzer.record.analysis import Analysis, CostRow
 from analyzer.record.ranking import RankedCandidate, RankedInstance, RankingResult
-from analyzer.report import html, markdown, page, ranking_table, text
+from analyzer.report import html, markdown, page, ranking_table, summary, text
 from analyzer.report.charts import instance_prices
 
 SENTENCE = "Run it on the Imaginary GPU 9000: 5.00 ms (predicted, 4.00 to 6.00 ms)."
@@ -188,3 +188,15 @@ def test_instances_with_a_cpu_stand_beside_those_with_a_gpu_in_one_chart() -> No
     assert len(drawn) == instance_prices.CHEAPEST
     assert drawn[-2:] == ["cloud c1", "cloud c2"]
     assert "The cheapest CPU instance is cloud c1: $0.400 per million." in chart.alternative
+
+
+def test_a_plan_that_cannot_run_is_not_called_the_best() -> None:
+    base = factory.analysis()
+    on_gpu = tuple(replace(plan, operators_on_gpu=0 if plan.name == "cpu" else 5) for plan in base.plans)
+    card = replace(factory.GPU, runs_release_wheel=False)
+    old = factory.analysis(plans=on_gpu, devices=replace(base.devices, gpu=card))
+    plans = (*base.plans[:2], replace(base.plans[2], fits=False))
+    for told in (old, factory.analysis(plans=plans)):
+        assert [card.title for card in summary.plan_cards(told)] == ["CPU", "GPU", "Split"]
+    assert "no machine code" in summary.plan_cards(old)[1].why
+    assert [card.title for card in summary.plan_cards(factory.analysis())] == ["CPU", "GPU", "Best plan"]
