@@ -268,6 +268,8 @@ def _priced(candidate: RankedCandidate, row: CostRow) -> RankedCandidate:
         instance=row.instance,
         usd_per_hour=row.usd_per_hour,
         price_date=row.price_date,
+        pricing=row.pricing,
+        region=row.region,
     )
 
 

@@ -47,6 +47,7 @@ def verdict(question: DecisionInput, plans: Plans, choice: Choice, swept: Sweep 
         crossovers=swept.crossovers if swept else (),
         saturation_batch=swept.saturation_batch if swept else None,
         largest_batch=swept.largest_batch if swept else None,
+        slo_s=question.slo_s,
     )
 
 

@@ -35,7 +35,7 @@ from analyzer.pipeline.target_devices import Targets, find_targets
 from analyzer.progress import Progress
 from analyzer.record.analysis import Analysis
 from analyzer.record.invocation import Invocation, written
-from analyzer.text import duration
+from analyzer.text import latency_limit
 
 _ASKED_OF_ANY = (
     "batch",
@@ -47,6 +47,8 @@ _ASKED_OF_ANY = (
     "threads",
     "limit",
     "prices",
+    "pricing",
+    "region",
 )
 
 
@@ -94,8 +96,8 @@ def _question(given: GenerateOptions, options: Options) -> Question:
         weights=given.get("weights"),
         kv=given.get("kv"),
         launch=given.get("launch"),
-        ttft_s=None if ttft is None else duration(ttft, where="--ttft"),
-        tpot_s=None if tpot is None else duration(tpot, where="--tpot"),
+        ttft_s=None if ttft is None else latency_limit(ttft, where="--ttft"),
+        tpot_s=None if tpot is None else latency_limit(tpot, where="--tpot"),
     )
 
 

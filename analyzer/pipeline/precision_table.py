@@ -233,7 +233,7 @@ class _Table:
             base = self._predictor
             options = replace(base.options, precision=precision)
             correction = base.correction if prepared is self._prepared else 1.0
-            question = Predictor(options, base.cpu, correction, base.instances).decision_input(
+            question = Predictor(options, base.cpu, correction, base.offers).decision_input(
                 prepared, self._gpu, self._batch, self._measured if ran else None, per_operator=False
             )
             self._planned[key] = (question, session_plans(question))

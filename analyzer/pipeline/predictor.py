@@ -15,6 +15,7 @@ from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.pipeline import form_reasons
 from analyzer.pipeline.measure import Measured
+from analyzer.pipeline.offers import Offers, offers_of
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.prepared import PreparedGraph, opset_with_kernels, prepare, with_opset
 from analyzer.pipeline.target_devices import decision_precision, model_precision
@@ -42,7 +43,7 @@ class Predictor:
         cpu: The CPU of the decision.
         correction: Measured over predicted latency of the CPU, by which other batches are scaled; 1 where
             nothing was measured.
-        instances: What can be rented; None reads the catalogue and the options' price list.
+        offers: What can be rented; None reads the catalogue and the options' price list.
     """
 
     def __init__(
@@ -50,12 +51,13 @@ class Predictor:
         options: Options,
         cpu: Device,
         correction: float = 1.0,
-        instances: tuple[Instance, ...] | None = None,
+        offers: Offers | None = None,
     ) -> None:
         self.options = options
         self.cpu = cpu
         self.correction = correction
-        self.instances = catalogue.instances(options.prices) if instances is None else instances
+        self.offers = offers_of(options) if offers is None else offers
+        self.instances = self.offers.instances
         self.pins = tuple(parse_pin(text) for text in options.pins)
         # A GPU that is not here stands in another machine: whose CPU launches is known where one was named. Of
         # a GPU in this machine the calibration tells.
@@ -259,7 +261,7 @@ class Predictor:
         own_precision = decision_precision(self.options, prepared.graph, gpu)
         if self.options.precision is None and is_full(own_precision) and "fp16" in gpu.peak_flops_per_s:
             options = replace(self.options, precision="fp16")
-            half = Predictor(options, self.cpu, self.correction, self.instances)
+            half = Predictor(options, self.cpu, self.correction, self.offers)
             in_half = half.decision_input(prepared, gpu, batch, on_cpu, per_operator=False)
             changes.append(WhatIf(change="in fp16", question=in_half))
         opset = opset_with_kernels(prepared)

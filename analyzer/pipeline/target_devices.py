@@ -10,6 +10,7 @@ from analyzer.devices.device import Device
 from analyzer.errors import UsageError
 from analyzer.graph import Graph, Tensor
 from analyzer.option_table import DEFAULT_GPU
+from analyzer.pipeline.offers import offers_of
 from analyzer.pipeline.options import Options
 from analyzer.precision import INTEGER_FORMS, floats_on_gpu, full_on_cuda, own_precision
 
@@ -37,9 +38,11 @@ def find_targets(options: Options) -> Targets:
     """Looks the devices up.
 
     Raises:
-        DeviceError: A name that nobody knows; the hint names the nearest.
+        DeviceError: A name that nobody knows, with the nearest in the hint; a price list or region of no use.
         UsageError: More threads than the CPU runs at once.
     """
+    # Here, before anything is read or run: prices are asked for at the end.
+    offers_of(options)
     # `check` decides the same on every runner: it asks this machine nothing, neither its GPU nor its CPU.
     this_gpu = None if options.fixed else _local_gpu()
     if options.cpu is not None:

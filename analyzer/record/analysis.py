@@ -316,6 +316,9 @@ class Alternative:
 class Finding:
     """Something to mend: a code of ``checks``' registry, its severity and the operator it is about.
 
+    ``device`` is the slug of the further GPU that it is about, with commas where it is about several, empty
+    where it is about the record's own GPU or about all.
+
     ``seconds`` and ``bytes`` are what it costs per inference, None where not known. ``certain`` is False
     where the threshold lies inside the figure's interval; such a finding is never an error.
     """
@@ -328,6 +331,7 @@ class Finding:
     seconds: Amount | None = None
     bytes: Count | None = None
     certain: bool = True
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

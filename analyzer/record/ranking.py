@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from analyzer.option_table import Pricing
 from analyzer.record.outcome import CostRow
 from analyzer.record.quantities import Amount, Count
 
@@ -30,7 +31,8 @@ class RankedCandidate:
         throughput_per_s: Inferences, one run after the other on one device.
         usd_per_million: On the instance that runs it for the least, with its 90 % interval and the origin of
             the time there; all rented hours are paid.
-        provider, instance, usd_per_hour, price_date: That instance; empty and None where none is known.
+        provider, instance, usd_per_hour, price_date, pricing, region: That instance and its price; empty and
+            None where none is known.
         energy_j: For one inference; power is modelled.
         reason: Why it cannot be the best, or what to know about it; empty where there is nothing to say.
     """
@@ -60,6 +62,8 @@ class RankedCandidate:
     instance: str = ""
     usd_per_hour: Amount | None = None
     price_date: str = ""
+    pricing: Pricing = "on-demand"
+    region: str = ""
     energy_j: Amount | None = None
     reason: str = ""
 

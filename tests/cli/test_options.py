@@ -50,6 +50,8 @@ GIVEN: dict[str, Any] = {
     "slo": 0.005,
     "pin": "first=cpu",
     "prices": "prices.toml",
+    "pricing": "spot",
+    "region": "europe",
     "utilisation": 0.5,
     "cache": False,
     "check": True,

@@ -179,7 +179,7 @@ def test_paths_are_named_from_the_repository_of_the_model(
 
 def test_what_the_settings_asked_is_asked_again_without_them(folder: Path) -> None:
     settings = folder / "pyproject.toml"
-    settings.write_text("[tool.analyzer]\nbatch = [8, 1]\nslo = 0.005\npin = 'first=cpu'\nno-run = true\n")
+    settings.write_text("[tool.analyzer]\nbatch = [8, 1]\nslo = '5ms'\npin = 'first=cpu'\nno-run = true\n")
     page, record = run(["net.py"], folder / "one")
     settings.unlink()
     same_command_and_answer(page, record, folder / "two")
@@ -301,7 +301,7 @@ def test_a_record_holds_what_was_given_and_nothing_else(folder: Path) -> None:
     assert analysis.invocation == Invocation(
         command="run",
         model="net.py",
-        options={"batch": ("8,2",), "gpu": ("t4",), "no-run": (), "slo": ("0.005",), "pin": ("first=cpu",)},
+        options={"batch": ("8,2",), "gpu": ("t4",), "no-run": (), "slo": ("0.005s",), "pin": ("first=cpu",)},
     )
     assert from_json(analysis.render("json")).invocation == analysis.invocation
 

@@ -9,8 +9,10 @@ import report_factory as factory
 
 from analyzer.record.analysis import Analysis, CostRow
 from analyzer.record.ranking import RankedCandidate, RankedInstance, RankingResult
-from analyzer.report import html, markdown, page, ranking_table, summary, text
+from analyzer.report import html, markdown, page, summary, text
 from analyzer.report.charts import instance_prices
+from analyzer.report.ranking import table as ranking_table
+from analyzer.report.ranking import words as ranking_words
 
 SENTENCE = "Run it on the Imaginary GPU 9000: 5.00 ms (predicted, 4.00 to 6.00 ms)."
 DOLLARS = "The Imaginary GPU 9000 is 16x faster and 2.0x cheaper than the cheapest CPU instance, cloud c1."
@@ -105,7 +107,7 @@ def test_text_and_markdown_lead_with_the_ranking_and_keep_the_verdict_to_its_gpu
 
 
 def test_one_gpu_at_one_batch_is_led_by_its_verdict_with_dollars_beside() -> None:
-    assert not ranking_table.leads(alone())
+    assert not ranking_words.leads(alone())
     told = flat(text.render(alone()))
     assert told.index("Run it on the Imaginary GPU 3000: 4x faster") < told.index(DOLLARS)
     assert SENTENCE not in told
@@ -124,7 +126,7 @@ def test_a_rented_cpu_that_wins_is_told_beside_the_verdict_on_one_gpu() -> None:
 
 
 def test_a_record_without_a_ranking_is_led_by_its_verdict() -> None:
-    assert ranking_table.sentence(factory.analysis()) == factory.analysis().verdict.sentence
+    assert ranking_words.sentence(factory.analysis()) == factory.analysis().verdict.sentence
     assert ranking_table.sheet(factory.analysis()) is None
     assert 'id="ranking"' not in html.render(factory.analysis())
     assert 'id="money"' in html.render(factory.analysis())
@@ -151,7 +153,7 @@ def test_the_page_has_every_candidate_and_marks_the_best() -> None:
     section = told[told.index('<section id="ranking"') :]
     section = section[: section.index("</section>")]
     assert section.count('<th scope="row"') == 10
-    best = section.index('<tr class="decided">')
+    best = section.index('<tr class="decided"')
     assert "Imaginary GPU 9000" in section[best : section.index("</tr>", best)]
     assert NOTE in section
     assert 'data-chart="cost"' in section

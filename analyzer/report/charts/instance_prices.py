@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analyzer.record.analysis import Analysis, CostRow
+from analyzer.report import price_words
 from analyzer.report.charts.chart import (
     CPU,
     GPU,
@@ -39,6 +40,8 @@ _COLUMNS = (
     Column(name="high", title="Per million, high (90 %)", kind="dollars"),
     Column(name="runs_on", title="Device"),
     Column(name="batch", title="Batch", kind="count"),
+    Column(name="pricing", title="Paid"),
+    Column(name="region", title="Region"),
 )
 
 
@@ -70,7 +73,8 @@ def chart(analysis: Analysis) -> Chart | None:
     shown = _shown(rows)
     sides = [side for side in (CPU, GPU) if any(row[3] == side for row in rows)]
     lead = (
-        "US dollars for a million inferences at full use, at on-demand list prices of the date beside each. "
+        "US dollars for a million inferences at full use, "
+        f"at {price_words.KINDS[ranked[0].cost.pricing]} of the date beside each. "
         f"Throughputs are {origin_words(row[10] for row in rows)}, the thin lines 90 % intervals."
     )
     if len({row[14] for row in rows}) > 1:
@@ -126,6 +130,8 @@ def _row(offer: _Offer) -> Row:
         row.usd_high_per_million,
         offer.device,
         offer.batch,
+        price_words.WAYS[row.pricing],
+        row.region,
     )
 
 
