@@ -114,7 +114,11 @@ def terminal_sheet(analysis: Analysis) -> OptionTable | None:
         name=whole.name,
         title=f"{whole.title}{more}",
         head=tuple(whole.head[at] for at in whole.narrow),
-        rows=tuple(tuple(whole.rows[row][at] for at in whole.narrow) for row in shown),
+        # Without the vendor, for whom a terminal has no room.
+        rows=tuple(
+            (whole.rows[row][0].removeprefix("NVIDIA "), *(whole.rows[row][at] for at in whole.narrow[1:]))
+            for row in shown
+        ),
         figures=tuple(place for place, at in enumerate(whole.narrow) if at in whole.figures),
         narrow=tuple(range(len(whole.narrow))),
         chosen=shown.index(whole.chosen) if whole.chosen in shown else None,
