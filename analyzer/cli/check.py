@@ -192,7 +192,14 @@ def save_baseline(analysis: Analysis, target: Target, *, force: bool) -> None:
 
     # Kept in the repository: no date, and nothing that an unrelated change of a price or a rule alters.
     lean = replace(
-        analysis, environment=Environment(), findings=(), ignored=(), alternatives=(), costs=(), sweep=()
+        analysis,
+        environment=Environment(),
+        findings=(),
+        ignored=(),
+        alternatives=(),
+        costs=(),
+        sweep=(),
+        ranking=None,
     )
     write_all({target: to_json(lean)}, force=force or _is_record(target.path))
 

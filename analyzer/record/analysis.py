@@ -33,6 +33,7 @@ from analyzer.record.outcome import Transfers as Transfers
 from analyzer.record.outcome import VerdictResult as VerdictResult
 from analyzer.record.output_files import targets, write_all
 from analyzer.record.quantities import Amount, Count, Positive
+from analyzer.record.ranking import RankingResult
 from analyzer.record.replay_data import ReplayData
 from analyzer.record.training_step import TrainingResult
 
@@ -387,7 +388,8 @@ class Analysis:
 
     ``session_fails`` says why ONNX Runtime cannot make the CUDA session at all, empty where it can.
     ``generation`` is what a model that generates takes, ``phases`` its prefill: all else is a decode step's.
-    ``capacity`` says which instances serve it, and how many.
+    ``ranking`` is the one answer over all devices, batches and instances that were asked about; None in old
+    records, and of a model that generates. ``capacity`` says which instances serve it, and how many.
     ``invocation`` is what was asked; None in old records. ``kept`` is what ``render --gpu`` predicts from; None
     in a training step's record, and in old ones.
     """
@@ -405,6 +407,7 @@ class Analysis:
     costs: tuple[CostRow, ...] = ()
     sweep: tuple[SweepRow, ...] = ()
     precisions: tuple[PrecisionResult, ...] = ()
+    ranking: RankingResult | None = None
     findings: tuple[Finding, ...] = ()
     ignored: tuple[IgnoredFinding, ...] = ()
     session_fails: str = ""

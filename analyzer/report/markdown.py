@@ -18,6 +18,8 @@ from analyzer.report import (
 )
 from analyzer.report.answer import AnswerFigure, OptionTable
 from analyzer.report.escaping import escape, printable
+from analyzer.report.ranking import table as ranking_table
+from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import MARKS, sign, signed
 from analyzer.text import loggable, plural
 from analyzer.units import byte_count, count, flop_count
@@ -32,6 +34,7 @@ def render(analysis: Analysis) -> str:
         _capacity(analysis),
         _generation(analysis),
         _heading(analysis),
+        _ranking(analysis),
         _plans(analysis),
         _devices(analysis),
         _reasons(analysis),
@@ -53,18 +56,20 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[in
 
 def _heading(analysis: Analysis) -> str:
     # What was asked beyond it stands above; this is one step or run of it.
+    answer = summary.sentence(analysis)
     if analysis.generation is not None:
         first = f"### {generation_words.step(analysis.generation)}"
     elif analysis.capacity is not None:
         first = f"### {capacity_words.RUN}"
     else:
-        first = f"## {escape(analysis.model.name)}"
+        first, answer = f"## {escape(analysis.model.name)}", ranking_words.sentence(analysis)
     lines = [
-        f"{first}: {escape(summary.sentence(analysis))}",
+        f"{first}: {escape(answer)}",
         "",
         escape(summary.subject(analysis)) + ".",
     ]
     said = (
+        *ranking_words.beside(analysis),
         summary.confidence(analysis),
         summary.crossover(analysis),
         summary.open_sizes(analysis),
@@ -168,9 +173,24 @@ def _plans(analysis: Analysis) -> str:
     return table(head, rows, range(1, 7))
 
 
+def _ranking(analysis: Analysis) -> str:
+    sheet = ranking_table.sheet(analysis)
+    if sheet is None:
+        return ""
+    cells = [
+        [f"**{escape(cell)}**" if at == sheet.chosen and cell else escape(cell) for cell in row]
+        for at, row in enumerate(sheet.rows)
+    ]
+    shown = table([escape(name) for name in sheet.head], cells, sheet.figures)
+    # Folded up: it has a row for every CPU that can be rented.
+    folded = f"<details><summary>{escape(sheet.title)} ({len(cells)} rows)</summary>"
+    return f"{folded}\n\n{escape(sheet.lead)}\n\n{shown}\n\n</details>"
+
+
 def _devices(analysis: Analysis) -> str:
     """Every GPU, where there are several; of one the plans are the answer."""
-    if not analysis.alternatives:
+    # Where everything is ranked they stand in the ranking.
+    if not analysis.alternatives or analysis.ranking is not None:
         return ""
     rows = [[escape(cell) for cell in device_rows.cells(row, analysis)] for row in device_rows.rows(analysis)]
     shown = table(device_rows.head(analysis), rows, device_rows.FIGURES)

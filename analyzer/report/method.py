@@ -147,10 +147,12 @@ def _device(device: DeviceInfo) -> list[MethodFact]:
 def _money(analysis: Analysis) -> list[MethodFact]:
     facts = []
     dates: dict[str, set[str]] = {}
-    for row in analysis.costs:
+    ranked = [row.cost for row in analysis.ranking.instances] if analysis.ranking is not None else []
+    priced = (*analysis.costs, *ranked)
+    for row in priced:
         dates.setdefault(row.provider, set()).add(row.price_date or "date not recorded")
     if dates:
-        way = analysis.costs[0].pricing
+        way = priced[0].pricing
         listed = [f"{provider} of {', '.join(sorted(days))}" for provider, days in sorted(dates.items())]
         facts.append(MethodFact(name="Prices", value=f"{price_words.KINDS[way]}: {'; '.join(listed)}"))
     if any(plan.usd_per_million is not None for plan in analysis.plans):

@@ -23,6 +23,8 @@ from analyzer.report.charts.families import SHAPES
 from analyzer.report.findings_text import by_severity, operator_of
 from analyzer.report.method import MethodFact
 from analyzer.report.module_tree import Module, tree
+from analyzer.report.ranking import table as ranking_table
+from analyzer.report.ranking import words as ranking_words
 from analyzer.units import UNKNOWN, byte_count, count, digits, factor, flop_count, seconds
 
 
@@ -49,7 +51,13 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "tool": analysis.tool,
         "model": analysis.model,
         "facts": _facts(analysis),
-        "sentence": summary.sentence(analysis),
+        "sentence": ranking_words.sentence(analysis),
+        "beside": ranking_words.beside(analysis),
+        "side": ranking_words.side(analysis),
+        "ranked_word": ranking_words.word(analysis) if ranking_words.leads(analysis) else "",
+        "why_of": ranking_words.about_first(analysis),
+        "ranking": ranking_table.sheet(analysis),
+        "best_by": ranking_table.best_by(analysis),
         "confidence": summary.confidence(analysis),
         "open_sizes": summary.open_sizes(analysis),
         "state": summary.state(analysis),
@@ -59,9 +67,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "batches": summary.batches(analysis),
         "verdict": analysis.verdict,
         "no_room": bool(analysis.plans) and not any(plan.fits for plan in analysis.plans),
-        "verdict_word": summary.VERDICT_WORDS[analysis.verdict.device]
-        if analysis.operators
-        else "Nothing to decide",
+        "verdict_word": ranking_words.word(analysis) if analysis.operators else "Nothing to decide",
         "because": summary.reasons(analysis),
         "would_change": analysis.verdict.would_change,
         "plans": summary.plan_cards(analysis),

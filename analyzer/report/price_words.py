@@ -67,4 +67,10 @@ def _priced(analysis: Analysis) -> tuple[_Priced, ...]:
     others = analysis.alternatives
     plans = (*analysis.plans, *(plan for one in others for plan in one.plans))
     rows = (*analysis.costs, *(row for one in others for row in one.costs))
-    return (*rows, *(plan for plan in plans if plan.instance), *(row for row in options if row.instance))
+    ranked = (row.cost for row in analysis.ranking.instances) if analysis.ranking is not None else ()
+    return (
+        *rows,
+        *ranked,
+        *(plan for plan in plans if plan.instance),
+        *(row for row in options if row.instance),
+    )

@@ -17,6 +17,8 @@ from analyzer.report import (
     summary,
     training_tables,
 )
+from analyzer.report.ranking import table as ranking_table
+from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import MARKS, PlanCard, TopOperator, sign, signed
 from analyzer.text import loggable, plural
 from analyzer.units import byte_count, count, flop_count
@@ -50,6 +52,7 @@ def render(analysis: Analysis) -> str:
         *_capacity(analysis),
         *_generation(analysis),
         _heading(analysis),
+        _ranking(analysis),
         _plans(summary.plan_cards(analysis)),
         "\n".join(_devices(analysis)),
         _reasons(analysis),
@@ -78,7 +81,9 @@ def _heading(analysis: Analysis) -> str:
         lines = _wrapped(f"{step}: {summary.sentence(analysis)}")
     else:
         name = [clean(f"{analysis.model.name}: {summary.subject(analysis)}"), ""]
-        lines = [*name, *_wrapped(summary.sentence(analysis))]
+        lines = [*name, *_wrapped(ranking_words.sentence(analysis))]
+        for text in ranking_words.beside(analysis):
+            lines += _wrapped(text)
     lines += _wrapped(f"{summary.confidence(analysis)} {summary.crossover(analysis)}")
     lines += _wrapped(summary.open_sizes(analysis))
     lines += _wrapped(summary.state(analysis))
@@ -126,6 +131,32 @@ def _plans(cards: Sequence[PlanCard]) -> str:
     return "\n".join(table(head, rows, right=range(1, 7)))
 
 
+def _ranking(analysis: Analysis) -> str:
+    sheet = ranking_table.terminal_sheet(analysis)
+    if sheet is None:
+        return ""
+    return "\n".join(_ranked(sheet, WIDTH))
+
+
+def _ranked(sheet: OptionTable, width: int) -> list[str]:
+    """The ranking as lines: the notes, which are sentences, stand below."""
+    marks = ["> " if at == sheet.chosen else "  " for at in range(len(sheet.rows))]
+    rows = [(f"{mark}{row[0]}", *row[1:-1]) for mark, row in zip(marks, sheet.rows, strict=True)]
+    others = [max(map(len, column)) + 2 for column in zip(sheet.head, *sheet.rows, strict=True)][1:-1]
+    first = max(width - sum(others), _FEWEST)
+    head = (f"  {sheet.head[0].lower()}", *(name.lower() for name in sheet.head[1:-1]))
+    rows = [(_shortened(row[0], first), *row[1:]) for row in rows]
+    lines = [sheet.title, *table(head, rows, right=sheet.figures)]
+    told: dict[str, str] = {}
+    for row in sheet.rows:
+        # A limit that is missed is told by the order and the figure; of several batches the first note does.
+        if row[-1] and not row[-1].startswith("misses"):
+            told.setdefault(row[0], row[-1].partition("; misses")[0])
+    for name, note in told.items():
+        lines += _wrapped(f"{name}: {note}.", first="  - ", rest="    ")
+    return lines
+
+
 def _capacity(analysis: Analysis) -> tuple[str, ...]:
     """Which instances and how many; nothing for a record that was not asked for them."""
     told = analysis.capacity
@@ -150,7 +181,8 @@ def _refused(told: CapacityResult) -> list[str]:
 def _devices(analysis: Analysis, most: int | None = None, width: int = WIDTH) -> list[str]:
     """Every GPU, where there are several; of one the plans are the answer."""
     every = device_rows.rows(analysis)
-    if len(every) < 2:
+    # Where everything is ranked they stand in the ranking.
+    if len(every) < 2 or analysis.ranking is not None:
         return []
     shown = every if most is None else device_rows.quickest(every, most)
     lines = [device_rows.TITLE]
@@ -325,10 +357,11 @@ def print_summary(analysis: Analysis, console: Console) -> None:
         _print_generation(analysis, analysis.generation, console)
         return
     # Rich reads [brackets] as its markup, which names of a model may hold: all text of the record is escaped.
-    lines = [f"[bold]{escape(clean(summary.sentence(analysis)))}[/bold]"]
+    lines = [f"[bold]{escape(clean(ranking_words.sentence(analysis)))}[/bold]"]
     lines += [
         escape(clean(text))
         for text in (
+            *ranking_words.beside(analysis),
             summary.confidence(analysis),
             summary.crossover(analysis),
             summary.open_sizes(analysis),
@@ -339,6 +372,12 @@ def print_summary(analysis: Analysis, console: Console) -> None:
     lines += [escape(clean(text)) for text in summary.reasons(analysis)]
     title = escape(clean(f"{analysis.model.name} · {summary.subject(analysis)}"))
     console.print(Panel("\n".join(lines), title=title, title_align="left"))
+    ranked = ranking_table.terminal_sheet(analysis) if ranking_words.leads(analysis) else None
+    if ranked is not None:
+        heading, *rows = _ranked(ranked, console.width)
+        console.print(f"[bold]{escape(heading)}[/bold]")
+        console.print(escape("\n".join(rows)), highlight=False, no_wrap=True, overflow="ellipsis")
+        console.print()
     cards, operators = summary.plan_cards(analysis), summary.top_operators(analysis)
     if cards:
         console.print(_rich_plans(cards, console.width))

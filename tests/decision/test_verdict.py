@@ -171,7 +171,7 @@ def test_a_limit_that_nothing_keeps_gets_the_nearest(build: Callable[..., Any], 
     verdict = decide(build(op(reads=("in",), cpu=5e-2, gpu=1e-2), slo_s=1e-3)).verdict
     assert verdict.device == "gpu"
     assert "misses the limit of 1.00 ms" in verdict.sentence
-    assert verdict.would_change[0] == "A latency limit of 10.2 ms or more can be met."
+    assert verdict.would_change[0] == "The L4 can keep a limit of 10.2 ms or more."
 
 
 def test_the_cpu_alone_is_said_to_be_alone(build: Callable[..., Any], op: type[Any]) -> None:

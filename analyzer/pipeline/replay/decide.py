@@ -273,7 +273,15 @@ def _options(analysis: Analysis, given: Mapping[str, Any]) -> Options:
     }
     # Threads were counted against the record's own CPU.
     threads = None if "cpu" in given else before.threads
-    return make_options(**{**recorded, **given}, threads=threads, check=before.fixed, run=False)
+    asked = make_options(**{**recorded, **given}, threads=threads, check=before.fixed, run=False)
+    return replace(asked, batches=_asked_batches(analysis))
+
+
+def _asked_batches(analysis: Analysis) -> tuple[int, ...]:
+    """The batches that the record ranks, its own first."""
+    ranked = analysis.ranking.candidates if analysis.ranking is not None else ()
+    batches = [analysis.model.batch, *(one.batch for one in ranked if one.named and one.asked)]
+    return tuple(dict.fromkeys(batch for batch in batches if batch is not None))
 
 
 def _options_of_old_record(analysis: Analysis) -> Asked:
