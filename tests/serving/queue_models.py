@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,14 +32,14 @@ def latencies_by_events(
             state["batches"] += 1
             env.process(serve(batch))
 
-    def serve(batch: list[int]) -> Iterator[Any]:
+    def serve(batch: list[int]) -> Generator[simpy.Event, Any, Any]:
         yield env.timeout(batch_s[len(batch)])
         for number in batch:
             latency[number] = env.now - arrivals_s[number]
         state["free"] += 1
         look()
 
-    def request(number: int) -> Iterator[Any]:
+    def request(number: int) -> Generator[simpy.Event, Any, Any]:
         yield env.timeout(arrivals_s[number])
         waiting.append(number)
         look()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from analyzer.errors import UsageError
@@ -32,7 +34,7 @@ def test_single_requests_keep_the_limit_up_to_the_rate_that_is_solved(limit_s: f
     ],
 )
 def test_a_little_below_it_the_limit_is_kept_and_a_little_above_it_is_not(
-    limit_s: float, keywords: dict[str, float]
+    limit_s: float, keywords: dict[str, Any]
 ) -> None:
     rate = highest_rate(CURVE, limit_s, **keywords)
     assert simulate(CURVE, 0.96 * rate, **keywords).p99_s <= limit_s

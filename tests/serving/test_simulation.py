@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -111,7 +113,7 @@ def test_at_least_as_many_requests_are_looked_at_as_were_asked_for() -> None:
         {"rate_per_s": 1.0, "requests": 0},
     ],
 )
-def test_what_cannot_be_is_an_error(keywords: dict[str, float]) -> None:
+def test_what_cannot_be_is_an_error(keywords: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         simulate(CURVE, **keywords)
 
