@@ -20,7 +20,7 @@ from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.reading_process import HANDLERS
 from analyzer.option_table import AnalyzeOptions, CapacityOptions, GenerateOptions, RecordOptions
 from analyzer.pipeline import build_record, environment
-from analyzer.pipeline.basis import Basis
+from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.batches import batch_models, correction_of, read_ahead
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
 from analyzer.pipeline.forms import asked_precision, in_form
@@ -75,7 +75,9 @@ def analyze(
         return _analyze(model, inputs, options, progress or (lambda _stage, _share: None))[0]
 
 
-def _analyze(model: Model, inputs: Any, keywords: AnalyzeOptions, progress: Progress) -> tuple[Analysis, Basis]:
+def _analyze(
+    model: Model, inputs: Any, keywords: AnalyzeOptions, progress: Progress
+) -> tuple[Analysis, AnalysisBasis]:
     timings: dict[str, float] = {}  # of `environment`, the one part of a record that may differ between runs
     options = make_options(**keywords)
     targets = find_targets(options)
@@ -112,7 +114,7 @@ def _analyze(model: Model, inputs: Any, keywords: AnalyzeOptions, progress: Prog
     # Both read the record itself: its plans and, of findings, all of it.
     step = training_result(loaded, decisions.decision_input, prepared, options, analysis, batches.between)
     analysis = replace(analysis, training=step)
-    basis = Basis(
+    basis = AnalysisBasis(
         predictor=predictor,
         prepared=prepared,
         models=batches,
@@ -170,7 +172,7 @@ def plan_capacity(
         TypeError: No such option.
     """
     # Here: every command but `capacity` starts without it.
-    from analyzer.pipeline.capacity_steps import plan
+    from analyzer.pipeline.capacity.plan import plan
 
     with _rare_garbage_collection():
         return plan(model, inputs, options, _analyze, progress or (lambda _stage, _share: None))
