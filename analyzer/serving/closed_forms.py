@@ -163,9 +163,9 @@ def all_waiting_mean_s(rate_per_s: float, each_s: float, fixed_s: float) -> floa
         raise UsageError(
             f"Batches of {usual:,.0f} are too large to be solved.", hint=f"The mean is at most {bound_s:g} s."
         )
-    sizes = np.arange(1, largest + 1)
+    sizes = np.arange(1, largest + 1, dtype=np.int64)
     service_s = fixed_s + each_s * sizes
-    came = poisson.pmf(np.arange(largest + 1)[:, None], rate_per_s * service_s)
+    came = np.asarray(poisson.pmf(np.arange(largest + 1)[:, None], rate_per_s * service_s))
     moves = came[1:]
     moves[0] += came[0]  # nobody came: the next request is served alone
     moves[-1] += 1 - moves.sum(axis=0)
