@@ -14,7 +14,7 @@ from analyzer.generation.options import Candidate, Market, candidate, option, sm
 from analyzer.generation.prices import joules_per_token
 from analyzer.generation.question import Question
 from analyzer.generation.request import DEFAULT_OUTPUT, Request, Setting, TimeLimits
-from analyzer.generation.steps.step_sizes import CACHES, WEIGHTS, Cache
+from analyzer.generation.steps.step_sizes import CACHES, WEIGHTS, Cache, StepTypes
 from analyzer.generation.steps.step_times import step_times
 from analyzer.generation.times import RequestPhases, timed
 from analyzer.memory.fit import room
@@ -99,10 +99,9 @@ def request_of(model: GeneratingModel, question: Question) -> Request:
 def answer(
     model: GeneratingModel, question: Question, devices: ComparedDevices, market: Market
 ) -> GenerationResult:
-    """The record's ``generation``."""
+    """The record's ``generation``; of a request that this CPU ran, ``market`` is ``corrected``."""
     request = request_of(model, question)
     device = devices.first
-    market = _corrected(model, question, devices, request, market)
     chosen = _on(model, device, setting_of(model, question, device), request, market, devices)
     on_cpu = _on(model, devices.cpu, setting_of(model, question, devices.cpu), request, market, devices)
     one = chosen or on_cpu
@@ -115,14 +114,15 @@ def answer(
     times, priced = one.phases.recorded(), option(one, market, exact=True)
     table = _devices(model, question, devices, request, market)
     rate = one.phases.tokens_per_s
+    weights, cache = one.kept_in
     return GenerationResult(
         prompt_tokens=_lengths(model, question)[0],
         output_tokens=request.output,
         batch=request.batch,
         gpus=one.setting.width if one.device.kind == "gpu" else 0,
         device=one.device.slug,
-        weights=one.setting.weights,
-        kv=one.setting.cache,
+        weights=weights,
+        kv=cache,
         launch=one.setting.launch,
         **_fields(times),
         kv_bytes_per_token=_grown(one),
@@ -151,7 +151,7 @@ def answer(
     )
 
 
-def _corrected(
+def corrected(
     model: GeneratingModel, question: Question, devices: ComparedDevices, request: Request, market: Market
 ) -> Market:
     """The market with predictions for this CPU that start from what it was measured at."""
@@ -207,9 +207,10 @@ def _memory(one: Candidate) -> GenerationMemory:
 
 def _cpu(one: Candidate, market: Market) -> CpuGeneration:
     times, priced = one.phases.recorded(), option(one, replace(market, limits=TimeLimits()))
+    weights, cache = one.kept_in
     return CpuGeneration(
-        weights=one.types.weights,
-        kv=one.types.cache,
+        weights=weights,
+        kv=cache,
         times=times,
         memory=_memory(one),
         ttft_s=times.ttft_s,
@@ -283,7 +284,7 @@ def _cheapest(table: Sequence[GenerationOption]) -> int | None:
 
 
 def _types(one: Candidate, market: Market) -> tuple[GenerationOption, ...]:
-    """Other weights and caches on the same devices, beside what was asked."""
+    """Other weights and caches on the same devices, beside what was asked; what runs alike stands once."""
     caches: tuple[Cache, ...] = (
         (one.setting.cache,) if one.model.has_state_alone else _others(CACHES, one.setting.cache)
     )
@@ -292,7 +293,11 @@ def _types(one: Candidate, market: Market) -> tuple[GenerationOption, ...]:
         for weights in _others(WEIGHTS, one.setting.weights)
         for cache in caches
     )
-    return _beside(one, market, settings)
+    apart: dict[StepTypes | None, Setting] = {}
+    for setting in settings:
+        # A CPU has one type of cache, whatever is asked for.
+        apart.setdefault(one.model.types_on(one.device, setting), setting)
+    return _beside(one, market, apart.values())
 
 
 def _beside(one: Candidate, market: Market, settings: Iterable[Setting]) -> tuple[GenerationOption, ...]:

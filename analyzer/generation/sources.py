@@ -115,7 +115,7 @@ def from_values(config: Mapping[str, Any], *, name: str) -> OpenedModel:
     own = cast(Weights, kept) if kept else _WEIGHTS_OF[architecture.dtype]
     notes: tuple[str, ...] = ()
     if kept is None and architecture.dtype == "float32":
-        notes = ("Its weights are kept in 32 bits; they are taken to be loaded in 16 (`--weights`).",)
+        notes = ("Its weights are kept in 32 bits; a GPU is taken to load them in 16 (`--weights`).",)
     return OpenedModel(
         model=ConfiguredModel(architecture=architecture, own_weights=own), name=name, notes=notes
     )

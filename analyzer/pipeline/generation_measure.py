@@ -37,11 +37,13 @@ class MeasuredRequest:
 
     Attributes:
         phases: Its times; None where it was not run.
+        middle: The step half way through its answer, whose operators the record shows.
         facts: For ``environment.measurement``.
         messages: Why it was not, in plain sentences.
     """
 
     phases: RequestPhases | None = None
+    middle: Estimate | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
 
@@ -79,13 +81,18 @@ def measure_request(
             found = _run(model, types, steps, folder, options, progress)
     except AnalyzerError as error:
         return MeasuredRequest(messages=(f"Not run on the CPU, predicted instead: {error.message}",))
+    tokens = [_estimate(measurement) for measurement in found[1:]]
     decodes = [
-        _estimate(measurement).scaled(weight)
-        for measurement, (_, weight) in zip(found[1:], request.contexts(), strict=True)
+        estimate.scaled(weight) for estimate, (_, weight) in zip(tokens, request.contexts(), strict=True)
     ]
     phases = RequestPhases(request=request, first=_estimate(found[0]), other=total(decodes))
     messages = dict.fromkeys(text for measurement in found for text in measurement.messages)
-    return MeasuredRequest(phases=phases, facts=_facts(steps, found), messages=tuple(messages))
+    return MeasuredRequest(
+        phases=phases,
+        middle=tokens[len(tokens) // 2],
+        facts=_facts(steps, found),
+        messages=tuple(messages),
+    )
 
 
 def _steps(request: Request) -> list[StepSizes]:

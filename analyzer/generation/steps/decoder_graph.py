@@ -149,7 +149,9 @@ def _head(writer: StepWriter, state: Tensor) -> None:
         inputs = [state, table]
         logits = writer.microsoft("FusedMatMul", inputs, (*rows, columns), transA=0, transB=1, alpha=1.0)
     else:
-        logits = writer.op("MatMul", [state, writer.weight("lm_head.weight", (width, columns))], (*rows, columns))
+        logits = writer.op(
+            "MatMul", [state, writer.weight("lm_head.weight", (width, columns))], (*rows, columns)
+        )
     if model.head_bias:
         logits = writer.add(logits, writer.weight("lm_head.bias", (columns,)))
     if model.head_softcap:
