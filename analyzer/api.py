@@ -126,7 +126,7 @@ def analyze_generation(
             gives the inputs of a step of ``tokens`` new tokens behind ``past`` cached ones.
         progress: Told what is happening and, where known, how much of it is done (0 to 1).
         **options: The long options of ``analyze generate`` with underscores (``prompt=1024, gpu="a100"``);
-            ``--no-run`` is ``run=False``.
+            ``--no-run`` is ``run=False``, ``--no-cache`` is ``cache=False``.
 
     Raises:
         AnalyzerError: A child of it, by what the user must do.

@@ -432,7 +432,13 @@ OPTIONS: tuple[Option, ...] = (
         settings="",
     ),
     # Not part of the question: a cached export is the same graph.
-    Option(name="no-cache", kind="negation", help="Export afresh.", question=False),
+    Option(
+        name="no-cache",
+        kind="negation",
+        help="Export afresh.",
+        commands=("run", "check", "generate"),
+        question=False,
+    ),
     Option(
         name="open",
         kind="flag",
@@ -515,6 +521,7 @@ class GenerateOptions(TypedDict, total=False):
     launch: str | None
     ttft: float | str | None
     tpot: float | str | None
+    cache: bool
 
 
 def taken_by(command: Command) -> tuple[Option, ...]:
