@@ -226,8 +226,23 @@ def test_an_axis_is_told_by_the_input_that_it_belongs_to(
     assert axes_of(inputs, name="model", shared=False).roles == roles
 
 
-def test_a_decoder_of_an_encoder_alone_is_refused(source: Loader) -> None:
+# As optimum-cli export onnx and ONNX Runtime GenAI's builder call them, and one graph of both parts.
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("encoder_hidden_states", "encoder_hidden_states comes from an encoder"),
+        ("past_key_values.0.encoder.key", "past_key_values.0.encoder.key comes from an encoder"),
+        ("past_key_cross_0", "past_key_cross_0 comes from an encoder"),
+        ("decoder_input_ids", "decoder_input_ids is the decoder's part of a graph that has an encoder too"),
+    ],
+)
+def test_an_encoders_decoder_as_a_graph_is_one_error_that_names_the_way_out(
+    source: Loader, name: str, said: str
+) -> None:
     model = growing(GROWING)
-    model.graph.input.append(value("encoder_hidden_states", ["batch_size", "source", 32], TensorProto.FLOAT))
-    with pytest.raises(UsageError, match="comes from an encoder"):
+    model.graph.input.append(value(name, ["batch_size", "source", 32], TensorProto.FLOAT))
+    with pytest.raises(UsageError, match=said) as raised:
         source(model)
+    assert raised.value.hint == (
+        "Give the model's config.json instead: encoder and decoder are predicted from it."
+    )
