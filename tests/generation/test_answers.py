@@ -456,3 +456,20 @@ def test_a_step_that_was_run_is_the_plan_of_the_cpu(tmp_path: Path) -> None:
     assert found.phases.prefill is not None
     prefill = next(one for one in found.phases.prefill.plans if one.name == "cpu")
     assert prefill.latency_s == told.cpu.ttft_s == prompt["median_s"]
+
+
+def test_tokens_of_a_state_space_are_run_and_its_prompt_is_predicted(tmp_path: Path) -> None:
+    path = folder(tmp_path, TINY["mamba"])
+    asked_of: dict[str, Any] = {"gpu": "none", "prompt": 8, "output_tokens": 16}
+    run, predicted = (analyze_generation(path, run=wanted, runs=3, **asked_of) for wanted in (True, False))
+    told, measurement = run.generation, run.environment.measurement
+    assert told is not None
+    assert predicted.generation is not None
+    assert measurement is not None
+    assert [(step["tokens"], step["context"]) for step in measurement["steps"]] == [(1, 9), (1, 16), (1, 23)]
+    assert "ONNX Runtime has no SelectiveScan" in run.environment.messages[0]
+    assert told.ttft_s == predicted.generation.ttft_s
+    # Simpson's rule over the first, the middle and the last token.
+    times = [step["median_s"] for step in measurement["steps"]]
+    assert told.tpot_s == pytest.approx((times[0] + 4 * times[1] + times[2]) / 6)
+    assert told.origin == "mixed"
