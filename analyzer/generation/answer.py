@@ -35,6 +35,9 @@ from analyzer.record.generation import (
 # Sequences at once that a step is looked at with.
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _CONTEXTS = (1024, 4096, 16384, 65536, 131072)
+# Operators of a step beyond which fewer sizes are looked at: each is read, counted and timed by itself.
+_ALL_SIZES_UP_TO = 3000
+_FEW_BATCHES, _FEW_CONTEXTS = (1, 16, 256), (1024, 16384)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -225,8 +228,11 @@ def _cpu(one: Candidate, market: Market) -> CpuGeneration:
 def _sweep(one: Candidate, question: Question, market: Market) -> tuple[GenerationPoint, ...]:
     model, device = one.model, one.device
     prompt, output = _lengths(model, question)
-    batches = sorted({*BATCHES, *question.batches})
-    contexts = sorted({context for context in (*_CONTEXTS, prompt + output) if context <= model.longest})
+    step = model.step(one.request.decode(one.request.middle, one.setting.width), one.types, device.kind)
+    few = len(step.graph.graph.nodes) > _ALL_SIZES_UP_TO
+    batches = sorted({*(_FEW_BATCHES if few else BATCHES), *question.batches})
+    usual = _FEW_CONTEXTS if few else _CONTEXTS
+    contexts = sorted({context for context in (*usual, prompt + output) if context <= model.longest})
     asked = [(batch, context) for batch in batches for context in contexts]
     requests = [_request(model, batch, context, 1) for batch, context in asked]
     found = timed(model, device, one.setting, requests, market.runner)

@@ -246,3 +246,18 @@ def test_an_encoders_decoder_as_a_graph_is_one_error_that_names_the_way_out(
     assert raised.value.hint == (
         "Give the model's config.json instead: encoder and decoder are predicted from it."
     )
+
+
+def test_of_a_graph_of_many_operators_few_sizes_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "decoder.onnx"
+    onnx.save(growing(GROWING), path)
+    monkeypatch.setattr("analyzer.generation.answer._ALL_SIZES_UP_TO", 10)
+    found = analyze_generation(
+        path, run=False, gpu="a100", cpu="epyc-9654", prompt=60, output_tokens=4, batch=3
+    )
+    assert found.generation is not None
+    assert [(point.batch, point.context) for point in found.generation.sweep] == [
+        (batch, context) for batch in (1, 3, 16, 256) for context in (64, 1024, 16384)
+    ]
