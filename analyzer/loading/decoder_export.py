@@ -65,7 +65,7 @@ def python_model(reference: Reference) -> UserModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _StoredFacts:
+class _DecoderFacts:
     """What an entry of the cache must say; see ``Loaded``."""
 
     name: str
@@ -97,7 +97,7 @@ def cached_decoder(reference: Reference, limits: Limits) -> Loaded | None:
     if entry is None:
         return None
     try:
-        facts = msgspec.convert(entry.facts, _StoredFacts)
+        facts = msgspec.convert(entry.facts, _DecoderFacts)
         # An entry's digest finds damage and proves no author: it is read as any file is.
         proto, _ = reader.parsed_bytes(entry.proto, subject=f"'{reference.text}'", opset=None, limits=limits)
     except (ModelError, ValueError):  # msgspec's error is a ValueError
@@ -141,7 +141,7 @@ def keep_decoder(reference: Reference, loaded: Loaded, dependencies: Dependencie
         loaded: The export.
         dependencies: What it was made from.
     """
-    facts = _StoredFacts(
+    facts = _DecoderFacts(
         name=loaded.name,
         source=loaded.source,
         exporter=loaded.exporter,
