@@ -16,13 +16,22 @@ __version__ = "0.1.0"
 
 # For type checkers and editors, which do not follow the function below.
 if TYPE_CHECKING:
-    from analyzer.api import analyze, analyze_generation
+    from analyzer.api import analyze, analyze_generation, plan_capacity
     from analyzer.costs.registry import rule
     from analyzer.errors import AnalyzerError
     from analyzer.record import load_report
     from analyzer.record.analysis import Analysis
 
-__all__ = ["Analysis", "AnalyzerError", "__version__", "analyze", "analyze_generation", "load_report", "rule"]
+__all__ = [
+    "Analysis",
+    "AnalyzerError",
+    "__version__",
+    "analyze",
+    "analyze_generation",
+    "load_report",
+    "plan_capacity",
+    "rule",
+]
 
 # Imported when asked for (PEP 562): the command line imports this package first, and `--help` shall not wait.
 _HOMES = {
@@ -31,6 +40,7 @@ _HOMES = {
     "analyze": "analyzer.api",
     "analyze_generation": "analyzer.api",
     "load_report": "analyzer.record",
+    "plan_capacity": "analyzer.api",
     "rule": "analyzer.costs.registry",
 }
 

@@ -18,8 +18,9 @@ from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.reading_process import HANDLERS
-from analyzer.option_table import AnalyzeOptions, GenerateOptions, RecordOptions
+from analyzer.option_table import AnalyzeOptions, CapacityOptions, GenerateOptions, RecordOptions
 from analyzer.pipeline import build_record, environment
+from analyzer.pipeline.basis import Basis
 from analyzer.pipeline.batches import batch_models, correction_of, read_ahead
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
 from analyzer.pipeline.forms import asked_precision, in_form
@@ -63,17 +64,18 @@ def analyze(
         inputs: For a module: a tensor, a tuple of them, or a dict.
         progress: Told what is happening and, where known, how much of it is done (0 to 1).
         **options: The long options with underscores (``batch=64, gpu="a100"``); ``--no-run`` is ``run=False``,
-            ``--no-cache`` is ``cache=False``, ``--no-state`` is ``state=False``.
+            ``--no-cache`` is ``cache=False``, ``--no-state`` is ``state=False``. ``slo`` is a text with its
+            unit (``"50ms"``) or a number, which is seconds.
 
     Raises:
         AnalyzerError: A child of it, by what the user must do.
         TypeError: No such option.
     """
     with _rare_garbage_collection():
-        return _analyze(model, inputs, options, progress or (lambda _stage, _share: None))
+        return _analyze(model, inputs, options, progress or (lambda _stage, _share: None))[0]
 
 
-def _analyze(model: Model, inputs: Any, keywords: AnalyzeOptions, progress: Progress) -> Analysis:
+def _analyze(model: Model, inputs: Any, keywords: AnalyzeOptions, progress: Progress) -> tuple[Analysis, Basis]:
     timings: dict[str, float] = {}  # of `environment`, the one part of a record that may differ between runs
     options = make_options(**keywords)
     targets = find_targets(options)
@@ -110,7 +112,14 @@ def _analyze(model: Model, inputs: Any, keywords: AnalyzeOptions, progress: Prog
     # Both read the record itself: its plans and, of findings, all of it.
     step = training_result(loaded, decisions.decision_input, prepared, options, analysis, batches.between)
     analysis = replace(analysis, training=step)
-    return replace(analysis, findings=find_findings(analysis))
+    basis = Basis(
+        predictor=predictor,
+        prepared=prepared,
+        models=batches,
+        gpu=targets.gpus[0] if targets.gpus else None,
+        measured=measured,
+    )
+    return replace(analysis, findings=find_findings(analysis)), basis
 
 
 def analyze_generation(
@@ -126,7 +135,8 @@ def analyze_generation(
             gives the inputs of a step of ``tokens`` new tokens behind ``past`` cached ones.
         progress: Told what is happening and, where known, how much of it is done (0 to 1).
         **options: The long options of ``analyze generate`` with underscores (``prompt=1024, gpu="a100"``);
-            ``--no-run`` is ``run=False``, ``--no-cache`` is ``cache=False``.
+            ``--no-run`` is ``run=False``, ``--no-cache`` is ``cache=False``. ``ttft`` and ``tpot`` are texts
+            with their unit (``"50ms"``) or numbers, which are seconds.
 
     Raises:
         AnalyzerError: A child of it, by what the user must do.
@@ -139,13 +149,41 @@ def analyze_generation(
         return analyse_generation(model, inputs, options, progress or (lambda _stage, _share: None))
 
 
+def plan_capacity(
+    model: Model | Analysis,
+    inputs: Any = None,
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[CapacityOptions],
+) -> Analysis:
+    """Sizes a service: which instances keep a limit of latency at a rate, how many, batched how, at what price.
+
+    Args:
+        model: What ``analyze()`` takes, or an analysis: of ``analyze()``, ``load_report()`` or a record's path.
+        inputs: As for ``analyze()``.
+        progress: Told what is happening and, where known, how much of it is done (0 to 1).
+        **options: The long options of ``analyze capacity`` with underscores (``rate=500, p99="50ms"``);
+            ``--no-run`` is ``run=False``. A limit is a text with its unit, or a number, which is seconds.
+
+    Raises:
+        AnalyzerError: A child of it, by what the user must do.
+        TypeError: No such option.
+    """
+    # Here: every command but `capacity` starts without it.
+    from analyzer.pipeline.capacity_steps import plan
+
+    with _rare_garbage_collection():
+        return plan(model, inputs, options, _analyze, progress or (lambda _stage, _share: None))
+
+
 def analyze_record(analysis: Analysis, **options: Unpack[RecordOptions]) -> Analysis:
     """The model of a saved record decided anew; nothing is measured and no model is read.
 
     Args:
         analysis: From ``load_report``.
-        **options: ``gpu``, ``cpu``, ``precision``, ``objective``, ``slo``, ``pin``, ``prices`` and
-            ``utilisation``, as the command line takes them; what is left out stays as the record has it.
+        **options: ``gpu``, ``cpu``, ``precision``, ``objective``, ``slo``, ``pin``, ``prices``, ``pricing``,
+            ``region`` and ``utilisation``, as the command line takes them; what is left out stays as the record
+            has it.
 
     Raises:
         AnalyzerError: An unknown device, or a record without what is needed.

@@ -12,7 +12,7 @@ from os import PathLike
 from types import MappingProxyType
 from typing import Literal, NamedTuple, TypedDict
 
-Command = Literal["run", "check", "render", "generate"]
+Command = Literal["run", "check", "render", "generate", "capacity"]
 ValueKind = Literal[
     "flag",
     "negation",
@@ -20,6 +20,7 @@ ValueKind = Literal[
     "whole_list",
     "number",
     "duration",
+    "latency",
     "share",
     "text",
     "names",
@@ -27,14 +28,24 @@ ValueKind = Literal[
     "path",
 ]
 SettingsTable = Literal["", "tool.analyzer", "tool.analyzer.check"]
+Pricing = Literal["on-demand", "reserved-1y", "reserved-3y", "spot"]
+
+# The ways of paying for a rented machine; the first is the usual one.
+PRICINGS: tuple[Pricing, ...] = ("on-demand", "reserved-1y", "reserved-3y", "spot")
 
 # What a machine without a GPU decides for.
 DEFAULT_GPU = "l4"
+# What `--gpu` says for the whole catalogue.
+ALL_GPUS = "all"
 # For each batch and device; the printed command and the help say the same number.
 DEFAULT_TIME_BUDGET_S = 10.0
 
-_EVERYWHERE: tuple[Command, ...] = ("run", "check", "render", "generate")
+_EVERYWHERE: tuple[Command, ...] = ("run", "check", "render", "generate", "capacity")
+_MODEL_READING: tuple[Command, ...] = ("run", "check", "capacity")
+_MEASURING: tuple[Command, ...] = ("run", "check", "generate", "capacity")
 _DECIDING: tuple[Command, ...] = ("run", "check", "render")
+# Those whose answer has dollars.
+_PRICING: tuple[Command, ...] = _EVERYWHERE
 # Read-only, as a default of a NamedTuple is one object for all options.
 _NOWHERE: Mapping[Command, str] = MappingProxyType({})
 
@@ -45,7 +56,8 @@ class Option(NamedTuple):
 
     Attributes:
         name: As users write it, without its dashes; the key in the settings file too.
-        kind: What its value is. A ``negation`` turns a keyword off: ``--no-run`` is ``run=False``.
+        kind: What its value is. A ``negation`` turns a keyword off: ``--no-run`` is ``run=False``. A
+            ``latency`` is written with its unit, a ``duration`` may be a number of seconds.
         help: What ``--help`` says.
         commands: Which commands take it.
         metavar: What stands for its value in the help.
@@ -90,9 +102,10 @@ OPTIONS: tuple[Option, ...] = (
         kind="whole_list",
         metavar="N[,N...]",
         help="Batch size(s); the report is about the first, all are measured.",
-        commands=("run", "check", "generate"),
+        commands=_MEASURING,
         helps={
             "check": "Batch size; with several, the first is checked.",
+            "capacity": "Batch size(s) of the model's own report; traffic is batched as suits it.",
             "generate": "Sequences at once; the report is about the first. [1]",
         },
     ),
@@ -101,17 +114,19 @@ OPTIONS: tuple[Option, ...] = (
         kind="repeated",  # a shape holds commas
         metavar="NAME=SHAPE[:DTYPE]",
         help="One input, B for the batch; repeatable.",
+        commands=_MODEL_READING,
     ),
     Option(
         name="gpu",
         kind="names",
         metavar="NAME[,NAME...]",
-        help=f"Target GPU(s) of the catalogue; `none` for the CPU only. [this machine's, else {DEFAULT_GPU}]",
+        help=f"Target GPU(s); `all` of the catalogue; `none`: CPU only. [this machine's, else {DEFAULT_GPU}]",
         commands=_EVERYWHERE,
         helps={
-            "check": "Target GPU of the catalogue (`analyze devices`); none for CPU only.",
+            "capacity": "GPU(s) whose instances are looked at; none for CPUs alone. [all that are rented]",
+            "check": "Target GPU(s), each held against the budgets; `all` of the catalogue; `none`: CPU only.",
             "generate": f"Target GPU(s) of the catalogue; with several those are compared. [{DEFAULT_GPU}]",
-            "render": "Decide for these GPUs of the catalogue instead of the record's.",
+            "render": "Decide for these GPUs of the catalogue, or `all`, instead of the record's.",
         },
     ),
     Option(
@@ -121,6 +136,7 @@ OPTIONS: tuple[Option, ...] = (
         help="Target CPU of the catalogue. [this machine]",
         commands=_EVERYWHERE,
         helps={
+            "capacity": "CPU whose instances are looked at. [all that are rented]",
             "check": "Target CPU of the catalogue; default: a fixed one, the same on every runner.",
             "render": "Decide for this CPU of the catalogue.",
         },
@@ -130,7 +146,7 @@ OPTIONS: tuple[Option, ...] = (
         kind="text",
         metavar="P",
         help="fp32, tf32, fp16, bf16, int8 or int4 (weights). [the model's own]",
-        commands=_DECIDING,
+        commands=(*_DECIDING, "capacity"),
         helps={"render": "Decide for fp32, tf32, fp16, bf16, int8 or int4."},
     ),
     Option(
@@ -138,11 +154,13 @@ OPTIONS: tuple[Option, ...] = (
         kind="repeated",
         metavar="IN=OUT",
         help="Output that is an input's next value and stays on the device (a cache); repeatable. [found]",
+        commands=_MODEL_READING,
     ),
     Option(
         name="no-state",
         kind="negation",
         help="Nothing stays on the device from run to run: caches are copied like any input.",
+        commands=_MODEL_READING,
     ),
     Option(
         name="opset",
@@ -150,12 +168,13 @@ OPTIONS: tuple[Option, ...] = (
         metavar="N",
         # 20 is `DEFAULT_OPSET` of loading/loaded.py; this table imports nothing.
         help="Opset of the export; for an .onnx file the one to convert to. [20]",
+        commands=_MODEL_READING,
     ),
     Option(
         name="no-run",
         kind="negation",
         help="Execute nothing: counts and predictions only.",
-        commands=("run", "generate"),
+        commands=("run", "generate", "capacity"),
     ),
     Option(
         name="run",
@@ -170,7 +189,7 @@ OPTIONS: tuple[Option, ...] = (
         kind="whole",
         metavar="N",
         help="Exact number of timed runs.",
-        commands=("run", "check", "generate"),
+        commands=_MEASURING,
         helps={"check": "How many runs to measure, with --run."},
     ),
     Option(
@@ -178,7 +197,7 @@ OPTIONS: tuple[Option, ...] = (
         kind="duration",
         metavar="S",
         help=f"Seconds to measure for, each batch. [{DEFAULT_TIME_BUDGET_S:g}]",
-        commands=("run", "check", "generate"),
+        commands=_MEASURING,
         helps={"check": "Seconds to measure for, with --run."},
     ),
     Option(
@@ -186,7 +205,7 @@ OPTIONS: tuple[Option, ...] = (
         kind="whole",
         metavar="N",
         help="Intra-op threads of the CPU.",
-        commands=("run", "check", "generate"),
+        commands=_MEASURING,
         helps={"check": "Intra-op threads, with --run."},
     ),
     Option(name="training", kind="flag", help="One training step instead of inference."),
@@ -196,7 +215,7 @@ OPTIONS: tuple[Option, ...] = (
         kind="repeated",
         metavar="NAME=VALUE",
         help="Raises what reading a file may take, like memory=8GB, time=5min, nodes=2000000; repeatable.",
-        commands=("run", "check", "generate"),
+        commands=_MEASURING,
         question=False,
         settings="",
     ),
@@ -217,9 +236,9 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         name="slo",
-        kind="duration",
+        kind="latency",
         metavar="TIME",
-        help="Latency that must be met, like 20ms.",
+        help="Latency that must be met, with its unit: 20ms, 1.5s.",
         commands=_DECIDING,
     ),
     Option(
@@ -235,6 +254,22 @@ OPTIONS: tuple[Option, ...] = (
         metavar="FILE",
         help="Your own instance prices (TOML).",
         commands=_EVERYWHERE,
+    ),
+    Option(
+        name="pricing",
+        kind="text",
+        metavar="WAY",
+        help=f"How instances are paid: {', '.join(PRICINGS)}. [{PRICINGS[0]}]",
+        commands=_PRICING,
+        helps={"render": f"How instances are paid: {', '.join(PRICINGS)}."},
+    ),
+    Option(
+        name="region",
+        kind="names",
+        metavar="NAME[,NAME...]",
+        help="Where instances are rented: regions of the providers, or us, europe, asia. [one of each]",
+        commands=_PRICING,
+        helps={"render": "Where instances are rented: regions of the providers, or us, europe, asia."},
     ),
     Option(
         name="utilisation",
@@ -288,17 +323,101 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         name="ttft",
-        kind="duration",
+        kind="latency",
         metavar="TIME",
         help="Longest time to the first token, like 500ms.",
         commands=("generate",),
     ),
     Option(
         name="tpot",
-        kind="duration",
+        kind="latency",
         metavar="TIME",
         help="Longest time of each further token, like 30ms.",
         commands=("generate",),
+    ),
+    Option(
+        name="rate",
+        kind="number",
+        metavar="N",
+        help="Requests a second, each of them one inference. [a trace's own]",
+        commands=("capacity",),
+    ),
+    Option(
+        name="p50",
+        kind="latency",
+        metavar="TIME",
+        help="Half of the requests are answered within this, waiting included, like 50ms.",
+        commands=("capacity",),
+    ),
+    Option(
+        name="p90",
+        kind="latency",
+        metavar="TIME",
+        help="90 of 100 requests are answered within this, waiting included, like 50ms.",
+        commands=("capacity",),
+    ),
+    Option(
+        name="p95",
+        kind="latency",
+        metavar="TIME",
+        help="95 of 100 requests are answered within this, waiting included, like 50ms.",
+        commands=("capacity",),
+    ),
+    Option(
+        name="p99",
+        kind="latency",
+        metavar="TIME",
+        help="99 of 100 requests are answered within this, waiting included, like 50ms.",
+        commands=("capacity",),
+    ),
+    Option(
+        name="mean",
+        kind="latency",
+        metavar="TIME",
+        help="Requests are answered within this on average, waiting included.",
+        commands=("capacity",),
+    ),
+    Option(
+        name="arrivals",
+        kind="path",
+        metavar="poisson|FILE",
+        help="Poisson, or a CSV file with seconds since the start in its first column. [poisson]",
+        commands=("capacity",),
+    ),
+    Option(
+        name="max-batch",
+        kind="whole",
+        metavar="N",
+        help="Most requests in a batch. [chosen]",
+        commands=("capacity",),
+    ),
+    Option(
+        name="max-delay",
+        kind="latency",
+        metavar="TIME",
+        help="How long the oldest request may wait for its batch to fill, like 2ms. [chosen]",
+        commands=("capacity",),
+    ),
+    Option(
+        name="headroom",
+        kind="share",
+        metavar="SHARE",
+        help="Share of the rate that must be free beside it, like 20%. [0]",
+        commands=("capacity",),
+    ),
+    Option(
+        name="growth",
+        kind="number",
+        metavar="X",
+        help="Times the rate that is planned for. [1]",
+        commands=("capacity",),
+    ),
+    Option(
+        name="spare",
+        kind="whole",
+        metavar="N",
+        help="Instances that may fail. [0]",
+        commands=("capacity",),
     ),
     Option(
         name="fail-on",
@@ -344,24 +463,25 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         name="max-latency",
-        kind="duration",
-        help="Longest latency, like 20ms.",
+        kind="latency",
+        metavar="TIME",
+        help="Longest latency, with its unit: 20ms, 1.5s.",
         commands=("check",),
         settings="tool.analyzer.check",
     ),
     Option(
         name="max-ttft",
-        kind="duration",
+        kind="latency",
         metavar="TIME",
-        help="Longest time to the first token of a record of `generate`.",
+        help="Longest time to the first token of a record of `generate`, like 500ms.",
         commands=("check",),
         settings="tool.analyzer.check",
     ),
     Option(
         name="max-tpot",
-        kind="duration",
+        kind="latency",
         metavar="TIME",
-        help="Longest time of each further token of a record of `generate`.",
+        help="Longest time of each further token of a record of `generate`, like 30ms.",
         commands=("check",),
         settings="tool.analyzer.check",
     ),
@@ -407,7 +527,13 @@ OPTIONS: tuple[Option, ...] = (
             "check": "text, json, sarif, junit, github, markdown, ... [text]",
             "render": "html, json, markdown, csv, text, junit, sarif, github. [html]",
         },
-        defaults={"run": "html,json", "check": "text", "render": "html", "generate": "html,json"},
+        defaults={
+            "run": "html,json",
+            "check": "text",
+            "render": "html",
+            "generate": "html,json",
+            "capacity": "html,json",
+        },
     ),
     # No path to Click: a slash at its end, which says that it is a folder, would be lost, and "-" is no file.
     Option(
@@ -436,14 +562,14 @@ OPTIONS: tuple[Option, ...] = (
         name="no-cache",
         kind="negation",
         help="Export afresh.",
-        commands=("run", "check", "generate"),
+        commands=(*_MODEL_READING, "generate"),
         question=False,
     ),
     Option(
         name="open",
         kind="flag",
         help="Open the page in a browser.",
-        commands=("run", "render", "generate"),
+        commands=("run", "render", "generate", "capacity"),
         question=False,
         settings="",
     ),
@@ -459,7 +585,7 @@ OPTIONS: tuple[Option, ...] = (
         name="verbose",
         kind="flag",
         help="Findings and times of all stages as well.",
-        commands=("run", "check", "generate"),
+        commands=_MEASURING,
         question=False,
         helps={"check": "More about what is happening."},
     ),
@@ -477,6 +603,8 @@ class RecordOptions(TypedDict, total=False):
     slo: float | str | None
     pin: str | Sequence[str]
     prices: str | PathLike[str] | None
+    pricing: str | None
+    region: str | Sequence[str] | None
     utilisation: float | None
 
 
@@ -513,6 +641,8 @@ class GenerateOptions(TypedDict, total=False):
     threads: int | None
     limit: str | Sequence[str]
     prices: str | PathLike[str] | None
+    pricing: str | None
+    region: str | Sequence[str] | None
     prompt: int | None
     output_tokens: int | None
     gpus: int | None
@@ -522,6 +652,39 @@ class GenerateOptions(TypedDict, total=False):
     ttft: float | str | None
     tpot: float | str | None
     cache: bool
+
+
+class CapacityOptions(TypedDict, total=False):
+    """Keywords of ``plan_capacity()``: the long options of ``analyze capacity`` with underscores."""
+
+    batch: int | str | Sequence[int] | None
+    input: str | Sequence[str]
+    gpu: str | Sequence[str] | None
+    cpu: str | None
+    precision: str | None
+    state: bool | str | Sequence[str]
+    opset: int | None
+    run: bool
+    runs: int | None
+    time_budget: float | str | None
+    threads: int | None
+    limit: str | Sequence[str]
+    prices: str | PathLike[str] | None
+    pricing: str | None
+    region: str | Sequence[str] | None
+    cache: bool
+    rate: float | None
+    p50: float | str | None
+    p90: float | str | None
+    p95: float | str | None
+    p99: float | str | None
+    mean: float | str | None
+    arrivals: str | PathLike[str] | None
+    max_batch: int | None
+    max_delay: float | str | None
+    headroom: float | str | None
+    growth: float | None
+    spare: int | None
 
 
 def taken_by(command: Command) -> tuple[Option, ...]:
@@ -535,5 +698,8 @@ def in_settings(table: SettingsTable) -> tuple[Option, ...]:
 
 
 def is_analysis(option: Option) -> bool:
-    """Whether it says how a model is analysed: a keyword of ``analyze()`` or of ``analyze_generation()``."""
-    return option.keyword in AnalyzeOptions.__annotations__ or option.keyword in GenerateOptions.__annotations__
+    """Whether it says how a model is analysed: a keyword of ``analyze()`` or of one of its sisters."""
+    return any(
+        option.keyword in keywords.__annotations__
+        for keywords in (AnalyzeOptions, GenerateOptions, CapacityOptions)
+    )

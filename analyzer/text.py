@@ -16,6 +16,10 @@ from analyzer.errors import UsageError
 _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*(ns|us|µs|ms|s|min)?\s*")
 # Both signs for micro: "us" is what keyboards have, "µs" what this program prints.
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
+# As `_DURATION` reads a number, with a sign and without a leading figure too.
+_NUMBER_ALONE = re.compile(r"\s*[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\s*")
+# Of a longer one not all is repeated.
+_LONGEST_NUMBER = 20
 _SHARE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*%\s*")
 _NUMBER = re.compile(r"\s*[0-9]*\.?[0-9]+\s*")
 # C0 but tab and line feed, DEL, C1; what turns the direction of writing (Unicode's Bidi_Control); the line and
@@ -29,6 +33,21 @@ _COMMAND = re.compile(r"(?m)^([^\S\n]*+[\ufeff\u200b]*+[^\S\n]*+:)(?=:)|(#)(?=#\
 def is_duration(value: object) -> bool:
     """Whether a text reads as a duration."""
     return isinstance(value, str) and _DURATION.fullmatch(value) is not None
+
+
+def latency_limit(value: object, *, where: str) -> float:
+    """Seconds from ``"20ms"`` or ``"1.5 s"``; of Python's own numbers, which are seconds as everywhere in SI.
+
+    Raises:
+        UsageError: It is no duration, not above zero, or a text without a unit: whoever writes ``50`` where
+            ``50ms`` is meant would be told of fifty seconds that every limit is kept.
+    """
+    if isinstance(value, str) and _NUMBER_ALONE.fullmatch(value):
+        number = value.strip()
+        if len(number) > _LONGEST_NUMBER:
+            raise UsageError(f"{where}: a limit needs a unit", hint='write it like "20ms" or "1.5s"')
+        raise UsageError(f"{where} {number}: a limit needs a unit", hint=f"write {number}ms or {number}s")
+    return duration(value, where=where)
 
 
 def duration(value: object, *, where: str) -> float:

@@ -7,6 +7,7 @@ import math
 KILO, MEGA, GIGA, TERA, PETA = 1e3, 1e6, 1e9, 1e12, 1e15
 MILLI, MICRO, NANO = 1e-3, 1e-6, 1e-9
 SECONDS_PER_HOUR = 3600.0
+HOURS_PER_MONTH = 730.0  # 365 days of 24 hours, over 12
 UNKNOWN = "–"  # never 0, which would be a figure
 
 _PREFIXES = (

@@ -1,9 +1,10 @@
-"""A6xx: budgets of ``[tool.analyzer.check]`` and rises above the baseline."""
+"""A6xx: budgets of ``[tool.analyzer.check]``, ``--slo``, and rises above the baseline."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from analyzer.checks.device_answers import DeviceAnswer, device_answers, slo_of
 from analyzer.checks.operator_matching import match
 from analyzer.checks.phrases import bytes_moved, forced_operators, operator_label, operators, target_plan, total
 from analyzer.checks.placement import COPIES, copies_inside
@@ -21,8 +22,9 @@ def over_latency(subject: Subject) -> Iterator[Diagnostic]:
     """The latency is above `max-latency`.
 
     What:
-        The plan's latency, host to host, is above the budget. Where only its 90 % interval reaches above
-        the budget, the finding is a warning: the prediction cannot tell.
+        The plan's latency, host to host, is above the budget, on any of the GPUs that were named. Where only
+        its 90 % interval reaches above the budget, the finding is a warning: the prediction cannot tell. A
+        plan that a device has no room for keeps no budget.
 
     Why:
         You set this limit. One that only people watch is passed a small change at a time.
@@ -37,32 +39,91 @@ def over_latency(subject: Subject) -> Iterator[Diagnostic]:
         max-latency = { gpu = "20ms", cpu = "200ms" }
     """
     analysis = subject.analysis
+    own, *others = device_answers(analysis)
     for name, limit in subject.settings.max_latency_s.items():
-        plan = analysis.plan(name or target_plan(analysis))
+        wanted = name or target_plan(analysis)
+        plan = own.plan(wanted)
         if plan is None:
             # A budget for a plan that is not there would pass for ever.
             raise UsageError(
                 f"max-latency.{name}: this analysis has no plan {name!r}",
                 hint=f"it has {', '.join(other.name for other in analysis.plans)}; choose a GPU with --gpu",
             )
-        if plan.high_s > limit:
-            yield _over(plan, limit, analysis)
+        budget = (f"max-latency {seconds(limit)}", limit)
+        yield from _late(own, plan, budget, _slowest(analysis, plan.name))
+        # The CPU's plan is the same beside every GPU.
+        for answer in others if wanted != "cpu" else ():
+            if (further := answer.plan(wanted)) is not None:
+                yield from _late(answer, further, budget)
 
 
-def _over(plan: PlanResult, limit: float, analysis: Analysis) -> Diagnostic:
-    # By the whole interval: the middle alone would fail a build that a measurement passes.
-    certain = plan.low_s > limit
-    verb = "is above" if plan.latency_s > limit else "may be above"
-    slowest = max(analysis.operators, key=lambda op: _time_in_plan(op, plan.name) or 0.0, default=None)
-    return Diagnostic(
+def _slowest(analysis: Analysis, plan: str) -> OperatorResult | None:
+    return max(analysis.operators, key=lambda op: _time_in_plan(op, plan) or 0.0, default=None)
+
+
+def _late(
+    answer: DeviceAnswer, plan: PlanResult, budget: tuple[str, float], slowest: OperatorResult | None = None
+) -> Iterator[Diagnostic]:
+    """What a plan that is above a budget is told; nothing where its whole interval is below."""
+    name, limit = budget
+    keeps = answer.keeps(plan, limit)
+    if keeps == "yes":
+        return
+    what = f"the {_NAMES[plan.name]}{_place(answer, plan)}"
+    interval = f"{seconds(plan.latency_s)} ({seconds(plan.low_s)} to {seconds(plan.high_s)}, {plan.origin})"
+    if plan.fits:
+        verb = "is above" if plan.latency_s > limit else "may be above"
+        message = f"the latency of {what} {verb} {name}: {interval}"
+        message += f"; {operator_label(slowest)} takes longest" if slowest is not None else ""
+    else:
+        message = f"{what} does not keep {name}: {answer.holder(plan)} has no room for it"
+    yield Diagnostic(
         operator=slowest,
-        message=f"the latency of the {_NAMES[plan.name]} {verb} max-latency {seconds(limit)}: "
-        f"{seconds(plan.latency_s)} ({seconds(plan.low_s)} to {seconds(plan.high_s)}, {plan.origin})"
-        + (f"; {operator_label(slowest)} takes longest" if slowest is not None else ""),
-        fix="see the other findings; or use a smaller batch, a faster device (--gpu) or a higher max-latency",
-        seconds=max(plan.latency_s - limit, 0.0),
-        certain=certain,
+        message=message,
+        fix=f"see the other findings; or use a smaller batch, a faster device (--gpu) or a higher "
+        f"{name.split(' ')[0]}",
+        seconds=plan.latency_s - limit if plan.fits and plan.latency_s > limit else None,
+        # By the whole interval: the middle alone would fail a build that a measurement passes.
+        certain=keeps == "no",
+        device=answer.slug,
     )
+
+
+def _place(answer: DeviceAnswer, plan: PlanResult) -> str:
+    """On which GPU; nothing of the CPU's plan where no GPU was asked about, which is the same beside all."""
+    if answer.gpu is None:
+        return ""
+    return f" beside {answer.gpu.name}" if plan.name == "cpu" else f" on {answer.gpu.name}"
+
+
+@rule("A607", "over-slo", "error")
+def over_slo(subject: Subject) -> Iterator[Diagnostic]:
+    """The latency is above `--slo`.
+
+    What:
+        The plan that the verdict is for, host to host, takes longer than the latency that `--slo` says must
+        be met; so for each GPU that was named. Where only its 90 % interval reaches above the limit, the
+        finding is a warning: the prediction cannot tell. A plan that a device has no room for meets no
+        limit.
+
+    Why:
+        You set this limit: a request that takes longer is late however cheap the machine is.
+
+    Fix:
+        The other findings name what costs time. Otherwise a smaller batch, a faster device, a narrower type
+        (`--precision fp16`), or another limit.
+
+    Example:
+        `analyze check model.py --gpu l4,t4 --slo 20ms`, where the T4 takes 31 ms.
+    """
+    limit = slo_of(subject.analysis)
+    if limit is None:
+        return
+    for answer in device_answers(subject.analysis):
+        plan = answer.decided
+        if plan is not None:
+            slowest = _slowest(subject.analysis, plan.name) if answer.first else None
+            yield from _late(answer, plan, (f"--slo {seconds(limit)}", limit), slowest)
 
 
 @rule("A602", "over-cpu-operator-budget", "error")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from analyzer.checks.registry import CheckRule, Diagnostic, Subject, require_known, rules
 from analyzer.checks.settings import SEVERITIES, CheckSettings, Ignore, Severity
 from analyzer.errors import UsageError
 from analyzer.record.analysis import SCHEMA_VERSION, Analysis, Finding, IgnoredFinding, OperatorResult
+from analyzer.text import listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,7 @@ def judge(
     findings: list[Finding] = []
     ignored: list[IgnoredFinding] = []
     for rule in rules():
-        for diagnostic in rule.check(subject):
+        for diagnostic in _gathered(tuple(rule.check(subject))):
             # Severity first: a finding that is set aside is shown as what it would have been.
             finding = _finding(rule, diagnostic, settings)
             entry = _ignored_by(rule.code, diagnostic.operator, settings.ignore)
@@ -82,6 +83,25 @@ def require_codes(settings: CheckSettings) -> None:
             require_known(code, key)
     for entry in settings.ignore:
         require_known(entry.code, "ignore")
+
+
+# Of one rule on so many further GPUs each has a finding of its own; of more, as `--gpu all` has, one names all.
+_MOST_OF_ONE_RULE = 8
+
+
+def _gathered(found: tuple[Diagnostic, ...]) -> Iterator[Diagnostic]:
+    """What a rule found, with one finding in place of the many that say the same of further GPUs."""
+    further = [diagnostic for diagnostic in found if diagnostic.device]
+    if len(further) <= _MOST_OF_ONE_RULE:
+        yield from found
+        return
+    yield from (diagnostic for diagnostic in found if not diagnostic.device)
+    for certain in (True, False):
+        alike = [diagnostic for diagnostic in further if diagnostic.certain == certain]
+        if alike:
+            slugs = [diagnostic.device for diagnostic in alike]
+            others = f"; likewise with {listed(slugs[1:])}" if len(slugs) > 1 else ""
+            yield replace(alike[0], message=f"{alike[0].message}{others}", device=",".join(slugs))
 
 
 def require_comparable(baseline: Analysis, analysis: Analysis) -> None:
@@ -132,6 +152,7 @@ def _finding(rule: CheckRule, diagnostic: Diagnostic, settings: CheckSettings) -
         seconds=None if (diagnostic.seconds or 0.0) < 0 else diagnostic.seconds,
         bytes=diagnostic.bytes,
         certain=diagnostic.certain,
+        device=diagnostic.device,
     )
 
 

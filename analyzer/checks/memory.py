@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from analyzer.checks.device_answers import DeviceAnswer, device_answers
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.memory.fit import context_note
-from analyzer.record.analysis import DeviceInfo
+from analyzer.record.analysis import DeviceInfo, PlanResult
 from analyzer.record.generation import GenerationResult
 from analyzer.units import byte_count, share
 
@@ -22,8 +23,8 @@ def does_not_fit(subject: Subject) -> Iterator[Diagnostic]:
 
     What:
         Weights and the largest set of live activations together exceed what CUDA's context (300 MB) leaves of
-        the target GPU's memory. In a record of `analyze generate`: weights, cache and activations of the
-        longest sequence, on as many GPUs as share the model.
+        the memory of a GPU that was named. In a record of `analyze generate`: weights, cache and activations
+        of the longest sequence, on as many GPUs as share the model.
 
     Why:
         The session ends with an out-of-memory error, or never starts.
@@ -34,22 +35,28 @@ def does_not_fit(subject: Subject) -> Iterator[Diagnostic]:
     Example:
         A model of 7 billion float32 parameters holds 28 GB of weights alone; an L4 has 24 GB.
     """
-    plan, gpu = subject.analysis.plan("gpu"), subject.analysis.devices.gpu
+    gpu = subject.analysis.devices.gpu
     if subject.analysis.generation is not None and gpu is not None:
         # Its plans are of the whole model on one device, whatever number shares it.
         yield from _request_does_not_fit(subject.analysis.generation, gpu)
         return
-    if plan is None or gpu is None or plan.fits:
-        return
-    largest = subject.analysis.verdict.largest_batch
+    for answer in device_answers(subject.analysis):
+        plan = answer.plan("gpu")
+        if plan is not None and answer.gpu is not None and not plan.fits:
+            yield _no_room(answer, plan, answer.gpu)
+
+
+def _no_room(answer: DeviceAnswer, plan: PlanResult, gpu: DeviceInfo) -> Diagnostic:
+    largest = answer.verdict.largest_batch
     # 0 is no batch to propose: then not even one inference fits.
     smaller = f"use a batch of at most {largest}" if largest else "use a smaller batch"
     context = context_note(plan.memory_bytes, gpu.memory_bytes)
-    yield Diagnostic(
+    return Diagnostic(
         message=f"the model needs {byte_count(plan.memory_bytes)}{context}, "
         f"and {gpu.name} has {byte_count(gpu.memory_bytes)}",
         fix=f"{smaller}, a narrower type, or a GPU with more memory",
         bytes=plan.memory_bytes,
+        device=answer.slug,
     )
 
 
@@ -72,7 +79,7 @@ def barely_fits(subject: Subject) -> Iterator[Diagnostic]:
     """The model takes nearly all of the GPU's memory.
 
     What:
-        Weights and live activations take over 90 % of the target GPU's memory.
+        Weights and live activations take over 90 % of the memory of a GPU that was named.
 
     Why:
         The CUDA context and the workspaces of cuDNN and cuBLAS come on top and are not in the figure; the
@@ -84,14 +91,16 @@ def barely_fits(subject: Subject) -> Iterator[Diagnostic]:
     Example:
         23 GB of weights and activations on a GPU with 24 GB.
     """
-    plan, gpu = subject.analysis.plan("gpu"), subject.analysis.devices.gpu
-    if plan is None or gpu is None or not plan.fits or plan.memory_bytes is None or not gpu.memory_bytes:
-        return
-    if plan.memory_bytes > TIGHT * gpu.memory_bytes:
-        used = share(plan.memory_bytes / gpu.memory_bytes)
-        yield Diagnostic(
-            message=f"the model needs {byte_count(plan.memory_bytes)}, {used} of what {gpu.name} has "
-            f"({byte_count(gpu.memory_bytes)}), before CUDA's own memory",
-            fix="use a smaller batch, a narrower type, or a GPU with more memory",
-            bytes=plan.memory_bytes,
-        )
+    for answer in device_answers(subject.analysis):
+        plan, gpu = answer.plan("gpu"), answer.gpu
+        if plan is None or gpu is None or not plan.fits or not plan.memory_bytes or not gpu.memory_bytes:
+            continue
+        if plan.memory_bytes > TIGHT * gpu.memory_bytes:
+            used = share(plan.memory_bytes / gpu.memory_bytes)
+            yield Diagnostic(
+                message=f"the model needs {byte_count(plan.memory_bytes)}, {used} of what {gpu.name} has "
+                f"({byte_count(gpu.memory_bytes)}), before CUDA's own memory",
+                fix="use a smaller batch, a narrower type, or a GPU with more memory",
+                bytes=plan.memory_bytes,
+                device=answer.slug,
+            )

@@ -40,6 +40,7 @@ class Diagnostic:
         seconds, bytes: What it costs per inference; None where not known.
         severity: Where it differs from the rule's.
         certain: False where the threshold lies inside the figure's interval.
+        device: The slug of the further GPU that it is about, empty for the record's own or all.
     """
 
     message: str
@@ -49,6 +50,7 @@ class Diagnostic:
     bytes: int | None = None
     severity: Severity | None = None
     certain: bool = True
+    device: str = ""
 
 
 Check = Callable[[Subject], Iterator[Diagnostic]]

@@ -24,7 +24,7 @@ from typing import Any, Literal
 from analyzer.errors import UsageError
 from analyzer.option_table import OPTIONS, in_settings
 from analyzer.record.output_files import STANDARD_OUTPUT
-from analyzer.text import duration, is_duration, nearest, share
+from analyzer.text import is_duration, latency_limit, nearest, share
 from analyzer.toml_file import read_toml
 
 Severity = Literal["error", "warning", "note"]
@@ -257,6 +257,11 @@ class _Kind:
 _INT = _Kind(words="a whole number", accepts=_is_int, convert=int)
 _NUMBER = _Kind(words="a number", accepts=_is_number, convert=float)
 _SECONDS = _Kind(words='a duration ("20ms" or seconds)', accepts=_is_seconds, convert=str)
+# What is no text is said by ``_latency``, which knows what to write instead.
+_LATENCY = _Kind(words='a latency ("20ms")', accepts=lambda _value: True, convert=str)
+_SHARE = _Kind(
+    words='a share ("20%" or 0.2)', accepts=lambda value: _is_number(value) or _is_text(value), convert=str
+)
 _FLAG = _Kind(words="true or false", accepts=lambda value: isinstance(value, bool), convert=bool)
 _TEXT = _Kind(words="a text", accepts=_is_text, convert=str)
 _NAMES = _Kind(words="a text or a list of texts", accepts=_is_texts, convert=_as_comma_list)
@@ -271,6 +276,8 @@ _KINDS: Mapping[str, _Kind] = MappingProxyType(
         "whole_list": _INTS,
         "number": _NUMBER,
         "duration": _SECONDS,
+        "latency": _LATENCY,
+        "share": _SHARE,
         "text": _TEXT,
         "path": _TEXT,
         "names": _NAMES,
@@ -297,6 +304,8 @@ def _options(
                 f"{location} {key} must be {kind.words}, not {reprlib.repr(value)}",
                 hint=f"change `{key}` there",
             )
+        if kind is _LATENCY:
+            _latency(value, where=f"{location} {key}")
         result[key] = _with_paths_inside(key, kind.convert(value), path, f"{location} {key}")
     return MappingProxyType(result)
 
@@ -425,7 +434,14 @@ def _limit(table: Mapping[str, Any], key: str, location: str) -> int | None:
 
 def _time(table: Mapping[str, Any], key: str, location: str) -> float | None:
     value = table.get(key)
-    return None if value is None else duration(value, where=f"{location} {key}")
+    return None if value is None else _latency(value, where=f"{location} {key}")
+
+
+def _latency(value: object, *, where: str) -> float:
+    """A limit as a file writes it: a number of TOML has no unit, as a text of figures alone has none."""
+    if not isinstance(value, str) and not _is_number(value):
+        raise UsageError(f"{where} must be a latency, not {reprlib.repr(value)}", hint='write it like "20ms"')
+    return latency_limit(str(value), where=where)
 
 
 def _rate(table: Mapping[str, Any], key: str, location: str) -> float | None:
@@ -453,11 +469,11 @@ def _latencies(value: object, location: str) -> Mapping[str, float]:
     if value is None:
         return NO_OPTIONS
     if not isinstance(value, Mapping):
-        return {"": duration(value, where=where)}  # the target's plan, known when the model is
+        return {"": _latency(value, where=where)}  # the target's plan, known when the model is
     for name in value:
         if name not in PLAN_NAMES:
             raise _unknown_key(where, str(name), PLAN_NAMES)
-    return {str(name): duration(limit, where=f"{where}.{name}") for name, limit in value.items()}
+    return {str(name): _latency(limit, where=f"{where}.{name}") for name, limit in value.items()}
 
 
 def _baseline_path(value: object, path: Path, location: str) -> Path | None:

@@ -31,6 +31,7 @@ COMMANDS = {
     "render": "Any format from a saved report; measures nothing.",
     "devices": "The hardware catalogue, each figure with its source.",
     "generate": "A language model that generates: prefill, decode, cache, what fits.",
+    "capacity": "Traffic and a latency limit: which instances, how many, dollars a month.",
     "calibrate": "Measure this machine's ceilings and keep them.",
     "ops": "The cost rules: formula, basis, what is covered.",
     "rules": "The CI rules: what, why, how to fix.",

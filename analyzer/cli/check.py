@@ -76,7 +76,7 @@ def settings_start(model: str) -> tuple[Path, str]:
 def gate_settings(params: dict[str, Any], start: Path) -> CheckSettings:
     """The settings of pyproject.toml with the command line's on top."""
     from analyzer.checks.settings import Ignore, above_zero, levels, read_settings
-    from analyzer.text import duration, share
+    from analyzer.text import latency_limit, share
 
     settings = read_settings(start).check
     changes: dict[str, Any] = {
@@ -86,10 +86,10 @@ def gate_settings(params: dict[str, Any], start: Path) -> CheckSettings:
     }
     changes = {key: value for key, value in changes.items() if value is not None}
     if params["max_latency"] is not None:
-        changes["max_latency_s"] = {"": duration(params["max_latency"], where="--max-latency")}
+        changes["max_latency_s"] = {"": latency_limit(params["max_latency"], where="--max-latency")}
     for name in ("max_ttft", "max_tpot"):
         if params[name] is not None:
-            changes[f"{name}_s"] = duration(params[name], where=f"--{name.replace('_', '-')}")
+            changes[f"{name}_s"] = latency_limit(params[name], where=f"--{name.replace('_', '-')}")
     if params["min_tokens_per_s"] is not None:
         changes["min_tokens_per_s"] = above_zero(params["min_tokens_per_s"], where="--min-tokens-per-s")
     if params["tolerance"] is not None:
@@ -192,7 +192,14 @@ def save_baseline(analysis: Analysis, target: Target, *, force: bool) -> None:
 
     # Kept in the repository: no date, and nothing that an unrelated change of a price or a rule alters.
     lean = replace(
-        analysis, environment=Environment(), findings=(), ignored=(), alternatives=(), costs=(), sweep=()
+        analysis,
+        environment=Environment(),
+        findings=(),
+        ignored=(),
+        alternatives=(),
+        costs=(),
+        sweep=(),
+        ranking=None,
     )
     write_all({target: to_json(lean)}, force=force or _is_record(target.path))
 

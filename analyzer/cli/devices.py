@@ -7,42 +7,55 @@ from typing import TYPE_CHECKING
 import click
 
 from analyzer.cli import say
+from analyzer.option_table import PRICINGS
 
 if TYPE_CHECKING:
     from analyzer.devices.device import Device
-    from analyzer.devices.instances import Instance
+    from analyzer.devices.instances import Instance, Price
+
+_UNDATED = "date not recorded"
 
 
 @click.command(name="devices", short_help="The hardware catalogue, each figure with its source.")
 @click.argument("name", required=False)
 @click.option("--instances", "show_instances", is_flag=True, help="List the cloud instances and their prices.")
 @click.option("--prices", type=click.Path(), help="TOML file whose [[instances]] replace or add prices.")
-def command(name: str | None, show_instances: bool, prices: str | None) -> None:
+@click.option("--pricing", metavar="WAY", help=f"List instances paid so: {', '.join(PRICINGS)}.")
+@click.option(
+    "--region", metavar="NAME[,NAME...]", help="List instances of these regions, or us, europe, asia."
+)
+def command(
+    name: str | None, show_instances: bool, prices: str | None, pricing: str | None, region: str | None
+) -> None:
     """List all devices, or show one with every figure and where it comes from.
 
     NAME is a slug or an alias in any case (l4, A100, epyc-9654), part of one (xeon lists them all), a cloud
-    instance (g5.xlarge), or FILE.toml[:NAME] for a file of your own.
+    instance (g5.xlarge, with its price in every way of paying and region that is known), or FILE.toml[:NAME]
+    for a file of your own.
     """
-    if name:
-        say(_named(name, prices))
-    elif show_instances or prices:
-        say(_instances(prices))
+    from analyzer.pipeline.offers import offers_of
+    from analyzer.pipeline.options import make_options
+
+    asked = prices or pricing or region
+    if name or show_instances or asked:
+        rented = offers_of(make_options(prices=prices, pricing=pricing, region=region)).instances
+        say(_named(name, rented) if name else _instances(rented))
     else:
         say(_list())
 
 
-def _named(name: str, prices: str | None) -> str:
+def _named(name: str, rented: tuple[Instance, ...]) -> str:
     """The device's page; else the instance, else the devices whose names hold the word."""
-    from analyzer.devices.catalogue import cpus, device, gpus, instances
+    from analyzer.devices.catalogue import cpus, device, gpus
     from analyzer.errors import DeviceError
 
     try:
-        return _page(device(name), prices)
+        return _page(device(name), rented)
     except DeviceError:
         word = name.strip().lower()
-        named = [instance for instance in instances(prices) if instance.name.lower() == word]
+        named = [instance for instance in rented if instance.name.lower() == word]
         if named:
-            return "\n".join(map(_instance_row, named))
+            return "\n".join(line for instance in named for line in _instance_page(instance))
         similar = [
             known for known in (*gpus(), *cpus()) if word and word in f"{known.slug} {known.name}".lower()
         ]
@@ -84,7 +97,7 @@ def _device_row(device: Device) -> str:
     return "  " + "  ".join(column for column in columns if column)
 
 
-def _page(device: Device, prices: str | None) -> str:
+def _page(device: Device, rented: tuple[Instance, ...]) -> str:
     from analyzer.devices.catalogue import aliases, figures
 
     # A file of the user's own gives figures without a source for each: they are shown as they are.
@@ -117,7 +130,7 @@ def _page(device: Device, prices: str | None) -> str:
     lines.append(f"\nSources: {device.source}")
     if device.notes:
         lines.append(f"Notes: {device.notes}")
-    instances = _instances_with(device.slug, prices)
+    instances = _instances_with(device.slug, rented)
     if instances:
         lines += ["", "Rented as", *instances]
     return "\n".join(lines)
@@ -151,29 +164,50 @@ def _figure(key: str, value: object) -> str:
     return with_prefix(value, unit) if how else str(value)
 
 
-def _instances_with(slug: str, prices: str | None) -> list[str]:
-    from analyzer.devices.catalogue import instances
-
+def _instances_with(slug: str, rented: tuple[Instance, ...]) -> list[str]:
     # A CPU's page leaves out machines that have a GPU as well: nobody rents them for their CPU.
     carriers = [
         instance
-        for instance in instances(prices)
+        for instance in rented
         if slug in (instance.gpu, instance.cpu) and (instance.gpu == slug or not instance.gpu)
     ]
     return [_instance_row(carrier) for carrier in sorted(carriers, key=lambda carrier: carrier.usd_per_hour)]
 
 
-def _instances(prices: str | None) -> str:
-    from analyzer.devices.catalogue import instances
+def _instances(rented: tuple[Instance, ...]) -> str:
+    from analyzer.report.price_words import WAYS
 
-    lines = [_instance_row(instance) for instance in instances(prices)]
+    way = WAYS[rented[0].pricing]
     return "\n".join(
         [
-            *lines,
+            *map(_instance_row, rented),
             "",
-            "US dollars an hour on demand, with the day of the price; several GPUs are rented together.",
+            f"US dollars an hour {way}, with region and day of the price; several GPUs are rented together.",
+            "analyze devices INSTANCE shows its other prices; --pricing and --region list those of all.",
         ]
     )
+
+
+def _instance_page(instance: Instance) -> list[str]:
+    """An instance and what it costs, in every way that is known, each price with its source."""
+    from analyzer.devices.catalogue import prices_of
+    from analyzer.report.price_words import WAYS
+
+    prices = prices_of(instance)
+    rows = [
+        f"    {WAYS[price.pricing]:24} {price.region:16} ${price.usd_per_hour:<9g} "
+        f"{price.price_date or _UNDATED:18} [{_sources(prices).index(price.source) + 1}]"
+        for price in prices
+    ]
+    sources = [f"    [{at}] {source}" for at, source in enumerate(_sources(prices), start=1)]
+    lines = [_instance_row(instance), "  US dollars an hour:", *rows, "  Sources:", *sources]
+    if any(price.pricing == "spot" for price in prices):
+        lines.append("  A spot machine may be taken away at any time, and its price changes from day to day.")
+    return lines
+
+
+def _sources(prices: tuple[Price, ...]) -> list[str]:
+    return list(dict.fromkeys(price.source for price in prices))
 
 
 def _instance_row(instance: Instance) -> str:
@@ -181,7 +215,7 @@ def _instance_row(instance: Instance) -> str:
 
     gpus = f"{instance.gpu_count:g} x {instance.gpu}" if instance.gpu else ""
     hardware = gpus or instance.accelerator or instance.cpu or instance.cpu_type
-    date = instance.price_date or "date not recorded"
+    date = instance.price_date or _UNDATED
     size = f"{instance.vcpus or '?'} vCPUs, {byte_count(instance.memory_bytes)}"
-    price = f"${instance.usd_per_hour:<9g} {date}"
+    price = f"${instance.usd_per_hour:<9g} {instance.region:15} {date}"
     return f"  {instance.provider:8} {instance.name:32} {hardware:30} {size:22} {price}"

@@ -8,7 +8,15 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from analyzer.option_table import AnalyzeOptions, Command, GenerateOptions, Option, is_analysis, taken_by
+from analyzer.option_table import (
+    AnalyzeOptions,
+    CapacityOptions,
+    Command,
+    GenerateOptions,
+    Option,
+    is_analysis,
+    taken_by,
+)
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
 
@@ -55,6 +63,11 @@ def keywords(params: Mapping[str, Any], command: Command) -> AnalyzeOptions:
 def generation_keywords(params: Mapping[str, Any]) -> GenerateOptions:
     """What was given, as ``analyze_generation()`` takes it."""
     return cast(GenerateOptions, _given(params, "generate"))
+
+
+def capacity_keywords(params: Mapping[str, Any]) -> CapacityOptions:
+    """What was given, as ``plan_capacity()`` takes it."""
+    return cast(CapacityOptions, _given(params, "capacity"))
 
 
 def _given(params: Mapping[str, Any], command: Command) -> dict[str, Any]:

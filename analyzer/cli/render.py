@@ -20,9 +20,10 @@ from analyzer.text import printable
 def command(ctx: click.Context, /, **_: Any) -> None:
     """Write any format from REPORT.json; nothing is measured and the model is not read.
 
-    With one of --gpu, --cpu, --precision, --objective, --slo, --pin, --prices, --utilisation the record's model
-    is predicted and decided anew, at its batch and over all others; what the record measured stays for the
-    devices that it was measured on. The rest of the question is as the record has it.
+    With one of --gpu, --cpu, --precision, --objective, --slo, --pin, --prices, --pricing, --region and
+    --utilisation the record's model is predicted and decided anew, at its batch and over all others; what the
+    record measured stays for the devices that it was measured on. The rest of the question is as the record has
+    it.
     """
     from analyzer.cli.run import open_page, publish, report_targets
     from analyzer.record import load_report

@@ -8,7 +8,15 @@ from typing import Literal
 
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.energy import watts
-from analyzer.decision.error_components import EVEN, RESOURCES, ErrorComponent, ErrorComponents, Resource, ratio
+from analyzer.decision.error_components import (
+    EVEN,
+    RESOURCES,
+    ErrorComponent,
+    ErrorComponents,
+    Resource,
+    ratio,
+    summed,
+)
 from analyzer.decision.plans import Name, Plan, Plans, busy_weights
 from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import CostRow
@@ -114,7 +122,7 @@ def _weighted_by_objective(
         return by_joules, "energy" if known else "latency"
     if question.objective == "cost":
         priced = {
-            plan.name: _weighted_by_price(plan, row)
+            plan.name: weighted_by_price(plan.components, row)
             for plan in plans
             if (row := prices.get(plan.name)) is not None and row.latency_s
         }
@@ -129,13 +137,13 @@ def _by_time(plans: Plans) -> Mapping[Name, WeightedComponents]:
     return {plan.name: (plan.components, EVEN) for plan in plans}
 
 
-def _weighted_by_price(plan: Plan, row: CostRow) -> WeightedComponents:
-    """A plan by its dollars: where it is priced on another machine, by the time there and its error."""
+def weighted_by_price(components: ErrorComponents, row: CostRow) -> WeightedComponents:
+    """A run by its dollars: where it is priced on another machine, by the time there and its error."""
     time = row.latency_s or 0.0
     rate = dict.fromkeys(RESOURCES, row.usd_per_million / time)
-    own = plan.latency
+    own = summed(components)
     if (time, row.low_s, row.high_s) == (own.time_s, own.low_s, own.high_s):
-        return plan.components, rate  # priced by its own time: shared errors still cancel
+        return components, rate  # priced by its own time: shared errors still cancel
     elsewhere = Estimate(
         time_s=time,
         low_s=time if row.low_s is None else row.low_s,

@@ -13,6 +13,7 @@ from analyzer.decision.operator_verdicts import operator_verdicts
 from analyzer.decision.plans import Plan, Plans, plan_all
 from analyzer.decision.sweep import throughput
 from analyzer.decision.verdict import verdict
+from analyzer.option_table import PRICINGS
 from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import CostRow, PlanResult, Transfers
 
@@ -76,6 +77,9 @@ def result(question: DecisionInput, plan: Plan, price: CostRow | None) -> PlanRe
         energy_low_j=joules.low_s if joules else None,
         energy_high_j=joules.high_s if joules else None,
         energy_origin=joules.origin if joules else "",
+        pricing=price.pricing if price is not None else PRICINGS[0],
+        region=price.region if price is not None else "",
+        price_date=price.price_date if price is not None else "",
     )
 
 

@@ -86,6 +86,8 @@ def _row(question: DecisionInput, instance: Instance, latency: Estimate, replica
         # What is paid are hours: dollars go with the time.
         usd_low_per_million=usd * latency.low_s / latency.time_s,
         usd_high_per_million=usd * latency.high_s / latency.time_s,
+        pricing=instance.pricing,
+        region=instance.region,
     )
 
 

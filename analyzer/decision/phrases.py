@@ -11,7 +11,12 @@ def gpu_name(question: DecisionInput) -> str:
     """``the L4``: the name without its vendor."""
     if question.gpu is None:
         return "the GPU"
-    return f"the {question.gpu.name.removeprefix('NVIDIA ').removeprefix('AMD ')}"
+    return f"the {short_name(question.gpu.name)}"
+
+
+def short_name(name: str) -> str:
+    """A device's name without its vendor."""
+    return name.removeprefix("NVIDIA ").removeprefix("AMD ").removeprefix("Intel ")
 
 
 def cpu_name(question: DecisionInput) -> str:
@@ -21,11 +26,7 @@ def cpu_name(question: DecisionInput) -> str:
         # A calibration is kept by the machine's fingerprint, and a CPU from the catalogue is never measured.
         measured = any(time is not None and time.origin == "measured" for time in question.cpu_times)
         is_this_machine = question.cpu.origin == "calibrated" or measured
-    return (
-        "this CPU"
-        if is_this_machine
-        else f"the {question.cpu.name.removeprefix('Intel ').removeprefix('AMD ')}"
-    )
+    return "this CPU" if is_this_machine else f"the {short_name(question.cpu.name)}"
 
 
 def capital(text: str) -> str:
@@ -41,3 +42,10 @@ def timed(estimate: Estimate) -> str:
 def interval(middle: float, low: float, high: float) -> str:
     """``3.4x (2.1x to 5.0x)``."""
     return f"{factor(middle)} ({factor(low)} to {factor(high)})"
+
+
+def between(low: float | None, high: float | None) -> str:
+    """``6.1 to 12.7 ms``: two times, the unit once where both have it."""
+    first, last = seconds(low), seconds(high)
+    figure, _, unit = first.partition(" ")
+    return f"{figure} to {last}" if unit and last.endswith(f" {unit}") else f"{first} to {last}"

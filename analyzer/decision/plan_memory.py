@@ -48,6 +48,11 @@ def fits(question: DecisionInput, weights: int, device: Device | None) -> bool:
     return fit.fits(weights + (_activations(question, device) or 0), fit.room(device))
 
 
+def all_fits_gpu(question: DecisionInput) -> bool:
+    """Whether the GPU has room for the whole model, as its CUDA session needs it."""
+    return fits(question, weight_bytes(question), question.gpu)
+
+
 def room_for_weights(question: DecisionInput) -> float | None:
     """What the activations leave on the GPU for weights; None for no limit."""
     limit = fit.room(question.gpu)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Literal
 
@@ -23,7 +23,14 @@ from analyzer.decision.error_components import (
 from analyzer.decision.min_cut import Cut, PlacementCosts, partition, weight_bytes_on_gpu
 from analyzer.decision.pins import bound_units
 from analyzer.decision.placement_problem import PlacementProblem, placement_problem, resized, same_units
-from analyzer.decision.plan_memory import cpu_weight_bytes, fits, needed, room_for_weights, weight_bytes
+from analyzer.decision.plan_memory import (
+    all_fits_gpu,
+    cpu_weight_bytes,
+    fits,
+    needed,
+    room_for_weights,
+    weight_bytes,
+)
 from analyzer.decision.tensor_edges import HOST, TensorEdge
 from analyzer.devices.device import Link
 from analyzer.errors import DeviceError
@@ -106,6 +113,9 @@ def plan_all(question: DecisionInput, similar: tuple[DecisionInput, Plans] | Non
         return Plans(cpu=cpu)
     problem = _problem(question, *similar) if similar else placement_problem(question)
     gpu = _gpu_plan(question, problem)
+    if not question.pins and not _can_use_gpu(question):
+        # Whatever the search found could not run: if anything can, it is the CPU's session.
+        return Plans(cpu=cpu, gpu=gpu, hybrid=replace(cpu, name="hybrid"), problem=problem)
     cut = partition(_placement_costs(question, problem), memory_bytes=room_for_weights(question))
     hybrid = _hybrid_plan(question, problem, cut, cpu, gpu)
     return Plans(cpu=cpu, gpu=gpu, hybrid=hybrid, problem=problem, cut=cut)
@@ -126,6 +136,11 @@ def _has_cuda_session(question: DecisionInput) -> bool:
     no_session = bool(question.cpu_groups) and not question.cuda_groups
     refused = question.placement is not None and bool(question.placement.fails)
     return question.gpu is not None and not no_session and not refused
+
+
+def _can_use_gpu(question: DecisionInput) -> bool:
+    """Whether any split can run: the GPU holds the activations, and ONNX Runtime's wheel has code for it."""
+    return question.gpu is not None and question.gpu.runs_release_wheel and fits(question, 0, question.gpu)
 
 
 def _problem(question: DecisionInput, other: DecisionInput, plans: Plans) -> PlacementProblem:
@@ -212,7 +227,7 @@ def _gpu_plan(question: DecisionInput, problem: PlacementProblem) -> Plan:
         on_gpu=_operators_on(problem, sides, "gpu"),
         on_cpu=_operators_on(problem, sides, "cpu"),
         memory_bytes=needed(question, weight_bytes(question), question.gpu),
-        fits=fits(question, weight_bytes(question), question.gpu),
+        fits=all_fits_gpu(question),
         why=" ".join(filter(None, (_missing_times(question.cuda_times), _missing_sizes(transfers)))),
     )
 
@@ -221,24 +236,14 @@ def _hybrid_plan(question: DecisionInput, problem: PlacementProblem, cut: Cut, c
     """The best plan: the cut, or a plan of one session where that is as fast or the same."""
     sides = _sides(question.graph, problem, cut.on_gpu)
     # A uniform cut is a session that exists: its own times and copies are nearer than the sum over units.
-    whole = cpu if "gpu" not in sides else gpu if sides == gpu.sides else None
+    whole = cpu if "gpu" not in sides else gpu if sides == gpu.sides and gpu.fits else None
     if whole is None:
         mixed = _mixed_plan(question, problem, cut, sides)
         # The cut is exact for sums over units and only near it where memory limits: a session's own figures may
         # be better. With pins neither session is a rival, since it need not keep them.
         rivals = () if question.pins else (cpu, gpu)
         whole = min((mixed, *rivals), key=lambda plan: (not plan.fits, objective_value(question, plan)))
-    return Plan(
-        name="hybrid",
-        components=whole.components,
-        transfers=whole.transfers,
-        sides=whole.sides,
-        on_gpu=whole.on_gpu,
-        on_cpu=whole.on_cpu,
-        memory_bytes=whole.memory_bytes,
-        fits=whole.fits,
-        why=whole.why,
-    )
+    return replace(whole, name="hybrid")
 
 
 def objective_value(question: DecisionInput, plan: Plan) -> float:

@@ -77,7 +77,11 @@ def _gain_over_rival(question: DecisionInput, choice: Choice) -> str:
     names = {"cpu": cpu_name(question), "gpu": gpu_name(question), "hybrid": "the best split"}
     took = timed(choice.plan.latency)
     if choice.misses_slo and question.slo_s is not None:
-        return f"{took} misses the limit of {seconds(question.slo_s)}, and nothing comes nearer"
+        # Of these two alone: other GPUs, batches and instances are the ranking's.
+        return (
+            f"{took} misses the limit of {seconds(question.slo_s)}, and of the plans for {names['cpu']} and "
+            f"{names['gpu']} none comes nearer"
+        )
     if choice.rival is None or choice.advantage is None:
         return f"it takes {took}, and {_why_no_rival(question, choice)}"
     other = names[choice.rival.name]
@@ -107,7 +111,11 @@ def _why_no_rival(question: DecisionInput, choice: Choice) -> str:
         return f"ONNX Runtime has no kernel for {listed(question.cpu_lacks)} on {cpu_name(question)}"
     if "pins" in ineligible.values():
         return "the pins leave no other choice"
-    return f"nothing else keeps the limit of {seconds(question.slo_s)}"
+    limit = seconds(question.slo_s)
+    if device_used(choice.plan) == "hybrid":
+        return f"neither alone keeps the limit of {limit}"
+    other = gpu_name(question) if device_used(choice.plan) == "cpu" else cpu_name(question)
+    return f"{other} misses the limit of {limit}"
 
 
 def cause(question: DecisionInput, plans: Plans, choice: Choice) -> str:

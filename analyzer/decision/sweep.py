@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from analyzer.decision.decision_input import DecisionInput, Sweep
 from analyzer.decision.phrases import capital, gpu_name
+from analyzer.decision.plan_memory import all_fits_gpu
 from analyzer.decision.plans import Name, Plan, Plans, plan_all
 from analyzer.memory.fit import largest_between
 from analyzer.record.analysis import SweepPlan, SweepRow
@@ -21,6 +22,7 @@ def sweep(
     questions: Mapping[int, DecisionInput],
     *,
     at: Callable[[int], DecisionInput] | None = None,
+    has_room: Callable[[int], bool] | None = None,
     planned: Mapping[int, Plans] = MappingProxyType({}),
 ) -> Sweep:
     """Every plan at every batch, and what follows.
@@ -29,6 +31,7 @@ def sweep(
         questions: The question at each batch.
         at: Asks at a batch between two of them: with it crossovers are exact to one inference, without it
             they are batches of ``questions``.
+        has_room: Whether the GPU holds the model at such a batch, where that is known without asking all.
         planned: Plans of some of the questions, which are not worked out again.
     """
     by_batch = dict(sorted(questions.items()))
@@ -45,7 +48,7 @@ def sweep(
         crossover_batch=_crossover_batch(rows, crossovers),
         crossovers=tuple(crossovers),
         saturation_batch=_saturation_batch(rows),
-        largest_batch=_largest_batch(rows, largest, at),
+        largest_batch=_largest_batch(rows, largest, has_room or _room_at(at)),
         note=_note(rows, crossovers, capital(gpu_name(next(iter(by_batch.values()))))),
     )
 
@@ -120,14 +123,18 @@ def _bisected(before: SweepRow, after: SweepRow, at: Callable[[int], DecisionInp
     return high
 
 
+def _room_at(at: Callable[[int], DecisionInput] | None) -> Callable[[int], bool] | None:
+    return None if at is None else lambda batch: all_fits_gpu(at(batch))
+
+
 def _largest_batch(
-    rows: Sequence[SweepRow], fitting: int | None, at: Callable[[int], DecisionInput] | None
+    rows: Sequence[SweepRow], fitting: int | None, has_room: Callable[[int], bool] | None
 ) -> int | None:
     """The largest batch that fits: exact where one that does not was looked at and others can be asked."""
     above = next((row.batch for row in rows if fitting is not None and row.batch > fitting), None)
-    if fitting is None or above is None or at is None:
+    if fitting is None or above is None or has_room is None:
         return fitting
-    return largest_between(lambda batch: _row(batch, at(batch)).plans["gpu"].fits, fitting, above)
+    return largest_between(has_room, fitting, above)
 
 
 def _crossover_batch(rows: Sequence[SweepRow], crossovers: Sequence[int]) -> int | None:

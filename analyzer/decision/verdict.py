@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzer.decision.choice import Choice, Prices, choose
+from analyzer.decision.choice import Choice, Prices, choose, device_used
 from analyzer.decision.decision_input import DecisionInput, Sweep
 from analyzer.decision.error_components import ErrorComponent, ErrorComponents, ratio
 from analyzer.decision.money import cheapest, offers
@@ -47,6 +47,7 @@ def verdict(question: DecisionInput, plans: Plans, choice: Choice, swept: Sweep 
         crossovers=swept.crossovers if swept else (),
         saturation_batch=swept.saturation_batch if swept else None,
         largest_batch=swept.largest_batch if swept else None,
+        slo_s=question.slo_s,
     )
 
 
@@ -62,7 +63,10 @@ def _would_change(question: DecisionInput, plans: Plans, choice: Choice, swept: 
     if plans.gpu is None or question.gpu is None:
         return
     if choice.misses_slo and question.slo_s is not None:
-        yield f"A latency limit of {seconds(choice.plan.latency.time_s)} or more can be met."
+        nearest = seconds(choice.plan.latency.time_s)
+        names = {"cpu": cpu_name(question), "gpu": gpu_name(question)}
+        device = names.get(device_used(choice.plan), f"{names['gpu']} with {names['cpu']}")
+        yield f"{capital(device)} can keep a limit of {nearest} or more."
     if choice.ineligible.get("gpu") == "memory" and swept is not None and swept.largest_batch is not None:
         yield f"Up to batch {swept.largest_batch} it fits {gpu_name(question)}."
     if choice.device == "either":

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from analyzer.devices.device import Device, DeviceKind
-from analyzer.devices.instances import Instance
+from analyzer.devices.instances import Instance, Price
+from analyzer.devices.price_lists import areas, listed_prices
 from analyzer.devices.toml_entries import entries, read_toml, table_of, to_device, to_instance
 from analyzer.errors import DeviceError
+from analyzer.option_table import PRICINGS, Pricing
 
 FOLDER = Path(__file__).parent
 FILES: Mapping[DeviceKind, str] = {"gpu": "gpus.toml", "cpu": "cpus.toml"}
@@ -83,32 +85,152 @@ def cpus() -> tuple[Device, ...]:
     return tuple(_load("cpu", slug) for slug, _ in entries(_tables("cpu")))
 
 
-def instances(prices: str | Path | None = None, *, own: Iterable[Instance] = ()) -> tuple[Instance, ...]:
-    """All cloud instances.
+def instances(
+    prices: str | Path | None = None,
+    *,
+    pricing: Pricing = PRICINGS[0],
+    regions: Sequence[str] = (),
+    own: Iterable[Instance] = (),
+) -> tuple[Instance, ...]:
+    """All cloud instances that have a price as it is asked for, at that price.
 
     Args:
         prices: The user's own TOML file of ``[[instances]]``: a price for a known provider and name replaces
             the catalogue's, anything else is added.
-        own: Instances of a price list that was read before, each in the place of the catalogue's.
+        pricing: The way of paying.
+        regions: Of the providers, or areas (``us``, ``europe``, ``asia``): an instance is listed once, where it
+            costs least. None for the region that the catalogue has it in. A price of the user's own that names
+            no region holds in every one.
+        own: Offers of a price list that was read before (see ``own_offers``).
 
     Raises:
-        DeviceError: The file has a hole or names a GPU or CPU that nobody knows.
+        DeviceError: The file has a hole or names a GPU or CPU that nobody knows, no price is known in a region,
+            or no instance has such a price.
     """
-    by_offer = {_offer_key(item): item for item in (*_catalogue_instances(), *own)}
+    offers = own_offers(prices, own=own)
+    wanted = _regions_named(regions, offers)
+    by_name: dict[tuple[str, str], Instance] = {}
+    for item in _catalogue_instances():
+        found = _offered(item, pricing, wanted)
+        if found is not None:
+            by_name[_offer_key(item)] = found
+    for offer in offers:
+        if offer.pricing == pricing and (not wanted or not offer.region or offer.region.lower() in wanted):
+            by_name[_offer_key(offer)] = offer
+    if not by_name:
+        raise _without_price(pricing, regions, wanted)
+    return tuple(by_name.values())
+
+
+def prices_of(instance: Instance) -> tuple[Price, ...]:
+    """What an instance costs in every way of paying and region that is known; its own price comes first."""
+    own = Price(
+        pricing=instance.pricing,
+        region=instance.region,
+        usd_per_hour=instance.usd_per_hour,
+        price_date=instance.price_date,
+        source=instance.source,
+    )
+    listed = (*_default_prices().get(_offer_key(instance), ()), *listed_prices().get(_offer_key(instance), ()))
+    others = [one for one in listed if (one.pricing, one.region) != (own.pricing, own.region)]
+    return (own, *sorted(others, key=lambda one: PRICINGS.index(one.pricing)))
+
+
+def own_offers(prices: str | Path | None = None, *, own: Iterable[Instance] = ()) -> tuple[Instance, ...]:
+    """What a price list of the user's own says otherwise than the catalogue, each with its machine.
+
+    Args:
+        prices: The file; see ``instances``. It may give one machine a price in each way of paying.
+        own: Offers of a list that was read before, which the file's replace.
+
+    Raises:
+        DeviceError: As for ``instances``.
+    """
+    offers = {(*_offer_key(item), item.pricing): item for item in own}
+    machines = {_offer_key(item): item for item in (*_catalogue_instances(), *offers.values())}
     for item, overrides in _own_instances(prices) if prices is not None else ():
-        listed = by_offer.get(_offer_key(item))
-        by_offer[_offer_key(item)] = item if listed is None else replace(listed, **overrides)
-    return tuple(by_offer.values())
+        key = (*_offer_key(item), item.pricing)
+        listed = offers.get(key, machines.get(_offer_key(item)))
+        offers[key] = item if listed is None else replace(listed, **overrides)
+        machines.setdefault(_offer_key(item), item)
+    of_the_catalogue = frozenset(_catalogue_instances())
+    return tuple(item for item in offers.values() if item not in of_the_catalogue)
+
+
+def _offered(item: Instance, pricing: Pricing, wanted: Collection[str]) -> Instance | None:
+    """The instance at its lowest price among these; as it is where that is the catalogue's own."""
+    if not wanted and pricing == item.pricing:
+        return item  # what is usually asked for waits for no second file
+    within = wanted or (item.region.lower(),)
+    found = [one for one in prices_of(item) if one.pricing == pricing and one.region.lower() in within]
+    if not found:
+        return None
+    best = min(found, key=lambda one: one.usd_per_hour)
+    return replace(
+        item,
+        pricing=best.pricing,
+        region=best.region,
+        usd_per_hour=best.usd_per_hour,
+        price_date=best.price_date,
+        source=best.source,
+    )
+
+
+def _regions_named(regions: Sequence[str], offers: Iterable[Instance]) -> Collection[str]:
+    """The regions that are meant, in small letters; none where none was asked for."""
+    if not regions:
+        return ()
+    known = {region.lower(): region for region in _known_regions()}
+    known |= {offer.region.lower(): offer.region for offer in offers if offer.region}
+    wanted: set[str] = set()
+    for name in regions:
+        # Before the regions: one provider calls its own "US".
+        area = areas().get(name.lower())
+        if area is None and name.lower() not in known:
+            near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
+            meant = f"Did you mean {known[near[0]]}? " if near else ""
+            listed = ", ".join((*areas(), *sorted(known.values())))
+            raise DeviceError(f"--region {name}: no price is known there.", hint=f"{meant}Known are {listed}.")
+        wanted.update((name.lower(),) if area is None else map(str.lower, area))
+    return wanted
+
+
+def _without_price(pricing: Pricing, regions: Sequence[str], wanted: Collection[str]) -> DeviceError:
+    every = [one for item in _catalogue_instances() for one in prices_of(item)]
+    elsewhere = sorted({one.region for one in every if one.pricing == pricing})
+    there = {one.pricing for one in every if one.region.lower() in wanted}
+    ways = [way for way in PRICINGS if way in there]
+    hint = f"{pricing} prices are known in {', '.join(elsewhere)}."
+    if ways:
+        hint += f" There is {', '.join(ways)} in {', '.join(regions)}."
+    return DeviceError(f"No {pricing} price is known in {', '.join(regions)}.", hint=hint)
+
+
+@cache
+def _known_regions() -> tuple[str, ...]:
+    listed = {one.region for item in _catalogue_instances() for one in prices_of(item)}
+    return tuple(sorted(listed))
+
+
+@cache
+def _default_prices() -> Mapping[tuple[str, str], tuple[Price, ...]]:
+    """The catalogue's own price of each instance: for one that is listed at another."""
+    return {
+        _offer_key(item): (
+            Price(
+                pricing=item.pricing,
+                region=item.region,
+                usd_per_hour=item.usd_per_hour,
+                price_date=item.price_date,
+                source=item.source,
+            ),
+        )
+        for item in _catalogue_instances()
+    }
 
 
 def _offer_key(item: Instance) -> tuple[str, str]:
     return item.provider.lower(), item.name.lower()
-
-
-def own_instances(listed: Iterable[Instance]) -> tuple[Instance, ...]:
-    """Those that the catalogue has otherwise or not at all: what a price list of the user's own brought."""
-    of_the_catalogue = frozenset(_catalogue_instances())
-    return tuple(item for item in listed if item not in of_the_catalogue)
 
 
 def instance_cpu(instance: Instance) -> Device | None:
@@ -279,4 +401,5 @@ def _own_instances(prices: str | Path) -> Iterable[tuple[Instance, dict[str, Any
             if hasattr(instance, key) and key not in ("provider", "name")
         }
         # A price of one's own does not keep the catalogue's date.
-        yield instance, {**overrides, "price_date": instance.price_date, "source": instance.source}
+        told = {"price_date": instance.price_date, "source": instance.source, "pricing": instance.pricing}
+        yield instance, {**overrides, **told}

@@ -10,6 +10,7 @@ from typing import Any
 from analyzer.devices.device import Device, DeviceKind, Link
 from analyzer.devices.instances import Instance
 from analyzer.errors import DeviceError
+from analyzer.option_table import PRICINGS
 from analyzer.precision import PEAK_TYPES
 from analyzer.toml_file import read_toml as read_within_limits
 
@@ -17,7 +18,8 @@ CatalogueEntry = Mapping[str, Any]
 TABLES = ("sources", "links")
 # Fields that `Instance` takes as they stand in the file.
 _INSTANCE_FIELDS = ("region", "price_date", "vcpus", "memory_bytes", "cpu_type", "cpu", "cpu_nearest")
-_INSTANCE_OPTIONAL = ("threads_per_core", "gpu", "gpu_count", "accelerator", "notes")
+_INSTANCE_OPTIONAL = ("threads_per_core", "gpu", "gpu_count", "accelerator", "notes", "pricing")
+CURRENCY = "USD"
 
 
 # What a value that is not read by a function of its own must be, by key, in words and by test.
@@ -38,6 +40,7 @@ _KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(("runs_release_wheel", "cpu_nearest"), _FLAG),
     **dict.fromkeys(("threads", "year", "vcpus", "threads_per_core"), _WHOLE),
     "sustained": _TABLE,
+    "pricing": (f"one of {', '.join(PRICINGS)}", lambda value: value in PRICINGS),
     **dict.fromkeys(("gpu_count", "units", "memory_bytes"), _NUMBER),
 }
 
@@ -134,6 +137,13 @@ def to_instance(entry: CatalogueEntry, tables: Mapping[str, Any], origin: str) -
             raise DeviceError(f"{origin}: an instance has no {key}.", hint=f'Add {key} = "...".')
     label = f"{entry['provider']} {entry['name']}"
     _check_kinds(label, entry, origin)
+    for table in (tables, entry):
+        # Every figure is in dollars, and no rate of exchange holds for the day of every price.
+        if table.get("currency", CURRENCY) != CURRENCY:
+            raise DeviceError(
+                f"{origin}: the currency of {label} is {reprlib.repr(table['currency'])}.",
+                hint=f'Prices are in US dollars: convert them, and write currency = "{CURRENCY}" or nothing.',
+            )
     sources = table_of(tables, "sources", origin)
     price = _number(label, entry, "usd_per_hour", origin)
     fields = {key: entry[key] for key in (*_INSTANCE_FIELDS, *_INSTANCE_OPTIONAL) if key in entry}

@@ -193,7 +193,10 @@ def option(
         best_tokens_per_s=shown.tokens_per_s if shown else None,
         usd_per_hour=offer.usd_per_hour if offer and shown else None,
         usd_per_million_tokens=dollars,
-        instance=offer.instance if offer and shown else "",
+        instance=offer.name if offer and shown else "",
+        pricing=offer.instance.pricing if offer and shown else "on-demand",
+        region=offer.instance.region if offer and shown else "",
+        price_date=offer.instance.price_date if offer and shown else "",
         prefill_speedup=beside.first.time_s / phases.first.time_s if beside else None,
         decode_speedup=beside.other.time_s / phases.other.time_s if beside else None,
     )

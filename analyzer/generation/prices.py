@@ -16,12 +16,17 @@ class Offer:
     """A machine, or a share of one, that runs the model once.
 
     Attributes:
-        instance: Its name at its provider.
+        instance: The whole machine.
         usd_per_hour: Of the share.
     """
 
-    instance: str
+    instance: Instance
     usd_per_hour: float
+
+    @property
+    def name(self) -> str:
+        """The machine's name at its provider."""
+        return f"{self.instance.provider} {self.instance.name}"
 
 
 def gpu_offer(gpu: Device, width: int, instances: Iterable[Instance]) -> Offer | None:
@@ -31,13 +36,13 @@ def gpu_offer(gpu: Device, width: int, instances: Iterable[Instance]) -> Offer |
     """
     offers = [
         Offer(
-            instance=f"{instance.provider} {instance.name}",
+            instance=instance,
             usd_per_hour=instance.usd_per_hour / (int(instance.gpu_count) // width),
         )
         for instance in instances
         if instance.gpu == gpu.slug and int(instance.gpu_count) >= width
     ]
-    return min(offers, key=lambda offer: (offer.usd_per_hour, offer.instance), default=None)
+    return min(offers, key=lambda offer: (offer.usd_per_hour, offer.name), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +71,10 @@ def cpu_offer(
             continue
         rate = tokens_per_s(instance)
         if rate:
-            named = Offer(instance=f"{instance.provider} {instance.name}", usd_per_hour=instance.usd_per_hour)
+            named = Offer(instance=instance, usd_per_hour=instance.usd_per_hour)
             offers.append(CpuOffer(offer=named, tokens_per_s=rate))
     return min(
-        offers, key=lambda one: (one.offer.usd_per_hour / one.tokens_per_s, one.offer.instance), default=None
+        offers, key=lambda one: (one.offer.usd_per_hour / one.tokens_per_s, one.offer.name), default=None
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from types import MappingProxyType
 
 from analyzer import prediction
@@ -49,11 +50,15 @@ class BatchModels:
 
     Attributes:
         prepared_graphs: By batch.
-        between: The model at any batch between them; None where it cannot be had.
+        between: The model at any batch between them, made once; None where it cannot be had.
     """
 
     prepared_graphs: Mapping[int, PreparedGraph] = field(default_factory=dict)
     between: Callable[[int], PreparedGraph] | None = None
+
+    def __post_init__(self) -> None:
+        if self.between is not None:  # several GPUs ask for the same batches
+            object.__setattr__(self, "between", cache(self.between))
 
 
 def batch_models(
@@ -105,7 +110,10 @@ def sweep_of(
         # Every batch that was run is one of the sweep's own, so one between them was not measured.
         return predictor.decision_input(between(batch), gpu, batch, None, per_operator=False)
 
-    return sweep(inputs, at=predicted_at, planned=plans)
+    def has_room(batch: int) -> bool:
+        return gpu is not None and predictor.gpu_has_room(between(batch), gpu, batch)
+
+    return sweep(inputs, at=predicted_at, has_room=has_room, planned=plans)
 
 
 def prepared_batches(

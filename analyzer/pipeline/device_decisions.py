@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from analyzer.decision import Decision, DecisionInput, Sweep, decide
+from analyzer.decision.contenders import Contender, cpu_contenders, gpu_contender, other_precisions
 from analyzer.decision.plans import Plans, plan_all
+from analyzer.decision.ranking import ranking
 from analyzer.devices.device import Device
 from analyzer.pipeline import build_record
 from analyzer.pipeline.batches import BatchModels, sweep_of
+from analyzer.pipeline.forms import asked_precision
 from analyzer.pipeline.measure import Measured
-from analyzer.pipeline.precision_table import precision_table
+from analyzer.pipeline.precision_table import precision_tables
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.subgraph_results import body_results
+from analyzer.pipeline.target_devices import model_precision
+from analyzer.precision import INTEGER_FORMS
 from analyzer.record.analysis import Alternative, Analysis, Devices, ModelInfo
 from analyzer.record.outcome import PrecisionResult
+from analyzer.record.ranking import RankingResult
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,6 +36,7 @@ class DeviceDecisions:
         sweep: The plans over batches.
         alternatives: The decision for each further GPU.
         precisions: The same weights in every precision, on the CPU and the first GPU.
+        ranking: The one answer over all of that and every batch that was asked for.
     """
 
     decision_input: DecisionInput
@@ -36,6 +44,20 @@ class DeviceDecisions:
     sweep: Sweep
     alternatives: tuple[Alternative, ...]
     precisions: tuple[PrecisionResult, ...]
+    ranking: RankingResult
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Swept:
+    """The plans over batches; at those that were asked for the question too, the report's first."""
+
+    sweep: Sweep
+    asked: tuple[tuple[DecisionInput, Plans], ...]
+
+    @property
+    def plans(self) -> Plans:
+        """Those of the report's batch."""
+        return self.asked[0][1]
 
 
 def decide_on(
@@ -63,16 +85,42 @@ def decide_on(
     if gpu is not None:
         what_if = predictor.what_if(prepared, gpu, batch, on_cpu.get(batch or 0))
         decision_input = replace(decision_input, what_if=what_if)
-    swept, plans = _swept(predictor, prepared, model, decision_input, measured)
+    swept = _swept(predictor, prepared, model, decision_input, measured)
+    # A check asks for one answer, and soon.
+    tables = (
+        ()
+        if predictor.options.fixed
+        else precision_tables(
+            predictor, prepared, gpus, batch, measured.get(batch or 0), on_cpu.get(batch or 0)
+        )
+    )
+    others = [
+        candidate
+        for rows, device in zip_longest(tables, gpus[: len(tables)])
+        if not predictor.pins  # which those tables do not keep
+        for candidate in other_precisions(rows, decision_input, device)
+    ]
+    rented = _on_cpus(predictor, swept)
+    contenders = [one for at_batch in rented for one in at_batch]
+    if gpu is not None:
+        contenders += _on_gpu(predictor, swept, rented)
+    alternatives = []
+    for other in gpus[1:]:
+        alternative, found = _alternative(predictor, prepared, model, other, batch, on_cpu, rented)
+        alternatives.append(alternative)
+        contenders += found
     return DeviceDecisions(
         decision_input=decision_input,
-        decision=decide(decision_input, swept, plans),
-        sweep=swept,
-        alternatives=tuple(_alternative(predictor, prepared, model, gpu, batch, on_cpu) for gpu in gpus[1:]),
-        # A check asks for one answer, and soon.
-        precisions=()
-        if predictor.options.fixed
-        else precision_table(predictor, prepared, gpu, batch, measured.get(batch or 0)),
+        decision=decide(decision_input, swept.sweep, swept.plans),
+        sweep=swept.sweep,
+        alternatives=tuple(alternatives),
+        precisions=tables[0] if tables else (),
+        ranking=ranking(
+            contenders,
+            others,
+            objective=decision_input.objective,
+            slo_s=decision_input.slo_s,
+        ),
     )
 
 
@@ -82,13 +130,22 @@ def _swept(
     model: BatchModels,
     decision_input: DecisionInput,
     measured: Mapping[int, Measured],
-) -> tuple[Sweep, Plans]:
-    """The plans over batches and those of the question itself, which is one of them."""
-    plans = plan_all(decision_input)
-    batch = decision_input.batch
+) -> _Swept:
+    """The plans over batches and those of the batches that were asked for, which are some of them."""
+    plans, gpu, batch = plan_all(decision_input), decision_input.gpu, decision_input.batch
+    asked = [(decision_input, plans)]
+    for other in predictor.options.batches:
+        at_batch = model.prepared_graphs.get(other)
+        if other != batch and at_batch is not None:
+            question = predictor.decision_input(at_batch, gpu, other, measured.get(other), per_operator=False)
+            asked.append((question, plan_all(question, asked[0])))
     same = batch is not None and model.prepared_graphs.get(batch) is prepared
-    known = {batch: (decision_input, plans)} if batch is not None and same else {}
-    return sweep_of(model, predictor, decision_input.gpu, measured, known), plans
+    known = {
+        question.batch: (question, found)
+        for question, found in asked
+        if question.batch is not None and (question is not decision_input or same)
+    }
+    return _Swept(sweep=sweep_of(model, predictor, gpu, measured, known), asked=tuple(asked))
 
 
 def _alternative(
@@ -98,15 +155,42 @@ def _alternative(
     gpu: Device,
     batch: int | None,
     on_cpu: Mapping[int, Measured],
-) -> Alternative:
+    rented: Sequence[Sequence[Contender]],
+) -> tuple[Alternative, tuple[Contender, ...]]:
     """The decision for a further GPU: of what was measured, the CPU's part holds there as well."""
     decision_input = predictor.decision_input(prepared, gpu, batch, on_cpu.get(batch or 0))
-    decision = decide(decision_input, *_swept(predictor, prepared, model, decision_input, on_cpu))
-    return Alternative(
+    swept = _swept(predictor, prepared, model, decision_input, on_cpu)
+    decision = decide(decision_input, swept.sweep, swept.plans)
+    alternative = Alternative(
         device=build_record.device_info(gpu),
         plans=decision.plans,
         verdict=decision.verdict,
         costs=decision.costs,
+    )
+    return alternative, _on_gpu(predictor, swept, rented)
+
+
+def _on_cpus(predictor: Predictor, swept: _Swept) -> tuple[tuple[Contender, ...], ...]:
+    """The CPU and those that can be rented, at each batch that was asked for."""
+    asked = predictor.options.precision
+    return tuple(
+        cpu_contenders(
+            question,
+            plans,
+            # Floats of other widths are a matter of the GPU: on a CPU the model computes in its own.
+            asked if asked is not None and asked in INTEGER_FORMS else model_precision(question.graph),
+        )
+        for question, plans in swept.asked
+    )
+
+
+def _on_gpu(
+    predictor: Predictor, swept: _Swept, rented: Sequence[Sequence[Contender]]
+) -> tuple[Contender, ...]:
+    """A GPU at each batch that was asked for."""
+    return tuple(
+        gpu_contender(question, plans, asked_precision(predictor.options, question), on_cpus[0])
+        for (question, plans), on_cpus in zip(swept.asked, rented, strict=True)
     )
 
 
@@ -139,6 +223,7 @@ def analysis_of(
         costs=decision.costs,
         sweep=decisions.sweep.rows,
         precisions=decisions.precisions,
+        ranking=decisions.ranking,
         session_fails=prepared.placement.fails,
         bodies=body_results(prepared.graph, prepared.placement) if gpus else (),
     )

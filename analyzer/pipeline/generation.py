@@ -25,7 +25,7 @@ from analyzer.generation.sources import (
 )
 from analyzer.generation.times import Runner, timed
 from analyzer.loading.model_reference import parse_reference
-from analyzer.option_table import AnalyzeOptions, GenerateOptions
+from analyzer.option_table import ALL_GPUS, AnalyzeOptions, GenerateOptions
 from analyzer.pipeline import environment
 from analyzer.pipeline.generation_measure import MeasuredRequest, measure_request
 from analyzer.pipeline.generation_record import Named, generation_analysis
@@ -35,7 +35,7 @@ from analyzer.pipeline.target_devices import Targets, find_targets
 from analyzer.progress import Progress
 from analyzer.record.analysis import Analysis
 from analyzer.record.invocation import Invocation, written
-from analyzer.text import duration
+from analyzer.text import latency_limit
 
 _ASKED_OF_ANY = (
     "batch",
@@ -48,6 +48,8 @@ _ASKED_OF_ANY = (
     "limit",
     "prices",
     "cache",
+    "pricing",
+    "region",
 )
 
 
@@ -56,7 +58,7 @@ def analyse_generation(model: Any, inputs: Any, given: GenerateOptions, progress
     require_keywords("analyze_generation", given, GenerateOptions.__annotations__)
     started = time.perf_counter()
     of_any = {name: value for name, value in given.items() if name in _ASKED_OF_ANY}
-    if of_any.get("gpu") in ("all", ["all"], ("all",)):
+    if of_any.get("gpu") in (ALL_GPUS, [ALL_GPUS], (ALL_GPUS,)):
         # All of the catalogue stand in the table as it is; the answer is for the usual one.
         del of_any["gpu"]
     options = make_options(**cast(AnalyzeOptions, of_any))
@@ -95,8 +97,8 @@ def _question(given: GenerateOptions, options: Options) -> Question:
         weights=given.get("weights"),
         kv=given.get("kv"),
         launch=given.get("launch"),
-        ttft_s=None if ttft is None else duration(ttft, where="--ttft"),
-        tpot_s=None if tpot is None else duration(tpot, where="--tpot"),
+        ttft_s=None if ttft is None else latency_limit(ttft, where="--ttft"),
+        tpot_s=None if tpot is None else latency_limit(tpot, where="--tpot"),
     )
 
 

@@ -70,7 +70,12 @@ def generation_analysis(
     setting = setting_of(model, question, first)
     types = model.types_on(first, setting) or StepTypes()
     request = request_of(model, question)
-    market = _market(question, options, targets)
+    predictor = Predictor(options, targets.cpu)
+    market = Market(
+        runner=Runner(host=predictor.host, threads=options.threads if targets.local_cpu else None),
+        instances=predictor.instances,
+        limits=question.limits,
+    )
     devices = ComparedDevices(
         first=first,
         cpu=targets.cpu,
@@ -87,7 +92,7 @@ def generation_analysis(
     )
     decode = steps.decode(request.batch)
     decided = decide_on(
-        Predictor(options, targets.cpu, token_factor, market.instances), decode,
+        Predictor(options, targets.cpu, token_factor, predictor.offers), decode,
         BatchModels(prepared_graphs=steps.decodes(question.batches, decode)),
         gpus[: 1 + _MOST_ALTERNATIVES], request.batch,
         _seen(request.batch, measured.middle if measured else None),
@@ -96,20 +101,11 @@ def generation_analysis(
     info = _model_info(model, named, decode.graph, request, precision)
     analysis = analysis_of(info, decode, decided, targets.cpu, gpus)
     prefill = _phase(
-        Predictor(options, targets.cpu, prompt_factor, market.instances), steps.prefill(request.batch),
+        Predictor(options, targets.cpu, prompt_factor, predictor.offers), steps.prefill(request.batch),
         gpus[:1], request.batch, _seen(request.batch, devices.measured.first if devices.measured else None),
     )  # fmt: skip
     return replace(
         analysis, generation=answer(model, question, devices, market), phases=Phases(prefill=prefill)
-    )
-
-
-def _market(question: Question, options: Options, targets: Targets) -> Market:
-    predictor = Predictor(options, targets.cpu)
-    return Market(
-        runner=Runner(host=predictor.host, threads=options.threads if targets.local_cpu else None),
-        instances=predictor.instances,
-        limits=question.limits,
     )
 
 

@@ -15,10 +15,18 @@ from analyzer.isolation.limits import DEFAULT_LIMITS, Limits, parse_limits
 from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.python.example_inputs import InputSpec, parse_input
 from analyzer.loading.python.source_lines import repository_root, shown_path
-from analyzer.option_table import DEFAULT_TIME_BUDGET_S, OPTIONS, AnalyzeOptions, Command, RecordOptions
+from analyzer.option_table import (
+    DEFAULT_TIME_BUDGET_S,
+    OPTIONS,
+    PRICINGS,
+    AnalyzeOptions,
+    Command,
+    Pricing,
+    RecordOptions,
+)
 from analyzer.precision import INTEGER_FORMS, PRECISIONS
 from analyzer.record.invocation import Invocation, amended, written
-from analyzer.text import duration, nearest
+from analyzer.text import duration, latency_limit, nearest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +46,8 @@ class Options:
         objective, slo_s: What the verdict is for.
         pins: ``PATTERN=cpu|gpu``.
         prices: A file of the user's own prices.
+        pricing: The way of paying for instances.
+        regions: Where they are rented, or areas; empty for the catalogue's own region of each.
         utilisation: Share of rented time in which inferences run.
         cache: Whether exports may be read from and kept in the cache.
         fixed: Whether the result must be the same on every machine: no calibration, a CPU of the catalogue.
@@ -61,6 +71,8 @@ class Options:
     slo_s: float | None = None
     pins: tuple[str, ...] = ()
     prices: Path | None = None
+    pricing: Pricing = "on-demand"
+    regions: tuple[str, ...] = ()
     utilisation: float = 1.0
     cache: bool = True
     fixed: bool = False
@@ -101,9 +113,11 @@ def make_options(**given: Unpack[AnalyzeOptions]) -> Options:
         time_budget_s=_time_budget(budget) if budget else DEFAULT_TIME_BUDGET_S,
         threads=_positive(given.get("threads"), "--threads", _MOST_RUNS),
         objective=_objective(given.get("objective")),
-        slo_s=duration(slo, where="--slo") if slo is not None else None,
+        slo_s=latency_limit(slo, where="--slo") if slo is not None else None,
         pins=(pins,) if isinstance(pins, str) else tuple(pins),
         prices=Path(prices) if prices else None,
+        pricing=_pricing(given.get("pricing")),
+        regions=_regions(given.get("region")),
         utilisation=_utilisation(utilisation) if utilisation is not None else 1.0,
         cache=given.get("cache", True),
         limits=parse_limits([limits] if isinstance(limits, str) else limits),
@@ -266,7 +280,8 @@ def _gpus(gpu: str | Sequence[str] | None) -> tuple[str, ...] | None:
     names = [name.strip() for name in (gpu.split(",") if isinstance(gpu, str) else gpu)]
     if any(not name for name in names) or not names:
         raise UsageError(
-            "--gpu needs a name.", hint="`analyze devices` lists them; `none` looks at the CPU alone."
+            "--gpu needs a name.",
+            hint="`analyze devices` lists them; `all` takes every one, `none` looks at the CPU alone.",
         )
     if any(name.lower() == "none" for name in names):
         if len(names) > 1:
@@ -290,6 +305,22 @@ def _objective(value: str | None) -> Objective:
         return "latency"
     _one_of(value, OBJECTIVES, "--objective")
     return next(objective for objective in OBJECTIVES if objective == value)
+
+
+def _pricing(value: str | None) -> Pricing:
+    if value is None:
+        return PRICINGS[0]
+    _one_of(value, PRICINGS, "--pricing")
+    return next(pricing for pricing in PRICINGS if pricing == value)
+
+
+def _regions(region: str | Sequence[str] | None) -> tuple[str, ...]:
+    if region is None:
+        return ()
+    names = [name.strip() for name in (region.split(",") if isinstance(region, str) else region)]
+    if any(not name for name in names) or not names:
+        raise UsageError("--region needs a name.", hint="For example --region europe, or eu-west-1,westeurope.")
+    return tuple(dict.fromkeys(names))
 
 
 def _positive(value: int | None, option: str, most: int) -> int | None:

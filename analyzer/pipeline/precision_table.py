@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -28,6 +28,8 @@ from analyzer.units import byte_count, factor
 
 # Operators. Beyond, a table would cost more than the whole report: each integer form is prepared anew.
 _MOST_OPERATORS = 3000
+# GPUs. A prediction for each precision on each: with all of the catalogue it would take longer than the rest.
+_MOST_TABLES = 8
 # Ends of the time of a model in fp16 on a CPU, over those in fp32: what is lost behind the Casts, above all
 # fusions, is not predicted. Of six networks on one processor the times were 0.9 to 1.3 of those in fp32.
 _FP16_ON_CPU = (0.9, 1.5)
@@ -41,21 +43,25 @@ _LOSSES: Mapping[tuple[str, Side], str] = MappingProxyType(
 )
 
 
-def precision_table(
+def precision_tables(
     predictor: Predictor,
     prepared: PreparedGraph,
-    gpu: Device | None,
+    gpus: Sequence[Device],
     batch: int | None,
     measured: Measured | None,
-) -> tuple[PrecisionResult, ...]:
-    """A row for each precision and device; none for a model that is quantised already or of other floats.
+    on_cpu: Measured | None,
+) -> tuple[tuple[PrecisionResult, ...], ...]:
+    """A row for each precision on the CPU and the first GPU, then tables of further GPUs alone.
+
+    None for a model that is quantised already or of other floats.
 
     Args:
         predictor: With the user's options.
         prepared: The model that is decided about, at ``batch``.
-        gpu: The verdict's; None for the CPU alone.
+        gpus: The verdict's first; none for the CPU alone. Of very many only the first have a table.
         batch: Inferences per run.
         measured: What was measured of the model as it is.
+        on_cpu: The CPU's part of that, which holds beside any GPU.
     """
     graph = prepared.graph
     own = model_precision(graph)
@@ -68,8 +74,27 @@ def precision_table(
     if own in HALF and any(node.op_type == "GroupQueryAttention" for node in graph.nodes):
         return ()
     whole = prepared if own == "fp32" else prepare(in_full(graph))
-    table = _Table(predictor, prepared, whole, gpu, batch, measured)
-    return tuple(table.rows())
+    forms = _IntegerForms(whole)
+    first = _Table(predictor, prepared, forms, gpus[0] if gpus else None, batch, measured)
+    further = (
+        _Table(predictor, prepared, forms, gpu, batch, on_cpu, sides=("gpu",)) for gpu in gpus[1:_MOST_TABLES]
+    )
+    return tuple(tuple(table.rows()) for table in (first, *further))
+
+
+class _IntegerForms:
+    """The integer forms of a model, prepared once for all devices."""
+
+    def __init__(self, whole: PreparedGraph) -> None:
+        self.whole = whole
+        self._known: dict[str, PreparedGraph | NoForm] = {}
+
+    def form(self, precision: str) -> PreparedGraph | NoForm:
+        """The model in this form, or why it has none."""
+        if precision not in self._known:
+            graph = convert(self.whole.graph, precision)
+            self._known[precision] = graph if isinstance(graph, NoForm) else prepare(graph)
+        return self._known[precision]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,14 +112,18 @@ class _Table:
         self,
         predictor: Predictor,
         prepared: PreparedGraph,
-        whole: PreparedGraph,
+        integer_forms: _IntegerForms,
         gpu: Device | None,
         batch: int | None,
         measured: Measured | None,
+        *,
+        sides: tuple[Side, ...] = ("cpu", "gpu"),
     ) -> None:
         self._predictor = predictor
         self._prepared = prepared
-        self._whole = whole
+        self._whole = integer_forms.whole
+        self._integer = integer_forms
+        self._sides = tuple(side for side in sides if side == "cpu" or gpu is not None)
         self._gpu = gpu
         self._batch = batch
         self._measured = measured
@@ -123,7 +152,7 @@ class _Table:
         if precision in INTEGER_FORMS:
             yield from self._integer_forms(precision)
             return
-        if precision != "tf32":  # a mode of NVIDIA's tensor cores
+        if precision != "tf32" and "cpu" in self._sides:  # a mode of NVIDIA's tensor cores
             yield "cpu", self._floats_on_cpu(precision)
         if self._gpu is not None and not (precision == "tf32" and on_device(self._gpu, precision).substitute):
             yield "gpu", self._floats_on_gpu(precision, self._gpu)
@@ -168,13 +197,11 @@ class _Table:
         return "half the bytes" + (", products on tensor cores" if known.tensor else "")
 
     def _integer_forms(self, precision: str) -> Iterator[tuple[Side, _Form | str]]:
-        sides: tuple[Side, ...] = ("cpu",) if self._gpu is None else ("cpu", "gpu")
-        graph = convert(self._whole.graph, precision)
-        if isinstance(graph, NoForm):
-            yield from ((side, graph.why) for side in sides)
+        prepared = self._integer.form(precision)
+        if isinstance(prepared, NoForm):
+            yield from ((side, prepared.why) for side in self._sides)
             return
-        prepared = prepare(graph)
-        for side in sides:
+        for side in self._sides:
             yield (
                 side,
                 self._form(prepared, precision, side, self._reason_of_integers(precision, side, prepared)),
@@ -206,7 +233,7 @@ class _Table:
             base = self._predictor
             options = replace(base.options, precision=precision)
             correction = base.correction if prepared is self._prepared else 1.0
-            question = Predictor(options, base.cpu, correction, base.instances).decision_input(
+            question = Predictor(options, base.cpu, correction, base.offers).decision_input(
                 prepared, self._gpu, self._batch, self._measured if ran else None, per_operator=False
             )
             self._planned[key] = (question, session_plans(question))

@@ -10,11 +10,13 @@ import numpy as np
 from analyzer import prediction
 from analyzer.conversion import HALF
 from analyzer.decision import DecisionInput, WhatIf, parse_pin
+from analyzer.decision.plan_memory import all_fits_gpu
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.pipeline import form_reasons
 from analyzer.pipeline.measure import Measured
+from analyzer.pipeline.offers import Offers, offers_of
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.prepared import PreparedGraph, opset_with_kernels, prepare, with_opset
 from analyzer.pipeline.target_devices import decision_precision, model_precision
@@ -42,7 +44,7 @@ class Predictor:
         cpu: The CPU of the decision.
         correction: Measured over predicted latency of the CPU, by which other batches are scaled; 1 where
             nothing was measured.
-        instances: What can be rented; None reads the catalogue and the options' price list.
+        offers: What can be rented; None reads the catalogue and the options' price list.
     """
 
     def __init__(
@@ -50,16 +52,22 @@ class Predictor:
         options: Options,
         cpu: Device,
         correction: float = 1.0,
-        instances: tuple[Instance, ...] | None = None,
+        offers: Offers | None = None,
     ) -> None:
         self.options = options
         self.cpu = cpu
         self.correction = correction
-        self.instances = catalogue.instances(options.prices) if instances is None else instances
+        self.offers = offers_of(options) if offers is None else offers
+        self.instances = self.offers.instances
         self.pins = tuple(parse_pin(text) for text in options.pins)
         # A GPU that is not here stands in another machine: whose CPU launches is known where one was named. Of
         # a GPU in this machine the calibration tells.
         self.host = cpu if options.cpu is not None or options.fixed else None
+        # What is the same beside every GPU, by the numbers that it follows from. Each value holds these too, as
+        # an id is another's once its object is gone.
+        self._own_cpu: dict[tuple[int, str], tuple[object, prediction.GroupTimes, GroupEstimates]] = {}
+        self._instance_cpus: dict[int, tuple[object, Callable[[Instance], Estimate | None]]] = {}
+        self._with_measured: dict[tuple[int, int, bool], tuple[object, object, PreparedGraph]] = {}
 
     def decision_input(
         self,
@@ -80,16 +88,34 @@ class Predictor:
             per_operator: Whether each operator gets its share of its group's time; plans need groups alone.
         """
         precision = decision_precision(self.options, prepared.graph, gpu)
-        if measured is not None and measured.cpu_groups:
-            prepared = replace(prepared, cpu_groups=measured.cpu_groups)
-        if measured is not None and measured.cuda_groups and gpu is not None:
-            prepared = replace(prepared, cuda_groups=measured.cuda_groups)
+        if measured is not None:
+            prepared = self._as_measured(prepared, measured, with_gpu=gpu is not None)
         times = self._session_times(prepared, gpu, precision, measured)
         by_group = self._input_by_group(prepared, gpu, batch, precision, times, measured)
         if not per_operator:
             return by_group
         told = tuple(form_reasons.sentences(prepared, gpu=gpu is not None))
         return self._with_shares(replace(by_group, about_form=told), prepared)
+
+    def gpu_has_room(self, prepared: PreparedGraph, gpu: Device, batch: int) -> bool:
+        """Whether a GPU holds the whole model at a batch, for which nothing need be timed."""
+        precision = decision_precision(self.options, prepared.graph, gpu)
+        no_times = SessionTimes(cpu=(), cuda=())
+        return all_fits_gpu(self._input_by_group(prepared, gpu, batch, precision, no_times, None))
+
+    def _as_measured(self, prepared: PreparedGraph, measured: Measured, *, with_gpu: bool) -> PreparedGraph:
+        """The graph with the groups that were measured in place of the predicted ones."""
+        if not measured.cpu_groups and not (measured.cuda_groups and with_gpu):
+            return prepared
+        key = (id(prepared), id(measured), with_gpu)
+        if key not in self._with_measured:
+            groups = replace(
+                prepared,
+                cpu_groups=measured.cpu_groups or prepared.cpu_groups,
+                cuda_groups=(with_gpu and measured.cuda_groups) or prepared.cuda_groups,
+            )
+            self._with_measured[key] = (prepared, measured, groups)
+        return self._with_measured[key][2]
 
     def _input_by_group(
         self,
@@ -140,12 +166,12 @@ class Predictor:
         self, prepared: PreparedGraph, gpu: Device | None, precision: str, measured: Measured | None
     ) -> SessionTimes:
         on_cpu = model_precision(prepared.on_cpu.graph)
-        predicted = self._on_own_cpu(prepared.on_cpu.cpu_work, on_cpu).estimates()
+        _, predicted = self._on_own_cpu(prepared.on_cpu.cpu_work, on_cpu)
         cpu: GroupEstimates = predicted
         # What bounds a group cannot be timed: a measured time takes it from the prediction.
         if measured is not None and measured.cpu_times:
             cpu = tuple(
-                time if time is None else replace(time, bound=estimate.bound)
+                time if time is None else replace(time, bound=estimate.bound if estimate else None)
                 for time, estimate in zip(measured.cpu_times, predicted, strict=True)
             )
         own = model_precision(prepared.graph)
@@ -163,7 +189,8 @@ class Predictor:
         fallen = np.array([group.provider == "cpu" for group in prepared.cuda_groups], dtype=np.bool_)
         if not fallen.any():
             return gpu_times
-        fallen_back = iter(self._on_own_cpu(prepared.cuda_work, on_cpu).only(fallen).estimates())
+        beside_gpu, _ = self._on_own_cpu(prepared.cuda_work, on_cpu)
+        fallen_back = iter(beside_gpu.only(fallen).estimates())
         return tuple(
             next(fallen_back) if falls else time for falls, time in zip(fallen.tolist(), gpu_times, strict=True)
         )
@@ -190,12 +217,17 @@ class Predictor:
             for time, full_time, is_wide in zip(times, in_full, left.tolist(), strict=True)
         )
 
-    def _on_own_cpu(self, work: prediction.Workload, precision: str) -> prediction.GroupTimes:
+    def _on_own_cpu(
+        self, work: prediction.Workload, precision: str
+    ) -> tuple[prediction.GroupTimes, GroupEstimates]:
         """Times on the decision's CPU; the correction is of this very CPU, fallbacks of a GPU included."""
-        predicted = prediction.predict_session(
-            work, self.cpu, precision=precision, threads=self.options.threads
-        )
-        return predicted.scaled(self.correction)
+        key = (id(work), precision)
+        if key not in self._own_cpu:
+            predicted = prediction.predict_session(
+                work, self.cpu, precision=precision, threads=self.options.threads
+            ).scaled(self.correction)
+            self._own_cpu[key] = (work, predicted, predicted.estimates())
+        return self._own_cpu[key][1:]
 
     def _with_shares(self, by_group: DecisionInput, prepared: PreparedGraph) -> DecisionInput:
         """Splits the time of each group over its operators."""
@@ -229,6 +261,8 @@ class Predictor:
     def _latency_on_instance(
         self, prepared: PreparedGraph, precision: str
     ) -> Callable[[Instance], Estimate | None]:
+        if id(prepared) in self._instance_cpus:
+            return self._instance_cpus[id(prepared)][1]
         # Instances of a family differ in memory and price: what their CPU takes is predicted once.
         known: dict[object, Estimate | None] = {}
 
@@ -245,6 +279,7 @@ class Predictor:
             # Neither --threads nor the correction: both belong to the decision's CPU, and this is another one.
             return prediction.predict_session(prepared.cpu_work, cpu, precision=precision).total()
 
+        self._instance_cpus[id(prepared)] = (prepared, latency)
         return latency
 
     def what_if(
@@ -263,7 +298,7 @@ class Predictor:
         own_precision = decision_precision(self.options, prepared.graph, gpu)
         if self.options.precision is None and is_full(own_precision) and "fp16" in gpu.peak_flops_per_s:
             options = replace(self.options, precision="fp16")
-            half = Predictor(options, self.cpu, self.correction, self.instances)
+            half = Predictor(options, self.cpu, self.correction, self.offers)
             in_half = half.decision_input(prepared, gpu, batch, on_cpu, per_operator=False)
             changes.append(WhatIf(change="in fp16", question=in_half))
         opset = opset_with_kernels(prepared)

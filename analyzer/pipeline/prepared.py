@@ -91,7 +91,7 @@ class PreparedGraph:
     def _places(self) -> tuple[int, ...] | None:
         return None if self.cpu_form is None else self.cpu_form.places(self.graph)
 
-    @property
+    @cached_property
     def groups_on_cpu(self) -> tuple[Group, ...]:
         """What a CPU session executes, told by this graph's operators."""
         places = self._places

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.errors import UsageError
 from analyzer.graph import Graph, Tensor
-from analyzer.option_table import DEFAULT_GPU
+from analyzer.option_table import ALL_GPUS, DEFAULT_GPU
+from analyzer.pipeline.offers import offers_of
 from analyzer.pipeline.options import Options
 from analyzer.precision import INTEGER_FORMS, floats_on_gpu, full_on_cuda, own_precision
 
@@ -37,11 +39,13 @@ def find_targets(options: Options) -> Targets:
     """Looks the devices up.
 
     Raises:
-        DeviceError: A name that nobody knows; the hint names the nearest.
+        DeviceError: A name that nobody knows, with the nearest in the hint; a price list or region of no use.
         UsageError: More threads than the CPU runs at once.
     """
+    # Here, before anything is read or run: prices are asked for at the end.
+    offers_of(options)
     # `check` decides the same on every runner: it asks this machine nothing, neither its GPU nor its CPU.
-    this_gpu = None if options.fixed else _local_gpu()
+    this_gpu = None if options.fixed else gpu_of_this_machine()
     if options.cpu is not None:
         cpu = catalogue.device(options.cpu)
     else:
@@ -50,7 +54,7 @@ def find_targets(options: Options) -> Targets:
     if options.gpus is None:
         gpus: tuple[Device, ...] = (this_gpu or catalogue.device(DEFAULT_GPU),)
     else:
-        gpus = tuple(catalogue.device(name) for name in options.gpus)
+        gpus = named_gpus(options.gpus, fixed=options.fixed)
     # Only the verdict's GPU is measured: what was measured on it does not hold beside another one.
     first_is_local = bool(this_gpu and gpus and gpus[0].slug == this_gpu.slug)
     return Targets(
@@ -60,6 +64,32 @@ def find_targets(options: Options) -> Targets:
         local_cpu=options.cpu is None and not options.fixed,
         default_gpu=gpus[0].slug if options.gpus is None and this_gpu is None else None,
     )
+
+
+def named_gpus(names: Iterable[str], *, fixed: bool) -> tuple[Device, ...]:
+    """The GPUs of these names, each once, in their order.
+
+    ``all`` stands for this machine's GPU, else the default one, and behind it the whole catalogue, so far as
+    anything can be decided for it.
+
+    Args:
+        names: From ``--gpu``.
+        fixed: Whether this machine is not asked, as by a check.
+
+    Raises:
+        DeviceError: A name that nobody knows; the hint names the nearest.
+    """
+    by_slug: dict[str, Device] = {}
+    for name in names:
+        if name.lower() == ALL_GPUS:
+            usual = (None if fixed else gpu_of_this_machine()) or catalogue.device(DEFAULT_GPU)
+            # Without a link nothing is known of copies, and no plan has a latency.
+            found = (usual, *(gpu for gpu in catalogue.gpus() if gpu.link is not None))
+        else:
+            found = (catalogue.device(name),)
+        for gpu in found:
+            by_slug.setdefault(gpu.slug, gpu)
+    return tuple(by_slug.values())
 
 
 def measures_here(options: Options, targets: Targets) -> bool:
@@ -80,7 +110,8 @@ def check_threads(threads: int | None, cpu: Device) -> None:
         )
 
 
-def _local_gpu() -> Device | None:
+def gpu_of_this_machine() -> Device | None:
+    """The GPU in this machine, as it is or as it was calibrated; None where there is none."""
     from analyzer.devices.detection import local_gpu
 
     return local_gpu()
@@ -97,6 +128,17 @@ def model_precision(graph: Graph) -> str:
 
     Quantised weights count as the floats that they stand for: next to them scales and biases are few.
     """
+    known = _OWN_PRECISIONS.get(graph)
+    if known is None:
+        known = _OWN_PRECISIONS[graph] = _stored_precision(graph)
+    return known
+
+
+# Asked for each GPU at each batch, and of a graph always the same.
+_OWN_PRECISIONS: WeakKeyDictionary[Graph, str] = WeakKeyDictionary()
+
+
+def _stored_precision(graph: Graph) -> str:
     stored: tuple[Tensor, ...] = graph.initializers
     if any(_is_quantised(tensor) for tensor in stored):
         stored = (*stored, *_dequantised(graph))

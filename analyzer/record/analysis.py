@@ -33,6 +33,7 @@ from analyzer.record.outcome import Transfers as Transfers
 from analyzer.record.outcome import VerdictResult as VerdictResult
 from analyzer.record.output_files import targets, write_all
 from analyzer.record.quantities import Amount, Count, Positive
+from analyzer.record.ranking import RankingResult
 from analyzer.record.replay_data import ReplayData
 from analyzer.record.training_step import TrainingResult
 
@@ -315,6 +316,9 @@ class Alternative:
 class Finding:
     """Something to mend: a code of ``checks``' registry, its severity and the operator it is about.
 
+    ``device`` is the slug of the further GPU that it is about, with commas where it is about several, empty
+    where it is about the record's own GPU or about all.
+
     ``seconds`` and ``bytes`` are what it costs per inference, None where not known. ``certain`` is False
     where the threshold lies inside the figure's interval; such a finding is never an error.
     """
@@ -327,6 +331,7 @@ class Finding:
     seconds: Amount | None = None
     bytes: Count | None = None
     certain: bool = True
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -383,7 +388,8 @@ class Analysis:
 
     ``session_fails`` says why ONNX Runtime cannot make the CUDA session at all, empty where it can.
     ``generation`` is what a model that generates takes, ``phases`` its prefill: all else is a decode step's.
-    ``capacity`` says which instances serve it, and how many.
+    ``ranking`` is the one answer over all devices, batches and instances that were asked about; None in old
+    records, and of a model that generates. ``capacity`` says which instances serve it, and how many.
     ``invocation`` is what was asked; None in old records. ``kept`` is what ``render --gpu`` predicts from; None
     in a training step's record, and in old ones.
     """
@@ -401,6 +407,7 @@ class Analysis:
     costs: tuple[CostRow, ...] = ()
     sweep: tuple[SweepRow, ...] = ()
     precisions: tuple[PrecisionResult, ...] = ()
+    ranking: RankingResult | None = None
     findings: tuple[Finding, ...] = ()
     ignored: tuple[IgnoredFinding, ...] = ()
     session_fails: str = ""

@@ -15,7 +15,8 @@ class CapacityOption:
 
     Attributes:
         provider, instance, region, price_date: What is rented, where, and the day of its price.
-        device, kind: What the model runs on there: its slug, and on which side that is.
+        device, device_name, kind: What the model runs on there: its slug, what people call it, and on which
+            side that is.
         precision: That the times are for.
         replicas: Copies of the model on one instance, behind one queue: one a GPU, or a part of the cores.
         count: Instances for the rate with growth, headroom and spare; ``low_count`` where the service times
@@ -44,6 +45,7 @@ class CapacityOption:
     reason: str
     origin: Literal["measured", "predicted", "mixed"] = "predicted"
     price_date: str = ""
+    device_name: str = ""
     replicas: Count | None = None
     count: Count | None = None
     low_count: Count | None = None
@@ -119,7 +121,10 @@ class InstanceLoads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficPoint:
-    """Instances and dollars from this rate on, up to the next one's; the rate is before headroom."""
+    """Instances and dollars from this rate on, up to the next one's.
+
+    The rate is what is planned for: growth is in it, headroom is not.
+    """
 
     rate_per_s: Amount
     count: Count

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from analyzer.option_table import Pricing
 from analyzer.record.quantities import Amount, Count, Positive
 
 
@@ -85,6 +86,7 @@ class GenerationOption:
     ``largest_batch`` is the largest that fits and, where limits were given, meets them, then to a quarter of
     the way between two powers of two. ``best_tokens_per_s`` and ``usd_per_million_tokens`` are at it with
     limits, at the batch that was asked for without; None where that does not fit, or no batch meets them.
+    ``pricing``, ``region`` and ``price_date`` are of the instance's price.
     """
 
     device: str
@@ -102,6 +104,9 @@ class GenerationOption:
     usd_per_hour: Amount | None = None
     usd_per_million_tokens: Amount | None = None
     instance: str = ""
+    pricing: Pricing = "on-demand"
+    region: str = ""
+    price_date: str = ""
     prefill_speedup: Positive | None = None
     decode_speedup: Positive | None = None
 

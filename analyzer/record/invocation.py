@@ -17,7 +17,7 @@ class Invocation:
     """A command with what was given to it, by the user or by the settings file; nothing of the machine.
 
     Attributes:
-        command: ``run``, ``check`` or ``generate``.
+        command: ``run``, ``check``, ``generate`` or ``capacity``.
         model: MODEL as the command line names it, a file from its repository or else from the working folder;
             None for one that has no name there, an ``nn.Module``.
         options: By long option, the values as they are written; none for a flag.
@@ -63,6 +63,9 @@ def _texts(option: Option, value: Any, show_path: Callable[[str], str]) -> tuple
     if value is None or isinstance(value, bool) or (isinstance(value, (str, list, tuple)) and not value):
         return None
     several = [value] if isinstance(value, str) or not isinstance(value, (list, tuple)) else value
+    if option.kind == "latency":
+        # A number is Python's, of seconds: on the command line it needs its unit.
+        return (value if isinstance(value, str) else f"{value}s",)
     if option.kind == "path":
         return (show_path(str(value)),)
     if option.kind == "repeated":
@@ -101,7 +104,7 @@ def command_line(invocation: Invocation) -> str:
 
 
 # Not `render`: a record that was decided anew has its analysis' invocation, with what was given to render.
-_COMMANDS: tuple[Command, ...] = ("run", "check", "generate")
+_COMMANDS: tuple[Command, ...] = ("run", "check", "generate", "capacity")
 
 
 def _words(option: Option, values: Iterable[str]) -> list[str]:

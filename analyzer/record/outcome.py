@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from analyzer.option_table import Pricing
 from analyzer.record.quantities import Amount, Count, Positive
 
 
@@ -37,7 +38,7 @@ class PlanResult:
     ``origin`` and ``low_s`` to ``high_s`` are the latency's. Dollars are those of ``instance``, whose time may
     be predicted where the plan's own was measured on another machine; joules rest on modelled power. Both have
     an origin and a 90 % interval of their own: the origin is empty, the ends None, where a version that did
-    not tell wrote the record.
+    not tell wrote the record. ``pricing``, ``region`` and ``price_date`` are of the instance's price.
     """
 
     name: Literal["cpu", "gpu", "hybrid"]
@@ -61,11 +62,17 @@ class PlanResult:
     energy_low_j: Amount | None = None
     energy_high_j: Amount | None = None
     energy_origin: str = ""
+    pricing: Pricing = "on-demand"
+    region: str = ""
+    price_date: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictResult:
-    """The answer. ``speedup`` is always the CPU plan's latency over the GPU plan's; None without a GPU."""
+    """The answer. ``speedup`` is always the CPU plan's latency over the GPU plan's; None without a GPU.
+
+    ``slo_s`` is the latency that had to be met (``--slo``); None where none was asked for.
+    """
 
     device: Literal["cpu", "gpu", "hybrid", "either"]
     objective: Literal["latency", "throughput", "cost", "energy"]
@@ -80,6 +87,7 @@ class VerdictResult:
     crossovers: tuple[Count, ...] = ()
     saturation_batch: Count | None = None
     largest_batch: Count | None = None
+    slo_s: Positive | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +95,7 @@ class CostRow:
     """An instance that can run the model, and what a million inferences cost there.
 
     ``origin`` is that of the latency there, from which throughput and dollars follow; ends of 90 % intervals.
+    ``region`` is where the price holds, empty in a record of a version that did not keep it.
     """
 
     provider: str
@@ -103,6 +112,8 @@ class CostRow:
     high_s: Amount | None = None
     usd_low_per_million: Amount | None = None
     usd_high_per_million: Amount | None = None
+    pricing: Pricing = "on-demand"
+    region: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

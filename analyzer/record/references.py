@@ -29,6 +29,7 @@ def _faults(analysis: Analysis) -> Iterator[Fault]:
     yield from _of_operators(analysis)
     yield from _of_plans(analysis)
     yield from _of_findings(analysis)
+    yield from _of_ranking(analysis)
     if analysis.kept is not None:
         yield from _of_left_out(analysis)
         if analysis.kept.batches is not None:
@@ -91,6 +92,22 @@ def _of_plans(analysis: Analysis) -> Iterator[Fault]:
     for position, row in enumerate(analysis.sweep):
         if "cpu" not in row.plans:  # reports read it without asking: a CPU plan is always there
             yield Fault(place=f"sweep[{position}].plans", reason="it lacks cpu")
+
+
+def _of_ranking(analysis: Analysis) -> Iterator[Fault]:
+    ranking = analysis.ranking
+    if ranking is None:
+        return
+    named = [("as_good", at) for at in ranking.as_good]
+    named += [(f"best_by.{name}", at) for name, at in ranking.best_by.items()]
+    named += [("best", at) for at in _if_known(ranking.best)]
+    named += [("nearest", at) for at in _if_known(ranking.nearest)]
+    count = len(ranking.candidates)
+    for key, at in named:
+        if at >= count:
+            yield Fault(place=f"ranking.{key}", reason=f"there is no candidate {at}, only {count}")
+        elif key != "nearest" and not ranking.candidates[at].runs:
+            yield Fault(place=f"ranking.{key}", reason=f"candidate {at} cannot run")
 
 
 def _repeated(place: str, plans: Sequence[PlanResult]) -> Iterator[Fault]:

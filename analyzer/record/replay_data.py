@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from analyzer.option_table import Pricing
 from analyzer.record.quantities import Amount, Count, Number, Positive
 
 # Figures of `costs/cost.py`, which lies above this room.
@@ -29,6 +30,8 @@ class Asked:
     pins: tuple[str, ...] = ()
     utilisation: Positive = 1.0
     fixed: bool = False
+    pricing: Pricing = "on-demand"
+    regions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +118,7 @@ class OwnInstance:
     accelerator: str = ""
     notes: str = ""
     source: str = ""
+    pricing: Pricing = "on-demand"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

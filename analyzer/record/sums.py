@@ -29,6 +29,9 @@ def faults_of_sums(analysis: Analysis) -> Iterator[Fault]:
         yield from _of_plans(f"alternatives[{position}].plans", other.plans)
     for position, row in enumerate(analysis.costs):
         yield from _outside_interval(f"costs[{position}].latency_s", row.low_s, row.latency_s, row.high_s)
+    for position, one in enumerate(analysis.ranking.candidates if analysis.ranking is not None else ()):
+        place = f"ranking.candidates[{position}].latency_s"
+        yield from _outside_interval(place, one.low_s, one.latency_s, one.high_s)
 
 
 def _of_groups(analysis: Analysis) -> Iterator[Fault]:

@@ -1,13 +1,18 @@
-"""Reporting: the operators as CSV, one row each, figures unrounded in SI base units."""
+"""Reporting: the operators as CSV, one row each, figures unrounded in SI base units.
+
+Of a record that was asked for instances, these: they are its answer.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
+from analyzer.record.capacity import CapacityOption
 from analyzer.text import loggable, printable
 
 # What a spreadsheet begins a formula with, in full width too (OWASP, "CSV Injection"): names of a model are a
@@ -18,11 +23,17 @@ _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 def render(analysis: Analysis) -> str:
     """RFC 4180 with one heading line; an empty cell is "not known"."""
-    rows = [row(operator) for operator in analysis.operators]
+    if analysis.capacity is not None:
+        options = analysis.capacity.options
+        return _table(INSTANCES, ({name: getattr(option, name) for name in INSTANCES} for option in options))
+    return _table(COLUMNS, (row(operator) for operator in analysis.operators))
+
+
+def _table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([cell(cells[name]) for name in COLUMNS] for cells in rows)
+    writer.writerow(columns)
+    writer.writerows([cell(cells[name]) for name in columns] for cells in rows)
     return text.getvalue()
 
 
@@ -91,3 +102,5 @@ COLUMNS = (
     ),
     *("verdict_device", "verdict_speedup", "verdict_reason", "verdict_explanation", "placement"),
 )
+
+INSTANCES = tuple(item.name for item in fields(CapacityOption))

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from analyzer.checks import fails, rules
 from analyzer.checks.settings import SEVERITIES, CheckSettings
 from analyzer.record.analysis import Analysis, Finding, OperatorResult
+from analyzer.report import device_rows
 from analyzer.report.escaping import escape, printable
+from analyzer.report.markdown import table
 from analyzer.text import loggable, plural
 from analyzer.units import byte_count, seconds
 
@@ -84,8 +86,11 @@ def tally(findings: Iterable[Finding]) -> str:
 def subject_line(analysis: Analysis) -> str:
     """What was checked, in one line."""
     model, gpu = analysis.model, analysis.devices.gpu
+    more = len(analysis.alternatives)
     batch = f", batch {model.batch}" if model.batch is not None else ""
-    target = f"{gpu.name} and {analysis.devices.cpu.name}" if gpu is not None else analysis.devices.cpu.name
+    others = f", {plural(more, 'further GPU')}" if more else ""
+    cpu = analysis.devices.cpu.name
+    target = f"{gpu.name}{others} and {cpu}" if gpu is not None else cpu
     return f"{model.name} at opset {model.opset}{batch}, {model.precision}, for {target}"
 
 
@@ -110,6 +115,10 @@ def render_text(analysis: Analysis, *, fail_on: str = "error") -> str:
         operator = operator_of(ignored.finding, analysis)
         name = f" {operator.module or operator.name}" if operator is not None else ""
         lines.append(f"ignored: {ignored.finding.code}{name}{': ' + ignored.reason if ignored.reason else ''}")
+    if analysis.generation is None:  # of generation the plans are a step's, and no answer
+        cpu = device_rows.cpu_row(analysis)
+        every = (*([cpu] if cpu is not None else []), *device_rows.rows(analysis))
+        lines.extend(device_rows.sentences(every, analysis))
     result = "passed" if passed(analysis, fail_on) else "failed"
     lines.append(f"{result}: {tally(analysis.findings)} ({subject_line(analysis)})")
     return loggable("\n".join(printable(line) for line in lines)) + "\n"
@@ -124,6 +133,7 @@ def render_markdown(analysis: Analysis, *, fail_on: str = "error") -> str:
         f"{tally(analysis.findings)} in {escape(subject_line(analysis))}.",
         "",
         *_plans(analysis),
+        *_devices(analysis),
     ]
     if analysis.findings:
         lines += ["| | rule | where | what | cost per inference | fix |", "|---|---|---|---|---|---|"]
@@ -146,6 +156,14 @@ def _plans(analysis: Analysis) -> list[str]:
             f"| {plan.transfers.count} ({byte_count(plan.transfers.bytes)}) | {plan.origin} |"
         )
     return [*lines, ""]
+
+
+def _devices(analysis: Analysis) -> list[str]:
+    """Every GPU, where there are several; of one the plans are the answer."""
+    if not analysis.alternatives:
+        return []
+    rows = [[escape(cell) for cell in device_rows.cells(row, analysis)] for row in device_rows.rows(analysis)]
+    return [table(device_rows.head(analysis), rows, right=device_rows.FIGURES), ""]
 
 
 def _row(finding: Finding, analysis: Analysis) -> str:

@@ -5,40 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from analyzer.option_table import PRICINGS
 from analyzer.record.analysis import Analysis
 from analyzer.record.generation import GenerationOption, GenerationResult, PhaseVerdict
+from analyzer.report import price_words
+from analyzer.report.answer import OptionTable, first_rows, narrowed
 from analyzer.report.generation_words import limited, on, rate
 from analyzer.report.summary import PLAN_TITLES, VERDICT_WORDS, marked, sign, span
 from analyzer.units import UNKNOWN, byte_count, count, dollars, factor, seconds
 
 # Of the devices, on a terminal; a page and Markdown have all.
 MOST_DEVICES = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptionTable:
-    """A table of text: the first column is a heading.
-
-    Attributes:
-        name: Its anchor on the page.
-        title: A noun phrase.
-        head, rows: The cells; all rows are as long as the head.
-        figures: Columns that are flush right.
-        narrow: Columns for a terminal.
-        sort: What each cell is sorted by, where the rows can be: a figure, a text, or None for not known.
-        chosen: The row that the record is about.
-        lead: A sentence or two on how to read it.
-    """
-
-    name: str
-    title: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    figures: tuple[int, ...]
-    narrow: tuple[int, ...]
-    sort: tuple[tuple[float | str | None, ...], ...] = ()
-    chosen: int | None = None
-    lead: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,33 +44,8 @@ def terminal_sheets(analysis: Analysis) -> tuple[OptionTable, ...]:
     if told is None:
         return ()
     devices = _devices(told)
-    tables = (_phases(told), _first(devices, MOST_DEVICES), _square(told), _widths(told))
-    return tuple(_narrow(sheet) for sheet in tables if sheet is not None and sheet.rows)
-
-
-def _first(sheet: OptionTable, most: int) -> OptionTable:
-    rest = len(sheet.rows) - most
-    title = f"{sheet.title}, the first {most} of {len(sheet.rows)}" if rest > 0 else sheet.title
-    return OptionTable(
-        name=sheet.name,
-        title=title,
-        head=sheet.head,
-        rows=sheet.rows[:most],
-        figures=sheet.figures,
-        narrow=sheet.narrow,
-    )
-
-
-def _narrow(sheet: OptionTable) -> OptionTable:
-    kept = sheet.narrow
-    return OptionTable(
-        name=sheet.name,
-        title=sheet.title,
-        head=tuple(sheet.head[at] for at in kept),
-        rows=tuple(tuple(row[at] for at in kept) for row in sheet.rows),
-        figures=tuple(place for place, at in enumerate(kept) if at in sheet.figures),
-        narrow=tuple(range(len(kept))),
-    )
+    tables = (_phases(told), first_rows(devices, MOST_DEVICES), _square(told), _widths(told))
+    return tuple(narrowed(sheet) for sheet in tables if sheet is not None and sheet.rows)
 
 
 def _phases(told: GenerationResult) -> OptionTable:
@@ -256,7 +208,8 @@ def _instance(row: GenerationOption) -> str:
     if not row.instance:
         return UNKNOWN
     hour = f", {dollars(row.usd_per_hour)} an hour" if row.usd_per_hour is not None else ""
-    return f"{row.instance}{hour}"
+    paid = f", {price_words.WAYS[row.pricing]}" if row.pricing != PRICINGS[0] else ""
+    return f"{row.instance}{hour}{paid}"
 
 
 def _types(told: GenerationResult) -> OptionTable:

@@ -6,24 +6,12 @@ from dataclasses import dataclass
 
 from analyzer.record.analysis import Analysis
 from analyzer.record.generation import GenerationMemory, GenerationOption, GenerationResult
+from analyzer.report.answer import AnswerFigure
 from analyzer.report.summary import joules, span
 from analyzer.units import UNKNOWN, byte_count, count, digits, dollars, seconds, share
 
 # From here on a rate is read in whole tokens, with separators.
 _WHOLE = 1000.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationFigure:
-    """A figure of the answer; ``note`` says what it is for, ``bad`` that something asked for is not kept."""
-
-    name: str
-    title: str
-    figure: str
-    interval: str = ""
-    note: str = ""
-    origin: str = ""
-    bad: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +89,7 @@ def limited(told: GenerationResult) -> bool:
     return told.ttft_limit_s is not None or told.tpot_limit_s is not None
 
 
-def figures(told: GenerationResult) -> tuple[GenerationFigure, ...]:
+def figures(told: GenerationResult) -> tuple[AnswerFigure, ...]:
     """All figures of the answer, the most wanted first."""
     every = (
         *_times(told),
@@ -115,11 +103,11 @@ def figures(told: GenerationResult) -> tuple[GenerationFigure, ...]:
     return tuple(figure for figure in every if figure is not None)
 
 
-def _times(told: GenerationResult) -> tuple[GenerationFigure, ...]:
+def _times(told: GenerationResult) -> tuple[AnswerFigure, ...]:
     # The batch's tokens over the request's time: its slow end is the low end of the rate.
     low, high = (told.tokens_per_s * told.request_s / end for end in (told.request_high_s, told.request_low_s))
     return (
-        GenerationFigure(
+        AnswerFigure(
             name="TTFT",
             title="Time to first token",
             figure=seconds(told.ttft_s),
@@ -127,7 +115,7 @@ def _times(told: GenerationResult) -> tuple[GenerationFigure, ...]:
             origin=told.origin,
             bad=_above(told.ttft_s, told.ttft_limit_s),
         ),
-        GenerationFigure(
+        AnswerFigure(
             name="TPOT",
             title="Each further token",
             figure=seconds(told.tpot_s),
@@ -135,7 +123,7 @@ def _times(told: GenerationResult) -> tuple[GenerationFigure, ...]:
             origin=told.origin,
             bad=_above(told.tpot_s, told.tpot_limit_s),
         ),
-        GenerationFigure(
+        AnswerFigure(
             name="tokens/s",
             title="Tokens per second",
             figure=rate(told.tokens_per_s),
@@ -143,7 +131,7 @@ def _times(told: GenerationResult) -> tuple[GenerationFigure, ...]:
             note=f"{told.batch} sequences together" if told.batch > 1 else "",
             origin=told.origin,
         ),
-        GenerationFigure(
+        AnswerFigure(
             name="request",
             title="Whole request",
             figure=seconds(told.request_s),
@@ -157,7 +145,7 @@ def _above(value: float, limit: float | None) -> bool:
     return limit is not None and value > limit
 
 
-def _money(told: GenerationResult) -> GenerationFigure:
+def _money(told: GenerationResult) -> AnswerFigure:
     if told.usd_per_million_tokens is not None:
         # With limits the price is that of the largest batch that keeps them, else that of what was asked.
         where = f", at batch {count(told.largest_batch)}" if limited(told) else ""
@@ -166,7 +154,7 @@ def _money(told: GenerationResult) -> GenerationFigure:
         note = "no batch keeps the limits" if told.memory.fits else "it does not fit"
     else:
         note = "it does not fit" if not told.memory.fits else "no instance that was looked at has them"
-    return GenerationFigure(
+    return AnswerFigure(
         name="$/M tokens",
         title="Per million tokens",
         figure=dollars(told.usd_per_million_tokens),
@@ -176,10 +164,10 @@ def _money(told: GenerationResult) -> GenerationFigure:
     )
 
 
-def _energy(told: GenerationResult) -> GenerationFigure | None:
+def _energy(told: GenerationResult) -> AnswerFigure | None:
     if told.joules_per_token is None:
         return None
-    return GenerationFigure(
+    return AnswerFigure(
         name="energy",
         title="Energy per token",
         figure=joules(told.joules_per_token),
@@ -189,11 +177,11 @@ def _energy(told: GenerationResult) -> GenerationFigure | None:
     )
 
 
-def _memory(told: GenerationResult) -> GenerationFigure:
+def _memory(told: GenerationResult) -> AnswerFigure:
     memory = told.memory
     parts = ", ".join(f"{text} {name}" for name, text in _parts(memory))
     fits = "" if memory.fits else "; does not fit"
-    return GenerationFigure(
+    return AnswerFigure(
         name="memory",
         title="Memory",
         figure=byte_count(memory.total_bytes),
@@ -240,7 +228,7 @@ def bar(told: GenerationResult) -> MemoryBar | None:
     )
 
 
-def _room(told: GenerationResult) -> tuple[GenerationFigure, ...]:
+def _room(told: GenerationResult) -> tuple[AnswerFigure, ...]:
     tokens = count(told.prompt_tokens + told.output_tokens)
     within = " and keeps the limits" if limited(told) else ""
     own = told.model_context
@@ -251,14 +239,14 @@ def _room(told: GenerationResult) -> tuple[GenerationFigure, ...]:
     else:
         context = f"at batch {told.batch}" + (f"; the model was made for {count(own)}" if own else "")
     return (
-        GenerationFigure(
+        AnswerFigure(
             name="largest batch",
             title="Largest batch",
             figure=count(told.largest_batch) if told.largest_batch else "none",
             note=f"that fits {tokens} tokens each{within}",
             bad=not told.largest_batch,
         ),
-        GenerationFigure(
+        AnswerFigure(
             name="longest context",
             title="Longest context",
             figure=f"{count(told.longest_context)} tokens" if told.longest_context else "none",
@@ -268,7 +256,7 @@ def _room(told: GenerationResult) -> tuple[GenerationFigure, ...]:
     )
 
 
-def _limits(told: GenerationResult) -> GenerationFigure | None:
+def _limits(told: GenerationResult) -> AnswerFigure | None:
     if not limited(told):
         return None
     said = [
@@ -278,7 +266,7 @@ def _limits(told: GenerationResult) -> GenerationFigure | None:
             ("TPOT", (told.tpot_s, told.tpot_low_s, told.tpot_high_s, told.tpot_limit_s)),
         )
     ]
-    return GenerationFigure(
+    return AnswerFigure(
         name="limits",
         title="Limits",
         figure="kept" if told.meets_limits else "missed",
@@ -296,14 +284,14 @@ def _limit(name: str, value: float, low: float, high: float, limit: float | None
     return f"{name} {seconds(value)} {'keeps' if kept else 'is above'} {seconds(limit)}{unsure}"
 
 
-def _cheapest(told: GenerationResult) -> GenerationFigure | None:
+def _cheapest(told: GenerationResult) -> AnswerFigure | None:
     within = " that keeps the limits" if limited(told) else ""
     if told.cheapest is None or told.cheapest >= len(told.devices):
         if len(told.devices) < 2:
             return None
         none = all(row.largest_batch == 0 for row in told.devices)
         note = f"no device that was looked at {'keeps the limits' if limited(told) else 'holds it'}"
-        return GenerationFigure(
+        return AnswerFigure(
             name="cheapest",
             title=f"Cheapest device{within}",
             figure="none",
@@ -311,7 +299,7 @@ def _cheapest(told: GenerationResult) -> GenerationFigure | None:
             bad=none,
         )
     row = told.devices[told.cheapest]
-    return GenerationFigure(
+    return AnswerFigure(
         name="cheapest",
         title=f"Cheapest device{within}",
         figure=on(row.name, row.gpus),

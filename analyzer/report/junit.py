@@ -63,6 +63,8 @@ def render(analysis: Analysis, *, fail_on: str = "error") -> str:
 def _case(code: str, finding: Finding | None, analysis: Analysis) -> ET.Element:
     operator = operator_of(finding, analysis) if finding is not None else None
     where = f" [{operator.module or operator.name}]" if operator is not None else ""
+    if finding is not None and finding.device:
+        where = f" [{finding.device}]"
     attributes = {
         "classname": _xml(f"analyzer.{analysis.model.name}"),
         "name": _xml(f"{rule_label(code)}{where}"),

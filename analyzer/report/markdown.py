@@ -5,19 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from analyzer.record.analysis import Analysis
-from analyzer.report import generation_tables, generation_words, precision_rows, summary, training_tables
+from analyzer.report import (
+    capacity_tables,
+    capacity_words,
+    device_rows,
+    generation_tables,
+    generation_words,
+    precision_rows,
+    price_words,
+    summary,
+    training_tables,
+)
+from analyzer.report.answer import AnswerFigure, OptionTable
 from analyzer.report.escaping import escape, printable
+from analyzer.report.ranking import table as ranking_table
+from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import MARKS, sign, signed
 from analyzer.text import loggable, plural
 from analyzer.units import byte_count, count, flop_count
+
+# More are folded up: a pull request's thread is read by many who want the answer alone.
+_MOST_DEVICES = 12
 
 
 def render(analysis: Analysis) -> str:
     """GitHub's Markdown; every name of the model is escaped, so that it neither formats nor mentions."""
     blocks = (
+        _capacity(analysis),
         _generation(analysis),
         _heading(analysis),
+        _ranking(analysis),
         _plans(analysis),
+        _devices(analysis),
         _reasons(analysis),
         _training(analysis),
         _precisions(analysis),
@@ -36,28 +55,62 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[in
 
 
 def _heading(analysis: Analysis) -> str:
-    told = analysis.generation
-    # The answer for a model that generates stands above; this is its decode step.
-    first = f"## {escape(analysis.model.name)}" if told is None else f"### {generation_words.step(told)}"
+    # What was asked beyond it stands above; this is one step or run of it.
+    answer = summary.sentence(analysis)
+    if analysis.generation is not None:
+        first = f"### {generation_words.step(analysis.generation)}"
+    elif analysis.capacity is not None:
+        first = f"### {capacity_words.RUN}"
+    else:
+        first, answer = f"## {escape(analysis.model.name)}", ranking_words.sentence(analysis)
     lines = [
-        f"{first}: {escape(summary.sentence(analysis))}",
+        f"{first}: {escape(answer)}",
         "",
         escape(summary.subject(analysis)) + ".",
     ]
     said = (
+        *ranking_words.beside(analysis),
         summary.confidence(analysis),
         summary.crossover(analysis),
         summary.open_sizes(analysis),
         summary.state(analysis),
+        price_words.statement(analysis) if analysis.generation is None else "",
     )
     confidence = [text for text in said if text]
     return "\n".join(lines) + (" " + " ".join(escape(text) for text in confidence) if confidence else "")
+
+
+def _capacity(analysis: Analysis) -> str:
+    told = analysis.capacity
+    if told is None:
+        return ""
+    details = " ".join(escape(text) for text in capacity_words.details(told))
+    blocks = [
+        f"## {escape(analysis.model.name)}: {escape(capacity_words.sentence(told))}",
+        f"{escape(capacity_words.subject(told))}. {details}".rstrip(),
+        _answer(capacity_words.figures(told)),
+        *(_sheet(sheet, capacity_tables.MOST_OPTIONS) for sheet in capacity_tables.sheets(analysis)),
+        "\n".join(f"- {escape(text)}" for text in capacity_words.notes(told)),
+    ]
+    return "\n\n".join(blocks)
 
 
 def _generation(analysis: Analysis) -> str:
     told = analysis.generation
     if told is None:
         return ""
+    prices = price_words.statement(analysis)
+    blocks = [
+        f"## {escape(analysis.model.name)}: {escape(generation_words.sentence(analysis, told))}",
+        " ".join(escape(text) for text in (f"{generation_words.subject(told)}.", prices) if text),
+        _answer(generation_words.figures(told)),
+        *(_sheet(sheet, generation_tables.MOST_DEVICES) for sheet in generation_tables.sheets(analysis)),
+        *(escape(text) for text in told.notes),
+    ]
+    return "\n\n".join(blocks)
+
+
+def _answer(figures: Iterable[AnswerFigure]) -> str:
     rows = [
         (
             escape(figure.title),
@@ -65,25 +118,26 @@ def _generation(analysis: Analysis) -> str:
             escape(figure.interval),
             escape(figure.note),
         )
-        for figure in generation_words.figures(told)
+        for figure in figures
     ]
-    blocks = [
-        f"## {escape(analysis.model.name)}: {escape(generation_words.sentence(analysis, told))}",
-        escape(generation_words.subject(told)) + ".",
-        table(("", "", "90 % interval, share", ""), rows, (1, 2)),
-    ]
-    for sheet in generation_tables.sheets(analysis):
-        cells = [
-            [f"**{escape(cell)}**" if at == sheet.chosen else escape(cell) for cell in row]
-            for at, row in enumerate(sheet.rows)
-        ]
-        shown = table([escape(name) for name in sheet.head], cells, sheet.figures)
-        # Folded up where it is long: a pull request's thread is read by many who want the answer alone.
-        if len(cells) > generation_tables.MOST_DEVICES:
-            shown = f"<details><summary>{len(cells)} rows</summary>\n\n{shown}\n\n</details>"
-        blocks.append(f"### {escape(sheet.title)}\n\n{escape(sheet.lead)}\n\n{shown}")
-    blocks += [escape(text) for text in told.notes]
-    return "\n\n".join(blocks)
+    return table(("", "", "90 % interval, share", ""), rows, (1, 2))
+
+
+def _sheet(sheet: OptionTable, most: int) -> str:
+    """A table of options, folded up where it has more rows than this."""
+    cells = [_cells(sheet, at) for at in range(len(sheet.rows))]
+    shown = table([escape(name) for name in sheet.head], cells, sheet.figures)
+    # A pull request's thread is read by many who want the answer alone.
+    if len(cells) > most:
+        shown = f"<details><summary>{len(cells)} rows</summary>\n\n{shown}\n\n</details>"
+    return f"### {escape(sheet.title)}\n\n{escape(sheet.lead)}\n\n{shown}"
+
+
+def _cells(sheet: OptionTable, at: int) -> list[str]:
+    row = sheet.rows[at]
+    beside = sheet.beside[at] if sheet.beside else [""] * len(row)
+    cells = [f"{cell} ({more})" if more else cell for cell, more in zip(row, beside, strict=True)]
+    return [f"**{escape(cell)}**" if at == sheet.chosen and cell else escape(cell) for cell in cells]
 
 
 def _training(analysis: Analysis) -> str:
@@ -117,6 +171,32 @@ def _plans(analysis: Analysis) -> str:
         for card in cards
     ]
     return table(head, rows, range(1, 7))
+
+
+def _ranking(analysis: Analysis) -> str:
+    sheet = ranking_table.sheet(analysis)
+    if sheet is None:
+        return ""
+    cells = [
+        [f"**{escape(cell)}**" if at == sheet.chosen and cell else escape(cell) for cell in row]
+        for at, row in enumerate(sheet.rows)
+    ]
+    shown = table([escape(name) for name in sheet.head], cells, sheet.figures)
+    # Folded up: it has a row for every CPU that can be rented.
+    folded = f"<details><summary>{escape(sheet.title)} ({len(cells)} rows)</summary>"
+    return f"{folded}\n\n{escape(sheet.lead)}\n\n{shown}\n\n</details>"
+
+
+def _devices(analysis: Analysis) -> str:
+    """Every GPU, where there are several; of one the plans are the answer."""
+    # Where everything is ranked they stand in the ranking.
+    if not analysis.alternatives or analysis.ranking is not None:
+        return ""
+    rows = [[escape(cell) for cell in device_rows.cells(row, analysis)] for row in device_rows.rows(analysis)]
+    shown = table(device_rows.head(analysis), rows, device_rows.FIGURES)
+    if len(rows) > _MOST_DEVICES:
+        shown = f"<details><summary>{len(rows)} GPUs</summary>\n\n{shown}\n\n</details>"
+    return f"### {device_rows.TITLE}\n\n{shown}"
 
 
 def _reasons(analysis: Analysis) -> str:

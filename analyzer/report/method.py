@@ -10,7 +10,7 @@ from typing import Any
 
 from analyzer.record.analysis import Analysis, DeviceInfo
 from analyzer.record.invocation import command_line
-from analyzer.report import operator_columns
+from analyzer.report import operator_columns, price_words
 from analyzer.units import UNKNOWN, byte_count, digits, rate, seconds, share
 
 # A command without --cpu asks for the CPU of the machine that it is typed on, which is the reader's.
@@ -147,11 +147,14 @@ def _device(device: DeviceInfo) -> list[MethodFact]:
 def _money(analysis: Analysis) -> list[MethodFact]:
     facts = []
     dates: dict[str, set[str]] = {}
-    for row in analysis.costs:
+    ranked = [row.cost for row in analysis.ranking.instances] if analysis.ranking is not None else []
+    priced = (*analysis.costs, *ranked)
+    for row in priced:
         dates.setdefault(row.provider, set()).add(row.price_date or "date not recorded")
     if dates:
+        way = priced[0].pricing
         listed = [f"{provider} of {', '.join(sorted(days))}" for provider, days in sorted(dates.items())]
-        facts.append(MethodFact(name="Prices", value=f"on-demand list prices: {'; '.join(listed)}"))
+        facts.append(MethodFact(name="Prices", value=f"{price_words.KINDS[way]}: {'; '.join(listed)}"))
     if any(plan.usd_per_million is not None for plan in analysis.plans):
         text = (
             "the instance's price for the time that a million inferences take at its throughput; origin and "

@@ -8,10 +8,12 @@ from typing import Any
 from analyzer.checks.phrases import source_location
 from analyzer.record.analysis import Alternative, Analysis, Finding
 from analyzer.report import (
+    capacity_page,
     generation_page,
     method,
     operator_columns,
     precision_rows,
+    price_words,
     summary,
     training_tables,
 )
@@ -21,6 +23,8 @@ from analyzer.report.charts.families import SHAPES
 from analyzer.report.findings_text import by_severity, operator_of
 from analyzer.report.method import MethodFact
 from analyzer.report.module_tree import Module, tree
+from analyzer.report.ranking import table as ranking_table
+from analyzer.report.ranking import words as ranking_words
 from analyzer.units import UNKNOWN, byte_count, count, digits, factor, flop_count, seconds
 
 
@@ -47,22 +51,28 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "tool": analysis.tool,
         "model": analysis.model,
         "facts": _facts(analysis),
-        "sentence": summary.sentence(analysis),
+        "sentence": ranking_words.sentence(analysis),
+        "beside": ranking_words.beside(analysis),
+        "side": ranking_words.side(analysis),
+        "ranked_word": ranking_words.word(analysis) if ranking_words.leads(analysis) else "",
+        "why_of": ranking_words.about_first(analysis),
+        "ranking": ranking_table.sheet(analysis),
+        "best_by": ranking_table.best_by(analysis),
         "confidence": summary.confidence(analysis),
         "open_sizes": summary.open_sizes(analysis),
         "state": summary.state(analysis),
+        "prices": price_words.statement(analysis),
         "subject": summary.subject(analysis),
         "crossover": summary.crossover(analysis),
         "batches": summary.batches(analysis),
         "verdict": analysis.verdict,
         "no_room": bool(analysis.plans) and not any(plan.fits for plan in analysis.plans),
-        "verdict_word": summary.VERDICT_WORDS[analysis.verdict.device]
-        if analysis.operators
-        else "Nothing to decide",
+        "verdict_word": ranking_words.word(analysis) if analysis.operators else "Nothing to decide",
         "because": summary.reasons(analysis),
         "would_change": analysis.verdict.would_change,
         "plans": summary.plan_cards(analysis),
         "top": summary.top_operators(analysis),
+        "whose_time": summary.whose_time(analysis),
         "marks": tuple(summary.MARKS.values()),
         "missing": summary.missing(analysis),
         "messages": analysis.environment.messages,
@@ -76,6 +86,7 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "training": training_tables.sheets(analysis),
         "training_statements": training_tables.statements(analysis),
         "generation": generation_page.view(analysis),
+        "capacity": capacity_page.view(analysis),
         "has_operators": bool(analysis.operators),
         "groups_known": bool(analysis.groups),
         "method": method.sections(analysis),
@@ -93,6 +104,7 @@ def _charts(analysis: Analysis, modules: tuple[Module, ...]) -> tuple[Chart, ...
         timeline.chart(analysis),
         instance_prices.chart(analysis),
         *generation_page.charts(analysis),
+        *capacity_page.charts(analysis),
     )
     # One that has nothing to show is not there, and neither are its section and its link.
     return tuple(chart for chart in charts if chart is not None)
@@ -127,6 +139,7 @@ def _data(
         },
         "has_gpu": analysis.devices.gpu is not None,
         "marks": {mark.name: mark.sign for mark in summary.MARKS.values()},
+        **capacity_page.data(analysis),
     }
 
 

@@ -121,7 +121,7 @@ def _bytes(path: str) -> bytes:
 def _fingerprint(finding: Finding, analysis: Analysis) -> str:
     """Stays the same when lines move and operators are renumbered: rule, module, type and the line's text."""
     operator = operator_of(finding, analysis)
-    parts = [finding.code, analysis.model.name]
+    parts = [finding.code, analysis.model.name, *filter(None, [finding.device])]
     if operator is not None:
         # Neither index nor line: an edit above would make every finding below it a new one.
         parts += [operator.module, operator.op_type, place_of(finding, analysis).code]

@@ -59,6 +59,8 @@ MARKS = {
     )
 }
 PLAN_TITLES = {"cpu": "CPU", "gpu": "GPU", "hybrid": "Best plan"}
+_SPLIT = "Split"
+_NO_MACHINE_CODE = "It cannot run: ONNX Runtime's release wheel has no machine code for this GPU."
 VERDICT_WORDS = {"cpu": "CPU", "gpu": "GPU", "hybrid": "CPU and GPU", "either": "Either"}
 
 
@@ -113,8 +115,14 @@ class TopOperator:
 
 
 def best_plan(analysis: Analysis) -> PlanResult | None:
-    """The best plan that a record has: of ``gpu="none"`` it holds the CPU's alone."""
-    return analysis.plan("hybrid") or analysis.plan("gpu") or analysis.plan("cpu")
+    """The best plan that a record has: of ``gpu="none"`` it holds the CPU's alone; None where it cannot run."""
+    plan = analysis.plan("hybrid") or analysis.plan("gpu") or analysis.plan("cpu")
+    return plan if plan is not None and plan.fits else None
+
+
+def whose_time(analysis: Analysis) -> str:
+    """``the best plan's time``; of a model that has room nowhere no plan is the best."""
+    return "the time" if analysis.plans and best_plan(analysis) is None else "the best plan's time"
 
 
 def time_in_plan(operator: OperatorResult) -> float | None:
@@ -259,7 +267,7 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
         copies = f"{amount}, {byte_count(transfers.bytes)}, {seconds(transfers.time_s)}"
     return PlanCard(
         name=plan.name,
-        title=PLAN_TITLES[plan.name],
+        title=_title(analysis, plan),
         device=_runs_on(analysis, plan),
         # With no plan that fits, the verdict still names the better one: no card is marked then.
         chosen=analysis.verdict.device == plan.name and plan.fits,
@@ -278,9 +286,22 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
         origin=plan.origin,
         copies=copies,
         operators=_split(plan),
-        why=plan.why or (f"The same as the {PLAN_TITLES[same]} plan." if same else ""),
+        why=_NO_MACHINE_CODE
+        if _lacks_machine_code(analysis, plan)
+        else plan.why or (f"The same as the {PLAN_TITLES[same]} plan." if same else ""),
         twin=bool(same),
     )
+
+
+def _title(analysis: Analysis, plan: PlanResult) -> str:
+    # What cannot run is the best of nothing.
+    runs = plan.fits and not _lacks_machine_code(analysis, plan)
+    return PLAN_TITLES[plan.name] if runs or plan.name != "hybrid" else _SPLIT
+
+
+def _lacks_machine_code(analysis: Analysis, plan: PlanResult) -> bool:
+    gpu = analysis.devices.gpu
+    return gpu is not None and not gpu.runs_release_wheel and plan.operators_on_gpu > 0
 
 
 def _dollars(plan: PlanResult) -> tuple[str, str]:

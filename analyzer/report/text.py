@@ -6,7 +6,19 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from analyzer.record.analysis import Analysis
-from analyzer.report import generation_tables, generation_words, precision_rows, summary, training_tables
+from analyzer.report import (
+    capacity_tables,
+    capacity_words,
+    device_rows,
+    generation_tables,
+    generation_words,
+    precision_rows,
+    price_words,
+    summary,
+    training_tables,
+)
+from analyzer.report.ranking import table as ranking_table
+from analyzer.report.ranking import words as ranking_words
 from analyzer.report.summary import MARKS, PlanCard, TopOperator, sign, signed
 from analyzer.text import loggable, plural
 from analyzer.units import byte_count, count, flop_count
@@ -15,8 +27,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from analyzer.record.capacity import CapacityResult
     from analyzer.record.generation import GenerationResult
-    from analyzer.report.generation_tables import OptionTable
+    from analyzer.report.answer import AnswerFigure, OptionTable
 
 # A file or a pipe has no width of its own.
 WIDTH = 100
@@ -26,21 +39,26 @@ _BAR = 8
 _FIGURES, _ROOM_FOR_MODULES, _ROOM_FOR_ORIGINS = 54, 24, 88
 # The least of a device's name that still tells which it is.
 _FEWEST = 16
-# Of generation's figures: behind a longer one, which is a name, no column is kept.
+# Of an answer's figures: behind a longer one, which is a name, no column is kept.
 _LONGEST_FIGURE = 12
+# Devices that one screen of a terminal holds.
+_MOST_DEVICES = 10
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def render(analysis: Analysis) -> str:
     """The report as plain text of at most 100 columns."""
     blocks = (
+        *_capacity(analysis),
         *_generation(analysis),
         _heading(analysis),
+        _ranking(analysis),
         _plans(summary.plan_cards(analysis)),
+        "\n".join(_devices(analysis)),
         _reasons(analysis),
         _training(analysis),
         _precisions(analysis),
-        _top(summary.top_operators(analysis)),
+        _top(analysis),
         _findings(analysis),
         _footer(analysis),
     )
@@ -58,15 +76,27 @@ def bar(part: float | None, width: int = _BAR) -> str:
 
 
 def _heading(analysis: Analysis) -> str:
-    if analysis.generation is None:
-        name = [clean(f"{analysis.model.name}: {summary.subject(analysis)}"), ""]
-        lines = [*name, *_wrapped(summary.sentence(analysis))]
+    step = _step(analysis)
+    if step:
+        lines = _wrapped(f"{step}: {summary.sentence(analysis)}")
     else:
-        lines = _wrapped(f"{generation_words.step(analysis.generation)}: {summary.sentence(analysis)}")
+        name = [clean(f"{analysis.model.name}: {summary.subject(analysis)}"), ""]
+        lines = [*name, *_wrapped(ranking_words.sentence(analysis))]
+        for text in ranking_words.beside(analysis):
+            lines += _wrapped(text)
     lines += _wrapped(f"{summary.confidence(analysis)} {summary.crossover(analysis)}")
     lines += _wrapped(summary.open_sizes(analysis))
     lines += _wrapped(summary.state(analysis))
+    if analysis.generation is None:
+        lines += _wrapped(price_words.statement(analysis))
     return "\n".join(lines)
+
+
+def _step(analysis: Analysis) -> str:
+    """What the verdict is about where another answer stands above it; empty elsewhere."""
+    if analysis.generation is not None:
+        return generation_words.step(analysis.generation)
+    return capacity_words.RUN if analysis.capacity is not None else ""
 
 
 def _reasons(analysis: Analysis) -> str:
@@ -101,6 +131,68 @@ def _plans(cards: Sequence[PlanCard]) -> str:
     return "\n".join(table(head, rows, right=range(1, 7)))
 
 
+def _ranking(analysis: Analysis) -> str:
+    sheet = ranking_table.terminal_sheet(analysis)
+    if sheet is None:
+        return ""
+    return "\n".join(_ranked(sheet, WIDTH))
+
+
+def _ranked(sheet: OptionTable, width: int) -> list[str]:
+    """The ranking as lines: the notes, which are sentences, stand below."""
+    marks = ["> " if at == sheet.chosen else "  " for at in range(len(sheet.rows))]
+    rows = [(f"{mark}{row[0]}", *row[1:-1]) for mark, row in zip(marks, sheet.rows, strict=True)]
+    others = [max(map(len, column)) + 2 for column in zip(sheet.head, *sheet.rows, strict=True)][1:-1]
+    first = max(width - sum(others), _FEWEST)
+    head = (f"  {sheet.head[0].lower()}", *(name.lower() for name in sheet.head[1:-1]))
+    rows = [(_shortened(row[0], first), *row[1:]) for row in rows]
+    lines = [sheet.title, *table(head, rows, right=sheet.figures)]
+    told: dict[str, str] = {}
+    for row in sheet.rows:
+        # A limit that is missed is told by the order and the figure; of several batches the first note does.
+        if row[-1] and not row[-1].startswith("misses"):
+            told.setdefault(row[0], row[-1].partition("; misses")[0])
+    for name, note in told.items():
+        lines += _wrapped(f"{name}: {note}.", first="  - ", rest="    ")
+    return lines
+
+
+def _capacity(analysis: Analysis) -> tuple[str, ...]:
+    """Which instances and how many; nothing for a record that was not asked for them."""
+    told = analysis.capacity
+    if told is None:
+        return ()
+    lines = [*_wrapped(f"{analysis.model.name}: {capacity_words.subject(told)}"), ""]
+    lines += _wrapped(" ".join((capacity_words.sentence(told), *capacity_words.details(told))))
+    blocks = ["\n".join(lines), "\n".join(_figures(capacity_words.figures(told), WIDTH))]
+    blocks += ["\n".join(_sheet(sheet, WIDTH)) for sheet in capacity_tables.terminal_sheets(analysis)]
+    blocks.append("\n".join(_refused(told)))
+    return (*blocks, "\n".join(line for text in capacity_words.notes(told) for line in _wrapped(text)))
+
+
+def _refused(told: CapacityResult) -> list[str]:
+    """What of the options is no answer, and why where none is one."""
+    lines = _wrapped(capacity_words.refused(told))
+    for text in capacity_tables.reasons(told):
+        lines += _wrapped(text, first="  - ", rest="    ")
+    return lines
+
+
+def _devices(analysis: Analysis, most: int | None = None, width: int = WIDTH) -> list[str]:
+    """Every GPU, where there are several; of one the plans are the answer."""
+    every = device_rows.rows(analysis)
+    # Where everything is ranked they stand in the ranking.
+    if len(every) < 2 or analysis.ranking is not None:
+        return []
+    shown = every if most is None else device_rows.quickest(every, most)
+    lines = [device_rows.TITLE]
+    for said in device_rows.sentences(shown, analysis):
+        lines += _wrapped(said, first="  - ", rest="    ", width=width)
+    if len(shown) < len(every):
+        lines.append(f"These are the fastest of {len(every)}; the reports have all.")
+    return lines
+
+
 def _generation(analysis: Analysis) -> tuple[str, ...]:
     """The answer for a model that generates; nothing for another."""
     told = analysis.generation
@@ -108,17 +200,18 @@ def _generation(analysis: Analysis) -> tuple[str, ...]:
         return ()
     title = clean(f"{analysis.model.name}: {generation_words.subject(told)}")
     lines = [title, "", *_wrapped(generation_words.sentence(analysis, told))]
-    blocks = ["\n".join(lines), "\n".join(_figures(told, WIDTH))]
+    lines += _wrapped(price_words.statement(analysis))
+    blocks = ["\n".join(lines), "\n".join(_figures(generation_words.figures(told), WIDTH))]
     blocks += ["\n".join(_sheet(sheet, WIDTH)) for sheet in generation_tables.terminal_sheets(analysis)]
     return (*blocks, "\n".join(line for text in told.notes for line in _wrapped(text)))
 
 
-def _figures(told: GenerationResult, width: int) -> list[str]:
-    """The figures of generation, one a line, with what is told of each."""
+def _figures(figures: Iterable[AnswerFigure], width: int) -> list[str]:
+    """The figures of an answer, one a line, with what is told of each."""
     import textwrap
 
     lines = []
-    for figure in generation_words.figures(told):
+    for figure in figures:
         value = summary.marked(figure.figure, figure.origin)
         interval = f"({figure.interval}) " if figure.interval else ""
         if len(value) > _LONGEST_FIGURE:
@@ -129,7 +222,7 @@ def _figures(told: GenerationResult, width: int) -> list[str]:
 
 
 def _sheet(sheet: OptionTable, width: int) -> list[str]:
-    """A table of generation: its first column is cut where the others leave no room for it."""
+    """A table of options: its first column is cut where the others leave no room for it."""
     others = [max(map(len, column)) + 2 for column in zip(sheet.head, *sheet.rows, strict=True)][1:]
     first = max(width - sum(others), _FEWEST)
     head, rows = sheet.head, [(_shortened(row[0], first), *row[1:]) for row in sheet.rows]
@@ -170,7 +263,8 @@ def _precisions(analysis: Analysis) -> str:
     return "\n".join([precision_rows.TITLE, *lines, *reasons])
 
 
-def _top(operators: Sequence[TopOperator]) -> str:
+def _top(analysis: Analysis) -> str:
+    operators = summary.top_operators(analysis)
     if not operators:
         return ""
     head = ("operator", "module", "share of time", "CPU", "GPU", "CPU/GPU", "verdict")
@@ -187,7 +281,7 @@ def _top(operators: Sequence[TopOperator]) -> str:
         for operator in operators
     ]
     lines = table(head, rows, right=(3, 4, 5), widest={0: 22, 1: 22})
-    return "\n".join(["The operators that take most of the best plan's time", *lines])
+    return "\n".join([f"The operators that take most of {summary.whose_time(analysis)}", *lines])
 
 
 def _findings(analysis: Analysis) -> str:
@@ -220,10 +314,10 @@ def clean(text: str) -> str:
     return loggable("".join(char if char.isprintable() else "?" for char in text))
 
 
-def _wrapped(text: str, *, first: str = "", rest: str = "") -> list[str]:
+def _wrapped(text: str, *, first: str = "", rest: str = "", width: int = WIDTH) -> list[str]:
     import textwrap
 
-    return textwrap.wrap(clean(text), WIDTH, initial_indent=first, subsequent_indent=rest)
+    return textwrap.wrap(clean(text), width, initial_indent=first, subsequent_indent=rest)
 
 
 def table(
@@ -256,14 +350,18 @@ def print_summary(analysis: Analysis, console: Console) -> None:
     from rich.markup import escape
     from rich.panel import Panel
 
+    if analysis.capacity is not None:
+        _print_capacity(analysis, analysis.capacity, console)
+        return
     if analysis.generation is not None:
         _print_generation(analysis, analysis.generation, console)
         return
     # Rich reads [brackets] as its markup, which names of a model may hold: all text of the record is escaped.
-    lines = [f"[bold]{escape(clean(summary.sentence(analysis)))}[/bold]"]
+    lines = [f"[bold]{escape(clean(ranking_words.sentence(analysis)))}[/bold]"]
     lines += [
         escape(clean(text))
         for text in (
+            *ranking_words.beside(analysis),
             summary.confidence(analysis),
             summary.crossover(analysis),
             summary.open_sizes(analysis),
@@ -274,36 +372,77 @@ def print_summary(analysis: Analysis, console: Console) -> None:
     lines += [escape(clean(text)) for text in summary.reasons(analysis)]
     title = escape(clean(f"{analysis.model.name} · {summary.subject(analysis)}"))
     console.print(Panel("\n".join(lines), title=title, title_align="left"))
+    ranked = ranking_table.terminal_sheet(analysis) if ranking_words.leads(analysis) else None
+    if ranked is not None:
+        heading, *rows = _ranked(ranked, console.width)
+        console.print(f"[bold]{escape(heading)}[/bold]")
+        console.print(escape("\n".join(rows)), highlight=False, no_wrap=True, overflow="ellipsis")
+        console.print()
     cards, operators = summary.plan_cards(analysis), summary.top_operators(analysis)
     if cards:
         console.print(_rich_plans(cards, console.width))
+    if devices := _devices(analysis, _MOST_DEVICES, console.width):
+        console.print("\n" + "\n".join(devices), markup=False, highlight=False)
     # The phases alone: the other tables of a training step are in the report, a terminal shows one screen.
     phases = next(iter(training_tables.sheets(analysis)), None)
     if phases is not None:
         console.print("\n" + "\n".join(table(phases.head, phases.rows, right=training_tables.columns(phases))))
     if operators:
-        console.print(_rich_top(operators, console.width))
+        console.print(_rich_top(operators, console.width, summary.whose_time(analysis)))
     for gap in summary.missing(analysis):
         console.print(escape(clean(gap)), style="yellow")
     console.print("  ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values()), style="dim")
 
 
+def _print_capacity(analysis: Analysis, told: CapacityResult, console: Console) -> None:
+    """Which instances and how many; of the run of one batch the verdict and the plans alone."""
+    from rich.markup import escape
+
+    # The question is longer than a title has room for.
+    lines = [escape(clean(capacity_words.subject(told)))]
+    lines.append(f"[bold]{escape(clean(capacity_words.sentence(told)))}[/bold]")
+    lines += [escape(clean(text)) for text in capacity_words.details(told)]
+    _print_answer(lines, capacity_words.figures(told), analysis.model.name, console)
+    _print_sheets(capacity_tables.terminal_sheets(analysis), console)
+    for text in filter(None, (capacity_words.refused(told), *capacity_tables.reasons(told))):
+        console.print(escape(clean(text)))
+    _print_run(analysis, console)
+
+
 def _print_generation(analysis: Analysis, told: GenerationResult, console: Console) -> None:
     """The answer for a model that generates; of its decode step the verdict and the plans alone."""
+    from rich.markup import escape
+
+    lines = [f"[bold]{escape(clean(generation_words.sentence(analysis, told)))}[/bold]"]
+    title = f"{analysis.model.name} · {generation_words.subject(told)}"
+    _print_answer(lines, generation_words.figures(told), title, console)
+    _print_sheets(generation_tables.terminal_sheets(analysis), console)
+    _print_run(analysis, console)
+
+
+def _print_answer(lines: list[str], figures: Iterable[AnswerFigure], title: str, console: Console) -> None:
     from rich.markup import escape
     from rich.panel import Panel
 
     # Two for the panel's edges and two for its padding.
-    lines = [f"[bold]{escape(clean(generation_words.sentence(analysis, told)))}[/bold]"]
-    lines += [escape(line) for line in _figures(told, console.width - 4)]
-    title = escape(clean(f"{analysis.model.name} · {generation_words.subject(told)}"))
-    console.print(Panel("\n".join(lines), title=title, title_align="left"))
-    for sheet in generation_tables.terminal_sheets(analysis):
+    lines += [escape(line) for line in _figures(figures, console.width - 4)]
+    console.print(Panel("\n".join(lines), title=escape(clean(title)), title_align="left"))
+
+
+def _print_sheets(sheets: Iterable[OptionTable], console: Console) -> None:
+    from rich.markup import escape
+
+    for sheet in sheets:
         heading, *rows = _sheet(sheet, console.width)
         console.print(f"[bold]{escape(heading)}[/bold]")
         console.print(escape("\n".join(rows)), highlight=False, no_wrap=True, overflow="ellipsis")
         console.print()
-    console.print(escape(clean(f"{generation_words.step(told)}: {summary.sentence(analysis)}")))
+
+
+def _print_run(analysis: Analysis, console: Console) -> None:
+    from rich.markup import escape
+
+    console.print(escape(clean(f"{_step(analysis)}: {summary.sentence(analysis)}")))
     if cards := summary.plan_cards(analysis):
         console.print(_rich_plans(cards, console.width))
     for gap in summary.missing(analysis):
@@ -335,12 +474,12 @@ def _rich_plans(cards: Sequence[PlanCard], width: int) -> Table:
     return grid
 
 
-def _rich_top(operators: Sequence[TopOperator], width: int) -> Table:
+def _rich_top(operators: Sequence[TopOperator], width: int, time: str) -> Table:
     from rich import box
     from rich.markup import escape
     from rich.table import Table
 
-    title = "\nWhere the best plan's time goes"
+    title = f"\nWhere {time} goes"
     grid = Table(
         box=box.SIMPLE_HEAD,
         title=title,

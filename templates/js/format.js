@@ -4,6 +4,12 @@ const figures = (() => {
   const PREFIXES = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""], [1e-3, "m"], [1e-6, "µ"], [1e-9, "n"]];
   const UNKNOWN = "–";
 
+  // Halves to the even number, as the program rounds: the same dollars are the same figure.
+  function whole(value) {
+    const rounded = Math.round(value);
+    return Math.abs(value % 1) === 0.5 && rounded % 2 !== 0 ? rounded - 1 : rounded;
+  }
+
   function digits(value, significant = 3) {
     if (value === 0 || !Number.isFinite(value)) return String(value);
     const rounded = Number(value.toExponential(significant - 1)); // 0.9999 is written as 1.00
@@ -22,21 +28,22 @@ const figures = (() => {
   function share(value) {
     if (value > 0 && value < 0.01) return "<1 %";
     if (value > 0.99 && value < 1) return ">99 %";
-    return `${(value * 100).toFixed(0)} %`;
+    return `${whole(value * 100)} %`;
   }
 
   const KINDS = {
     text: String,
     count: (value) => value.toLocaleString("en-US"),
     number: (value) => digits(value),
-    seconds: (value) => (value >= 1e3 ? `${Math.round(value).toLocaleString("en-US")} s` : withPrefix(value, "s")),
+    whole: (value) => whole(value).toLocaleString("en-US"),
+    seconds: (value) => (value >= 1e3 ? `${whole(value).toLocaleString("en-US")} s` : withPrefix(value, "s")),
     bytes: (value) => withPrefix(value, "B"),
     flops: (value) => withPrefix(value, "FLOP"),
     rate: (value) => withPrefix(value, "FLOP/s"),
     per_second: (value) => (value > 0 && value < 1 ? `${digits(value)} /s` : withPrefix(value, "/s")),
     share,
     percent: (value) => (value >= 0.1 ? share(value) : `${digits(value * 100, 2)} %`),
-    dollars: (value) => (value >= 1e3 ? `$${Math.round(value).toLocaleString("en-US")}` : `$${digits(value)}`),
+    dollars: (value) => (value >= 1e3 ? `$${whole(value).toLocaleString("en-US")}` : `$${digits(value)}`),
     factor: (value) => `${digits(value, value < 10 ? 2 : 3)}x`,
   };
 

@@ -59,6 +59,8 @@ def test_every_long_option_of_the_contract_may_stand_there(tmp_path: Path) -> No
     slo = "20ms"
     pin = ["head.*=cpu"]
     prices = "prices.toml"
+    pricing = "spot"
+    region = ["europe", "us-east-1"]
     utilisation = 0.5
     prompt = 2048
     output-tokens = 128
@@ -128,7 +130,7 @@ def test_the_check_takes_run_options_but_not_the_pages_formats(tmp_path: Path) -
 
 
 def test_latencies_by_plan(tmp_path: Path) -> None:
-    written(tmp_path, "[tool.analyzer.check]\nmax-latency = { gpu = '5 ms', cpu = 0.1 }\n")
+    written(tmp_path, "[tool.analyzer.check]\nmax-latency = { gpu = '5 ms', cpu = '0.1s' }\n")
     assert read_settings(tmp_path).check.max_latency_s == {"gpu": 0.005, "cpu": 0.1}
 
 
@@ -142,7 +144,17 @@ def test_latencies_by_plan(tmp_path: Path) -> None:
         ("[tool.analyzer.check]\nmax-copies = 'none'", "max-copies must be a whole number", "max-copies = 0"),
         ("[tool.analyzer.check]\nmax-copies = true", "max-copies must be a whole number", "max-copies = 0"),
         ("[tool.analyzer.check]\nmax-latency = 'soon'", "'soon' is no duration", "20ms"),
-        ("[tool.analyzer.check]\nmax-latency = 0", "above zero", "20ms"),
+        ("[tool.analyzer.check]\nmax-latency = '0ms'", "above zero", "20ms"),
+        ("[tool.analyzer.check]\nmax-latency = 50", "max-latency 50: a limit needs a unit", "50ms or 50s"),
+        ("[tool.analyzer.check]\nmax-latency = { cpu = 0.5 }", "max-latency.cpu 0.5: a limit", "0.5ms or 0.5s"),
+        ("[tool.analyzer.check]\nmax-latency = true", "max-latency must be a latency, not True", "20ms"),
+        ("[tool.analyzer.check]\nmax-ttft = 1", "max-ttft 1: a limit needs a unit", "1ms or 1s"),
+        ("[tool.analyzer.check]\nmax-tpot = '1'", "max-tpot 1: a limit needs a unit", "1ms or 1s"),
+        ("[tool.analyzer.check]\nslo = 2.5", "slo 2.5: a limit needs a unit", "2.5ms or 2.5s"),
+        ("[tool.analyzer]\nslo = '50'", "[tool.analyzer] slo 50: a limit needs a unit", "50ms or 50s"),
+        ("[tool.analyzer]\nslo = [1]", "slo must be a latency, not [1]", "20ms"),
+        ("[tool.analyzer]\nttft = 1", "ttft 1: a limit needs a unit", "1ms or 1s"),
+        ("[tool.analyzer]\ntpot = 1", "tpot 1: a limit needs a unit", "1ms or 1s"),
         ("[tool.analyzer.check]\nmax-tpot = 'soon'", "max-tpot: 'soon' is no duration", "20ms"),
         ("[tool.analyzer.check]\nmin-tokens-per-s = 0", "min-tokens-per-s must be a number above", "500"),
         ("[tool.analyzer.check]\nmin-tokens-per-s = true", "min-tokens-per-s must be a number above", "500"),

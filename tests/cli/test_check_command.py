@@ -180,6 +180,9 @@ def test_budgets_of_generation_judge_a_record_of_generate(
         (["--ignore", "A109"], "no rule 'A109'", "A101"),
         (["--fail-on", "warnings"], "neither a severity nor", "`warning`"),
         (["--max-latency", "soon"], "no duration", "20ms"),
+        (["--max-latency", "50"], "--max-latency 50: a limit needs a unit", "write 50ms or 50s"),
+        (["--max-ttft", ".5"], "--max-ttft .5: a limit needs a unit", "write .5ms or .5s"),
+        (["--max-tpot", "1e-3"], "--max-tpot 1e-3: a limit needs a unit", "write 1e-3ms or 1e-3s"),
         (["--max-ttft", "soon"], "--max-ttft: 'soon' is no duration", "20ms"),
         (["--min-tokens-per-s", "0"], "must be a number above zero", "500"),
         (["--max-tpot", "30ms"], "max-tpot: this analysis is of no model that generates", "analyze generate"),
@@ -312,3 +315,22 @@ def test_the_rules_command_lists_explains_and_suggests(capsys: pytest.CaptureFix
         assert heading in page
     assert run_command_line(["rules", "A191"]) == 2
     assert "A101" in capsys.readouterr().err
+
+
+def test_every_gpu_that_is_named_is_held_against_the_slo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "net.py").write_text("from torch import nn\nmodel = nn.Linear(8, 4)\n")
+    # Nothing takes a nanosecond, and everything a minute.
+    status, out, _ = check(capsys, "net.py", "--gpu", "l4,t4,a100", "--slo", "1ns", "--cpu", "epyc-9654")
+    assert status == 1
+    assert out.count("error A607") == 3
+    last = out.splitlines()[-5:]
+    assert [line.partition(":")[0] for line in last[:-1]] == [
+        "AMD EPYC 9654", "NVIDIA L4", "NVIDIA Tesla T4", "NVIDIA A100 SXM4 80GB",
+    ]  # fmt: skip
+    assert all("verdict " in line for line in last[1:-1])
+    status, out, _ = check(capsys, "net.py", "--gpu", "l4,t4,a100", "--slo", "1min", "--cpu", "epyc-9654")
+    assert (status, out.count("A607")) == (0, 0)

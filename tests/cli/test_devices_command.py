@@ -47,6 +47,26 @@ def test_own_prices_are_shown(tmp_path: Path) -> None:
     assert "our rack" in shown("--prices", str(path))
 
 
+def test_an_instance_shows_every_price_with_region_day_and_source() -> None:
+    text = shown("g2-standard-4")
+    rows = [line for line in text.splitlines() if "$" in line][1:]
+    assert len(rows) == 12  # four ways of paying in three regions
+    assert "reserved for three years us-central1      $0.31807   2025-03-06         [3]" in text
+    assert "[3] Cyclenerd/google-cloud-pricing-cost-calculator" in text
+    assert "may be taken away" in text
+
+
+def test_instances_are_listed_as_they_are_paid_and_where() -> None:
+    text = shown("--pricing", "spot", "--region", "europe-west4")
+    rows = [line for line in text.splitlines() if "$" in line]
+    assert (
+        len(rows) == 51
+    )  # of 57 of GCP's, six are pairs of a machine and a GPU, whose spot price is elsewhere
+    assert all("europe-west4" in row for row in rows)
+    assert "US dollars an hour spot" in text
+    assert "europe-west4" in shown("l4", "--region", "europe-west4")
+
+
 def test_an_own_device_file_can_be_looked_at(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(

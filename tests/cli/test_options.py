@@ -8,6 +8,7 @@ import pytest
 from analyzer.checks.settings import RUN_OPTIONS
 from analyzer.cli import COMMANDS, command_line, long_option
 from analyzer.devices import catalogue
+from analyzer.errors import UsageError
 from analyzer.loading.loaded import DEFAULT_OPSET
 from analyzer.option_table import (
     DEFAULT_TIME_BUDGET_S,
@@ -50,6 +51,8 @@ GIVEN: dict[str, Any] = {
     "slo": 0.005,
     "pin": "first=cpu",
     "prices": "prices.toml",
+    "pricing": "spot",
+    "region": "europe",
     "utilisation": 0.5,
     "cache": False,
     "check": True,
@@ -109,7 +112,7 @@ def test_none_is_an_option_left_out(keyword: str) -> None:
 
 def test_the_defaults_that_the_help_shows_are_those_that_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     told = {option.name: option.help for option in OPTIONS}
-    monkeypatch.setattr(target_devices, "_local_gpu", lambda: None)
+    monkeypatch.setattr(target_devices, "gpu_of_this_machine", lambda: None)
     chosen = target_devices.find_targets(Options())
     assert told["gpu"].endswith(f"else {chosen.gpus[0].slug}]")
     assert chosen.default_gpu == chosen.gpus[0].slug
@@ -120,10 +123,32 @@ def test_the_defaults_that_the_help_shows_are_those_that_hold(monkeypatch: pytes
 
 
 def test_a_gpu_of_this_machine_or_a_named_one_is_no_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target_devices, "_local_gpu", lambda: catalogue.device("t4"))
+    monkeypatch.setattr(target_devices, "gpu_of_this_machine", lambda: catalogue.device("t4"))
     assert target_devices.find_targets(Options()).default_gpu is None
-    monkeypatch.setattr(target_devices, "_local_gpu", lambda: None)
+    monkeypatch.setattr(target_devices, "gpu_of_this_machine", lambda: None)
     assert target_devices.find_targets(make_options(gpu="l4")).default_gpu is None
+
+
+def test_all_gpus_are_the_usual_one_and_behind_it_the_rest_of_the_catalogue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    every = {gpu.slug for gpu in catalogue.gpus()}
+
+    def asked(names: str, **options: Any) -> list[str]:
+        return [gpu.slug for gpu in target_devices.find_targets(make_options(gpu=names, **options)).gpus]
+
+    monkeypatch.setattr(target_devices, "gpu_of_this_machine", lambda: None)
+    found = asked("all")
+    assert (found[0], set(found), len(found)) == ("l4", every, len(every))
+    # One that is named before stays the verdict's, and none is there twice.
+    found = asked("T4,All")
+    assert (found[:2], set(found), len(found)) == (["t4", "l4"], every, len(every))
+    monkeypatch.setattr(target_devices, "gpu_of_this_machine", lambda: catalogue.device("h200"))
+    assert (asked("all")[0], len(asked("all"))) == ("h200", len(every))
+    # A check is the same on every machine.
+    assert asked("all", check=True)[0] == "l4"
+    with pytest.raises(UsageError, match="none cannot stand beside"):
+        make_options(gpu="none,all")
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))

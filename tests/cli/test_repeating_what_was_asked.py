@@ -142,10 +142,11 @@ def same_command_and_answer(page: Path, record: dict[str, Any], into: Path) -> N
         ["--batch", "8,1", "--gpu", "t4,a100", "--objective", "cost", "--slo", "5ms", "--opset", "18"],
         ["--pin", "fir*=cpu", "--pin", "second=gpu", "--precision", "fp32", "--threads", "1"],
         ["--prices", "our prices.toml", "--objective", "cost", "--gpu", "l4"],
+        ["--pricing", "spot", "--region", "us-central1,asia", "--gpu", "l4"],
         ["--input", "x=B,64:float32", "--batch", "16", "--gpu", "none"],
         ["--training", "--dataset-size", "1000", "--batch", "8"],
     ],
-    ids=["nothing", "limit", "batches", "pins", "prices", "inputs", "training"],
+    ids=["nothing", "limit", "batches", "pins", "prices", "spot", "inputs", "training"],
 )
 def test_the_command_of_a_page_gives_the_same_record(folder: Path, options: list[str]) -> None:
     page, record = run(["net.py", *options, "--no-run"], folder / "one")
@@ -179,7 +180,7 @@ def test_paths_are_named_from_the_repository_of_the_model(
 
 def test_what_the_settings_asked_is_asked_again_without_them(folder: Path) -> None:
     settings = folder / "pyproject.toml"
-    settings.write_text("[tool.analyzer]\nbatch = [8, 1]\nslo = 0.005\npin = 'first=cpu'\nno-run = true\n")
+    settings.write_text("[tool.analyzer]\nbatch = [8, 1]\nslo = '5ms'\npin = 'first=cpu'\nno-run = true\n")
     page, record = run(["net.py"], folder / "one")
     settings.unlink()
     same_command_and_answer(page, record, folder / "two")
@@ -301,7 +302,7 @@ def test_a_record_holds_what_was_given_and_nothing_else(folder: Path) -> None:
     assert analysis.invocation == Invocation(
         command="run",
         model="net.py",
-        options={"batch": ("8,2",), "gpu": ("t4",), "no-run": (), "slo": ("0.005",), "pin": ("first=cpu",)},
+        options={"batch": ("8,2",), "gpu": ("t4",), "no-run": (), "slo": ("0.005s",), "pin": ("first=cpu",)},
     )
     assert from_json(analysis.render("json")).invocation == analysis.invocation
 

@@ -306,3 +306,21 @@ def test_two_records_are_compared_on_a_page(model: Path, tmp_path: Path) -> None
     page = (tmp_path / "both.html").read_text()
     assert "NVIDIA L4" in page
     assert "T4" in page
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["net.py", "--slo", "50"], ["check", "net.py", "--slo", "50"], ["render", "net.json", "--slo", "50"],
+     ["generate", "config.json", "--ttft", "50"], ["generate", "config.json", "--tpot", "50"]],
+)  # fmt: skip
+def test_a_limit_without_a_unit_is_refused(
+    model: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    if arguments[0] == "render":
+        assert static(model, "--format", "json", "--output", "net.json") == 0
+        capsys.readouterr()
+    assert run_command_line(arguments) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert f"{arguments[-2]} 50: a limit needs a unit" in err
+    assert "write 50ms or 50s" in err

@@ -145,6 +145,21 @@ def test_a_gpu_that_no_release_wheel_runs_on_is_never_recommended(
     assert "release wheel" in decision.operators[0].explanation
 
 
+@pytest.mark.parametrize("lacks", ["machine code", "room for the activations"])
+def test_the_best_plan_of_a_gpu_that_cannot_run_is_the_cpus(
+    build: Callable[..., Any], op: type[Any], devices: dict[str, Device], lacks: str
+) -> None:
+    # The GPU would be a thousand times as fast. It holds no 10 GB of activations, and the CPU does.
+    gpu = replace(devices["gpu"], runs_release_wheel=lacks != "machine code", memory_bytes=8 * 10**9)
+    peak = 10 * 10**9 if lacks != "machine code" else 10**6
+    decision = decide(build(op(reads=("in",), cpu=1.0, gpu=1e-3), gpu=gpu, peak_memory_bytes=peak))
+    plans = {plan.name: plan for plan in decision.plans}
+    assert plans["hybrid"].fits
+    assert (plans["hybrid"].latency_s, plans["hybrid"].operators_on_gpu) == (plans["cpu"].latency_s, 0)
+    assert plans["gpu"].latency_s < plans["cpu"].latency_s
+    assert decision.verdict.device == "cpu"
+
+
 def test_only_what_keeps_the_limit_can_be_chosen(build: Callable[..., Any], op: type[Any]) -> None:
     """By energy the GPU wins, but it takes 20 ms where 15 ms are asked for."""
     ops = [op(reads=("in",), cpu=1e-2, gpu=2e-2, gpu_bound="overhead")]
@@ -156,7 +171,7 @@ def test_a_limit_that_nothing_keeps_gets_the_nearest(build: Callable[..., Any], 
     verdict = decide(build(op(reads=("in",), cpu=5e-2, gpu=1e-2), slo_s=1e-3)).verdict
     assert verdict.device == "gpu"
     assert "misses the limit of 1.00 ms" in verdict.sentence
-    assert verdict.would_change[0] == "A latency limit of 10.2 ms or more can be met."
+    assert verdict.would_change[0] == "The L4 can keep a limit of 10.2 ms or more."
 
 
 def test_the_cpu_alone_is_said_to_be_alone(build: Callable[..., Any], op: type[Any]) -> None:

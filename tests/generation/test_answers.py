@@ -473,3 +473,17 @@ def test_tokens_of_a_state_space_are_run_and_its_prompt_is_predicted(tmp_path: P
     times = [step["median_s"] for step in measurement["steps"]]
     assert told.tpot_s == pytest.approx((times[0] + 4 * times[1] + times[2]) / 6)
     assert told.origin == "mixed"
+
+
+def test_a_device_is_rented_as_it_is_asked_for(tmp_path: Path) -> None:
+    asked_for: dict[str, Any] = {"gpu": "a100-40gb-pcie,l4", "prompt": 128, "output_tokens": 8}
+    (tmp_path / "spot").mkdir()
+    usual = generation(tmp_path, LLAMA_2_7B, **asked_for)
+    spot = generation(tmp_path / "spot", LLAMA_2_7B, **asked_for, pricing="spot", region="asia")
+    before, after = (next(row for row in found.devices if row.device == "l4") for found in (usual, spot))
+    # g2-standard-4 is the cheapest with an L4: 0.70683 in Iowa, 0.52327 as a spot machine in Singapore.
+    assert (before.pricing, before.region, before.usd_per_hour) == ("on-demand", "us-central1", 0.70683)
+    assert (after.pricing, after.region, after.usd_per_hour) == ("spot", "asia-southeast1", 0.52327)
+    assert after.price_date == "2026-08-03"
+    assert before.usd_per_million_tokens is not None
+    assert after.usd_per_million_tokens == pytest.approx(before.usd_per_million_tokens * 0.52327 / 0.70683)

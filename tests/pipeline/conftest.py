@@ -35,3 +35,9 @@ def tiny_model() -> onnx.ModelProto:
 @pytest.fixture(scope="module")
 def changed_model() -> onnx.ModelProto:
     return perceptron(65)
+
+
+@pytest.fixture(scope="module")
+def wide_model() -> onnx.ModelProto:
+    """Products of 256 x 4096 and 4096 x 16: enough work that every GPU beats a CPU at batch 4096."""
+    return perceptron(4096)

@@ -114,7 +114,7 @@ def own_gpu(runs: None, monkeypatch: pytest.MonkeyPatch) -> Device:
     """A GPU of this machine: calibrated, and with less memory than the catalogue's."""
     there = gpu_by_name("NVIDIA L4", 20 * 10**9, "8.9", {"cuda.node": 9e-6, "cuda.kernel": 4e-6})
     assert there is not None
-    monkeypatch.setattr(target_devices, "_local_gpu", lambda: there)
+    monkeypatch.setattr(target_devices, "gpu_of_this_machine", lambda: there)
     return there
 
 
@@ -123,7 +123,7 @@ def saved(machine: Machine, tiny_model: onnx.ModelProto) -> Analysis:
     return through_json(analyze(tiny_model, batch=8, run=False, gpu="l4"))
 
 
-@pytest.mark.parametrize("gpu", ["t4", "h100", "l4,a100", "none"])
+@pytest.mark.parametrize("gpu", ["t4", "h100", "l4,a100", "none", "all"])
 def test_another_gpu_gives_the_whole_record_of_an_analysis_for_it(
     tiny_model: onnx.ModelProto, saved: Analysis, gpu: str
 ) -> None:
@@ -192,6 +192,52 @@ def test_own_prices_live_on_in_the_record_without_their_file(
     again = analyze_record(through_json(afresh), gpu="l4")
     assert same(without(again), without(afresh))
     assert "our rack" in {row.provider for row in again.costs}
+
+
+@uncalibrated
+@pytest.mark.parametrize(
+    "paid",
+    [
+        {"pricing": "spot"},
+        {"region": "europe"},
+        {"pricing": "reserved-1y", "region": "us-central1,europe-west4"},
+    ],
+    ids=["spot", "region", "both"],
+)
+def test_another_way_of_paying_is_asked_of_a_record_as_of_the_model(
+    tiny_model: onnx.ModelProto, saved: Analysis, paid: dict[str, Any]
+) -> None:
+    afresh = analyze(tiny_model, batch=8, run=False, gpu="l4", **paid)
+    assert afresh.costs
+    assert same(without(through_json(analyze_record(saved, **paid))), without(afresh))
+    # Once asked for it stays, for another GPU too.
+    on_t4 = analyze(tiny_model, batch=8, run=False, gpu="t4", **paid)
+    assert same(without(analyze_record(through_json(afresh), gpu="t4")), without(on_t4))
+
+
+def test_an_own_list_keeps_its_other_prices_in_the_record(tiny_model: onnx.ModelProto, tmp_path: Path) -> None:
+    path = tmp_path / "prices.toml"
+    path.write_text(PRICES + PRICES.replace("0.01", "0.004") + 'pricing = "reserved-3y"\n')
+    usual = analyze(tiny_model, batch=8, run=False, gpu="l4", prices=path)
+    path.unlink()
+    reserved = analyze_record(through_json(usual), pricing="reserved-3y")
+    paid = {row.instance: row.usd_per_hour for row in reserved.costs if row.provider == "our rack"}
+    assert paid == {"one L4": 0.004}
+    assert {row.pricing for row in reserved.costs} == {"reserved-3y"}
+
+
+@uncalibrated
+def test_dollars_are_in_proportion_to_the_price_of_the_hour(saved: Analysis) -> None:
+    one, other = analyze_record(saved, gpu="l4"), analyze_record(saved, pricing="spot", gpu="l4")
+    usual, spot = one.plan("gpu"), other.plan("gpu")
+    assert usual is not None
+    assert spot is not None
+    assert usual.instance == spot.instance == "g2-standard-4"
+    assert (spot.pricing, spot.region, spot.price_date) == ("spot", "us-central1", "2026-08-03")
+    assert usual.latency_s == spot.latency_s
+    # karpenter-provider-gcp of 2026-08-03: 0.70683 an hour on demand, 0.39734 as a spot machine.
+    assert usual.usd_per_million is not None
+    assert spot.usd_per_million == pytest.approx(usual.usd_per_million * 0.39734 / 0.70683)
 
 
 def test_what_was_asked_for_lives_on_in_the_record(tiny_model: onnx.ModelProto) -> None:
@@ -337,8 +383,8 @@ def test_another_cpu_is_predicted_whatever_the_records_was_measured_at(
 ) -> None:
     measured = analyze(tiny_model, batch="8,64", gpu="l4")
     again = analyze_record(through_json(measured), cpu=CPU)
-    afresh = analyze(tiny_model, batch=8, run=False, gpu="l4", cpu=CPU)
-    # What was asked differs (two batches, a run); the answer does not.
+    afresh = analyze(tiny_model, batch="8,64", run=False, gpu="l4", cpu=CPU)
+    # What was asked differs (a run); the answer does not.
     assert same(without(again, "invocation"), without(afresh, "invocation"))
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import cycle
 from typing import Any
 
+import capacity_records
 import generation_records
 import handmade
 
@@ -303,6 +304,16 @@ def generation(**changes: Any) -> Analysis:
     )
     told = generation_records.generation(**changes)
     return replace(base, generation=told, phases=Phases(prefill=phase))
+
+
+def capacity(**changes: Any) -> Analysis:
+    """A capacity plan: the answer of ``capacity_records``, the usual network as its model."""
+    return replace(analysis(), capacity=capacity_records.capacity(**changes))
+
+
+def without_capacity(**changes: Any) -> Analysis:
+    """A capacity plan without an answer."""
+    return replace(analysis(), capacity=capacity_records.impossible(**changes))
 
 
 def without_gpu() -> Analysis:

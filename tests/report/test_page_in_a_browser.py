@@ -27,6 +27,8 @@ PAGES = {
     "hostile": factory.hostile,
     "alternative": factory.with_alternative,
     "generation": factory.generation,
+    "capacity": factory.capacity,
+    "no_capacity": factory.without_capacity,
 }
 
 
@@ -380,6 +382,13 @@ def test_axe_finds_no_serious_violation_in_the_answer_of_generation(visit: Any, 
     assert serious(axe.Axe().run(page).response["violations"]) == []
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_serious_violation_in_the_answer_of_a_capacity_plan(visit: Any, scheme: Any) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+    page, _ = visit(factory.capacity(), viewport=WIDE, color_scheme=scheme)
+    assert serious(axe.Axe().run(page).response["violations"]) == []
+
+
 def serious(found: Any) -> list[tuple[str, str]]:
     grave = [item for item in found if item["impact"] in ("serious", "critical")]
     return [(item["id"], item["nodes"][0]["html"][:120]) for item in grave]
@@ -403,12 +412,31 @@ def test_figures_of_the_script_read_like_those_of_the_program(visit: Any) -> Non
     from analyzer import units
 
     page, _ = visit(factory.analysis(4))
-    values = [0, 1, 9.996, 0.0123, 1.5e-3, 999.6e-6, 4.2e-10, 1e3, 999_500, 2.5e9, 8.178e12, 3e17]
+    # Halves too, which Python rounds to the even number.
+    values = [
+        0,
+        1,
+        9.996,
+        0.0123,
+        1.5e-3,
+        999.6e-6,
+        4.2e-10,
+        1e3,
+        1500.5,
+        1501.5,
+        999_500,
+        2.5e9,
+        8.178e12,
+        3e17,
+    ]
     shown = page.evaluate(f"{json.dumps(values)}.map((value) => figures.figure(value, 'seconds'))")
     assert shown == [units.seconds(value) for value in values]
-    shares = [0, 0.001, 0.25, 0.999, 1]
+    shares = [0, 0.001, 0.25, 0.625, 0.635, 0.999, 1]
     shown = page.evaluate(f"{json.dumps(shares)}.map((value) => figures.figure(value, 'share'))")
     assert shown == [units.share(value) for value in shares]
+    amounts = [0, 0.1, 12.34, 999.4, 1000, 10_256.5, 10_257.5]
+    shown = page.evaluate(f"{json.dumps(amounts)}.map((value) => figures.figure(value, 'dollars'))")
+    assert shown == [units.dollars(value) for value in amounts]
     assert page.evaluate("figures.figure(null, 'bytes')") == units.UNKNOWN
 
 

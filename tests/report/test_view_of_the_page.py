@@ -16,7 +16,7 @@ import handmade
 import pytest
 import report_factory as factory
 
-from analyzer.report import html, method, module_tree, operator_columns, page, summary
+from analyzer.report import html, method, module_tree, operator_columns, page, summary, text
 from analyzer.report.charts import batches, instance_prices, roofline, time_share, timeline
 from analyzer.report.charts.chart import Chart, Column, coded, decades, packed
 from analyzer.report.compare import html_page
@@ -173,6 +173,42 @@ def test_the_batch_charts_mark_the_crossover_and_what_is_measured() -> None:
 def test_one_batch_makes_no_chart_of_batches() -> None:
     base = factory.analysis()
     assert batches.charts(replace(base, sweep=base.sweep[:1])) == ()
+
+
+def test_a_batch_without_room_is_in_no_line_and_the_best_plans_breaks_there() -> None:
+    base = factory.analysis()
+    # The GPU's slow end at batch 64 would be the largest figure but for the CPU's: there it does not fit.
+    for chart in batches.charts(base):
+        first, second = chart.spec["transform"]
+        assert first == {"filter": "datum.fits === 'yes'"}
+        assert second["calculate"] == "datum.batch <= 32"
+        best = chart.spec["layer"][1]
+        assert best["transform"] == [{"filter": "datum.plan === 'Best plan'"}]
+        assert best["encoding"]["detail"] == {"field": "held"}
+        # The table has every batch, and the words end with the last that is drawn.
+        assert {row["fits"] for row in dicts(chart)} == {"yes", "no"}
+        told = chart.alternative.partition("GPU: ")[2].partition("Best plan")[0]
+        assert told.rstrip().endswith("at batch 32.")
+    nowhere = replace(
+        base,
+        sweep=tuple(
+            replace(row, plans={name: replace(plan, fits=name == "cpu") for name, plan in row.plans.items()})
+            for row in base.sweep
+        ),
+    )
+    assert "GPU: fits at no batch." in batches.charts(nowhere)[0].alternative
+    cannot = {name: replace(plan, fits=False) for name, plan in base.sweep[0].plans.items()}
+    assert batches.charts(replace(base, sweep=tuple(replace(row, plans=cannot) for row in base.sweep))) == ()
+
+
+def test_a_plan_without_room_is_called_the_best_nowhere() -> None:
+    base = factory.analysis()
+    none = replace(base, plans=tuple(replace(plan, fits=False) for plan in base.plans))
+    assert summary.best_plan(base) is not None
+    assert summary.best_plan(none) is None
+    assert [card.title for card in summary.plan_cards(none)] == ["CPU", "GPU", "CPU and GPU"]
+    assert timeline.chart(none) is None
+    assert "best plan" not in text.render(none).lower().partition("findings")[0]
 
 
 def test_instances_are_ranked_by_cost() -> None:

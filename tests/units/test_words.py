@@ -3,6 +3,7 @@
 import pytest
 
 from analyzer import text
+from analyzer.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -39,3 +40,28 @@ def test_plurals_have_thousands_apart_and_the_right_ending(
     number: int, noun: str, nouns: str, said: str
 ) -> None:
     assert text.plural(number, noun, nouns) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "limit_s"),
+    [("50ms", 0.05), ("1.5s", 1.5), (" 2 min ", 120.0), ("250 us", 2.5e-4), (0.05, 0.05), (2, 2.0)],
+)
+def test_a_latency_limit_is_a_figure_with_its_unit_or_seconds_as_a_number(
+    value: object, limit_s: float
+) -> None:
+    assert text.latency_limit(value, where="--slo") == pytest.approx(limit_s)
+
+
+@pytest.mark.parametrize("value", ["50", " 0.5 ", "1e-3", ".5", "5.", "0", "-3"])
+def test_a_text_of_figures_alone_is_no_latency_limit(value: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        text.latency_limit(value, where="--slo")
+    number = value.strip()
+    assert raised.value.message == f"--slo {number}: a limit needs a unit"
+    assert raised.value.hint == f"write {number}ms or {number}s"
+
+
+def test_of_a_number_without_end_nothing_is_repeated() -> None:
+    with pytest.raises(UsageError, match=r"^--slo: a limit needs a unit") as raised:
+        text.latency_limit("9" * 100_000, where="--slo")
+    assert len(str(raised.value)) < 100

@@ -6,7 +6,8 @@ long as the question is about the same device.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -17,10 +18,12 @@ from analyzer.devices.instances import Instance
 from analyzer.errors import RecordError
 from analyzer.option_table import RecordOptions
 from analyzer.ort.execution import Group, Session
+from analyzer.pipeline.basis import Basis
 from analyzer.pipeline.batches import BatchModels, correction_of
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
 from analyzer.pipeline.forms import asked_precision, in_form, note
 from analyzer.pipeline.measure import Measured
+from analyzer.pipeline.offers import Offers, offers_of
 from analyzer.pipeline.options import Options, make_options
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, at_batch, prepare
@@ -33,6 +36,7 @@ from analyzer.pipeline.replay.write import (
     runs_at_other_batches,
     write_replay_data,
 )
+from analyzer.pipeline.target_devices import named_gpus
 from analyzer.precision import INTEGER_FORMS, is_full
 from analyzer.prediction.estimate import Estimate, Origin
 from analyzer.record import from_dict, to_dict
@@ -69,6 +73,29 @@ def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
         TypeError: No such option.
         UsageError: A value that cannot be.
     """
+    options, given = _asked(analysis, given)
+    own, cpu, gpus = _devices(analysis, given, options)
+    with _contradictions():
+        decided = _decided(analysis, options, own, cpu, gpus)
+        # What is written can be read: figures of a foreign record may be sound alone and yet sum up to none.
+        from_dict(to_dict(decided), name=_DECIDED)
+    return decided
+
+
+def basis_of(analysis: Analysis, given: Mapping[str, Any]) -> Basis:
+    """What a record rests on, with other options: nothing is decided.
+
+    Args:
+        analysis: A saved analysis of inference.
+        given: As for ``decide_again``, which raises the same.
+    """
+    options, given = _asked(analysis, given)
+    own, cpu, gpus = _devices(analysis, given, options)
+    with _contradictions():
+        return _basis(analysis, prepared_of(analysis), options, own, cpu, gpus)
+
+
+def _asked(analysis: Analysis, given: Mapping[str, Any]) -> tuple[Options, Mapping[str, Any]]:
     given = {name: value for name, value in given.items() if value is not None and value != ()}
     unknown = set(given) - set(OPTIONS)
     if unknown:
@@ -83,19 +110,45 @@ def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
             "A record of generation cannot be decided anew.",
             hint="`analyze generate MODEL` with these options takes seconds.",
         )
-    options = _options(analysis, given)
+    return _options(analysis, given), given
+
+
+def _devices(
+    analysis: Analysis, given: Mapping[str, Any], options: Options
+) -> tuple[Device, Device, tuple[Device, ...]]:
+    """The record's own CPU, the one that is asked about, and the GPUs."""
     own = _own_cpu(analysis)
     cpu = own if options.cpu is None or "cpu" not in given else catalogue.device(options.cpu)
-    gpus = _gpus(analysis, given, options)
+    return own, cpu, _gpus(analysis, given, options)
+
+
+@contextmanager
+def _contradictions() -> Iterator[None]:
     try:
-        decided = _decided(analysis, options, own, cpu, gpus)
-        # What is written can be read: figures of a foreign record may be sound alone and yet sum up to none.
-        from_dict(to_dict(decided), name=_DECIDED)
+        yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         # An operator with the attributes of another, times for groups that no session makes: what was asked is
         # checked by here, so it is the record's own doing.
         raise RecordError(_CONTRADICTS.format(error=_one_line(error)), hint=_CONTRADICTION_HINT) from error
-    return decided
+
+
+def _basis(
+    analysis: Analysis,
+    recorded: PreparedGraph,
+    options: Options,
+    own: Device,
+    cpu: Device,
+    gpus: tuple[Device, ...],
+) -> Basis:
+    prepared = _in_form(recorded, options)
+    models = _models_in_form(batch_models_of(analysis, recorded), recorded, prepared, options)
+    gpu = gpus[0] if gpus else None
+    measured: dict[int, Measured] = {}
+    if prepared is recorded:  # what was run is the model as it is
+        measured = _measured(analysis, gpu, options, same_cpu=cpu == own)
+    correction = correction_of(options, cpu, prepared, measured.get(analysis.model.batch or 0))
+    predictor = Predictor(options, cpu, correction, _offers(analysis, options))
+    return Basis(predictor=predictor, prepared=prepared, models=models, gpu=gpu, measured=measured)
 
 
 def _decided(
@@ -103,14 +156,9 @@ def _decided(
 ) -> Analysis:
     recorded = prepared_of(analysis)
     batch = analysis.model.batch
-    prepared = _in_form(recorded, options)
+    basis = _basis(analysis, recorded, options, own, cpu, gpus)
+    predictor, prepared, models, measured = basis.predictor, basis.prepared, basis.models, basis.measured
     converted = prepared is not recorded
-    models = _models_in_form(batch_models_of(analysis, recorded), recorded, prepared, options)
-    measured: dict[int, Measured] = {}
-    if not converted:  # what was run is the model as it is
-        measured = _measured(analysis, gpus[0] if gpus else None, options, same_cpu=cpu == own)
-    correction = correction_of(options, cpu, prepared, measured.get(batch or 0))
-    predictor = Predictor(options, cpu, correction, _instances(analysis, options))
     decisions = decide_on(predictor, prepared, models, gpus, batch, measured)
     replay = (
         write_replay_data(predictor, gpus, prepared, models, batch, measured)
@@ -185,16 +233,16 @@ def _replay_data(
         cpu=cpu_figures(predictor.cpu),
         gpus=gpu_figures(gpus),
         runs=runs_at_other_batches(measured, analysis.model.batch),
-        instances=own_instances(predictor.instances),
+        instances=own_instances(predictor.offers.own),
         as_recorded=before.as_recorded and same_cpu,
     )
 
 
-def _instances(analysis: Analysis, options: Options) -> tuple[Instance, ...]:
+def _offers(analysis: Analysis, options: Options) -> Offers:
     """The catalogue's instances, with a price list that is given now, else with the record's own."""
     if options.prices is not None or analysis.kept is None:
-        return catalogue.instances(options.prices)
-    return catalogue.instances(own=(Instance(**asdict(own)) for own in analysis.kept.instances))
+        return offers_of(options)
+    return offers_of(options, own=(Instance(**asdict(own)) for own in analysis.kept.instances))
 
 
 def _model(analysis: Analysis, precision: str) -> ModelInfo:
@@ -219,11 +267,21 @@ def _options(analysis: Analysis, given: Mapping[str, Any]) -> Options:
         "slo": before.slo_s,
         "pin": before.pins,
         "utilisation": before.utilisation,
+        "pricing": before.pricing,
+        "region": before.regions or None,
         "objective": analysis.verdict.objective,
     }
     # Threads were counted against the record's own CPU.
     threads = None if "cpu" in given else before.threads
-    return make_options(**{**recorded, **given}, threads=threads, check=before.fixed, run=False)
+    asked = make_options(**{**recorded, **given}, threads=threads, check=before.fixed, run=False)
+    return replace(asked, batches=_asked_batches(analysis))
+
+
+def _asked_batches(analysis: Analysis) -> tuple[int, ...]:
+    """The batches that the record ranks, its own first."""
+    ranked = analysis.ranking.candidates if analysis.ranking is not None else ()
+    batches = [analysis.model.batch, *(one.batch for one in ranked if one.named and one.asked)]
+    return tuple(dict.fromkeys(batch for batch in batches if batch is not None))
 
 
 def _options_of_old_record(analysis: Analysis) -> Asked:
@@ -235,7 +293,7 @@ def _options_of_old_record(analysis: Analysis) -> Asked:
 def _gpus(analysis: Analysis, given: Mapping[str, Any], options: Options) -> tuple[Device, ...]:
     """The GPUs that are named now, else the record's from its own figures or the catalogue's."""
     if "gpu" in given:
-        return tuple(catalogue.device(name) for name in options.gpus or ())
+        return named_gpus(options.gpus or (), fixed=options.fixed)
     own = [analysis.devices.gpu, *(alternative.device for alternative in analysis.alternatives)]
     figures = {gpu.slug: gpu for gpu in analysis.kept.gpus} if analysis.kept is not None else {}
     return tuple(

@@ -63,7 +63,7 @@ def write_replay_data(
         batches=growth_of(by_batch, batch, between=model.between is not None),
         gpus=gpu_figures(gpus),
         runs=runs_at_other_batches(measured, batch),
-        instances=own_instances(predictor.instances),
+        instances=own_instances(predictor.offers.own),
     )
 
 
@@ -79,6 +79,8 @@ def prediction_options(options: Options) -> Asked:
         pins=options.pins,
         utilisation=options.utilisation,
         fixed=options.fixed,
+        pricing=options.pricing,
+        regions=options.regions,
     )
 
 
@@ -124,9 +126,9 @@ def gpu_figures(gpus: Iterable[Device]) -> tuple[GpuFigures, ...]:
     )
 
 
-def own_instances(instances: Iterable[Instance]) -> tuple[OwnInstance, ...]:
-    """The user's own of the instances, so that a record needs no second file."""
-    return tuple(OwnInstance(**asdict(instance)) for instance in catalogue.own_instances(instances))
+def own_instances(own: Iterable[Instance]) -> tuple[OwnInstance, ...]:
+    """The user's own price list, all ways of paying, so that a record needs no second file."""
+    return tuple(OwnInstance(**asdict(instance)) for instance in own)
 
 
 def runs_at_other_batches(measured: Mapping[int, Measured], base: int | None) -> tuple[ReplayRun, ...]:

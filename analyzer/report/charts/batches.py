@@ -9,6 +9,7 @@ from typing import Any
 from analyzer.record.analysis import Analysis
 from analyzer.report.charts.chart import (
     BEST,
+    GPU,
     HOLLOW_IF_PREDICTED,
     Chart,
     Column,
@@ -46,9 +47,9 @@ _HIGH = {"latency": "high", "throughput": "throughput_high"}
 
 
 def charts(analysis: Analysis) -> tuple[Chart, ...]:
-    """Latency and throughput over the batch; nothing where fewer than two batches are known."""
+    """Latency and throughput over the batch; nothing where fewer than two batches are known that can run."""
     rows = tuple(_rows(analysis))
-    if len({row[0] for row in rows}) < 2:
+    if len({row[0] for row in _fitting(rows)}) < 2:
         return ()
     marks = _markers(analysis)
     return (
@@ -122,6 +123,8 @@ def _chart(
         if len(origins) > 1
         else f" All points are {origin_words(origins)}."
     )
+    if len(_fitting(rows)) < len(rows):
+        lead += " A line ends where its device has no room for the batch, and the best plan's breaks there."
     return Chart(
         name=f"batch-{field}",
         title=title,
@@ -136,6 +139,16 @@ def _chart(
     )
 
 
+def _fitting(rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    """What is drawn: a batch that a device has no room for has no time, and is in the table alone."""
+    return tuple(row for row in rows if row[9] == "yes")
+
+
+def _last_held(rows: tuple[Row, ...]) -> int:
+    """The largest batch that the GPU holds whole; 0 where it holds none."""
+    return max((int(row[0]) for row in _fitting(rows) if row[1] == GPU), default=0)
+
+
 def _plans_in(rows: tuple[Row, ...]) -> list[str]:
     return [title for title in PLAN_TITLES.values() if any(row[1] == title for row in rows)]
 
@@ -143,7 +156,10 @@ def _plans_in(rows: tuple[Row, ...]) -> list[str]:
 def _words(rows: tuple[Row, ...], series: list[str], analysis: Analysis, field: str) -> str:
     parts = [crossover(analysis)] if analysis.devices.gpu else []
     for name in series:
-        by_batch = sorted((row for row in rows if row[1] == name), key=lambda row: int(row[0]))
+        by_batch = sorted((row for row in _fitting(rows) if row[1] == name), key=lambda row: int(row[0]))
+        if not by_batch:
+            parts.append(f"{name}: fits at no batch.")
+            continue
         first, last = by_batch[0], by_batch[-1]
         if field == "latency":
             span = f"{seconds(first[2])} at batch {first[0]} to {seconds(last[2])} at batch {last[0]}"
@@ -154,10 +170,10 @@ def _words(rows: tuple[Row, ...], series: list[str], analysis: Analysis, field: 
 
 
 def _spec(field: str, title: str, unit: ColumnKind, rows: tuple[Row, ...]) -> dict[str, Any]:
-    figures = [figure for row in rows for figure in row[_COLUMNS_OF[field]]]
+    figures = [figure for row in _fitting(rows) for figure in row[_COLUMNS_OF[field]]]
     x = {"field": "batch", "type": "quantitative", "scale": {"type": "log", "base": 2}}
     y = {"type": "quantitative", "scale": {"type": "log"}}
-    across = axis("count", "Batch", grid=False, values=batch_ticks(row[0] for row in rows))
+    across = axis("count", "Batch", grid=False, values=batch_ticks(row[0] for row in _fitting(rows)))
     up = axis(unit, title.split(" ", maxsplit=1)[0], values=decades(figures))
     colour = {
         "field": "plan",
@@ -180,6 +196,11 @@ def _spec(field: str, title: str, unit: ColumnKind, rows: tuple[Row, ...]) -> di
         "width": "container",
         "height": 270,
         "data": {"name": "table"},
+        "transform": [
+            {"filter": "datum.fits === 'yes'"},
+            # Behind the largest batch that the GPU holds the best plan is another: its line does not go on.
+            {"calculate": f"datum.batch <= {_last_held(rows)}", "as": "held"},
+        ],
         "layer": [
             {
                 "transform": [single_device],
@@ -189,7 +210,7 @@ def _spec(field: str, title: str, unit: ColumnKind, rows: tuple[Row, ...]) -> di
             {
                 "transform": [{"filter": f"datum.plan === '{BEST}'"}],
                 "mark": {"type": "line", "strokeWidth": 9, "strokeOpacity": 0.35, "strokeCap": "round"},
-                "encoding": {**line, "opacity": faded},
+                "encoding": {**line, "opacity": faded, "detail": {"field": "held"}},
             },
             {
                 "transform": [single_device],

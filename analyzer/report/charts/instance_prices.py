@@ -1,10 +1,12 @@
-"""Reporting: what a million inferences cost on each instance that can run the model."""
+"""Reporting: what a million inferences cost on each instance, with a CPU or a GPU, that can run the model."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from analyzer.record.analysis import Analysis, CostRow
+from analyzer.report import price_words
 from analyzer.report.charts.chart import (
     CPU,
     GPU,
@@ -19,8 +21,9 @@ from analyzer.report.charts.chart import (
 )
 from analyzer.units import dollars
 
-# Drawn, at 24 pixels each, to fit on one screen; the table has them all.
-CHEAPEST = 20
+# Drawn, at 24 pixels each, to fit on one screen; the table has them all. Of either side at least a few: what
+# is looked for is by how much the one is cheaper than the other.
+CHEAPEST, _OF_EITHER_SIDE = 20, 6
 _COLUMNS = (
     Column(name="label", title="Instance"),
     Column(name="provider", title="Provider"),
@@ -35,29 +38,56 @@ _COLUMNS = (
     Column(name="origin", title="Origin"),
     Column(name="low", title="Per million, low (90 %)", kind="dollars"),
     Column(name="high", title="Per million, high (90 %)", kind="dollars"),
+    Column(name="runs_on", title="Device"),
+    Column(name="batch", title="Batch", kind="count"),
+    Column(name="pricing", title="Paid"),
+    Column(name="region", title="Region"),
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Offer:
+    """An instance with what the model runs on there."""
+
+    cost: CostRow
+    device: str
+    batch: int | None
+
+
+def _offers(analysis: Analysis) -> list[_Offer]:
+    if analysis.ranking is not None:
+        return [_Offer(cost=row.cost, device=row.name, batch=row.batch) for row in analysis.ranking.instances]
+    # Records of older versions hold the instances with the verdict's device alone.
+    return [_Offer(cost=row, device=row.gpu or "", batch=analysis.model.batch) for row in analysis.costs]
 
 
 def chart(analysis: Analysis) -> Chart | None:
     """Instances by cost, the cheapest first; None where no price is known."""
     # The same price is common (one GPU in machines of several sizes): the names keep the order of bytes.
-    ranked = sorted(analysis.costs, key=lambda row: (row.usd_per_million, row.provider, row.instance))
+    ranked = sorted(
+        _offers(analysis), key=lambda row: (row.cost.usd_per_million, row.cost.provider, row.cost.instance)
+    )
     if not ranked:
         return None
-    rows = tuple(_row(row) for row in ranked)
-    shown = [row[0] for row in rows[:CHEAPEST]]
+    rows = tuple(map(_row, ranked))
+    shown = _shown(rows)
     sides = [side for side in (CPU, GPU) if any(row[3] == side for row in rows)]
     lead = (
-        "US dollars for a million inferences at full use, at on-demand list prices of the date beside each. "
+        "US dollars for a million inferences at full use, "
+        f"at {price_words.KINDS[ranked[0].cost.pricing]} of the date beside each. "
         f"Throughputs are {origin_words(row[10] for row in rows)}, the thin lines 90 % intervals."
     )
-    if len(rows) > CHEAPEST:
-        lead += f" The {CHEAPEST} cheapest of {len(rows)} are drawn; the table has all."
+    if len({row[14] for row in rows}) > 1:
+        lead += " Each instance is at the batch at which it costs least"
+        lead += " within the limit." if any(row[8] != "no limit given" for row in rows) else "."
+    if len(rows) > len(shown):
+        both = " of either side" if len(sides) > 1 else ""
+        lead += f" {len(shown)} of {len(rows)} are drawn, the cheapest{both}; the table has all."
     if any(row[8] == "no" for row in rows):
         lead += " Pale bars miss the latency limit."
     return Chart(
         name="cost",
-        title="Cost by instance",
+        title="Dollars by instance",
         lead=lead,
         alternative=_words(rows),
         engine="vega-lite",
@@ -69,7 +99,19 @@ def chart(analysis: Analysis) -> Chart | None:
     )
 
 
-def _row(row: CostRow) -> Row:
+def _shown(rows: tuple[Row, ...]) -> list[str]:
+    """The cheapest that keep the limit, as far as there is room, but some of either side."""
+    wanted = sorted(rows, key=lambda row: (row[8] == "no", row[4], row[0]))
+    few = [[row for row in wanted if row[3] == side][:_OF_EITHER_SIDE] for side in (CPU, GPU)]
+    chosen = {row[0] for side in few for row in side}
+    for row in wanted:
+        if len(chosen) < CHEAPEST:
+            chosen.add(row[0])
+    return [row[0] for row in rows if row[0] in chosen]
+
+
+def _row(offer: _Offer) -> Row:
+    row = offer.cost
     # None is "no limit was asked for", which a False would deny.
     slo = {None: "no limit given", True: "yes", False: "no"}[row.meets_slo]
     return (
@@ -86,6 +128,10 @@ def _row(row: CostRow) -> Row:
         row.origin,
         row.usd_low_per_million,
         row.usd_high_per_million,
+        offer.device,
+        offer.batch,
+        price_words.WAYS[row.pricing],
+        row.region,
     )
 
 

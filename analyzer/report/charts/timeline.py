@@ -39,8 +39,10 @@ TimelineEvent = tuple[str, str, int | None, str, float, int | None, str]
 
 
 def chart(analysis: Analysis) -> Chart | None:
-    """The chart of the best plan (the last of cpu, gpu, hybrid); None where no operator has a time."""
+    """The chart of the best plan (the last of cpu, gpu, hybrid); None where none has a time or room."""
     plan = best_plan(analysis)
+    if plan is None and analysis.plans:
+        return None
     events = _events(analysis, plan)
     if all(event[0] == COPY for event in events):
         return None

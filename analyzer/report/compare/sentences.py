@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from analyzer.record.analysis import Analysis, PlanResult
+from analyzer.report import price_words
 from analyzer.report.compare import generation
 from analyzer.report.compare.comparison import Comparison
 from analyzer.report.summary import PLAN_TITLES, VERDICT_WORDS, best_plan, joules, per_second
@@ -106,7 +107,16 @@ def statements(comparison: Comparison) -> tuple[str, ...]:
     )
     verdicts = _verdicts(comparison)
     texts = (*cheapest, f"{step} {verdicts}") if step else (verdicts, *cheapest)
-    return tuple(text for text in texts if text)
+    return tuple(text for text in (*texts, *_prices(comparison)) if text)
+
+
+def _prices(comparison: Comparison) -> tuple[str, ...]:
+    """Which prices a record's dollars are, where they are not the usual ones."""
+    told = (
+        (label, price_words.statement(analysis))
+        for label, analysis in zip(comparison.labels, comparison.analyses, strict=True)
+    )
+    return tuple(f"In {label}: {text}" for label, text in told if text)
 
 
 def _step(comparison: Comparison) -> str:

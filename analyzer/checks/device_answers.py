@@ -1,0 +1,94 @@
+"""What a record answers for each GPU that was asked about: budgets hold, or do not, on every one of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from analyzer.record.analysis import Analysis, CostRow, DeviceInfo, PlanResult, VerdictResult
+
+Keeps = Literal["yes", "likely", "unlikely", "no"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceAnswer:
+    """The plans beside one GPU, and the verdict between them.
+
+    Attributes:
+        gpu: None where only the CPU was looked at.
+        plans, verdict, costs: As in the record.
+        first: Whether it is the record's own GPU, which its operators and its sweep are about.
+    """
+
+    gpu: DeviceInfo | None
+    plans: tuple[PlanResult, ...]
+    verdict: VerdictResult
+    costs: tuple[CostRow, ...]
+    first: bool
+
+    @property
+    def slug(self) -> str:
+        """What a finding calls a further GPU by; empty for the record's own."""
+        return "" if self.first or self.gpu is None else self.gpu.slug
+
+    def plan(self, name: str) -> PlanResult | None:
+        """The plan of this name, None where there is none."""
+        return next((plan for plan in self.plans if plan.name == name), None)
+
+    def can_run(self, plan: PlanResult) -> bool:
+        """Whether a plan runs at all: its devices have room for it, and ONNX Runtime's wheel has their code."""
+        return plan.fits and not self.wants_another_build(plan)
+
+    def wants_another_build(self, plan: PlanResult) -> bool:
+        """Whether a plan uses a GPU that ONNX Runtime's release wheel has no machine code for."""
+        if self.gpu is None or self.gpu.runs_release_wheel or plan.name == "cpu":
+            return False
+        # The best plan may be the CPU's own.
+        return plan.name == "gpu" or plan.operators_on_gpu > 0
+
+    def holder(self, plan: PlanResult) -> str:
+        """What has to have room for a plan."""
+        return "the CPU" if plan.name == "cpu" or self.gpu is None else self.gpu.name
+
+    @property
+    def decided(self) -> PlanResult | None:
+        """The plan that the verdict is for; of two that tie the one of less latency that can run."""
+        names = ("cpu", "gpu") if self.verdict.device == "either" else (self.verdict.device,)
+        found = [plan for plan in self.plans if plan.name in names]
+        return min(found, key=lambda plan: (not self.can_run(plan), plan.latency_s), default=None)
+
+    @staticmethod
+    def keeps(plan: PlanResult, limit_s: float) -> Keeps:
+        """Whether a plan keeps a limit on latency, by its 90 % interval; what has no room to run keeps none.
+
+        A GPU that needs another build of ONNX Runtime is judged by what was predicted for it.
+        """
+        if not plan.fits or plan.low_s > limit_s:
+            return "no"
+        if plan.high_s <= limit_s:
+            return "yes"
+        return "likely" if plan.latency_s <= limit_s else "unlikely"
+
+
+def device_answers(analysis: Analysis) -> tuple[DeviceAnswer, ...]:
+    """The record's own GPU first, then the others in the order in which they were named."""
+    own = DeviceAnswer(
+        gpu=analysis.devices.gpu,
+        plans=analysis.plans,
+        verdict=analysis.verdict,
+        costs=analysis.costs,
+        first=True,
+    )
+    others = (
+        DeviceAnswer(gpu=other.device, plans=other.plans, verdict=other.verdict, costs=other.costs, first=False)
+        for other in analysis.alternatives
+    )
+    return (own, *others)
+
+
+def slo_of(analysis: Analysis) -> float | None:
+    """The latency that must be met (``--slo``) in seconds; None where none was asked for."""
+    if analysis.verdict.slo_s is not None:
+        return analysis.verdict.slo_s
+    # Records of older versions hold it in what a replay asks alone.
+    return analysis.kept.asked.slo_s if analysis.kept is not None else None

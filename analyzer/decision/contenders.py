@@ -1,0 +1,321 @@
+"""What the ranking ranks: each device with its best plan at each batch, and each CPU that can be rented."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from analyzer.decision.choice import Choice, WeightedComponents, choose, weighted_by_price
+from analyzer.decision.decide import energy
+from analyzer.decision.decision_input import DecisionInput, Objective
+from analyzer.decision.energy import watts
+from analyzer.decision.error_components import EVEN, ErrorComponent, ErrorComponents, Resource
+from analyzer.decision.money import cheapest, offers
+from analyzer.decision.phrases import cpu_name, gpu_name
+from analyzer.decision.plans import Name, Plan, Plans
+from analyzer.decision.sweep import throughput
+from analyzer.devices.catalogue import instance_cpu, model_of
+from analyzer.devices.device import Device
+from analyzer.devices.instances import Instance
+from analyzer.memory.fit import context_note
+from analyzer.prediction.estimate import Estimate
+from analyzer.record.outcome import CostRow, PrecisionResult
+from analyzer.record.ranking import RankedCandidate
+from analyzer.units import byte_count, seconds
+
+_ANOTHER_MODEL = "another model, whose accuracy must be checked"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contender:
+    """A candidate with what comparing it needs.
+
+    Attributes:
+        candidate: As the record shows it.
+        label: What sentences call the device.
+        split_with: What they call the CPU that takes a part of the model; empty where none does.
+        components: What its time is made of; errors of one source cancel.
+        power: Watts while each resource is busy; None where not known.
+        price: The instance that runs it for the least; None where none is known.
+        offers: All instances that run it.
+        lacks_room: Whether the device alone has no room for the model: then it does not run, or is split.
+    """
+
+    candidate: RankedCandidate
+    label: str
+    split_with: str = ""
+    components: ErrorComponents = ()
+    power: Mapping[Resource, float] | None = None
+    price: CostRow | None = None
+    offers: tuple[CostRow, ...] = ()
+    lacks_room: bool = False
+
+    def value(self, objective: Objective) -> float | None:
+        """What the objective makes least; None where it is not known."""
+        one = self.candidate
+        if objective == "throughput":
+            return 1 / one.throughput_per_s if one.throughput_per_s else None
+        return {"latency": one.latency_s, "cost": one.usd_per_million, "energy": one.energy_j}[objective]
+
+    def weighted(self, objective: Objective) -> WeightedComponents | None:
+        """The same by its parts, so that errors that two contenders share cancel; None where not known."""
+        one = self.candidate
+        if not one.latency_s or self.value(objective) is None:
+            return None
+        if objective == "cost" and self.price is not None:
+            return weighted_by_price(self.components, self.price)
+        if objective == "energy" and self.power is not None and one.energy_j:
+            whole = sum(self.power[part.resource] * part.time.time_s for part in self.components)
+            return self.components, {name: watt * one.energy_j / whole for name, watt in self.power.items()}
+        if objective == "throughput" and one.throughput_per_s:
+            return self.components, dict.fromkeys(EVEN, 1 / (one.throughput_per_s * one.latency_s))
+        return self.components, EVEN
+
+
+def gpu_contender(question: DecisionInput, plans: Plans, precision: str, cpu: Contender) -> Contender:
+    """The question's GPU with the better of the plans that use it.
+
+    Args:
+        question: At one batch.
+        plans: Its plans.
+        precision: That the record tells.
+        cpu: The CPU at the same batch, whose price counts where dollars decide.
+    """
+    assert question.gpu is not None
+    label, name = gpu_name(question), question.gpu.name
+    about = RankedCandidate(
+        device=question.gpu.slug, name=name, kind="gpu", plan="gpu", precision=precision, batch=question.batch
+    )
+    if plans.gpu is None:
+        fails = question.placement.fails.rstrip(".") if question.placement else ""
+        why = f"ONNX Runtime makes no such session: {fails}" if fails else "its time is not known"
+        return Contender(candidate=replace(about, runs=False, reason=why), label=label)
+    prices: dict[Name, CostRow | None] = {"cpu": cpu.price}
+    if question.objective == "cost":  # offers are dear to ask for and compared under this objective alone
+        prices |= {plan.name: cheapest(offers(question, plan)) for plan in plans if plan.name != "cpu"}
+    choice = choose(question, plans, prices)
+    plan = _plan_with_gpu(question, plans, choice)
+    runs = plan.name not in choice.ineligible
+    rows = tuple(offers(question, plan)) if runs else ()
+    reason = _why_not(question, plan, choice) if not runs else _missed(question, plan.latency)
+    lacks_room = choice.ineligible.get("gpu") == "memory"
+    if runs and lacks_room:
+        reason = "; ".join(filter(None, (f"alone it has no room: {_room(question, plans.gpu)}", reason)))
+    return Contender(
+        candidate=_figures(replace(about, plan=plan.name, runs=runs, reason=reason), question, plan, rows),
+        label=label,
+        split_with=cpu_name(question) if runs and plan.name == "hybrid" else "",
+        components=_of_device(question.gpu.slug, plan.components),
+        power=watts(question.cpu, question.gpu),
+        price=cheapest(rows),
+        offers=rows,
+        lacks_room=lacks_room,
+    )
+
+
+def _plan_with_gpu(question: DecisionInput, plans: Plans, choice: Choice) -> Plan:
+    if "gpu" in choice.plan.sides:
+        return choice.plan
+    assert plans.gpu is not None
+    usable = [plan for plan in plans if "gpu" in plan.sides and plan.name not in choice.ineligible]
+    in_time = [plan for plan in usable if question.slo_s is None or plan.latency.time_s <= question.slo_s]
+    return next(iter(in_time or usable), plans.gpu)
+
+
+def cpu_contenders(question: DecisionInput, plans: Plans, precision: str) -> tuple[Contender, ...]:
+    """The question's CPU, then the instances of the price list that have another one.
+
+    Args:
+        question: At one batch.
+        plans: Its plans.
+        precision: The CPU's, which the record tells.
+    """
+    plan, cpu = plans.cpu, question.cpu
+    # No price: which plans are eligible does not hang on it.
+    choice = choose(question, plans, {})
+    # With pins the best split is the only plan that was asked for: the CPU's where it leaves all on the CPU.
+    split = plans.hybrid
+    as_split = split is not None and "hybrid" not in choice.ineligible and "gpu" not in split.sides
+    pinned = choice.ineligible.get("cpu") == "pins" and not as_split
+    runs = plan.fits and not pinned
+    rows = () if pinned else tuple(offers(question, plan))
+    known = {(instance.provider, instance.name): instance for instance in question.instances}
+    own = tuple(row for row in rows if _is_own(question, plan, row, known[row.provider, row.instance]))
+    about = RankedCandidate(
+        device=cpu.slug,
+        name=cpu.name,
+        kind="cpu",
+        plan="cpu",
+        precision=precision,
+        batch=question.batch,
+        runs=runs,
+        reason=_why_not(question, plan, choice) if not runs else _missed(question, plan.latency),
+    )
+    here = Contender(
+        candidate=_figures(about, question, plan, own if runs else ()),
+        label=cpu_name(question),
+        components=plan.components,
+        power=watts(cpu, None),
+        price=cheapest(own) if runs else None,
+    )
+    rented = (
+        _rented(question, plan, row, known[row.provider, row.instance], precision, own=row in own)
+        for row in rows
+    )
+    return (here, *rented)
+
+
+def _rented(
+    question: DecisionInput, plan: Plan, row: CostRow, instance: Instance, precision: str, *, own: bool
+) -> Contender:
+    device = question.cpu if own else instance_cpu(instance) or question.cpu
+    time = _time_of(row)
+    power = watts(device, None)
+    candidate = RankedCandidate(
+        device=instance.cpu,
+        name=device.name,
+        kind="cpu",
+        plan="cpu",
+        precision=precision,
+        batch=question.batch,
+        named=False,
+        meets_slo=row.meets_slo,
+        latency_s=row.latency_s,
+        low_s=time.low_s,
+        high_s=time.high_s,
+        origin=row.origin,
+        throughput_per_s=row.throughput_per_s,
+        memory_bytes=plan.memory_bytes,
+        energy_j=power["cpu"] * time.time_s / question.inferences if power is not None else None,
+        reason=_missed(question, time),
+    )
+    source = f"{row.provider} {row.instance}"
+    return Contender(
+        candidate=_priced(candidate, row),
+        label=source,
+        # Of the question's own CPU the errors are its own: compared with it, they cancel.
+        components=plan.components if own else (ErrorComponent(resource="cpu", source=source, time=time),),
+        power=power,
+        price=row,
+        offers=(row,),
+    )
+
+
+def other_precisions(
+    rows: Sequence[PrecisionResult], question: DecisionInput, gpu: Device | None
+) -> Iterator[RankedCandidate]:
+    """What is not asked for: the same weights in other types, on the question's CPU and on a GPU."""
+    for row in rows:
+        device = question.cpu if row.device == "cpu" else gpu
+        if row.decided or device is None:
+            continue
+        runs = row.latency_s is not None and row.fits
+        in_time = None
+        if question.slo_s is not None and row.latency_s is not None:
+            in_time = row.latency_s <= question.slo_s
+        yield RankedCandidate(
+            device=device.slug,
+            name=device.name,
+            kind=row.device,
+            plan=row.device,
+            precision=row.precision,
+            batch=question.batch,
+            asked=False,
+            runs=runs,
+            fits=row.fits,
+            meets_slo=in_time,
+            latency_s=row.latency_s,
+            low_s=row.low_s,
+            high_s=row.high_s,
+            origin=row.origin,
+            throughput_per_s=row.throughput_per_s,
+            memory_bytes=row.memory_bytes,
+            usd_per_million=row.usd_per_million if row.fits else None,
+            instance=row.instance if row.fits else "",
+            reason=f"{_ANOTHER_MODEL}: {row.reason}" if runs else row.reason if row.fits else "does not fit",
+        )
+
+
+def _figures(
+    candidate: RankedCandidate, question: DecisionInput, plan: Plan, rows: tuple[CostRow, ...]
+) -> RankedCandidate:
+    """The candidate with its plan's figures and the cheapest of the instances."""
+    latency, joules = plan.latency, energy(question, plan)
+    told = replace(
+        candidate,
+        fits=plan.fits,
+        meets_slo=None if question.slo_s is None else latency.time_s <= question.slo_s,
+        latency_s=latency.time_s,
+        low_s=latency.low_s,
+        high_s=latency.high_s,
+        origin=latency.origin,
+        throughput_per_s=throughput(question, plan),
+        memory_bytes=plan.memory_bytes,
+        energy_j=joules.time_s if joules is not None else None,
+    )
+    row = cheapest(rows)
+    return told if row is None else _priced(told, row)
+
+
+def _priced(candidate: RankedCandidate, row: CostRow) -> RankedCandidate:
+    return replace(
+        candidate,
+        usd_per_million=row.usd_per_million,
+        usd_low_per_million=row.usd_low_per_million,
+        usd_high_per_million=row.usd_high_per_million,
+        usd_origin=row.origin,
+        provider=row.provider,
+        instance=row.instance,
+        usd_per_hour=row.usd_per_hour,
+        price_date=row.price_date,
+        pricing=row.pricing,
+        region=row.region,
+    )
+
+
+def _is_own(question: DecisionInput, plan: Plan, row: CostRow, instance: Instance) -> bool:
+    """Whether an instance runs the plan as the question's CPU does."""
+    time = plan.latency
+    same = (row.latency_s, row.low_s, row.high_s) == (time.time_s, time.low_s, time.high_s)
+    return same and instance.cpu == model_of(question.cpu)
+
+
+def _time_of(row: CostRow) -> Estimate:
+    time = row.latency_s or 0.0
+    return Estimate(
+        time_s=time,
+        low_s=time if row.low_s is None else row.low_s,
+        high_s=time if row.high_s is None else row.high_s,
+        origin=row.origin,
+    )
+
+
+def _of_device(slug: str, components: ErrorComponents) -> ErrorComponents:
+    """The parts with sources of this device: how far two GPUs' predictions err together is not known."""
+    return tuple(
+        part if part.source == "cpu" else replace(part, source=f"{slug} {part.source}") for part in components
+    )
+
+
+def _missed(question: DecisionInput, latency: Estimate) -> str:
+    if question.slo_s is None or latency.time_s <= question.slo_s:
+        return ""
+    return f"misses the limit of {seconds(question.slo_s)}"
+
+
+def _why_not(question: DecisionInput, plan: Plan, choice: Choice) -> str:
+    why = choice.ineligible.get(plan.name, "memory")
+    if why == "memory":
+        return f"does not fit: {_room(question, plan)}"
+    return {
+        "wheel": "ONNX Runtime's release wheel has no machine code for it",
+        "kernels": "no CUDA kernels: ONNX Runtime would run every operator on the CPU",
+        "pins": "of the plans that keep the pins the best uses another device",
+    }[why]
+
+
+def _room(question: DecisionInput, plan: Plan) -> str:
+    device = question.gpu if plan.name == "gpu" else question.cpu
+    has = device.memory_bytes if device is not None else None
+    note = context_note(plan.memory_bytes, has) if plan.name == "gpu" else ""
+    return f"it needs {byte_count(plan.memory_bytes)} and has {byte_count(has)}{note}"

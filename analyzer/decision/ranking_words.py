@@ -1,0 +1,277 @@
+"""The ranking in sentences: the answer, what is as good, what has no room, and dollars beside speed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analyzer.decision.choice import WORTHWHILE
+from analyzer.decision.contenders import Contender
+from analyzer.decision.decision_input import Objective
+from analyzer.decision.error_components import ratio
+from analyzer.decision.phrases import between, capital, interval, short_name
+from analyzer.record.outcome import CostRow
+from analyzer.record.ranking import RankedCandidate
+from analyzer.text import first_few, listed, plural
+from analyzer.units import dollars, rate, seconds, with_prefix
+
+# Names in a sentence.
+_FEW = 3
+_MOST = {"throughput": "most", "cost": "least", "energy": "least"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranked:
+    """What the sentences are made of.
+
+    Attributes:
+        contenders: Best first; of each instance that nobody named one batch.
+        all_contenders: Those at every batch.
+        best: None where nothing that runs keeps the limit.
+        nearest: What comes nearest to a limit that nothing keeps.
+        as_good: As good as the best within the intervals.
+        other_models: The same weights in precisions that were not asked for, the quickest first.
+        objective, wished: What decided, and what was to decide.
+        slo_s: The limit.
+    """
+
+    contenders: tuple[Contender, ...]
+    all_contenders: tuple[Contender, ...]
+    best: Contender | None
+    nearest: Contender | None
+    as_good: tuple[Contender, ...]
+    other_models: tuple[RankedCandidate, ...]
+    objective: Objective
+    wished: Objective
+    slo_s: float | None
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """Those that were asked for."""
+        found = {one.candidate.batch for one in self.all_contenders if one.candidate.named}
+        return tuple(sorted(batch for batch in found if batch is not None))
+
+    def at(self, one: Contender) -> str:
+        """A contender's name, with its batch where there are several."""
+        several = len(self.batches) > 1 and one.candidate.batch is not None
+        name = f"{one.label} with {one.split_with}" if one.split_with else one.label
+        return f"{name} at batch {one.candidate.batch}" if several else name
+
+
+def sentence(ranked: Ranked) -> str:
+    """The answer."""
+    if ranked.best is not None:
+        return _winner(ranked, ranked.best)
+    if ranked.nearest is not None:
+        return _nearest(ranked, ranked.nearest)
+    first = ranked.contenders[0]
+    return f"Nothing that was asked about can run it. {capital(first.label)}: {first.candidate.reason}."
+
+
+def notes(ranked: Ranked) -> tuple[str, ...]:
+    """What is as good or comes next, what decided in place of the wished objective, what has no room."""
+    fallen_back = ""
+    if ranked.objective != ranked.wished:
+        missing = {"cost": "price", "energy": "power"}.get(ranked.wished, ranked.wished)
+        fallen_back = f"Latency decided: no {missing} is known."
+    after = ""
+    if ranked.best is not None:
+        after = _others_as_good(ranked, ranked.best) or _next(ranked, ranked.best)
+    return tuple(filter(None, (fallen_back, after, _without_room(ranked), _in_other_precision(ranked))))
+
+
+def _winner(ranked: Ranked, best: Contender) -> str:
+    about = best.candidate
+    figure = _figure(best, ranked.objective)
+    if ranked.objective == "cost" and about.named:
+        figure += f" on {about.provider} {about.instance}"
+    took = (
+        _took(best)
+        if ranked.objective == "latency"
+        else f"{figure}, the {_MOST[ranked.objective]}, at {_took(best)}"
+    )
+    if ranked.slo_s is None:
+        return f"Run it on {ranked.at(best)}: {took}."
+    sure = about.high_s is not None and about.high_s <= ranked.slo_s
+    doubt = "" if sure else f", though the end of its interval, {seconds(about.high_s)}, does not"
+    return f"{capital(ranked.at(best))} keeps {seconds(ranked.slo_s)}: {took}{doubt}."
+
+
+def _figure(one: Contender, objective: Objective) -> str:
+    about = one.candidate
+    return {
+        "latency": seconds(about.latency_s),
+        "throughput": rate(about.throughput_per_s, ""),
+        "cost": f"{dollars(about.usd_per_million)} per million",
+        "energy": f"{with_prefix(about.energy_j, 'J')} each",
+    }[objective]
+
+
+def _took(one: Contender) -> str:
+    about = one.candidate
+    return f"{seconds(about.latency_s)} ({about.origin}, {between(about.low_s, about.high_s)})"
+
+
+def _others_as_good(ranked: Ranked, best: Contender) -> str:
+    if not ranked.as_good:
+        return ""
+    named = [ranked.at(one) for one in ranked.as_good if one.candidate.named]
+    rented = [one for one in ranked.as_good if not one.candidate.named]
+    words = [first_few(named)] if len(named) > _FEW and not rented else named[:_FEW]
+    if rented and len(named) > _FEW:
+        words.append(f"{len(named) - _FEW} more")
+    if rented:
+        words.append(ranked.at(rented[0]) if len(rented) == 1 else plural(len(rented), "CPU instance"))
+    return f"As good within the intervals: {listed(words)}{_cheaper(ranked, best)}."
+
+
+def _cheaper(ranked: Ranked, best: Contender) -> str:
+    """That one of those as good costs less, which then speaks for it."""
+    ours = best.candidate.usd_per_million
+    priced = [one for one in ranked.as_good if one.candidate.usd_per_million]
+    if ranked.objective == "cost" or ours is None or not priced:
+        return ""
+    least = min(priced, key=lambda one: (one.candidate.usd_per_million or 0.0, one.label))
+    theirs = least.candidate.usd_per_million
+    if theirs is None or ours < theirs * WORTHWHILE:
+        return ""
+    return f"; of these {ranked.at(least)} costs least, {dollars(theirs)} per million against {dollars(ours)}"
+
+
+def _next(ranked: Ranked, best: Contender) -> str:
+    """The next that was named, where nothing ties."""
+    others = (
+        one
+        for one in ranked.contenders
+        if one is not best
+        and one.candidate.named
+        and one.candidate.runs
+        and one.candidate.meets_slo is not False
+        and one.value(ranked.objective) is not None
+    )
+    one = next(others, None)
+    if one is None:
+        return _nobody_else(ranked, best)
+    return f"Next is {ranked.at(one)} with {_figure(one, ranked.objective)}."
+
+
+def _nobody_else(ranked: Ranked, best: Contender) -> str:
+    if ranked.slo_s is None or all(one is best for one in ranked.contenders):
+        return ""
+    if any(one is not best and one.candidate.meets_slo and one.candidate.runs for one in ranked.contenders):
+        return ""
+    return f"Nothing else of {_scope(ranked)} keeps it."
+
+
+def _nearest(ranked: Ranked, one: Contender) -> str:
+    few = sum(1 for _ in ranked.contenders) == 1
+    if few:
+        return f"{capital(ranked.at(one))} misses {seconds(ranked.slo_s)}: {_took(one)}."
+    none = f"None of {_scope(ranked)} keeps {seconds(ranked.slo_s)}"
+    return f"{none}; {ranked.at(one)} comes nearest with {_took(one)}."
+
+
+def _scope(ranked: Ranked) -> str:
+    """``3 GPUs, this CPU and 83 CPU instances at 2 batches``."""
+    gpus = {one.candidate.device for one in ranked.contenders if one.candidate.kind == "gpu"}
+    here = [one.label for one in ranked.contenders if one.candidate.kind == "cpu" and one.candidate.named]
+    rented = sum(1 for one in ranked.contenders if not one.candidate.named)
+    words = [plural(len(gpus), "GPU")] if len(gpus) > 1 else []
+    if len(gpus) == 1:
+        words = [next(one.label for one in ranked.contenders if one.candidate.kind == "gpu")]
+    words += here[:1]
+    if rented:
+        words.append(plural(rented, "CPU instance"))
+    batches = ranked.batches
+    return listed(words) + (f" at {plural(len(batches), 'batch', 'batches')}" if len(batches) > 1 else "")
+
+
+def _without_room(ranked: Ranked) -> str:
+    """GPUs that were named and have no room at any batch."""
+    by_device: dict[str, list[Contender]] = {}
+    for one in ranked.contenders:
+        if one.candidate.kind == "gpu":
+            by_device.setdefault(one.candidate.device, []).append(one)
+    full = [
+        at_batches[0].label for at_batches in by_device.values() if all(one.lacks_room for one in at_batches)
+    ]
+    alone = " alone" if any(one.candidate.runs and one.lacks_room for one in ranked.contenders) else ""
+    return f"The model does not fit {first_few(full)}{alone}." if full else ""
+
+
+def _in_other_precision(ranked: Ranked) -> str:
+    """Where nothing keeps the limit: what would in another precision."""
+    if ranked.best is not None:
+        return ""
+    kept = (one for one in ranked.other_models if one.runs and one.meets_slo is not False)
+    one = next(kept, None)
+    if one is None:
+        return ""
+    what = "run" if ranked.slo_s is None else f"keep {seconds(ranked.slo_s)}"
+    return (
+        f"In {one.precision}, another model whose accuracy must be checked, the {short_name(one.name)} would "
+        f"{what}: {seconds(one.latency_s)}."
+    )
+
+
+def beside_other_side(ranked: Ranked) -> str:
+    """Speed and dollars of the best beside the cheapest instance of the other side; may be empty."""
+    first = ranked.best or ranked.nearest
+    if first is None or not first.candidate.latency_s:
+        return ""
+    other, row = _cheapest_of_other_side(ranked, first)
+    if other is None or row is None or not other.candidate.latency_s:
+        return ""
+    kind = "CPU" if other.candidate.kind == "cpu" else "GPU"
+    on = "" if kind == "CPU" else f" ({other.label.removeprefix('the ')})"
+    late = ", which misses the limit" if row.meets_slo is False and first.candidate.meets_slo else ""
+    speed = _times(ratio(other.components, first.components), "faster", "slower")
+    if first.price is None:
+        return (
+            f"{capital(first.label)} is {speed} than the cheapest {kind} instance, {row.provider} "
+            f"{row.instance}{on}{late}; no price of {first.label} is known."
+        )
+    money = _times(_dollar_ratio(other, first), "cheaper", "dearer")
+    mine = f"{first.price.provider} {first.price.instance}"
+    subject = f"{capital(first.label)} on {mine}" if first.candidate.named else mine
+    return (
+        f"{subject} is {speed} and {money} than the cheapest {kind} instance, {row.provider} "
+        f"{row.instance}{on}{late}: {dollars(first.price.usd_per_million)} against "
+        f"{dollars(row.usd_per_million)} per million."
+    )
+
+
+def _cheapest_of_other_side(ranked: Ranked, first: Contender) -> tuple[Contender | None, CostRow | None]:
+    """At the same batch, those that keep the limit first: what is compared is the same work."""
+    pairs = [
+        (one, one.price)
+        for one in ranked.all_contenders
+        if one.price is not None
+        and one.candidate.kind != first.candidate.kind
+        and one.candidate.batch == first.candidate.batch
+        and one.candidate.runs
+    ]
+    return min(
+        pairs,
+        key=lambda pair: (
+            pair[1].meets_slo is False,
+            pair[1].usd_per_million,
+            pair[1].provider,
+            pair[1].instance,
+        ),
+        default=(None, None),
+    )
+
+
+def _dollar_ratio(over: Contender, under: Contender) -> tuple[float, float, float] | None:
+    ours, theirs = under.weighted("cost"), over.weighted("cost")
+    return None if ours is None or theirs is None else ratio(theirs[0], ours[0], theirs[1], ours[1])
+
+
+def _times(found: tuple[float, float, float] | None, more: str, less: str) -> str:
+    """``5.9x (2.5x to 14x) cheaper``; a ratio below 1 is turned over, and its word with it."""
+    if found is None:
+        return f"not comparably {more}"
+    middle, low, high = found
+    if middle < 1:
+        return f"{interval(1 / middle, 1 / high, 1 / low)} {less}"
+    return f"{interval(middle, low, high)} {more}"

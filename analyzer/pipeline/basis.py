@@ -1,0 +1,31 @@
+"""What an analysis rests on, for whoever asks more of the same model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from analyzer.devices.device import Device
+from analyzer.pipeline.batches import BatchModels
+from analyzer.pipeline.measure import Measured
+from analyzer.pipeline.predictor import Predictor
+from analyzer.pipeline.prepared import PreparedGraph
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Basis:
+    """A model, prepared, with whatever was measured of it.
+
+    Attributes:
+        predictor: For the CPU and the user's options.
+        prepared: The model at the batch of the report.
+        models: The same over batches.
+        gpu: The verdict's; None where only the CPU was looked at.
+        measured: By batch; of a GPU, of the verdict's.
+    """
+
+    predictor: Predictor
+    prepared: PreparedGraph
+    models: BatchModels
+    gpu: Device | None
+    measured: Mapping[int, Measured]

@@ -1,0 +1,344 @@
+"""An analysis, its basis and a question of traffic -> the same analysis with its capacity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from analyzer.devices import catalogue
+from analyzer.devices.device import Device
+from analyzer.errors import UsageError
+from analyzer.pipeline.basis import Basis
+from analyzer.pipeline.capacity_question import CapacityQuestion
+from analyzer.pipeline.capacity_servers import Copies, Offer, cpu_offers, gpu_offers
+from analyzer.progress import Progress
+from analyzer.record.analysis import Analysis
+from analyzer.record.capacity import (
+    CapacityOption,
+    CapacityResult,
+    InstanceLoads,
+    LimitPoint,
+    LoadPoint,
+    TrafficPoint,
+)
+from analyzer.serving.load import QueueLoad
+from analyzer.serving.search import Server, Sizing, needed, sizings
+from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR, seconds
+
+# Ways to share an instance that are searched, beside the quickest one.
+_WAYS = 2
+# Steps of count over traffic that are shown, up to so many times the rate that is planned for.
+_STEPS, _TIMES_THE_RATE = 60, 3
+# Significant figures of what other questions are answered from: beyond what was simulated.
+_FIGURES = 6
+
+
+def with_capacity(
+    analysis: Analysis,
+    basis: Basis,
+    question: CapacityQuestion,
+    gpus: Sequence[str] | None,
+    cpus: Sequence[str],
+    progress: Progress,
+) -> Analysis:
+    """Sizes every instance that could serve the model.
+
+    Args:
+        analysis: Of the model.
+        basis: What it rests on.
+        question: Traffic and limit.
+        gpus: Slugs, or ``all`` of the catalogue; None for every one that is rented out.
+        cpus: Slugs of the CPUs whose instances are looked at; empty for all.
+        progress: Told what is happening.
+
+    Raises:
+        DeviceError: Nobody knows a name.
+        UsageError: No instance is left, the limit is below the quickest batch of all, or more instances may
+            fail than are needed.
+    """
+    progress("predicting every instance", None)
+    offers = tuple(_offers(basis, gpus, cpus))
+    _check_limit(offers, question)
+    progress("searching for the highest rates", None)
+    offers = tuple(replace(offer, copies=tuple(_promising(offer.copies, question.limit_s))) for offer in offers)
+    servers = [copies.server for offer in offers for copies in offer.copies]
+    sized = sizings(servers, question.demand)
+    chosen = [(offer, *_best_copies(offer, sized)) for offer in offers]
+    _check_spare(chosen, question)
+    rows = sorted(
+        ((_option(question, *one), one) for one in chosen),
+        key=lambda row: _by_dollars(row[0]),
+    )
+    options = tuple(option for option, _ in rows)
+    best = 0 if options[0].feasible else None
+    asked = question.demand
+    return replace(
+        analysis,
+        capacity=CapacityResult(
+            rate_per_s=question.rate_per_s,
+            percentile=question.percentile,
+            limit_s=question.limit_s,
+            arrivals=question.arrivals,
+            headroom=asked.headroom,
+            growth=question.growth,
+            spare=asked.spare,
+            pricing=basis.predictor.options.pricing,
+            options=options,
+            best=best,
+            max_batch=asked.max_batch,
+            max_delay_s=asked.max_delay_s,
+            instances=tuple(_instances(rows)),
+            traffic=() if best is None else tuple(_traffic(options[best], question)),
+            notes=tuple(_notes(basis, options)),
+        ),
+    )
+
+
+Chosen = tuple[Offer, Copies | None, Sizing | None]
+
+
+def _offers(basis: Basis, gpus: Sequence[str] | None, cpus: Sequence[str]) -> Iterator[Offer]:
+    for gpu in _gpus(basis, gpus):
+        yield from gpu_offers(basis, gpu, named=gpus is not None)
+    yield from cpu_offers(basis, cpus)
+
+
+def _gpus(basis: Basis, named: Sequence[str] | None) -> tuple[Device, ...]:
+    own = {basis.gpu.slug: basis.gpu} if basis.gpu is not None else {}
+    if named is None:
+        slugs = [one.gpu for one in basis.predictor.instances if one.gpu is not None and one.gpu_count >= 1]
+    elif any(name.lower() == "all" for name in named):
+        slugs = [gpu.slug for gpu in catalogue.gpus()]
+    else:
+        slugs = [catalogue.device(name).slug for name in named]
+    # The record's own GPU by its own figures, which may be calibrated.
+    return tuple(own.get(slug) or catalogue.device(slug) for slug in dict.fromkeys(slugs))
+
+
+def _check_limit(offers: Sequence[Offer], question: CapacityQuestion) -> None:
+    quickest = min(
+        ((point.time_s, offer.name) for offer in offers for copies in offer.copies for point in copies.points),
+        default=None,
+    )
+    if quickest is None:
+        reason = next((f" {offer.problem}" for offer in offers if offer.problem), "")
+        raise UsageError(
+            f"Nothing that was asked for can run the model.{reason}",
+            hint="`analyze devices` lists GPUs and CPUs; --prices adds instances of your own.",
+        )
+    time_s, name = quickest
+    if time_s > question.limit_s:
+        raise UsageError(
+            f"{question.limit_option}: the quickest batch of all takes {seconds(time_s)}, on {name}.",
+            hint="No traffic is so light that this limit is kept: give a longer one, or other devices.",
+        )
+
+
+def _promising(ways: Sequence[Copies], limit_s: float) -> Iterator[Copies]:
+    """Of many ways to share an instance those worth a search: the quickest, and those that take the most."""
+
+    def most(copies: Copies) -> float:
+        # A batch that takes half of the limit leaves the other half for waiting.
+        able = [point.batch / point.time_s for point in copies.points if point.time_s <= limit_s / 2]
+        return copies.number * max(able, default=0.0)
+
+    quickest = min(ways, key=lambda copies: copies.points[0].time_s, default=None)
+    largest = sorted(ways, key=most, reverse=True)[:_WAYS]
+    return (copies for copies in ways if copies is quickest or (copies in largest and most(copies) > 0))
+
+
+def _best_copies(offer: Offer, sized: Mapping[Server, Sizing]) -> tuple[Copies | None, Sizing | None]:
+    """Of the ways to run copies on an instance the one with the highest rate."""
+    ways = [(copies, sized[copies.server]) for copies in offer.copies]
+    # Of two that keep no limit the quicker one: it comes nearer.
+    return max(
+        ways,
+        key=lambda way: (way[1].highest_rate_per_s, -way[0].points[0].time_s),
+        default=(None, None),
+    )
+
+
+def _check_spare(chosen: Sequence[Chosen], question: CapacityQuestion) -> None:
+    spare = question.demand.spare
+    needs = [sizing.count - spare for _, _, sizing in chosen if sizing is not None and sizing.count is not None]
+    if needs and spare > max(needs):
+        raise UsageError(
+            f"--spare {spare}: at most {max(needs)} are needed, and no more than those can fail.",
+            hint="Give how many instances may fail at once, like --spare 1.",
+        )
+
+
+def _option(
+    question: CapacityQuestion, offer: Offer, copies: Copies | None, sizing: Sizing | None
+) -> CapacityOption:
+    instance = offer.instance
+    option = CapacityOption(
+        provider=instance.provider if instance else "",
+        instance=instance.name if instance else "",
+        region=instance.region if instance else "",
+        device=offer.device,
+        device_name=offer.name,
+        kind=offer.kind,
+        precision=offer.precision,
+        price_date=instance.price_date if instance else "",
+        feasible=False,
+        reason=offer.problem,
+        origin=copies.origin if copies else "predicted",
+    )
+    if copies is None or sizing is None:
+        return option
+    if sizing.count is None or sizing.load is None:
+        return replace(option, reason=_why_not(question, offer, copies))
+    per_hour = instance.usd_per_hour if instance else None
+    demand, load, count = question.demand, sizing.load, sizing.count
+
+    def counted(rate_per_s: float) -> int | None:
+        if rate_per_s <= 0:
+            return None
+        return needed(demand.rate_per_s, rate_per_s, demand.headroom) + demand.spare
+
+    def a_month(number: int | None) -> float | None:
+        return None if per_hour is None or number is None else number * per_hour * HOURS_PER_MONTH
+
+    low_count, high_count = counted(sizing.high_rate_per_s), counted(sizing.low_rate_per_s)
+    return replace(
+        option,
+        feasible=True,
+        reason=_why(question, load),
+        replicas=copies.number,
+        count=count,
+        low_count=low_count,
+        high_count=high_count,
+        max_batch=sizing.max_batch,
+        max_delay_s=sizing.max_delay_s,
+        highest_rate_per_s=sizing.highest_rate_per_s,
+        low_rate_per_s=sizing.low_rate_per_s,
+        high_rate_per_s=sizing.high_rate_per_s,
+        utilisation=load.utilisation,
+        mean_batch=load.mean_batch,
+        mean_s=load.mean_s,
+        p50_s=load.p50_s,
+        p90_s=load.p90_s,
+        p95_s=load.p95_s,
+        p99_s=load.p99_s,
+        room=max(0.0, (count - demand.spare) * sizing.highest_rate_per_s / demand.rate_per_s - 1),
+        usd_per_hour=per_hour,
+        usd_per_month=a_month(count),
+        low_usd_per_month=a_month(low_count),
+        high_usd_per_month=a_month(high_count),
+        usd_per_million=None
+        if per_hour is None
+        else count * per_hour / SECONDS_PER_HOUR / demand.rate_per_s * 1e6,
+    )
+
+
+def _limited(question: CapacityQuestion) -> str:
+    return "mean" if question.percentile is None else f"p{question.percentile:g}"
+
+
+def _why(question: CapacityQuestion, load: QueueLoad) -> str:
+    by_percentile: dict[float | None, float | None] = {
+        None: load.mean_s,
+        50: load.p50_s,
+        90: load.p90_s,
+        95: load.p95_s,
+        99: load.p99_s,
+    }
+    name = _limited(question)
+    return f"The {name} is {seconds(by_percentile[question.percentile])} of {seconds(question.limit_s)}."
+
+
+def _why_not(question: CapacityQuestion, offer: Offer, copies: Copies) -> str:
+    quickest = min(point.time_s for point in copies.points)
+    limit = f"the limit of {seconds(question.limit_s)}"
+    if quickest > question.limit_s:
+        return f"The quickest batch takes {seconds(quickest)} on {offer.name}, over {limit}."
+    return f"No rate keeps {limit}: a batch takes {seconds(quickest)} or more, and requests wait for it."
+
+
+def _by_dollars(option: CapacityOption) -> tuple[bool, float, int, str, str, str]:
+    usd = math.inf if option.usd_per_month is None else option.usd_per_month
+    names = (option.provider, option.instance, option.device)
+    return (not option.feasible, usd, option.count or 0, *names)
+
+
+def _instances(rows: Sequence[tuple[CapacityOption, Chosen]]) -> Iterator[InstanceLoads]:
+    for number, (_, (offer, copies, sizing)) in enumerate(rows):
+        if copies is None or sizing is None:
+            continue
+        instance = offer.instance
+        prices = catalogue.prices_of(instance) if instance else ()
+        yield InstanceLoads(
+            option=number,
+            service=tuple(
+                replace(
+                    point, time_s=_short(point.time_s), low_s=_short(point.low_s), high_s=_short(point.high_s)
+                )
+                for point in copies.points
+            ),
+            loads=tuple(_load_point(load) for load in sizing.loads if load.mean_s is not None),
+            limits=tuple(
+                LimitPoint(
+                    limit_s=row.limit_s,
+                    rate_per_s=row.rate_per_s,
+                    max_batch=row.max_batch,
+                    max_delay_s=_short(row.max_delay_s),
+                )
+                for row in sizing.within
+            ),
+            usd_per_hour={
+                price.pricing: price.usd_per_hour
+                for price in reversed(prices)  # the instance's own comes first, and stays
+                if instance is not None and price.region == instance.region
+            },
+        )
+
+
+def _load_point(load: QueueLoad) -> LoadPoint:
+    # A load that was looked at has all its figures.
+    figures = (load.mean_batch, load.mean_s, load.p50_s, load.p90_s, load.p95_s, load.p99_s)
+    mean_batch, mean_s, p50_s, p90_s, p95_s, p99_s = (_short(figure or 0.0) for figure in figures)
+    return LoadPoint(
+        rate_per_s=_short(load.rate_per_s),
+        utilisation=_short(load.utilisation),
+        mean_batch=mean_batch,
+        mean_s=mean_s,
+        p50_s=p50_s,
+        p90_s=p90_s,
+        p95_s=p95_s,
+        p99_s=p99_s,
+    )
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.{_FIGURES}g}")
+
+
+def _traffic(option: CapacityOption, question: CapacityQuestion) -> Iterator[TrafficPoint]:
+    demand, highest = question.demand, option.highest_rate_per_s
+    if highest is None:
+        return
+    each = highest / (1 + demand.headroom)
+    most = max(3, math.ceil(_TIMES_THE_RATE * demand.rate_per_s / each))
+    step = math.ceil(most / _STEPS)
+    for number in range(0, most + 1, step):
+        count = number + step + demand.spare
+        per_hour = option.usd_per_hour or 0.0
+        yield TrafficPoint(
+            rate_per_s=number * each, count=count, usd_per_month=count * per_hour * HOURS_PER_MONTH
+        )
+
+
+def _notes(basis: Basis, options: Sequence[CapacityOption]) -> Iterator[str]:
+    if any(option.kind == "gpu" for option in options):
+        yield (
+            "What a GPU instance's own processor adds is that of "
+            f"{basis.predictor.cpu.name if basis.predictor.host is not None else 'a usual host'}; requests "
+            "reach it one after the other, without copies and runs overlapping."
+        )
+    if any((option.replicas or 1) > 1 and option.kind == "cpu" for option in options):
+        yield (
+            "Copies on one CPU have even parts of its cores, caches and bandwidth, and weights of their own."
+        )
+    yield "Disks, networks and load balancers are not in the dollars."

@@ -1,0 +1,212 @@
+"""A model over batches and what can be rented -> how long each instance takes for each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from analyzer import prediction
+from analyzer.decision import DecisionInput
+from analyzer.decision.plans import Plans, plan_all
+from analyzer.devices import catalogue
+from analyzer.devices.device import Device
+from analyzer.devices.instances import Instance
+from analyzer.memory.fit import fits
+from analyzer.pipeline.basis import Basis
+from analyzer.pipeline.predictor import decision_inputs_by_batch
+from analyzer.pipeline.prepared import PreparedGraph
+from analyzer.pipeline.target_devices import decision_precision, model_precision
+from analyzer.prediction.estimate import Estimate, Origin
+from analyzer.record.capacity import ServicePoint
+from analyzer.serving.search import Server
+from analyzer.serving.service_curve import ServiceCurve
+
+Times = Mapping[int, Estimate]
+# Batches at which CPUs are predicted: one has each of many parts of it to be asked about.
+_CPU_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copies:
+    """So many copies of the model side by side on one instance."""
+
+    number: int
+    points: tuple[ServicePoint, ...]
+    origin: Origin
+
+    @property
+    def server(self) -> Server:
+        """The same for the queue."""
+        return Server(
+            curve=ServiceCurve(points=tuple((point.batch, point.time_s) for point in self.points)),
+            quick=ServiceCurve(points=tuple((point.batch, point.low_s) for point in self.points)),
+            slow=ServiceCurve(points=tuple((point.batch, point.high_s) for point in self.points)),
+            copies=self.number,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What can be rented, and how the model runs on it.
+
+    Attributes:
+        instance: None for a GPU that was named and that nobody in the price list rents out.
+        device: Slug of what the model runs on; ``kind`` is its side.
+        name: Of the device.
+        precision: That the times are for.
+        copies: Ways to run copies of the model side by side; none where it cannot run.
+        problem: Why it cannot, as a sentence.
+    """
+
+    instance: Instance | None
+    device: str
+    name: str
+    kind: Literal["cpu", "gpu"]
+    precision: str
+    copies: tuple[Copies, ...] = ()
+    problem: str = ""
+
+
+def gpu_offers(basis: Basis, gpu: Device, *, named: bool) -> Iterator[Offer]:
+    """Every instance with this GPU; the GPU alone where it was named and no instance has it."""
+    offer = Offer(
+        instance=None,
+        device=gpu.slug,
+        name=gpu.name,
+        kind="gpu",
+        precision=decision_precision(basis.predictor.options, basis.prepared.graph, gpu),
+    )
+    times, problem = _gpu_times(basis, gpu)
+    rented = [one for one in basis.predictor.instances if one.gpu == gpu.slug and one.gpu_count >= 1]
+    unrented: list[Instance | None] = [None] if named else []
+    for instance in rented or unrented:
+        number = instance.replicas if instance else 1
+        copies = (_copies(number, times),) if times else ()
+        yield replace(offer, instance=instance, copies=copies, problem=problem)
+
+
+def _gpu_times(basis: Basis, gpu: Device) -> tuple[Times, str]:
+    if not gpu.runs_release_wheel:
+        return {}, f"ONNX Runtime's release wheel has no code for {gpu.name}."
+    same = basis.gpu is not None and basis.gpu.slug == gpu.slug
+    measured = {batch: at_batch if same else at_batch.cpu_alone for batch, at_batch in basis.measured.items()}
+    inputs = decision_inputs_by_batch(basis.predictor, _graphs(basis), gpu, measured)
+    similar: tuple[DecisionInput, Plans] | None = None
+    times: dict[int, Estimate] = {}
+    runs = False
+    for batch, question in sorted(inputs.items()):
+        plans = plan_all(question, similar)
+        similar = similar or (question, plans)
+        on_gpu = [plan for plan in plans if plan.name != "cpu" and plan.on_gpu]
+        runs = runs or bool(on_gpu)
+        able = [plan.latency for plan in on_gpu if plan.fits and plan.latency.time_s > 0]
+        if able:
+            times[batch] = min(able, key=lambda latency: latency.time_s)
+    if times:
+        return times, ""
+    smallest = min(inputs)
+    if runs:
+        return {}, f"{gpu.name} has no room for the model at batch {smallest}."
+    return {}, f"ONNX Runtime's CUDA session runs nothing of the model on {gpu.name}."
+
+
+def _graphs(basis: Basis) -> Mapping[int, PreparedGraph]:
+    # A model without a batch takes one request at a time.
+    return basis.models.prepared_graphs or {1: basis.prepared}
+
+
+def cpu_offers(basis: Basis, cpus: Sequence[str]) -> Iterator[Offer]:
+    """Every instance without an accelerator whose CPU the catalogue has; ``cpus`` are slugs, empty for all."""
+    predicted = _CpuTimes(basis)
+    for instance in basis.predictor.instances:
+        # An accelerator that is not used would be paid for.
+        if instance.gpu is not None or instance.accelerator or not instance.vcpus or not instance.cpu:
+            continue
+        if cpus and instance.cpu not in cpus:
+            continue
+        cpu = catalogue.instance_cpu(instance)
+        if cpu is None:
+            continue
+        copies = tuple(predicted.ways(instance))
+        yield Offer(
+            instance=instance,
+            device=instance.cpu,
+            name=cpu.name,
+            kind="cpu",
+            precision=model_precision(basis.prepared.graph),
+            copies=copies,
+            problem="" if copies else f"{instance.name} has no room for the model at batch 1.",
+        )
+
+
+class _CpuTimes:
+    """What parts of CPUs take: instances of a family differ in how many of them they have."""
+
+    def __init__(self, basis: Basis) -> None:
+        self._basis = basis
+        graphs = _graphs(basis)
+        chosen = {batch: graph for batch, graph in graphs.items() if batch in _CPU_BATCHES}
+        self._graphs = chosen or dict([min(graphs.items(), key=lambda item: item[0])])
+        self._precision = model_precision(basis.prepared.graph)
+        self._known: dict[tuple[str, int, int, bool], Times] = {}
+        # Of this machine's CPU; it holds for an instance that is just like it.
+        self._measured = {
+            batch or 1: at_batch.cpu_latency
+            for batch, at_batch in basis.measured.items()
+            if at_batch.cpu_latency is not None
+        }
+
+    def ways(self, instance: Instance) -> Iterator[Copies]:
+        """One copy on all cores, and copies that share them evenly."""
+        assert instance.vcpus is not None
+        own = self._basis.predictor.cpu
+        if self._measured and instance.cpu == catalogue.model_of(own) and instance.vcpus == own.threads:
+            # What was measured is one copy on the whole machine.
+            yield from self._with_room(instance, 1, self._measured)
+            return
+        cores = max(1, instance.vcpus // instance.threads_per_core)
+        parts = [2**power for power in range(cores.bit_length()) if 2**power < cores]
+        for part in (*parts, cores):
+            of_part = self._predicted(replace(instance, vcpus=part * instance.threads_per_core))
+            yield from self._with_room(instance, cores // part, of_part)
+
+    def _with_room(self, instance: Instance, copies: int, times: Times) -> Iterator[Copies]:
+        """At the batches at which so many copies have room, each with weights of its own."""
+        room = instance.memory_bytes or None
+        able = {
+            batch: time
+            for batch, time in times.items()
+            if (each := self._memory(batch)) is None or fits(copies * each, room)
+        }
+        if able:
+            yield _copies(copies, able)
+
+    def _memory(self, batch: int) -> int | None:
+        prepared = self._graphs.get(batch, self._basis.prepared)
+        peak = prepared.cpu_peak
+        return None if peak is None else peak + prepared.graph.parameter_bytes
+
+    def _predicted(self, instance: Instance) -> Times:
+        key = (instance.cpu, instance.vcpus or 0, instance.threads_per_core, instance.cpu_nearest)
+        if key not in self._known:
+            cpu = catalogue.instance_cpu(instance)
+            assert cpu is not None
+            self._known[key] = {
+                batch: prediction.predict_session(graph.cpu_work, cpu, precision=self._precision).total()
+                for batch, graph in self._graphs.items()
+            }
+        return self._known[key]
+
+
+def _copies(number: int, times: Times) -> Copies:
+    origins = {time.origin for time in times.values()}
+    return Copies(
+        number=number,
+        points=tuple(
+            ServicePoint(batch=batch, time_s=time.time_s, low_s=time.low_s, high_s=time.high_s)
+            for batch, time in sorted(times.items())
+            if time.time_s > 0
+        ),
+        origin=origins.pop() if len(origins) == 1 else "mixed",
+    )

@@ -1,0 +1,100 @@
+"""MODEL or a record, and options of ``analyze capacity`` -> the record with its capacity."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from analyzer.checks import run as find_findings
+from analyzer.devices import catalogue
+from analyzer.errors import UsageError
+from analyzer.option_table import AnalyzeOptions, CapacityOptions, RecordOptions
+from analyzer.pipeline.basis import Basis
+from analyzer.pipeline.capacity import with_capacity
+from analyzer.pipeline.capacity_question import POISSON_NAME, is_poisson, make_question
+from analyzer.pipeline.options import path_shower, require_keywords
+from analyzer.pipeline.replay.decide import basis_of, decide_again
+from analyzer.progress import Progress
+from analyzer.record import load_report
+from analyzer.record.analysis import Analysis
+from analyzer.record.invocation import Invocation, written
+
+Analyse = Callable[[Any, Any, AnalyzeOptions, Progress], tuple[Analysis, Basis]]
+
+
+def plan(model: Any, inputs: Any, given: CapacityOptions, analyse: Analyse, progress: Progress) -> Analysis:
+    """The record of a service; see ``analyzer.api.plan_capacity``.
+
+    Args:
+        model: As there.
+        inputs: As there.
+        given: Its keywords.
+        analyse: Analyses a model.
+        progress: Told what is happening.
+    """
+    require_keywords("plan_capacity", given, CapacityOptions.__annotations__)
+    named = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
+    show = path_shower(named if named is not None and not named.endswith(".json") else None)
+    arrivals = str(given.get("arrivals") or POISSON_NAME)
+    question = make_question(given, shown=show(arrivals))
+    gpus, cpus = _names(given.get("gpu")), _cpus(given.get("cpu"))
+    if isinstance(model, Analysis) or (named is not None and named.endswith(".json")):
+        analysis, basis = _of_record(model if named is None else load_report(named), given, gpus)
+        asked = analysis.invocation.model if analysis.invocation is not None else None
+        asked = asked if named is None else show(named)
+    else:
+        # All GPUs stand in the table of instances; the model's own report is about the usual one.
+        of_model = {name: value for name, value in given.items() if name in AnalyzeOptions.__annotations__}
+        if gpus is not None and _are_all(gpus):
+            of_model.pop("gpu")
+        analysis, basis = analyse(model, inputs, cast(AnalyzeOptions, of_model), progress)
+        asked = analysis.invocation.model if analysis.invocation is not None else None
+    planned = with_capacity(analysis, basis, question, gpus, cpus, progress)
+    planned = replace(
+        planned,
+        invocation=Invocation(
+            command="capacity",
+            model=asked,
+            # The usual arrivals are no file, and nothing to write.
+            options=written("capacity", {**given, "arrivals": None} if is_poisson(arrivals) else given, show),
+            stand_ins={},
+        ),
+    )
+    return replace(planned, findings=find_findings(planned))
+
+
+def _of_record(
+    analysis: Analysis, given: CapacityOptions, gpus: Sequence[str] | None
+) -> tuple[Analysis, Basis]:
+    """The record, decided anew where other devices or prices are asked for, and what it rests on."""
+    own = CapacityOptions.__annotations__.keys() - AnalyzeOptions.__annotations__.keys()
+    changed = {name: value for name, value in given.items() if name not in own}
+    if gpus is not None and _are_all(gpus):
+        del changed["gpu"]
+    of_a_model = [name for name in changed if name not in RecordOptions.__annotations__ and name != "run"]
+    if of_a_model:
+        raise UsageError(
+            f"--{of_a_model[0].replace('_', '-')} changes nothing about a saved report.",
+            hint="Plan for the model itself, or leave it out.",
+        )
+    changed.pop("run", None)
+    if changed:
+        analysis = decide_again(analysis, changed)
+    return analysis, basis_of(analysis, {})
+
+
+def _names(gpu: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    if gpu is None:
+        return None
+    names = [name.strip() for name in (gpu.split(",") if isinstance(gpu, str) else gpu)]
+    return tuple(name for name in names if name.lower() != "none")
+
+
+def _are_all(gpus: Sequence[str]) -> bool:
+    return any(name.lower() == "all" for name in gpus)
+
+
+def _cpus(cpu: str | None) -> tuple[str, ...]:
+    return () if cpu is None else (catalogue.device(cpu).slug,)

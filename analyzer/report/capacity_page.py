@@ -1,0 +1,137 @@
+"""Reporting: what the page shows first of a capacity plan, its charts, and what its what-if computes from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analyzer.record.analysis import Analysis
+from analyzer.record.capacity import CapacityOption, CapacityResult, InstanceLoads
+from analyzer.report import capacity_tables, capacity_words
+from analyzer.report.charts import capacity_loads, capacity_traffic
+from analyzer.report.charts.chart import Chart
+from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR
+
+# These stand beside the answer's sentence; the others are tiles.
+_BESIDE = ("cheapest CPU", "cheapest GPU")
+# Links to sections of the page by what they hold. The load's, behind the traffic's, has none for want of room.
+_SECTIONS = (
+    ("traffic", "Traffic", {"capacity-traffic"}),
+    ("instances", "Instances", {"instances"}),
+    ("what-if", "What if", {"what-if"}),
+)
+
+
+def charts(analysis: Analysis) -> tuple[Chart | None, ...]:
+    """The charts of a capacity plan; none for another record."""
+    told = analysis.capacity
+    return () if told is None else (capacity_traffic.chart(told), *capacity_loads.charts(told))
+
+
+def view(analysis: Analysis) -> dict[str, Any] | None:
+    """The answer as the template prints it; None for a record that was not asked for instances."""
+    told = analysis.capacity
+    if told is None:
+        return None
+    best = capacity_words.best(told)
+    figures = capacity_words.figures(told)
+    tables = {sheet.name: sheet for sheet in capacity_tables.sheets(analysis)}
+    known = {chart.name for chart in charts(analysis) if chart is not None} | set(tables)
+    # The form needs the page's scripts, which a page without operators does not carry.
+    asks = bool(told.instances and analysis.operators)
+    known |= {"what-if"} if asks else set()
+    return {
+        "word": capacity_words.word(told),
+        "run": capacity_words.RUN,
+        "device": best.kind if best else "either",
+        "chip": f"{best.kind.upper()} instances" if best else "No instance keeps the limit",
+        "subject": capacity_words.subject(told),
+        "sentence": capacity_words.sentence(told),
+        "details": capacity_words.details(told),
+        "tiles": tuple(figure for figure in figures if figure.name not in _BESIDE),
+        "beside": tuple(figure for figure in figures if figure.name in _BESIDE),
+        "tables": tables,
+        "links": tuple((name, link) for name, link, parts in _SECTIONS if known & parts),
+        "form": _form(told) if asks else None,
+        "notes": capacity_words.notes(told),
+    }
+
+
+def _form(told: CapacityResult) -> dict[str, Any]:
+    """What the fields of the what-if show at first: the question, in the units of the fields."""
+    return {
+        "rate": _typed(told.rate_per_s),
+        "limit": _typed(told.limit_s * 1e3),
+        "limited": capacity_words.limited_latency(told),
+        "growth": _typed(told.growth),
+        "headroom": _typed(told.headroom * 100),
+        "spare": told.spare,
+        "pricing": told.pricing,
+        "ways": _ways(told),
+    }
+
+
+def _ways(told: CapacityResult) -> dict[str, str]:
+    """The ways of paying that any instance has a price for, in words."""
+    known = (way for one in told.instances for way in one.usd_per_hour)
+    return {way: capacity_words.way(way) for way in (told.pricing, *known)}
+
+
+def _typed(value: float) -> str:
+    # Without the noise of a change of units: 0.07 s are 70 ms, not 70.00000000000001.
+    return f"{value:.10g}"
+
+
+def data(analysis: Analysis) -> dict[str, Any]:
+    """What the what-if computes from, unrounded: it must come to the record's own numbers."""
+    told = analysis.capacity
+    if told is None or not told.instances:
+        return {}
+    rows = [(told.options[one.option], one) for one in told.instances if one.option < len(told.options)]
+    return {
+        "capacity": {
+            "question": {
+                "rate": told.rate_per_s,
+                "limit": told.limit_s,
+                "growth": told.growth,
+                "headroom": told.headroom,
+                "spare": told.spare,
+                "pricing": told.pricing,
+            },
+            "limited": capacity_words.limited_latency(told),
+            "ways": _ways(told),
+            "hours": HOURS_PER_MONTH,
+            "seconds_per_hour": SECONDS_PER_HOUR,
+            "instances": [_instance(option, one) for option, one in rows],
+        }
+    }
+
+
+def _instance(option: CapacityOption, one: InstanceLoads) -> dict[str, Any]:
+    return {
+        "at": one.option,
+        "instance": option.instance,
+        "where": capacity_words.where(option),
+        "place": f"{option.provider} {option.region}".rstrip(),
+        "device": capacity_words.device(option),
+        "kind": option.kind,
+        "reason": option.reason,
+        "own": _own(option) if option.feasible else None,
+        "limits": [
+            [point.limit_s, point.rate_per_s, point.max_batch, point.max_delay_s] for point in one.limits
+        ],
+        "loads": [[point.rate_per_s, point.utilisation] for point in one.loads],
+        "usd": dict(one.usd_per_hour),
+    }
+
+
+def _own(option: CapacityOption) -> dict[str, Any]:
+    """The record's own answer, for the question's own values."""
+    return {
+        "count": option.count,
+        "rate": option.highest_rate_per_s,
+        "batch": option.max_batch,
+        "delay": option.max_delay_s,
+        "utilisation": option.utilisation,
+        "month": option.usd_per_month,
+        "million": option.usd_per_million,
+    }

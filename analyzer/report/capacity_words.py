@@ -1,0 +1,334 @@
+"""Reporting: which instances, how many, for how many dollars: in words and figures, as every format has it."""
+
+from __future__ import annotations
+
+from analyzer.record.capacity import CapacityOption, CapacityResult, InstanceLoads, LoadPoint
+from analyzer.report import price_words
+from analyzer.report.answer import AnswerFigure
+from analyzer.report.generation_words import rate
+from analyzer.report.summary import span
+from analyzer.text import plural
+from analyzer.units import HOURS_PER_MONTH, UNKNOWN, count, digits, dollars, factor, seconds, share
+
+# What stands before the verdict of such a record, which is about one run of the model.
+RUN = "One batch"
+_SIDES = {"cpu": "without a GPU", "gpu": "with a GPU"}
+
+
+def limited(told: CapacityResult) -> str:
+    """What of the latency is limited: ``p99``, ``mean``."""
+    return "mean" if told.percentile is None else f"p{told.percentile:g}"
+
+
+def limited_latency(told: CapacityResult) -> str:
+    """The same as a noun: ``p99``, ``mean latency``."""
+    return "mean latency" if told.percentile is None else limited(told)
+
+
+def latency(told: CapacityResult, point: CapacityOption | LoadPoint) -> float | None:
+    """That latency; None for a percentile that the record does not hold."""
+    return getattr(point, f"{limited(told)}_s", None)
+
+
+def asked(value: float) -> str:
+    """A figure of the question as it was asked: ``2,000``, ``0.5``."""
+    return f"{value:,.10g}"
+
+
+def requests(value: float | None) -> str:
+    """A rate that was worked out: ``1,220 requests/s``."""
+    return f"{rate(value)} requests/s" if value is not None else UNKNOWN
+
+
+def planned(told: CapacityResult) -> float:
+    """The rate that the instances are for, growth in it, headroom not."""
+    return told.rate_per_s * told.growth
+
+
+def device(option: CapacityOption) -> str:
+    """What the model runs on there."""
+    return option.device_name or option.device
+
+
+def where(option: CapacityOption) -> str:
+    """``g6.xlarge (AWS, NVIDIA L4)``."""
+    return f"{option.instance} ({option.provider}, {device(option)})"
+
+
+def several(option: CapacityOption) -> str:
+    """``3 x g6.xlarge``."""
+    return f"{count(option.count)} x {option.instance}"
+
+
+def batching(max_batch: int | None, max_delay_s: float | None) -> str:
+    """How requests are batched, as a clause."""
+    if max_batch is None:
+        return ""
+    if max_batch <= 1:
+        return "each request alone"
+    wait = f"each waits at most {seconds(max_delay_s)} for others" if max_delay_s else "no delay"
+    return f"batches of at most {count(max_batch)}, {wait}"
+
+
+def way(pricing: str) -> str:
+    """A way of paying: ``on demand``; one that is not ours as it is written."""
+    return next((words for ours, words in price_words.WAYS.items() if ours == pricing), pricing)
+
+
+def subject(told: CapacityResult) -> str:
+    """What was asked: ``2,000 requests/s, p99 within 50.0 ms, 20 % headroom, 1 spare instance, on demand``."""
+    parts = [f"{asked(told.rate_per_s)} requests/s", f"{limited(told)} within {seconds(told.limit_s)}"]
+    if told.growth != 1:
+        parts.append(f"growth {asked(told.growth)}x")
+    parts += [f"{share(told.headroom)} headroom", plural(told.spare, "spare instance")]
+    return ", ".join(filter(None, (*parts, way(told.pricing))))
+
+
+def best(told: CapacityResult) -> CapacityOption | None:
+    """The cheapest that keeps the limit; None where none does."""
+    return told.options[told.best] if told.best is not None and told.best < len(told.options) else None
+
+
+def word(told: CapacityResult) -> str:
+    """The answer in a word or two."""
+    option = best(told)
+    return several(option) if option else "no instance keeps the limit"
+
+
+def loads(told: CapacityResult, at: int) -> InstanceLoads | None:
+    """What is known of this option at other loads and limits."""
+    return next((one for one in told.instances if one.option == at), None)
+
+
+def nearest(told: CapacityResult, kind: str = "") -> int | None:
+    """The option without an answer that comes nearest to one: that keeps the least limit at some rate."""
+    known = {one.option: one for one in told.instances}
+    found = [
+        (_least(known.get(at), told), at)
+        for at, option in enumerate(told.options)
+        if not option.feasible and kind in ("", option.kind)
+    ]
+    return min(found)[1] if found else None
+
+
+def _least(one: InstanceLoads | None, told: CapacityResult) -> tuple[float, ...]:
+    """What options are compared by: their least limit, the rate that they take there, their least latency."""
+    never = float("inf")
+    if one is None:
+        return never, 0, never
+    kept = [(point.limit_s, -point.rate_per_s) for point in one.limits if point.rate_per_s > 0]
+    least = min((latency(told, point) or never for point in one.loads), default=never)
+    return (*min(kept, default=(never, 0.0)), least)
+
+
+def sentence(told: CapacityResult) -> str:
+    """The answer as a sentence."""
+    option = best(told)
+    if not told.options:
+        return "No instance was looked at."
+    if option is None:
+        return f"{_none(told)} keeps a {limited_latency(told)} of {seconds(told.limit_s)}."
+    taken = latency(told, option)
+    kept = f", {limited(told)} {seconds(taken)} of the {seconds(told.limit_s)} allowed" if taken else ""
+    return f"{count(option.count)} x {where(option)}: {dollars(option.usd_per_month)} a month{kept}."
+
+
+def _none(told: CapacityResult) -> str:
+    number = len(told.options)
+    return f"None of {number} instance types" if number > 1 else f"{told.options[0].instance} never"
+
+
+def details(told: CapacityResult) -> tuple[str, ...]:
+    """What belongs to the answer, as sentences: interval, batches, spare and room; else what comes nearest."""
+    option = best(told)
+    said = _why_none(told) if option is None else (_interval(option), _batches(option), _room(told, option))
+    return tuple(filter(None, said))
+
+
+def _interval(option: CapacityOption) -> str:
+    if option.count is None:
+        return ""
+    ends = (
+        (option.low_count, option.low_usd_per_month, "quick"),
+        (option.high_count, option.high_usd_per_month, "slow"),
+    )
+    for number, _, end in ends:
+        if number is None:
+            return f"At the {end} end of the 90 % interval of its times no number of them keeps the limit."
+    if option.low_count == option.high_count:
+        return "The number is the same over the 90 % interval of its times."
+    return (
+        f"Over the 90 % interval of its times: {count(option.low_count)} to {count(option.high_count)} of "
+        f"them, {dollars(option.low_usd_per_month)} to {dollars(option.high_usd_per_month)} a month."
+    )
+
+
+def _batches(option: CapacityOption) -> str:
+    said = batching(option.max_batch, option.max_delay_s)
+    return f"{said[0].upper()}{said[1:]}." if said else ""
+
+
+def _room(told: CapacityResult, option: CapacityOption) -> str:
+    down = {0: "None may fail", 1: "One may fail"}.get(told.spare, f"{count(told.spare)} may fail")
+    if option.room is None:
+        return f"{down}."
+    rise = f"room for another {share(option.room)} of traffic"
+    return f"{down}: even then there is {rise}." if told.spare else f"{rise[0].upper()}{rise[1:]}. {down}."
+
+
+def _why_none(told: CapacityResult) -> tuple[str, ...]:
+    at = nearest(told)
+    if at is None:
+        return ()
+    option, one = told.options[at], loads(told, at)
+    said = [
+        f"{where(option)} comes nearest: {option.reason}."
+        if option.reason
+        else f"{where(option)} comes nearest."
+    ]
+    if one is not None:
+        kept = next((point for point in one.limits if point.rate_per_s > 0), None)
+        if kept is not None:
+            said.append(f"Within {seconds(kept.limit_s)} one takes {requests(kept.rate_per_s)}.")
+    return tuple(said)
+
+
+def figures(told: CapacityResult) -> tuple[AnswerFigure, ...]:
+    """All figures of the answer, the most wanted first; only who comes nearest where there is none."""
+    option = best(told)
+    return (*(_figures(told, option) if option else ()), *(_side(told, kind) for kind in ("gpu", "cpu")))
+
+
+def _figures(told: CapacityResult, option: CapacityOption) -> tuple[AnswerFigure, ...]:
+    taken = latency(told, option)
+    dated = f"{way(told.pricing)}, price of {option.price_date or price_words.UNDATED}"
+    return (
+        AnswerFigure(
+            name="instances",
+            title="Instances",
+            figure=count(option.count),
+            interval=ends(count(option.low_count), count(option.high_count)),
+            note=f"{plural(told.spare, 'spare')} among them" if told.spare else "none of them a spare",
+            origin=option.origin,
+        ),
+        AnswerFigure(
+            name="$/month",
+            title="Dollars a month",
+            figure=dollars(option.usd_per_month),
+            interval=ends(dollars(option.low_usd_per_month), dollars(option.high_usd_per_month)),
+            note=f"{dollars(option.usd_per_million)} per million requests; {dated}",
+            origin=option.origin,
+        ),
+        AnswerFigure(
+            name=limited(told),
+            title="Mean latency" if told.percentile is None else f"{limited(told)} latency",
+            figure=seconds(taken),
+            note=f"of {seconds(told.limit_s)} allowed, all instances up",
+            origin=option.origin if taken else "",
+            bad=taken is not None and taken > told.limit_s,
+        ),
+        AnswerFigure(
+            name="highest rate",
+            title="Highest rate of one",
+            figure=requests(option.highest_rate_per_s),
+            interval=ends(rate(option.low_rate_per_s), rate(option.high_rate_per_s)),
+            note=f"within {seconds(told.limit_s)}",
+            origin=option.origin,
+        ),
+        AnswerFigure(
+            name="utilisation",
+            title="Utilisation",
+            figure=share(option.utilisation),
+            note=_formed(option),
+            origin=option.origin,
+        ),
+        AnswerFigure(
+            name="room",
+            title="Room for more traffic",
+            figure=share(option.room),
+            note=f"above {asked(planned(told))} requests/s"
+            + (f", with {count(told.spare)} down" if told.spare else ""),
+            origin=option.origin,
+        ),
+    )
+
+
+def _formed(option: CapacityOption) -> str:
+    if option.mean_batch is None or option.max_batch is None:
+        return ""
+    if option.max_batch <= 1:
+        return batching(option.max_batch, option.max_delay_s)
+    return f"{digits(option.mean_batch, 2)} requests in a batch on average, {count(option.max_batch)} at most"
+
+
+def ends(low: str, high: str) -> str:
+    """An interval of which one end may be no figure: none of them keeps the limit there."""
+    if UNKNOWN not in (low, high):
+        return span(low, high)
+    return "" if low == high else " to ".join("none" if end == UNKNOWN else end for end in (low, high))
+
+
+def _side(told: CapacityResult, kind: str) -> AnswerFigure:
+    """The cheapest on one side, beside the best."""
+    name, title = f"cheapest {kind.upper()}", f"Cheapest {_SIDES[kind]}"
+    option = next((one for one in told.options if one.feasible and one.kind == kind), None)
+    if option is not None:
+        return AnswerFigure(name=name, title=title, figure=several(option), note=_price(told, option))
+    at = nearest(told, kind)
+    if at is None:
+        return AnswerFigure(
+            name=name, title=title, figure="none", note=f"no instance {_SIDES[kind]} was looked at"
+        )
+    near = told.options[at]
+    reason = f": {near.reason}" if near.reason else ""
+    note = f"no instance {_SIDES[kind]} keeps the limit; nearest is {where(near)}{reason}"
+    return AnswerFigure(name=name, title=title, figure="none", note=note, bad=True)
+
+
+def _price(told: CapacityResult, option: CapacityOption) -> str:
+    note = f"{option.provider}, {device(option)}, {dollars(option.usd_per_month)} a month"
+    first = best(told)
+    if first is None or option is first or not first.usd_per_month or option.usd_per_month is None:
+        return note
+    return f"{note}, {factor(option.usd_per_month / first.usd_per_month)} the price of {several(first)}"
+
+
+def refused(told: CapacityResult) -> str:
+    """How many options are no answer; empty where all are."""
+    number = sum(not option.feasible for option in told.options)
+    if not number or number == len(told.options):
+        return ""
+    do = "does" if number == 1 else "do"
+    return f"{number:,} of {plural(len(told.options), 'instance type')} {do} not keep the limit at any number."
+
+
+def notes(told: CapacityResult) -> tuple[str, ...]:
+    """What the figures rest on: the record's own notes, then what its words mean."""
+    return tuple(dict.fromkeys((*told.notes, *_meanings(told))))
+
+
+def _meanings(told: CapacityResult) -> tuple[str, ...]:
+    if told.arrivals == "poisson":
+        arrivals = "Requests arrive independently of each other at one mean rate (Poisson arrivals)."
+    else:
+        arrivals = f"Requests arrive as {told.arrivals} has them."
+    return (
+        "A request is one inference. Its latency runs from its arrival to its answer, waiting included.",
+        arrivals,
+        "Waiting requests form the next batch, at most max_batch, when a server is free and either the batch "
+        "is full or the oldest has waited max_delay. A server is one copy of the model.",
+        "Each instance has a queue of its own and an equal share of the requests; the copies of the model on "
+        "one instance share its queue. What happens on one instance does not affect another.",
+        "The number of instances is the rate times growth times (1 + headroom), over the highest rate of one "
+        "instance, rounded up, plus the spare ones. Latencies and utilisation are those of the rate with "
+        "growth and all instances up; utilisation is the share of time in which a copy of the model is busy.",
+        f"A month has {HOURS_PER_MONTH:.0f} hours; all instances are paid for in all of them, the spare ones "
+        "too. Prices are those of the instances alone: storage, network and licences are not in them.",
+        *(
+            f"Dollars follow from {kind}, of the day that stands beside each.{price_words.REMARKS[ours]}"
+            for ours, kind in price_words.KINDS.items()
+            if ours == told.pricing
+        ),
+        "The ends of an interval are what the answer would be if every service time were at that end of its "
+        "own 90 % interval; rate, prices and arrivals are taken as given.",
+    )

@@ -1,0 +1,76 @@
+"""Reporting: which prices the dollars are: the way of paying, where, of which day."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from analyzer.option_table import PRICINGS, Pricing
+from analyzer.record.analysis import Analysis, CostRow, PlanResult
+from analyzer.record.generation import GenerationOption
+from analyzer.text import listed
+
+WAYS: dict[Pricing, str] = {
+    "on-demand": "on demand",
+    "reserved-1y": "reserved for one year",
+    "reserved-3y": "reserved for three years",
+    "spot": "spot",
+}
+KINDS: dict[Pricing, str] = {
+    "on-demand": "on-demand list prices",
+    "reserved-1y": "prices of machines reserved for one year",
+    "reserved-3y": "prices of machines reserved for three years",
+    "spot": "prices of spot machines",
+}
+UNDATED = "a day that is not recorded"
+_Priced = CostRow | GenerationOption | PlanResult
+REMARKS: dict[Pricing, str] = {
+    "on-demand": "",
+    "reserved-1y": " The whole year is paid, used or not.",
+    "reserved-3y": " All three years are paid, used or not.",
+    "spot": " The provider may take a spot machine away at any time, and its price changes from day to day.",
+}
+
+
+def statement(analysis: Analysis) -> str:
+    """The prices, where they are not the usual ones: on demand in the catalogue's own regions."""
+    rows = _priced(analysis)
+    pricing = _pricing(analysis, rows)
+    asked = analysis.invocation.options.get("region", ()) if analysis.invocation is not None else ()
+    if pricing == PRICINGS[0] and not asked:
+        return ""
+    where = listed(sorted({row.region for row in rows if row.region})) if rows else ", ".join(asked)
+    there = f" in {where}" if where else ""
+    if not rows:
+        return f"No price {WAYS[pricing]}{there} is known of an instance that can run it."
+    return f"Dollars follow from {KINDS[pricing]}{there}, of {dates(rows)}.{REMARKS[pricing]}"
+
+
+def dates(rows: Iterable[_Priced]) -> str:
+    """The days of prices, from the oldest to the newest."""
+    found = {row.price_date for row in rows}
+    known = sorted(found - {""})
+    words = [known[0] if len(known) == 1 else f"{known[0]} to {known[-1]}"] if known else []
+    return " and ".join([*words, *([UNDATED] if "" in found else [])])
+
+
+def _pricing(analysis: Analysis, rows: tuple[_Priced, ...]) -> Pricing:
+    if rows:
+        return rows[0].pricing  # one way of paying is asked for
+    asked = analysis.invocation.options.get("pricing", ()) if analysis.invocation is not None else ()
+    return next((pricing for pricing in PRICINGS if (pricing,) == tuple(asked)), PRICINGS[0])
+
+
+def _priced(analysis: Analysis) -> tuple[_Priced, ...]:
+    """Everything with dollars whose price is told."""
+    told = analysis.generation
+    options = (*told.devices, *told.types, *told.widths) if told is not None else ()
+    others = analysis.alternatives
+    plans = (*analysis.plans, *(plan for one in others for plan in one.plans))
+    rows = (*analysis.costs, *(row for one in others for row in one.costs))
+    ranked = (row.cost for row in analysis.ranking.instances) if analysis.ranking is not None else ()
+    return (
+        *rows,
+        *ranked,
+        *(plan for plan in plans if plan.instance),
+        *(row for row in options if row.instance),
+    )

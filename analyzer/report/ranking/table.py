@@ -1,0 +1,203 @@
+"""Reporting: everything that was asked about, ranked, as words and a table for every format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from analyzer.record.analysis import Analysis
+from analyzer.record.ranking import RankedCandidate, RankingResult
+from analyzer.report.answer import OptionTable
+from analyzer.report.ranking.words import leads
+from analyzer.report.summary import PLAN_TITLES, joules, marked, per_second, span
+from analyzer.text import listed, plural
+from analyzer.units import UNKNOWN, byte_count, count, dollars, seconds
+
+# On a terminal: what was named, and beside it the best of what was not.
+_MOST_NAMED, _MOST_RENTED = 8, 2
+_BY = {"latency": "latency", "throughput": "throughput", "cost": "dollars", "energy": "energy"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestBy:
+    """The winner under one objective, and its figure there."""
+
+    title: str
+    name: str
+    figure: str
+    origin: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RankColumn:
+    """A column: its heading, what it shows, what it is sorted by."""
+
+    head: str
+    text: Callable[[RankedCandidate], str]
+    value: Callable[[RankedCandidate], float | str | None]
+    narrow: bool = True
+    figure: bool = True
+
+
+def title(ranking: RankingResult) -> str:
+    """The table's heading."""
+    limit = "" if ranking.slo_s is None else f" under a limit of {seconds(ranking.slo_s)}"
+    return f"Ranked by {_BY[ranking.objective]}{limit}"
+
+
+def best_by(analysis: Analysis) -> tuple[BestBy, ...]:
+    """The winner under each objective; none where nothing runs in time."""
+    ranking = analysis.ranking
+    if ranking is None:
+        return ()
+    return tuple(_best_by(name, ranking.candidates[at]) for name, at in ranking.best_by.items())
+
+
+def _best_by(name: str, one: RankedCandidate) -> BestBy:
+    titles = {
+        "latency": "Least latency",
+        "throughput": "Most throughput",
+        "cost": "Fewest dollars",
+        "energy": "Least energy",
+    }
+    figures = {
+        "latency": seconds(one.latency_s),
+        "throughput": per_second(one.throughput_per_s),
+        "cost": dollars(one.usd_per_million),
+        "energy": joules(one.energy_j),
+    }
+    rented = _instance(one) if name == "cost" and one.named else ""
+    at = f"batch {one.batch}" if one.batch is not None else ""
+    return BestBy(
+        title=titles[name],
+        name=_who(one),
+        figure=figures[name],
+        origin=one.usd_origin if name == "cost" else one.origin,
+        note=", ".join(filter(None, (at, rented))),
+    )
+
+
+def sheet(analysis: Analysis) -> OptionTable | None:
+    """All candidates; None where the record ranks nothing."""
+    ranking = analysis.ranking
+    if ranking is None or not ranking.candidates:
+        return None
+    rows, columns = ranking.candidates, _columns(ranking)
+    return OptionTable(
+        name="ranking",
+        title=title(ranking),
+        head=tuple(column.head for column in columns),
+        rows=tuple(tuple(column.text(row) for column in columns) for row in rows),
+        figures=tuple(at for at, column in enumerate(columns) if column.figure),
+        narrow=tuple(at for at, column in enumerate(columns) if column.narrow),
+        sort=tuple(tuple(column.value(row) for column in columns) for row in rows),
+        chosen=ranking.best if ranking.best is not None else ranking.nearest,
+        mark="best" if ranking.best is not None else "nearest",
+        pale=tuple(at for at, one in enumerate(rows) if not one.runs),
+        lead=_lead(ranking) if leads(analysis) else " ".join((*ranking.notes, _lead(ranking))),
+    )
+
+
+def terminal_sheet(analysis: Analysis) -> OptionTable | None:
+    """The same, short: what was named in the asked precision, and the best of the rented CPUs."""
+    whole, ranking = sheet(analysis), analysis.ranking
+    if whole is None or ranking is None:
+        return None
+    asked = [at for at, one in enumerate(ranking.candidates) if one.asked]
+    named = [at for at in asked if ranking.candidates[at].named][:_MOST_NAMED]
+    rented = [at for at in asked if not ranking.candidates[at].named][:_MOST_RENTED]
+    shown = sorted({*named, *rented})
+    rest = len(asked) - len(shown)
+    more = f" ({len(shown)} of {len(asked)})" if rest else ""
+    return OptionTable(
+        name=whole.name,
+        title=f"{whole.title}{more}",
+        head=tuple(whole.head[at] for at in whole.narrow),
+        # Without the vendor, for whom a terminal has no room.
+        rows=tuple(
+            (whole.rows[row][0].removeprefix("NVIDIA "), *(whole.rows[row][at] for at in whole.narrow[1:]))
+            for row in shown
+        ),
+        figures=tuple(place for place, at in enumerate(whole.narrow) if at in whole.figures),
+        narrow=tuple(range(len(whole.narrow))),
+        chosen=shown.index(whole.chosen) if whole.chosen in shown else None,
+        lead=whole.lead,
+    )
+
+
+def _lead(ranking: RankingResult) -> str:
+    asked = [one for one in ranking.candidates if one.asked]
+    gpus = len({one.device for one in asked if one.kind == "gpu"})
+    rented = sum(1 for one in asked if not one.named)
+    batches = len({one.batch for one in asked if one.named})
+    parts = [plural(gpus, "GPU")] if gpus else []
+    parts += ["the CPU"] + ([plural(rented, "CPU instance")] if rented else [])
+    at = f" at {batches} batches" if batches > 1 else ""
+    text = f"{listed(parts)}{at}, each with its best plan and the instance that runs it for the least."
+    if rented and batches > 1:
+        text += " Of a CPU instance one batch is shown, its best."
+    if any(not ranking.candidates[at].named for at in ranking.as_good) and ranking.objective != "cost":
+        text += " A CPU instance, which nobody named, is the best only where it wins by more than the error."
+    if len(asked) < len(ranking.candidates):
+        text += " Other precisions stand last: each is another model, whose accuracy must be checked."
+    return text
+
+
+def _columns(ranking: RankingResult) -> tuple[_RankColumn, ...]:
+    # What is the same in every row tells nothing.
+    batches = len({one.batch for one in ranking.candidates}) > 1
+    found = [
+        _text("Device", _who, narrow=True),
+        _text("Precision", lambda one: one.precision),
+    ]
+    if batches:
+        found.append(_figure("Batch", "batch", lambda one: count(one.batch)))
+    found += [
+        _figure("Latency", "latency_s", lambda one: marked(seconds(one.latency_s), one.origin)),
+        _figure("90 % interval", "low_s", _interval),
+        _figure("Per second", "throughput_per_s", lambda one: per_second(one.throughput_per_s)),
+        _figure(
+            "$/million", "usd_per_million", lambda one: marked(dollars(one.usd_per_million), one.usd_origin)
+        ),
+        _figure("$ interval", "usd_low_per_million", _dollar_interval, narrow=False),
+        # Of a rented CPU it is the device.
+        _text("On", lambda one: _instance(one) if one.named else ""),
+        _figure("Memory", "memory_bytes", lambda one: byte_count(one.memory_bytes), narrow=False),
+        _figure("Energy", "energy_j", lambda one: joules(one.energy_j), narrow=False),
+        _text("Plan", lambda one: "Split" if one.plan == "hybrid" else PLAN_TITLES[one.plan]),
+        _text("Note", lambda one: one.reason, narrow=True),
+    ]
+    return tuple(found)
+
+
+def _text(head: str, text: Callable[[RankedCandidate], str], *, narrow: bool = False) -> _RankColumn:
+    return _RankColumn(head=head, text=text, value=lambda one: text(one) or None, narrow=narrow, figure=False)
+
+
+def _figure(head: str, key: str, text: Callable[[RankedCandidate], str], *, narrow: bool = True) -> _RankColumn:
+    def value(one: RankedCandidate) -> float | None:
+        # What cannot run is sorted behind what can: its figures are as if it did.
+        found: float | None = getattr(one, key)
+        return found if one.runs else None
+
+    return _RankColumn(head=head, text=text, value=value, narrow=narrow)
+
+
+def _who(one: RankedCandidate) -> str:
+    return one.name if one.named else f"{one.provider} {one.instance}: {one.name}"
+
+
+def _instance(one: RankedCandidate) -> str:
+    return f"{one.provider} {one.instance}".strip()
+
+
+def _interval(one: RankedCandidate) -> str:
+    if one.low_s is None or one.high_s is None:
+        return UNKNOWN
+    return span(seconds(one.low_s), seconds(one.high_s))
+
+
+def _dollar_interval(one: RankedCandidate) -> str:
+    low, high = one.usd_low_per_million, one.usd_high_per_million
+    return UNKNOWN if low is None or high is None else span(dollars(low), dollars(high))

@@ -1,0 +1,76 @@
+"""Reporting: the answer over everything that was asked about, where there is one, in words."""
+
+from __future__ import annotations
+
+from analyzer.record.analysis import Analysis
+from analyzer.record.ranking import RankingResult
+from analyzer.report import summary
+from analyzer.report.summary import VERDICT_WORDS
+
+
+def leads(analysis: Analysis) -> bool:
+    """Whether the ranking is the answer: several GPUs or batches were asked about."""
+    ranking = analysis.ranking
+    # Of a model that generates, and of capacity, one run stands below another answer.
+    if ranking is None or not ranking.sentence or analysis.generation or analysis.capacity:
+        return False
+    asked = [one for one in ranking.candidates if one.named and one.asked]
+    gpus = {one.device for one in asked if one.kind == "gpu"}
+    return len(gpus) > 1 or len({one.batch for one in asked}) > 1
+
+
+def sentence(analysis: Analysis) -> str:
+    """The answer: the ranking's where several devices or batches were asked about, else the verdict's."""
+    if analysis.ranking is not None and leads(analysis):
+        return analysis.ranking.sentence
+    return summary.sentence(analysis)
+
+
+def word(analysis: Analysis) -> str:
+    """The answer in a word or two: ``GPU``, ``CPU``, ``Limit missed``."""
+    ranking = analysis.ranking
+    if ranking is None or not leads(analysis):
+        return VERDICT_WORDS[analysis.verdict.device]
+    if ranking.best is None:
+        return "Limit missed" if ranking.nearest is not None else "Nothing runs"
+    return VERDICT_WORDS[ranking.candidates[ranking.best].plan]
+
+
+def side(analysis: Analysis) -> str:
+    """What the answer runs on, as the verdict's ``device``; ``either`` where there is none."""
+    ranking = analysis.ranking
+    if ranking is None or not leads(analysis):
+        return analysis.verdict.device
+    return "either" if ranking.best is None else ranking.candidates[ranking.best].plan
+
+
+def beside(analysis: Analysis) -> tuple[str, ...]:
+    """What belongs to the answer: dollars beside speed, rented CPUs, and the verdict on the first GPU."""
+    ranking = analysis.ranking
+    if ranking is None:
+        return ()
+    if leads(analysis):
+        said = [" ".join(ranking.notes), ranking.dollars, f"{_first(analysis)}: {summary.sentence(analysis)}"]
+    else:
+        said = [_rented_counted(ranking), ranking.dollars]
+    return tuple(text for text in said if text)
+
+
+def _first(analysis: Analysis) -> str:
+    """What the verdict is about, where more was asked."""
+    gpu, batch = analysis.devices.gpu, analysis.model.batch
+    at = f" at batch {batch}" if batch is not None else ""
+    return f"{gpu.name if gpu is not None else 'The CPU'}{at} alone"
+
+
+def _rented_counted(ranking: RankingResult) -> str:
+    """The answer with the CPUs of the price list, where it is another one than without them."""
+    if ranking.best is not None and ranking.candidates[ranking.best].named:
+        return ""
+    return " ".join((f"With CPU instances counted: {ranking.sentence}", *ranking.notes))
+
+
+def about_first(analysis: Analysis) -> str:
+    """What a heading says behind it where what follows is about the first GPU alone: ``, NVIDIA L4``."""
+    gpu = analysis.devices.gpu
+    return f", {gpu.name}" if leads(analysis) and gpu is not None else ""

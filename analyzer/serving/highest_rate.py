@@ -1,0 +1,171 @@
+"""The highest rate at which a limit of latency is kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from analyzer.errors import UsageError
+from analyzer.serving.arrivals import POISSON, Arrivals
+from analyzer.serving.poisson import warm_up
+from analyzer.serving.queue import Queue, make_queue
+from analyzer.serving.service_curve import ServiceCurve
+from analyzer.serving.simulation import Scenario, Served, simulated
+
+# Shares of the capacity that are looked at first. Latency rises as one over what is free: closer at the end.
+FIRST_SHARES = (
+    *(0.002, 0.005, 0.01, 0.02, 0.05, 0.11, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8),
+    *(0.87, 0.92, 0.96, 0.985),
+)
+# Nobody plans closer to the capacity than this.
+_LAST_SHARE = 0.995
+# Then those about the one at which the limit is reached, by what is taken over what is free.
+_ODDS = (0.6, 0.8, 1.0, 1.25, 1.6)
+# At a low share few requests are slow: it takes more of them to see how few.
+_LOW_SHARE, _LOW_ODDS, _MORE = 0.1, (0.75, 1.0, 1.33), 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How closely a rate is looked at: requests that are served, in at most so many lanes."""
+
+    requests: int
+    lanes: int
+
+
+_FIRST, _THEN = Effort(requests=4000, lanes=32), Effort(requests=20_000, lanes=32)
+
+
+def highest_rate(
+    curve: ServiceCurve,
+    limit_s: float,
+    *,
+    percentile: float | None = 99,
+    servers: int = 1,
+    max_batch: int | None = None,
+    max_delay_s: float = 0.0,
+) -> float:
+    """The highest rate of Poisson arrivals at which a percentile of the latency keeps a limit.
+
+    Args:
+        curve: Seconds of a batch.
+        limit_s: Seconds from a request's arrival to its answer.
+        percentile: Of the latency, above 0 and below 100; None for its mean.
+        servers: How many take batches from the one queue.
+        max_batch: Most requests in a batch; None for the curve's last.
+        max_delay_s: How long the oldest may wait for its batch to fill while a server is free, in seconds.
+
+    Returns:
+        Requests a second; 0.0 where no rate keeps the limit.
+
+    Raises:
+        UsageError: A value that cannot be right.
+    """
+    queue = make_queue(curve, servers=servers, max_batch=max_batch, max_delay_s=max_delay_s)
+    if not 0 < limit_s < math.inf:
+        raise UsageError(f"A limit of {limit_s:g} s is none.", hint="Give seconds above zero.")
+    if percentile is not None and not 0 < percentile < 100:
+        raise UsageError(f"There is no {percentile:g}th percentile.", hint="Give one above 0 and below 100.")
+    return highest_rates([queue], limit_s, percentile)[0].rate_per_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class HighestRate:
+    """The highest rate of one queue, 0 where none keeps the limit, and what was looked at on the way."""
+
+    rate_per_s: float
+    looked_at: tuple[Served, ...] = ()
+
+
+def highest_rates(
+    queues: Sequence[Queue],
+    limit_s: float,
+    percentile: float | None,
+    arrivals: Arrivals = POISSON,
+    efforts: tuple[Effort, Effort] = (_FIRST, _THEN),
+    shares: Sequence[float] = FIRST_SHARES,
+) -> list[HighestRate]:
+    """The same for many queues at once.
+
+    Args:
+        queues: Whose rates are wanted.
+        limit_s: As in ``highest_rate``.
+        percentile: As there.
+        arrivals: How requests come.
+        efforts: Of the first look, and of the closer one about the rate that it finds.
+        shares: Of the capacity, at which is looked first.
+    """
+    able = [queue for queue in queues if queue.fastest_s <= limit_s]
+    looked = loads_at(able, [shares] * len(able), arrivals, efforts[0])
+    about = [share_within(served, limit_s, percentile) for served in looked]
+    closer = loads_at(able, [_around(share) for share in about], arrivals, efforts[1])
+    found = iter(
+        HighestRate(
+            rate_per_s=share_within(_joined(first, near), limit_s, percentile) * queue.capacity_per_s,
+            looked_at=tuple(first),
+        )
+        for queue, first, near in zip(able, looked, closer, strict=True)
+    )
+    return [next(found) if queue.fastest_s <= limit_s else HighestRate(rate_per_s=0.0) for queue in queues]
+
+
+def loads_at(
+    queues: Sequence[Queue], shares: Sequence[Sequence[float]], arrivals: Arrivals, effort: Effort
+) -> list[list[Served]]:
+    """Every queue at its own shares of its capacity."""
+    scenarios = [
+        _scenario(queue, share, arrivals, effort)
+        for queue, of_queue in zip(queues, shares, strict=True)
+        for share in of_queue
+    ]
+    served = iter(simulated(scenarios))
+    return [[next(served) for _ in of_queue] for of_queue in shares]
+
+
+def _scenario(queue: Queue, share: float, arrivals: Arrivals, effort: Effort) -> Scenario:
+    count = effort.requests * (_MORE if share <= _LOW_SHARE else 1)
+    # A lane's warm-up serves nobody: of long ones there are few, and none longer than what counts.
+    left_out = min(warm_up(queue, share * queue.capacity), count)
+    lanes = max(1, min(effort.lanes, count // (2 * left_out)))
+    return Scenario(
+        queue=queue,
+        rate_per_s=share * queue.capacity_per_s,
+        lanes=lanes,
+        requests=math.ceil(count / lanes),
+        left_out=left_out,
+        arrivals=arrivals,
+    )
+
+
+def _around(share: float) -> tuple[float, ...]:
+    """Shares about one, by what is taken over what is free: latency is nearly a line in that."""
+    odds = share / (1 - share) if share > 0 else FIRST_SHARES[0] / 10
+    factors = _ODDS if share > _LOW_SHARE else _LOW_ODDS
+    return tuple(min(odd / (1 + odd), _LAST_SHARE) for odd in (odds * factor for factor in factors))
+
+
+def _joined(first: Sequence[Served], near: Sequence[Served]) -> list[Served]:
+    """By rising rate; where closer looks were taken they stand for the first ones."""
+    low, high = near[0].scenario.rate_per_s, near[-1].scenario.rate_per_s
+    below = [one for one in first if one.scenario.rate_per_s < low]
+    above = [one for one in first if one.scenario.rate_per_s > high]
+    return [*below, *near, *above]
+
+
+def share_within(served: Sequence[Served], limit_s: float, percentile: float | None) -> float:
+    """The largest share that keeps the limit, between those that were looked at; 0 where none does."""
+    capacity_per_s = served[0].scenario.queue.capacity_per_s
+    shares = [one.scenario.rate_per_s / capacity_per_s for one in served]
+    latencies_s = [one.latency_s(percentile) for one in served]
+    # The last that keeps it, not the one before the first that does not: where requests wait for their batch
+    # to fill, the low rates are the slow ones.
+    last = max((number for number, latency_s in enumerate(latencies_s) if latency_s <= limit_s), default=None)
+    if last is None:
+        return 0.0
+    if last + 1 == len(shares) or not math.isfinite(latencies_s[last + 1]):
+        return shares[last]
+    part = (limit_s - latencies_s[last]) / (latencies_s[last + 1] - latencies_s[last])
+    below, above = (share / (1 - share) for share in shares[last : last + 2])
+    odds = below + part * (above - below)
+    return odds / (1 + odds)

@@ -1,0 +1,279 @@
+"""Requests served by the rule: latencies, batches and how busy the servers are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzer.arrays import Floats
+from analyzer.errors import UsageError
+from analyzer.serving.arrivals import POISSON, Arrivals
+from analyzer.serving.batching import Lanes, form_batches
+from analyzer.serving.load import PERCENTILES, QueueLoad
+from analyzer.serving.poisson import usual_batch, warm_up, weights
+from analyzer.serving.queue import Queue, make_queue
+from analyzer.serving.service_curve import ServiceCurve
+from analyzer.serving.streams import Stream
+
+_MOST_LANES, _REQUESTS_AT_ONCE = 128, 400_000
+# Requests that count for each that a lane spends on warming up.
+_COUNTED_PER_WARM_UP = 4
+# Looked at where fewer were asked for, as far as that takes no second: so many batches, and so many requests
+# over the square of the free capacity, as that is how long a queue remembers.
+_BATCHES, _FREE_SQUARED, _TIMES_ASKED, _REQUESTS = 20_000, 2000, 5, 1_000_000
+
+
+def simulate(
+    curve: ServiceCurve,
+    rate_per_s: float,
+    *,
+    servers: int = 1,
+    max_batch: int | None = None,
+    max_delay_s: float = 0.0,
+    requests: int = 200_000,
+    seed: int = 0,
+) -> QueueLoad:
+    """Poisson arrivals at a rate, in steady state.
+
+    Args:
+        curve: Seconds of a batch.
+        rate_per_s: Requests a second.
+        servers: How many take batches from the one queue.
+        max_batch: Most requests in a batch; None for the curve's last.
+        max_delay_s: How long the oldest may wait for its batch to fill while a server is free, in seconds.
+        requests: How many are looked at, at least.
+        seed: Of the arrivals: the same seed gives the same answer.
+
+    Raises:
+        UsageError: A value that cannot be right.
+    """
+    queue = make_queue(curve, servers=servers, max_batch=max_batch, max_delay_s=max_delay_s)
+    if not 0 < rate_per_s < math.inf:
+        raise UsageError(f"A rate of {rate_per_s:g} requests a second is none.", hint="Give one above zero.")
+    if requests < 1:
+        raise UsageError("At least one request must be looked at.", hint="For example requests=200_000.")
+    return simulated([scenario_of(queue, rate_per_s, requests)], seed=seed)[0].load()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Scenario:
+    """A queue at a rate, looked at in so many lanes: in each so many requests count, and come before those."""
+
+    queue: Queue
+    rate_per_s: float
+    lanes: int
+    requests: int
+    left_out: int
+    arrivals: Arrivals = POISSON
+
+    @property
+    def is_saturated(self) -> bool:
+        """Whether requests come as fast as full batches leave, or faster."""
+        return self.rate_per_s >= self.queue.capacity_per_s
+
+
+def scenario_of(
+    queue: Queue, rate_per_s: float, requests: int = 200_000, arrivals: Arrivals = POISSON
+) -> Scenario:
+    """At least so many requests, in lanes that are long beside their warm-up."""
+    rate = min(rate_per_s / queue.capacity_per_s, 1.0) * queue.capacity
+    free = max(1 - rate / queue.capacity, 1e-6)
+    enough = max(_BATCHES * usual_batch(queue, rate), _FREE_SQUARED / free**2)
+    requests = math.ceil(max(requests, min(enough, _TIMES_ASKED * requests, _REQUESTS)))
+    left_out = warm_up(queue, rate)
+    lanes = max(1, min(_MOST_LANES, requests // (_COUNTED_PER_WARM_UP * left_out)))
+    return Scenario(
+        queue=queue,
+        rate_per_s=rate_per_s,
+        lanes=lanes,
+        requests=math.ceil(requests / lanes),
+        left_out=left_out,
+        arrivals=arrivals,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Served:
+    """What came of a scenario; without a request where it is saturated.
+
+    Attributes:
+        scenario: What was asked.
+        latencies_s: Of the requests that count, rising, ``[requests]``.
+        shares: Of all of them, that are as quick or quicker, ``[requests]``; the last is 1.
+        mean_s: Of the latency.
+        mean_batch, utilisation: As in ``QueueLoad``.
+    """
+
+    scenario: Scenario
+    latencies_s: Floats
+    shares: Floats
+    mean_s: float
+    mean_batch: float
+    utilisation: float
+
+    def latency_s(self, percentile: float | None) -> float:
+        """A percentile of the latency; with None its mean. Infinite where the queue grows without end."""
+        if percentile is None or not len(self.latencies_s):
+            return self.mean_s
+        # Sums of weights end a rounding below 1.
+        at = int(np.searchsorted(self.shares, percentile / 100 - 1e-12))
+        return float(self.latencies_s[min(at, len(self.latencies_s) - 1)])
+
+    def load(self) -> QueueLoad:
+        """The same as a plain value."""
+        if not len(self.latencies_s):
+            return QueueLoad(
+                rate_per_s=self.scenario.rate_per_s,
+                mean_s=None,
+                p50_s=None,
+                p90_s=None,
+                p95_s=None,
+                p99_s=None,
+                mean_batch=None,
+                utilisation=1.0,
+                saturated=True,
+                requests=0,
+            )
+        p50_s, p90_s, p95_s, p99_s = (self.latency_s(percentile) for percentile in PERCENTILES)
+        return QueueLoad(
+            rate_per_s=self.scenario.rate_per_s,
+            mean_s=self.mean_s,
+            p50_s=p50_s,
+            p90_s=p90_s,
+            p95_s=p95_s,
+            p99_s=p99_s,
+            mean_batch=self.mean_batch,
+            utilisation=self.utilisation,
+            saturated=False,
+            requests=len(self.latencies_s),
+        )
+
+
+def simulated(scenarios: Sequence[Scenario], *, seed: int = 0) -> list[Served]:
+    """Many queues at once, which takes little more than one."""
+    return [served for some in _portions(scenarios) for served in _simulated(some, seed)]
+
+
+def _portions(scenarios: Sequence[Scenario]) -> Iterator[Sequence[Scenario]]:
+    """As many at once as a processor's caches hold."""
+    first, requests = 0, 0
+    for number, scenario in enumerate(scenarios):
+        more = scenario.lanes * (scenario.left_out + scenario.requests)
+        if requests and requests + more > _REQUESTS_AT_ONCE:
+            yield scenarios[first:number]
+            first, requests = number, 0
+        requests += more
+    yield scenarios[first:]
+
+
+def _simulated(scenarios: Sequence[Scenario], seed: int) -> list[Served]:
+    parts = {
+        number: scenario.arrivals.streams(
+            scenario.queue, scenario.rate_per_s, scenario.lanes, scenario.requests, scenario.left_out, seed
+        )
+        for number, scenario in enumerate(scenarios)
+        if not scenario.is_saturated
+    }
+    served = _served([scenarios[number] for number in parts], list(parts.values())) if parts else []
+    by_number = dict(zip(parts, served, strict=True))
+    return [by_number.get(number) or _overrun(scenario) for number, scenario in enumerate(scenarios)]
+
+
+def _overrun(scenario: Scenario) -> Served:
+    none = np.empty(0)
+    return Served(
+        scenario=scenario,
+        latencies_s=none,
+        shares=none,
+        mean_s=math.inf,
+        mean_batch=scenario.queue.max_batch,
+        utilisation=1.0,
+    )
+
+
+def _served(scenarios: Sequence[Scenario], parts: Sequence[Sequence[Stream]]) -> list[Served]:
+    lanes = _lanes([scenario.queue for scenario in scenarios], parts)
+    batches = form_batches(lanes)
+    latencies = np.repeat(batches.ends, batches.sizes) - lanes.arrivals
+    begins = np.cumsum(lanes.counts) - lanes.counts
+    counted_from = begins + np.array([part.counted_from for of_one in parts for part in of_one])
+    # Batches of the requests that count: those whose first request does.
+    counting = np.cumsum(batches.sizes) - batches.sizes >= counted_from[batches.lane]
+    busy, sizes, formed = (
+        np.bincount(batches.lane[counting], weights=values[counting], minlength=len(begins))
+        for values in (batches.ends - batches.starts, batches.sizes, np.ones(len(batches.sizes)))
+    )
+    result, row = [], 0
+    for scenario, of_one in zip(scenarios, parts, strict=True):
+        rows = slice(row, row + len(of_one))
+        row += len(of_one)
+        ends = begins[rows] + lanes.counts[rows]
+        own = [latencies[first:last] for first, last in zip(counted_from[rows], ends, strict=True)]
+        lane_weights = _weights(scenario, of_one)
+        # A lane in which no batch began after its warm-up has too few requests to tell a batch by.
+        requests, number = float(lane_weights @ sizes[rows]), float(lane_weights @ formed[rows])
+        result.append(
+            _weighed(
+                scenario,
+                own,
+                lane_weights,
+                mean_batch=requests / number if number else float(scenario.queue.max_batch),
+                busy_each=float(lane_weights @ busy[rows]) / requests if requests else 0.0,
+            )
+        )
+    return result
+
+
+def _weights(scenario: Scenario, parts: Sequence[Stream]) -> Floats:
+    waits = [part.fluid_wait for part in parts if part.fluid_wait is not None]
+    if not waits:
+        return np.ones(len(parts))
+    return weights(scenario.queue, scenario.rate_per_s * scenario.queue.unit_s, waits)
+
+
+def _weighed(
+    scenario: Scenario,
+    latencies: Sequence[Floats],
+    lane_weights: Floats,
+    *,
+    mean_batch: float,
+    busy_each: float,
+) -> Served:
+    """``busy_each`` is the time that a server is busy for a request, in the queue's unit."""
+    queue = scenario.queue
+    every = np.concatenate(latencies) * queue.unit_s
+    order = np.argsort(every)
+    each = np.repeat(lane_weights, [len(own) for own in latencies])
+    total = float(each.sum())
+    rate = scenario.rate_per_s * queue.unit_s
+    return Served(
+        scenario=scenario,
+        latencies_s=every[order],
+        shares=np.cumsum(each[order]) / total,
+        mean_s=float(every @ each) / total,
+        mean_batch=mean_batch,
+        utilisation=min(1.0, busy_each * rate / queue.servers),
+    )
+
+
+def _lanes(queues: Sequence[Queue], parts: Sequence[Sequence[Stream]]) -> Lanes:
+    every = [part for of_queue in parts for part in of_queue]
+    repeats = [len(of_queue) for of_queue in parts]
+    times = np.zeros((len(queues), max(queue.max_batch for queue in queues) + 1))
+    for row, queue in enumerate(queues):
+        times[row, : queue.max_batch + 1] = queue.times
+    free = np.full((len(every), max(queue.servers for queue in queues)), np.inf)
+    for row, part in enumerate(every):
+        free[row, : len(part.free)] = part.free
+    return Lanes(
+        arrivals=np.concatenate([part.arrivals for part in every]),
+        counts=np.array([len(part.arrivals) for part in every]),
+        times=times,
+        curve=np.repeat(np.arange(len(queues)), repeats),
+        max_batch=np.repeat([queue.max_batch for queue in queues], repeats),
+        max_delay=np.repeat([queue.max_delay for queue in queues], repeats),
+        free=free,
+    )

@@ -1,0 +1,74 @@
+"""A recorded trace of requests, read from a file."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from analyzer.arrays import Floats
+from analyzer.errors import UsageError
+from analyzer.serving.arrivals import mean_rate_per_s
+
+# Of a stranger's file: 100 MB of times are more than a day of a large service.
+_MOST_REQUESTS = 10_000_000
+
+
+def read_trace(path: Path, *, where: str = "--arrivals") -> Floats:
+    """Seconds of each request since the start, from the first column of a CSV file; a header line is allowed.
+
+    Raises:
+        UsageError: No such file, fewer than two requests, what is no number, or times that fall.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            arrivals_s = np.array(_times(csv.reader(file), f"{where} {path}"))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(
+            f"{where} {path}: cannot be read ({error}).", hint="A CSV file, or `poisson`."
+        ) from error
+    if len(arrivals_s) < 2:
+        rows = "no request" if not len(arrivals_s) else "one request"
+        raise UsageError(
+            f"{where} {path}: the trace has {rows}, and no rate follows from that.",
+            hint="One row for each request, its seconds since the start in the first column.",
+        )
+    falling = np.flatnonzero(np.diff(arrivals_s) < 0)
+    if len(falling):
+        first = int(falling[0])
+        raise UsageError(
+            f"{where} {path}: request {first + 2}, at {arrivals_s[first + 1]:g} s, is before the one above it.",
+            hint="Sort the rows by their first column.",
+        )
+    mean_rate_per_s(arrivals_s)
+    return arrivals_s
+
+
+def _times(rows: Iterable[list[str]], where: str) -> list[float]:
+    times: list[float] = []
+    for number, row in enumerate(rows):
+        if not row or not any(row):
+            continue
+        time_s = _number(row[0])
+        if time_s is None:
+            if number == 0:
+                continue  # a header
+            raise UsageError(
+                f"{where}: line {number + 1} begins with {row[0][:20]!r}, which is no time.",
+                hint="The first column holds seconds since the start, from 0.",
+            )
+        times.append(time_s)
+        if len(times) > _MOST_REQUESTS:
+            raise UsageError(f"{where}: more than {_MOST_REQUESTS:,} requests.", hint="Give a part of it.")
+    return times
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 <= value < math.inf else None

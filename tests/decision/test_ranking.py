@@ -1,0 +1,320 @@
+"""One answer over devices, batches and instances: never what cannot run, and what is as good is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.decision.contenders import cpu_contenders, gpu_contender, other_precisions
+from analyzer.decision.decide import decide
+from analyzer.decision.decision_input import DecisionInput, Pin
+from analyzer.decision.plans import plan_all
+from analyzer.decision.ranking import ranking
+from analyzer.devices.device import Device
+from analyzer.devices.instances import Instance
+from analyzer.prediction.estimate import Estimate
+from analyzer.record.outcome import PrecisionResult
+from analyzer.record.ranking import RankedCandidate, RankingResult
+
+# A megabyte in and a megabyte out over the fixtures' link.
+COPIES_S = 2 * (10e-6 + 1e6 / 10e9)
+# A CPU of the catalogue that is not the question's own.
+RENTED_CPU = "epyc-7763"
+MB = 250_000  # elements of a megabyte
+
+Ask = Callable[..., DecisionInput]
+
+
+def rented(name: str, usd: float, **given: Any) -> Instance:
+    return Instance(
+        provider="Cloud", name=name, region="here", usd_per_hour=usd, price_date="2026-07-20", **given
+    )
+
+
+A100 = rented("a100", 3.6, gpu="a100", gpu_count=1, vcpus=8)
+L4 = rented("l4", 0.72, gpu="l4", gpu_count=1, vcpus=4)
+PLAIN = rented("plain", 0.36, cpu=RENTED_CPU, vcpus=8)
+
+
+@pytest.fixture
+def ask(build: Callable[..., Any], op: type[Any], devices: Mapping[str, Device]) -> Ask:
+    """A question about one operator: its time on the CPU, and on a GPU of this name with its copies."""
+
+    def one(name: str, gpu_s: float, cpu_s: float = 1.0, **given: Any) -> DecisionInput:
+        card = replace(devices["gpu"], slug=name.lower(), name=f"NVIDIA {name}", **given.pop("card", {}))
+        operator = op(reads=("in",), cpu=cpu_s, gpu=gpu_s - COPIES_S, **given.pop("op", {}))
+        question: DecisionInput = build(operator, gpu=card, **given)
+        return question
+
+    return one
+
+
+def ranked(*questions: DecisionInput, others: tuple[RankedCandidate, ...] = ()) -> RankingResult:
+    """The ranking of these questions, of which those about one batch have one CPU."""
+    cpus = {
+        question.batch: cpu_contenders(question, plan_all(question), "fp32") for question in reversed(questions)
+    }
+    found = [one for at_batch in cpus.values() for one in at_batch]
+    found += [gpu_contender(each, plan_all(each), "tf32", cpus[each.batch][0]) for each in questions]
+    return ranking(found, others, objective=questions[0].objective, slo_s=questions[0].slo_s)
+
+
+def best(result: RankingResult) -> RankedCandidate:
+    assert result.best is not None
+    return result.candidates[result.best]
+
+
+def test_the_device_that_keeps_a_limit_is_found_wherever_it_stands(ask: Ask) -> None:
+    """The first GPU misses 50 ms, the third takes 16.5 ms."""
+    times = {"T4": 73e-3, "L4": 37.1e-3, "A100": 16.5e-3}
+    result = ranked(*(ask(name, time, batch=32, slo_s=50e-3) for name, time in times.items()))
+    assert best(result).device == "a100"
+    assert result.sentence.startswith("The A100 keeps 50.0 ms: 16.5 ms (predicted, ")
+    assert result.notes == ("Next is the L4 with 37.1 ms.",)
+    assert [one.device for one in result.candidates] == ["a100", "l4", "t4", "here"]
+    assert [one.meets_slo for one in result.candidates] == [True, True, False, False]
+
+
+def test_the_verdict_on_one_gpu_says_nothing_about_the_others(ask: Ask) -> None:
+    verdict = decide(ask("T4", 73e-3, slo_s=50e-3)).verdict
+    assert "of the plans for this CPU and the T4 none comes nearer" in verdict.sentence
+    alone = decide(ask("L4", 37e-3, slo_s=50e-3)).verdict
+    assert alone.sentence.endswith("and this CPU misses the limit of 50.0 ms.")
+
+
+def test_where_nothing_keeps_the_limit_nothing_is_best_and_the_nearest_is_named(ask: Ask) -> None:
+    times = {"T4": 73e-3, "L4": 37.1e-3, "A100": 16.5e-3}
+    result = ranked(*(ask(name, time, slo_s=5e-3) for name, time in times.items()))
+    assert (result.best, result.nearest) == (None, 0)
+    assert result.candidates[0].device == "a100"
+    assert result.sentence.startswith(
+        "None of 3 GPUs and this CPU keeps 5.00 ms; the A100 comes nearest with 16.5 ms"
+    )
+    assert not result.best_by
+
+
+def test_a_limit_that_only_the_middle_keeps_is_said_to_be_doubtful(ask: Ask) -> None:
+    result = ranked(ask("L4", 40e-3, spread=1.5, slo_s=50e-3), ask("T4", 90e-3, spread=1.5, slo_s=50e-3))
+    assert result.sentence.endswith("though the end of its interval, 59.9 ms, does not.")
+
+
+def too_large(ask: Ask, room: int, gpu_s: float, name: str, **given: Any) -> DecisionInput:
+    """A model of 8 MB of weights; a card with so many bytes beside CUDA's own 300 MB."""
+    card = {"memory_bytes": room + 300_000_000}
+    return ask(name, gpu_s, op={"weight": 2_000_000}, card=card, peak_memory_bytes=0, **given)
+
+
+def test_what_does_not_fit_is_never_the_best_however_fast(ask: Ask) -> None:
+    small, large = too_large(ask, 1_000_000, 1e-3, "L4"), too_large(ask, 10**9, 20e-3, "A100")
+    result = ranked(small, large)
+    assert best(result).device == "a100"
+    lacking = next(one for one in result.candidates if one.device == "l4")
+    assert (lacking.runs, lacking.fits, lacking.usd_per_million) == (False, False, None)
+    assert "it needs 8.00 MB and has 301 MB" in lacking.reason
+    assert "The model does not fit the L4." in result.notes
+
+
+def test_a_split_over_a_small_gpu_loses_to_a_gpu_that_holds_the_model(
+    build: Callable[..., Any], op: type[Any], devices: Mapping[str, Device]
+) -> None:
+    """Eight layers of 3 MB: four fit the small card, four at 10 ms stay on the CPU; the large one has all."""
+
+    def on(name: str, room: int) -> DecisionInput:
+        ops = [op(reads=("in",) if n == 0 else (n - 1,), cpu=1e-2, gpu=1e-4, weight=3 * MB) for n in range(8)]
+        card = replace(
+            devices["gpu"], slug=name.lower(), name=f"NVIDIA {name}", memory_bytes=room + 300_000_000
+        )
+        question: DecisionInput = build(*ops, gpu=card, peak_memory_bytes=2_000_000)
+        return question
+
+    result = ranked(on("L4", 14_000_000), on("A100", 10**9))
+    assert best(result).device == "a100"
+    split = next(one for one in result.candidates if one.device == "l4")
+    assert (split.plan, split.runs, split.fits) == ("hybrid", True, True)
+    assert split.reason.startswith("alone it has no room: it needs 26.0 MB")
+    assert "The model does not fit the L4 alone." in result.notes
+
+
+@pytest.mark.parametrize(
+    ("hindrance", "reason"),
+    [
+        ({"op": {"able": False}}, "no CUDA kernels"),
+        ({"card": {"runs_release_wheel": False}}, "no machine code"),
+    ],
+)
+def test_what_the_runtime_cannot_run_there_is_never_the_best(
+    ask: Ask, hindrance: dict[str, Any], reason: str
+) -> None:
+    result = ranked(ask("P100", 1e-3, **hindrance), ask("L4", 500e-3))
+    assert best(result).device == "l4"
+    barred = next(one for one in result.candidates if one.device == "p100")
+    assert not barred.runs
+    assert reason in barred.reason
+    assert barred.instance == ""
+
+
+def test_where_nothing_can_run_that_is_the_answer(ask: Ask, devices: Mapping[str, Device]) -> None:
+    cpu = replace(devices["cpu"], memory_bytes=1_000_000)
+    result = ranked(
+        too_large(ask, 1_000_000, 1e-3, "L4", cpu=cpu), too_large(ask, 1_000_000, 1e-3, "T4", cpu=cpu)
+    )
+    assert (result.best, result.nearest, result.best_by) == (None, None, {})
+    assert result.sentence.startswith("Nothing that was asked about can run it.")
+
+
+def test_each_objective_has_its_own_winner(ask: Ask) -> None:
+    """A batch of 1 in 2 ms, 500 a second; one of 10 in 10 ms, 1000 a second. The L4 costs a fifth."""
+    questions = [
+        ask("A100", 2e-3, batch=1, instances=(A100, L4)),
+        ask("A100", 10e-3, batch=10, instances=(A100, L4)),
+        ask("L4", 4e-3, batch=1, instances=(A100, L4)),
+        ask("L4", 20e-3, batch=10, instances=(A100, L4)),
+    ]
+    result = ranked(*questions)
+    winners = {name: result.candidates[at] for name, at in result.best_by.items()}
+    assert (winners["latency"].device, winners["latency"].batch) == ("a100", 1)
+    assert (winners["throughput"].device, winners["throughput"].batch) == ("a100", 10)
+    assert (winners["cost"].device, winners["cost"].batch, winners["cost"].instance) == ("l4", 10, "l4")
+    # $0.72/h at 500 a second are 40 cents a million; $3.60/h at 1000 a second a dollar.
+    assert winners["cost"].usd_per_million == pytest.approx(0.4)
+    assert winners["throughput"].usd_per_million == pytest.approx(1.0)
+    assert result.sentence.startswith("Run it on the A100 at batch 1: 2.00 ms")
+    by_cost = ranked(*(replace(question, objective="cost") for question in questions))
+    assert by_cost.sentence.startswith(
+        "Run it on the L4 at batch 10: $0.400 per million on Cloud l4, the least, at 20.0 ms"
+    )
+    assert by_cost.notes == ("Next is the L4 at batch 1 with $0.800 per million.",)
+
+
+def test_dollars_stand_beside_speed_against_the_cheapest_cpu_instance(ask: Ask) -> None:
+    """570 ms are 57 times 10 ms. $3.60/h at 100 a second are $10 a million, $0.36/h at 1.75 a second $57."""
+    there = Estimate(time_s=0.57, low_s=0.57, high_s=0.57, origin="predicted")
+    question = ask("A100", 10e-3, instances=(A100, PLAIN), cpu_on=lambda _: there)
+    result = ranked(question)
+    assert result.dollars.startswith("The A100 on Cloud a100 is 57.0x (")
+    assert ") faster and 5.7x (" in result.dollars
+    assert result.dollars.endswith(
+        ") cheaper than the cheapest CPU instance, Cloud plain: $10.0 against $57.0 per million."
+    )
+    assert [(row.cost.instance, row.plan) for row in result.instances] == [("a100", "gpu"), ("plain", "cpu")]
+    assert [row.cost.usd_per_million for row in result.instances] == pytest.approx([10.0, 57.0])
+
+
+def test_a_gpu_without_a_price_says_so(ask: Ask) -> None:
+    there = Estimate(time_s=0.5, low_s=0.5, high_s=0.5, origin="predicted")
+    result = ranked(ask("A100", 10e-3, instances=(PLAIN,), cpu_on=lambda _: there))
+    assert result.dollars.endswith("no price of the A100 is known.")
+    by_cost = ranked(ask("A100", 10e-3, cpu_s=1.0, objective="cost"))
+    assert by_cost.objective == "latency"
+    assert "Latency decided: no price is known." in by_cost.notes
+
+
+@pytest.mark.parametrize(("spread", "winner"), [(1.0, "plain"), (2.0, "")])
+def test_a_rented_cpu_that_nobody_named_must_beat_what_was_named_by_more_than_the_error(
+    ask: Ask, spread: float, winner: str
+) -> None:
+    there = Estimate(time_s=9e-3, low_s=9e-3 / spread, high_s=9e-3 * spread, origin="predicted")
+    result = ranked(ask("L4", 10e-3, instances=(PLAIN,), cpu_on=lambda _: there))
+    assert best(result).instance == winner
+    assert best(result).named == (not winner)
+    if not winner:
+        assert result.notes == ("As good within the intervals: Cloud plain.",)
+
+
+def test_an_instance_stands_once_at_its_best_batch(ask: Ask) -> None:
+    """20 ms at batch 1 and 25 ms at batch 10: by dollars the larger batch is its best."""
+    times = {1: 20e-3, 10: 25e-3}
+
+    def at(batch: int) -> DecisionInput:
+        there = Estimate(time_s=times[batch], low_s=times[batch], high_s=times[batch], origin="predicted")
+        return ask("L4", 1.0, batch=batch, instances=(PLAIN,), cpu_on=lambda _: there, objective="cost")
+
+    result = ranked(at(1), at(10))
+    (row,) = [one for one in result.candidates if one.instance == "plain"]
+    # $0.36/h for 10 inferences each 25 ms: 400 a second.
+    assert (row.batch, row.usd_per_million) == (10, pytest.approx(0.25))
+    assert result.best == 0
+
+
+def test_pins_leave_what_keeps_them(ask: Ask) -> None:
+    """Pinned to the CPU, nothing is left for a GPU; pinned to the GPU, nothing for the CPU."""
+    on_cpu = ranked(ask("L4", 1e-3, pins=(Pin(pattern="*", device="cpu"),)))
+    assert best(on_cpu).device == "here"
+    assert [one.device for one in on_cpu.candidates if not one.runs] == ["l4"]
+    on_gpu = ranked(ask("L4", 2.0, instances=(PLAIN,), pins=(Pin(pattern="*", device="gpu"),)))
+    assert best(on_gpu).device == "l4"
+    assert [(one.device, one.runs) for one in on_gpu.candidates[1:]] == [("here", False)]
+
+
+def test_the_nearest_is_what_was_named_where_a_rented_cpu_is_nearer_within_the_error(ask: Ask) -> None:
+    there = Estimate(time_s=9e-3, low_s=5e-3, high_s=15e-3, origin="predicted")
+    result = ranked(ask("L4", 10e-3, instances=(PLAIN,), cpu_on=lambda _: there, slo_s=1e-3))
+    assert result.nearest == 0
+    assert result.candidates[0].device == "l4"
+
+
+def test_what_is_as_good_is_named_with_the_one_that_costs_least(ask: Ask) -> None:
+    given: dict[str, Any] = {"spread": 1.5, "instances": (A100, L4)}
+    result = ranked(ask("A100", 10e-3, **given), ask("L4", 11e-3, **given))
+    assert best(result).device == "a100"
+    assert result.as_good == (1,)
+    # $3.60/h for 100 a second; $0.72/h for 90.9.
+    assert result.notes == (
+        "As good within the intervals: the L4; of these the L4 costs least, $2.20 per million against $10.0.",
+    )
+
+
+def test_another_precision_is_listed_as_another_model_and_never_the_best(ask: Ask) -> None:
+    question = ask("L4", 10e-3)
+    table = (
+        PrecisionResult(precision="fp16", device="gpu", reason="half the bytes", latency_s=5e-3),
+        PrecisionResult(precision="tf32", device="gpu", reason="", decided=True, latency_s=10e-3),
+        PrecisionResult(precision="bf16", device="cpu", reason="no kernels"),
+    )
+    result = ranked(question, others=tuple(other_precisions(table, question, question.gpu)))
+    half, brain = result.candidates[-2:]
+    assert (half.precision, half.asked, half.runs) == ("fp16", False, True)
+    assert half.reason == "another model, whose accuracy must be checked: half the bytes"
+    assert (brain.precision, brain.runs, brain.reason) == ("bf16", False, "no kernels")
+    assert best(result).precision == "tf32"
+    assert all(result.candidates[at].asked for at in result.best_by.values())
+
+
+def test_the_answer_does_not_hang_on_the_order_of_what_was_asked(ask: Ask) -> None:
+    questions = [ask(name, time) for name, time in {"T4": 70e-3, "L4": 30e-3, "A100": 30e-3}.items()]
+    assert ranked(*questions).candidates == ranked(*reversed(questions)).candidates
+
+
+@given(
+    times=st.lists(st.floats(1e-3, 1.0), min_size=1, max_size=4),
+    barred=st.lists(st.booleans(), min_size=4, max_size=4),
+    limit=st.none() | st.floats(1e-3, 2.0),
+)
+def test_the_best_runs_keeps_the_limit_and_nothing_asked_beats_it(
+    build_shared: Callable[..., Any],
+    op_shared: type[Any],
+    times: list[float],
+    barred: list[bool],
+    limit: float | None,
+) -> None:
+    questions = []
+    for at, time in enumerate(times):
+        question: DecisionInput = build_shared(op_shared(reads=("in",), cpu=0.5, gpu=time), slo_s=limit)
+        assert question.gpu is not None
+        card = replace(question.gpu, slug=f"gpu{at}", runs_release_wheel=not barred[at])
+        questions.append(replace(question, gpu=card))
+    result = ranked(*questions)
+    able = [one for one in result.candidates if one.runs and one.meets_slo is not False]
+    assert (result.best is None) == (not able)
+    if able:
+        assert best(result) in able
+        assert best(result).latency_s == min(one.latency_s or 0.0 for one in able)
+    else:
+        late = [one.latency_s or 0.0 for one in result.candidates if one.runs]
+        assert result.nearest is not None
+        assert result.candidates[result.nearest].latency_s == min(late)

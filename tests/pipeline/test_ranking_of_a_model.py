@@ -1,0 +1,157 @@
+"""One answer over all GPUs, batches, precisions and CPU instances, from a model as from its record."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import onnx
+import pytest
+
+from analyzer import analyze
+from analyzer.api import analyze_record
+from analyzer.errors import RecordError
+from analyzer.record import from_dict, from_json, to_dict
+from analyzer.record.analysis import Analysis
+from analyzer.record.ranking import RankedCandidate, RankingResult
+
+CPU = "epyc-9654"
+GPUS = ("t4", "l4", "a100-80gb-sxm")
+
+
+def asked(model: onnx.ModelProto, **options: Any) -> Analysis:
+    return analyze(model, run=False, **{"cpu": CPU, "gpu": ",".join(GPUS), "batch": (4096, 1024), **options})
+
+
+@pytest.fixture(scope="module")
+def analysis(wide_model: onnx.ModelProto) -> Analysis:
+    return asked(wide_model)
+
+
+def ranking(analysis: Analysis) -> RankingResult:
+    assert analysis.ranking is not None
+    return analysis.ranking
+
+
+def of_device(analysis: Analysis, slug: str, batch: int = 4096) -> RankedCandidate:
+    return next(
+        one
+        for one in ranking(analysis).candidates
+        if (one.device, one.batch, one.named, one.asked) == (slug, batch, True, True)
+    )
+
+
+def plain(analysis: Analysis) -> dict[str, Any]:
+    return {key: value for key, value in to_dict(analysis).items() if key != "environment"}
+
+
+def test_every_gpu_and_the_cpu_stand_at_every_batch_that_was_asked_for(analysis: Analysis) -> None:
+    named = [one for one in ranking(analysis).candidates if one.named and one.asked]
+    assert sorted((one.device, one.batch) for one in named) == sorted(
+        (device, batch) for device in (*GPUS, CPU) for batch in (1024, 4096)
+    )
+    rented = [one for one in ranking(analysis).candidates if not one.named]
+    assert len(rented) == len({(one.provider, one.instance) for one in rented}) > 20
+    assert all(one.kind == "cpu" and one.usd_per_hour for one in rented)
+
+
+def test_candidates_have_the_figures_of_plans_sweep_and_costs(analysis: Analysis) -> None:
+    first, plan = of_device(analysis, "t4"), analysis.plan("gpu")
+    assert plan is not None
+    assert (first.plan, first.latency_s, first.memory_bytes) == ("gpu", plan.latency_s, plan.memory_bytes)
+    assert (first.instance, first.usd_per_million) == (plan.instance, plan.usd_per_million)
+    other = next(item for item in analysis.alternatives if item.device.slug == "l4")
+    assert of_device(analysis, "l4").latency_s == next(p.latency_s for p in other.plans if p.name == "gpu")
+    row = next(row for row in analysis.sweep if row.batch == 1024)
+    assert of_device(analysis, "t4", 1024).latency_s == row.plans["gpu"].latency_s
+
+
+def test_a_limit_that_the_first_gpu_misses_is_kept_by_the_one_that_can(wide_model: onnx.ModelProto) -> None:
+    free = asked(wide_model, batch=4096)
+    slow, fast = of_device(free, "t4").latency_s, of_device(free, "a100-80gb-sxm").latency_s
+    assert slow is not None
+    assert fast is not None
+    limit = math.sqrt(slow * fast)
+    found = asked(wide_model, batch=4096, slo=f"{limit:.9f}s")
+    best = ranking(found).best
+    assert best is not None
+    winner = ranking(found).candidates[best]
+    assert (winner.device, winner.meets_slo) == ("a100-80gb-sxm", True)
+    assert ranking(found).sentence.startswith("The A100 SXM4 80GB keeps ")
+    assert of_device(found, "t4").reason.startswith("misses the limit of")
+    assert "nothing comes nearer" not in found.verdict.sentence
+    none = asked(wide_model, batch=4096, slo=f"{fast / 2:.9f}s")
+    assert ranking(none).best is None
+    nearest = ranking(none).nearest
+    assert nearest is not None
+    assert ranking(none).candidates[nearest].device == "a100-80gb-sxm"
+
+
+def test_a_card_that_the_release_does_not_run_on_is_listed_and_cannot_win(wide_model: onnx.ModelProto) -> None:
+    found = asked(wide_model, gpu="p100-16gb-pcie,t4", batch=4096)
+    barred = of_device(found, "p100-16gb-pcie")
+    assert not barred.runs
+    assert "release wheel" in barred.reason
+    best = ranking(found).best
+    assert best is not None
+    assert ranking(found).candidates[best].device == "t4"
+
+
+def test_other_precisions_of_every_gpu_are_listed_as_other_models(analysis: Analysis) -> None:
+    others = [one for one in ranking(analysis).candidates if not one.asked]
+    assert {one.device for one in others} == {*GPUS, CPU}
+    assert {"fp16", "int8"} <= {one.precision for one in others if one.device == "l4"}
+    assert all("accuracy must be checked" in one.reason for one in others if one.runs)
+    assert all(ranking(analysis).candidates[at].asked for at in ranking(analysis).best_by.values())
+
+
+def test_instances_with_cpus_and_gpus_stand_in_one_list_by_dollars(analysis: Analysis) -> None:
+    rows = ranking(analysis).instances
+    assert {row.cost.gpu for row in rows} >= {None, *GPUS}
+    prices = [row.cost.usd_per_million for row in rows]
+    assert prices == sorted(prices)
+    names = [(row.cost.provider, row.cost.instance) for row in rows]
+    assert len(names) == len(set(names))
+    for row in rows:  # dollars an hour over inferences an hour
+        per_hour = row.cost.throughput_per_s * 3600
+        assert row.cost.usd_per_million == pytest.approx(row.cost.usd_per_hour / per_hour * 1e6)
+
+
+def test_a_record_that_is_decided_anew_ranks_as_the_model_would(wide_model: onnx.ModelProto) -> None:
+    saved = from_json(asked(wide_model, gpu="l4").render("json"))
+    options: dict[str, Any] = {"gpu": "t4,a100", "slo": "2ms", "objective": "throughput"}
+    again = analyze_record(saved, **options)
+    afresh = asked(wide_model, **options)
+    assert ranking(again).sentence == ranking(afresh).sentence
+    assert [(one.device, one.batch, one.instance) for one in ranking(again).candidates] == [
+        (one.device, one.batch, one.instance) for one in ranking(afresh).candidates
+    ]
+    assert plain(from_json(again.render("json"))) == plain(again)
+
+
+def test_a_check_ranks_too_without_other_precisions(wide_model: onnx.ModelProto) -> None:
+    found = analyze(wide_model, check=True, gpu="t4,l4", batch=4096, run=False)
+    assert ranking(found).sentence
+    assert all(one.asked for one in ranking(found).candidates)
+
+
+def test_a_record_without_a_ranking_is_read(analysis: Analysis) -> None:
+    old = {key: value for key, value in to_dict(analysis).items() if key != "ranking"}
+    assert from_dict(old, name="old").ranking is None
+
+
+@pytest.mark.parametrize("key", ["best", "nearest", "as_good", "best_by"])
+def test_an_index_that_points_at_no_candidate_is_refused(analysis: Analysis, key: str) -> None:
+    damaged = to_dict(analysis)
+    outside = len(ranking(analysis).candidates)
+    damaged["ranking"][key] = {"as_good": [outside], "best_by": {"cost": outside}}.get(key, outside)
+    with pytest.raises(RecordError, match="there is no candidate"):
+        from_dict(damaged, name="damaged")
+
+
+def test_a_record_cannot_call_best_what_does_not_run(analysis: Analysis) -> None:
+    damaged = to_dict(analysis)
+    damaged["ranking"]["candidates"][0]["runs"] = False
+    damaged["ranking"]["best"] = 0
+    with pytest.raises(RecordError, match="cannot run"):
+        from_dict(damaged, name="damaged")

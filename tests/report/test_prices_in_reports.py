@@ -1,0 +1,100 @@
+"""Every report with dollars says which prices they are, where those are not the usual ones."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import report_factory as factory
+
+from analyzer.option_table import Pricing
+from analyzer.record.analysis import Analysis
+from analyzer.record.invocation import Invocation
+from analyzer.report import price_words
+from analyzer.report.charts import instance_prices
+from analyzer.report.compare.build import compare
+from analyzer.report.compare.plain_text import render_text
+
+TAKEN_AWAY = "may take a spot machine away"
+
+
+def paid(pricing: Pricing, **changes: Any) -> Analysis:
+    """The factory's record with every price of this way of paying."""
+    told = {"pricing": pricing, "region": "us-central1", "price_date": "2026-08-03", **changes}
+    analysis = factory.analysis()
+    return replace(
+        analysis,
+        costs=tuple(replace(row, **told) for row in analysis.costs),
+        plans=tuple(replace(plan, **told) for plan in analysis.plans),
+    )
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_the_usual_prices_need_no_word() -> None:
+    assert price_words.statement(factory.analysis()) == ""
+
+
+@pytest.mark.parametrize("name", ["text", "markdown", "html"])
+def test_a_report_with_spot_prices_says_that_machines_may_go_and_of_which_day_the_prices_are(name: str) -> None:
+    told = flat(paid("spot").render(name))
+    assert TAKEN_AWAY in told
+    assert "of 2026-08-03" in told
+    assert TAKEN_AWAY not in flat(factory.analysis().render(name))
+
+
+def test_a_report_with_reserved_prices_says_that_they_are_paid_unused() -> None:
+    assert "paid, used or not" in flat(paid("reserved-3y").render("text"))
+
+
+def test_dates_go_from_the_oldest_to_the_newest_and_tell_of_those_without() -> None:
+    rows = paid("spot").costs
+    first, second = rows[0], rows[1]
+    assert price_words.dates([first]) == "2026-08-03"
+    assert price_words.dates([first, replace(second, price_date="2023-11")]) == "2023-11 to 2026-08-03"
+    undated = "2026-08-03 and a day that is not recorded"
+    assert price_words.dates([first, replace(second, price_date="")]) == undated
+
+
+def test_the_table_of_costs_has_the_way_of_paying_the_region_and_the_day() -> None:
+    chart = instance_prices.chart(paid("spot"))
+    assert chart is not None
+    titles = [column.title for column in chart.columns]
+    row = dict(zip(titles, chart.rows[0], strict=True))
+    assert (row["Paid"], row["Region"], row["Price of"]) == ("spot", "us-central1", "2026-08-03")
+    assert "prices of spot machines" in chart.lead
+
+
+def test_without_any_price_the_report_says_what_was_asked_for() -> None:
+    nothing = replace(
+        factory.analysis(),
+        costs=(),
+        plans=tuple(replace(plan, usd_per_million=None, instance="") for plan in factory.analysis().plans),
+        invocation=Invocation(
+            command="run", model="m.py", options={"pricing": ("reserved-1y",), "region": ("asia",)}
+        ),
+    )
+    told = price_words.statement(nothing)
+    assert told == "No price reserved for one year in asia is known of an instance that can run it."
+
+
+def test_a_comparison_says_whose_dollars_are_of_which_prices() -> None:
+    comparison = compare([("usual", factory.analysis()), ("spare", paid("spot"))])
+    text = flat(render_text(comparison))
+    assert "In spare: Dollars follow from prices of spot machines in us-central1, of 2026-08-03." in text
+    assert "In usual:" not in text
+
+
+def test_an_answer_of_generation_says_it_too() -> None:
+    told = factory.generation()
+    answer = told.generation
+    assert answer is not None
+    rows = tuple(
+        replace(row, instance="imaginary i", usd_per_hour=2.0, pricing="spot", region="asia-southeast1")
+        for row in answer.devices
+    )
+    spot = replace(told, costs=(), plans=(), generation=replace(answer, devices=rows, types=(), widths=()))
+    for name in ("text", "markdown", "html"):
+        assert TAKEN_AWAY in flat(spot.render(name))
+    assert "an hour, spot" in flat(spot.render("markdown"))

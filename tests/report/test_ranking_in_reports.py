@@ -1,0 +1,204 @@
+"""Reports lead with the ranking where several devices were asked about, and with the verdict elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import report_factory as factory
+
+from analyzer.record.analysis import Analysis, CostRow
+from analyzer.record.ranking import RankedCandidate, RankedInstance, RankingResult
+from analyzer.report import html, markdown, page, summary, text
+from analyzer.report.charts import instance_prices
+from analyzer.report.ranking import table as ranking_table
+from analyzer.report.ranking import words as ranking_words
+
+SENTENCE = "Run it on the Imaginary GPU 9000: 5.00 ms (predicted, 4.00 to 6.00 ms)."
+DOLLARS = "The Imaginary GPU 9000 is 16x faster and 2.0x cheaper than the cheapest CPU instance, cloud c1."
+NOTE = "does not fit: it needs 9.00 GB and has 8.00 GB"
+
+
+def candidate(name: str, latency_s: float | None, **changes: Any) -> RankedCandidate:
+    values: dict[str, Any] = {
+        "device": name.lower().replace(" ", "-"),
+        "name": name,
+        "kind": "gpu",
+        "plan": "gpu",
+        "precision": "tf32",
+        "batch": 8,
+        "latency_s": latency_s,
+        "low_s": latency_s,
+        "high_s": latency_s,
+    }
+    return RankedCandidate(**(values | changes))
+
+
+def instance(name: str, usd: float, gpu: str | None = None, **changes: Any) -> RankedInstance:
+    cost = CostRow(
+        provider="cloud",
+        instance=name,
+        gpu=gpu,
+        usd_per_hour=1.0,
+        price_date="2026-01-01",
+        throughput_per_s=1.0,
+        usd_per_million=usd,
+        meets_slo=None,
+    )
+    return RankedInstance(
+        device="x",
+        name=f"device of {name}",
+        plan="gpu" if gpu else "cpu",
+        batch=8,
+        cost=replace(cost, **changes),
+    )
+
+
+def analysis(**changes: Any) -> Analysis:
+    rented = [
+        candidate(
+            "Rented CPU",
+            0.09,
+            kind="cpu",
+            plan="cpu",
+            precision="fp32",
+            named=False,
+            provider="cloud",
+            instance=f"c{n}",
+        )
+        for n in range(5)
+    ]
+    ranked = RankingResult(
+        objective="latency",
+        candidates=(
+            candidate("Imaginary GPU 9000", 0.005, usd_per_million=0.2, usd_origin="predicted"),
+            candidate("Imaginary GPU 3000", 0.020),
+            candidate("Imaginary CPU 12", 0.080, kind="cpu", plan="cpu", precision="fp32"),
+            *rented,
+            candidate("Imaginary GPU 100", 0.001, runs=False, fits=False, reason=NOTE),
+            candidate("Imaginary GPU 3000", 0.010, precision="fp16", asked=False, reason="another model"),
+        ),
+        best=0,
+        best_by={"latency": 0, "energy": 1},
+        sentence=SENTENCE,
+        notes=("Next is the Imaginary GPU 3000 with 20.0 ms.",),
+        dollars=DOLLARS,
+        instances=(instance("g9", 0.2, "gpu-9000"), instance("c1", 0.4), instance("c2", 0.5)),
+    )
+    return factory.analysis(ranking=replace(ranked, **changes))
+
+
+def alone() -> Analysis:
+    """One GPU and the CPU, at one batch."""
+    ranking = analysis().ranking
+    assert ranking is not None
+    few = tuple(one for one in ranking.candidates if one.name in ("Imaginary GPU 3000", "Imaginary CPU 12"))
+    return factory.analysis(ranking=replace(ranking, candidates=few, best=0, best_by={}))
+
+
+def flat(told: str) -> str:
+    return " ".join(told.split())
+
+
+def test_text_and_markdown_lead_with_the_ranking_and_keep_the_verdict_to_its_gpu() -> None:
+    for told in (flat(text.render(analysis())), flat(markdown.render(analysis()).replace("\\", ""))):
+        verdict = told.index("Imaginary GPU 3000 at batch 8 alone: Run it on the Imaginary GPU 3000")
+        assert told.index(SENTENCE) < told.index(DOLLARS) < verdict
+
+
+def test_one_gpu_at_one_batch_is_led_by_its_verdict_with_dollars_beside() -> None:
+    assert not ranking_words.leads(alone())
+    told = flat(text.render(alone()))
+    assert told.index("Run it on the Imaginary GPU 3000: 4x faster") < told.index(DOLLARS)
+    assert SENTENCE not in told
+    assert "alone:" not in told
+
+
+def test_a_rented_cpu_that_wins_is_told_beside_the_verdict_on_one_gpu() -> None:
+    ranking = alone().ranking
+    assert ranking is not None
+    rented = candidate("Rented", 0.001, kind="cpu", named=False, provider="cloud", instance="c9")
+    won = replace(
+        ranking, candidates=(rented, *ranking.candidates), best=0, sentence="Run it on cloud c9: 1.00 ms."
+    )
+    told = flat(text.render(factory.analysis(ranking=won)))
+    assert "With CPU instances counted: Run it on cloud c9: 1.00 ms." in told
+
+
+def test_a_record_without_a_ranking_is_led_by_its_verdict() -> None:
+    assert ranking_words.sentence(factory.analysis()) == factory.analysis().verdict.sentence
+    assert ranking_table.sheet(factory.analysis()) is None
+    assert 'id="ranking"' not in html.render(factory.analysis())
+    assert 'id="money"' in html.render(factory.analysis())
+
+
+def test_a_terminal_shows_what_was_named_and_a_few_rented_cpus_and_says_how_many_there_are() -> None:
+    sheet = ranking_table.terminal_sheet(analysis())
+    assert sheet is not None
+    assert sheet.title == "Ranked by latency (6 of 9)"
+    assert [row[0] for row in sheet.rows] == [
+        "Imaginary GPU 9000",
+        "Imaginary GPU 3000",
+        "Imaginary CPU 12",
+        "cloud c0: Rented CPU",
+        "cloud c1: Rented CPU",
+        "Imaginary GPU 100",
+    ]
+    assert sheet.chosen == 0
+    assert f"- Imaginary GPU 100: {NOTE}." in flat(text.render(analysis()))
+
+
+def test_the_page_has_every_candidate_and_marks_the_best() -> None:
+    told = html.render(analysis())
+    section = told[told.index('<section id="ranking"') :]
+    section = section[: section.index("</section>")]
+    assert section.count('<th scope="row"') == 10
+    best = section.index('<tr class="decided"')
+    assert "Imaginary GPU 9000" in section[best : section.index("</tr>", best)]
+    assert NOTE in section
+    assert 'data-chart="cost"' in section
+    assert 'id="money"' not in told
+
+
+def test_what_cannot_run_has_no_value_to_be_sorted_by() -> None:
+    sheet = ranking_table.sheet(analysis())
+    assert sheet is not None
+    latency = sheet.head.index("Latency")
+    by_name = {(row[0], row[1]): keys[latency] for row, keys in zip(sheet.rows, sheet.sort, strict=True)}
+    assert by_name["Imaginary GPU 100", "tf32"] is None
+    assert by_name["Imaginary GPU 9000", "tf32"] == 0.005
+
+
+def test_the_tag_of_the_page_is_the_answers_and_not_the_first_gpus() -> None:
+    assert page.build(analysis())["verdict_word"] == "GPU"
+    missed = analysis(best=None, nearest=0, best_by={}, sentence="None of 3 GPUs keeps 1.00 ms.")
+    assert page.build(missed)["verdict_word"] == "Limit missed"
+    assert page.build(missed)["side"] == "either"
+    nothing = analysis(best=None, best_by={}, sentence="Nothing that was asked about can run it.")
+    assert page.build(nothing)["verdict_word"] == "Nothing runs"
+
+
+def test_instances_with_a_cpu_stand_beside_those_with_a_gpu_in_one_chart() -> None:
+    cards = (instance(f"g{n:02}", 0.1 + n / 1000, "gpu") for n in range(40))
+    rented = (*cards, instance("c1", 0.4), instance("c2", 0.5))
+    chart = instance_prices.chart(analysis(instances=rented))
+    assert chart is not None
+    assert len(chart.rows) == 42
+    (wanted,) = chart.spec["transform"]
+    drawn = wanted["filter"]["oneOf"]
+    # Twenty are drawn: without a place of their own the CPUs, which are dearer, would not be seen.
+    assert len(drawn) == instance_prices.CHEAPEST
+    assert drawn[-2:] == ["cloud c1", "cloud c2"]
+    assert "The cheapest CPU instance is cloud c1: $0.400 per million." in chart.alternative
+
+
+def test_a_plan_that_cannot_run_is_not_called_the_best() -> None:
+    base = factory.analysis()
+    on_gpu = tuple(replace(plan, operators_on_gpu=0 if plan.name == "cpu" else 5) for plan in base.plans)
+    card = replace(factory.GPU, runs_release_wheel=False)
+    old = factory.analysis(plans=on_gpu, devices=replace(base.devices, gpu=card))
+    plans = (*base.plans[:2], replace(base.plans[2], fits=False))
+    for told in (old, factory.analysis(plans=plans)):
+        assert [card.title for card in summary.plan_cards(told)] == ["CPU", "GPU", "Split"]
+    assert "no machine code" in summary.plan_cards(old)[1].why
+    assert [card.title for card in summary.plan_cards(factory.analysis())] == ["CPU", "GPU", "Best plan"]

@@ -1,0 +1,66 @@
+"""The highest rate within a limit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from analyzer.errors import UsageError
+from analyzer.serving import ServiceCurve, highest_rate, simulate
+from analyzer.serving.closed_forms import single_requests
+
+CURVE = ServiceCurve(points=((1, 0.004), (8, 0.011), (64, 0.070)))
+
+
+@pytest.mark.parametrize("limit_s", [0.006, 0.01, 0.02])
+@pytest.mark.parametrize("servers", [1, 4])
+def test_single_requests_keep_the_limit_up_to_the_rate_that_is_solved(limit_s: float, servers: int) -> None:
+    low, high = 0.0, servers / 0.004
+    while high - low > 1e-3 * high:
+        rate = (low + high) / 2
+        within = single_requests(rate, 0.004, servers).share_within(limit_s) >= 0.99
+        low, high = (rate, high) if within else (low, rate)
+    assert highest_rate(CURVE, limit_s, servers=servers, max_batch=1) == pytest.approx(low, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("limit_s", "keywords"),
+    [
+        (0.02, {}),
+        (0.05, {"servers": 2, "max_batch": 32}),
+        (0.03, {"max_delay_s": 0.004}),
+        (0.05, {"servers": 8, "max_batch": 16}),
+    ],
+)
+def test_a_little_below_it_the_limit_is_kept_and_a_little_above_it_is_not(
+    limit_s: float, keywords: dict[str, Any]
+) -> None:
+    rate = highest_rate(CURVE, limit_s, **keywords)
+    assert simulate(CURVE, 0.96 * rate, **keywords).p99_s <= limit_s
+    above = simulate(CURVE, 1.04 * rate, **keywords)
+    assert above.saturated or above.p99_s > limit_s
+
+
+def test_no_rate_keeps_a_limit_below_the_quickest_batch() -> None:
+    assert highest_rate(CURVE, 0.0039) == 0.0
+    assert highest_rate(CURVE, 0.005, max_delay_s=0.002) == 0.0
+
+
+def test_a_longer_limit_lets_more_through_and_no_limit_more_than_the_capacity() -> None:
+    limits = (0.005, 0.01, 0.02, 0.04, 0.1, 1.0, 100.0)
+    rates = [highest_rate(CURVE, limit_s) for limit_s in limits]
+    assert rates == sorted(rates)
+    assert 0.95 * 64 / 0.070 < rates[-1] < 64 / 0.070
+
+
+def test_the_mean_and_lower_percentiles_keep_a_limit_at_higher_rates() -> None:
+    rates = [highest_rate(CURVE, 0.03, percentile=percentile) for percentile in (99, 95, 90, 50)]
+    assert rates == sorted(rates)
+    assert rates[0] < highest_rate(CURVE, 0.03, percentile=None) < rates[-1] * 1.1
+
+
+@pytest.mark.parametrize(("limit_s", "percentile"), [(0.0, 99), (-1.0, 99), (0.1, 0), (0.1, 100)])
+def test_what_is_no_limit_is_an_error(limit_s: float, percentile: float) -> None:
+    with pytest.raises(UsageError):
+        highest_rate(CURVE, limit_s, percentile=percentile)

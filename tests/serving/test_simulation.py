@@ -1,0 +1,132 @@
+"""The simulation in steady state, held against solved queues, an independent loop and laws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from queue_models import batches_by_loop
+
+from analyzer.errors import UsageError
+from analyzer.serving import ServiceCurve, simulate
+from analyzer.serving.closed_forms import single_requests
+
+CURVE = ServiceCurve(points=((1, 0.004), (8, 0.011), (64, 0.070)))
+
+
+@pytest.mark.parametrize("servers", [1, 4, 16])
+@pytest.mark.parametrize("load", [0.2, 0.8, 0.95])
+def test_single_requests_come_out_as_they_are_solved(servers: int, load: float) -> None:
+    rate = load * servers / 0.004
+    solved, seen = single_requests(rate, 0.004, servers), simulate(CURVE, rate, servers=servers, max_batch=1)
+    assert seen.mean_s == pytest.approx(solved.mean_s, rel=0.01)
+    assert seen.p50_s == pytest.approx(solved.percentile_s(50), rel=0.03)
+    assert seen.p90_s == pytest.approx(solved.percentile_s(90), rel=0.05)
+    assert seen.p99_s == pytest.approx(solved.percentile_s(99), rel=0.1)
+    assert seen.utilisation == pytest.approx(load, rel=0.01)
+    assert seen.mean_batch == 1
+
+
+@pytest.mark.parametrize(
+    ("load", "servers", "max_batch", "delay_s"),
+    [(0.2, 1, 64, 0.0), (0.5, 2, 8, 0.002), (0.8, 1, 16, 0.0), (0.8, 4, 64, 0.005), (0.9, 2, 2, 0.001)],
+)
+def test_batches_come_out_as_a_plain_loop_has_them(
+    load: float, servers: int, max_batch: int, delay_s: float
+) -> None:
+    times = [0.0, *(CURVE.time_s(batch) for batch in range(1, max_batch + 1))]
+    rate = load * servers * max_batch / times[-1]
+    requests = 300_000
+    arrivals = np.cumsum(np.random.default_rng(77).exponential(1 / rate, requests))
+    batches = batches_by_loop(
+        arrivals.tolist(), times, free=[0.0] * servers, max_batch=max_batch, max_delay=delay_s
+    )
+    ends = np.repeat([end for _, _, end in batches], [size for size, _, _ in batches])
+    latencies = (ends - arrivals)[requests // 10 :]
+    busy = sum(end - start for _, start, end in batches) / servers / ends[-1]
+
+    seen = simulate(CURVE, rate, servers=servers, max_batch=max_batch, max_delay_s=delay_s)
+
+    assert seen.mean_s == pytest.approx(latencies.mean(), rel=0.04)
+    for name, percentile, tolerance in (("p50_s", 50, 0.04), ("p95_s", 95, 0.05), ("p99_s", 99, 0.1)):
+        assert getattr(seen, name) == pytest.approx(np.percentile(latencies, percentile), rel=tolerance)
+    assert seen.mean_batch == pytest.approx(requests / len(batches), rel=0.03)
+    assert seen.utilisation == pytest.approx(busy, rel=0.02)
+
+
+def test_what_comes_as_fast_as_full_batches_leave_has_no_times() -> None:
+    seen = simulate(CURVE, 64 / 0.070)
+    assert seen.saturated
+    assert (seen.mean_s, seen.p50_s, seen.p90_s, seen.p95_s, seen.p99_s) == (None,) * 5
+    assert simulate(CURVE, 0.99 * 64 / 0.070, requests=1000).saturated is False
+
+
+@given(factor=st.floats(1e-3, 1e3), load=st.floats(0.1, 0.9), servers=st.integers(1, 3))
+def test_a_server_twice_as_slow_at_half_the_rate_takes_twice_as_long(
+    factor: float, load: float, servers: int
+) -> None:
+    slower = ServiceCurve(points=tuple((batch, factor * time_s) for batch, time_s in CURVE.points))
+    rate = load * servers * 64 / 0.070
+    first = simulate(CURVE, rate, servers=servers, requests=500)
+    then = simulate(slower, rate / factor, servers=servers, requests=500)
+    assert then.mean_s == pytest.approx(factor * first.mean_s)
+    assert then.p99_s == pytest.approx(factor * first.p99_s)
+    assert then.mean_batch == pytest.approx(first.mean_batch)
+
+
+def test_one_queue_before_two_servers_waits_less_than_two_queues() -> None:
+    rate = 0.85 / 0.004
+    together = simulate(CURVE, 2 * rate, servers=2, max_batch=1)
+    apart = simulate(CURVE, rate, max_batch=1)
+    assert together.mean_s < apart.mean_s
+    assert together.p99_s < apart.p99_s
+
+
+def test_percentiles_rise_and_the_same_seed_gives_the_same_answer() -> None:
+    seen = simulate(CURVE, 700, seed=3)
+    assert 0.004 <= seen.p50_s <= seen.p90_s <= seen.p95_s <= seen.p99_s
+    assert simulate(CURVE, 700, seed=3) == seen
+    assert simulate(CURVE, 700, seed=4) != seen
+
+
+def test_at_a_light_load_a_delay_is_waited_out() -> None:
+    seen = simulate(CURVE, 0.01, max_delay_s=0.5, requests=2000)
+    assert seen.p50_s == pytest.approx(0.504, rel=1e-6)
+
+
+def test_at_least_as_many_requests_are_looked_at_as_were_asked_for() -> None:
+    assert simulate(CURVE, 100, requests=1234).requests >= 1234
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {"rate_per_s": 0.0},
+        {"rate_per_s": float("nan")},
+        {"rate_per_s": 1.0, "servers": 0},
+        {"rate_per_s": 1.0, "max_batch": 65},
+        {"rate_per_s": 1.0, "max_batch": 0},
+        {"rate_per_s": 1.0, "max_delay_s": -1.0},
+        {"rate_per_s": 1.0, "requests": 0},
+    ],
+)
+def test_what_cannot_be_is_an_error(keywords: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        simulate(CURVE, **keywords)
+
+
+@pytest.mark.parametrize(
+    "points", [(), ((0, 0.1),), ((1, 0.1), (1, 0.2)), ((8, 0.1), (1, 0.2)), ((1, 0.0),), ((1, float("inf")),)]
+)
+def test_a_curve_that_is_none_is_an_error(points: tuple[tuple[int, float], ...]) -> None:
+    with pytest.raises(UsageError):
+        ServiceCurve(points=points)
+
+
+def test_a_curve_is_a_line_between_its_points_and_flat_below_them() -> None:
+    curve = ServiceCurve(points=((4, 0.010), (8, 0.020)))
+    assert [curve.time_s(batch) for batch in (1, 4, 6, 8)] == pytest.approx([0.010, 0.010, 0.015, 0.020])
+    assert curve.times(5).tolist() == pytest.approx([0, 0.010, 0.010, 0.010, 0.010, 0.0125])
