@@ -137,8 +137,8 @@ def analyze_generation(
             gives the inputs of a step of ``tokens`` new tokens behind ``past`` cached ones.
         progress: Told what is happening and, where known, how much of it is done (0 to 1).
         **options: The long options of ``analyze generate`` with underscores (``prompt=1024, gpu="a100"``);
-            ``--no-run`` is ``run=False``. ``ttft`` and ``tpot`` are texts with their unit (``"50ms"``) or
-            numbers, which are seconds.
+            ``--no-run`` is ``run=False``, ``--no-cache`` is ``cache=False``. ``ttft`` and ``tpot`` are texts
+            with their unit (``"50ms"``) or numbers, which are seconds.
 
     Raises:
         AnalyzerError: A child of it, by what the user must do.

@@ -1,10 +1,11 @@
 """Real records, of an inference and of a training step, on devices of the catalogue."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from analyzer import analyze
+from analyzer import analyze, analyze_generation
 from analyzer.record.analysis import Analysis
 
 MLP = Path(__file__).parents[2] / "samples" / "mlp.py"
@@ -18,6 +19,14 @@ def inference() -> Analysis:
 @pytest.fixture(scope="session")
 def training() -> Analysis:
     return analyze(MLP, run=False, cpu="epyc-9654", gpu="l4", training=True)
+
+
+@pytest.fixture(scope="session")
+def generation(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
+    folder = tmp_path_factory.mktemp("generation")
+    sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 96, "n_positions": 64}
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", **sizes}), encoding="utf-8")
+    return analyze_generation(folder, run=False, cpu="epyc-9654", gpu="l4")
 
 
 @pytest.fixture(scope="session")
