@@ -52,11 +52,12 @@ class GenerationServer:
         """Seconds until the first token, for prompts of so many tokens."""
         known, seconds = (np.array(column, dtype=np.float64) for column in zip(*self.prefill, strict=True))
         if len(known) == 1:
-            return tokens * (seconds[0] / known[0])
+            return np.asarray(tokens * (seconds[0] / known[0]))
         at = np.clip(np.searchsorted(known, tokens) - 1, 0, len(known) - 2)
         slope = (seconds[at + 1] - seconds[at]) / (known[at + 1] - known[at])
         # Beyond the first point the line may fall below what any prompt takes.
-        return np.maximum(seconds[at] + slope * (tokens - known[at]), min(seconds[0], seconds[-1]) * 0.1)
+        line = seconds[at] + slope * (tokens - known[at])
+        return np.asarray(np.maximum(line, 0.1 * seconds.min()))
 
     def decode_table(self) -> Floats:
         """Seconds of a step and seconds a cached token, by batch, ``[2, max_batch + 1]``."""
@@ -134,7 +135,7 @@ def highest_throughput_per_s(server: GenerationServer, conversations: Conversati
     context = float(((prompts + outputs / 2) * outputs).sum() / outputs.sum())
     fixed, each = server.decode_table()[:, batch]
     steps = float((outputs - 1).mean()) * (fixed + each * context) / batch
-    return 1 / (float(server.prefill_s(prompts).mean()) + steps)
+    return float(1 / (float(server.prefill_s(prompts).mean()) + steps))
 
 
 def simulate_generation(
@@ -206,8 +207,8 @@ def _loads(scenarios: Sequence[GenerationScenario], seed: int) -> list[Generatio
     for one in scenarios:
         rows = range(row, row + one.lanes)
         row += one.lanes
-        counted = np.concatenate([np.arange(asked.first[at] + lanes[at].left_out, asked.last[at]) for at in rows])
-        result.append(_load(one, asked, served, counted, slice(rows.start, rows.stop)))
+        counted = [np.arange(asked.first[at] + lanes[at].left_out, asked.last[at]) for at in rows]
+        result.append(_load(one, asked, served, np.concatenate(counted), slice(rows.start, rows.stop)))
     return result
 
 
