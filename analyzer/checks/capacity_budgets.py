@@ -1,4 +1,4 @@
-"""A608 and A609: budgets of a service: dollars a month, and the rate of requests that it takes within its limit."""
+"""A608 and A609: budgets of a service: dollars a month, and the requests a second that it takes in time."""
 
 from __future__ import annotations
 

@@ -322,7 +322,7 @@ def _with_paths_inside(key: str, value: Any, path: Path, where: str) -> Any:
         # A slash at the end says that it is a folder.
         slash = os.sep if value.endswith(("/", os.sep)) else ""
         return _shown(_inside(value, path, where)) + slash
-    if key == "prices":
+    if key in ("prices", "arrivals"):
         return _shown(_inside(value, path, where))
     if key in ("gpu", "cpu"):
         return ",".join(_device(name.strip(), path, where) for name in value.split(","))

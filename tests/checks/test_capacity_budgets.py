@@ -33,7 +33,12 @@ def test_a_budget_of_dollars_fails_only_where_the_whole_interval_is_above_it() -
     # 1220 = 1.97, so 2 and a spare one: $1,752. At 1.4 times that rate they need 1.41, again 2: $1,752. At 0.75
     # times 2.62, so 3 and one: $2,336.
     limits = (1751.99, 1752.0, 2335.99, 2336.0)
-    assert severities("A608", record(), "max_usd_per_month", limits) == [["error"], ["warning"], ["warning"], []]
+    assert severities("A608", record(), "max_usd_per_month", limits) == [
+        ["error"],
+        ["warning"],
+        ["warning"],
+        [],
+    ]
     # At 700 requests/s each 2400 / 700 = 3.4 need 4 and one, $2,920; 2400 / 980 = 2.4 need 3 and one, $2,336;
     # 2400 / 525 = 4.6 need 5 and one, $3,504.
     limits = (2335.99, 2336.0, 2919.99, 2920.0, 3503.99, 3504.0)
@@ -90,7 +95,9 @@ def test_a_missed_budget_tells_the_figure_its_interval_and_the_limit() -> None:
 @pytest.mark.parametrize(("code", "budget"), [("A608", "max_usd_per_month"), ("A609", "min_rate")])
 def test_where_no_instance_keeps_the_limit_no_budget_is_kept(code: str, budget: str) -> None:
     limits: dict[str, Any] = {budget: 1e-6 if budget == "min_rate" else 1e9}
-    (finding,) = found(code, record(options=(records.refused(),), best=None, instances=(), traffic=()), **limits)
+    (finding,) = found(
+        code, record(options=(records.refused(),), best=None, instances=(), traffic=()), **limits
+    )
     assert (finding.severity, finding.certain) == ("error", True)
     assert "of 1 instance type none keeps 50.0 ms at any number" in finding.message
 
