@@ -98,8 +98,8 @@ def below_rate(subject: Subject) -> Iterator[Diagnostic]:
     if option is None:
         yield _none(told, budget)
         return
-    # Of a foreign record a figure may be missing: what is not known is no rate that anything takes.
-    up = max((option.count or 0) - told.spare, 0) / (1 + told.headroom)
+    # A low end that is missing is that of a foreign record: what is not known is no rate that anything takes.
+    up = ((option.count or 0) - told.spare) / (1 + told.headroom)
     rate, low, high = (
         up * (per_s or 0.0)
         for per_s in (option.highest_rate_per_s, option.low_rate_per_s, option.high_rate_per_s)
