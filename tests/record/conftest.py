@@ -1,4 +1,4 @@
-"""Real records, of an inference and of a training step, on devices of the catalogue; a capacity plan by hand."""
+"""Real records, of an inference and a training step, on devices of the catalogue; a capacity plan by hand."""
 
 import sys
 from dataclasses import replace
