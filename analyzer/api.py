@@ -20,7 +20,7 @@ from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.reading_process import HANDLERS
 from analyzer.option_table import AnalyzeOptions, CapacityOptions, GenerateOptions, RecordOptions
 from analyzer.pipeline import build_record, environment
-from analyzer.pipeline.basis import Basis
+from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.batches import batch_models, correction_of, read_ahead
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
 from analyzer.pipeline.forms import asked_precision, in_form
@@ -75,7 +75,9 @@ def analyze(
         return _analyze(model, inputs, options, progress or (lambda _stage, _share: None))[0]
 
 
-def _analyze(model: Model, inputs: Any, keywords: AnalyzeOptions, progress: Progress) -> tuple[Analysis, Basis]:
+def _analyze(
+    model: Model, inputs: Any, keywords: AnalyzeOptions, progress: Progress
+) -> tuple[Analysis, AnalysisBasis]:
     timings: dict[str, float] = {}  # of `environment`, the one part of a record that may differ between runs
     options = make_options(**keywords)
     targets = find_targets(options)
@@ -112,7 +114,7 @@ def _analyze(model: Model, inputs: Any, keywords: AnalyzeOptions, progress: Prog
     # Both read the record itself: its plans and, of findings, all of it.
     step = training_result(loaded, decisions.decision_input, prepared, options, analysis, batches.between)
     analysis = replace(analysis, training=step)
-    basis = Basis(
+    basis = AnalysisBasis(
         predictor=predictor,
         prepared=prepared,
         models=batches,
@@ -135,8 +137,8 @@ def analyze_generation(
             gives the inputs of a step of ``tokens`` new tokens behind ``past`` cached ones.
         progress: Told what is happening and, where known, how much of it is done (0 to 1).
         **options: The long options of ``analyze generate`` with underscores (``prompt=1024, gpu="a100"``);
-            ``--no-run`` is ``run=False``. ``ttft`` and ``tpot`` are texts with their unit (``"50ms"``) or
-            numbers, which are seconds.
+            ``--no-run`` is ``run=False``, ``--no-cache`` is ``cache=False``. ``ttft`` and ``tpot`` are texts
+            with their unit (``"50ms"``) or numbers, which are seconds.
 
     Raises:
         AnalyzerError: A child of it, by what the user must do.
@@ -170,7 +172,7 @@ def plan_capacity(
         TypeError: No such option.
     """
     # Here: every command but `capacity` starts without it.
-    from analyzer.pipeline.capacity_steps import plan
+    from analyzer.pipeline.capacity.plan import plan
 
     with _rare_garbage_collection():
         return plan(model, inputs, options, _analyze, progress or (lambda _stage, _share: None))

@@ -574,7 +574,13 @@ OPTIONS: tuple[Option, ...] = (
         settings="",
     ),
     # Not part of the question: a cached export is the same graph.
-    Option(name="no-cache", kind="negation", help="Export afresh.", commands=_MODEL_READING, question=False),
+    Option(
+        name="no-cache",
+        kind="negation",
+        help="Export afresh.",
+        commands=(*_MODEL_READING, "generate"),
+        question=False,
+    ),
     Option(
         name="open",
         kind="flag",
@@ -661,6 +667,7 @@ class GenerateOptions(TypedDict, total=False):
     launch: str | None
     ttft: float | str | None
     tpot: float | str | None
+    cache: bool
 
 
 class CapacityOptions(TypedDict, total=False):

@@ -95,6 +95,8 @@ def devices() -> tuple[GenerationOption, ...]:
             "Imaginary CPU 12",
             kind="cpu",
             gpus=0,
+            weights="fp32",
+            kv="fp32",
             times=times(50.0),
             fits=False,
             largest_batch=0,

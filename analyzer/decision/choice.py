@@ -102,7 +102,7 @@ def _ineligible(question: DecisionInput, plans: Plans) -> Iterator[tuple[Name, s
             yield plan.name, "wheel"
         elif not plan.fits:
             yield plan.name, "memory"
-        elif plan.name == "gpu" and nothing_on_gpu(question):
+        elif (plan.name == "gpu" and nothing_on_gpu(question)) or (plan.name == "cpu" and question.cpu_lacks):
             yield plan.name, "kernels"
         elif question.pins and plans.hybrid is not None and plan.name != "hybrid":
             # Either session alone disregards the pins: with pins the best plan is the only one asked for.

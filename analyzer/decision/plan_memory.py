@@ -13,6 +13,12 @@ def weight_bytes(question: DecisionInput) -> int:
     return sum(bytes_at(tensor, question.precision) or 0 for tensor in question.graph.initializers)
 
 
+def cpu_weight_bytes(question: DecisionInput) -> int:
+    """All weights on the CPU, as its session keeps them."""
+    kept = question.cpu_weight_bytes
+    return question.graph.parameter_bytes if kept is None else kept
+
+
 def _activations(question: DecisionInput, device: Device | None) -> int | None:
     """Activations alive at once: on a GPU at the question's precision, on a CPU at the model's own."""
     if device is question.cpu and question.cpu_peak_memory_bytes is not None:

@@ -23,7 +23,14 @@ from analyzer.decision.error_components import (
 from analyzer.decision.min_cut import Cut, PlacementCosts, partition, weight_bytes_on_gpu
 from analyzer.decision.pins import bound_units
 from analyzer.decision.placement_problem import PlacementProblem, placement_problem, resized, same_units
-from analyzer.decision.plan_memory import all_fits_gpu, fits, needed, room_for_weights, weight_bytes
+from analyzer.decision.plan_memory import (
+    all_fits_gpu,
+    cpu_weight_bytes,
+    fits,
+    needed,
+    room_for_weights,
+    weight_bytes,
+)
 from analyzer.decision.tensor_edges import HOST, TensorEdge
 from analyzer.devices.device import Link
 from analyzer.errors import DeviceError
@@ -32,6 +39,7 @@ from analyzer.ort.execution import Direction, Group
 from analyzer.prediction.estimate import Estimate
 from analyzer.prediction.transfer import transfer
 from analyzer.record.analysis import TransferItem
+from analyzer.text import listed
 from analyzer.units import count, share
 
 Name = Literal["cpu", "gpu", "hybrid"]
@@ -199,9 +207,9 @@ def _cpu_plan(question: DecisionInput) -> Plan:
         components=components,
         sides=_ALL_CPU * len(question.graph.nodes),
         on_cpu=len({member for group in question.cpu_groups for member in group.members}),
-        memory_bytes=needed(question, question.graph.parameter_bytes, question.cpu),
-        fits=fits(question, question.graph.parameter_bytes, question.cpu),
-        why=_missing_times(question.cpu_times),
+        memory_bytes=needed(question, cpu_weight_bytes(question), question.cpu),
+        fits=fits(question, cpu_weight_bytes(question), question.cpu),
+        why=" ".join(filter(None, (_missing_kernels(question), _missing_times(question.cpu_times)))),
     )
 
 
@@ -441,6 +449,14 @@ def _units_without_time(
 ) -> set[int]:
     pairs = zip(groups, times, strict=True)
     return {problem.unit[group.members[0]] for group, time in pairs if time is None and group.members}
+
+
+def _missing_kernels(question: DecisionInput) -> str:
+    lacking = question.cpu_lacks
+    if not lacking:
+        return ""
+    kernels = f"kernel{'s' * (len(lacking) > 1)} for {listed(lacking)}"
+    return f"For reference: ONNX Runtime's CPU provider lacks the {kernels}."
 
 
 def _missing_times(times: Iterable[Estimate | None]) -> str:

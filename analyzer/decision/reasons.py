@@ -107,6 +107,8 @@ def _why_no_rival(question: DecisionInput, choice: Choice) -> str:
         return f"the model does not fit the memory of {cpu_name(question)}"
     if ineligible.get("gpu") == "kernels":
         return f"ONNX Runtime would run every operator on the CPU beside {gpu_name(question)} as well"
+    if ineligible.get("cpu") == "kernels":
+        return f"ONNX Runtime has no kernel for {listed(question.cpu_lacks)} on {cpu_name(question)}"
     if "pins" in ineligible.values():
         return "the pins leave no other choice"
     limit = seconds(question.slo_s)

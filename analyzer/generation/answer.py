@@ -14,7 +14,7 @@ from analyzer.generation.options import Candidate, Market, candidate, option, sm
 from analyzer.generation.prices import joules_per_token
 from analyzer.generation.question import Question
 from analyzer.generation.request import DEFAULT_OUTPUT, Request, Setting, TimeLimits
-from analyzer.generation.steps.step_sizes import CACHES, WEIGHTS, Cache
+from analyzer.generation.steps.step_sizes import CACHES, WEIGHTS, Cache, StepTypes
 from analyzer.generation.steps.step_times import step_times
 from analyzer.generation.times import RequestPhases, timed
 from analyzer.memory.fit import room
@@ -35,6 +35,9 @@ from analyzer.record.generation import (
 # Sequences at once that a step is looked at with.
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _CONTEXTS = (1024, 4096, 16384, 65536, 131072)
+# Operators of a step beyond which fewer sizes are looked at: each is read, counted and timed by itself.
+_ALL_SIZES_UP_TO = 3000
+_FEW_BATCHES, _FEW_CONTEXTS = (1, 16, 256), (1024, 16384)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -99,10 +102,9 @@ def request_of(model: GeneratingModel, question: Question) -> Request:
 def answer(
     model: GeneratingModel, question: Question, devices: ComparedDevices, market: Market
 ) -> GenerationResult:
-    """The record's ``generation``."""
+    """The record's ``generation``; of a request that this CPU ran, ``market`` is ``corrected``."""
     request = request_of(model, question)
     device = devices.first
-    market = _corrected(model, question, devices, request, market)
     chosen = _on(model, device, setting_of(model, question, device), request, market, devices)
     on_cpu = _on(model, devices.cpu, setting_of(model, question, devices.cpu), request, market, devices)
     one = chosen or on_cpu
@@ -115,14 +117,15 @@ def answer(
     times, priced = one.phases.recorded(), option(one, market, exact=True)
     table = _devices(model, question, devices, request, market)
     rate = one.phases.tokens_per_s
+    weights, cache = one.kept_in
     return GenerationResult(
         prompt_tokens=_lengths(model, question)[0],
         output_tokens=request.output,
         batch=request.batch,
         gpus=one.setting.width if one.device.kind == "gpu" else 0,
         device=one.device.slug,
-        weights=one.setting.weights,
-        kv=one.setting.cache,
+        weights=weights,
+        kv=cache,
         launch=one.setting.launch,
         **_fields(times),
         kv_bytes_per_token=_grown(one),
@@ -151,7 +154,7 @@ def answer(
     )
 
 
-def _corrected(
+def corrected(
     model: GeneratingModel, question: Question, devices: ComparedDevices, request: Request, market: Market
 ) -> Market:
     """The market with predictions for this CPU that start from what it was measured at."""
@@ -207,9 +210,10 @@ def _memory(one: Candidate) -> GenerationMemory:
 
 def _cpu(one: Candidate, market: Market) -> CpuGeneration:
     times, priced = one.phases.recorded(), option(one, replace(market, limits=TimeLimits()))
+    weights, cache = one.kept_in
     return CpuGeneration(
-        weights=one.types.weights,
-        kv=one.types.cache,
+        weights=weights,
+        kv=cache,
         times=times,
         memory=_memory(one),
         ttft_s=times.ttft_s,
@@ -224,8 +228,11 @@ def _cpu(one: Candidate, market: Market) -> CpuGeneration:
 def _sweep(one: Candidate, question: Question, market: Market) -> tuple[GenerationPoint, ...]:
     model, device = one.model, one.device
     prompt, output = _lengths(model, question)
-    batches = sorted({*BATCHES, *question.batches})
-    contexts = sorted({context for context in (*_CONTEXTS, prompt + output) if context <= model.longest})
+    step = model.step(one.request.decode(one.request.middle, one.setting.width), one.types, device.kind)
+    few = len(step.graph.graph.nodes) > _ALL_SIZES_UP_TO
+    batches = sorted({*(_FEW_BATCHES if few else BATCHES), *question.batches})
+    usual = _FEW_CONTEXTS if few else _CONTEXTS
+    contexts = sorted({context for context in (*usual, prompt + output) if context <= model.longest})
     asked = [(batch, context) for batch in batches for context in contexts]
     requests = [_request(model, batch, context, 1) for batch, context in asked]
     found = timed(model, device, one.setting, requests, market.runner)
@@ -283,7 +290,7 @@ def _cheapest(table: Sequence[GenerationOption]) -> int | None:
 
 
 def _types(one: Candidate, market: Market) -> tuple[GenerationOption, ...]:
-    """Other weights and caches on the same devices, beside what was asked."""
+    """Other weights and caches on the same devices, beside what was asked; what runs alike stands once."""
     caches: tuple[Cache, ...] = (
         (one.setting.cache,) if one.model.has_state_alone else _others(CACHES, one.setting.cache)
     )
@@ -292,7 +299,11 @@ def _types(one: Candidate, market: Market) -> tuple[GenerationOption, ...]:
         for weights in _others(WEIGHTS, one.setting.weights)
         for cache in caches
     )
-    return _beside(one, market, settings)
+    apart: dict[StepTypes | None, Setting] = {}
+    for setting in settings:
+        # A CPU has one type of cache, whatever is asked for.
+        apart.setdefault(one.model.types_on(one.device, setting), setting)
+    return _beside(one, market, apart.values())
 
 
 def _beside(one: Candidate, market: Market, settings: Iterable[Setting]) -> tuple[GenerationOption, ...]:

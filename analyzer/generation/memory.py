@@ -11,7 +11,7 @@ from analyzer.generation.architecture import Architecture, StateSpace
 from analyzer.generation.request import Request
 from analyzer.generation.steps.decoder_graph import StepGraph
 from analyzer.generation.steps.step_sizes import StepTypes
-from analyzer.generation.steps.step_writer import LITERALS, TABLES, TIED
+from analyzer.generation.steps.step_writer import LITERALS, TABLES
 from analyzer.generation.weights import kept_elements
 from analyzer.graph import Graph, Tensor
 from analyzer.memory.fit import largest_between, room
@@ -19,6 +19,7 @@ from analyzer.memory.session_plan import SessionPlan
 from analyzer.ort.fusion import predicted_groups
 
 _FLOAT_BYTES = 4
+_NO_WEIGHTS = (*TABLES, *LITERALS)
 
 
 def cache_bytes(architecture: Architecture, tokens: int, types: StepTypes, width: int = 1) -> int:
@@ -53,18 +54,13 @@ def weight_bytes(step: StepGraph) -> int:
     return sum(
         (tensor.nbytes or 0) * copies.get(tensor.name, 1)
         for tensor in step.graph.initializers
-        if not _is_aside(tensor.name)
+        if not tensor.name.startswith(_NO_WEIGHTS)
     )
 
 
 def table_bytes(step: StepGraph) -> int:
     """Bytes of the tables of rotations, which no checkpoint holds."""
     return sum(tensor.nbytes or 0 for tensor in step.graph.initializers if tensor.name.startswith(TABLES))
-
-
-def _is_aside(name: str) -> bool:
-    # Of a tied head the embedding is the weight; literals are no weights.
-    return name.startswith((*TABLES, *LITERALS)) or name.endswith(TIED)
 
 
 def activation_bytes(graph: Graph) -> int:

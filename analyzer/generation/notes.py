@@ -14,14 +14,16 @@ def of(one: Candidate) -> tuple[str, ...]:
         "The batch is begun together, and all its prompts are read in one step.",
         "Activations are those of that step; servers that read prompts in parts hold less.",
     ]
-    written = one.model.exporter == "config"
-    if setting.weights == "bf16" and written:
+    written, on_cpu = one.model.exporter == "config", one.device.kind == "cpu"
+    if on_cpu and written:
+        found.append("ONNX Runtime's CPU provider computes in 32 bits: floats of 16 are kept as wide.")
+    elif setting.weights == "bf16" and written:
         found.append("Operators of bfloat16 are shown as float16: bytes and rates are the same.")
     if setting.weights in ("int4", "int8", "fp8") and written:
         scales = f", with a scale for {BLOCK} of them," if setting.weights != "fp8" else ""
         found.append(
             f"The weights of the layers' products are {setting.weights}{scales} those of embedding and head "
-            "16 bits wide."
+            f"{32 if on_cpu else 16} bits wide."
         )
     if one.device.kind == "gpu" and setting.launch == "session":
         found.append("The host launches each kernel; `--launch graph` is one replay of a CUDA graph.")

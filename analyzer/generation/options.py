@@ -61,6 +61,13 @@ class Candidate:
         return self.model.precision_on(self.device, self.setting)
 
     @property
+    def kept_in(self) -> tuple[str, str]:
+        """Types of weights and cache: a GPU's are those asked for, a CPU's those that it computes in."""
+        if self.device.kind == "cpu":
+            return self.types.weights, self.types.cache
+        return self.setting.weights, self.setting.cache
+
+    @property
     def fits(self) -> bool:
         """Whether the request fits."""
         return self.footprint.fits(self.request, self.device)
@@ -168,13 +175,14 @@ def option(
     held = one.fits or one.device.kind == "cpu"
     shown = best if market.limits.any else (phases if held else None)
     offer, dollars = _price(one, market, shown)
+    weights, cache = one.kept_in
     return GenerationOption(
         device=one.device.slug,
         name=one.device.name,
         kind=one.device.kind,
         gpus=one.setting.width if one.device.kind == "gpu" else 0,
-        weights=one.setting.weights,
-        kv=one.setting.cache,
+        weights=weights,
+        kv=cache,
         times=phases.recorded(),
         fits=one.fits,
         meets_limits=market.limits.keep(phases.first.time_s, phases.other.time_s)

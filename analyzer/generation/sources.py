@@ -18,13 +18,16 @@ from analyzer.generation.configurations.hugging_face import (
 )
 from analyzer.generation.configured_model import ConfiguredModel
 from analyzer.generation.graphs.genai import GENAI_NAME, genai_decoder
-from analyzer.generation.graphs.graph_model import exported_model, graph_model
+from analyzer.generation.graphs.graph_model import GraphModel, exported_model, graph_model
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.steps.step_sizes import Weights
 from analyzer.isolation.limits import DEFAULT_LIMITS, Limits
 from analyzer.loading.decoder_export import (
+    cached_decoder,
     configuration_of,
+    decoder_recording,
     has_step_inputs,
+    keep_decoder,
     live_model,
     load_decoder,
     python_model,
@@ -39,11 +42,19 @@ _WEIGHTS_OF: Mapping[str, Weights] = {"float32": "fp16", "float16": "fp16", "bfl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedModel:
-    """A model that generates, and what reports call it."""
+    """A model that generates, and what reports call it.
+
+    Attributes:
+        model: The model.
+        name: Its name in reports.
+        notes: What of its source is to be known.
+        cached: Whether an earlier export was used.
+    """
 
     model: GeneratingModel
     name: str
     notes: tuple[str, ...] = ()
+    cached: bool = False
 
 
 def is_configuration(text: str) -> bool:
@@ -115,20 +126,39 @@ def from_values(config: Mapping[str, Any], *, name: str) -> OpenedModel:
     own = cast(Weights, kept) if kept else _WEIGHTS_OF[architecture.dtype]
     notes: tuple[str, ...] = ()
     if kept is None and architecture.dtype == "float32":
-        notes = ("Its weights are kept in 32 bits; they are taken to be loaded in 16 (`--weights`).",)
+        notes = ("Its weights are kept in 32 bits; a GPU is taken to load them in 16 (`--weights`).",)
     return OpenedModel(
         model=ConfiguredModel(architecture=architecture, own_weights=own), name=name, notes=notes
     )
 
 
-def from_python(reference: Reference, progress: StageProgress = lambda _: None) -> OpenedModel:
+def from_python(
+    reference: Reference,
+    progress: StageProgress = lambda _: None,
+    *,
+    use_cache: bool = True,
+    limits: Limits = DEFAULT_LIMITS,
+) -> OpenedModel:
     """The decoder of a Python file or module; its weights are never needed.
+
+    Args:
+        reference: What the user named.
+        progress: Told what is happening.
+        use_cache: Whether a finished export may be read and kept.
+        limits: What reading one of the cache may take.
 
     Raises:
         AnalyzerError: A child of it, by what the user must do.
     """
-    progress("building the model")
-    return _of_user(python_model(reference), reference, progress)
+    name = reference.stem
+    known = cached_decoder(reference, limits) if use_cache else None
+    if known is not None:
+        return OpenedModel(model=exported_model(known, name=name), name=name, cached=True)
+    with decoder_recording(reference, progress) as recorded:
+        opened = _of_user(python_model(reference), reference, progress)
+    if use_cache and isinstance(opened.model, GraphModel):
+        keep_decoder(reference, opened.model.loaded, recorded[0])
+    return opened
 
 
 def from_module(model: Any, inputs: Any = None, progress: StageProgress = lambda _: None) -> OpenedModel:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from contextlib import nullcontext
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
 from types import ModuleType
 from typing import Any
 
 from analyzer.errors import InputError, ModelError
+from analyzer.isolation.limits import Limits
+from analyzer.loading import cache as export_cache
+from analyzer.loading import reader
+from analyzer.loading.dependencies import Dependencies, recording
 from analyzer.loading.loaded import DEFAULT_OPSET, Loaded
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.example_inputs import ExampleInputs, arguments_and_keywords, flatten
@@ -16,8 +22,10 @@ from analyzer.loading.python.input_containers import register_containers
 from analyzer.loading.python.source_lines import shown_path
 from analyzer.loading.python.untraceable_calls import cuda_is_elsewhere
 from analyzer.loading.python.user_model import UserModel, load_user_model, path_of, user_failure
+from analyzer.loading.python.user_module import home_folder
 from analyzer.loading.torch_export.export import export_model
 from analyzer.progress import StageProgress
+from analyzer.record.quantities import Count
 
 BATCH, TOKENS, PAST, CONTEXT = "batch", "tokens", "past", "context"
 _TAKEN = (BATCH, TOKENS, PAST)
@@ -54,6 +62,101 @@ def python_model(reference: Reference) -> UserModel:
     except Exception:
         # What fails on meta tensors may be ours alone; on real ones it is the user's to mend.
         return load_user_model(reference, meta=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DecoderFacts:
+    """What an entry of the cache must say; see ``Loaded``."""
+
+    name: str
+    source: str
+    exporter: str
+    notes: tuple[str, ...]
+    parameters: Count | None
+    parameter_bytes: Count | None
+
+
+def _key(reference: Reference) -> str:
+    source = str(reference.path.resolve()) if reference.path else reference.module or ""
+    # No input of `analyze` is spelt so: a step with named sizes is another export than the model as it is.
+    return export_cache.key(
+        source=source, name=reference.name, opset=DEFAULT_OPSET, specs=("a step of generation",), batch=None
+    )
+
+
+def cached_decoder(reference: Reference, limits: Limits) -> Loaded | None:
+    """The export of an earlier run, where nothing that it was made from has changed since; else None.
+
+    Args:
+        reference: What the user named.
+        limits: What reading it may take.
+    """
+    import msgspec
+
+    entry = export_cache.find(_key(reference))
+    if entry is None:
+        return None
+    try:
+        facts = msgspec.convert(entry.facts, _DecoderFacts)
+        # An entry's digest finds damage and proves no author: it is read as any file is.
+        proto, _ = reader.parsed_bytes(entry.proto, subject=f"'{reference.text}'", opset=None, limits=limits)
+    except (ModelError, ValueError):  # msgspec's error is a ValueError
+        return None  # exported afresh
+    if not proto.HasField("graph") or not proto.opset_import:
+        return None
+    return Loaded(
+        reference=reference,
+        name=facts.name,
+        source=facts.source,
+        proto=proto,
+        symbol="",
+        batch=None,
+        inputs_origin="file",
+        exporter=facts.exporter,
+        notes=facts.notes,
+        cached=True,
+        parameters=facts.parameters,
+        parameter_bytes=facts.parameter_bytes,
+        limits=limits,
+    )
+
+
+@contextmanager
+def decoder_recording(reference: Reference, progress: StageProgress) -> Iterator[list[Dependencies]]:
+    """Notes what a decoder is built from; afterwards the list holds it."""
+    progress("importing torch")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its C++ parts warn on standard error
+    import torch  # noqa: F401  # before recording: torch's own reading is no dependency of the model
+
+    with recording(home_folder(reference)) as recorded:
+        progress("building the model")
+        yield recorded
+
+
+def keep_decoder(reference: Reference, loaded: Loaded, dependencies: Dependencies) -> None:
+    """Keeps an export for the next run.
+
+    Args:
+        reference: What the user named.
+        loaded: The export.
+        dependencies: What it was made from.
+    """
+    facts = _DecoderFacts(
+        name=loaded.name,
+        source=loaded.source,
+        exporter=loaded.exporter,
+        notes=loaded.notes,
+        parameters=loaded.parameters,
+        parameter_bytes=loaded.parameter_bytes,
+    )
+    export_cache.keep(
+        _key(reference),
+        export_cache.CacheEntry(
+            proto=loaded.proto.SerializeToString(deterministic=True),  # maps have no order else
+            facts=asdict(facts),
+            dependencies=dependencies,
+        ),
+    )
 
 
 def live_model(model: Any, inputs: Any) -> UserModel:

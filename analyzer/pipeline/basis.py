@@ -13,7 +13,7 @@ from analyzer.pipeline.prepared import PreparedGraph
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Basis:
+class AnalysisBasis:
     """A model, prepared, with whatever was measured of it.
 
     Attributes:

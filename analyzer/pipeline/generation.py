@@ -47,6 +47,7 @@ _ASKED_OF_ANY = (
     "threads",
     "limit",
     "prices",
+    "cache",
     "pricing",
     "region",
 )
@@ -79,7 +80,7 @@ def analyse_generation(model: Any, inputs: Any, given: GenerateOptions, progress
         environment=environment.describe(
             measured=Measured(facts=measured.facts, messages=measured.messages) if measured else None,
             timings_s=spent,
-            cached=False,
+            cached=source.cached,
             cpu_name=targets.cpu.name,
         ),
     )
@@ -130,7 +131,12 @@ def _source(model: Any, inputs: Any, options: Options, progress: Progress) -> Op
     if text.lower().endswith(".onnx"):
         return from_graph(text, limits=options.limits)
     if is_python(text):
-        return from_python(parse_reference(text), lambda stage: progress(stage, None))
+        return from_python(
+            parse_reference(text),
+            lambda stage: progress(stage, None),
+            use_cache=options.cache,
+            limits=options.limits,
+        )
     if is_configuration(text) or not os.path.exists(text):
         return from_configuration(text)
     raise no_way(text)

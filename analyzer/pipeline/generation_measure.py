@@ -12,6 +12,7 @@ from analyzer.generation.model import GeneratingModel
 from analyzer.generation.request import Request
 from analyzer.generation.steps.step_inputs import in_place, step_inputs
 from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
+from analyzer.generation.steps.step_writer import OWN_DOMAIN
 from analyzer.generation.times import RequestPhases
 from analyzer.loading.random_weights import RandomWeights
 from analyzer.measurement.child_process import measure
@@ -37,11 +38,13 @@ class MeasuredRequest:
 
     Attributes:
         phases: Its times; None where it was not run.
+        middle: The step half way through its answer, whose operators the record shows.
         facts: For ``environment.measurement``.
         messages: Why it was not, in plain sentences.
     """
 
     phases: RequestPhases | None = None
+    middle: Estimate | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
 
@@ -73,19 +76,37 @@ def measure_request(
         return MeasuredRequest(messages=("Not run on the CPU, predicted instead: it lacks the memory.",))
     if predicted.first.time_s > _LONGEST_PROMPT_S or predicted.other.time_s > _LONGEST_TOKEN_S:
         return MeasuredRequest(messages=("Not run on the CPU, predicted instead: it would take too long.",))
-    steps = _steps(request)
+    lacking = _without_kernel(model, types, request)
+    steps = _steps(request)[1 if lacking else 0 :]
     try:
         with run_folder() as folder:
             found = _run(model, types, steps, folder, options, progress)
     except AnalyzerError as error:
         return MeasuredRequest(messages=(f"Not run on the CPU, predicted instead: {error.message}",))
+    estimates = [_estimate(measurement) for measurement in found]
+    first, tokens = (predicted.first, estimates) if lacking else (estimates[0], estimates[1:])
     decodes = [
-        _estimate(measurement).scaled(weight)
-        for measurement, (_, weight) in zip(found[1:], request.contexts(), strict=True)
+        estimate.scaled(weight) for estimate, (_, weight) in zip(tokens, request.contexts(), strict=True)
     ]
-    phases = RequestPhases(request=request, first=_estimate(found[0]), other=total(decodes))
-    messages = dict.fromkeys(text for measurement in found for text in measurement.messages)
-    return MeasuredRequest(phases=phases, facts=_facts(steps, found), messages=tuple(messages))
+    phases = RequestPhases(request=request, first=first, other=total(decodes))
+    told = (f"The prompt was not run, predicted instead: ONNX Runtime has no {lacking}.",) if lacking else ()
+    messages = dict.fromkeys((*told, *(text for measurement in found for text in measurement.messages)))
+    return MeasuredRequest(
+        phases=phases,
+        middle=tokens[len(tokens) // 2],
+        facts=_facts(steps, found),
+        messages=tuple(messages),
+    )
+
+
+def _without_kernel(model: GeneratingModel, types: StepTypes, request: Request) -> str:
+    """The operator of reading a prompt that no session runs; empty where there is none.
+
+    A state space's scan of many tokens is one kernel on a GPU. In ONNX's operators it is a loop, whose time
+    would be that of its passes: it is predicted as it is elsewhere. One token needs none.
+    """
+    nodes = model.whole_step(request.prefill(1), types).nodes
+    return next((node.op_type for node in nodes if node.domain == OWN_DOMAIN), "")
 
 
 def _steps(request: Request) -> list[StepSizes]:
@@ -103,7 +124,8 @@ def _run(
     weights = RandomWeights(folder=folder)
     found = []
     for number, sizes in enumerate(steps):
-        what = f"a prompt of {sizes.tokens}" if number == 0 else f"a token behind {sizes.context - 1}"
+        is_prompt = sizes.tokens == sizes.context
+        what = f"a prompt of {sizes.tokens}" if is_prompt else f"a token behind {sizes.context - 1}"
         progress(f"running on the CPU: {what}", number / len(steps))
         graph = model.whole_step(sizes, types)
         path = weights.write(graph, f"step{number}.onnx")
@@ -138,7 +160,8 @@ def _estimate(measurement: Measurement) -> Estimate:
 
 
 def _facts(steps: Sequence[StepSizes], found: Sequence[Measurement]) -> dict[str, Any]:
-    middle = found[1 + (len(found) - 1) // 2]
+    # Three steps of tokens or one, behind the prompt where that was run.
+    middle = found[len(found) // 2]
     return {
         "cpu": {**facts_of(middle), "origin": _ORIGIN},
         "steps": [

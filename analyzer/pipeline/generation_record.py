@@ -9,22 +9,24 @@ from dataclasses import dataclass, replace
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.errors import UsageError
-from analyzer.generation.answer import BATCHES, ComparedDevices, answer, request_of, setting_of
+from analyzer.generation.answer import BATCHES, ComparedDevices, answer, corrected, request_of, setting_of
 from analyzer.generation.model import GeneratingModel
 from analyzer.generation.options import Market
 from analyzer.generation.question import Question
 from analyzer.generation.request import Request
-from analyzer.generation.steps.step_sizes import StepSizes, StepTypes, Weights
+from analyzer.generation.steps.step_sizes import StepSizes, StepTypes
 from analyzer.generation.times import Runner
-from analyzer.graph import Graph
+from analyzer.graph import Graph, Node
 from analyzer.pipeline import build_record
 from analyzer.pipeline.batches import BatchModels
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
 from analyzer.pipeline.generation_measure import MeasuredRequest
+from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.options import Options
 from analyzer.pipeline.predictor import Predictor
-from analyzer.pipeline.prepared import PreparedGraph, prepare
+from analyzer.pipeline.prepared import CpuForm, PreparedGraph, prepare
 from analyzer.pipeline.target_devices import Targets
+from analyzer.prediction import Estimate
 from analyzer.record.analysis import Analysis, ModelInfo, PhaseResult, Phases
 
 # In operators. Of larger steps fewer batches are looked at: each is decided in a tenth of a second a thousand.
@@ -69,14 +71,6 @@ def generation_analysis(
     types = model.types_on(first, setting) or StepTypes()
     request = request_of(model, question)
     predictor = Predictor(options, targets.cpu)
-    steps = _Steps(model=model, types=types, request=request)
-    decode = steps.decode(request.batch)
-    decided = decide_on(
-        predictor, decode, BatchModels(prepared_graphs=steps.decodes(question.batches, decode)),
-        gpus[: 1 + _MOST_ALTERNATIVES], request.batch, {},
-    )  # fmt: skip
-    info = _model_info(model, named, decode.graph, request, setting.weights)
-    analysis = analysis_of(info, decode, decided, targets.cpu, gpus)
     market = Market(
         runner=Runner(host=predictor.host, threads=options.threads if targets.local_cpu else None),
         instances=predictor.instances,
@@ -88,34 +82,87 @@ def generation_analysis(
         compared=_compared(gpus, targets.cpu),
         measured=measured.phases if measured else None,
     )
-    return replace(
-        analysis,
-        generation=answer(model, question, devices, market),
-        phases=Phases(prefill=_phase(predictor, steps.prefill(request.batch), gpus[:1], request.batch)),
+    market = corrected(model, question, devices, request, market)
+    prompt_factor, token_factor = market.runner.correction(targets.cpu)
+    steps = _Steps(
+        model=model,
+        types=types,
+        cpu_types=model.types_on(targets.cpu, setting_of(model, question, targets.cpu)),
+        request=request,
     )
+    decode = steps.decode(request.batch)
+    decided = decide_on(
+        Predictor(options, targets.cpu, token_factor, predictor.offers), decode,
+        BatchModels(prepared_graphs=steps.decodes(question.batches, decode)),
+        gpus[: 1 + _MOST_ALTERNATIVES], request.batch,
+        _seen(request.batch, measured.middle if measured else None),
+    )  # fmt: skip
+    precision = model.floats_of(setting.weights) if gpus else model.precision_on(first, setting)
+    info = _model_info(model, named, decode.graph, request, precision)
+    analysis = analysis_of(info, decode, decided, targets.cpu, gpus)
+    prefill = _phase(
+        Predictor(options, targets.cpu, prompt_factor, predictor.offers), steps.prefill(request.batch),
+        gpus[:1], request.batch, _seen(request.batch, devices.measured.first if devices.measured else None),
+    )  # fmt: skip
+    return replace(
+        analysis, generation=answer(model, question, devices, market), phases=Phases(prefill=prefill)
+    )
+
+
+def _seen(batch: int, step: Estimate | None) -> dict[int, Measured]:
+    """A step as this CPU ran it, by batch."""
+    return {} if step is None else {batch: Measured(cpu_latency=step)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Steps:
-    """The whole model's steps, each layer written out, on one device."""
+    """The whole model's steps, each layer written out, on one device.
+
+    Attributes:
+        model: What generates.
+        types: In which the device that the answer is about runs it.
+        cpu_types: In which the CPU beside it does; None where that cannot.
+        request: What is asked.
+    """
 
     model: GeneratingModel
     types: StepTypes
+    cpu_types: StepTypes | None
     request: Request
 
     def decode(self, batch: int) -> PreparedGraph:
-        return self._prepared(replace(self.request, batch=batch).decode(self.request.middle, 1))
+        request = replace(self.request, batch=batch)
+        return self._prepared(request, request.decode(self.request.middle, 1))
 
     def prefill(self, batch: int) -> PreparedGraph:
-        return self._prepared(replace(self.request, batch=batch).prefill(1))
+        request = replace(self.request, batch=batch)
+        return self._prepared(request, request.prefill(1))
 
     def decodes(self, asked: Sequence[int], own: PreparedGraph) -> dict[int, PreparedGraph]:
         few = len(own.graph.nodes) > _ALL_BATCHES_UP_TO
         batches = sorted({*(_FEW_BATCHES if few else BATCHES), *asked})
         return {batch: own if batch == self.request.batch else self.decode(batch) for batch in batches}
 
-    def _prepared(self, sizes: StepSizes) -> PreparedGraph:
-        return prepare(self.model.whole_step(sizes, self.types))
+    def _prepared(self, request: Request, sizes: StepSizes) -> PreparedGraph:
+        prepared = prepare(self.model.whole_step(sizes, self.types))
+        if self.cpu_types == self.types:
+            return prepared
+        return replace(prepared, cpu_form=self._cpu_form(prepared, request, sizes))
+
+    def _cpu_form(self, prepared: PreparedGraph, request: Request, sizes: StepSizes) -> CpuForm:
+        """The step in the types of the CPU: the same operators, but where the CPU has none of them."""
+        types = self.cpu_types
+        if types is None:
+            lacking = {node.op_type for node in prepared.graph.nodes if _reads_narrow_floats(node)}
+            return CpuForm(
+                prepared=prepared, weight_bytes=prepared.graph.parameter_bytes, lacks=tuple(sorted(lacking))
+            )
+        graph = self.model.whole_step(sizes, types)
+        held = self.model.footprint(request, types, 1, "cpu")
+        return CpuForm(
+            prepared=prepared if graph is prepared.graph else prepare(graph),
+            weight_bytes=held.weights + held.tables,
+        )
 
 
 def _compared(gpus: tuple[Device, ...], cpu: Device) -> tuple[Device, ...]:
@@ -126,8 +173,18 @@ def _compared(gpus: tuple[Device, ...], cpu: Device) -> tuple[Device, ...]:
     return (*{device.slug: device for device in table}.values(), cpu)
 
 
-def _phase(predictor: Predictor, prepared: PreparedGraph, gpus: tuple[Device, ...], batch: int) -> PhaseResult:
-    decided = decide_on(predictor, prepared, BatchModels(), gpus, batch, {})
+def _reads_narrow_floats(node: Node) -> bool:
+    return any(tensor.dtype.name.startswith("float8") for tensor in node.present_inputs)
+
+
+def _phase(
+    predictor: Predictor,
+    prepared: PreparedGraph,
+    gpus: tuple[Device, ...],
+    batch: int,
+    measured: dict[int, Measured],
+) -> PhaseResult:
+    decided = decide_on(predictor, prepared, BatchModels(), gpus, batch, measured)
     return PhaseResult(
         totals=build_record.totals(prepared, decided.decision_input),
         operators=build_record.operators(decided.decision_input, decided.decision),
@@ -137,7 +194,7 @@ def _phase(predictor: Predictor, prepared: PreparedGraph, gpus: tuple[Device, ..
 
 
 def _model_info(
-    model: GeneratingModel, named: Named, graph: Graph, request: Request, weights: Weights
+    model: GeneratingModel, named: Named, graph: Graph, request: Request, precision: str
 ) -> ModelInfo:
     return ModelInfo(
         name=named.name,
@@ -145,7 +202,7 @@ def _model_info(
         digest=digest(graph),
         opset=graph.opsets["ai.onnx"],
         batch=request.batch,
-        precision=model.floats_of(weights),
+        precision=precision,
         parameters=model.parameters,
         parameter_bytes=graph.parameter_bytes,
         inputs=tuple(map(build_record.tensor_info, graph.inputs)),

@@ -127,12 +127,13 @@ class Predictor:
         measured: Measured | None,
     ) -> DecisionInput:
         options = self.options
-        on_cpu = model_precision(prepared.graph)
+        session = prepared.on_cpu
+        on_cpu = model_precision(session.graph)
         return DecisionInput(
             graph=prepared.graph,
             table=prepared.table,
             cpu=self.cpu,
-            cpu_groups=prepared.cpu_groups,
+            cpu_groups=prepared.groups_on_cpu,
             cpu_times=times.cpu,
             gpu=gpu,
             cuda_groups=prepared.cuda_groups if gpu else (),
@@ -148,9 +149,11 @@ class Predictor:
             cpu_latency=measured.cpu_latency if measured else None,
             cuda_latency=measured.cuda_latency if measured else None,
             peak_memory_bytes=prepared.cuda_peak if gpu else prepared.cpu_peak,
-            cpu_peak_memory_bytes=self._cpu_peak(prepared),
+            cpu_peak_memory_bytes=self._cpu_peak(session),
+            cpu_weight_bytes=prepared.cpu_form.weight_bytes if prepared.cpu_form else None,
+            cpu_lacks=prepared.cpu_form.lacks if prepared.cpu_form else (),
             cpu_is_this_machine=options.cpu is None and not options.fixed,
-            cpu_on=self._latency_on_instance(prepared, on_cpu),
+            cpu_on=self._latency_on_instance(session, on_cpu),
         )
 
     @staticmethod
@@ -162,8 +165,8 @@ class Predictor:
     def _session_times(
         self, prepared: PreparedGraph, gpu: Device | None, precision: str, measured: Measured | None
     ) -> SessionTimes:
-        on_cpu = model_precision(prepared.graph)
-        _, predicted = self._on_own_cpu(prepared.cpu_work, on_cpu)
+        on_cpu = model_precision(prepared.on_cpu.graph)
+        _, predicted = self._on_own_cpu(prepared.on_cpu.cpu_work, on_cpu)
         cpu: GroupEstimates = predicted
         # What bounds a group cannot be timed: a measured time takes it from the prediction.
         if measured is not None and measured.cpu_times:
@@ -171,7 +174,8 @@ class Predictor:
                 time if time is None else replace(time, bound=estimate.bound if estimate else None)
                 for time, estimate in zip(measured.cpu_times, predicted, strict=True)
             )
-        cuda = self._cuda_times(prepared, gpu, precision, on_cpu) if gpu else ()
+        own = model_precision(prepared.graph)
+        cuda = self._cuda_times(prepared, gpu, precision, own) if gpu else ()
         if gpu is not None and measured is not None and measured.cuda_times:
             cuda = tuple(
                 time if time is None else replace(time, bound=estimate.bound if estimate else None)
@@ -227,24 +231,24 @@ class Predictor:
 
     def _with_shares(self, by_group: DecisionInput, prepared: PreparedGraph) -> DecisionInput:
         """Splits the time of each group over its operators."""
-        graph, table = prepared.graph, prepared.table
-        on_cpu = model_precision(graph)
+        session = prepared.on_cpu
         cpu = prediction.operator_shares(
-            graph,
-            table,
-            prepared.cpu_groups,
-            prepared.cpu_work,
+            session.graph,
+            session.table,
+            session.cpu_groups,
+            session.cpu_work,
             by_group.cpu_times,
             self.cpu,
-            on_cpu,
+            model_precision(session.graph),
             threads=self.options.threads,
-            operators=prepared.operators,
+            operators=session.operators,
         )
+        cpu = prepared.from_cpu(cpu)
         if by_group.gpu is None:
             return replace(by_group, cpu_shares=cpu)
         gpu = prediction.operator_shares(
-            graph,
-            table,
+            prepared.graph,
+            prepared.table,
             prepared.cuda_groups,
             prepared.cuda_work,
             by_group.cuda_times,
@@ -299,7 +303,7 @@ class Predictor:
             changes.append(WhatIf(change="in fp16", question=in_half))
         opset = opset_with_kernels(prepared)
         if opset is not None:
-            older = prepare(with_opset(prepared.graph, opset))
+            older = replace(prepare(with_opset(prepared.graph, opset)), cpu_form=prepared.cpu_form)
             # Nothing measured: another opset may be fused otherwise, and the measured groups are of this one.
             at_opset = self.decision_input(older, gpu, batch, None, per_operator=False)
             changes.append(WhatIf(change=f"exported at opset {opset}", question=at_opset))

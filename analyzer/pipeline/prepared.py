@@ -14,6 +14,38 @@ from analyzer.ort.fusion import predicted_groups
 from analyzer.ort.placement import best_opset, place
 from analyzer.ort.simplify import simplify
 from analyzer.pipeline.half_on_cuda import WideOperators
+from analyzer.prediction.estimate import Estimate
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CpuForm:
+    """A graph as a CPU session runs it, where that computes and keeps weights in other types than the graph's.
+
+    Attributes:
+        prepared: The same operators between tensors of those types; casts between such types may be missing.
+        weight_bytes: Of the weights there.
+        lacks: Types of operators for which ONNX Runtime's CPU provider has no kernel there.
+    """
+
+    prepared: PreparedGraph
+    weight_bytes: int
+    lacks: tuple[str, ...] = ()
+
+    def places(self, graph: Graph) -> tuple[int, ...]:
+        """By operator there, the index of the same one in a graph that has all of them.
+
+        Raises:
+            ValueError: The graph lacks one.
+        """
+        found, start = [], 0
+        for node in self.prepared.graph.nodes:
+            while start < len(graph.nodes) and graph.nodes[start].op_type != node.op_type:
+                start += 1
+            if start == len(graph.nodes):
+                raise ValueError(f"the graph lacks {node.name}")
+            found.append(start)
+            start += 1
+        return tuple(found)
 
 
 # No slots: cached_property writes into the instance's __dict__.
@@ -31,6 +63,7 @@ class PreparedGraph:
             measured groups take the place of predicted ones.
         alike: The same operators between the same tensors at another batch: what sessions do is the same where
             no size decides it. None where there is none.
+        cpu_form: What a CPU session runs; None where that is this graph.
     """
 
     graph: Graph
@@ -41,12 +74,41 @@ class PreparedGraph:
     step_peak: int | None = None
     planned: tuple[tuple[Group, ...], tuple[Group, ...]] | None = None
     alike: PreparedGraph | None = None
+    cpu_form: CpuForm | None = None
 
     def __post_init__(self) -> None:
         # Carried through every replace(), so that memory is planned from the same groups at the batches that
         # were measured and at those that were not.
         if self.planned is None:
             object.__setattr__(self, "planned", (self.cpu_groups, self.cuda_groups))
+
+    @property
+    def on_cpu(self) -> PreparedGraph:
+        """What a CPU session runs."""
+        return self if self.cpu_form is None else self.cpu_form.prepared
+
+    @cached_property
+    def _places(self) -> tuple[int, ...] | None:
+        return None if self.cpu_form is None else self.cpu_form.places(self.graph)
+
+    @cached_property
+    def groups_on_cpu(self) -> tuple[Group, ...]:
+        """What a CPU session executes, told by this graph's operators."""
+        places = self._places
+        if places is None:
+            return self.cpu_groups
+        return tuple(
+            replace(group, members=tuple(places[member] for member in group.members))
+            for group in self.on_cpu.cpu_groups
+        )
+
+    def from_cpu(self, times: tuple[Estimate | None, ...]) -> tuple[Estimate | None, ...]:
+        """Times of a CPU session's operators by this graph's; None for one that it does without."""
+        places = self._places
+        if places is None:
+            return times
+        known = dict(zip(places, times, strict=True))
+        return tuple(known.get(index) for index in range(len(self.graph.nodes)))
 
     @cached_property
     def cpu_work(self) -> prediction.Workload:

@@ -26,6 +26,10 @@ class CapacityOption:
             the service times' 90 % intervals.
         utilisation, mean_batch, mean_s, p50_s, p90_s, p95_s, p99_s: With all ``count`` instances up, at the
             rate with growth. The utilisation is the share of time in which a copy of the model is busy.
+        tpot_p50_s, tpot_p99_s: Of a model that generates, the time of each further token; the latencies above
+            are then those of the first token.
+        tokens_per_s: Output tokens of all instances, at the rate with growth.
+        width: GPUs that share one copy of the model.
         room: Share by which the rate with growth may still rise with the spare instances down; it counts the
             headroom.
         usd_per_hour: Of one instance.
@@ -62,6 +66,10 @@ class CapacityOption:
     p90_s: Amount | None = None
     p95_s: Amount | None = None
     p99_s: Amount | None = None
+    tpot_p50_s: Amount | None = None
+    tpot_p99_s: Amount | None = None
+    tokens_per_s: Amount | None = None
+    width: Count = 1
     room: Amount | None = None
     usd_per_hour: Amount | None = None
     usd_per_month: Amount | None = None
@@ -82,7 +90,11 @@ class ServicePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPoint:
-    """One instance at one rate: how full it is, the batch that forms, and its latencies."""
+    """One instance at one rate: how full it is, the batch that forms, and its latencies.
+
+    Of a model that generates latencies are those of the first token, ``tpot_s`` those of each further one, the
+    batch is how many sequences run, and the utilisation the share of the highest rate that can be finished.
+    """
 
     rate_per_s: Positive
     utilisation: Amount
@@ -92,6 +104,8 @@ class LoadPoint:
     p90_s: Amount
     p95_s: Amount
     p99_s: Amount
+    tpot_p50_s: Amount | None = None
+    tpot_p99_s: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +150,12 @@ class CapacityResult:
     """From traffic and a limit to instances.
 
     Attributes:
-        rate_per_s: Requests a second, each of them one inference.
+        requests: ``inference``: a request is one; ``generation``: it is a prompt that is answered.
+        rate_per_s: Requests a second.
         percentile: Of the latency that is limited; None where its mean is.
-        limit_s: From a request's arrival to its answer, waiting included.
+        limit_s: From a request's arrival to its answer, waiting included; of generation to its first token.
+        tpot_limit_s: Of generation, of the same percentile of the time of each further token; None for none.
+        prompt_tokens, output_tokens: Of a request that generates, on average.
         arrivals: ``poisson``, or the trace's file.
         headroom: Share of the rate that must be free beside it.
         growth: Times the rate that is planned for.
@@ -162,6 +179,10 @@ class CapacityResult:
     pricing: str
     options: tuple[CapacityOption, ...]
     best: Count | None
+    requests: Literal["inference", "generation"] = "inference"
+    tpot_limit_s: Amount | None = None
+    prompt_tokens: Amount | None = None
+    output_tokens: Amount | None = None
     max_batch: Count | None = None
     max_delay_s: Amount | None = None
     instances: tuple[InstanceLoads, ...] = ()

@@ -56,6 +56,8 @@ HTML_MARK = marked_by(
     r"|content=\"default-src 'none'; script-src (?:'sha256-[\w+/=]+' )+'unsafe-eval'; style-src 'unsafe-"
 )
 _DECIDED = r"decided for (?:latency|throughput|cost|energy)"
+# What a report of a model that generates begins with: what was asked.
+_GENERATED = r"[\d,]+ tokens in, [\d,]+ out, batch \d+"
 
 
 # In the order in which messages list them. No two share an extension: several may go to one folder.
@@ -76,13 +78,13 @@ _ALL = (
         name="text",
         extension=".txt",
         writer="analyzer.report.text:render",
-        mark=marked_by(rf"\A.+: .*{_DECIDED}$|{_CHECKED}"),
+        mark=marked_by(rf"\A.+: .*{_DECIDED}$|\A.+: {_GENERATED}|{_CHECKED}"),
     ),
     Format(
         name="markdown",
         extension=".md",
         writer="analyzer.report.markdown:render",
-        mark=marked_by(rf"\A## .+: .+\n\n.*{_DECIDED}\.|\A## Analyzer check of "),
+        mark=marked_by(rf"\A## .+: .+\n\n(?:.*{_DECIDED}\.|{_GENERATED})|\A## Analyzer check of "),
     ),
     Format(
         name="csv",

@@ -177,7 +177,7 @@ class GenerationResult:
         ttft_limit_s, tpot_limit_s: As asked; ``meets_limits`` says whether they are kept.
         cheapest: Index of the cheapest of ``devices`` that meets them; None where none does.
         devices: Every GPU asked for, or all of the catalogue, and the CPU.
-        types: Other types of weights and cache on the same GPU.
+        types: Other types of weights and cache on the same device.
         widths: Other numbers of the same GPU.
         phases: Which side each phase belongs on.
         split: Prefill on the GPU and decode on the CPU; None where one side cannot run it.

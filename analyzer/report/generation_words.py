@@ -50,9 +50,7 @@ def device(analysis: Analysis, told: GenerationResult) -> str:
 
 def types(told: GenerationResult) -> str:
     """``fp16 weights, int8 cache``."""
-    # On a CPU the types are those that ONNX Runtime computes in there, whatever the model's own are.
-    one = told.cpu if told.cpu is not None and not told.gpus else told
-    return f"{one.weights} weights, {one.kv} cache"
+    return f"{told.weights} weights, {told.kv} cache"
 
 
 def subject(told: GenerationResult) -> str:

@@ -13,6 +13,8 @@ from analyzer.serving.load import QueueLoad
 
 # Of the probability of a long queue, beyond which states are left out.
 _TAIL = 1e-12
+# Of a batch: a system of so many equations takes a second.
+_MOST_STATES = 3000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -139,3 +141,37 @@ def all_waiting_bound_s(rate_per_s: float, each_s: float, fixed_s: float) -> flo
     # A request waits half of the service that it comes in, counted by length, and then its own batch's.
     waits = load * each_s * squares / 2 + load * fixed_s + rate_per_s * fixed_s**2 / (2 * batch)
     return waits + each_s * squares + fixed_s
+
+
+def all_waiting_mean_s(rate_per_s: float, each_s: float, fixed_s: float) -> float:
+    """The mean latency itself, from the sizes of batches as a Markov chain.
+
+    A batch of b takes ``fixed_s + b * each_s``; the next one holds those who came meanwhile, at least one.
+
+    Raises:
+        UsageError: As for ``all_waiting_bound_s``, or batches are too large to be solved.
+    """
+    from scipy.linalg import solve
+    from scipy.stats import poisson
+
+    load = rate_per_s * each_s
+    bound_s = all_waiting_bound_s(rate_per_s, each_s, fixed_s)
+    # Of an autoregression: the mean that follows from itself, and the spread that Poisson gives it.
+    usual = (rate_per_s * fixed_s + 1) / (1 - load)
+    largest = math.ceil(usual + 10 * math.sqrt(usual / (1 - load**2)) + 20)
+    if largest > _MOST_STATES:
+        raise UsageError(
+            f"Batches of {usual:,.0f} are too large to be solved.", hint=f"The mean is at most {bound_s:g} s."
+        )
+    sizes = np.arange(1, largest + 1, dtype=np.int64)
+    service_s = fixed_s + each_s * sizes
+    came = np.asarray(poisson.pmf(np.arange(largest + 1)[:, None], rate_per_s * service_s))
+    moves = came[1:]
+    moves[0] += came[0]  # nobody came: the next request is served alone
+    moves[-1] += 1 - moves.sum(axis=0)
+    equations = moves - np.eye(largest)
+    equations[0] = 1.0
+    shares = solve(equations, np.eye(1, largest)[0])
+    # A request comes in a batch's time, half of which it waits, more of them in longer ones; then its own's.
+    waited = rate_per_s * (shares @ service_s**2) / 2
+    return float((waited + shares @ (sizes * service_s)) / (shares @ sizes))

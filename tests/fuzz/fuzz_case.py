@@ -9,7 +9,7 @@ from pathlib import Path
 
 import seed_models
 from mutate_cache import MODULE, cache_case
-from mutate_graphs import graph_case
+from mutate_graphs import decoder_case, graph_case
 from mutate_records import base_records, record_case
 from mutate_settings import VICTIM, devices_case, settings_case
 from mutation import Draw
@@ -87,6 +87,32 @@ def graph(seed: int) -> Case:
         files={MODEL: graph_case(seed), seed_models.WEIGHTS_FILE: bytes(4096), "folder/weights.bin": bytes(64)},
         links={"link": "/etc", "link.bin": "/etc/passwd"},
         steps=steps,
+        encoding=draw.among(ENCODINGS),
+    )
+
+
+def decoder(seed: int) -> Case:
+    """A mutated model that generates, or should, and a request to it."""
+    draw = Draw(seed, 11)
+    asked = draw.among(
+        (
+            (),
+            ("--batch", draw.among(("1,64", "65536"))),
+            ("--prompt", draw.among(("1", "100000"))),
+            ("--output-tokens", draw.among(("1", "1000000"))),
+            ("--ttft", "1ms", "--tpot", "1us"),
+            ("--launch", "graph"),
+        )
+    )
+    gpu = draw.among(("a100", "none", "h100,l4"))
+    formats = draw.among(("json", "json", "json,html,text,markdown,csv"))
+    asked = ("--gpu", gpu, "--cpu", "epyc-9654", *asked, "--quiet", "--format", formats, "--output", "out/")
+    return Case(
+        kind="decoders",
+        seed=seed,
+        files={MODEL: decoder_case(seed), seed_models.WEIGHTS_FILE: bytes(4096)},
+        links={"link": "/etc", "link.bin": "/etc/passwd"},
+        steps=[("generate", MODEL, "--no-run", *asked)],
         encoding=draw.among(ENCODINGS),
     )
 
@@ -211,5 +237,5 @@ def forged_cache(seed: int) -> Case:
 
 
 KINDS: dict[str, Callable[[int], Case]] = {
-    "graphs": graph, "records": record, "settings": settings, "cache": forged_cache,
+    "graphs": graph, "decoders": decoder, "records": record, "settings": settings, "cache": forged_cache,
 }  # fmt: skip

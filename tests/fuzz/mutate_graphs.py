@@ -59,7 +59,18 @@ IMPOSSIBLE = (ValueError, TypeError, OverflowError, IndexError, KeyError, Decode
 def graph_case(seed: int) -> bytes:
     """The bytes of a mutated model."""
     draw = Draw(seed)
-    model = seed_model(draw)
+    return mutated(seed_model(draw), draw)
+
+
+def decoder_case(seed: int) -> bytes:
+    """The bytes of a mutated decoder, or of any other mutated model."""
+    draw = Draw(seed, 10)
+    model = seed_model(draw) if draw.chance(0.1) else draw.among(seed_models.DECODERS)()
+    return mutated(model, draw)
+
+
+def mutated(model: ModelProto, draw: Draw) -> bytes:
+    """The bytes of a model after a few changes."""
     for _ in range(draw.few()):
         change = draw.among(CHANGES)
         try:

@@ -381,6 +381,91 @@ def transformer() -> ModelProto:
     return model(graph(nodes, [value("x", ["batch", "tokens", 8])], [value("y", None)], weights))
 
 
+def growing_cache() -> ModelProto:
+    """A decoder whose keys and values come out one token longer."""
+    nodes = [
+        node("Gather", ["e", "input_ids"], ["x"]),
+        node("MatMul", ["x", "wk"], ["k"]),
+        node("Reshape", ["k", "heads"], ["k4"]),
+        node("Transpose", ["k4"], ["kt"], perm=[0, 2, 1, 3]),
+        node("Concat", ["past_key_values.0.key", "kt"], ["present.0.key"], axis=2),
+        node("Concat", ["past_key_values.0.value", "kt"], ["present.0.value"], axis=2),
+        node("Transpose", ["present.0.key"], ["all"], perm=[0, 1, 3, 2]),
+        node("MatMul", ["kt", "all"], ["s"]),
+        node("Unsqueeze", ["attention_mask", "axes"], ["seen"]),
+        node("Cast", ["seen"], ["open"], to=F),
+        node("Mul", ["s", "open"], ["masked"]),
+        node("Softmax", ["masked"], ["p"]),
+        node("MatMul", ["p", "present.0.value"], ["o"]),
+        node("Transpose", ["o"], ["ot"], perm=[0, 2, 1, 3]),
+        node("Reshape", ["ot", "flat"], ["f"]),
+        node("MatMul", ["f", "wo"], ["logits"]),
+    ]
+    past: list[int | str | None] = ["batch", 2, "past", 4]
+    caches = [value(f"past_key_values.0.{kind}", past) for kind in ("key", "value")]
+    made = [value(f"present.0.{kind}", ["batch", 2, "context", 4]) for kind in ("key", "value")]
+    inputs = [value("input_ids", ["batch", "tokens"], I64), value("attention_mask", ["batch", "context"], I64)]
+    weights = [weight("e", 32, 8), weight("wk", 8, 8), weight("wo", 8, 32), numbers("heads", 0, 0, 2, 4)]
+    weights += [numbers("flat", 0, 0, 8), numbers("axes", 1, 2)]
+    return model(graph(nodes, [*inputs, *caches], [value("logits", None), *made], weights))
+
+
+def shared_cache() -> ModelProto:
+    """A decoder whose cache is one buffer, as ONNX Runtime GenAI builds them."""
+    ms = {"domain": "com.microsoft"}
+    nodes = [
+        node("Gather", ["e", "input_ids"], ["x"]),
+        node("SimplifiedLayerNormalization", ["x", "g"], ["n"], axis=-1),
+        node("MatMul", ["n", "wq"], ["q"]),
+        node("MatMul", ["n", "wk"], ["k"]),
+        node("ReduceSum", ["attention_mask", "axis"], ["length"], keepdims=1),
+        node("Sub", ["length", "one"], ["last"]),
+        node("Cast", ["last"], ["seqlens"], to=TensorProto.INT32),
+        node("Shape", ["attention_mask"], ["size"]),
+        node("Gather", ["size", "where"], ["most"]),
+        node("Cast", ["most"], ["total"], to=TensorProto.INT32),
+        node(
+            "GroupQueryAttention", ["q", "k", "k", "past_key_values.0.key", "past_key_values.0.value",
+            "seqlens", "total"], ["a", "present.0.key", "present.0.value"], num_heads=4, kv_num_heads=2, **ms,
+        ),
+        node("SkipSimplifiedLayerNormalization", ["a", "x", "g"], ["h", "", "", "r"], epsilon=1e-5, **ms),
+        node("MatMulNBits", ["h", "wn", "sn"], ["logits"], K=32, N=16, bits=4, block_size=32, **ms),
+    ]  # fmt: skip
+    past: list[int | str | None] = ["batch_size", 2, "past_sequence_length", 8]
+    caches = [value(f"past_key_values.0.{kind}", past) for kind in ("key", "value")]
+    made = [value(f"present.0.{kind}", ["batch_size", 2, "total", 8]) for kind in ("key", "value")]
+    ids, mask = ["batch_size", "sequence_length"], ["batch_size", "total_sequence_length"]
+    inputs = [value("input_ids", ids, I64), value("attention_mask", mask, I64)]
+    weights = [
+        weight("e", 48, 32),
+        weight("g", 32),
+        weight("wq", 32, 32),
+        weight("wk", 32, 16),
+        weight("sn", 16),
+    ]
+    weights += [numbers("axis", 1), numbers("one", 1), numbers("where", 1)]
+    weights.append(arrays.from_array(np.zeros((16, 1, 16), np.uint8), "wn"))
+    return model(graph(nodes, [*inputs, *caches], [value("logits", None), *made], weights))
+
+
+def recurrent_state() -> ModelProto:
+    """A decoder with a state of one size."""
+    nodes = [
+        node("Gather", ["e", "input_ids"], ["x"]),
+        node("ReduceSum", ["x", "axis"], ["sum"], keepdims=0),
+        node("Unsqueeze", ["sum", "axis"], ["row"]),
+        node("Add", ["past_state.0", "row"], ["mixed"]),
+        node("Tanh", ["mixed"], ["present_state.0"]),
+        node("MatMul", ["present_state.0", "w"], ["logits"]),
+    ]
+    weights = [weight("e", 32, 8), weight("w", 8, 32), numbers("axis", 1)]
+    inputs = [value("input_ids", ["batch", "tokens"], I64), value("past_state.0", ["batch", 4, 8])]
+    outputs = [value("logits", None), value("present_state.0", ["batch", 4, 8])]
+    return model(graph(nodes, inputs, outputs, weights))
+
+
+DECODERS: tuple[Callable[[], Any], ...] = (growing_cache, shared_cache, recurrent_state)
+
 HAND_MADE: tuple[Callable[[], Any], ...] = (
     perceptron, convolutions, control_flow, nested_functions, external_weights, microsoft_operators,
     classic_learning, quantised, between_pairs, sequences_and_strings, made_shapes, recurrent, transformer,

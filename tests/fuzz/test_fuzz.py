@@ -20,7 +20,7 @@ from seed_models import OUTPUT, external_weights
 from shrink import shrunk
 
 # So many that all take a minute.
-CASES = {"graphs": 160, "records": 55, "settings": 45, "cache": 25}
+CASES = {"graphs": 160, "decoders": 30, "records": 55, "settings": 45, "cache": 25}
 
 
 @pytest.fixture(scope="module")

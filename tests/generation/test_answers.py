@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from analyzer import analyze_generation
 from analyzer.devices import catalogue
 from analyzer.errors import UsageError
 from analyzer.generation.request import Request, Setting
+from analyzer.generation.sources import from_values
 from analyzer.generation.times import RequestPhases, Runner, timed
 from analyzer.record import load_report
-from analyzer.record.analysis import Analysis
-from analyzer.record.generation import GenerationResult
+from analyzer.record.analysis import Analysis, PlanResult
+from analyzer.record.generation import GenerationOption, GenerationResult
 
 WEIGHTS_7B = 2 * 6_738_415_616
 
@@ -174,7 +176,106 @@ def test_without_a_gpu_the_answer_is_the_cpus(tmp_path: Path) -> None:
     assert found.cpu.tpot_s == found.tpot_s
     # The CPU computes in 32 bits: twice the bytes of weights.
     assert found.memory.weights_bytes == 2 * WEIGHTS_7B
+    assert (found.weights, found.kv) == (found.cpu.weights, found.cpu.kv) == ("fp32", "fp32")
+    assert analysis.model.precision == "fp32"
     assert analysis.devices.gpu is None
+
+
+def kept(rows: Iterable[GenerationOption]) -> list[tuple[str, str]]:
+    return [(row.weights, row.kv) for row in rows]
+
+
+def test_types_that_a_cpu_runs_alike_are_listed_once(tmp_path: Path) -> None:
+    on_cpu = generation(tmp_path, LLAMA_2_7B, gpu="none")
+    # A CPU has the cache in 32 bits alone; floats of 8 bits it does not multiply.
+    assert kept(on_cpu.types) == [("fp32", "fp32"), ("int8", "fp32"), ("int4", "fp32")]
+    assert kept(on_cpu.devices) == [("fp32", "fp32")]
+    narrow = generation(tmp_path / "narrow", LLAMA_2_7B, gpu="none", weights="int8", kv="fp8")
+    assert kept(narrow.types) == [("int8", "fp32"), ("fp32", "fp32"), ("int4", "fp32")]
+    on_gpu = generation(tmp_path / "gpu", LLAMA_2_7B, gpu="h100")
+    assert kept(on_gpu.types) == [
+        (weights, cache) for weights in ("fp16", "fp8", "int8", "int4") for cache in ("fp16", "fp8", "int8")
+    ]
+
+
+def plan(analysis: Analysis, name: str) -> PlanResult:
+    return next(found for found in analysis.plans if found.name == name)
+
+
+@pytest.mark.parametrize(
+    "types", [{}, {"kv": "int8"}, {"weights": "int4", "kv": "fp8"}], ids=["16 bits", "a narrow cache", "packed"]
+)
+def test_the_plan_of_the_cpu_is_of_what_the_cpu_runs(tmp_path: Path, types: dict[str, str]) -> None:
+    # So many tokens behind the prompt that the mean over the answer is the step in its middle.
+    asked_of = {"prompt": 512, "output_tokens": 3, "batch": 4, **types}
+    beside = asked(tmp_path, LLAMA_2_7B, gpu="h100", **asked_of)
+    alone = asked(tmp_path / "alone", LLAMA_2_7B, gpu="none", **asked_of)
+    told = beside.generation
+    assert told is not None
+    assert told.cpu is not None
+    assert plan(beside, "cpu").latency_s == pytest.approx(told.cpu.tpot_s, rel=1e-6)
+    assert beside.phases is not None
+    assert beside.phases.prefill is not None
+    prefill = next(found for found in beside.phases.prefill.plans if found.name == "cpu")
+    assert prefill.latency_s == pytest.approx(told.cpu.ttft_s, rel=1e-6)
+    # The graph that is decided about without a GPU is the CPU's own: another one beside it changes nothing.
+    assert plan(beside, "cpu").latency_s == pytest.approx(plan(alone, "cpu").latency_s)
+    needed, own = plan(beside, "cpu").memory_bytes, plan(alone, "cpu").memory_bytes
+    assert needed is not None
+    assert own is not None
+    assert needed == pytest.approx(own, rel=1e-6)
+    # 32 layers keep 4096 keys and as many values of each of 4 * 514 tokens, in 32 bits.
+    cache = 32 * 2 * 4096 * 4 * 514 * 4
+    assert needed == pytest.approx(told.cpu.memory.weights_bytes + cache, rel=0.01)
+    assert [operator.cpu.time_s for operator in beside.operators] == [
+        operator.cpu.time_s for operator in alone.operators
+    ]
+
+
+@pytest.mark.parametrize("case", sorted(TINY))
+def test_a_step_has_the_same_operators_on_a_cpu_but_for_casts(case: str) -> None:
+    model = from_values(TINY[case], name=case).model
+    gpu, cpu = catalogue.device("h100"), catalogue.device("epyc-9654")
+    request = Request(batch=2, prompt=model.decoder_prompt(8), output=4, source=model.source_of(8))
+    for setting in (
+        Setting(weights="fp16", cache="fp16"),
+        Setting(weights="fp16", cache="fp8"),
+        Setting(weights="int8", cache="fp16"),
+        Setting(weights="int4", cache="int8"),
+    ):
+        both = [model.types_on(device, setting) for device in (gpu, cpu)]
+        for sizes in (request.prefill(1), request.decode(request.middle, 1)):
+            wide, own = (
+                [node.op_type for node in model.whole_step(sizes, types).nodes if node.op_type != "Cast"]
+                for types in both
+                if types is not None
+            )
+            assert wide == own
+
+
+def test_a_cast_of_a_narrow_cache_costs_the_cpu_nothing(tmp_path: Path) -> None:
+    sizes = {"prompt": 8, "output_tokens": 3}
+    narrow = asked(tmp_path, TINY["deepseek_v3"], gpu="h100", kv="fp8", **sizes)
+    alone = asked(tmp_path / "alone", TINY["deepseek_v3"], gpu="none", **sizes)
+    casts = [operator.cpu.time_s for operator in narrow.operators if operator.op_type == "Cast"]
+    assert casts[-2:] == [None, None]  # a layer has one, and the CPU's cache is no narrower than its floats
+    assert [operator.cpu.time_s for operator in narrow.operators if operator.cpu.time_s is not None] == [
+        operator.cpu.time_s for operator in alone.operators if operator.cpu.time_s is not None
+    ]
+    assert plan(narrow, "cpu").latency_s == pytest.approx(plan(alone, "cpu").latency_s)
+
+
+def test_a_tied_head_is_held_once(tmp_path: Path) -> None:
+    tied = {**LLAMA_2_7B, "tie_word_embeddings": True, "num_hidden_layers": 2}
+    analysis = asked(tmp_path, tied, gpu="a100")
+    told = analysis.generation
+    assert told is not None
+    # Embedding, which is the head; of each layer four square products, three of 11008 and two norms; a norm.
+    elements = 32000 * 4096 + 2 * (4 * 4096 * 4096 + 3 * 4096 * 11008 + 2 * 4096) + 4096
+    assert analysis.model.parameters == elements
+    assert told.memory.weights_bytes == 2 * elements
+    # The graph has tables of rotations besides: cosines and sines of 64 angles for 4096 places.
+    assert analysis.model.parameter_bytes == pytest.approx(2 * (elements + 2 * 4096 * 64), rel=1e-6)
 
 
 def test_parts_of_a_step_add_up_to_it(tmp_path: Path) -> None:
@@ -261,11 +362,13 @@ def test_where_nobody_says_how_many_tokens_there_are_as_many_as_the_model_takes(
 def test_weights_that_a_cpu_cannot_multiply_need_a_gpu(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no way with weights of fp8"):
         asked(tmp_path, LLAMA_2_7B, gpu="none", weights="fp8")
-    beside = analyze_generation(
-        tmp_path / "model", run=False, cpu="epyc-9654", gpu="h100", weights="fp8"
-    ).generation
-    assert beside is not None
-    assert beside.cpu is None
+    beside = analyze_generation(tmp_path / "model", run=False, cpu="epyc-9654", gpu="h100", weights="fp8")
+    assert beside.generation is not None
+    assert beside.generation.cpu is None
+    # What it would take is told, and that it cannot be had.
+    assert "GemmFloat8" in plan(beside, "cpu").why
+    assert beside.verdict.device == "gpu"
+    assert "no kernel for GemmFloat8" in beside.verdict.sentence
 
 
 WELL_KNOWN = (
@@ -336,6 +439,40 @@ def test_graphs_take_no_longer_than_launches_one_by_one(tmp_path: Path) -> None:
 def test_all_gpus_are_compared_without_being_named(tmp_path: Path) -> None:
     found = generation(tmp_path, LLAMA_2_7B, gpu="all")
     assert len(found.devices) == len(catalogue.gpus()) + 1
+
+
+def test_a_step_that_was_run_is_the_plan_of_the_cpu(tmp_path: Path) -> None:
+    path = folder(tmp_path, TINY["gpt2"])
+    found = analyze_generation(path, run=True, runs=3, gpu="l4", prompt=8, output_tokens=16)
+    told, measurement = found.generation, found.environment.measurement
+    assert told is not None
+    assert told.cpu is not None
+    assert measurement is not None
+    prompt, _, middle, _ = measurement["steps"]
+    assert (prompt["tokens"], middle["context"]) == (8, 16)
+    cpu = plan(found, "cpu")
+    assert (cpu.latency_s, cpu.origin) == (middle["median_s"], "measured")
+    assert found.phases is not None
+    assert found.phases.prefill is not None
+    prefill = next(one for one in found.phases.prefill.plans if one.name == "cpu")
+    assert prefill.latency_s == told.cpu.ttft_s == prompt["median_s"]
+
+
+def test_tokens_of_a_state_space_are_run_and_its_prompt_is_predicted(tmp_path: Path) -> None:
+    path = folder(tmp_path, TINY["mamba"])
+    asked_of: dict[str, Any] = {"gpu": "none", "prompt": 8, "output_tokens": 16}
+    run, predicted = (analyze_generation(path, run=wanted, runs=3, **asked_of) for wanted in (True, False))
+    told, measurement = run.generation, run.environment.measurement
+    assert told is not None
+    assert predicted.generation is not None
+    assert measurement is not None
+    assert [(step["tokens"], step["context"]) for step in measurement["steps"]] == [(1, 9), (1, 16), (1, 23)]
+    assert "ONNX Runtime has no SelectiveScan" in run.environment.messages[0]
+    assert told.ttft_s == predicted.generation.ttft_s
+    # Simpson's rule over the first, the middle and the last token.
+    times = [step["median_s"] for step in measurement["steps"]]
+    assert told.tpot_s == pytest.approx((times[0] + 4 * times[1] + times[2]) / 6)
+    assert told.origin == "mixed"
 
 
 def test_a_device_is_rented_as_it_is_asked_for(tmp_path: Path) -> None:

@@ -226,8 +226,38 @@ def test_an_axis_is_told_by_the_input_that_it_belongs_to(
     assert axes_of(inputs, name="model", shared=False).roles == roles
 
 
-def test_a_decoder_of_an_encoder_alone_is_refused(source: Loader) -> None:
+# As optimum-cli export onnx and ONNX Runtime GenAI's builder call them, and one graph of both parts.
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("encoder_hidden_states", "encoder_hidden_states comes from an encoder"),
+        ("past_key_values.0.encoder.key", "past_key_values.0.encoder.key comes from an encoder"),
+        ("past_key_cross_0", "past_key_cross_0 comes from an encoder"),
+        ("decoder_input_ids", "decoder_input_ids is the decoder's part of a graph that has an encoder too"),
+    ],
+)
+def test_an_encoders_decoder_as_a_graph_is_one_error_that_names_the_way_out(
+    source: Loader, name: str, said: str
+) -> None:
     model = growing(GROWING)
-    model.graph.input.append(value("encoder_hidden_states", ["batch_size", "source", 32], TensorProto.FLOAT))
-    with pytest.raises(UsageError, match="comes from an encoder"):
+    model.graph.input.append(value(name, ["batch_size", "source", 32], TensorProto.FLOAT))
+    with pytest.raises(UsageError, match=said) as raised:
         source(model)
+    assert raised.value.hint == (
+        "Give the model's config.json instead: encoder and decoder are predicted from it."
+    )
+
+
+def test_of_a_graph_of_many_operators_few_sizes_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "decoder.onnx"
+    onnx.save(growing(GROWING), path)
+    monkeypatch.setattr("analyzer.generation.answer._ALL_SIZES_UP_TO", 10)
+    found = analyze_generation(
+        path, run=False, gpu="a100", cpu="epyc-9654", prompt=60, output_tokens=4, batch=3
+    )
+    assert found.generation is not None
+    assert [(point.batch, point.context) for point in found.generation.sweep] == [
+        (batch, context) for batch in (1, 3, 16, 256) for context in (64, 1024, 16384)
+    ]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from analyzer import analyze_generation
+from analyzer import analyze, analyze_generation
 from analyzer.costs import count
 from analyzer.errors import AnalyzerError, ModelError
 from analyzer.generation.sources import from_module, from_python
@@ -58,6 +59,36 @@ def test_a_module_with_a_cache_is_exported_once_and_bound_to_every_step(
     # A new token goes through both products, and meets all keys twice: scores, and what they weigh.
     row = WIDTH * WIDTH + WIDTH * VOCABULARY + 2 * context * WIDTH
     assert sum(cost.macs or 0 for cost in count(graph).costs) == batch * tokens * row
+
+
+def test_an_export_is_used_again_until_its_source_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "sizes.py").write_text("WIDTH = 16\n", encoding="utf-8")
+    path = written(tmp_path, "import sizes\n" + (MODEL + INPUTS).replace(str(WIDTH), "sizes.WIDTH"))
+    asked: dict[str, Any] = {"run": False, "gpu": "a100", "cpu": "epyc-9654", "prompt": 20}
+    first, second = (analyze_generation(path, **asked) for _ in range(2))
+    assert [first.environment.export_cached, second.environment.export_cached] == [False, True]
+    assert replace(second, environment=first.environment) == first
+    assert not analyze_generation(path, **asked, cache=False).environment.export_cached
+    # A module that the model's file imports is a part of it.
+    (tmp_path / "sizes.py").write_text("WIDTH = 24\n", encoding="utf-8")
+    wider = analyze_generation(path, **asked)
+    assert not wider.environment.export_cached
+    assert wider.generation is not None
+    assert wider.generation.kv_bytes_per_token == 24 * 4
+
+
+def test_an_export_of_a_step_is_not_that_of_the_model_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / "cache"))
+    path = written(tmp_path, MODEL + INPUTS)
+    analyze(path, run=False)
+    assert not analyze_generation(path, run=False).environment.export_cached
+    # The same file, key and folder: its own inputs, and no named sizes.
+    assert analyze(path, run=False).model.inputs[1].shape == (1, 8, WIDTH)
 
 
 def test_the_cache_of_a_module_is_what_it_takes_and_returns(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ LLAMA_3_70B: dict[str, Any] = {
 def folder(path: Path, config: dict[str, Any], name: str = "model") -> Path:
     """A model's folder with its configuration alone."""
     made = path / name
-    made.mkdir()
+    made.mkdir(parents=True)
     (made / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return made
 

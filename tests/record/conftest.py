@@ -1,12 +1,13 @@
 """Real records, of an inference and a training step, on devices of the catalogue; a capacity plan by hand."""
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from analyzer import analyze
+from analyzer import analyze, analyze_generation
 from analyzer.record.analysis import Analysis
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -22,6 +23,14 @@ def inference() -> Analysis:
 @pytest.fixture(scope="session")
 def training() -> Analysis:
     return analyze(MLP, run=False, cpu="epyc-9654", gpu="l4", training=True)
+
+
+@pytest.fixture(scope="session")
+def generation(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
+    folder = tmp_path_factory.mktemp("generation")
+    sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 96, "n_positions": 64}
+    (folder / "config.json").write_text(json.dumps({"model_type": "gpt2", **sizes}), encoding="utf-8")
+    return analyze_generation(folder, run=False, cpu="epyc-9654", gpu="l4")
 
 
 @pytest.fixture(scope="session")

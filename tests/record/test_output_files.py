@@ -37,10 +37,10 @@ def record(inference_text: str, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.mark.parametrize("name", list(FORMATS))
 def test_a_report_replaces_one_of_its_format_and_no_other_file(
-    inference: Analysis, training: Analysis, tmp_path: Path, name: str
+    inference: Analysis, training: Analysis, generation: Analysis, tmp_path: Path, name: str
 ) -> None:
     path = tmp_path / "report"
-    for analysis in (inference, training):
+    for analysis in (inference, training, generation):
         write_all({target(path, name): analysis.render(name)})
         assert is_ours(path, find(name))
     path.write_text(ALIEN[name])

@@ -59,8 +59,9 @@ EVERY = {
 def on_the_cpu() -> Analysis:
     """As with ``--gpu none``."""
     told = records.generation(
-        gpus=0, device="imaginary-cpu", widths=(), phases=(), cheapest=None, devices=records.devices()[3:]
-    )
+        gpus=0, device="imaginary-cpu", weights="fp32", kv="fp32", widths=(), phases=(), cheapest=None,
+        devices=records.devices()[3:],
+    )  # fmt: skip
     return replace(factory.without_gpu(), generation=told)
 
 

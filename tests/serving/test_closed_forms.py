@@ -9,7 +9,7 @@ import pytest
 
 from analyzer.errors import UsageError
 from analyzer.serving import ServiceCurve, simulate
-from analyzer.serving.closed_forms import all_waiting_bound_s, single_requests
+from analyzer.serving.closed_forms import all_waiting_bound_s, all_waiting_mean_s, single_requests
 
 
 def erlang_share_within(rate: float, service: float, wait: float) -> float:
@@ -81,14 +81,16 @@ def test_the_bound_for_all_that_wait_is_above_the_mean_and_near_it(load: float) 
     each, fixed = 1.0, 5.0
     exact = exact_mean_of_all_waiting(load / each, each, fixed, most=400)
     bound = all_waiting_bound_s(load / each, each, fixed)
-    assert exact <= bound <= 1.035 * exact
+    assert all_waiting_mean_s(load / each, each, fixed) == pytest.approx(exact, rel=1e-3)
+    # At light loads it counts a server that never rests, and is further off.
+    assert exact <= bound <= 1.07 * exact
 
 
-@pytest.mark.parametrize("load", [0.1, 0.5, 0.9])
-def test_the_simulation_agrees_with_the_bound_within_three_percent(load: float) -> None:
+@pytest.mark.parametrize("load", [0.1, 0.2, 0.5, 0.8, 0.95])
+def test_the_simulation_of_all_that_wait_agrees_with_what_is_solved(load: float) -> None:
     curve = ServiceCurve(points=((1, 0.006), (4096, 0.005 + 4.096)))
     mean = simulate(curve, load / 0.001).mean_s
-    assert mean == pytest.approx(all_waiting_bound_s(load / 0.001, 0.001, 0.005), rel=0.03)
+    assert mean == pytest.approx(all_waiting_mean_s(load / 0.001, 0.001, 0.005), rel=0.02)
 
 
 def test_requests_that_come_faster_than_any_batch_is_served_have_no_bound() -> None:

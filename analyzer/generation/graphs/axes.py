@@ -32,6 +32,9 @@ _JOINED = 5
 # What keeps no tokens: states of constant size.
 _STATE = re.compile(r"conv|ssm|recurrent|(^|[^a-z])states?([^a-z]|$)")
 _ENCODER = re.compile(r"encoder|cross")
+# What a graph of both calls the ids of its decoder, whose own graph calls them input_ids.
+_OF_BOTH = "decoder_input"
+_FROM_CONFIG = "Give the model's config.json instead: encoder and decoder are predicted from it."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +110,13 @@ def axes_of(inputs: Sequence[GivenInput], *, name: str, shared: bool) -> Axes:
         if _ENCODER.search(given.name.lower()):
             raise UsageError(
                 f"{name}: {given.name} comes from an encoder: such a decoder alone is not predicted.",
-                hint="Give the folder with the model's config.json.",
+                hint=_FROM_CONFIG,
+            )
+        if _OF_BOTH in given.name.lower():
+            raise UsageError(
+                f"{name}: {given.name} is the decoder's part of a graph that has an encoder too: "
+                "such a graph is not predicted.",
+                hint=_FROM_CONFIG,
             )
         if _is_cache(given):
             caches.append(_cache(given, found, name, shared=shared))

@@ -26,7 +26,7 @@ from analyzer.generation.architecture import (
 )
 from analyzer.generation.steps import latent_attention, mixers
 from analyzer.generation.steps.step_sizes import BLOCK, StepSizes, StepTypes
-from analyzer.generation.steps.step_writer import TIED, StepWriter, shape_of
+from analyzer.generation.steps.step_writer import StepWriter, shape_of
 from analyzer.graph import Graph, Tensor
 
 
@@ -143,8 +143,15 @@ def _head(writer: StepWriter, state: Tensor) -> None:
         state = writer.linear("lm_head.project_out", state, model.embedding_size)
     *rows, width = shape_of(state)
     columns = writer.share(model.vocabulary)
-    name = f"model.embed_tokens.weight{TIED}" if model.tied else "lm_head.weight"
-    logits = writer.op("MatMul", [state, writer.weight(name, (width, columns))], (*rows, columns))
+    if model.tied:
+        # The embedding itself, read the other way round: what is tied is held once.
+        table = writer.weight("model.embed_tokens.weight", (columns, width))
+        inputs = [state, table]
+        logits = writer.microsoft("FusedMatMul", inputs, (*rows, columns), transA=0, transB=1, alpha=1.0)
+    else:
+        logits = writer.op(
+            "MatMul", [state, writer.weight("lm_head.weight", (width, columns))], (*rows, columns)
+        )
     if model.head_bias:
         logits = writer.add(logits, writer.weight("lm_head.bias", (columns,)))
     if model.head_softcap:

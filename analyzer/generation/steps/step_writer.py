@@ -21,8 +21,6 @@ OPSETS = {"ai.onnx": 21, MICROSOFT: 1, OWN_DOMAIN: 1}
 # Names of what is stored and is no weight: tables of rotations and literals.
 TABLES = ("cos_cache", "sin_cache")
 LITERALS = ("shape_", "at_", "ones_", "last", "total_")
-# A tied head is the embedding, read the other way round.
-TIED = ".T"
 
 
 class StepWriter:

@@ -18,7 +18,7 @@ from analyzer.devices.instances import Instance
 from analyzer.errors import RecordError
 from analyzer.option_table import RecordOptions
 from analyzer.ort.execution import Group, Session
-from analyzer.pipeline.basis import Basis
+from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.batches import BatchModels, correction_of
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
 from analyzer.pipeline.forms import asked_precision, in_form, note
@@ -82,7 +82,7 @@ def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
     return decided
 
 
-def basis_of(analysis: Analysis, given: Mapping[str, Any]) -> Basis:
+def basis_of(analysis: Analysis, given: Mapping[str, Any]) -> AnalysisBasis:
     """What a record rests on, with other options: nothing is decided.
 
     Args:
@@ -139,7 +139,7 @@ def _basis(
     own: Device,
     cpu: Device,
     gpus: tuple[Device, ...],
-) -> Basis:
+) -> AnalysisBasis:
     prepared = _in_form(recorded, options)
     models = _models_in_form(batch_models_of(analysis, recorded), recorded, prepared, options)
     gpu = gpus[0] if gpus else None
@@ -148,7 +148,7 @@ def _basis(
         measured = _measured(analysis, gpu, options, same_cpu=cpu == own)
     correction = correction_of(options, cpu, prepared, measured.get(analysis.model.batch or 0))
     predictor = Predictor(options, cpu, correction, _offers(analysis, options))
-    return Basis(predictor=predictor, prepared=prepared, models=models, gpu=gpu, measured=measured)
+    return AnalysisBasis(predictor=predictor, prepared=prepared, models=models, gpu=gpu, measured=measured)
 
 
 def _decided(

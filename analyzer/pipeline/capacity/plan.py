@@ -11,9 +11,9 @@ from analyzer.checks import run as find_findings
 from analyzer.devices import catalogue
 from analyzer.errors import UsageError
 from analyzer.option_table import AnalyzeOptions, CapacityOptions, RecordOptions
-from analyzer.pipeline.basis import Basis
-from analyzer.pipeline.capacity import with_capacity
-from analyzer.pipeline.capacity_question import POISSON_NAME, is_poisson, make_question
+from analyzer.pipeline.basis import AnalysisBasis
+from analyzer.pipeline.capacity.question import POISSON_NAME, is_poisson, make_question
+from analyzer.pipeline.capacity.sizing import with_capacity
 from analyzer.pipeline.options import path_shower, require_keywords
 from analyzer.pipeline.replay.decide import basis_of, decide_again
 from analyzer.progress import Progress
@@ -21,7 +21,7 @@ from analyzer.record import load_report
 from analyzer.record.analysis import Analysis
 from analyzer.record.invocation import Invocation, written
 
-Analyse = Callable[[Any, Any, AnalyzeOptions, Progress], tuple[Analysis, Basis]]
+Analyse = Callable[[Any, Any, AnalyzeOptions, Progress], tuple[Analysis, AnalysisBasis]]
 
 
 def plan(model: Any, inputs: Any, given: CapacityOptions, analyse: Analyse, progress: Progress) -> Analysis:
@@ -67,7 +67,7 @@ def plan(model: Any, inputs: Any, given: CapacityOptions, analyse: Analyse, prog
 
 def _of_record(
     analysis: Analysis, given: CapacityOptions, gpus: Sequence[str] | None
-) -> tuple[Analysis, Basis]:
+) -> tuple[Analysis, AnalysisBasis]:
     """The record, decided anew where other devices or prices are asked for, and what it rests on."""
     own = CapacityOptions.__annotations__.keys() - AnalyzeOptions.__annotations__.keys()
     changed = {name: value for name, value in given.items() if name not in own}

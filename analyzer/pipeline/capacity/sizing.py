@@ -9,9 +9,9 @@ from dataclasses import replace
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.errors import UsageError
-from analyzer.pipeline.basis import Basis
-from analyzer.pipeline.capacity_question import CapacityQuestion
-from analyzer.pipeline.capacity_servers import Copies, Offer, cpu_offers, gpu_offers
+from analyzer.pipeline.basis import AnalysisBasis
+from analyzer.pipeline.capacity.question import CapacityQuestion
+from analyzer.pipeline.capacity.servers import Copies, InstanceOffer, cpu_offers, gpu_offers
 from analyzer.progress import Progress
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import (
@@ -36,7 +36,7 @@ _FIGURES = 6
 
 def with_capacity(
     analysis: Analysis,
-    basis: Basis,
+    basis: AnalysisBasis,
     question: CapacityQuestion,
     gpus: Sequence[str] | None,
     cpus: Sequence[str],
@@ -95,16 +95,16 @@ def with_capacity(
     )
 
 
-Chosen = tuple[Offer, Copies | None, Sizing | None]
+Chosen = tuple[InstanceOffer, Copies | None, Sizing | None]
 
 
-def _offers(basis: Basis, gpus: Sequence[str] | None, cpus: Sequence[str]) -> Iterator[Offer]:
+def _offers(basis: AnalysisBasis, gpus: Sequence[str] | None, cpus: Sequence[str]) -> Iterator[InstanceOffer]:
     for gpu in _gpus(basis, gpus):
         yield from gpu_offers(basis, gpu, named=gpus is not None)
     yield from cpu_offers(basis, cpus)
 
 
-def _gpus(basis: Basis, named: Sequence[str] | None) -> tuple[Device, ...]:
+def _gpus(basis: AnalysisBasis, named: Sequence[str] | None) -> tuple[Device, ...]:
     own = {basis.gpu.slug: basis.gpu} if basis.gpu is not None else {}
     if named is None:
         slugs = [one.gpu for one in basis.predictor.instances if one.gpu is not None and one.gpu_count >= 1]
@@ -116,7 +116,7 @@ def _gpus(basis: Basis, named: Sequence[str] | None) -> tuple[Device, ...]:
     return tuple(own.get(slug) or catalogue.device(slug) for slug in dict.fromkeys(slugs))
 
 
-def _check_limit(offers: Sequence[Offer], question: CapacityQuestion) -> None:
+def _check_limit(offers: Sequence[InstanceOffer], question: CapacityQuestion) -> None:
     quickest = min(
         ((point.time_s, offer.name) for offer in offers for copies in offer.copies for point in copies.points),
         default=None,
@@ -148,7 +148,7 @@ def _promising(ways: Sequence[Copies], limit_s: float) -> Iterator[Copies]:
     return (copies for copies in ways if copies is quickest or (copies in largest and most(copies) > 0))
 
 
-def _best_copies(offer: Offer, sized: Mapping[Server, Sizing]) -> tuple[Copies | None, Sizing | None]:
+def _best_copies(offer: InstanceOffer, sized: Mapping[Server, Sizing]) -> tuple[Copies | None, Sizing | None]:
     """Of the ways to run copies on an instance the one with the highest rate."""
     ways = [(copies, sized[copies.server]) for copies in offer.copies]
     # Of two that keep no limit the quicker one: it comes nearer.
@@ -170,7 +170,7 @@ def _check_spare(chosen: Sequence[Chosen], question: CapacityQuestion) -> None:
 
 
 def _option(
-    question: CapacityQuestion, offer: Offer, copies: Copies | None, sizing: Sizing | None
+    question: CapacityQuestion, offer: InstanceOffer, copies: Copies | None, sizing: Sizing | None
 ) -> CapacityOption:
     instance = offer.instance
     option = CapacityOption(
@@ -249,7 +249,7 @@ def _why(question: CapacityQuestion, load: QueueLoad) -> str:
     return f"The {name} is {seconds(by_percentile[question.percentile])} of {seconds(question.limit_s)}."
 
 
-def _why_not(question: CapacityQuestion, offer: Offer, copies: Copies) -> str:
+def _why_not(question: CapacityQuestion, offer: InstanceOffer, copies: Copies) -> str:
     quickest = min(point.time_s for point in copies.points)
     limit = f"the limit of {seconds(question.limit_s)}"
     if quickest > question.limit_s:
@@ -330,7 +330,7 @@ def _traffic(option: CapacityOption, question: CapacityQuestion) -> Iterator[Tra
         )
 
 
-def _notes(basis: Basis, options: Sequence[CapacityOption]) -> Iterator[str]:
+def _notes(basis: AnalysisBasis, options: Sequence[CapacityOption]) -> Iterator[str]:
     if any(option.kind == "gpu" for option in options):
         yield (
             "What a GPU instance's own processor adds is that of "

@@ -13,7 +13,7 @@ from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.memory.fit import fits
-from analyzer.pipeline.basis import Basis
+from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.predictor import decision_inputs_by_batch
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.target_devices import decision_precision, model_precision
@@ -47,7 +47,7 @@ class Copies:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class InstanceOffer:
     """What can be rented, and how the model runs on it.
 
     Attributes:
@@ -68,9 +68,9 @@ class Offer:
     problem: str = ""
 
 
-def gpu_offers(basis: Basis, gpu: Device, *, named: bool) -> Iterator[Offer]:
+def gpu_offers(basis: AnalysisBasis, gpu: Device, *, named: bool) -> Iterator[InstanceOffer]:
     """Every instance with this GPU; the GPU alone where it was named and no instance has it."""
-    offer = Offer(
+    offer = InstanceOffer(
         instance=None,
         device=gpu.slug,
         name=gpu.name,
@@ -86,7 +86,7 @@ def gpu_offers(basis: Basis, gpu: Device, *, named: bool) -> Iterator[Offer]:
         yield replace(offer, instance=instance, copies=copies, problem=problem)
 
 
-def _gpu_times(basis: Basis, gpu: Device) -> tuple[Times, str]:
+def _gpu_times(basis: AnalysisBasis, gpu: Device) -> tuple[Times, str]:
     if not gpu.runs_release_wheel:
         return {}, f"ONNX Runtime's release wheel has no code for {gpu.name}."
     same = basis.gpu is not None and basis.gpu.slug == gpu.slug
@@ -111,12 +111,12 @@ def _gpu_times(basis: Basis, gpu: Device) -> tuple[Times, str]:
     return {}, f"ONNX Runtime's CUDA session runs nothing of the model on {gpu.name}."
 
 
-def _graphs(basis: Basis) -> Mapping[int, PreparedGraph]:
+def _graphs(basis: AnalysisBasis) -> Mapping[int, PreparedGraph]:
     # A model without a batch takes one request at a time.
     return basis.models.prepared_graphs or {1: basis.prepared}
 
 
-def cpu_offers(basis: Basis, cpus: Sequence[str]) -> Iterator[Offer]:
+def cpu_offers(basis: AnalysisBasis, cpus: Sequence[str]) -> Iterator[InstanceOffer]:
     """Every instance without an accelerator whose CPU the catalogue has; ``cpus`` are slugs, empty for all."""
     predicted = _CpuTimes(basis)
     for instance in basis.predictor.instances:
@@ -129,7 +129,7 @@ def cpu_offers(basis: Basis, cpus: Sequence[str]) -> Iterator[Offer]:
         if cpu is None:
             continue
         copies = tuple(predicted.ways(instance))
-        yield Offer(
+        yield InstanceOffer(
             instance=instance,
             device=instance.cpu,
             name=cpu.name,
@@ -143,7 +143,7 @@ def cpu_offers(basis: Basis, cpus: Sequence[str]) -> Iterator[Offer]:
 class _CpuTimes:
     """What parts of CPUs take: instances of a family differ in how many of them they have."""
 
-    def __init__(self, basis: Basis) -> None:
+    def __init__(self, basis: AnalysisBasis) -> None:
         self._basis = basis
         graphs = _graphs(basis)
         chosen = {batch: graph for batch, graph in graphs.items() if batch in _CPU_BATCHES}

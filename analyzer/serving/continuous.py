@@ -1,0 +1,408 @@
+"""A model that generates, under traffic: continuous batching with a cache that holds so many tokens.
+
+A server goes step by step. Where a request waits, a slot is free and the cache has room for its prompt and all
+of its output, its prompt is read next, alone, and gives its first token; all others wait meanwhile. Else one
+step makes the next token of every running request. That is what an engine does which reads prompts first and
+whole; one that mixes them into steps in chunks has shorter stalls and later first tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzer.arrays import Floats, Ints
+from analyzer.errors import UsageError
+
+_NEVER = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationServer:
+    """How long a server takes for its steps, and what it holds.
+
+    Attributes:
+        prefill: Tokens of a prompt and seconds until its first token, by rising tokens; lines between, and
+            beyond the ends as the two nearest have it.
+        decode: Batch, seconds of a step with empty caches, and seconds more for each token that each sequence
+            has cached, by rising batch; lines between.
+        cache_tokens: Tokens of all sequences together that the cache holds.
+        max_batch: Sequences at once, at most the last batch of ``decode``.
+    """
+
+    prefill: tuple[tuple[int, float], ...]
+    decode: tuple[tuple[int, float, float], ...]
+    cache_tokens: int
+    max_batch: int
+
+    def __post_init__(self) -> None:
+        """Checks what cannot be."""
+        if not self.prefill or not self.decode:
+            raise UsageError("A server that generates needs times of prefill and of decode.")
+        if not 1 <= self.max_batch <= self.decode[-1][0]:
+            raise UsageError(
+                f"A batch of {self.max_batch} is none: decode is known from 1 to {self.decode[-1][0]}.",
+                hint="Give a smaller max_batch, or times of that batch.",
+            )
+
+    def prefill_s(self, tokens: Floats) -> Floats:
+        """Seconds until the first token, for prompts of so many tokens."""
+        known, seconds = (np.array(column, dtype=np.float64) for column in zip(*self.prefill, strict=True))
+        if len(known) == 1:
+            return np.asarray(tokens * (seconds[0] / known[0]))
+        at = np.clip(np.searchsorted(known, tokens) - 1, 0, len(known) - 2)
+        slope = (seconds[at + 1] - seconds[at]) / (known[at + 1] - known[at])
+        # Beyond the first point the line may fall below what any prompt takes.
+        line = seconds[at] + slope * (tokens - known[at])
+        return np.asarray(np.maximum(line, 0.1 * seconds.min()))
+
+    def decode_table(self) -> Floats:
+        """Seconds of a step and seconds a cached token, by batch, ``[2, max_batch + 1]``."""
+        batches, fixed, each = zip(*self.decode, strict=True)
+        at = np.arange(self.max_batch + 1)
+        return np.stack([np.interp(at, batches, fixed), np.interp(at, batches, each)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Conversations:
+    """What is asked: the tokens of each prompt and of each answer, ``[requests]``."""
+
+    prompts: Ints
+    outputs: Ints
+
+    def __post_init__(self) -> None:
+        """Checks that there is one, and that every one gives a token."""
+        if not len(self.prompts) or len(self.prompts) != len(self.outputs):
+            raise UsageError("Every request needs a prompt and an output length.")
+        if self.prompts.min() < 1 or self.outputs.min() < 1:
+            raise UsageError("A prompt and an output have at least one token.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationLoad:
+    """What requests meet at one rate; None where the queue grows without end.
+
+    Attributes:
+        rate_per_s: Requests a second.
+        ttft_mean_s, ttft_p50_s, ttft_p90_s, ttft_p95_s, ttft_p99_s: From arrival to the first token.
+        tpot_mean_s, tpot_p50_s, tpot_p99_s: Of a request, the mean time of its tokens after the first.
+        request_p99_s: From arrival to the last token.
+        mean_batch: Sequences that run, on average over time.
+        tokens_per_s: Output tokens of the server.
+        saturated: Whether requests come as fast as they can be served, or faster.
+        requests: How many were looked at.
+    """
+
+    rate_per_s: float
+    ttft_mean_s: float | None
+    ttft_p50_s: float | None
+    ttft_p90_s: float | None
+    ttft_p95_s: float | None
+    ttft_p99_s: float | None
+    tpot_mean_s: float | None
+    tpot_p50_s: float | None
+    tpot_p99_s: float | None
+    request_p99_s: float | None
+    mean_batch: float | None
+    tokens_per_s: float | None
+    saturated: bool
+    requests: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GenerationScenario:
+    """A server at a rate, looked at in so many lanes, in each of which so many requests count."""
+
+    server: GenerationServer
+    rate_per_s: float
+    conversations: Conversations
+    lanes: int
+    requests: int
+
+
+def highest_throughput_per_s(server: GenerationServer, conversations: Conversations) -> float:
+    """Requests a second that a server can finish where it never waits for one; 0 where one has no room."""
+    prompts, outputs = conversations.prompts.astype(np.float64), conversations.outputs.astype(np.float64)
+    longest = int((conversations.prompts + conversations.outputs).max())
+    if longest > server.cache_tokens:
+        return 0.0
+    kept = float((prompts + outputs).mean())
+    batch = min(server.max_batch, max(1, int(server.cache_tokens / kept)))
+    # A sequence is there for each of its steps: the long ones are there more often.
+    context = float(((prompts + outputs / 2) * outputs).sum() / outputs.sum())
+    fixed, each = server.decode_table()[:, batch]
+    steps = float((outputs - 1).mean()) * (fixed + each * context) / batch
+    return float(1 / (float(server.prefill_s(prompts).mean()) + steps))
+
+
+def simulate_generation(
+    server: GenerationServer,
+    rate_per_s: float,
+    conversations: Conversations,
+    *,
+    requests: int = 4000,
+    seed: int = 0,
+) -> GenerationLoad:
+    """Poisson arrivals of requests whose lengths are drawn from given ones.
+
+    Args:
+        server: What serves them.
+        rate_per_s: Requests a second.
+        conversations: Lengths; each request is one of them.
+        requests: How many count, at least.
+        seed: The same seed gives the same answer.
+
+    Raises:
+        UsageError: A rate that is none.
+    """
+    if not 0 < rate_per_s < math.inf:
+        raise UsageError(f"A rate of {rate_per_s:g} requests a second is none.", hint="Give one above zero.")
+    scenario = GenerationScenario(
+        server=server,
+        rate_per_s=rate_per_s,
+        conversations=conversations,
+        lanes=16,
+        requests=math.ceil(requests / 16),
+    )
+    return simulated_generation([scenario], seed=seed)[0]
+
+
+def simulated_generation(scenarios: Sequence[GenerationScenario], *, seed: int = 0) -> list[GenerationLoad]:
+    """Many servers at once, which takes little more than one."""
+    able = [
+        number
+        for number, one in enumerate(scenarios)
+        if one.rate_per_s < highest_throughput_per_s(one.server, one.conversations)
+    ]
+    loads = dict(zip(able, _loads([scenarios[number] for number in able], seed), strict=True)) if able else {}
+    return [loads.get(number) or _overrun(scenario) for number, scenario in enumerate(scenarios)]
+
+
+def _overrun(scenario: GenerationScenario) -> GenerationLoad:
+    return GenerationLoad(
+        rate_per_s=scenario.rate_per_s,
+        **dict.fromkeys(
+            (
+                *("ttft_mean_s", "ttft_p50_s", "ttft_p90_s", "ttft_p95_s", "ttft_p99_s", "tpot_mean_s"),
+                *("tpot_p50_s", "tpot_p99_s", "request_p99_s", "mean_batch", "tokens_per_s"),
+            )
+        ),
+        saturated=True,
+        requests=0,
+    )
+
+
+# Mean stays of a request after which a lane has filled up.
+_WARM_UP_STAYS = 3
+
+
+def _loads(scenarios: Sequence[GenerationScenario], seed: int) -> list[GenerationLoad]:
+    lanes = [_lane(one, (seed, lane)) for one in scenarios for lane in range(one.lanes)]
+    asked = _Asked(lanes, [one.server for one in scenarios], np.repeat(*_rows(scenarios)))
+    served = _serve(asked)
+    result, row = [], 0
+    for one in scenarios:
+        rows = range(row, row + one.lanes)
+        row += one.lanes
+        counted = [np.arange(asked.first[at] + lanes[at].left_out, asked.last[at]) for at in rows]
+        result.append(_load(one, asked, served, np.concatenate(counted), slice(rows.start, rows.stop)))
+    return result
+
+
+def _rows(scenarios: Sequence[GenerationScenario]) -> tuple[Ints, list[int]]:
+    return np.arange(len(scenarios)), [one.lanes for one in scenarios]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Lane:
+    """Requests of one lane; the first ``left_out`` fill it up."""
+
+    arrivals: Floats
+    prompts: Ints
+    outputs: Ints
+    prefill: Floats
+    left_out: int
+
+
+def _lane(scenario: GenerationScenario, seed: tuple[int, int]) -> _Lane:
+    rng = np.random.default_rng(seed)
+    asked, server = scenario.conversations, scenario.server
+    left_out = math.ceil(_WARM_UP_STAYS * scenario.rate_per_s * _stay_s(scenario))
+    number = left_out + scenario.requests
+    # First of all that is drawn: two rates then see the same traffic, one faster than the other.
+    arrivals = np.cumsum(rng.exponential(size=number)) / scenario.rate_per_s
+    which = rng.integers(0, len(asked.prompts), number)
+    prompts = asked.prompts[which]
+    return _Lane(
+        arrivals=arrivals,
+        prompts=prompts,
+        outputs=asked.outputs[which],
+        prefill=server.prefill_s(prompts.astype(np.float64)),
+        left_out=left_out,
+    )
+
+
+def _stay_s(scenario: GenerationScenario) -> float:
+    """About how long a request is served: as many run as come in that time."""
+    server, asked = scenario.server, scenario.conversations
+    table = server.decode_table()
+    context, steps = float((asked.prompts + asked.outputs / 2).mean()), float(asked.outputs.mean())
+    prefill = float(server.prefill_s(asked.prompts.astype(np.float64)).mean())
+    # Prompts of others stop a step: of the time that is left a step takes its own.
+    left = max(1 - scenario.rate_per_s * prefill, 0.05)
+    stay = 0.0
+    for _ in range(30):
+        batch = min(server.max_batch, max(1, math.ceil(scenario.rate_per_s * stay)))
+        stay = (prefill + steps * (table[0, batch] + table[1, batch] * context)) / left
+    return stay
+
+
+class _Asked:
+    """All lanes' requests, one lane behind the other, and who serves them."""
+
+    def __init__(self, lanes: Sequence[_Lane], servers: Sequence[GenerationServer], server: Ints) -> None:
+        counts = np.array([len(lane.arrivals) for lane in lanes])
+        self.last = np.cumsum(counts)
+        self.first = self.last - counts
+        self.arrivals = np.concatenate([lane.arrivals for lane in lanes])
+        self.prompts = np.concatenate([lane.prompts for lane in lanes])
+        self.outputs = np.concatenate([lane.outputs for lane in lanes])
+        self.prefill = np.concatenate([lane.prefill for lane in lanes])
+        self.kept = self.prompts + self.outputs
+        self.server = server
+        self.max_batch = np.array([one.max_batch for one in servers])
+        self.cache = np.array([one.cache_tokens for one in servers])
+        self.decode = np.zeros((len(servers), 2, int(self.max_batch.max()) + 1))
+        for row, one in enumerate(servers):
+            self.decode[row, :, : one.max_batch + 1] = one.decode_table()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _ServedRequests:
+    """When each request had its first and its last token, and how many ran in each lane on average."""
+
+    first: Floats
+    last: Floats
+    mean_batch: Floats
+
+
+def _serve(asked: _Asked) -> _ServedRequests:
+    number, lanes = len(asked.arrivals), len(asked.first)
+    first, last = np.zeros(number), np.zeros(number)
+    ran, spent = np.zeros(lanes), np.zeros(lanes)
+    lane = np.arange(lanes)
+    state = _Slots(lanes, int(asked.max_batch.max()))
+    head, now = asked.first.copy(), np.zeros(lanes)
+    while len(lane):
+        end = asked.last[lane]
+        some = head < end
+        at = np.minimum(head, number - 1)
+        arrives = np.where(some, asked.arrivals[at], np.inf)
+        idle = state.running == 0
+        now = np.where(idle & some, np.maximum(now, arrives), now)
+        server = asked.server[lane]
+        room = (state.running < asked.max_batch[server]) & (state.kept + asked.kept[at] <= asked.cache[server])
+        admits = some & room & (arrives <= now)
+        rows = np.flatnonzero(admits)
+        if len(rows):
+            request = at[rows]
+            before = now[rows]
+            now[rows] += asked.prefill[request]
+            first[request] = now[rows]
+            ran[lane[rows]] += state.running[rows] * (now[rows] - before)
+            spent[lane[rows]] += now[rows] - before
+            alone = asked.outputs[request] == 1
+            last[request[alone]] = now[rows[alone]]
+            state.admit(rows[~alone], request[~alone], asked)
+            head[rows] += 1
+        rows = np.flatnonzero(~admits & ~idle)
+        if len(rows):
+            batch = state.running[rows]
+            fixed, each = asked.decode[server[rows], 0, batch], asked.decode[server[rows], 1, batch]
+            context = state.context[rows] / batch
+            until = np.where(room[rows], (arrives[rows] - now[rows]) / (fixed + each * context), np.inf)
+            to_finish = state.finish[rows].min(axis=1) - state.steps[rows]
+            steps = np.minimum(to_finish, np.maximum(1, np.ceil(np.minimum(until, to_finish)))).astype(np.int64)
+            took = steps * (fixed + each * context) + each * steps * (steps - 1) / 2
+            now[rows] += took
+            ran[lane[rows]] += batch * took
+            spent[lane[rows]] += took
+            which, request = state.advance(rows, steps, asked)
+            last[request] = now[which]
+        left = (head < end) | (state.running > 0)
+        if not left.all():
+            lane, head, now = lane[left], head[left], now[left]
+            state = state.only(left)
+    return _ServedRequests(first=first, last=last, mean_batch=ran / np.maximum(spent, 1e-300))
+
+
+class _Slots:
+    """The sequences that run in each lane.
+
+    A sequence is done at a step of its lane that is known when it is admitted, so that a step touches no slot.
+    """
+
+    def __init__(self, lanes: int, slots: int) -> None:
+        self.finish = np.full((lanes, slots), _NEVER)
+        self.owner = np.zeros((lanes, slots), dtype=np.int64)
+        self.steps = np.zeros(lanes, dtype=np.int64)
+        self.running = np.zeros(lanes, dtype=np.int64)
+        self.context = np.zeros(lanes)  # cached tokens of all that run
+        self.kept = np.zeros(lanes, dtype=np.int64)  # tokens that the cache keeps room for
+
+    def admit(self, rows: Ints, request: Ints, asked: _Asked) -> None:
+        slot = (self.finish[rows] == _NEVER).argmax(axis=1)
+        self.finish[rows, slot] = self.steps[rows] + asked.outputs[request] - 1
+        self.owner[rows, slot] = request
+        self.running[rows] += 1
+        self.context[rows] += asked.prompts[request] + 1
+        self.kept[rows] += asked.kept[request]
+
+    def advance(self, rows: Ints, steps: Ints, asked: _Asked) -> tuple[Ints, Ints]:
+        """Makes so many tokens of every sequence; returns the lane and the request of each that is done."""
+        self.steps[rows] += steps
+        self.context[rows] += steps * self.running[rows]
+        row, slot = np.nonzero(self.finish[rows] == self.steps[rows][:, None])
+        done = rows[row]
+        request = self.owner[done, slot]
+        self.finish[done, slot] = _NEVER
+        np.subtract.at(self.running, done, 1)
+        np.subtract.at(self.context, done, asked.kept[request])
+        np.subtract.at(self.kept, done, asked.kept[request])
+        return done, request
+
+    def only(self, left: np.typing.NDArray[np.bool_]) -> _Slots:
+        new = object.__new__(_Slots)
+        new.finish, new.owner, new.steps = self.finish[left], self.owner[left], self.steps[left]
+        new.running, new.context, new.kept = self.running[left], self.context[left], self.kept[left]
+        return new
+
+
+def _load(
+    scenario: GenerationScenario, asked: _Asked, served: _ServedRequests, counted: Ints, lanes: slice
+) -> GenerationLoad:
+    ttft = served.first[counted] - asked.arrivals[counted]
+    steps = asked.outputs[counted] - 1
+    several = steps > 0
+    tpot = (served.last[counted] - served.first[counted])[several] / steps[several]
+    whole = served.last[counted] - asked.arrivals[counted]
+    p50, p90, p95, p99 = np.percentile(ttft, (50, 90, 95, 99))
+    return GenerationLoad(
+        rate_per_s=scenario.rate_per_s,
+        ttft_mean_s=float(ttft.mean()),
+        ttft_p50_s=float(p50),
+        ttft_p90_s=float(p90),
+        ttft_p95_s=float(p95),
+        ttft_p99_s=float(p99),
+        tpot_mean_s=float(tpot.mean()) if len(tpot) else 0.0,
+        tpot_p50_s=float(np.percentile(tpot, 50)) if len(tpot) else 0.0,
+        tpot_p99_s=float(np.percentile(tpot, 99)) if len(tpot) else 0.0,
+        request_p99_s=float(np.percentile(whole, 99)),
+        mean_batch=float(served.mean_batch[lanes].mean()),
+        tokens_per_s=scenario.rate_per_s * float(asked.outputs[counted].mean()),
+        saturated=False,
+        requests=len(counted),
+    )
