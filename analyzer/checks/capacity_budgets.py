@@ -144,7 +144,7 @@ def _instances(option: CapacityOption) -> str:
 
 def _asked(limit: float, *, separator: str = ",") -> str:
     """A budget as it was written."""
-    return f"{limit:{separator}.12g}"
+    return f"{limit:{separator}.15g}"
 
 
 def _asked_dollars(limit: float) -> str:
