@@ -153,3 +153,23 @@ def test_what_is_torn_at_one_end_has_no_certainty() -> None:
     torn = replace(records.option(usd=0.3), high_count=None, high_usd_per_month=None)
     _, sure = sentences.headline(compare([("old", plan()), ("torn", plan(options=(torn,)))]))
     assert sure == ""
+
+
+def test_plans_of_a_model_that_generates_are_held_by_its_tokens_too() -> None:
+    asked: dict[str, Any] = {
+        "requests": "generation",
+        "prompt_tokens": 1000.0,
+        "output_tokens": 200.0,
+        "tpot_limit_s": 0.03,
+    }
+    told = records.option(tpot_p99_s=0.025, tokens_per_s=4e5)
+    short, long = (plan(options=(told,), **{**asked, "output_tokens": tokens}) for tokens in (200.0, 400.0))
+    comparison = compare([("short", short), ("long", long)])
+    assert "the plans differ in traffic or limit" in " ".join(comparison.notes)
+    facts = {fact.key: fact.values for fact in comparison.facts}
+    assert facts["capacity.tokens"] == ("1,000 and 200", "1,000 and 400")
+    assert facts["capacity.tpot_limit_s"] == ("30.0 ms", "30.0 ms")
+    figures = {figure.key: figure.values for figure in comparison.figures}
+    assert figures["capacity.tpot_p99_s"] == (0.025, 0.025)
+    assert figures["capacity.tokens_per_s"] == (4e5, 4e5)
+    assert "capacity.tokens" not in {fact.key for fact in slower().facts}

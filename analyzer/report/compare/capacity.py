@@ -12,6 +12,7 @@ from analyzer.report.compare.comparison import ComparedFact, ComparedFigure, ove
 from analyzer.units import UNKNOWN, dollars, factor, seconds, share
 
 GROUP = "Capacity"
+_REQUESTS = {"inference": "one inference", "generation": "a prompt that is answered"}
 # Two figures that differ by less read the same in the three digits that are printed.
 _SAME = 0.005
 
@@ -20,6 +21,9 @@ def facts(analyses: Sequence[Analysis]) -> tuple[ComparedFact, ...]:
     """What was asked of a service, and what it is rented on; nothing where no record plans one."""
     named: tuple[tuple[str, str, Callable[[CapacityResult], object]], ...] = (
         ("rate_per_s", "requests/s", lambda told: words.asked(told.rate_per_s)),
+        ("requests", "a request is", lambda told: _REQUESTS[told.requests]),
+        ("tokens", "tokens in and out", _tokens),
+        ("tpot_limit_s", "limit of each further token", lambda told: seconds(told.tpot_limit_s)),
         ("limit_s", "limit", lambda told: f"{words.limited(told)} within {seconds(told.limit_s)}"),
         ("arrivals", "arrivals", lambda told: told.arrivals),
         ("growth", "growth", lambda told: f"{words.asked(told.growth)}x"),
@@ -31,7 +35,7 @@ def facts(analyses: Sequence[Analysis]) -> tuple[ComparedFact, ...]:
     )
     if not any(one.capacity for one in analyses):
         return ()
-    return tuple(
+    compared = (
         ComparedFact(
             key=f"capacity.{key}",
             label=label,
@@ -39,6 +43,13 @@ def facts(analyses: Sequence[Analysis]) -> tuple[ComparedFact, ...]:
         )
         for key, label, read in named
     )
+    return tuple(fact for fact in compared if set(fact.values) != {UNKNOWN})
+
+
+def _tokens(told: CapacityResult) -> str:
+    if told.prompt_tokens is None or told.output_tokens is None:
+        return UNKNOWN
+    return f"{words.asked(told.prompt_tokens)} and {words.asked(told.output_tokens)}"
 
 
 def _named(told: CapacityResult, say: Callable[[CapacityOption], str]) -> str:
@@ -56,6 +67,7 @@ def same_question(analyses: Sequence[Analysis]) -> bool:
             words.planned(told),
             told.percentile,
             told.limit_s,
+            (told.requests, told.tpot_limit_s, told.prompt_tokens, told.output_tokens),
             told.arrivals,
             told.headroom,
             told.spare,
@@ -111,6 +123,8 @@ def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
         ),
         plain("p50_s", "p50 latency under load", "s", less),
         plain("p99_s", "p99 latency under load", "s", less),
+        plain("tpot_p99_s", "p99 of each further token", "s", less),
+        plain("tokens_per_s", "tokens per second of all", "/s", ""),
     )
     return tuple(each for each in compared if any(value is not None for value in each.values))
 
