@@ -494,6 +494,22 @@ OPTIONS: tuple[Option, ...] = (
         settings="tool.analyzer.check",
     ),
     Option(
+        name="max-usd-per-month",
+        kind="number",
+        metavar="N",
+        help="Most dollars a month of a record of `capacity`.",
+        commands=("check",),
+        settings="tool.analyzer.check",
+    ),
+    Option(
+        name="min-rate",
+        kind="number",
+        metavar="N",
+        help="Requests a second that a record of `capacity` must take within its limit.",
+        commands=("check",),
+        settings="tool.analyzer.check",
+    ),
+    Option(
         name="baseline",
         kind="path",
         help="Record that figures may not rise above.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 # Importing a family registers its rules.
 from analyzer.checks import (  # noqa: F401
     budget,
+    capacity_budgets,
     control_flow,
     coverage,
     fusion,

@@ -65,6 +65,8 @@ class CheckSettings:
         max_latency_s: Longest latency by plan; the key ``""`` is the plan that the target device runs.
         max_ttft_s, max_tpot_s: Longest time to the first token, and of each further one; None for no budget.
         min_tokens_per_s: Fewest output tokens a second of the whole batch; None for no budget.
+        max_usd_per_month: Most dollars a month of a service; None for no budget.
+        min_rate: Fewest requests a second that its instances must take within its limit; None for no budget.
         baseline: The record that figures may not rise above.
         tolerance: Share by which a figure may rise above the baseline (0.05 is 5 %).
         options: Run options that differ for the check, by long option.
@@ -81,6 +83,8 @@ class CheckSettings:
     max_ttft_s: float | None = None
     max_tpot_s: float | None = None
     min_tokens_per_s: float | None = None
+    max_usd_per_month: float | None = None
+    min_rate: float | None = None
     baseline: Path | None = None
     tolerance: float = 0.0
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -318,7 +322,7 @@ def _with_paths_inside(key: str, value: Any, path: Path, where: str) -> Any:
         # A slash at the end says that it is a folder.
         slash = os.sep if value.endswith(("/", os.sep)) else ""
         return _shown(_inside(value, path, where)) + slash
-    if key == "prices":
+    if key in ("prices", "arrivals"):
         return _shown(_inside(value, path, where))
     if key in ("gpu", "cpu"):
         return ",".join(_device(name.strip(), path, where) for name in value.split(","))
@@ -401,7 +405,9 @@ def _check(table: Mapping[str, Any], path: Path) -> CheckSettings:
         max_latency_s=_latencies(gate_keys.get("max-latency"), location),
         max_ttft_s=_time(gate_keys, "max-ttft", location),
         max_tpot_s=_time(gate_keys, "max-tpot", location),
-        min_tokens_per_s=_rate(gate_keys, "min-tokens-per-s", location),
+        min_tokens_per_s=_above_zero(gate_keys, "min-tokens-per-s", location),
+        max_usd_per_month=_above_zero(gate_keys, "max-usd-per-month", location),
+        min_rate=_above_zero(gate_keys, "min-rate", location),
         baseline=_baseline_path(gate_keys.get("baseline"), path, location),
         tolerance=share(gate_keys.get("tolerance", 0.0), where=f"{location} tolerance"),
         options=_options(run_options, path, ".check", _CHECK_KEYS),
@@ -444,7 +450,7 @@ def _latency(value: object, *, where: str) -> float:
     return latency_limit(str(value), where=where)
 
 
-def _rate(table: Mapping[str, Any], key: str, location: str) -> float | None:
+def _above_zero(table: Mapping[str, Any], key: str, location: str) -> float | None:
     value = table.get(key)
     return None if value is None else above_zero(value, where=f"{location} {key}")
 

@@ -23,7 +23,8 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     MODEL is what `analyze` takes, or REPORT.json, a saved record. Needed are --rate (or a trace, --arrivals)
     and one limit: --p50, --p90, --p95, --p99 or --mean, of the time from a request's arrival to its answer.
     Every instance of the price list is looked at, CPUs beside GPUs, each at the batch and the delay that let
-    the most requests through within the limit.
+    the most requests through within the limit. Of a record of this command what is left out stays as it was
+    asked.
     """
     from analyzer.cli.check import settings_start
     from analyzer.cli.run import open_page, print_outcome, publish, report_targets

@@ -90,8 +90,9 @@ def gate_settings(params: dict[str, Any], start: Path) -> CheckSettings:
     for name in ("max_ttft", "max_tpot"):
         if params[name] is not None:
             changes[f"{name}_s"] = latency_limit(params[name], where=f"--{name.replace('_', '-')}")
-    if params["min_tokens_per_s"] is not None:
-        changes["min_tokens_per_s"] = above_zero(params["min_tokens_per_s"], where="--min-tokens-per-s")
+    for name in ("min_tokens_per_s", "max_usd_per_month", "min_rate"):
+        if params[name] is not None:
+            changes[name] = above_zero(params[name], where=f"--{name.replace('_', '-')}")
     if params["tolerance"] is not None:
         changes["tolerance"] = share(params["tolerance"], where="--tolerance")
     if fail_on := _split(params["fail_on"]):
@@ -200,6 +201,7 @@ def save_baseline(analysis: Analysis, target: Target, *, force: bool) -> None:
         costs=(),
         sweep=(),
         ranking=None,
+        capacity=None,
     )
     write_all({target: to_json(lean)}, force=force or _is_record(target.path))
 

@@ -188,3 +188,8 @@ class CapacityResult:
     instances: tuple[InstanceLoads, ...] = ()
     traffic: tuple[TrafficPoint, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def best_option(self) -> CapacityOption | None:
+        """The cheapest option that keeps the limit; None where none does."""
+        return None if self.best is None else self.options[self.best]

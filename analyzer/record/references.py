@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from analyzer.record.analysis import Analysis
+from analyzer.record.capacity import CapacityResult
 from analyzer.record.outcome import PlanResult
 from analyzer.record.quantities import LARGEST
 from analyzer.record.replay_data import Batches, CostFigure
@@ -30,6 +32,8 @@ def _faults(analysis: Analysis) -> Iterator[Fault]:
     yield from _of_plans(analysis)
     yield from _of_findings(analysis)
     yield from _of_ranking(analysis)
+    if analysis.capacity is not None:
+        yield from _of_capacity(analysis.capacity)
     if analysis.kept is not None:
         yield from _of_left_out(analysis)
         if analysis.kept.batches is not None:
@@ -108,6 +112,40 @@ def _of_ranking(analysis: Analysis) -> Iterator[Fault]:
             yield Fault(place=f"ranking.{key}", reason=f"there is no candidate {at}, only {count}")
         elif key != "nearest" and not ranking.candidates[at].runs:
             yield Fault(place=f"ranking.{key}", reason=f"candidate {at} cannot run")
+
+
+def _of_capacity(told: CapacityResult) -> Iterator[Fault]:
+    count = len(told.options)
+    for position, option in enumerate(told.options):
+        place = f"capacity.options[{position}]"
+        if option.feasible:
+            if option.highest_rate_per_s is None:
+                yield Fault(place=f"{place}.highest_rate_per_s", reason="expected that of what keeps the limit")
+            if option.count is None or option.count <= told.spare:
+                yield Fault(place=f"{place}.count", reason=f"expected more than the {told.spare} that may fail")
+    for best in _if_known(told.best):
+        if best >= count:
+            yield Fault(place="capacity.best", reason=f"there is no option {best}, only {count}")
+        elif not told.options[best].feasible:
+            yield Fault(place="capacity.best", reason=f"option {best} keeps no limit")
+    seen: set[int] = set()
+    for position, one in enumerate(told.instances):
+        place = f"capacity.instances[{position}]"
+        if one.option >= count:
+            yield Fault(place=f"{place}.option", reason=f"there is no option {one.option}, only {count}")
+        if one.option in seen:  # the page would answer its questions by one of two
+            yield Fault(place=f"{place}.option", reason=f"option {one.option} stands there twice")
+        seen.add(one.option)
+        yield from _not_rising(f"{place}.service", [point.batch for point in one.service])
+        yield from _not_rising(f"{place}.loads", [point.rate_per_s for point in one.loads])
+        yield from _not_rising(f"{place}.limits", [point.limit_s for point in one.limits])
+    yield from _not_rising("capacity.traffic", [point.rate_per_s for point in told.traffic])
+
+
+def _not_rising(place: str, values: Sequence[float]) -> Iterator[Fault]:
+    # Lines are drawn through them and figures found between two of them.
+    if any(after <= before for before, after in pairwise(values)):
+        yield Fault(place=place, reason="it does not ascend")
 
 
 def _repeated(place: str, plans: Sequence[PlanResult]) -> Iterator[Fault]:

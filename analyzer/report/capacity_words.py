@@ -86,7 +86,7 @@ def subject(told: CapacityResult) -> str:
 
 def best(told: CapacityResult) -> CapacityOption | None:
     """The cheapest that keeps the limit; None where none does."""
-    return told.options[told.best] if told.best is not None and told.best < len(told.options) else None
+    return told.best_option
 
 
 def word(told: CapacityResult) -> str:

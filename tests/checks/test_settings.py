@@ -70,6 +70,18 @@ def test_every_long_option_of_the_contract_may_stand_there(tmp_path: Path) -> No
     launch = "graph"
     ttft = "500ms"
     tpot = "30ms"
+    rate = 500
+    p50 = "20ms"
+    p90 = "30ms"
+    p95 = "40ms"
+    p99 = "50ms"
+    mean = "20ms"
+    arrivals = "trace.csv"
+    headroom = "20%"
+    growth = 2
+    spare = 1
+    max-batch = 32
+    max-delay = "2ms"
     format = ["html", "json"]
     output = "reports/"
     no-cache = true
@@ -97,6 +109,8 @@ def test_the_gates_own_table_is_read_whole(tmp_path: Path) -> None:
     max-ttft = "500ms"
     max-tpot = "30ms"
     min-tokens-per-s = 500
+    max-usd-per-month = 2500.5
+    min-rate = 900
     baseline = "ci/baseline.json"
     tolerance = "2%"
     fail-on-uncertain = true
@@ -116,6 +130,8 @@ def test_the_gates_own_table_is_read_whole(tmp_path: Path) -> None:
         max_ttft_s=0.5,
         max_tpot_s=0.03,
         min_tokens_per_s=500.0,
+        max_usd_per_month=2500.5,
+        min_rate=900.0,
         baseline=tmp_path / "ci" / "baseline.json",
         tolerance=0.02,
         options={"gpu": "t4"},
@@ -158,6 +174,10 @@ def test_latencies_by_plan(tmp_path: Path) -> None:
         ("[tool.analyzer.check]\nmax-tpot = 'soon'", "max-tpot: 'soon' is no duration", "20ms"),
         ("[tool.analyzer.check]\nmin-tokens-per-s = 0", "min-tokens-per-s must be a number above", "500"),
         ("[tool.analyzer.check]\nmin-tokens-per-s = true", "min-tokens-per-s must be a number above", "500"),
+        ("[tool.analyzer.check]\nmax-usd-per-month = '$2'", "max-usd-per-month must be a number above", "500"),
+        ("[tool.analyzer.check]\nmin-rate = inf", "min-rate must be a number above zero, not inf", "500"),
+        ("[tool.analyzer.check]\nmin-rate = -1", "min-rate must be a number above zero, not -1", "500"),
+        ("[tool.analyzer]\nmin-rate = 1", "unknown key `min-rate`", ""),
         ("[tool.analyzer.check]\nmax-latency = {gpus = 1}", "unknown key `gpus`", "`gpu`"),
         ("[tool.analyzer.check]\nfail-on = 'errors'", "'errors' is neither", "`error`"),
         ("[tool.analyzer.check]\nfail-on = 3", "fail-on must be", "analyze rules"),

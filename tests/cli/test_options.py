@@ -14,6 +14,7 @@ from analyzer.option_table import (
     DEFAULT_TIME_BUDGET_S,
     OPTIONS,
     AnalyzeOptions,
+    CapacityOptions,
     Command,
     GenerateOptions,
     RecordOptions,
@@ -64,13 +65,14 @@ def parameters(command: str) -> dict[str, click.Option]:
     return {long_option(item): item for item in found if isinstance(item, click.Option)}
 
 
-@pytest.mark.parametrize("command", ["run", "check", "render", "generate"])
+@pytest.mark.parametrize("command", ["run", "check", "render", "generate", "capacity"])
 def test_a_command_takes_what_the_table_says_in_its_order(command: Command) -> None:
     assert list(parameters(command)) == [option.name for option in taken_by(command)]
 
 
 def test_every_option_of_a_run_can_stand_in_pyproject_but_what_is_not_the_authors_to_say() -> None:
-    assert set(parameters("run")) | set(parameters("generate")) == set(RUN_OPTIONS) | NOT_THE_AUTHORS
+    asking = set().union(*(parameters(command) for command in ("run", "generate", "capacity")))
+    assert asking == set(RUN_OPTIONS) | NOT_THE_AUTHORS
     gate = {option.name for option in in_settings("tool.analyzer.check")}
     typed = {"run", "update-baseline"} | NOT_THE_AUTHORS
     assert gate - NO_COMMAND == set(parameters("check")) - set(RUN_OPTIONS) - typed
@@ -85,6 +87,11 @@ def test_the_keywords_are_the_long_options_with_underscores() -> None:
 def test_the_keywords_of_generation_are_its_long_options_with_underscores() -> None:
     generate = {option.keyword for option in taken_by("generate") if option.name not in NO_KEYWORD}
     assert set(GenerateOptions.__annotations__) == generate
+
+
+def test_the_keywords_of_a_capacity_plan_are_its_long_options_with_underscores() -> None:
+    capacity = {option.keyword for option in taken_by("capacity") if option.name not in NO_KEYWORD}
+    assert set(CapacityOptions.__annotations__) == capacity
 
 
 def test_a_record_is_decided_anew_by_the_options_of_render() -> None:

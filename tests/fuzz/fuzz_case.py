@@ -172,6 +172,8 @@ def record(seed: int) -> Case:
             ),
             ("compare", name, "good.json", name, "--fail-on", "any"),
             ("check", "good.json", "--baseline", name),
+            ("check", name, "--max-usd-per-month", "500", "--min-rate", "30000"),
+            ("capacity", name, "--rate", "900", "--p95", "20ms", "--format", "json,text", "--output", "out/"),
         )
     )
     files = {name: record_case(seed), "good.json": draw.among(base_records()).encode()}

@@ -13,6 +13,8 @@ import onnx
 import seed_models
 from mutation import Draw, scrambled, without_lone_bytes
 
+from analyzer.record.analysis import Analysis
+
 # A text in the tree that stands for JSON which Python's own writer does not write.
 RAW = (
     ("@@NAN@@", "NaN"), ("@@INFINITE@@", "-Infinity"), ("@@HUGE@@", "1e999"), ("@@DIGITS@@", "9" * 5000),
@@ -52,7 +54,7 @@ def record_case(seed: int) -> bytes:
 @cache
 def base_records() -> tuple[str, ...]:
     """Records of small models, on devices of the catalogue: nothing of them depends on the machine."""
-    from analyzer import analyze
+    from analyzer import analyze, plan_capacity
 
     questions: tuple[tuple[Any, dict[str, Any]], ...] = (
         (seed_models.perceptron, {"batch": 8, "gpu": "l4,t4"}),
@@ -66,14 +68,20 @@ def base_records() -> tuple[str, ...]:
     )
     found = []
     with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
         for build, options in questions:
-            path = Path(folder) / "model.onnx"
             onnx.save(build(), path)
-            record = analyze(path, run=False, cpu="epyc-9654", **options).to_dict()
-            record["environment"] = {"versions": {"onnx": "1"}, "platform": "x", "date": "2026-01-01"}
-            record["model"]["source"] = "model.onnx"
-            found.append(json.dumps(record))
-    return tuple(found)
+            found.append(analyze(path, run=False, cpu="epyc-9654", **options))
+        asked: Any = {"run": False, "cpu": "epyc-9654", "gpu": "l4", "rate": 20_000, "p99": "200us", "spare": 1}
+        found.append(plan_capacity(path, headroom=0.2, **asked))
+    return tuple(map(_the_same_everywhere, found))
+
+
+def _the_same_everywhere(analysis: Analysis) -> str:
+    record = analysis.to_dict()
+    record["environment"] = {"versions": {"onnx": "1"}, "platform": "x", "date": "2026-01-01"}
+    record["model"]["source"] = "model.onnx"
+    return json.dumps(record)
 
 
 def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:

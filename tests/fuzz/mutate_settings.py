@@ -121,6 +121,8 @@ RIGHT = {
     "max-ttft": ('"500ms"', "0.5"),
     "max-tpot": ('"30ms"',),
     "min-tokens-per-s": ("500", "1e-9"),
+    "max-usd-per-month": ("2000", "0.5"),
+    "min-rate": ("900",),
     "baseline": ('"record.json"',),
     "tolerance": ('"2%"', "0.1"),
     "format": ('"json"', '"html,json"', '"github"', '["text", "csv"]'),

@@ -1,12 +1,16 @@
-"""Real records, of an inference and of a training step, on devices of the catalogue."""
+"""Real records, of an inference and a training step, on devices of the catalogue; a capacity plan by hand."""
 
 import json
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from analyzer import analyze, analyze_generation
 from analyzer.record.analysis import Analysis
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 MLP = Path(__file__).parents[2] / "samples" / "mlp.py"
 
@@ -37,3 +41,10 @@ def inference_text(inference: Analysis) -> str:
 @pytest.fixture(scope="session")
 def training_text(training: Analysis) -> str:
     return training.render("json")
+
+
+@pytest.fixture(scope="session")
+def capacity_text(inference: Analysis) -> str:
+    from capacity_records import capacity
+
+    return replace(inference, capacity=capacity()).render("json")

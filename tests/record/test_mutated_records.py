@@ -96,7 +96,7 @@ seldom = settings(
 often = settings(seldom, max_examples=120)
 
 
-@pytest.mark.parametrize("kind", ["inference_text", "training_text"])
+@pytest.mark.parametrize("kind", ["inference_text", "training_text", "capacity_text"])
 @often
 @given(draw=st.data())
 def test_a_changed_record_loads_or_is_refused_with_a_place(
@@ -107,7 +107,7 @@ def test_a_changed_record_loads_or_is_refused_with_a_place(
         assert from_json(to_json(analysis)) == analysis
 
 
-@pytest.mark.parametrize("kind", ["inference_text", "training_text"])
+@pytest.mark.parametrize("kind", ["inference_text", "training_text", "capacity_text"])
 @pytest.mark.parametrize("form", ["text", "html"])
 @seldom
 @given(draw=st.data())

@@ -12,6 +12,7 @@ from analyzer.devices import catalogue
 from analyzer.errors import UsageError
 from analyzer.option_table import AnalyzeOptions, CapacityOptions, RecordOptions
 from analyzer.pipeline.basis import AnalysisBasis
+from analyzer.pipeline.capacity.earlier_question import earlier_cpus, earlier_gpus, with_earlier
 from analyzer.pipeline.capacity.question import POISSON_NAME, is_poisson, make_question
 from analyzer.pipeline.capacity.sizing import with_capacity
 from analyzer.pipeline.options import path_shower, require_keywords
@@ -37,11 +38,19 @@ def plan(model: Any, inputs: Any, given: CapacityOptions, analyse: Analyse, prog
     require_keywords("plan_capacity", given, CapacityOptions.__annotations__)
     named = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
     show = path_shower(named if named is not None and not named.endswith(".json") else None)
-    arrivals = str(given.get("arrivals") or POISSON_NAME)
-    question = make_question(given, shown=show(arrivals))
-    gpus, cpus = _names(given.get("gpu")), _cpus(given.get("cpu"))
+    record = None
     if isinstance(model, Analysis) or (named is not None and named.endswith(".json")):
-        analysis, basis = _of_record(model if named is None else load_report(named), given, gpus)
+        record = model if named is None else load_report(named)
+    whole = given if record is None else with_earlier(record, given)
+    arrivals = str(whole.get("arrivals") or POISSON_NAME)
+    question = make_question(whole, shown=show(arrivals))
+    gpus, cpus = _names(given.get("gpu")), _cpus(given.get("cpu"))
+    if record is not None:
+        analysis, basis = _of_record(record, given, gpus)
+        if gpus is None and (gpus := earlier_gpus(record)) is not None:
+            whole = {**whole, "gpu": ",".join(gpus) or "none"}
+        if not cpus and (cpus := earlier_cpus(record)):
+            whole = {**whole, "cpu": cpus[0]}
         asked = analysis.invocation.model if analysis.invocation is not None else None
         asked = asked if named is None else show(named)
     else:
@@ -58,7 +67,7 @@ def plan(model: Any, inputs: Any, given: CapacityOptions, analyse: Analyse, prog
             command="capacity",
             model=asked,
             # The usual arrivals are no file, and nothing to write.
-            options=written("capacity", {**given, "arrivals": None} if is_poisson(arrivals) else given, show),
+            options=written("capacity", {**whole, "arrivals": None} if is_poisson(arrivals) else whole, show),
             stand_ins={},
         ),
     )
@@ -80,6 +89,8 @@ def _of_record(
             hint="Plan for the model itself, or leave it out.",
         )
     changed.pop("run", None)
+    # Another plan takes its place.
+    analysis = replace(analysis, capacity=None)
     if changed:
         analysis = decide_again(analysis, changed)
     return analysis, basis_of(analysis, {})

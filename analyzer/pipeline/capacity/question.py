@@ -86,11 +86,12 @@ def is_poisson(arrivals: object) -> bool:
     return arrivals is None or Path(str(arrivals)).name.lower() == POISSON_NAME
 
 
-_LIMITS: dict[str, float | None] = {"p50": 50, "p90": 90, "p95": 95, "p99": 99, "mean": None}
+# Options that limit a latency, and of which percentile; None for the mean.
+LIMITS: dict[str, float | None] = {"p50": 50, "p90": 90, "p95": 95, "p99": 99, "mean": None}
 
 
 def _limited(given: CapacityOptions) -> tuple[float | None, str]:
-    named = [name for name in _LIMITS if _limit(given, name) is not None]
+    named = [name for name in LIMITS if _limit(given, name) is not None]
     if not named:
         raise UsageError(
             "A limit of latency is missing.", hint="For example --p99 50ms; also --p50, --p90, --p95, --mean."
@@ -100,7 +101,7 @@ def _limited(given: CapacityOptions) -> tuple[float | None, str]:
             f"Only one limit can be planned for, not {' and '.join(f'--{name}' for name in named)}.",
             hint="Give the one that is hardest to keep.",
         )
-    return _LIMITS[named[0]], named[0]
+    return LIMITS[named[0]], named[0]
 
 
 def _limit(given: CapacityOptions, name: str) -> object:

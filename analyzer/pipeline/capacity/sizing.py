@@ -111,7 +111,7 @@ def _gpus(basis: AnalysisBasis, named: Sequence[str] | None) -> tuple[Device, ..
     elif any(name.lower() == "all" for name in named):
         slugs = [gpu.slug for gpu in catalogue.gpus()]
     else:
-        slugs = [catalogue.device(name).slug for name in named]
+        slugs = [name if name in own else catalogue.device(name).slug for name in named]
     # The record's own GPU by its own figures, which may be calibrated.
     return tuple(own.get(slug) or catalogue.device(slug) for slug in dict.fromkeys(slugs))
 

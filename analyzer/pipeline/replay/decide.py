@@ -69,10 +69,16 @@ def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
 
     Raises:
         DeviceError: Nobody knows a name.
-        RecordError: The record holds what cannot be placed again (subgraphs, a training step).
+        RecordError: The record holds what cannot be placed again (subgraphs, a training step), or a capacity
+            plan, which would then be of other devices than the rest.
         TypeError: No such option.
         UsageError: A value that cannot be.
     """
+    if analysis.capacity is not None:
+        raise RecordError(
+            "A record of capacity cannot be decided anew: its instances are those of the devices it has.",
+            hint="`analyze capacity REPORT.json` with these options plans anew; what is left out stays.",
+        )
     options, given = _asked(analysis, given)
     own, cpu, gpus = _devices(analysis, given, options)
     with _contradictions():

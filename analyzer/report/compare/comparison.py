@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -67,6 +68,18 @@ class ComparedFigure:
         # One that is not known may be the one that overlaps: nothing is then certain either way.
         apart = [self.apart(best, at) for at in others]
         return None if None in apart else all(apart)
+
+
+def overlap(low: Sequence[float | None], high: Sequence[float | None]) -> tuple[bool | None, ...]:
+    """By record, whether its interval overlaps the base's; None where one of them is not known."""
+    # Two closed intervals overlap where each begins before the other ends.
+    first = (low[0], high[0])
+    return tuple(
+        None
+        if begin is None or end is None or first[0] is None or first[1] is None
+        else begin <= first[1] and first[0] <= end
+        for begin, end in zip(low, high, strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

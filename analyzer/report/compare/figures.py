@@ -9,7 +9,7 @@ from typing import Literal
 
 from analyzer.checks.placement import copies_inside
 from analyzer.record.analysis import Analysis, PlanResult, TransferItem
-from analyzer.report.compare import generation
+from analyzer.report.compare import capacity, generation
 from analyzer.report.compare.comparison import ComparedFact, ComparedFigure
 from analyzer.units import UNKNOWN
 
@@ -29,6 +29,7 @@ def facts(analyses: Sequence[Analysis]) -> tuple[ComparedFact, ...]:
         fact("model.precision", "precision", lambda one: one.model.precision),
         fact("model.training", "runs", _runs),
         *generation.facts(analyses),
+        *capacity.facts(analyses),
         fact("devices.cpu", "CPU", lambda one: one.devices.cpu.name),
         fact("devices.gpu", "GPU", lambda one: one.devices.gpu.name if one.devices.gpu else "none"),
         fact("verdict.objective", "decided for", lambda one: one.verdict.objective),
@@ -72,7 +73,7 @@ def _known(value: object) -> str:
 
 def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
     """Plans, verdict and work; a figure that no record knows is left out."""
-    compared = list(generation.figures(analyses))
+    compared = [*generation.figures(analyses), *capacity.figures(analyses)]
     compared += [figure for name in PLANS for figure in _plan(name, analyses)]
 
     def figure(
@@ -232,4 +233,4 @@ def notes(analyses: Sequence[Analysis]) -> tuple[str, ...]:
     origins = {plan.origin for one in analyses for plan in one.plans if plan.name == "cpu"}
     if len(origins) > 1:
         sentences.append(f"CPU times are {' in one record and '.join(sorted(origins))} in another")
-    return (*sentences, *generation.notes(analyses))
+    return (*sentences, *generation.notes(analyses), *capacity.notes(analyses))

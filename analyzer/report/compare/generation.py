@@ -7,7 +7,7 @@ from typing import Literal
 
 from analyzer.record.analysis import Analysis
 from analyzer.record.generation import GenerationResult
-from analyzer.report.compare.comparison import ComparedFact, ComparedFigure
+from analyzer.report.compare.comparison import ComparedFact, ComparedFigure, overlap
 from analyzer.report.generation_words import rate
 from analyzer.report.summary import joules
 from analyzer.units import UNKNOWN, count, dollars, factor, seconds
@@ -65,7 +65,7 @@ def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
             unit="s",
             values=_read(told, f"{name}_s"),
             origins=_origins(told),
-            overlap=_overlap(low, high),
+            overlap=overlap(low, high),
             low=low,
             high=high,
             better="less" if same else "",
@@ -110,17 +110,6 @@ def _origins(told: Sequence[GenerationResult | None]) -> tuple[str, ...]:
     return tuple("" if one is None else one.origin for one in told)
 
 
-def _overlap(low: Sequence[float | None], high: Sequence[float | None]) -> tuple[bool | None, ...]:
-    # Two closed intervals overlap where each begins before the other ends.
-    first = (low[0], high[0])
-    return tuple(
-        None
-        if begin is None or end is None or first[0] is None or first[1] is None
-        else begin <= first[1] and first[0] <= end
-        for begin, end in zip(low, high, strict=True)
-    )
-
-
 def _rate(told: Sequence[GenerationResult | None]) -> ComparedFigure:
     def at(one: GenerationResult | None, end_s: float | None) -> float | None:
         # The tokens are the same at both ends of the request's interval: the rate is turned over.
@@ -134,7 +123,7 @@ def _rate(told: Sequence[GenerationResult | None]) -> ComparedFigure:
         unit="/s",
         values=_read(told, "tokens_per_s"),
         origins=_origins(told),
-        overlap=_overlap(low, high),
+        overlap=overlap(low, high),
         low=low,
         high=high,
         better="more",

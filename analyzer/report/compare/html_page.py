@@ -8,7 +8,7 @@ from typing import Any
 
 from analyzer.report import summary
 from analyzer.report.charts.chart import Chart
-from analyzer.report.compare import curve_charts, generation, plan_charts, sentences
+from analyzer.report.compare import capacity, curve_charts, generation, plan_charts, sentences
 from analyzer.report.compare.comparison import (
     ComparedFact,
     ComparedFigure,
@@ -29,6 +29,7 @@ MOST = 100
 LARGEST = 12
 _GROUPS = {
     "generation": generation.GROUP,
+    "capacity": capacity.GROUP,
     "plans.hybrid": "Best plan",
     "plans.gpu": "GPU",
     "plans.cpu": "CPU",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.report import price_words
-from analyzer.report.compare import generation
+from analyzer.report.compare import capacity, generation
 from analyzer.report.compare.comparison import Comparison
 from analyzer.report.summary import PLAN_TITLES, VERDICT_WORDS, best_plan, joules, per_second
 from analyzer.units import dollars, factor, seconds
@@ -38,10 +38,19 @@ class _Contender:
 def headline(comparison: Comparison) -> tuple[str, str]:
     """Which record is the fastest and by how much; and how sure that is, empty where all are alike.
 
-    Of models that generate it is about the request; the decode step, which all else is about, is a statement.
+    Of models that generate it is about the request, of capacity plans about what is rented; the decode step or
+    the batch, which all else is about, is a statement.
     """
-    text, sure = generation.headline(comparison.labels, comparison.analyses)
-    return (text, sure) if text else _by_plans(comparison)
+    return _of_all(comparison) or _by_plans(comparison)
+
+
+def _of_all(comparison: Comparison) -> tuple[str, str] | None:
+    """Where all records are of one kind that has an answer of its own: that."""
+    for kind in (capacity, generation):
+        text, sure = kind.headline(comparison.labels, comparison.analyses)
+        if text:
+            return text, sure
+    return None
 
 
 def _by_plans(comparison: Comparison) -> tuple[str, str]:
@@ -96,15 +105,15 @@ def _certainty(comparison: Comparison, top: _Contender, second: _Contender, asid
 def statements(comparison: Comparison) -> tuple[str, ...]:
     """The verdicts, what is cheapest and what takes least energy; those that the records can tell."""
     step = _step(comparison)
-    # Of records that generate a token's dollars and joules are asked for, not those of a decode step.
-    cheapest = (
-        generation.least(comparison.labels, comparison.analyses)
-        if step
-        else (
+    # Of such records a token's or a request's dollars are asked for, not those of a decode step or a batch.
+    cheapest: tuple[str, ...] = ()
+    if not step:
+        cheapest = (
             _least(comparison, "usd_per_million", "usd_origin", "costs least", _per_million),
             _least(comparison, "energy_j", "energy_origin", "takes least energy", _for_each),
         )
-    )
+    elif all(one.generation for one in comparison.analyses):
+        cheapest = generation.least(comparison.labels, comparison.analyses)
     verdicts = _verdicts(comparison)
     texts = (*cheapest, f"{step} {verdicts}") if step else (verdicts, *cheapest)
     return tuple(text for text in (*texts, *_prices(comparison)) if text)
@@ -120,8 +129,10 @@ def _prices(comparison: Comparison) -> tuple[str, ...]:
 
 
 def _step(comparison: Comparison) -> str:
-    text, _ = generation.headline(comparison.labels, comparison.analyses)
-    return f"One decode step: {_by_plans(comparison)[0]}" if text else ""
+    if _of_all(comparison) is None:
+        return ""
+    what = "decode step" if all(one.generation for one in comparison.analyses) else "batch"
+    return f"One {what}: {_by_plans(comparison)[0]}"
 
 
 def _verdicts(comparison: Comparison) -> str:

@@ -1,0 +1,222 @@
+"""Reporting: what capacity plans say side by side, and which of them costs least."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from analyzer.record.analysis import Analysis
+from analyzer.record.capacity import CapacityOption, CapacityResult
+from analyzer.report import capacity_words as words
+from analyzer.report.compare.comparison import ComparedFact, ComparedFigure, overlap
+from analyzer.units import UNKNOWN, dollars, factor, seconds, share
+
+GROUP = "Capacity"
+_REQUESTS = {"inference": "one inference", "generation": "a prompt that is answered"}
+# Two figures that differ by less read the same in the three digits that are printed.
+_SAME = 0.005
+
+
+def facts(analyses: Sequence[Analysis]) -> tuple[ComparedFact, ...]:
+    """What was asked of a service, and what it is rented on; nothing where no record plans one."""
+    named: tuple[tuple[str, str, Callable[[CapacityResult], object]], ...] = (
+        ("rate_per_s", "requests/s", lambda told: words.asked(told.rate_per_s)),
+        ("requests", "a request is", lambda told: _REQUESTS[told.requests]),
+        ("tokens", "tokens in and out", _tokens),
+        ("tpot_limit_s", "limit of each further token", lambda told: seconds(told.tpot_limit_s)),
+        ("limit_s", "limit", lambda told: f"{words.limited(told)} within {seconds(told.limit_s)}"),
+        ("arrivals", "arrivals", lambda told: told.arrivals),
+        ("growth", "growth", lambda told: f"{words.asked(told.growth)}x"),
+        ("headroom", "headroom", lambda told: share(told.headroom)),
+        ("spare", "instances that may fail", lambda told: told.spare),
+        ("pricing", "paid", lambda told: words.way(told.pricing)),
+        ("best", "cheapest instance", lambda told: _named(told, words.where)),
+        ("batching", "batching", lambda told: _named(told, _batching)),
+    )
+    if not any(one.capacity for one in analyses):
+        return ()
+    compared = (
+        ComparedFact(
+            key=f"capacity.{key}",
+            label=label,
+            values=tuple(UNKNOWN if one.capacity is None else str(read(one.capacity)) for one in analyses),
+        )
+        for key, label, read in named
+    )
+    return tuple(fact for fact in compared if set(fact.values) != {UNKNOWN})
+
+
+def _tokens(told: CapacityResult) -> str:
+    if told.prompt_tokens is None or told.output_tokens is None:
+        return UNKNOWN
+    return f"{words.asked(told.prompt_tokens)} and {words.asked(told.output_tokens)}"
+
+
+def _named(told: CapacityResult, say: Callable[[CapacityOption], str]) -> str:
+    return say(told.best_option) if told.best_option is not None else "none keeps the limit"
+
+
+def _batching(option: CapacityOption) -> str:
+    return words.batching(option.max_batch, option.max_delay_s)
+
+
+def same_question(analyses: Sequence[Analysis]) -> bool:
+    """Whether all plans are for the same traffic within the same limit: their dollars can be compared."""
+    asked = {
+        (
+            words.planned(told),
+            told.percentile,
+            told.limit_s,
+            (told.requests, told.tpot_limit_s, told.prompt_tokens, told.output_tokens),
+            told.arrivals,
+            told.headroom,
+            told.spare,
+        )
+        for told in (one.capacity for one in analyses)
+        if told is not None
+    }
+    return len(asked) < 2
+
+
+def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
+    """Number, dollars, latencies and rate of each record's cheapest instances that keep its limit."""
+    best = _best(analyses)
+    same = same_question(analyses)
+    less: Literal["less", ""] = "less" if same else ""
+
+    def plain(
+        field: str,
+        label: str,
+        unit: str,
+        better: Literal["less", "more", ""],
+        *,
+        ends: tuple[str, str] = ("", ""),
+    ) -> ComparedFigure:
+        low, high = (_read(best, end) if end else () for end in ends)
+        return ComparedFigure(
+            key=f"capacity.{field}",
+            label=label,
+            unit=unit,
+            values=_read(best, field),
+            origins=tuple("" if one is None else one.origin for one in best),
+            overlap=overlap(low, high) if low else (),
+            low=low,
+            high=high,
+            better=better,
+        )
+
+    month, count, rate = ((f"low_{name}", f"high_{name}") for name in ("usd_per_month", "count", "rate_per_s"))
+    rented = {(one.provider, one.instance, one.device) for one in best if one is not None}
+    limits = {(one.capacity.percentile, one.capacity.limit_s) for one in analyses if one.capacity is not None}
+    # Of two kinds of instances neither more nor fewer are better, nor is what one of them takes.
+    alike = len(rented) < 2
+    compared = (
+        plain("usd_per_month", "dollars a month", "$", less, ends=month),
+        plain("usd_per_million", "dollars per million requests", "$", less),
+        plain("count", "instances", "", less if alike else "", ends=count),
+        plain(
+            "highest_rate_per_s",
+            "highest rate of one instance",
+            "/s",
+            "more" if alike and len(limits) < 2 else "",
+            ends=rate,
+        ),
+        plain("p50_s", "p50 latency under load", "s", less),
+        plain("p99_s", "p99 latency under load", "s", less),
+        plain("tpot_p99_s", "p99 of each further token", "s", less),
+        plain("tokens_per_s", "tokens per second of all", "/s", ""),
+    )
+    return tuple(each for each in compared if any(value is not None for value in each.values))
+
+
+def _best(analyses: Sequence[Analysis]) -> tuple[CapacityOption | None, ...]:
+    return tuple(None if one.capacity is None else one.capacity.best_option for one in analyses)
+
+
+def _read(best: Sequence[CapacityOption | None], field: str) -> tuple[float | None, ...]:
+    return tuple(None if one is None else getattr(one, field) for one in best)
+
+
+def headline(labels: Sequence[str], analyses: Sequence[Analysis]) -> tuple[str, str]:
+    """Which plan costs least, and how sure that is; empty where not all records are of one."""
+    if not all(one.capacity for one in analyses):
+        return "", ""
+    same, best = same_question(analyses), _best(analyses)
+    priced = [
+        (usd, at)
+        for at, option in enumerate(best)
+        if option is not None and (usd := option.usd_per_month if same else option.usd_per_million) is not None
+    ]
+    without = [label for label, option in zip(labels, best, strict=True) if option is None]
+    if len(without) == len(labels):
+        return "In no record any instance keeps the limit.", ""
+    none = f" No instance keeps the limit in {' and '.join(without)}." if without else ""
+    if len(priced) < 2:
+        kept = (
+            f"{label}: {words.several(option)}, {dollars(option.usd_per_month)} a month."
+            for label, option in zip(labels, best, strict=True)
+            if option is not None
+        )
+        return f"{' '.join(kept)}{none}", ""
+    ranked = sorted(priced)
+    (usd, top), (_, second), (most, last) = ranked[0], ranked[1], ranked[-1]
+    say = _a_month if same else _per_million
+    if not usd or most / usd - 1 < _SAME:
+        return f"All cost the same: {_rented(best[top])}, {say(usd)}.{none}", ""
+    other = labels[last] if len(ranked) == 2 else f"{labels[last]}, the dearest"
+    text = (
+        f"{labels[top]} costs least: {_rented(best[top])}, {say(usd)}, against {_rented(best[last])}, "
+        f"{say(most)}, of {other}, a factor of {factor(most / usd).removesuffix('x')}.{none}"
+    )
+    return text, _certainty(analyses, top, second, same=same)
+
+
+def _certainty(analyses: Sequence[Analysis], top: int, second: int, *, same: bool) -> str:
+    ends = [_ends(analyses[at], same=same) for at in (top, second)]
+    if None in (ends[0][1], ends[1][0]):
+        return ""
+    # Both are asked for above: what is left is known.
+    apart = (ends[0][1] or 0.0) < (ends[1][0] or 0.0)
+    sure = "do not overlap" if apart else "overlap"
+    return f"That is {'' if apart else 'not '}certain: its 90 % interval and that of the next {sure}."
+
+
+def _ends(analysis: Analysis, *, same: bool) -> tuple[float | None, float | None]:
+    """The ends of the dollars that are compared; those of a million requests are in the ratio of a month's."""
+    option = analysis.capacity.best_option if analysis.capacity is not None else None
+    if option is None or option.usd_per_month is None:
+        return None, None
+    scale: float | None = 1.0
+    if not same:
+        scale = option.usd_per_million / option.usd_per_month if option.usd_per_million is not None else None
+    low, high = (
+        None if end is None or scale is None else end * scale
+        for end in (option.low_usd_per_month, option.high_usd_per_month)
+    )
+    return low, high
+
+
+def _rented(option: CapacityOption | None) -> str:
+    return UNKNOWN if option is None else words.several(option)
+
+
+def _a_month(value: float) -> str:
+    return f"{dollars(value)} a month"
+
+
+def _per_million(value: float) -> str:
+    return f"{dollars(value)} per million requests"
+
+
+def notes(analyses: Sequence[Analysis]) -> tuple[str, ...]:
+    """What a reader must know before comparing such records."""
+    if not any(one.capacity for one in analyses):
+        return ()
+    found = ["operators, plans and verdict are those of one batch"]
+    if not same_question(analyses):
+        found.append(
+            "the plans differ in traffic or limit: compare dollars per million requests, not dollars a month"
+        )
+    if not all(one.capacity for one in analyses):
+        found.append("not every record plans a capacity")
+    return tuple(found)
