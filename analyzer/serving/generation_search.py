@@ -1,4 +1,4 @@
-"""For each kind of instance: how many sequences at once, what it takes within the limits, how many are needed."""
+"""For each kind of instance: how many sequences at once, what it takes within limits, how many are needed."""
 
 from __future__ import annotations
 
