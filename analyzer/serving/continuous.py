@@ -294,7 +294,7 @@ class _ServedRequests:
 def _serve(asked: _Asked) -> _ServedRequests:
     number, lanes = len(asked.arrivals), len(asked.first)
     first, last = np.zeros(number), np.zeros(number)
-    ran, spent = np.zeros(lanes), np.zeros(lanes)
+    ran, over = np.zeros(lanes), np.zeros(lanes)
     lane = np.arange(lanes)
     state = _Slots(lanes, int(asked.max_batch.max()))
     head, now = asked.first.copy(), np.zeros(lanes)
@@ -315,7 +315,6 @@ def _serve(asked: _Asked) -> _ServedRequests:
             now[rows] += asked.prefill[request]
             first[request] = now[rows]
             ran[lane[rows]] += state.running[rows] * (now[rows] - before)
-            spent[lane[rows]] += now[rows] - before
             alone = asked.outputs[request] == 1
             last[request[alone]] = now[rows[alone]]
             state.admit(rows[~alone], request[~alone], asked)
@@ -331,15 +330,15 @@ def _serve(asked: _Asked) -> _ServedRequests:
             took = steps * (fixed + each * context) + each * steps * (steps - 1) / 2
             now[rows] += took
             ran[lane[rows]] += batch * took
-            spent[lane[rows]] += took
             which, request = state.advance(rows, steps, asked)
             last[request] = now[which]
         left = (head < end) | (state.running > 0)
         # Dropping those that are done copies all others.
         if left.sum() <= (1 - _DONE) * len(left) or not left.any():
+            over[lane[~left]] = now[~left]
             lane, head, now = lane[left], head[left], now[left]
             state = state.only(left)
-    return _ServedRequests(first=first, last=last, mean_batch=ran / np.maximum(spent, 1e-300))
+    return _ServedRequests(first=first, last=last, mean_batch=ran / over)
 
 
 class _Slots:
