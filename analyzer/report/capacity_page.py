@@ -43,7 +43,9 @@ def view(analysis: Analysis) -> dict[str, Any] | None:
         "word": capacity_words.word(told),
         "run": capacity_words.RUN,
         "device": best.kind if best else "either",
-        "chip": f"{best.kind.upper()} instances" if best else "No instance keeps the limit",
+        "chip": f"{best.kind.upper()} instances"
+        if best
+        else f"No instance keeps the {capacity_words.limits(told)}",
         "subject": capacity_words.subject(told),
         "sentence": capacity_words.sentence(told),
         "details": capacity_words.details(told),

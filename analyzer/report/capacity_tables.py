@@ -82,7 +82,7 @@ def _instances(told: CapacityResult) -> OptionTable:
 
 
 def _lead(told: CapacityResult) -> str:
-    said = "Those that keep the limit first, with the ends of 90 % intervals."
+    said = f"Those that keep the {words.limits(told)} first, with the ends of 90 % intervals."
     return " ".join(filter(None, (said, words.refused(told))))
 
 
@@ -136,9 +136,9 @@ def _columns(told: CapacityResult) -> tuple[_CapacityColumn, ...]:
             head="$/M requests",
             text=lambda row: dollars(row.usd_per_million),
             value=lambda row: row.usd_per_million,
+            beside=_token_dollars if generates else None,
             narrow=not generates,
         ),
-        *(_token_dollars() if generates else ()),
         _CapacityColumn(
             head="Price of",
             text=lambda row: row.price_date or UNKNOWN,
@@ -188,15 +188,9 @@ def _further(told: CapacityResult) -> tuple[_CapacityColumn, ...]:
     )
 
 
-def _token_dollars() -> tuple[_CapacityColumn, ...]:
-    return (
-        _CapacityColumn(
-            head="$/M tokens out",
-            text=lambda row: dollars(row.usd_per_million_tokens),
-            value=lambda row: row.usd_per_million_tokens,
-            narrow=False,
-        ),
-    )
+def _token_dollars(row: CapacityOption) -> str:
+    usd = row.usd_per_million_tokens
+    return f"{dollars(usd)} per M tokens out" if usd is not None else ""
 
 
 def _copies(row: CapacityOption) -> str:

@@ -66,6 +66,11 @@ def further_limit_s(told: CapacityResult) -> float | None:
     return told.tpot_limit_s if further(told) == limited(told) else None
 
 
+def limits(told: CapacityResult) -> str:
+    """The word for what must be kept: of a model that generates there may be two."""
+    return "limits" if told.tpot_limit_s is not None else "limit"
+
+
 def asked(value: float) -> str:
     """A figure of the question as it was asked: ``2,000``, ``0.5``."""
     return f"{value:,.10g}"
@@ -151,7 +156,7 @@ def _of(lengths: str) -> str:
 
 def _tokens(value: float) -> str:
     # The mean of a trace has decimals that tell nothing.
-    return f"{value:,.0f}" if value >= 100 else digits(value)
+    return f"{value:,.0f}" if value >= 100 or value % 1 == 0 else digits(value)
 
 
 def best(told: CapacityResult) -> CapacityOption | None:
@@ -162,7 +167,7 @@ def best(told: CapacityResult) -> CapacityOption | None:
 def word(told: CapacityResult) -> str:
     """The answer in a word or two."""
     option = best(told)
-    return several(option) if option else "no instance keeps the limit"
+    return several(option) if option else f"no instance keeps the {limits(told)}"
 
 
 def loads(told: CapacityResult, at: int) -> InstanceLoads | None:
@@ -233,12 +238,12 @@ def details(told: CapacityResult) -> tuple[str, ...]:
     said = (
         _why_none(told)
         if option is None
-        else (_interval(option), _batches(told, option), _given(told, option), _room(told, option))
+        else (_interval(told, option), _batches(told, option), _given(told, option), _room(told, option))
     )
     return tuple(filter(None, said))
 
 
-def _interval(option: CapacityOption) -> str:
+def _interval(told: CapacityResult, option: CapacityOption) -> str:
     if option.count is None:
         return ""
     ends = (
@@ -247,7 +252,8 @@ def _interval(option: CapacityOption) -> str:
     )
     for number, _, end in ends:
         if number is None:
-            return f"At the {end} end of the 90 % interval of its times no number of them keeps the limit."
+            at = f"At the {end} end of the 90 % interval of its times"
+            return f"{at} no number of them keeps the {limits(told)}."
     if option.low_count == option.high_count:
         return "The number is the same over the 90 % interval of its times."
     return (
@@ -440,7 +446,7 @@ def _side(told: CapacityResult, kind: str) -> AnswerFigure:
         )
     near = told.options[at]
     reason = f": {near.reason.removesuffix('.')}" if near.reason else ""
-    note = f"no instance {_SIDES[kind]} keeps the limit; nearest is {where(near)}{reason}"
+    note = f"no instance {_SIDES[kind]} keeps the {limits(told)}; nearest is {where(near)}{reason}"
     return AnswerFigure(name=name, title=title, figure="none", note=note, bad=True)
 
 
@@ -459,8 +465,9 @@ def refused(told: CapacityResult) -> str:
     if not number or number == len(types):
         return ""
     do = "does" if number == 1 else "do"
-    limits = "limits" if told.tpot_limit_s is not None else "limit"
-    return f"{number:,} of {plural(len(types), 'instance type')} {do} not keep the {limits} at any number."
+    return (
+        f"{number:,} of {plural(len(types), 'instance type')} {do} not keep the {limits(told)} at any number."
+    )
 
 
 def notes(told: CapacityResult) -> tuple[str, ...]:

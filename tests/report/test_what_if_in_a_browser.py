@@ -221,3 +221,34 @@ def test_utilisation_between_two_loads_lies_on_a_line_and_ends_with_them(ask: An
     found = [page.evaluate(f"capacity.busy({loads}, {rate})") for rate in asked]
     assert found == pytest.approx([0.1, 0.2, 0.4, 0.9, 0.9])
     assert page.evaluate("capacity.busy([], 5)") is None
+
+
+def test_of_a_model_that_generates_the_same_arithmetic_answers_other_first_tokens(visit_text: Any) -> None:
+    told = records.generation()
+    page, seen = visit_text(html.render(factory.generation_capacity()))
+    page.wait_for_function(READY)
+    answer, table = page.locator("#what-if-answer"), page.locator(ROWS)
+    assert "This is what was asked." in answer.inner_text()
+    assert "at most 64 sequences at once on a copy of the model" in answer.inner_text()
+    # $3 an hour over 5 x 3,600 requests of 258 tokens each.
+    assert "$0.646 per M tokens out" in table.first.inner_text()
+    for question in (
+        {"rate": 50, "limit": 0.5, "growth": 1, "headroom": 0.2, "spare": 1, "pricing": "on-demand"},
+        {"rate": 50, "limit": 0.3, "growth": 1, "headroom": 0.2, "spare": 1, "pricing": "on-demand"},
+    ):
+        fill(page, rate=question["rate"], limit=question["limit"] * 1e3)
+        expected = min(row[1] for one in told.instances if (row := twin(question, one)))
+        assert f"${expected:,.0f} a month" in answer.inner_text()
+        assert "delay" not in page.locator("#what-if").inner_text()
+    assert "tensor parallel 2" in page.locator("#what-if-rows").inner_text()
+    fill(page, limit=100)
+    assert "No instance keeps a p99 to the first token of 100 ms." in answer.inner_text()
+    assert seen.errors == []
+
+
+def test_a_reason_that_is_a_sentence_ends_once(ask: Any) -> None:
+    options = tuple(replace(one, reason=f"{one.reason}.") for one in records.impossible().options)
+    page, _ = ask(records.impossible(options=options))
+    assert "one request alone takes 12.0 ms." in page.locator("#what-if-answer").inner_text()
+    assert ".." not in page.locator("#what-if-answer").inner_text()
+    assert ".." not in page.locator("#overview .sure").inner_text()

@@ -104,7 +104,7 @@ def _latency(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -
         f"Of one {option.instance}, waiting included: half of the requests {answered} within p50, 99 of 100 "
         f"within p99. The thick line is {kept}, which is limited"
     )
-    lead += "." if option.feasible else "; at no rate does it keep the limit."
+    lead += "." if option.feasible else f"; at no rate does it keep the {words.limits(told)}."
     return Chart(
         name="capacity-latency",
         title="First token by load" if words.generates(told) else "Latency by load",
@@ -130,8 +130,11 @@ def _words(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -> 
     )
     what = " to the first token" if words.generates(told) else ""
     said = f"{kept}{what} of one {option.instance}: {low}, {high}. The limit is {seconds(told.limit_s)}"
-    highest = option.highest_rate_per_s
-    return f"{said}, kept up to {words.requests(highest)}." if highest is not None else f"{said}."
+    if option.highest_rate_per_s is None:
+        return f"{said}."
+    # Of two limits it may be the other that is reached there.
+    kept = "; both limits are kept" if told.tpot_limit_s is not None else ", kept"
+    return f"{said}{kept} up to {words.requests(option.highest_rate_per_s)}."
 
 
 def _limits(limit_s: float | None) -> tuple[dict[str, Any], ...]:
@@ -167,8 +170,8 @@ def _further(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -
         name="capacity-tpot",
         title="Further tokens by load",
         lead=(
-            f"Of one {option.instance}, the mean of a request's tokens after its first: the more sequences run "
-            f"and the more prompts are read meanwhile, the longer.{thick}"
+            f"Of one {option.instance}, a request's mean after its first token: longer the more sequences run "
+            f"and the more prompts are read.{thick}"
         ),
         alternative=f"{kept} of each further token of one {option.instance}: {low}, {high}.{limit}",
         engine="vega-lite",
