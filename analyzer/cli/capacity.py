@@ -32,7 +32,9 @@ def command(ctx: click.Context, /, **_: Any) -> None:
 
     model = ctx.params["model"]
     start, stem = settings_start(model)
-    settings_defaults(ctx, start if start.exists() else Path.cwd())
+    if not model.endswith(".json"):
+        # Settings are for models of the folder: a record was asked with them, and what is typed now is meant.
+        settings_defaults(ctx, start if start.exists() else Path.cwd())
     params = ctx.params
     # Beside the model's own report, not in its place.
     targets = report_targets(params["format"], params["output"], f"{stem}-capacity")
