@@ -41,6 +41,7 @@ ALL_GPUS = "all"
 DEFAULT_TIME_BUDGET_S = 10.0
 
 _EVERYWHERE: tuple[Command, ...] = ("run", "check", "render", "generate", "capacity")
+_GENERATING: tuple[Command, ...] = ("generate", "capacity")
 _MODEL_READING: tuple[Command, ...] = ("run", "check", "capacity")
 _MEASURING: tuple[Command, ...] = ("run", "check", "generate", "capacity")
 _DECIDING: tuple[Command, ...] = ("run", "check", "render")
@@ -284,56 +285,56 @@ OPTIONS: tuple[Option, ...] = (
         kind="whole",
         metavar="N",
         help="Tokens of each sequence that are given. [1024, or as many as the model takes]",
-        commands=("generate",),
+        commands=_GENERATING,
     ),
     Option(
         name="output-tokens",
         kind="whole",
         metavar="N",
         help="Tokens of each sequence that are made. [256]",
-        commands=("generate",),
+        commands=_GENERATING,
     ),
     Option(
         name="gpus",
         kind="whole",
         metavar="N",
         help="GPUs that share the model (tensor parallel). [the fewest that hold it]",
-        commands=("generate",),
+        commands=_GENERATING,
     ),
     Option(
         name="weights",
         kind="text",
         metavar="T",
         help="Type of the layers' weights: fp16, bf16, fp8, int8 or int4. [the model's own]",
-        commands=("generate",),
+        commands=_GENERATING,
     ),
     Option(
         name="kv",
         kind="text",
         metavar="T",
         help="Type of the cache: fp16, bf16, fp8 or int8. [16 bits]",
-        commands=("generate",),
+        commands=_GENERATING,
     ),
     Option(
         name="launch",
         kind="text",
         metavar="L",
         help="session (node by node) or graph (one replay of a CUDA graph). [session]",
-        commands=("generate",),
+        commands=_GENERATING,
     ),
     Option(
         name="ttft",
         kind="latency",
         metavar="TIME",
         help="Longest time to the first token, like 500ms.",
-        commands=("generate",),
+        commands=_GENERATING,
     ),
     Option(
         name="tpot",
         kind="latency",
         metavar="TIME",
         help="Longest time of each further token, like 30ms.",
-        commands=("generate",),
+        commands=_GENERATING,
     ),
     Option(
         name="rate",
@@ -701,6 +702,14 @@ class CapacityOptions(TypedDict, total=False):
     headroom: float | str | None
     growth: float | None
     spare: int | None
+    prompt: int | None
+    output_tokens: int | None
+    gpus: int | None
+    weights: str | None
+    kv: str | None
+    launch: str | None
+    ttft: float | str | None
+    tpot: float | str | None
 
 
 def taken_by(command: Command) -> tuple[Option, ...]:

@@ -25,14 +25,16 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     Every instance of the price list is looked at, CPUs beside GPUs, each at the batch and the delay that let
     the most requests through within the limit. Of a record of this command what is left out stays as it was
     asked.
+
+    A model that generates, as `analyze generate` takes it, is limited by --ttft and --tpot instead, each
+    kept by 99 of 100 requests under continuous batching.
     """
-    from analyzer.cli.check import settings_start
     from analyzer.cli.run import open_page, print_outcome, publish, report_targets
     from analyzer.record.output_files import check_writable
 
     model = ctx.params["model"]
-    start, stem = settings_start(model)
-    if not model.endswith(".json"):
+    start, stem = _start(model)
+    if not _is_record(model):
         # Settings are for models of the folder: a record was asked with them, and what is typed now is meant.
         settings_defaults(ctx, start if start.exists() else Path.cwd())
     params = ctx.params
@@ -44,6 +46,24 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     print_outcome(analysis, targets, quiet=params["quiet"], verbose=params["verbose"])
     if params["open"]:
         open_page(written)
+
+
+def _is_record(model: str) -> bool:
+    from analyzer.generation.sources import is_configuration
+
+    return model.endswith(".json") and not is_configuration(model)
+
+
+def _start(model: str) -> tuple[Path, str]:
+    """Where settings are looked for, and the stem of the reports' names."""
+    from analyzer.cli.check import settings_start
+    from analyzer.generation.sources import is_configuration, is_genai
+
+    if not is_configuration(model) and not is_genai(model):
+        return settings_start(model)
+    path = Path(model)
+    folder = path if path.is_dir() else path.parent
+    return path, folder.resolve().name or "model"
 
 
 def _plan(params: dict[str, Any]) -> Any:

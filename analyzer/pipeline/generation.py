@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from analyzer.checks import run as find_findings
@@ -53,9 +53,26 @@ _ASKED_OF_ANY = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GenerationBasis:
+    """What a record of generation rests on, for whoever asks more of the same model."""
+
+    model: GeneratingModel
+    question: Question
+    options: Options
+    targets: Targets
+
+
 def analyse_generation(model: Any, inputs: Any, given: GenerateOptions, progress: Progress) -> Analysis:
     """The record of a model that generates; see ``analyzer.api.analyze_generation``."""
     require_keywords("analyze_generation", given, GenerateOptions.__annotations__)
+    return generation_with_basis(model, inputs, given, progress)[0]
+
+
+def generation_with_basis(
+    model: Any, inputs: Any, given: GenerateOptions, progress: Progress
+) -> tuple[Analysis, GenerationBasis]:
+    """The same, with what it rests on."""
     started = time.perf_counter()
     of_any = {name: value for name, value in given.items() if name in _ASKED_OF_ANY}
     if of_any.get("gpu") in (ALL_GPUS, [ALL_GPUS], (ALL_GPUS,)):
@@ -84,7 +101,14 @@ def analyse_generation(model: Any, inputs: Any, given: GenerateOptions, progress
             cpu_name=targets.cpu.name,
         ),
     )
-    return replace(analysis, findings=find_findings(analysis))
+    basis = GenerationBasis(model=source.model, question=question, options=options, targets=targets)
+    return replace(analysis, findings=find_findings(analysis)), basis
+
+
+def is_generating(model: Any) -> bool:
+    """Whether MODEL can only be one that generates: a configuration of Hugging Face, or of GenAI."""
+    text = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
+    return bool(text) and (is_genai(text) or is_configuration(text))
 
 
 def _question(given: GenerateOptions, options: Options) -> Question:

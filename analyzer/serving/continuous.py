@@ -196,7 +196,9 @@ def _overrun(scenario: GenerationScenario) -> GenerationLoad:
 
 
 # Mean stays of a request after which a lane has filled up.
-_WARM_UP_STAYS = 3
+_WARM_UP_STAYS = 2
+# Lanes that are done are dropped once they are this share.
+_DONE = 0.1
 
 
 def _loads(scenarios: Sequence[GenerationScenario], seed: int) -> list[GenerationLoad]:
@@ -292,7 +294,7 @@ class _ServedRequests:
 def _serve(asked: _Asked) -> _ServedRequests:
     number, lanes = len(asked.arrivals), len(asked.first)
     first, last = np.zeros(number), np.zeros(number)
-    ran, spent = np.zeros(lanes), np.zeros(lanes)
+    ran, over = np.zeros(lanes), np.zeros(lanes)
     lane = np.arange(lanes)
     state = _Slots(lanes, int(asked.max_batch.max()))
     head, now = asked.first.copy(), np.zeros(lanes)
@@ -313,7 +315,6 @@ def _serve(asked: _Asked) -> _ServedRequests:
             now[rows] += asked.prefill[request]
             first[request] = now[rows]
             ran[lane[rows]] += state.running[rows] * (now[rows] - before)
-            spent[lane[rows]] += now[rows] - before
             alone = asked.outputs[request] == 1
             last[request[alone]] = now[rows[alone]]
             state.admit(rows[~alone], request[~alone], asked)
@@ -324,19 +325,20 @@ def _serve(asked: _Asked) -> _ServedRequests:
             fixed, each = asked.decode[server[rows], 0, batch], asked.decode[server[rows], 1, batch]
             context = state.context[rows] / batch
             until = np.where(room[rows], (arrives[rows] - now[rows]) / (fixed + each * context), np.inf)
-            to_finish = state.finish[rows].min(axis=1) - state.steps[rows]
+            to_finish = state.next_finish[rows] - state.steps[rows]
             steps = np.minimum(to_finish, np.maximum(1, np.ceil(np.minimum(until, to_finish)))).astype(np.int64)
             took = steps * (fixed + each * context) + each * steps * (steps - 1) / 2
             now[rows] += took
             ran[lane[rows]] += batch * took
-            spent[lane[rows]] += took
             which, request = state.advance(rows, steps, asked)
             last[request] = now[which]
         left = (head < end) | (state.running > 0)
-        if not left.all():
+        # Dropping those that are done copies all others.
+        if left.sum() <= (1 - _DONE) * len(left) or not left.any():
+            over[lane[~left]] = now[~left]
             lane, head, now = lane[left], head[left], now[left]
             state = state.only(left)
-    return _ServedRequests(first=first, last=last, mean_batch=ran / np.maximum(spent, 1e-300))
+    return _ServedRequests(first=first, last=last, mean_batch=ran / over)
 
 
 class _Slots:
@@ -347,6 +349,7 @@ class _Slots:
 
     def __init__(self, lanes: int, slots: int) -> None:
         self.finish = np.full((lanes, slots), _NEVER)
+        self.next_finish = np.full(lanes, _NEVER)
         self.owner = np.zeros((lanes, slots), dtype=np.int64)
         self.steps = np.zeros(lanes, dtype=np.int64)
         self.running = np.zeros(lanes, dtype=np.int64)
@@ -355,7 +358,9 @@ class _Slots:
 
     def admit(self, rows: Ints, request: Ints, asked: _Asked) -> None:
         slot = (self.finish[rows] == _NEVER).argmax(axis=1)
-        self.finish[rows, slot] = self.steps[rows] + asked.outputs[request] - 1
+        finish = self.steps[rows] + asked.outputs[request] - 1
+        self.finish[rows, slot] = finish
+        self.next_finish[rows] = np.minimum(self.next_finish[rows], finish)
         self.owner[rows, slot] = request
         self.running[rows] += 1
         self.context[rows] += asked.prompts[request] + 1
@@ -365,10 +370,12 @@ class _Slots:
         """Makes so many tokens of every sequence; returns the lane and the request of each that is done."""
         self.steps[rows] += steps
         self.context[rows] += steps * self.running[rows]
+        rows = rows[self.steps[rows] == self.next_finish[rows]]
         row, slot = np.nonzero(self.finish[rows] == self.steps[rows][:, None])
         done = rows[row]
         request = self.owner[done, slot]
         self.finish[done, slot] = _NEVER
+        self.next_finish[rows] = self.finish[rows].min(axis=1)
         np.subtract.at(self.running, done, 1)
         np.subtract.at(self.context, done, asked.kept[request])
         np.subtract.at(self.kept, done, asked.kept[request])
@@ -376,7 +383,8 @@ class _Slots:
 
     def only(self, left: np.typing.NDArray[np.bool_]) -> _Slots:
         new = object.__new__(_Slots)
-        new.finish, new.owner, new.steps = self.finish[left], self.owner[left], self.steps[left]
+        new.finish, new.next_finish = self.finish[left], self.next_finish[left]
+        new.owner, new.steps = self.owner[left], self.steps[left]
         new.running, new.context, new.kept = self.running[left], self.context[left], self.kept[left]
         return new
 

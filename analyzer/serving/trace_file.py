@@ -12,6 +12,7 @@ import numpy as np
 from analyzer.arrays import Floats
 from analyzer.errors import UsageError
 from analyzer.serving.arrivals import mean_rate_per_s
+from analyzer.serving.continuous import Conversations
 
 # Of a stranger's file: 100 MB of times are more than a day of a large service.
 _MOST_REQUESTS = 10_000_000
@@ -72,3 +73,34 @@ def _number(text: str) -> float | None:
     except ValueError:
         return None
     return value if 0 <= value < math.inf else None
+
+
+def read_conversations(path: Path, *, where: str = "--arrivals") -> tuple[float, Conversations]:
+    """A trace's mean rate, and the tokens of each prompt and each answer from its second and third column.
+
+    Raises:
+        UsageError: As for ``read_trace``, or a row without both numbers of tokens.
+    """
+    arrivals_s = read_trace(path, where=where)
+    lengths: list[tuple[int, int]] = []
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        for number, row in enumerate(csv.reader(file)):
+            if not row or not any(row) or (number == 0 and _number(row[0]) is None):
+                continue
+            tokens = [_tokens(text) for text in row[1:3]]
+            if len(tokens) < 2 or None in tokens:
+                raise UsageError(
+                    f"{where} {path}: line {number + 1} has no numbers of tokens behind its time.",
+                    hint="A model that generates needs seconds, tokens in and tokens out of each request.",
+                )
+            lengths.append((tokens[0] or 0, tokens[1] or 0))
+    # A request without an answer takes none of the time that is planned for.
+    answered = np.array([one for one in lengths if min(one) > 0], dtype=np.int64)
+    if not len(answered):
+        raise UsageError(f"{where} {path}: no request has tokens in and out.", hint="In columns two and three.")
+    return mean_rate_per_s(arrivals_s), Conversations(prompts=answered[:, 0], outputs=answered[:, 1])
+
+
+def _tokens(text: str) -> int | None:
+    stripped = text.strip()
+    return int(stripped) if stripped.isascii() and stripped.isdecimal() and len(stripped) < 10 else None

@@ -9,12 +9,14 @@ from typing import Any, cast
 
 from analyzer.checks import run as find_findings
 from analyzer.devices import catalogue
-from analyzer.errors import UsageError
-from analyzer.option_table import AnalyzeOptions, CapacityOptions, RecordOptions
+from analyzer.errors import RecordError, UsageError
+from analyzer.option_table import AnalyzeOptions, CapacityOptions, GenerateOptions, RecordOptions
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.capacity.earlier_question import earlier_cpus, earlier_gpus, with_earlier
+from analyzer.pipeline.capacity.generation import generation_traffic, with_generation_capacity
 from analyzer.pipeline.capacity.question import POISSON_NAME, is_poisson, make_question
 from analyzer.pipeline.capacity.sizing import with_capacity
+from analyzer.pipeline.generation import generation_with_basis, is_generating
 from analyzer.pipeline.options import path_shower, require_keywords
 from analyzer.pipeline.replay.decide import basis_of, decide_again
 from analyzer.progress import Progress
@@ -22,6 +24,8 @@ from analyzer.record import load_report
 from analyzer.record.analysis import Analysis
 from analyzer.record.invocation import Invocation, written
 
+# What only a model that generates is asked.
+_OF_GENERATION = ("prompt", "output_tokens", "gpus", "weights", "kv", "launch", "tpot")
 Analyse = Callable[[Any, Any, AnalyzeOptions, Progress], tuple[Analysis, AnalysisBasis]]
 
 
@@ -37,10 +41,24 @@ def plan(model: Any, inputs: Any, given: CapacityOptions, analyse: Analyse, prog
     """
     require_keywords("plan_capacity", given, CapacityOptions.__annotations__)
     named = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
-    show = path_shower(named if named is not None and not named.endswith(".json") else None)
+    generates = is_generating(model)  # its configuration is JSON too
+    show = path_shower(None if named is None or generates or named.endswith(".json") else named)
     record = None
-    if isinstance(model, Analysis) or (named is not None and named.endswith(".json")):
+    if isinstance(model, Analysis) or (named is not None and named.endswith(".json") and not generates):
         record = model if named is None else load_report(named)
+    if record is not None and record.generation is not None:
+        raise RecordError(
+            "A record of a model that generates does not hold its steps at other sizes.",
+            hint="`analyze capacity MODEL` with --ttft and --tpot takes seconds.",
+        )
+    if record is None and (given.get("ttft") is not None or generates):
+        return _of_generation(model, inputs, given, show, progress)
+    of_generation = next((name for name in _OF_GENERATION if given.get(name) is not None), None)
+    if of_generation is not None:
+        raise UsageError(
+            f"--{of_generation.replace('_', '-')} is of models that generate.",
+            hint="Limit their first token, like --ttft 500ms; leave it out for single inferences.",
+        )
     whole = given if record is None else with_earlier(record, given)
     arrivals = str(whole.get("arrivals") or POISSON_NAME)
     question = make_question(whole, shown=show(arrivals))
@@ -68,6 +86,35 @@ def plan(model: Any, inputs: Any, given: CapacityOptions, analyse: Analyse, prog
             model=asked,
             # The usual arrivals are no file, and nothing to write.
             options=written("capacity", {**whole, "arrivals": None} if is_poisson(arrivals) else whole, show),
+            stand_ins={},
+        ),
+    )
+    return replace(planned, findings=find_findings(planned))
+
+
+def _of_generation(
+    model: Any, inputs: Any, given: CapacityOptions, show: Callable[[str], str], progress: Progress
+) -> Analysis:
+    """A model that generates: its own record, and what serves it."""
+    gpus, cpus = _names(given.get("gpu")), _cpus(given.get("cpu"))
+    of_model = {name: value for name, value in given.items() if name in GenerateOptions.__annotations__}
+    # Both limits are those of requests under traffic, and the record's own are of one that waits for nobody.
+    of_model = {name: value for name, value in of_model.items() if name not in ("ttft", "tpot")}
+    if gpus is not None and _are_all(gpus):
+        of_model.pop("gpu")
+    analysis, basis = generation_with_basis(model, inputs, cast(GenerateOptions, of_model), progress)
+    told = analysis.generation
+    assert told is not None
+    arrivals = str(given.get("arrivals") or POISSON_NAME)
+    traffic = generation_traffic(given, (told.prompt_tokens, told.output_tokens), shown=show(arrivals))
+    planned = with_generation_capacity(analysis, basis, traffic, gpus, cpus, progress)
+    asked = {**given, "arrivals": None} if is_poisson(arrivals) else given
+    planned = replace(
+        planned,
+        invocation=Invocation(
+            command="capacity",
+            model=analysis.invocation.model if analysis.invocation is not None else None,
+            options=written("capacity", asked, show),
             stand_ins={},
         ),
     )

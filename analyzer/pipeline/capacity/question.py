@@ -55,8 +55,8 @@ def make_question(given: CapacityOptions, *, shown: str = POISSON_NAME) -> Capac
     rate = given.get("rate")
     if rate is None and arrivals_s is None:
         raise UsageError("--rate is missing.", hint="Requests a second, like --rate 500.")
-    rate_per_s = _rate(rate) if rate is not None else mean_rate_per_s(arrivals_s)  # type: ignore[arg-type]
-    growth = _growth(given.get("growth"))
+    rate_per_s = rate_of(rate) if rate is not None else mean_rate_per_s(arrivals_s)  # type: ignore[arg-type]
+    growth = growth_of(given.get("growth"))
     planned: Arrivals = POISSON
     if arrivals_s is not None:
         planned = Trace(arrivals_s=arrivals_s, whole_rate_per_s=rate_per_s * growth)
@@ -73,9 +73,9 @@ def make_question(given: CapacityOptions, *, shown: str = POISSON_NAME) -> Capac
             limit_s=limit_s,
             percentile=percentile,
             arrivals=planned,
-            headroom=_headroom(given.get("headroom")),
-            spare=_whole(given.get("spare") or 0, "--spare", 0, _MOST_SPARE),
-            max_batch=_max_batch(given.get("max_batch")),
+            headroom=headroom_of(given.get("headroom")),
+            spare=spare_of(given.get("spare")),
+            max_batch=max_batch_of(given.get("max_batch")),
             max_delay_s=None if max_delay is None else _max_delay(max_delay),
         ),
     )
@@ -108,7 +108,8 @@ def _limit(given: CapacityOptions, name: str) -> object:
     return dict(given).get(name)
 
 
-def _rate(value: float | str) -> float:
+def rate_of(value: float | str) -> float:
+    """Requests a second, above 0."""
     try:
         rate = float(value)
     except (TypeError, ValueError):
@@ -121,7 +122,8 @@ def _rate(value: float | str) -> float:
     return rate
 
 
-def _growth(value: float | None) -> float:
+def growth_of(value: float | None) -> float:
+    """Times the rate that is planned for."""
     growth = 1.0 if value is None else float(value)
     if not 0 < growth <= _MOST_GROWTH:
         raise UsageError(
@@ -130,14 +132,21 @@ def _growth(value: float | None) -> float:
     return growth
 
 
-def _headroom(value: float | str | None) -> float:
+def headroom_of(value: float | str | None) -> float:
+    """Share of the rate that must be free."""
     headroom = 0.0 if value is None else share(value, where="--headroom")
     if headroom > _MOST_GROWTH:
         raise UsageError(f"--headroom {value}: too much.", hint="0.2 is a fifth more than the rate.")
     return headroom
 
 
-def _max_batch(value: int | None) -> int | None:
+def spare_of(value: int | None) -> int:
+    """Instances that may fail."""
+    return _whole(value or 0, "--spare", 0, _MOST_SPARE)
+
+
+def max_batch_of(value: int | None) -> int | None:
+    """Most requests in a batch, None to choose."""
     return None if value is None else _whole(value, "--max-batch", 1, _LARGEST_BATCH)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
+from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.capacity.question import CapacityQuestion
@@ -68,7 +69,7 @@ def with_capacity(
     _check_spare(chosen, question)
     rows = sorted(
         ((_option(question, *one), one) for one in chosen),
-        key=lambda row: _by_dollars(row[0]),
+        key=lambda row: by_dollars(row[0]),
     )
     options = tuple(option for option, _ in rows)
     best = 0 if options[0].feasible else None
@@ -89,7 +90,9 @@ def with_capacity(
             max_batch=asked.max_batch,
             max_delay_s=asked.max_delay_s,
             instances=tuple(_instances(rows)),
-            traffic=() if best is None else tuple(_traffic(options[best], question)),
+            traffic=()
+            if best is None
+            else tuple(traffic_steps(options[best], asked.rate_per_s, asked.headroom, asked.spare)),
             notes=tuple(_notes(basis, options)),
         ),
     )
@@ -99,15 +102,24 @@ Chosen = tuple[InstanceOffer, Copies | None, Sizing | None]
 
 
 def _offers(basis: AnalysisBasis, gpus: Sequence[str] | None, cpus: Sequence[str]) -> Iterator[InstanceOffer]:
-    for gpu in _gpus(basis, gpus):
+    for gpu in gpus_asked(basis.predictor.instances, basis.gpu, gpus):
         yield from gpu_offers(basis, gpu, named=gpus is not None)
     yield from cpu_offers(basis, cpus)
 
 
-def _gpus(basis: AnalysisBasis, named: Sequence[str] | None) -> tuple[Device, ...]:
-    own = {basis.gpu.slug: basis.gpu} if basis.gpu is not None else {}
+def gpus_asked(
+    instances: Sequence[Instance], known: Device | None, named: Sequence[str] | None
+) -> tuple[Device, ...]:
+    """The GPUs to look at: those named, ``all`` of the catalogue, or with None every one that is rented out.
+
+    Args:
+        instances: What can be rented.
+        known: A GPU with figures of its own, which stand in the place of the catalogue's.
+        named: Slugs.
+    """
+    own = {known.slug: known} if known is not None else {}
     if named is None:
-        slugs = [one.gpu for one in basis.predictor.instances if one.gpu is not None and one.gpu_count >= 1]
+        slugs = [one.gpu for one in instances if one.gpu is not None and one.gpu_count >= 1]
     elif any(name.lower() == "all" for name in named):
         slugs = [gpu.slug for gpu in catalogue.gpus()]
     else:
@@ -257,7 +269,8 @@ def _why_not(question: CapacityQuestion, offer: InstanceOffer, copies: Copies) -
     return f"No rate keeps {limit}: a batch takes {seconds(quickest)} or more, and requests wait for it."
 
 
-def _by_dollars(option: CapacityOption) -> tuple[bool, float, int, str, str, str]:
+def by_dollars(option: CapacityOption) -> tuple[bool, float, int, str, str, str]:
+    """What keeps the limit first, the cheaper first."""
     usd = math.inf if option.usd_per_month is None else option.usd_per_month
     names = (option.provider, option.instance, option.device)
     return (not option.feasible, usd, option.count or 0, *names)
@@ -267,14 +280,10 @@ def _instances(rows: Sequence[tuple[CapacityOption, Chosen]]) -> Iterator[Instan
     for number, (_, (offer, copies, sizing)) in enumerate(rows):
         if copies is None or sizing is None:
             continue
-        instance = offer.instance
-        prices = catalogue.prices_of(instance) if instance else ()
         yield InstanceLoads(
             option=number,
             service=tuple(
-                replace(
-                    point, time_s=_short(point.time_s), low_s=_short(point.low_s), high_s=_short(point.high_s)
-                )
+                replace(point, time_s=short(point.time_s), low_s=short(point.low_s), high_s=short(point.high_s))
                 for point in copies.points
             ),
             loads=tuple(_load_point(load) for load in sizing.loads if load.mean_s is not None),
@@ -283,25 +292,33 @@ def _instances(rows: Sequence[tuple[CapacityOption, Chosen]]) -> Iterator[Instan
                     limit_s=row.limit_s,
                     rate_per_s=row.rate_per_s,
                     max_batch=row.max_batch,
-                    max_delay_s=_short(row.max_delay_s),
+                    max_delay_s=short(row.max_delay_s),
                 )
                 for row in sizing.within
             ),
-            usd_per_hour={
-                price.pricing: price.usd_per_hour
-                for price in reversed(prices)  # the instance's own comes first, and stays
-                if instance is not None and price.region == instance.region
-            },
+            usd_per_hour=dollars_by_pricing(offer.instance),
         )
+
+
+def dollars_by_pricing(instance: Instance | None) -> dict[str, float]:
+    """An hour of an instance, in its own region, by way of paying."""
+    if instance is None:
+        return {}
+    # The instance's own price comes first, and stays.
+    return {
+        price.pricing: price.usd_per_hour
+        for price in reversed(catalogue.prices_of(instance))
+        if price.region == instance.region
+    }
 
 
 def _load_point(load: QueueLoad) -> LoadPoint:
     # A load that was looked at has all its figures.
     figures = (load.mean_batch, load.mean_s, load.p50_s, load.p90_s, load.p95_s, load.p99_s)
-    mean_batch, mean_s, p50_s, p90_s, p95_s, p99_s = (_short(figure or 0.0) for figure in figures)
+    mean_batch, mean_s, p50_s, p90_s, p95_s, p99_s = (short(figure or 0.0) for figure in figures)
     return LoadPoint(
-        rate_per_s=_short(load.rate_per_s),
-        utilisation=_short(load.utilisation),
+        rate_per_s=short(load.rate_per_s),
+        utilisation=short(load.utilisation),
         mean_batch=mean_batch,
         mean_s=mean_s,
         p50_s=p50_s,
@@ -311,19 +328,23 @@ def _load_point(load: QueueLoad) -> LoadPoint:
     )
 
 
-def _short(value: float) -> float:
+def short(value: float) -> float:
+    """With as many figures as were simulated, and some."""
     return float(f"{value:.{_FIGURES}g}")
 
 
-def _traffic(option: CapacityOption, question: CapacityQuestion) -> Iterator[TrafficPoint]:
-    demand, highest = question.demand, option.highest_rate_per_s
+def traffic_steps(
+    option: CapacityOption, rate_per_s: float, headroom: float, spare: int
+) -> Iterator[TrafficPoint]:
+    """Count and dollars of an option over traffic, up to some times the rate."""
+    highest = option.highest_rate_per_s
     if highest is None:
         return
-    each = highest / (1 + demand.headroom)
-    most = max(3, math.ceil(_TIMES_THE_RATE * demand.rate_per_s / each))
+    each = highest / (1 + headroom)
+    most = max(3, math.ceil(_TIMES_THE_RATE * rate_per_s / each))
     step = math.ceil(most / _STEPS)
     for number in range(0, most + 1, step):
-        count = number + step + demand.spare
+        count = number + step + spare
         per_hour = option.usd_per_hour or 0.0
         yield TrafficPoint(
             rate_per_s=number * each, count=count, usd_per_month=count * per_hour * HOURS_PER_MONTH

@@ -1,0 +1,257 @@
+"""For each kind of instance: how many sequences at once, what it takes within limits, how many are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from analyzer.serving.continuous import (
+    Conversations,
+    GenerationLoad,
+    GenerationScenario,
+    GenerationServer,
+    highest_throughput_per_s,
+    simulated_generation,
+)
+from analyzer.serving.search import RateWithin, needed
+
+# Shares of the highest throughput that are looked at, and how closely: lanes, and requests of each that count.
+_SHARES = (0.03, 0.1, 0.2, 0.35, 0.5, 0.62, 0.72, 0.8, 0.87, 0.93)
+_CHOOSING, _FINAL = (6, 100), (16, 250)
+# Closer looks about the share at which a limit is reached.
+_FACTORS = (0.85, 0.95, 1.05, 1.15)
+# A step of the largest batch takes these parts of the limit of further tokens.
+_PARTS_OF_TPOT = (0.4, 0.65, 0.9)
+_TIMES_THE_LIMIT = (0.25, 0.5, 0.75, 1.5, 2.0, 4.0, 8.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratingInstance:
+    """A model's copies on one instance, each with a queue and a cache of its own.
+
+    Attributes:
+        server: One copy; ``quick`` and ``slow`` are the ends of its times' 90 % interval.
+        copies: Side by side; each gets an equal part of the requests.
+    """
+
+    server: GenerationServer
+    quick: GenerationServer
+    slow: GenerationServer
+    copies: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GenerationDemand:
+    """Traffic and what it may take; see ``Demand``.
+
+    Attributes:
+        rate_per_s: Of all requests, growth with it.
+        conversations: Their lengths.
+        ttft_s: Limit of the percentile of the time to the first token.
+        tpot_s: Of the time of each further token of a request; None for no limit.
+        percentile: 99 of 100 requests, or 50, 90, 95.
+        headroom, spare, max_batch: As in ``Demand``.
+    """
+
+    rate_per_s: float
+    conversations: Conversations
+    ttft_s: float
+    tpot_s: float | None = None
+    headroom: float = 0.0
+    spare: int = 0
+    max_batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationSizing:
+    """How one kind of instance meets a demand; as ``Sizing``, rates are of one instance."""
+
+    max_batch: int
+    highest_rate_per_s: float
+    low_rate_per_s: float
+    high_rate_per_s: float
+    throughput_per_s: float
+    count: int | None
+    load: GenerationLoad | None
+    loads: tuple[GenerationLoad, ...]
+    within: tuple[RateWithin, ...]
+
+
+def generation_sizings(
+    instances: Sequence[GeneratingInstance], demand: GenerationDemand
+) -> dict[GeneratingInstance, GenerationSizing]:
+    """The sizing of every instance; all of them are searched at once."""
+    every = tuple(dict.fromkeys(instances))
+    ways = [_ways(one, demand) for one in every]
+    looked = _looked([way for of_one in ways for way in of_one], demand, _CHOOSING)
+    by_way = dict(zip((way for of_one in ways for way in of_one), looked, strict=True))
+    chosen = [max(of_one, key=lambda way: _rate(by_way[way], demand, demand.ttft_s)) for of_one in ways]
+    middle = _closely(chosen, [by_way[way] for way in chosen], demand)
+    batches = [way.max_batch for way in chosen]
+    slow = _closely_alone(
+        [replace(one.slow, max_batch=most) for one, most in zip(every, batches, strict=True)], demand
+    )
+    quick = _closely_alone(
+        [replace(one.quick, max_batch=most) for one, most in zip(every, batches, strict=True)], demand
+    )
+    counts = [
+        None if rate <= 0 else needed(demand.rate_per_s, rate * one.copies, demand.headroom) + demand.spare
+        for one, rate in zip(every, middle, strict=True)
+    ]
+    at_count = _at_count(every, chosen, counts, demand)
+    return {
+        one: GenerationSizing(
+            max_batch=way.max_batch,
+            highest_rate_per_s=rate * one.copies,
+            low_rate_per_s=min(low, rate) * one.copies,
+            high_rate_per_s=max(high, rate) * one.copies,
+            throughput_per_s=highest_throughput_per_s(way, demand.conversations) * one.copies,
+            count=count,
+            load=load,
+            loads=tuple(load for load in by_way[way] if not load.saturated),
+            within=_within(one, of_one, by_way, way, rate, demand),
+        )
+        for one, of_one, way, rate, low, high, count, load in zip(
+            every, ways, chosen, middle, slow, quick, counts, at_count, strict=True
+        )
+    }
+
+
+def _ways(one: GeneratingInstance, demand: GenerationDemand) -> list[GenerationServer]:
+    """The server with fewer sequences at once: steps are then shorter, and more requests wait."""
+    server = one.server
+    if demand.max_batch is not None:
+        return [replace(server, max_batch=min(demand.max_batch, server.max_batch))]
+    batches = {server.max_batch}
+    if demand.tpot_s is not None:
+        table = server.decode_table()
+        asked = demand.conversations
+        steps_s = table[0] + table[1] * float((asked.prompts + asked.outputs / 2).mean())
+        fitting = {int(np.count_nonzero(steps_s[1:] <= part * demand.tpot_s)) for part in _PARTS_OF_TPOT}
+        batches |= fitting - {0}
+    else:
+        batches |= {max(1, server.max_batch // 4)}
+    return [replace(server, max_batch=batch) for batch in sorted(batches)]
+
+
+Loads = Sequence[GenerationLoad]
+
+
+def _looked(
+    servers: Sequence[GenerationServer], demand: GenerationDemand, effort: tuple[int, int]
+) -> list[list[GenerationLoad]]:
+    return _at_shares(servers, [_SHARES] * len(servers), demand, effort)
+
+
+def _at_shares(
+    servers: Sequence[GenerationServer],
+    shares: Sequence[Sequence[float]],
+    demand: GenerationDemand,
+    effort: tuple[int, int],
+) -> list[list[GenerationLoad]]:
+    lanes, requests = effort
+    rates = [highest_throughput_per_s(server, demand.conversations) for server in servers]
+    scenarios = [
+        GenerationScenario(
+            server=server,
+            # A server without room for a request takes none: any rate is beyond it.
+            rate_per_s=max(share * rate, 1e-9),
+            conversations=demand.conversations,
+            lanes=lanes,
+            requests=requests,
+        )
+        for server, rate, of_one in zip(servers, rates, shares, strict=True)
+        for share in of_one
+    ]
+    loads = iter(simulated_generation(scenarios))
+    return [[next(loads) for _ in of_one] for of_one in shares]
+
+
+def _keeps(load: GenerationLoad, demand: GenerationDemand, ttft_s: float) -> bool:
+    if load.ttft_p99_s is None or load.tpot_p99_s is None:
+        return False
+    return load.ttft_p99_s <= ttft_s and (demand.tpot_s is None or load.tpot_p99_s <= demand.tpot_s)
+
+
+def _rate(loads: Loads, demand: GenerationDemand, ttft_s: float) -> float:
+    """The highest rate that keeps the limits, between those that were looked at; 0 where none does.
+
+    Both times rise with the rate: the first rate that keeps one of them no longer ends the search.
+    """
+    last = None
+    for load in loads:
+        if not _keeps(load, demand, ttft_s):
+            return 0.0 if last is None else _between(last, load, demand, ttft_s)
+        last = load
+    return 0.0 if last is None else last.rate_per_s
+
+
+def _between(below: GenerationLoad, above: GenerationLoad, demand: GenerationDemand, ttft_s: float) -> float:
+    parts = [1.0]
+    for name, limit_s in (("ttft_p99_s", ttft_s), ("tpot_p99_s", demand.tpot_s)):
+        low, high = getattr(below, name), getattr(above, name)
+        if limit_s is not None and high is not None and high > limit_s:
+            parts.append((limit_s - low) / (high - low))
+        elif high is None:
+            parts.append(0.0)  # beyond what can be finished: nothing is known of what lies between
+    return below.rate_per_s + min(parts) * (above.rate_per_s - below.rate_per_s)
+
+
+def _closely(
+    servers: Sequence[GenerationServer], looked: Sequence[Loads], demand: GenerationDemand
+) -> list[float]:
+    rates = [highest_throughput_per_s(server, demand.conversations) for server in servers]
+    about = [_rate(loads, demand, demand.ttft_s) for loads in looked]
+    shares = [
+        [min(0.97, factor * found / rate) for factor in _FACTORS] if found > 0 else []
+        for found, rate in zip(about, rates, strict=True)
+    ]
+    closer = _at_shares(servers, shares, demand, _FINAL)
+    return [
+        # Where not even the lowest of the closer ones keeps the limits, the first look was lucky.
+        _rate(loads, demand, demand.ttft_s) or min(found, loads[0].rate_per_s * 0.9 if loads else 0.0)
+        for loads, found in zip(closer, about, strict=True)
+    ]
+
+
+def _closely_alone(servers: Sequence[GenerationServer], demand: GenerationDemand) -> list[float]:
+    return [_rate(loads, demand, demand.ttft_s) for loads in _looked(servers, demand, _CHOOSING)]
+
+
+def _at_count(
+    instances: Sequence[GeneratingInstance],
+    servers: Sequence[GenerationServer],
+    counts: Sequence[int | None],
+    demand: GenerationDemand,
+) -> list[GenerationLoad | None]:
+    shares = [
+        []
+        if count is None
+        else [demand.rate_per_s / (count * one.copies) / highest_throughput_per_s(server, demand.conversations)]
+        for one, server, count in zip(instances, servers, counts, strict=True)
+    ]
+    return [loads[0] if loads else None for loads in _at_shares(servers, shares, demand, _FINAL)]
+
+
+def _within(
+    one: GeneratingInstance,
+    ways: Sequence[GenerationServer],
+    looked: dict[GenerationServer, list[GenerationLoad]],
+    chosen: GenerationServer,
+    rate_per_s: float,
+    demand: GenerationDemand,
+) -> tuple[RateWithin, ...]:
+    def within(limit_s: float, rate: float, batch: int) -> RateWithin:
+        return RateWithin(limit_s=limit_s, rate_per_s=rate * one.copies, max_batch=batch, max_delay_s=0.0)
+
+    rows = [within(demand.ttft_s, rate_per_s, chosen.max_batch)]
+    for times in _TIMES_THE_LIMIT:
+        limit_s = times * demand.ttft_s
+        found = {way: _rate(looked[way], demand, limit_s) for way in ways}
+        best = max(ways, key=lambda way: found[way])
+        # A looser limit is kept by whatever keeps the one that was asked for.
+        rate = max(found[best], rate_per_s) if times > 1 else min(found[best], rate_per_s)
+        rows.append(within(limit_s, rate, best.max_batch))
+    return tuple(sorted(rows, key=lambda row: row.limit_s))
