@@ -89,7 +89,7 @@ def test_a_missed_budget_tells_the_figure_its_interval_and_the_limit() -> None:
         "the rate within 50.0 ms is below min-rate 3,000: 2,033 requests/s (1,525 to 2,847, predicted) "
         "of 3 x g.large, 1 down, with 20 % headroom"
     )
-    assert "analyze capacity REPORT.json --rate 3000" in few.fix
+    assert "`analyze capacity` with --rate 3000" in few.fix
 
 
 @pytest.mark.parametrize(("code", "budget"), [("A608", "max_usd_per_month"), ("A609", "min_rate")])
