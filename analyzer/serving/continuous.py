@@ -181,6 +181,21 @@ def simulated_generation(scenarios: Sequence[GenerationScenario], *, seed: int =
     return [loads.get(number) or _overrun(scenario) for number, scenario in enumerate(scenarios)]
 
 
+def replayed(
+    server: GenerationServer, arrivals_s: Floats, conversations: Conversations
+) -> tuple[Floats, Floats]:
+    """When each of these very requests has its first and its last token, seconds; arrivals rise."""
+    lane = _Lane(
+        arrivals=arrivals_s,
+        prompts=conversations.prompts,
+        outputs=conversations.outputs,
+        prefill=server.prefill_s(conversations.prompts.astype(np.float64)),
+        left_out=0,
+    )
+    served = _serve(_Asked([lane], [server], np.array([0])))
+    return served.first, served.last
+
+
 def _overrun(scenario: GenerationScenario) -> GenerationLoad:
     return GenerationLoad(
         rate_per_s=scenario.rate_per_s,
