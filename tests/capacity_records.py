@@ -7,6 +7,7 @@ No time here was measured and no latency simulated: rates and prices are round, 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from handmade import made
@@ -230,3 +231,109 @@ def impossible(**changes: Any) -> CapacityResult:
         "traffic": (),
     }
     return capacity(**{**values, **changes})
+
+
+# Of a model that generates: requests a second, seconds to the first and for each further token, tokens of each.
+TOKEN_RATE, FIRST_LIMIT, FURTHER_LIMIT, TOKENS_IN, TOKENS_OUT = 5.0, 0.5, 0.05, 1024.0, 258.0
+
+
+def generating(highest: float = 4.0, usd: float = 1.0, **changes: Any) -> CapacityOption:
+    """One on which a model generates: 5 requests/s of 258 tokens are 1,290 tokens/s."""
+    counts = tuple(count_of(rate, rate=TOKEN_RATE) for rate in (highest, highest * 1.4, highest * 0.75))
+    month, low_month, high_month = (number * usd * HOURS for number in counts)
+    values: dict[str, Any] = {
+        "reason": "The p99 to the first token is 380 ms of 500 ms, of each further token 31.0 ms of 50.0 ms.",
+        "count": counts[0],
+        "low_count": counts[1],
+        "high_count": counts[2],
+        "max_batch": 64,
+        "utilisation": 0.4,
+        "mean_batch": 12.0,
+        "mean_s": 0.15,
+        "p50_s": 0.12,
+        "p90_s": 0.24,
+        "p95_s": 0.3,
+        "p99_s": 0.38,
+        "tpot_p50_s": 0.024,
+        "tpot_p99_s": 0.031,
+        "tokens_per_s": TOKEN_RATE * TOKENS_OUT,
+        "room": highest * (counts[0] - SPARE) / TOKEN_RATE - 1,
+        "usd_per_month": month,
+        "low_usd_per_month": low_month,
+        "high_usd_per_month": high_month,
+        "usd_per_million": month / (TOKEN_RATE * HOURS * 3600) * 1e6,
+        "usd_per_million_tokens": month / (TOKEN_RATE * TOKENS_OUT * HOURS * 3600) * 1e6,
+    }
+    return option(highest, usd, **{**values, **changes})
+
+
+def generating_loads(highest: float, most_batch: int = 64) -> tuple[LoadPoint, ...]:
+    """As ``loads``; at the highest rate both limits are reached."""
+    return tuple(
+        replace(
+            point,
+            mean_batch=0.5 + 0.4 * most_batch * (point.rate_per_s / highest) ** 2,
+            **{f"{name}_s": getattr(point, f"{name}_s") * 10 for name in ("mean", "p50", "p90", "p95", "p99")},
+            tpot_p50_s=FURTHER_LIMIT * (0.4 + 0.3 * point.rate_per_s / highest),
+            tpot_p99_s=FURTHER_LIMIT * (0.45 + 0.55 * point.rate_per_s / highest),
+        )
+        for point in loads(highest)
+    )
+
+
+def generating_instance(at: int, highest: float, usd: float, **changes: Any) -> InstanceLoads:
+    """What other limits of the first token leave of the rate; further tokens keep theirs."""
+    values: dict[str, Any] = {
+        "loads": generating_loads(highest),
+        "limits": tuple(
+            LimitPoint(limit_s=limit * 10, rate_per_s=highest * part, max_batch=64, max_delay_s=0.0)
+            for limit, part in LIMITS
+        ),
+    }
+    return instance(at, highest, usd, **{**values, **changes})
+
+
+def generation(**changes: Any) -> CapacityResult:
+    """5 requests/s: three with a GPU; or two on which two GPUs share a copy, one of which alone is too slow."""
+    large = {"instance": "g.2xlarge", "width": 2, "replicas": 2}
+    values: dict[str, Any] = {
+        "requests": "generation",
+        "rate_per_s": TOKEN_RATE,
+        "limit_s": FIRST_LIMIT,
+        "tpot_limit_s": FURTHER_LIMIT,
+        "prompt_tokens": TOKENS_IN,
+        "output_tokens": TOKENS_OUT,
+        "options": (
+            generating(),
+            generating(10.0, 2.5, **large, tpot_p99_s=0.022),
+            refused(
+                "A single sequence takes 61.0 ms a token, over the limit of 50.0 ms.",
+                instance="g.2xlarge",
+                device="imaginary-gpu",
+                device_name="NVIDIA Imaginary 4",
+                kind="gpu",
+                precision="fp16",
+            ),
+            refused("The longest prompt alone takes 14.6 s, over the limit of 500 ms."),
+        ),
+        "instances": (generating_instance(0, 4.0, 1.0), generating_instance(1, 10.0, 2.5)),
+        "traffic": traffic(4.0, 1.0, 4),
+        "notes": ("At most 64 sequences run at once in a copy of the model.",),
+    }
+    return capacity(**{**values, **changes})
+
+
+def impossible_generation(**changes: Any) -> CapacityResult:
+    """No first token within 500 ms at any number."""
+    kept = generation().options[2:]
+    never = tuple(
+        LimitPoint(limit_s=limit, rate_per_s=rate, max_batch=8, max_delay_s=0.0)
+        for limit, rate in ((0.5, 0.0), (1.0, 0.5), (2.0, 0.8))
+    )
+    values: dict[str, Any] = {
+        "options": kept,
+        "best": None,
+        "instances": (generating_instance(0, 0.8, 2.5, limits=never),),
+        "traffic": (),
+    }
+    return generation(**{**values, **changes})

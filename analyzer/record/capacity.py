@@ -35,6 +35,7 @@ class CapacityOption:
         usd_per_hour: Of one instance.
         usd_per_month: Of all of them, in 730 hours.
         usd_per_million: Requests, at the rate with growth.
+        usd_per_million_tokens: Output tokens, at the rate with growth, of a model that generates.
         feasible, reason: Whether it keeps the limit, and why or why not.
         origin: Of the service times.
     """
@@ -76,6 +77,7 @@ class CapacityOption:
     low_usd_per_month: Amount | None = None
     high_usd_per_month: Amount | None = None
     usd_per_million: Amount | None = None
+    usd_per_million_tokens: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

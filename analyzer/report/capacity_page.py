@@ -9,7 +9,7 @@ from analyzer.record.capacity import CapacityOption, CapacityResult, InstanceLoa
 from analyzer.report import capacity_tables, capacity_words
 from analyzer.report.charts import capacity_loads, capacity_traffic
 from analyzer.report.charts.chart import Chart
-from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR
+from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR, seconds
 
 # These stand beside the answer's sentence; the others are tiles.
 _BESIDE = ("cheapest CPU", "cheapest GPU")
@@ -62,6 +62,8 @@ def _form(told: CapacityResult) -> dict[str, Any]:
         "rate": _typed(told.rate_per_s),
         "limit": _typed(told.limit_s * 1e3),
         "limited": capacity_words.limited_latency(told),
+        "generates": capacity_words.generates(told),
+        "further": seconds(told.tpot_limit_s) if told.tpot_limit_s is not None else "",
         "growth": _typed(told.growth),
         "headroom": _typed(told.headroom * 100),
         "spare": told.spare,
@@ -98,6 +100,8 @@ def data(analysis: Analysis) -> dict[str, Any]:
                 "pricing": told.pricing,
             },
             "limited": capacity_words.limited_latency(told),
+            # What other words the form has for a model that generates.
+            **({"generates": True, "tokens": told.output_tokens} if capacity_words.generates(told) else {}),
             "ways": _ways(told),
             "hours": HOURS_PER_MONTH,
             "seconds_per_hour": SECONDS_PER_HOUR,
@@ -112,7 +116,7 @@ def _instance(option: CapacityOption, one: InstanceLoads) -> dict[str, Any]:
         "instance": option.instance,
         "where": capacity_words.where(option),
         "place": f"{option.provider} {option.region}".rstrip(),
-        "device": capacity_words.device(option),
+        "device": capacity_words.runs_on(option),
         "kind": option.kind,
         "reason": option.reason,
         "own": _own(option) if option.feasible else None,

@@ -45,10 +45,14 @@ def terminal_sheets(analysis: Analysis) -> tuple[OptionTable, ...]:
     sheet = narrowed(first_rows(_instances(replace(told, options=kept)), MOST_OPTIONS))
     # The device beside the instance: a column of its own would leave no room for figures.
     rows = tuple(
-        (f"{option.provider} {row[0]}, {short(words.device(option))}", *row[1:])
+        (f"{option.provider} {row[0]}{_width(option)}, {short(words.device(option))}", *row[1:])
         for option, row in zip(kept, sheet.rows, strict=False)
     )
     return (replace(sheet, rows=rows),)
+
+
+def _width(option: CapacityOption) -> str:
+    return f" TP {option.width}" if option.width > 1 else ""
 
 
 def reasons(told: CapacityResult) -> Iterator[str]:
@@ -83,7 +87,7 @@ def _lead(told: CapacityResult) -> str:
 
 
 def _columns(told: CapacityResult) -> tuple[_CapacityColumn, ...]:
-    kept = words.limited(told)
+    kept, generates = words.limited(told), words.generates(told)
     # How many and for how much stand first: a narrow window shows no more.
     return (
         _CapacityColumn(
@@ -108,12 +112,7 @@ def _columns(told: CapacityResult) -> tuple[_CapacityColumn, ...]:
         _CapacityColumn(
             head="Device", text=words.device, value=words.device, beside=_copies, narrow=False, figure=False
         ),
-        _CapacityColumn(
-            head="Max batch",
-            text=lambda row: count(row.max_batch),
-            value=lambda row: row.max_batch,
-            beside=_delay,
-        ),
+        _together(told),
         _CapacityColumn(
             head="Highest rate",
             text=lambda row: _per_second(row.highest_rate_per_s),
@@ -121,22 +120,25 @@ def _columns(told: CapacityResult) -> tuple[_CapacityColumn, ...]:
             beside=lambda row: _interval(row, rate(row.low_rate_per_s), rate(row.high_rate_per_s)),
         ),
         _CapacityColumn(
-            head="Mean" if told.percentile is None else kept,
+            head=f"{'Mean' if told.percentile is None else kept}{' TTFT' if generates else ''}",
             text=lambda row: seconds(words.latency(told, row)),
             value=lambda row: words.latency(told, row),
         ),
+        *(_further(told) if generates else ()),
         _CapacityColumn(
             head="Utilisation",
             text=lambda row: share(row.utilisation),
             value=lambda row: row.utilisation,
-            beside=_batch,
+            beside=None if generates else _batch,
             narrow=False,
         ),
         _CapacityColumn(
             head="$/M requests",
             text=lambda row: dollars(row.usd_per_million),
             value=lambda row: row.usd_per_million,
+            narrow=not generates,
         ),
+        *(_token_dollars() if generates else ()),
         _CapacityColumn(
             head="Price of",
             text=lambda row: row.price_date or UNKNOWN,
@@ -155,8 +157,52 @@ def _columns(told: CapacityResult) -> tuple[_CapacityColumn, ...]:
     )
 
 
+def _together(told: CapacityResult) -> _CapacityColumn:
+    """How many requests share a run of the model at most."""
+    if words.generates(told):
+        return _CapacityColumn(
+            head="Sequences",
+            text=lambda row: count(row.max_batch),
+            value=lambda row: row.max_batch,
+            beside=lambda row: f"{digits(row.mean_batch, 2)} on average" if row.mean_batch is not None else "",
+            narrow=False,
+        )
+    return _CapacityColumn(
+        head="Max batch",
+        text=lambda row: count(row.max_batch),
+        value=lambda row: row.max_batch,
+        beside=_delay,
+    )
+
+
+def _further(told: CapacityResult) -> tuple[_CapacityColumn, ...]:
+    """The time of each further token; no column where no answer has one."""
+    if all(words.further_s(told, row) is None for row in told.options):
+        return ()
+    return (
+        _CapacityColumn(
+            head=f"{words.further(told)} TPOT",
+            text=lambda row: seconds(words.further_s(told, row)),
+            value=lambda row: words.further_s(told, row),
+        ),
+    )
+
+
+def _token_dollars() -> tuple[_CapacityColumn, ...]:
+    return (
+        _CapacityColumn(
+            head="$/M tokens out",
+            text=lambda row: dollars(row.usd_per_million_tokens),
+            value=lambda row: row.usd_per_million_tokens,
+            narrow=False,
+        ),
+    )
+
+
 def _copies(row: CapacityOption) -> str:
     copies = plural(row.replicas, "copy") if row.replicas is not None and row.replicas > 1 else ""
+    if row.width > 1:
+        copies = f"{copies or '1 copy'} on {row.width} GPUs{' each' if copies else ''}"
     # An option without figures has none that could come from anywhere. The sign stays beside its word.
     origin = signed(row.origin).replace(" ", "\u00a0") if row.feasible else ""
     return ", ".join(filter(None, (row.kind.upper(), row.precision, copies, origin)))

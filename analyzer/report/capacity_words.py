@@ -12,6 +12,15 @@ from analyzer.units import HOURS_PER_MONTH, UNKNOWN, count, digits, dollars, fac
 
 # What stands before the verdict of such a record, which is about one run of the model.
 RUN = "One batch"
+_POISSON = "Requests arrive independently of each other at one mean rate (Poisson arrivals)."
+_TENSOR_PARALLEL = (
+    "Tensor parallel (TP) 2: two GPUs share one copy of the model, each with a part of every layer. Each width "
+    "that an instance has room for is a row of its own."
+)
+_TOKEN_DOLLARS = (
+    "Dollars per million output tokens are those of the requests over the tokens of their answers: prompts are "
+    "paid with them."
+)
 _SIDES = {"cpu": "without a GPU", "gpu": "with a GPU"}
 
 
@@ -20,14 +29,41 @@ def limited(told: CapacityResult) -> str:
     return "mean" if told.percentile is None else f"p{told.percentile:g}"
 
 
+def limited_name(told: CapacityResult) -> str:
+    """What stands before that latency: ``p99``, ``mean``; of generation ``p99 to the first token``."""
+    return limited_latency(told) if generates(told) else limited(told)
+
+
+def generates(told: CapacityResult) -> bool:
+    """Whether a request is a prompt that is answered, not one inference."""
+    return told.requests == "generation"
+
+
 def limited_latency(told: CapacityResult) -> str:
-    """The same as a noun: ``p99``, ``mean latency``."""
-    return "mean latency" if told.percentile is None else limited(told)
+    """The same as a noun: ``p99``, ``mean latency``; of a model that generates ``p99 to the first token``."""
+    if told.percentile is None:
+        return "mean time to the first token" if generates(told) else "mean latency"
+    return f"{limited(told)} to the first token" if generates(told) else limited(told)
 
 
 def latency(told: CapacityResult, point: CapacityOption | LoadPoint) -> float | None:
     """That latency; None for a percentile that the record does not hold."""
     return getattr(point, f"{limited(told)}_s", None)
+
+
+def further(told: CapacityResult) -> str:
+    """The percentile of each further token that is told: the limited one, else the later of those known."""
+    return "p50" if told.percentile == 50 else "p99"
+
+
+def further_s(told: CapacityResult, point: CapacityOption | LoadPoint) -> float | None:
+    """That time; None where no answer has further tokens."""
+    return getattr(point, f"tpot_{further(told)}_s") or None
+
+
+def further_limit_s(told: CapacityResult) -> float | None:
+    """What that time is held against; None without a limit, or where that is of another percentile."""
+    return told.tpot_limit_s if further(told) == limited(told) else None
 
 
 def asked(value: float) -> str:
@@ -50,9 +86,14 @@ def device(option: CapacityOption) -> str:
     return option.device_name or option.device
 
 
+def runs_on(option: CapacityOption) -> str:
+    """The same, with how many share one copy: ``NVIDIA L4, tensor parallel 2``."""
+    return f"{device(option)}, tensor parallel {option.width}" if option.width > 1 else device(option)
+
+
 def where(option: CapacityOption) -> str:
     """``g6.xlarge (AWS, NVIDIA L4)``."""
-    return f"{option.instance} ({option.provider}, {device(option)})"
+    return f"{option.instance} ({option.provider}, {runs_on(option)})"
 
 
 def several(option: CapacityOption) -> str:
@@ -70,6 +111,17 @@ def batching(max_batch: int | None, max_delay_s: float | None) -> str:
     return f"batches of at most {count(max_batch)}, {wait}"
 
 
+def formed(told: CapacityResult, option: CapacityOption) -> str:
+    """How requests share a run of the model, as a clause: batches, or sequences under continuous batching."""
+    if not generates(told):
+        return batching(option.max_batch, option.max_delay_s)
+    if option.max_batch is None:
+        return ""
+    if option.max_batch <= 1:
+        return "one sequence at a time"
+    return f"at most {count(option.max_batch)} sequences at once"
+
+
 def way(pricing: str) -> str:
     """A way of paying: ``on demand``; one that is not ours as it is written."""
     return next((words for ours, words in price_words.WAYS.items() if ours == pricing), pricing)
@@ -77,11 +129,29 @@ def way(pricing: str) -> str:
 
 def subject(told: CapacityResult) -> str:
     """What was asked: ``2,000 requests/s, p99 within 50.0 ms, 20 % headroom, 1 spare instance, on demand``."""
-    parts = [f"{asked(told.rate_per_s)} requests/s", f"{limited(told)} within {seconds(told.limit_s)}"]
+    parts = [f"{asked(told.rate_per_s)} requests/s{_of(_lengths(told))}"]
+    parts.append(f"{limited_name(told)} within {seconds(told.limit_s)}")
+    if told.tpot_limit_s is not None:
+        parts.append(f"of each further token within {seconds(told.tpot_limit_s)}")
     if told.growth != 1:
         parts.append(f"growth {asked(told.growth)}x")
     parts += [f"{share(told.headroom)} headroom", plural(told.spare, "spare instance")]
     return ", ".join(filter(None, (*parts, way(told.pricing))))
+
+
+def _lengths(told: CapacityResult) -> str:
+    if told.prompt_tokens is None or told.output_tokens is None:
+        return ""
+    return f"{_tokens(told.prompt_tokens)} tokens in and {_tokens(told.output_tokens)} out on average"
+
+
+def _of(lengths: str) -> str:
+    return f" of {lengths}" if lengths else ""
+
+
+def _tokens(value: float) -> str:
+    # The mean of a trace has decimals that tell nothing.
+    return f"{value:,.0f}" if value >= 100 else digits(value)
 
 
 def best(told: CapacityResult) -> CapacityOption | None:
@@ -127,21 +197,44 @@ def sentence(told: CapacityResult) -> str:
     if not told.options:
         return "No instance was looked at."
     if option is None:
-        return f"{_none(told)} keeps a {limited_latency(told)} of {seconds(told.limit_s)}."
+        other = f" and of {seconds(told.tpot_limit_s)} for each further one" if told.tpot_limit_s else ""
+        return f"{_none(told)} keeps a {limited_latency(told)} of {seconds(told.limit_s)}{other}."
     taken = latency(told, option)
-    kept = f", {limited(told)} {seconds(taken)} of the {seconds(told.limit_s)} allowed" if taken else ""
+    kept = f", {limited_name(told)} {seconds(taken)} of the {seconds(told.limit_s)} allowed" if taken else ""
+    kept += _further(told, option)
     return f"{count(option.count)} x {where(option)}: {dollars(option.usd_per_month)} a month{kept}."
 
 
+def _further(told: CapacityResult, option: CapacityOption) -> str:
+    taken, limit = further_s(told, option), further_limit_s(told)
+    if taken is None:
+        return ""
+    of = f" of {seconds(limit)}" if limit is not None else ""
+    return f", {further(told)} of each further token {seconds(taken)}{of}"
+
+
 def _none(told: CapacityResult) -> str:
-    number = len(told.options)
+    number = len(_types(told))
     return f"None of {number} instance types" if number > 1 else f"{told.options[0].instance} never"
+
+
+def _types(told: CapacityResult) -> dict[tuple[str, ...], bool]:
+    """The instances that were looked at, and whether any way to share the model among its GPUs is an answer."""
+    found: dict[tuple[str, ...], bool] = {}
+    for option in told.options:
+        name = (option.provider, option.region, option.instance, option.device)
+        found[name] = found.get(name, False) or option.feasible
+    return found
 
 
 def details(told: CapacityResult) -> tuple[str, ...]:
     """What belongs to the answer, as sentences: interval, batches, spare and room; else what comes nearest."""
     option = best(told)
-    said = _why_none(told) if option is None else (_interval(option), _batches(option), _room(told, option))
+    said = (
+        _why_none(told)
+        if option is None
+        else (_interval(option), _batches(told, option), _given(told, option), _room(told, option))
+    )
     return tuple(filter(None, said))
 
 
@@ -163,9 +256,19 @@ def _interval(option: CapacityOption) -> str:
     )
 
 
-def _batches(option: CapacityOption) -> str:
-    said = batching(option.max_batch, option.max_delay_s)
+def _batches(told: CapacityResult, option: CapacityOption) -> str:
+    said = formed(told, option)
+    if said and generates(told):
+        said += " on each copy of the model"
+        if option.mean_batch is not None:
+            said += f", {digits(option.mean_batch, 2)} on average"
     return f"{said[0].upper()}{said[1:]}." if said else ""
+
+
+def _given(told: CapacityResult, option: CapacityOption) -> str:
+    if not generates(told) or option.tokens_per_s is None:
+        return ""
+    return f"All of them give {rate(option.tokens_per_s)} output tokens/s."
 
 
 def _room(told: CapacityResult, option: CapacityOption) -> str:
@@ -182,14 +285,15 @@ def _why_none(told: CapacityResult) -> tuple[str, ...]:
         return ()
     option, one = told.options[at], loads(told, at)
     said = [
-        f"{where(option)} comes nearest: {option.reason}."
+        f"{where(option)} comes nearest: {option.reason.removesuffix('.')}."
         if option.reason
         else f"{where(option)} comes nearest."
     ]
     if one is not None:
         kept = next((point for point in one.limits if point.rate_per_s > 0), None)
         if kept is not None:
-            said.append(f"Within {seconds(kept.limit_s)} one takes {requests(kept.rate_per_s)}.")
+            first = " to the first token" if generates(told) else ""
+            said.append(f"Within {seconds(kept.limit_s)}{first} one takes {requests(kept.rate_per_s)}.")
     return tuple(said)
 
 
@@ -200,7 +304,6 @@ def figures(told: CapacityResult) -> tuple[AnswerFigure, ...]:
 
 
 def _figures(told: CapacityResult, option: CapacityOption) -> tuple[AnswerFigure, ...]:
-    taken = latency(told, option)
     dated = f"{way(told.pricing)}, price of {option.price_date or price_words.UNDATED}"
     return (
         AnswerFigure(
@@ -216,30 +319,24 @@ def _figures(told: CapacityResult, option: CapacityOption) -> tuple[AnswerFigure
             title="Dollars a month",
             figure=dollars(option.usd_per_month),
             interval=ends(dollars(option.low_usd_per_month), dollars(option.high_usd_per_month)),
-            note=f"{dollars(option.usd_per_million)} per million requests; {dated}",
+            note=f"{dollars(option.usd_per_million)} per million requests{_per_token(option)}; {dated}",
             origin=option.origin,
         ),
-        AnswerFigure(
-            name=limited(told),
-            title="Mean latency" if told.percentile is None else f"{limited(told)} latency",
-            figure=seconds(taken),
-            note=f"of {seconds(told.limit_s)} allowed, all instances up",
-            origin=option.origin if taken else "",
-            bad=taken is not None and taken > told.limit_s,
-        ),
+        _first(told, option),
+        *_tokens_figures(told, option),
         AnswerFigure(
             name="highest rate",
             title="Highest rate of one",
             figure=requests(option.highest_rate_per_s),
             interval=ends(rate(option.low_rate_per_s), rate(option.high_rate_per_s)),
-            note=f"within {seconds(told.limit_s)}",
+            note=_within(told),
             origin=option.origin,
         ),
         AnswerFigure(
             name="utilisation",
             title="Utilisation",
             figure=share(option.utilisation),
-            note=_formed(option),
+            note=_formed(told, option),
             origin=option.origin,
         ),
         AnswerFigure(
@@ -253,9 +350,71 @@ def _figures(told: CapacityResult, option: CapacityOption) -> tuple[AnswerFigure
     )
 
 
-def _formed(option: CapacityOption) -> str:
+def _first(told: CapacityResult, option: CapacityOption) -> AnswerFigure:
+    """The latency that is limited: of a model that generates that of the first token."""
+    taken = latency(told, option)
+    what, short = ("time to the first token", " TTFT") if generates(told) else ("latency", "")
+    title = f"{limited(told)} {what}" if told.percentile is not None else f"Mean {what}"
+    return AnswerFigure(
+        name=f"{limited(told)}{short}",
+        title=title,
+        figure=seconds(taken),
+        note=f"of {seconds(told.limit_s)} allowed, all instances up",
+        origin=option.origin if taken else "",
+        bad=taken is not None and taken > told.limit_s,
+    )
+
+
+def _tokens_figures(told: CapacityResult, option: CapacityOption) -> tuple[AnswerFigure, ...]:
+    """What only a model that generates has: each further token, and all of them together."""
+    taken, limit = further_s(told, option), further_limit_s(told)
+    found = []
+    if taken is not None:
+        found.append(
+            AnswerFigure(
+                name=f"{further(told)} TPOT",
+                title=f"{further(told)} time of each further token",
+                figure=seconds(taken),
+                note=f"of {seconds(limit)} allowed, all instances up"
+                if limit is not None
+                else "all instances up",
+                origin=option.origin,
+                bad=limit is not None and taken > limit,
+            )
+        )
+    if option.tokens_per_s is not None:
+        found.append(
+            AnswerFigure(
+                name="output tokens/s",
+                title="Output tokens a second",
+                figure=rate(option.tokens_per_s),
+                note=f"of all instances at {asked(planned(told))} requests/s",
+                origin=option.origin,
+            )
+        )
+    return tuple(found)
+
+
+def _per_token(option: CapacityOption) -> str:
+    usd = option.usd_per_million_tokens
+    return f", {dollars(usd)} per million output tokens" if usd is not None else ""
+
+
+def _within(told: CapacityResult) -> str:
+    if not generates(told):
+        return f"within {seconds(told.limit_s)}"
+    other = f", {seconds(told.tpot_limit_s)} for each further one" if told.tpot_limit_s is not None else ""
+    return f"within {seconds(told.limit_s)} to the first token{other}"
+
+
+def _formed(told: CapacityResult, option: CapacityOption) -> str:
     if option.mean_batch is None or option.max_batch is None:
         return ""
+    if generates(told):
+        return (
+            f"of what could be finished; {digits(option.mean_batch, 2)} sequences run on average on each copy, "
+            f"{count(option.max_batch)} at most"
+        )
     if option.max_batch <= 1:
         return batching(option.max_batch, option.max_delay_s)
     return f"{digits(option.mean_batch, 2)} requests in a batch on average, {count(option.max_batch)} at most"
@@ -280,13 +439,13 @@ def _side(told: CapacityResult, kind: str) -> AnswerFigure:
             name=name, title=title, figure="none", note=f"no instance {_SIDES[kind]} was looked at"
         )
     near = told.options[at]
-    reason = f": {near.reason}" if near.reason else ""
+    reason = f": {near.reason.removesuffix('.')}" if near.reason else ""
     note = f"no instance {_SIDES[kind]} keeps the limit; nearest is {where(near)}{reason}"
     return AnswerFigure(name=name, title=title, figure="none", note=note, bad=True)
 
 
 def _price(told: CapacityResult, option: CapacityOption) -> str:
-    note = f"{option.provider}, {device(option)}, {dollars(option.usd_per_month)} a month"
+    note = f"{option.provider}, {runs_on(option)}, {dollars(option.usd_per_month)} a month"
     first = best(told)
     if first is None or option is first or not first.usd_per_month or option.usd_per_month is None:
         return note
@@ -294,12 +453,14 @@ def _price(told: CapacityResult, option: CapacityOption) -> str:
 
 
 def refused(told: CapacityResult) -> str:
-    """How many options are no answer; empty where all are."""
-    number = sum(not option.feasible for option in told.options)
-    if not number or number == len(told.options):
+    """How many instance types are no answer; empty where all are."""
+    types = _types(told)
+    number = sum(not kept for kept in types.values())
+    if not number or number == len(types):
         return ""
     do = "does" if number == 1 else "do"
-    return f"{number:,} of {plural(len(told.options), 'instance type')} {do} not keep the limit at any number."
+    limits = "limits" if told.tpot_limit_s is not None else "limit"
+    return f"{number:,} of {plural(len(types), 'instance type')} {do} not keep the {limits} at any number."
 
 
 def notes(told: CapacityResult) -> tuple[str, ...]:
@@ -308,20 +469,14 @@ def notes(told: CapacityResult) -> tuple[str, ...]:
 
 
 def _meanings(told: CapacityResult) -> tuple[str, ...]:
-    if told.arrivals == "poisson":
-        arrivals = "Requests arrive independently of each other at one mean rate (Poisson arrivals)."
-    else:
-        arrivals = f"Requests arrive as {told.arrivals} has them."
-    return (
-        "A request is one inference. Its latency runs from its arrival to its answer, waiting included.",
-        arrivals,
-        "Waiting requests form the next batch, at most max_batch, when a server is free and either the batch "
-        "is full or the oldest has waited max_delay. A server is one copy of the model.",
-        "Each instance has a queue of its own and an equal share of the requests; the copies of the model on "
-        "one instance share its queue. What happens on one instance does not affect another.",
+    sized = (
         "The number of instances is the rate times growth times (1 + headroom), over the highest rate of one "
         "instance, rounded up, plus the spare ones. Latencies and utilisation are those of the rate with "
-        "growth and all instances up; utilisation is the share of time in which a copy of the model is busy.",
+        "growth and all instances up; utilisation is the share of"
+    )
+    served = _sequences(told, sized) if generates(told) else _inferences(told, sized)
+    return (
+        *served,
         f"A month has {HOURS_PER_MONTH:.0f} hours; all instances are paid for in all of them, the spare ones "
         "too. Prices are those of the instances alone: storage, network and licences are not in them.",
         *(
@@ -331,4 +486,35 @@ def _meanings(told: CapacityResult) -> tuple[str, ...]:
         ),
         "The ends of an interval are what the answer would be if every service time were at that end of its "
         "own 90 % interval; rate, prices and arrivals are taken as given.",
+    )
+
+
+def _inferences(told: CapacityResult, sized: str) -> tuple[str, ...]:
+    given = f"Requests arrive as {told.arrivals} has them."
+    return (
+        "A request is one inference. Its latency runs from its arrival to its answer, waiting included.",
+        _POISSON if told.arrivals == "poisson" else given,
+        "Waiting requests form the next batch, at most max_batch, when a server is free and either the batch "
+        "is full or the oldest has waited max_delay. A server is one copy of the model.",
+        "Each instance has a queue of its own and an equal share of the requests; the copies of the model on "
+        "one instance share its queue. What happens on one instance does not affect another.",
+        f"{sized} time in which a copy of the model is busy.",
+    )
+
+
+def _sequences(told: CapacityResult, sized: str) -> tuple[str, ...]:
+    """The same of a model that generates: what of a trace is followed the record's own notes say."""
+    wide = any(option.width > 1 for option in told.options)
+    return (
+        f"A request is a prompt and its answer{_of(_lengths(told))}. The time to the first token (TTFT) runs "
+        "from a request's arrival, waiting included; that of each further token (TPOT) is a request's mean "
+        "over its tokens after the first.",
+        _POISSON,
+        "Continuous batching: a step makes the next token of every running sequence. Where a request waits, a "
+        "slot is free and the cache has room for its prompt and all of its output, its prompt is read first, "
+        "whole, while others wait. There are as many slots as sequences at most.",
+        "Each copy of the model has a queue and a cache of its own and an equal share of the requests.",
+        *((_TENSOR_PARALLEL,) if wide else ()),
+        f"{sized} the highest rate that could be finished without any limit of time.",
+        *((_TOKEN_DOLLARS,) if told.output_tokens is not None else ()),
     )

@@ -73,7 +73,8 @@ const capacity = (() => {
   const { figure, UNKNOWN } = figures;
   const rateOf = (rate) => (rate >= 1e3 ? figure(rate, "whole") : figure(rate, "number"));
   const delayOf = (delay) => (delay ? `${figure(delay, "seconds")} delay` : "no delay");
-  const batchOf = ({ batch, delay }) => (batch <= 1 ? "each request alone" : `batches of at most ${figure(batch, "count")}, ${delayOf(delay)}`);
+  const sequencesOf = (most) => (most <= 1 ? "one sequence at a time on a copy of the model" : `at most ${figure(most, "count")} sequences at once on a copy of the model`);
+  const batchOf = ({ batch, delay }) => told.generates ? sequencesOf(batch) : (batch <= 1 ? "each request alone" : `batches of at most ${figure(batch, "count")}, ${delayOf(delay)}`);
 
   const wayOf = (asked) => told.ways[asked.pricing] || "as listed";
   function why(row, asked) {
@@ -90,6 +91,7 @@ const capacity = (() => {
     return [...rows].sort((a, b) => first(a)[0] - first(b)[0] || first(b)[1] - first(a)[1])[0];
   }
 
+  const perToken = ({ million }) => (told.tokens ? `${figure(million / told.tokens, "dollars")} per M tokens out` : "");
   const cell = (text, beside, more = {}) => element("td", more, text, beside ? element("small", { textContent: ` ${beside}` }) : null);
   function line(row, asked) {
     const { instance } = row;
@@ -101,8 +103,8 @@ const capacity = (() => {
     const num = { className: "num" };
     return element("tr", {}, head,
       cell(figure(row.count, "count"), "", num), cell(figure(row.month, "dollars"), "", num), cell(instance.device),
-      cell(figure(row.batch, "count"), row.batch > 1 ? delayOf(row.delay) : "", num), cell(`${rateOf(row.rate)}/s`, "", num),
-      cell(figure(row.utilisation, "share"), "", num), cell(figure(row.million, "dollars"), "", num), cell(""));
+      cell(figure(row.batch, "count"), row.batch > 1 && !told.generates ? delayOf(row.delay) : "", num), cell(`${rateOf(row.rate)}/s`, "", num),
+      cell(figure(row.utilisation, "share"), "", num), cell(figure(row.million, "dollars"), perToken(row), num), cell(""));
   }
 
   function difference(month, own) {
@@ -129,7 +131,7 @@ const capacity = (() => {
       const near = nearest(rows.filter((row) => row.why === "limit"));
       const priced = rows.some((row) => row.why === "price") ? ` for which a price (${wayOf(asked)}) is known` : "";
       say(`No instance${priced} keeps a ${told.limited} of ${figure(asked.limit, "seconds")}.`,
-        near ? `${near.instance.where} comes nearest: ${why(near, asked)}.` : "", "either");
+        near ? `${near.instance.where} comes nearest: ${why(near, asked).replace(/\.$/, "")}.` : "", "either");
     } else {
       const other = rows.find((row) => row.kept && row.instance.kind !== best.instance.kind);
       const beside = other ? ` Cheapest ${other.instance.kind === "gpu" ? "with" : "without"} a GPU: ${figure(other.count, "count")} x ${other.instance.instance}, ${figure(other.month, "dollars")}.` : "";

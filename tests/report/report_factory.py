@@ -316,6 +316,11 @@ def without_capacity(**changes: Any) -> Analysis:
     return replace(analysis(), capacity=capacity_records.impossible(**changes))
 
 
+def generation_capacity(**changes: Any) -> Analysis:
+    """The same of a model that generates, above the answer of one request."""
+    return replace(generation(), capacity=capacity_records.generation(**changes))
+
+
 def without_gpu() -> Analysis:
     """As with ``--gpu none``."""
     base = analysis()

@@ -430,6 +430,8 @@ def _option(
     def a_month(number: int | None) -> float | None:
         return None if per_hour is None or number is None else number * per_hour * HOURS_PER_MONTH
 
+    tokens_per_s = demand.rate_per_s * float(demand.conversations.outputs.mean())
+
     low_count, high_count = counted(sizing.high_rate_per_s), counted(sizing.low_rate_per_s)
     return replace(
         option,
@@ -453,7 +455,7 @@ def _option(
         p99_s=load.ttft_p99_s,
         tpot_p50_s=load.tpot_p50_s,
         tpot_p99_s=load.tpot_p99_s,
-        tokens_per_s=demand.rate_per_s * float(demand.conversations.outputs.mean()),
+        tokens_per_s=tokens_per_s,
         room=max(0.0, (count - demand.spare) * sizing.highest_rate_per_s / demand.rate_per_s - 1),
         usd_per_hour=per_hour,
         usd_per_month=a_month(count),
@@ -462,6 +464,9 @@ def _option(
         usd_per_million=None
         if per_hour is None
         else count * per_hour / SECONDS_PER_HOUR / demand.rate_per_s * 1e6,
+        usd_per_million_tokens=None
+        if per_hour is None
+        else count * per_hour / SECONDS_PER_HOUR / tokens_per_s * 1e6,
     )
 
 

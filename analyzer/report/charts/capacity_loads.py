@@ -1,4 +1,7 @@
-"""Reporting: latency and the batch that forms against the load of one instance, up to its highest rate."""
+"""Reporting: latency and what runs together against the load of one instance, up to its highest rate.
+
+Of a model that generates the latencies are those of the first token and of each further one.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,22 @@ _LATENCY = (
     Column(name="utilisation", title="Utilisation", kind="share"),
     Column(name="limited", title="Limited"),
 )
+_FIRST = (
+    *_LATENCY[:2],
+    Column(name="latency", title="Time to the first token", kind="seconds"),
+    *_LATENCY[3:],
+)
+_FURTHER = (
+    *_LATENCY[:2],
+    Column(name="latency", title="Time of each further token", kind="seconds"),
+    *_LATENCY[3:],
+)
 _BATCH = (
     Column(name="rate", title="Requests per second", kind="per_second"),
     Column(name="batch", title="Mean batch", kind="number"),
     Column(name="utilisation", title="Utilisation", kind="share"),
 )
+_SEQUENCES = (_BATCH[0], Column(name="batch", title="Sequences", kind="number"), _BATCH[2])
 _PERCENTILES = {
     "p50": "var(--record-3)",
     "p90": "var(--record-1)",
@@ -49,7 +63,8 @@ def charts(told: CapacityResult) -> tuple[Chart, ...]:
     if one is None or at is None or len(one.loads) < 2:
         return ()
     option = told.options[at]
-    return (_latency(told, option, one), _batch(told, option, one))
+    lines = (_latency(told, option, one), *filter(None, (_further(told, option, one),)))
+    return (*lines, _batch(told, option, one))
 
 
 def _marks(told: CapacityResult, option: CapacityOption, end: float) -> tuple[dict[str, Any], ...]:
@@ -82,22 +97,25 @@ def _latency(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -
         for name in colours
         for point in one.loads
     )
+    columns, answered = (
+        (_FIRST, "have their first token") if words.generates(told) else (_LATENCY, "are answered")
+    )
     lead = (
-        f"Of one {option.instance}, waiting included: half of the requests are answered within p50, 99 of 100 "
+        f"Of one {option.instance}, waiting included: half of the requests {answered} within p50, 99 of 100 "
         f"within p99. The thick line is {kept}, which is limited"
     )
     lead += "." if option.feasible else "; at no rate does it keep the limit."
     return Chart(
         name="capacity-latency",
-        title="Latency by load",
+        title="First token by load" if words.generates(told) else "Latency by load",
         lead=lead,
         alternative=_words(told, option, one),
         engine="vega-lite",
-        spec=_latency_spec(rows, told, colours),
-        columns=_LATENCY,
+        spec=_latency_spec(rows, columns, colours, told.limit_s, below=told.best is None),
+        columns=columns,
         rows=rows,
         extra={
-            "limits": ({"limit": told.limit_s, "label": f"limit {seconds(told.limit_s)}"},),
+            "limits": _limits(told.limit_s),
             "marks": _marks(told, option, one.loads[-1].rate_per_s),
         },
         height=360,
@@ -110,39 +128,103 @@ def _words(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -> 
         f"{seconds(words.latency(told, point))} at {words.requests(point.rate_per_s)}"
         for point in (first, last)
     )
-    said = f"{kept} of one {option.instance}: {low}, {high}. The limit is {seconds(told.limit_s)}"
+    what = " to the first token" if words.generates(told) else ""
+    said = f"{kept}{what} of one {option.instance}: {low}, {high}. The limit is {seconds(told.limit_s)}"
     highest = option.highest_rate_per_s
     return f"{said}, kept up to {words.requests(highest)}." if highest is not None else f"{said}."
+
+
+def _limits(limit_s: float | None) -> tuple[dict[str, Any], ...]:
+    return () if limit_s is None else ({"limit": limit_s, "label": f"limit {seconds(limit_s)}"},)
+
+
+def _further(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -> Chart | None:
+    """Each further token; None where the answers have none, or too few loads of them are known."""
+    loads = tuple(point for point in one.loads if point.tpot_p50_s and point.tpot_p99_s)
+    if not words.generates(told) or len(loads) < 2:
+        return None
+    colours = {name: _PERCENTILES[name] for name in ("p50", "p99")}
+    kept, limit_s = words.further(told), words.further_limit_s(told)
+    rows: tuple[Row, ...] = tuple(
+        (
+            point.rate_per_s,
+            name,
+            getattr(point, f"tpot_{name}_s"),
+            point.utilisation,
+            "yes" if name == kept and limit_s is not None else "no",
+        )
+        for name in colours
+        for point in loads
+    )
+    least = min(words.further_s(told, point) or 0.0 for point in loads)
+    thick = f" The thick line is {kept}, which is limited." if limit_s is not None else ""
+    low, high = (
+        f"{seconds(words.further_s(told, point))} at {words.requests(point.rate_per_s)}"
+        for point in (loads[0], loads[-1])
+    )
+    limit = f" The limit is {seconds(limit_s)}." if limit_s is not None else ""
+    return Chart(
+        name="capacity-tpot",
+        title="Further tokens by load",
+        lead=(
+            f"Of one {option.instance}, the mean of a request's tokens after its first: the more sequences run "
+            f"and the more prompts are read meanwhile, the longer.{thick}"
+        ),
+        alternative=f"{kept} of each further token of one {option.instance}: {low}, {high}.{limit}",
+        engine="vega-lite",
+        spec=_latency_spec(rows, _FURTHER, colours, limit_s, below=least > (limit_s or least)),
+        columns=_FURTHER,
+        rows=rows,
+        extra={"limits": _limits(limit_s), "marks": _marks(told, option, loads[-1].rate_per_s)},
+        height=360,
+    )
 
 
 def _batch(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -> Chart:
     rows: tuple[Row, ...] = tuple(
         (point.rate_per_s, point.mean_batch, point.utilisation) for point in one.loads
     )
+    generates = words.generates(told)
+    busy = "of what could be finished" if generates else "busy"
     low, high = (
-        f"{digits(point.mean_batch, 2)} at {words.requests(point.rate_per_s)}, {share(point.utilisation)} busy"
+        f"{digits(point.mean_batch, 2)} at {words.requests(point.rate_per_s)}, "
+        f"{share(point.utilisation)} {busy}"
         for point in (one.loads[0], one.loads[-1])
     )
     most = f", at most {count(option.max_batch)}" if option.max_batch is not None else ""
+    lead = f"How many requests form a batch on average{most}. The more wait, the larger the batches."
+    if generates:
+        lead = (
+            f"How many sequences run on average on each copy of the model{most}. The longer a token takes, the "
+            "longer each of them stays."
+        )
+    columns = _SEQUENCES if generates else _BATCH
     return Chart(
         name="capacity-batch",
-        title="Batch by load",
-        lead=f"How many requests form a batch on average{most}. The more wait, the larger the batches.",
-        alternative=f"Requests in a batch: {low}; {high}.",
+        title="Sequences by load" if generates else "Batch by load",
+        lead=lead,
+        alternative=f"{'Sequences that run' if generates else 'Requests in a batch'}: {low}; {high}.",
         engine="vega-lite",
-        spec=_batch_spec(option, max(row[1] for row in rows)),
-        columns=_BATCH,
+        spec=_batch_spec(option, columns, max(row[1] for row in rows)),
+        columns=columns,
         rows=rows,
         extra={"marks": _marks(told, option, one.loads[-1].rate_per_s)},
         height=360,
     )
 
 
-def _latency_spec(rows: tuple[Row, ...], told: CapacityResult, colours: dict[str, str]) -> dict[str, Any]:
+def _latency_spec(
+    rows: tuple[Row, ...],
+    columns: tuple[Column, ...],
+    colours: dict[str, str],
+    limit_s: float | None,
+    *,
+    below: bool,
+) -> dict[str, Any]:
     x, across = _rates()
     # No whole decade below the lines, where nothing is.
     y = {"field": "latency", "type": "quantitative", "scale": {"type": "log", "nice": False, "padding": 18}}
-    up = axis("seconds", "Latency", values=decades([*(row[2] for row in rows), told.limit_s]))
+    up = axis("seconds", columns[2].title, values=decades([*(row[2] for row in rows), limit_s]))
     colour = {
         "field": "of",
         "type": "nominal",
@@ -173,19 +255,19 @@ def _latency_spec(rows: tuple[Row, ...], told: CapacityResult, colours: dict[str
                 "size": 40,
                 "strokeWidth": 1.6,
             },
-            "encoding": {"x": x, "y": y, "color": colour, "opacity": faded, "tooltip": tooltip(*_LATENCY[:-1])},
+            "encoding": {"x": x, "y": y, "color": colour, "opacity": faded, "tooltip": tooltip(*columns[:-1])},
         },
-        *_limit(y, below=told.best is None),
+        *(_limit(y, below=below) if limit_s is not None else ()),
         *_vertical(x),
     ]
     return {"width": "container", "height": 280, "data": {"name": "table"}, "layer": layers}
 
 
-def _batch_spec(option: CapacityOption, most: float) -> dict[str, Any]:
+def _batch_spec(option: CapacityOption, columns: tuple[Column, ...], most: float) -> dict[str, Any]:
     x, across = _rates()
     colour = f"var(--{option.kind})"
     y = {"field": "batch", "type": "quantitative", "scale": {"domain": [0, 1.1 * most], "nice": False}}
-    up = axis("number", "Mean batch", tickCount=6)
+    up = axis("number", columns[1].title, tickCount=6)
     layers: list[dict[str, Any]] = [
         {
             "mark": {"type": "line", "strokeWidth": 2.5, "color": colour},
@@ -201,7 +283,7 @@ def _batch_spec(option: CapacityOption, most: float) -> dict[str, Any]:
                 "color": colour,
                 "opacity": 1,
             },
-            "encoding": {"x": x, "y": y, "tooltip": tooltip(*_BATCH)},
+            "encoding": {"x": x, "y": y, "tooltip": tooltip(*columns)},
         },
         *_vertical(x),
     ]

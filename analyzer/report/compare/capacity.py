@@ -24,14 +24,14 @@ def facts(analyses: Sequence[Analysis]) -> tuple[ComparedFact, ...]:
         ("requests", "a request is", lambda told: _REQUESTS[told.requests]),
         ("tokens", "tokens in and out", _tokens),
         ("tpot_limit_s", "limit of each further token", lambda told: seconds(told.tpot_limit_s)),
-        ("limit_s", "limit", lambda told: f"{words.limited(told)} within {seconds(told.limit_s)}"),
+        ("limit_s", "limit", lambda told: f"{words.limited_name(told)} within {seconds(told.limit_s)}"),
         ("arrivals", "arrivals", lambda told: told.arrivals),
         ("growth", "growth", lambda told: f"{words.asked(told.growth)}x"),
         ("headroom", "headroom", lambda told: share(told.headroom)),
         ("spare", "instances that may fail", lambda told: told.spare),
         ("pricing", "paid", lambda told: words.way(told.pricing)),
         ("best", "cheapest instance", lambda told: _named(told, words.where)),
-        ("batching", "batching", lambda told: _named(told, _batching)),
+        ("batching", "batching", lambda told: _named(told, lambda option: words.formed(told, option))),
     )
     if not any(one.capacity for one in analyses):
         return ()
@@ -54,10 +54,6 @@ def _tokens(told: CapacityResult) -> str:
 
 def _named(told: CapacityResult, say: Callable[[CapacityOption], str]) -> str:
     return say(told.best_option) if told.best_option is not None else "none keeps the limit"
-
-
-def _batching(option: CapacityOption) -> str:
-    return words.batching(option.max_batch, option.max_delay_s)
 
 
 def same_question(analyses: Sequence[Analysis]) -> bool:
@@ -106,13 +102,17 @@ def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
         )
 
     month, count, rate = ((f"low_{name}", f"high_{name}") for name in ("usd_per_month", "count", "rate_per_s"))
-    rented = {(one.provider, one.instance, one.device) for one in best if one is not None}
+    rented = {(one.provider, one.instance, one.device, one.width) for one in best if one is not None}
+    # Of models that generate alone: else it is not the same latency on both sides.
+    generate = all(one.capacity is not None and words.generates(one.capacity) for one in analyses)
+    first = " to the first token" if generate else ""
     limits = {(one.capacity.percentile, one.capacity.limit_s) for one in analyses if one.capacity is not None}
     # Of two kinds of instances neither more nor fewer are better, nor is what one of them takes.
     alike = len(rented) < 2
     compared = (
         plain("usd_per_month", "dollars a month", "$", less, ends=month),
         plain("usd_per_million", "dollars per million requests", "$", less),
+        plain("usd_per_million_tokens", "dollars per million output tokens", "$", less),
         plain("count", "instances", "", less if alike else "", ends=count),
         plain(
             "highest_rate_per_s",
@@ -121,8 +121,8 @@ def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
             "more" if alike and len(limits) < 2 else "",
             ends=rate,
         ),
-        plain("p50_s", "p50 latency under load", "s", less),
-        plain("p99_s", "p99 latency under load", "s", less),
+        plain("p50_s", f"p50{first or ' latency'} under load", "s", less),
+        plain("p99_s", f"p99{first or ' latency'} under load", "s", less),
         plain("tpot_p99_s", "p99 of each further token", "s", less),
         plain("tokens_per_s", "tokens per second of all", "/s", ""),
     )
