@@ -155,4 +155,4 @@ def _are_all(gpus: Sequence[str]) -> bool:
 
 
 def _cpus(cpu: str | None) -> tuple[str, ...]:
-    return () if cpu is None else (catalogue.device(cpu).slug,)
+    return () if cpu is None else (catalogue.device_of_kind(cpu, "cpu").slug,)
