@@ -18,6 +18,8 @@ from analyzer.serving.queue import Queue, make_queue
 from analyzer.serving.service_curve import ServiceCurve
 from analyzer.serving.streams import Stream
 
+# Requests that come while a batch is served and waited for, of which hardly one meets another.
+_ALONE = 1e-3
 _MOST_LANES, _REQUESTS_AT_ONCE = 128, 400_000
 # Requests that count for each that a lane spends on warming up.
 _COUNTED_PER_WARM_UP = 4
@@ -172,7 +174,7 @@ def _portions(scenarios: Sequence[Scenario]) -> Iterator[Sequence[Scenario]]:
 def _simulated(scenarios: Sequence[Scenario], seed: int) -> list[Served]:
     parts = {
         number: scenario.arrivals.streams(
-            scenario.queue, scenario.rate_per_s, scenario.lanes, scenario.requests, scenario.left_out, seed
+            scenario.queue, _looked_at(scenario), scenario.lanes, scenario.requests, scenario.left_out, seed
         )
         for number, scenario in enumerate(scenarios)
         if not scenario.is_saturated
@@ -180,6 +182,15 @@ def _simulated(scenarios: Sequence[Scenario], seed: int) -> list[Served]:
     served = _served([scenarios[number] for number in parts], list(parts.values())) if parts else []
     by_number = dict(zip(parts, served, strict=True))
     return [by_number.get(number) or _overrun(scenario) for number, scenario in enumerate(scenarios)]
+
+
+def _looked_at(scenario: Scenario) -> float:
+    """The rate at which requests are made: so few that none meets another are made no fewer.
+
+    Further apart, a clock that counts from the first of them would lose the times of single batches.
+    """
+    queue = scenario.queue
+    return max(scenario.rate_per_s, _ALONE / (1 + queue.max_delay) / queue.unit_s)
 
 
 def _overrun(scenario: Scenario) -> Served:

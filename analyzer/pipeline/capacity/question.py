@@ -17,6 +17,8 @@ from analyzer.text import latency_limit, share
 POISSON_NAME = "poisson"
 # Far beyond what is ever served, so that no count leaves the whole numbers.
 _HIGHEST_RATE, _MOST_SPARE, _MOST_GROWTH, _LARGEST_BATCH = 1e9, 10**6, 1e6, 10**9
+# One request in eleven days; what a million of them cost stays a number.
+_LOWEST_RATE, _LEAST_GROWTH = 1e-6, 1e-6
 # Written without a percent sign.
 _MOST_PLAIN_HEADROOM = 10
 
@@ -115,9 +117,9 @@ def _limit(given: CapacityOptions, name: str) -> object:
 def rate_of(value: float | str) -> float:
     """Requests a second, above 0."""
     rate = _number(value, "--rate", hint="Requests a second, like --rate 500.")
-    if not 0 < rate <= _HIGHEST_RATE:
+    if not _LOWEST_RATE <= rate <= _HIGHEST_RATE:
         raise UsageError(
-            f"--rate {rate:g}: must be above 0 and at most {_HIGHEST_RATE:,.0f} requests a second.",
+            f"--rate {rate:g}: must be from {_LOWEST_RATE:f} to {_HIGHEST_RATE:,.0f} requests a second.",
             hint="For example --rate 500.",
         )
     return rate
@@ -127,8 +129,10 @@ def growth_of(value: float | str | None) -> float:
     """Times the rate that is planned for."""
     hint = "2 is twice the rate."
     growth = 1.0 if value is None else _number(value, "--growth", hint=hint)
-    if not 0 < growth <= _MOST_GROWTH:
-        raise UsageError(f"--growth {growth:g}: must be above 0 and at most {_MOST_GROWTH:,.0f}.", hint=hint)
+    if not _LEAST_GROWTH <= growth <= _MOST_GROWTH:
+        raise UsageError(
+            f"--growth {growth:g}: must be from {_LEAST_GROWTH:f} to {_MOST_GROWTH:,.0f}.", hint=hint
+        )
     return growth
 
 
