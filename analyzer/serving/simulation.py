@@ -211,8 +211,10 @@ def _served(scenarios: Sequence[Scenario], parts: Sequence[Sequence[Stream]]) ->
     latencies = np.repeat(batches.ends, batches.sizes) - lanes.arrivals
     begins = np.cumsum(lanes.counts) - lanes.counts
     counted_from = begins + np.array([part.counted_from for of_one in parts for part in of_one])
+    counted_to = begins + np.array([part.counted_to for of_one in parts for part in of_one])
     # Batches of the requests that count: those whose first request does.
-    counting = np.cumsum(batches.sizes) - batches.sizes >= counted_from[batches.lane]
+    first = np.cumsum(batches.sizes) - batches.sizes
+    counting = (first >= counted_from[batches.lane]) & (first < counted_to[batches.lane])
     busy, sizes, formed = (
         np.bincount(batches.lane[counting], weights=values[counting], minlength=len(begins))
         for values in (batches.ends - batches.starts, batches.sizes, np.ones(len(batches.sizes)))
@@ -221,8 +223,8 @@ def _served(scenarios: Sequence[Scenario], parts: Sequence[Sequence[Stream]]) ->
     for scenario, of_one in zip(scenarios, parts, strict=True):
         rows = slice(row, row + len(of_one))
         row += len(of_one)
-        ends = begins[rows] + lanes.counts[rows]
-        own = [latencies[first:last] for first, last in zip(counted_from[rows], ends, strict=True)]
+        counted = zip(counted_from[rows], counted_to[rows], strict=True)
+        own = [latencies[start:end] for start, end in counted]
         lane_weights = _weights(scenario, of_one)
         # A lane in which no batch began after its warm-up has too few requests to tell a batch by.
         requests, number = float(lane_weights @ sizes[rows]), float(lane_weights @ formed[rows])

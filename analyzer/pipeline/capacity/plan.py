@@ -137,7 +137,8 @@ def _of_record(
         )
     if analysis.model.training:
         raise UsageError(
-            "A training step serves no requests.", hint="Plan for the model itself, or for a record of inference."
+            "A training step serves no requests.",
+            hint="Plan for the model itself, or for a record of inference.",
         )
     changed.pop("run", None)
     # Another plan takes its place.
