@@ -126,7 +126,7 @@ def _devices(
 ) -> tuple[Device, Device, tuple[Device, ...]]:
     """The record's own CPU, the one that is asked about, and the GPUs."""
     own = _own_cpu(analysis)
-    cpu = own if options.cpu is None or "cpu" not in given else catalogue.device(options.cpu)
+    cpu = own if options.cpu is None or "cpu" not in given else catalogue.device_of_kind(options.cpu, "cpu")
     return own, cpu, _gpus(analysis, given, options)
 
 
