@@ -83,7 +83,7 @@ def below_rate(subject: Subject) -> Iterator[Diagnostic]:
         You set this limit: what is rented must take the traffic that is promised, at the latency that is.
 
     Fix:
-        More instances (`analyze capacity REPORT.json --rate N`), a quicker model, or a longer limit of latency.
+        More instances (`analyze capacity` with --rate N), a quicker model, or a longer limit of latency.
 
     Example:
         [tool.analyzer.check]
@@ -113,7 +113,7 @@ def below_rate(subject: Subject) -> Iterator[Diagnostic]:
         message=f"the rate within {seconds(told.limit_s)} {verb} {budget}: {_rate(rate)} requests/s "
         f"({_rate(low)} to {_rate(high)}, {option.origin}) "
         f"of {_instances(option)}{spare}, with {share(told.headroom)} headroom",
-        fix=f"more instances (`analyze capacity REPORT.json --rate {_asked(limit, separator='')}`); or {_FIX}; "
+        fix=f"more instances (`analyze capacity` with --rate {_asked(limit, separator='')}); or {_FIX}; "
         "or a lower min-rate",
         certain=high < kept,
     )

@@ -25,6 +25,7 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     Every instance of the price list is looked at, CPUs beside GPUs, each at the batch and the delay that let
     the most requests through within the limit. Of a record of this command what is left out stays as it was
     asked.
+
     A model that generates, as `analyze generate` takes it, is limited by --ttft and --tpot instead, each
     kept by 99 of 100 requests under continuous batching.
     """
@@ -33,7 +34,9 @@ def command(ctx: click.Context, /, **_: Any) -> None:
 
     model = ctx.params["model"]
     start, stem = _start(model)
-    settings_defaults(ctx, start if start.exists() else Path.cwd())
+    if not _is_record(model):
+        # Settings are for models of the folder: a record was asked with them, and what is typed now is meant.
+        settings_defaults(ctx, start if start.exists() else Path.cwd())
     params = ctx.params
     # Beside the model's own report, not in its place.
     targets = report_targets(params["format"], params["output"], f"{stem}-capacity")
@@ -43,6 +46,12 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     print_outcome(analysis, targets, quiet=params["quiet"], verbose=params["verbose"])
     if params["open"]:
         open_page(written)
+
+
+def _is_record(model: str) -> bool:
+    from analyzer.generation.sources import is_configuration
+
+    return model.endswith(".json") and not is_configuration(model)
 
 
 def _start(model: str) -> tuple[Path, str]:

@@ -73,6 +73,22 @@ def device(name: str) -> Device:
     raise DeviceError(f"No device is called {name!r}.", hint=_nearest_names(key, names))
 
 
+def device_of_kind(name: str, kind: DeviceKind) -> Device:
+    """A device that was named as a CPU or as a GPU; a user's own file is taken at its word.
+
+    Raises:
+        DeviceError: Nobody knows it, or it is the other kind.
+    """
+    found = device(name)
+    if found.kind != kind and ".toml" not in name.lower():
+        other = found.kind
+        raise DeviceError(
+            f"--{kind} {name}: the {found.name} is a {other.upper()}.",
+            hint=f"--{other} {found.slug} names it; `analyze devices` lists both kinds.",
+        )
+    return found
+
+
 @cache
 def gpus() -> tuple[Device, ...]:
     """All GPUs of the catalogue, in the order of the file."""

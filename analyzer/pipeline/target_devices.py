@@ -47,7 +47,7 @@ def find_targets(options: Options) -> Targets:
     # `check` decides the same on every runner: it asks this machine nothing, neither its GPU nor its CPU.
     this_gpu = None if options.fixed else gpu_of_this_machine()
     if options.cpu is not None:
-        cpu = catalogue.device(options.cpu)
+        cpu = catalogue.device_of_kind(options.cpu, "cpu")
     else:
         cpu = catalogue.device(catalogue.DEFAULT_CPU) if options.fixed else _this_cpu()
     check_threads(options.threads, cpu)
@@ -86,7 +86,7 @@ def named_gpus(names: Iterable[str], *, fixed: bool) -> tuple[Device, ...]:
             # Without a link nothing is known of copies, and no plan has a latency.
             found = (usual, *(gpu for gpu in catalogue.gpus() if gpu.link is not None))
         else:
-            found = (catalogue.device(name),)
+            found = (catalogue.device_of_kind(name, "gpu"),)
         for gpu in found:
             by_slug.setdefault(gpu.slug, gpu)
     return tuple(by_slug.values())

@@ -81,9 +81,17 @@ class Trace:
             for lane in range(min(lanes, enough, int(1 / share)))
         )
         free = np.zeros(queue.servers)
-        # An instance to which nobody comes has the first request alone: there is always one to tell of.
+        # Whose batch would have been filled after the trace's end, nobody knows.
+        known = arrivals[-1] - queue.max_delay
         return tuple(
-            Stream(arrivals=own if len(own) else arrivals[:1], counted_from=0, free=free) for own in shares
+            Stream(
+                # An instance to which nobody comes has the first request alone: there is always one to tell of.
+                arrivals=own if len(own) else arrivals[:1],
+                counted_from=0,
+                counted_to=max(1, int(own.searchsorted(known, side="right"))),
+                free=free,
+            )
+            for own in shares
         )
 
 

@@ -181,6 +181,21 @@ def simulated_generation(scenarios: Sequence[GenerationScenario], *, seed: int =
     return [loads.get(number) or _overrun(scenario) for number, scenario in enumerate(scenarios)]
 
 
+def replayed(
+    server: GenerationServer, arrivals_s: Floats, conversations: Conversations
+) -> tuple[Floats, Floats]:
+    """When each of these very requests has its first and its last token, seconds; arrivals rise."""
+    lane = _Lane(
+        arrivals=arrivals_s,
+        prompts=conversations.prompts,
+        outputs=conversations.outputs,
+        prefill=server.prefill_s(conversations.prompts.astype(np.float64)),
+        left_out=0,
+    )
+    served = _serve(_Asked([lane], [server], np.array([0])))
+    return served.first, served.last
+
+
 def _overrun(scenario: GenerationScenario) -> GenerationLoad:
     return GenerationLoad(
         rate_per_s=scenario.rate_per_s,
@@ -202,7 +217,11 @@ _DONE = 0.1
 
 
 def _loads(scenarios: Sequence[GenerationScenario], seed: int) -> list[GenerationLoad]:
-    lanes = [_lane(one, (seed, lane)) for one in scenarios for lane in range(one.lanes)]
+    lanes = [
+        _lane(one, (seed, lane), left_out)
+        for one, left_out in ((one, _left_out(one)) for one in scenarios)
+        for lane in range(one.lanes)
+    ]
     asked = _Asked(lanes, [one.server for one in scenarios], np.repeat(*_rows(scenarios)))
     served = _serve(asked)
     result, row = [], 0
@@ -229,10 +248,13 @@ class _Lane:
     left_out: int
 
 
-def _lane(scenario: GenerationScenario, seed: tuple[int, int]) -> _Lane:
+def _left_out(scenario: GenerationScenario) -> int:
+    return math.ceil(_WARM_UP_STAYS * scenario.rate_per_s * _stay_s(scenario))
+
+
+def _lane(scenario: GenerationScenario, seed: tuple[int, int], left_out: int) -> _Lane:
     rng = np.random.default_rng(seed)
     asked, server = scenario.conversations, scenario.server
-    left_out = math.ceil(_WARM_UP_STAYS * scenario.rate_per_s * _stay_s(scenario))
     number = left_out + scenario.requests
     # First of all that is drawn: two rates then see the same traffic, one faster than the other.
     arrivals = np.cumsum(rng.exponential(size=number)) / scenario.rate_per_s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +19,7 @@ from analyzer.serving.search import RateWithin, needed
 
 # Shares of the highest throughput that are looked at, and how closely: lanes, and requests of each that count.
 _SHARES = (0.03, 0.1, 0.2, 0.35, 0.5, 0.62, 0.72, 0.8, 0.87, 0.93)
+_END_SHARES = (0.05, 0.2, 0.4, 0.6, 0.75, 0.9)
 _CHOOSING, _FINAL = (6, 100), (16, 250)
 # Closer looks about the share at which a limit is reached.
 _FACTORS = (0.85, 0.95, 1.05, 1.15)
@@ -84,38 +85,67 @@ def generation_sizings(
 ) -> dict[GeneratingInstance, GenerationSizing]:
     """The sizing of every instance; all of them are searched at once."""
     every = tuple(dict.fromkeys(instances))
-    ways = [_ways(one, demand) for one in every]
-    looked = _looked([way for of_one in ways for way in of_one], demand, _CHOOSING)
-    by_way = dict(zip((way for of_one in ways for way in of_one), looked, strict=True))
-    chosen = [max(of_one, key=lambda way: _rate(by_way[way], demand, demand.ttft_s)) for of_one in ways]
-    middle = _closely(chosen, [by_way[way] for way in chosen], demand)
-    batches = [way.max_batch for way in chosen]
-    slow = _closely_alone(
-        [replace(one.slow, max_batch=most) for one, most in zip(every, batches, strict=True)], demand
-    )
-    quick = _closely_alone(
-        [replace(one.quick, max_batch=most) for one, most in zip(every, batches, strict=True)], demand
-    )
+    # Copies side by side know nothing of each other: one of them is searched.
+    searched = _searched(tuple(dict.fromkeys(replace(one, copies=1) for one in every)), demand)
+    of_each = [searched[replace(one, copies=1)] for one in every]
     counts = [
-        None if rate <= 0 else needed(demand.rate_per_s, rate * one.copies, demand.headroom) + demand.spare
-        for one, rate in zip(every, middle, strict=True)
+        None
+        if found.rate_per_s <= 0
+        else needed(demand.rate_per_s, found.rate_per_s * one.copies, demand.headroom) + demand.spare
+        for one, found in zip(every, of_each, strict=True)
     ]
-    at_count = _at_count(every, chosen, counts, demand)
+    at_count = _at_count(every, [found.server for found in of_each], counts, demand)
     return {
         one: GenerationSizing(
-            max_batch=way.max_batch,
-            highest_rate_per_s=rate * one.copies,
-            low_rate_per_s=min(low, rate) * one.copies,
-            high_rate_per_s=max(high, rate) * one.copies,
-            throughput_per_s=highest_throughput_per_s(way, demand.conversations) * one.copies,
+            max_batch=found.server.max_batch,
+            highest_rate_per_s=found.rate_per_s * one.copies,
+            low_rate_per_s=min(found.low_rate_per_s, found.rate_per_s) * one.copies,
+            high_rate_per_s=max(found.high_rate_per_s, found.rate_per_s) * one.copies,
+            throughput_per_s=highest_throughput_per_s(found.server, demand.conversations) * one.copies,
             count=count,
             load=load,
-            loads=tuple(load for load in by_way[way] if not load.saturated),
-            within=_within(one, of_one, by_way, way, rate, demand),
+            loads=tuple(load for load in found.looked[found.server] if not load.saturated),
+            within=_within(one, found, demand),
         )
-        for one, of_one, way, rate, low, high, count, load in zip(
-            every, ways, chosen, middle, slow, quick, counts, at_count, strict=True
+        for one, found, count, load in zip(every, of_each, counts, at_count, strict=True)
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Found:
+    """One copy with as many sequences as let the most requests through, and all that were looked at."""
+
+    server: GenerationServer
+    rate_per_s: float
+    low_rate_per_s: float
+    high_rate_per_s: float
+    looked: Mapping[GenerationServer, Sequence[GenerationLoad]]
+
+
+def _searched(
+    instances: Sequence[GeneratingInstance], demand: GenerationDemand
+) -> dict[GeneratingInstance, _Found]:
+    ways = [_ways(one, demand) for one in instances]
+    every = [way for of_one in ways for way in of_one]
+    looked = dict(zip(every, _at_shares(every, [_SHARES] * len(every), demand, _CHOOSING), strict=True))
+    chosen = [max(of_one, key=lambda way: _rate(looked[way], demand, demand.ttft_s)) for of_one in ways]
+    middle = _closely(chosen, [looked[way] for way in chosen], demand)
+    slow, quick = (
+        _at_ends(
+            [replace(end, max_batch=way.max_batch) for end, way in zip(ends, chosen, strict=True)],
+            demand,
         )
+        for ends in ([one.slow for one in instances], [one.quick for one in instances])
+    )
+    return {
+        one: _Found(
+            server=way,
+            rate_per_s=rate,
+            low_rate_per_s=low,
+            high_rate_per_s=high,
+            looked={way: looked[way] for way in of_one},
+        )
+        for one, of_one, way, rate, low, high in zip(instances, ways, chosen, middle, slow, quick, strict=True)
     }
 
 
@@ -137,12 +167,6 @@ def _ways(one: GeneratingInstance, demand: GenerationDemand) -> list[GenerationS
 
 
 Loads = Sequence[GenerationLoad]
-
-
-def _looked(
-    servers: Sequence[GenerationServer], demand: GenerationDemand, effort: tuple[int, int]
-) -> list[list[GenerationLoad]]:
-    return _at_shares(servers, [_SHARES] * len(servers), demand, effort)
 
 
 def _at_shares(
@@ -216,8 +240,9 @@ def _closely(
     ]
 
 
-def _closely_alone(servers: Sequence[GenerationServer], demand: GenerationDemand) -> list[float]:
-    return [_rate(loads, demand, demand.ttft_s) for loads in _looked(servers, demand, _CHOOSING)]
+def _at_ends(servers: Sequence[GenerationServer], demand: GenerationDemand) -> list[float]:
+    looked = _at_shares(servers, [_END_SHARES] * len(servers), demand, _CHOOSING)
+    return [_rate(loads, demand, demand.ttft_s) for loads in looked]
 
 
 def _at_count(
@@ -235,23 +260,15 @@ def _at_count(
     return [loads[0] if loads else None for loads in _at_shares(servers, shares, demand, _FINAL)]
 
 
-def _within(
-    one: GeneratingInstance,
-    ways: Sequence[GenerationServer],
-    looked: dict[GenerationServer, list[GenerationLoad]],
-    chosen: GenerationServer,
-    rate_per_s: float,
-    demand: GenerationDemand,
-) -> tuple[RateWithin, ...]:
+def _within(one: GeneratingInstance, found: _Found, demand: GenerationDemand) -> tuple[RateWithin, ...]:
     def within(limit_s: float, rate: float, batch: int) -> RateWithin:
         return RateWithin(limit_s=limit_s, rate_per_s=rate * one.copies, max_batch=batch, max_delay_s=0.0)
 
-    rows = [within(demand.ttft_s, rate_per_s, chosen.max_batch)]
+    rows = [within(demand.ttft_s, found.rate_per_s, found.server.max_batch)]
     for times in _TIMES_THE_LIMIT:
         limit_s = times * demand.ttft_s
-        found = {way: _rate(looked[way], demand, limit_s) for way in ways}
-        best = max(ways, key=lambda way: found[way])
+        rate, batch = max((_rate(loads, demand, limit_s), way.max_batch) for way, loads in found.looked.items())
         # A looser limit is kept by whatever keeps the one that was asked for.
-        rate = max(found[best], rate_per_s) if times > 1 else min(found[best], rate_per_s)
-        rows.append(within(limit_s, rate, best.max_batch))
+        rate = max(rate, found.rate_per_s) if times > 1 else min(rate, found.rate_per_s)
+        rows.append(within(limit_s, rate, batch))
     return tuple(sorted(rows, key=lambda row: row.limit_s))

@@ -105,7 +105,8 @@ def streams(
     service = float(queue.times[math.ceil(batch)])
     turns = np.arange(queue.servers)
     share_busy = min(1.0, rate * service / (batch * queue.servers))
-    number = left_out + requests
+    counted_to = left_out + requests
+    number = counted_to + _to_fill(queue, rate)
     told = lanes >= _LEAST_LANES and rate >= _LEAST_LOAD * queue.capacity
     result = []
     for lane in range(lanes):
@@ -119,11 +120,18 @@ def streams(
             Stream(
                 arrivals=np.concatenate((np.zeros(waiting), later)),
                 counted_from=waiting + left_out,
+                counted_to=waiting + counted_to,
                 free=np.where(busy, (turns + 1 - drawn.since) / queue.servers * service, 0.0),
-                fluid_wait=_waits(queue, later, backlog)[left_out:] if told else None,
+                fluid_wait=_waits(queue, later, backlog)[left_out:counted_to] if told else None,
             )
         )
     return tuple(result)
+
+
+def _to_fill(queue: Queue, rate: float) -> int:
+    """Requests that come within the delay, or fill a batch: the last one that counts must not wait for nobody."""
+    expected = rate * queue.max_delay
+    return min(queue.max_batch - 1, math.ceil(expected + 6 * math.sqrt(expected))) if queue.max_delay else 0
 
 
 def _waits(queue: Queue, arrivals: Floats, backlog: float) -> Floats:

@@ -18,7 +18,7 @@ from analyzer.serving.highest_rate import (
     loads_at,
     share_within,
 )
-from analyzer.serving.load import QueueLoad
+from analyzer.serving.load import Percentile, QueueLoad
 from analyzer.serving.queue import Queue, make_queue
 from analyzer.serving.service_curve import ServiceCurve
 from analyzer.serving.simulation import Served
@@ -37,6 +37,10 @@ _PARTS_OF_LIMIT = (0.35, 0.5, 0.7, 1.0)
 _DELAYS = (0.1, 0.25)
 # What a delay must gain to be advised: less is the noise of what was looked at.
 _GAIN = 1.02
+# Parts by which a highest rate is taken to be lower, one after the other, where the load that follows from it
+# was seen above the limit; and how near to that rate a load is for which it can be to blame.
+_LESS = (0.01, 0.02, 0.04, 0.08, 0.16)
+_NEAR = 0.95
 # Limits, beside the one that was asked for, at which the highest rate is told.
 _TIMES_THE_LIMIT = (*(0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.75), *(1.33, 1.8, 2.5, 3.5, 5.0, 7.0, 10.0))
 
@@ -70,7 +74,7 @@ class Demand:
 
     rate_per_s: float
     limit_s: float
-    percentile: float | None = 99
+    percentile: Percentile | None = 99
     arrivals: Arrivals = POISSON
     headroom: float = 0.0
     spare: int = 0
@@ -94,10 +98,12 @@ class Sizing:
 
     Attributes:
         max_batch, max_delay_s: The batching with the highest rate.
-        highest_rate_per_s: Of one instance; 0 where no rate keeps the limit. ``low_rate_per_s`` and
-            ``high_rate_per_s`` are those of the slow and the quick end of the service times.
+        highest_rate_per_s: Of one instance; 0 where no rate keeps the limit, or no number of instances at the
+            rate that is asked about. ``low_rate_per_s`` and ``high_rate_per_s`` are those of the slow and the
+            quick end of the service times.
         count: Instances, the spare ones with them; None where no number keeps the limit.
-        load: One of them at its part of the rate; None as ``count``.
+        load: One of them at its part of the rate; above the limit where so light a load keeps it from being
+            kept, None where no rate keeps it.
         loads: One of them at rates up to near its capacity.
         within: By rising limit.
     """
@@ -136,26 +142,25 @@ def sizings(servers: Sequence[Server], demand: Demand) -> dict[Server, Sizing]:
     middle = _highest(queues, demand, _FINAL)
     low = _highest(_like(queues, [server.slow for server in every]), demand, _COMPARING, _SHARES)
     high = _highest(_like(queues, [server.quick for server in every]), demand, _COMPARING, _SHARES)
-    counts = [_count(found.rate_per_s, demand) for found in middle]
-    at_count = _at_count(queues, counts, demand)
+    confirmed = _confirmed(queues, [found.rate_per_s for found in middle], demand)
     return {
         server: Sizing(
             max_batch=queue.max_batch,
             max_delay_s=queue.max_delay * queue.unit_s,
-            highest_rate_per_s=found.rate_per_s,
+            highest_rate_per_s=rate_per_s,
             # What was looked at less closely may come out on the other side of what was looked at closely.
-            low_rate_per_s=min(slow.rate_per_s, found.rate_per_s),
-            high_rate_per_s=max(quick.rate_per_s, found.rate_per_s),
+            low_rate_per_s=min(slow.rate_per_s, rate_per_s),
+            high_rate_per_s=max(quick.rate_per_s, rate_per_s),
             count=count,
             load=load,
             loads=tuple(
                 served.load()
                 for served in (found.looked_at or _best(tried[server], demand.limit_s, demand.percentile).loads)
             ),
-            within=_within(tried[server], queue, found.rate_per_s, demand),
+            within=_within(tried[server], queue, rate_per_s, demand),
         )
-        for server, queue, found, slow, quick, count, load in zip(
-            every, queues, middle, low, high, counts, at_count, strict=True
+        for server, queue, found, slow, quick, (rate_per_s, count, load) in zip(
+            every, queues, middle, low, high, confirmed, strict=True
         )
     }
 
@@ -226,9 +231,15 @@ def _delayed(queues: Sequence[Queue], curves: Sequence[ServiceCurve], demand: De
         looked = loads_at(delayed, [_SHARES] * len(delayed), demand.arrivals, _CHOOSING)
         for number, queue, served in zip(now, delayed, looked, strict=True):
             rate_per_s = share_within(served, demand.limit_s, demand.percentile) * queue.capacity_per_s
-            if rate_per_s > rates[number] * _GAIN:
+            if rate_per_s > rates[number] * _GAIN and _keeps_below(served, rate_per_s, demand):
                 rates[number], result[number] = rate_per_s, queue
     return result
+
+
+def _keeps_below(served: Sequence[Served], rate_per_s: float, demand: Demand) -> bool:
+    """Whether the limit is kept at lower rates too: at night fewer requests come to fill a batch."""
+    below = [one for one in served if one.scenario.rate_per_s < rate_per_s]
+    return all(one.latency_s(demand.percentile) <= demand.limit_s for one in below)
 
 
 def _batched(curve: ServiceCurve, like: Queue, delay_s: float) -> Queue:
@@ -250,6 +261,42 @@ def _highest(
     shares: Sequence[float] = FIRST_SHARES,
 ) -> list[HighestRate]:
     return highest_rates(queues, demand.limit_s, demand.percentile, demand.arrivals, efforts, shares)
+
+
+def _confirmed(
+    queues: Sequence[Queue], highest: Sequence[float], demand: Demand
+) -> list[tuple[float, int | None, QueueLoad | None]]:
+    """Highest rates, counts and loads that agree: so many instances were seen to keep the limit.
+
+    A highest rate is a per cent or two off. Where the load that follows from it is above the limit, the rate is
+    taken to be lower. That does not help where the load is light, and requests wait for their batch to fill.
+    """
+    rates = list(highest)
+    counts = [_count(rate_per_s, demand) for rate_per_s in rates]
+    loads = _at_count(queues, counts, demand)
+
+    def is_over(number: int) -> bool:
+        load = loads[number]
+        return load is not None and (load.latency_s(demand.percentile) or math.inf) > demand.limit_s
+
+    for less in _LESS:
+        over = [
+            number
+            for number, load in enumerate(loads)
+            if load is not None and is_over(number) and load.rate_per_s > _NEAR * rates[number]
+        ]
+        for number in over:
+            load = loads[number]
+            assert load is not None
+            rates[number] = min(rates[number], load.rate_per_s) * (1 - less)
+            counts[number] = _count(rates[number], demand)
+        again = _at_count([queues[number] for number in over], [counts[number] for number in over], demand)
+        for number, load in zip(over, again, strict=True):
+            loads[number] = load
+    return [
+        (0.0, None, load) if is_over(number) else (rate_per_s, count, load)
+        for number, (rate_per_s, count, load) in enumerate(zip(rates, counts, loads, strict=True))
+    ]
 
 
 def _at_count(queues: Sequence[Queue], counts: Sequence[int | None], demand: Demand) -> list[QueueLoad | None]:

@@ -18,6 +18,8 @@ from analyzer.serving.queue import Queue, make_queue
 from analyzer.serving.service_curve import ServiceCurve
 from analyzer.serving.streams import Stream
 
+# Requests that come while a batch is served and waited for, of which hardly one meets another.
+_ALONE = 1e-3
 _MOST_LANES, _REQUESTS_AT_ONCE = 128, 400_000
 # Requests that count for each that a lane spends on warming up.
 _COUNTED_PER_WARM_UP = 4
@@ -172,7 +174,7 @@ def _portions(scenarios: Sequence[Scenario]) -> Iterator[Sequence[Scenario]]:
 def _simulated(scenarios: Sequence[Scenario], seed: int) -> list[Served]:
     parts = {
         number: scenario.arrivals.streams(
-            scenario.queue, scenario.rate_per_s, scenario.lanes, scenario.requests, scenario.left_out, seed
+            scenario.queue, _looked_at(scenario), scenario.lanes, scenario.requests, scenario.left_out, seed
         )
         for number, scenario in enumerate(scenarios)
         if not scenario.is_saturated
@@ -180,6 +182,15 @@ def _simulated(scenarios: Sequence[Scenario], seed: int) -> list[Served]:
     served = _served([scenarios[number] for number in parts], list(parts.values())) if parts else []
     by_number = dict(zip(parts, served, strict=True))
     return [by_number.get(number) or _overrun(scenario) for number, scenario in enumerate(scenarios)]
+
+
+def _looked_at(scenario: Scenario) -> float:
+    """The rate at which requests are made: so few that none meets another are made no fewer.
+
+    Further apart, a clock that counts from the first of them would lose the times of single batches.
+    """
+    queue = scenario.queue
+    return max(scenario.rate_per_s, _ALONE / (1 + queue.max_delay) / queue.unit_s)
 
 
 def _overrun(scenario: Scenario) -> Served:
@@ -200,8 +211,10 @@ def _served(scenarios: Sequence[Scenario], parts: Sequence[Sequence[Stream]]) ->
     latencies = np.repeat(batches.ends, batches.sizes) - lanes.arrivals
     begins = np.cumsum(lanes.counts) - lanes.counts
     counted_from = begins + np.array([part.counted_from for of_one in parts for part in of_one])
+    counted_to = begins + np.array([part.counted_to for of_one in parts for part in of_one])
     # Batches of the requests that count: those whose first request does.
-    counting = np.cumsum(batches.sizes) - batches.sizes >= counted_from[batches.lane]
+    first = np.cumsum(batches.sizes) - batches.sizes
+    counting = (first >= counted_from[batches.lane]) & (first < counted_to[batches.lane])
     busy, sizes, formed = (
         np.bincount(batches.lane[counting], weights=values[counting], minlength=len(begins))
         for values in (batches.ends - batches.starts, batches.sizes, np.ones(len(batches.sizes)))
@@ -210,8 +223,8 @@ def _served(scenarios: Sequence[Scenario], parts: Sequence[Sequence[Stream]]) ->
     for scenario, of_one in zip(scenarios, parts, strict=True):
         rows = slice(row, row + len(of_one))
         row += len(of_one)
-        ends = begins[rows] + lanes.counts[rows]
-        own = [latencies[first:last] for first, last in zip(counted_from[rows], ends, strict=True)]
+        counted = zip(counted_from[rows], counted_to[rows], strict=True)
+        own = [latencies[start:end] for start, end in counted]
         lane_weights = _weights(scenario, of_one)
         # A lane in which no batch began after its warm-up has too few requests to tell a batch by.
         requests, number = float(lane_weights @ sizes[rows]), float(lane_weights @ formed[rows])

@@ -13,7 +13,8 @@ class Stream:
 
     Attributes:
         arrivals: Rising from 0 or later, ``[requests]``.
-        counted_from: The first request that counts.
+        counted_from, counted_to: The first request that counts, and the first behind those that do: the ones
+            that come later fill the batches of the others, and nobody comes to fill their own.
         free: When each server is free for the first time, ``[servers]``.
         fluid_wait: What each request that counts waits for the fluid server of ``poisson``; None where that
             is not solved, or not wanted.
@@ -21,5 +22,6 @@ class Stream:
 
     arrivals: Floats
     counted_from: int
+    counted_to: int
     free: Floats
     fluid_wait: Floats | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ def read_trace(path: Path, *, where: str = "--arrivals") -> Floats:
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            arrivals_s = np.array(_times(csv.reader(file), f"{where} {path}"))
+            arrivals_s = np.array(_times(_rows(file), f"{where} {path}"))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(
             f"{where} {path}: cannot be read ({error}).", hint="A CSV file, or `poisson`."
@@ -44,21 +44,32 @@ def read_trace(path: Path, *, where: str = "--arrivals") -> Floats:
             f"{where} {path}: request {first + 2}, at {arrivals_s[first + 1]:g} s, is before the one above it.",
             hint="Sort the rows by their first column.",
         )
-    mean_rate_per_s(arrivals_s)
+    if arrivals_s[-1] == arrivals_s[0]:
+        raise UsageError(
+            f"{where} {path}: all requests come at the same time, and no rate follows from that.",
+            hint="The first column holds seconds since the start.",
+        )
     return arrivals_s
 
 
-def _times(rows: Iterable[list[str]], where: str) -> list[float]:
-    times: list[float] = []
-    for number, row in enumerate(rows):
-        if not row or not any(row):
+def _rows(file: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """Rows with something in them, each with its line; a header that comes first is left out."""
+    is_first = True
+    for number, row in enumerate(csv.reader(file), 1):
+        if not any(cell.strip() for cell in row):
             continue
+        if not is_first or _number(row[0]) is not None:
+            yield number, row
+        is_first = False
+
+
+def _times(rows: Iterable[tuple[int, list[str]]], where: str) -> list[float]:
+    times: list[float] = []
+    for number, row in rows:
         time_s = _number(row[0])
-        if time_s is None:
-            if number == 0:
-                continue  # a header
+        if time_s is None or not 0 <= time_s < math.inf:
             raise UsageError(
-                f"{where}: line {number + 1} begins with {row[0][:20]!r}, which is no time.",
+                f"{where}: line {number} begins with {row[0][:20]!r}, which is no time.",
                 hint="The first column holds seconds since the start, from 0.",
             )
         times.append(time_s)
@@ -69,10 +80,9 @@ def _times(rows: Iterable[list[str]], where: str) -> list[float]:
 
 def _number(text: str) -> float | None:
     try:
-        value = float(text)
+        return float(text)
     except ValueError:
         return None
-    return value if 0 <= value < math.inf else None
 
 
 def read_conversations(path: Path, *, where: str = "--arrivals") -> tuple[float, Conversations]:
@@ -84,13 +94,11 @@ def read_conversations(path: Path, *, where: str = "--arrivals") -> tuple[float,
     arrivals_s = read_trace(path, where=where)
     lengths: list[tuple[int, int]] = []
     with path.open(encoding="utf-8-sig", newline="") as file:
-        for number, row in enumerate(csv.reader(file)):
-            if not row or not any(row) or (number == 0 and _number(row[0]) is None):
-                continue
+        for number, row in _rows(file):
             tokens = [_tokens(text) for text in row[1:3]]
             if len(tokens) < 2 or None in tokens:
                 raise UsageError(
-                    f"{where} {path}: line {number + 1} has no numbers of tokens behind its time.",
+                    f"{where} {path}: line {number} has no numbers of tokens behind its time.",
                     hint="A model that generates needs seconds, tokens in and tokens out of each request.",
                 )
             lengths.append((tokens[0] or 0, tokens[1] or 0))

@@ -32,7 +32,7 @@ def test_a_budget_of_dollars_fails_only_where_the_whole_interval_is_above_it() -
     # 730 hours at $0.80 are $584 for one. At 1,220 requests/s each, 2,000 with a fifth of headroom need 2400 /
     # 1220 = 1.97, so 2 and a spare one: $1,752. At 1.4 times that rate they need 1.41, again 2: $1,752. At 0.75
     # times 2.62, so 3 and one: $2,336.
-    limits = (1751.99, 1752.0, 2335.99, 2336.0)
+    limits: tuple[float, ...] = (1751.99, 1752.0, 2335.99, 2336.0)
     assert severities("A608", record(), "max_usd_per_month", limits) == [
         ["error"],
         ["warning"],
@@ -89,7 +89,7 @@ def test_a_missed_budget_tells_the_figure_its_interval_and_the_limit() -> None:
         "the rate within 50.0 ms is below min-rate 3,000: 2,033 requests/s (1,525 to 2,847, predicted) "
         "of 3 x g.large, 1 down, with 20 % headroom"
     )
-    assert "analyze capacity REPORT.json --rate 3000" in few.fix
+    assert "`analyze capacity` with --rate 3000" in few.fix
 
 
 @pytest.mark.parametrize(("code", "budget"), [("A608", "max_usd_per_month"), ("A609", "min_rate")])

@@ -173,7 +173,23 @@ def record(seed: int) -> Case:
             ("compare", name, "good.json", name, "--fail-on", "any"),
             ("check", "good.json", "--baseline", name),
             ("check", name, "--max-usd-per-month", "500", "--min-rate", "30000"),
-            ("capacity", name, "--rate", "900", "--p95", "20ms", "--format", "json,text", "--output", "out/"),
+            ("capacity", name, "--rate", "900", "--format", "json,text", "--output", "out/"),
+            (
+                "capacity",
+                name,
+                "--rate",
+                "900",
+                "--p95",
+                "20ms",
+                "--gpu",
+                "none",
+                "--cpu",
+                "epyc-9654",
+                "--format",
+                "json",
+                "--output",
+                "out.json",
+            ),
         )
     )
     files = {name: record_case(seed), "good.json": draw.among(base_records()).encode()}

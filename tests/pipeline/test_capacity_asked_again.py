@@ -114,6 +114,12 @@ def test_the_line_that_repeats_it_has_the_whole_question(record: Path) -> None:
     assert load_report("e.json").capacity == first.capacity
 
 
+def test_settings_for_models_of_the_folder_do_not_change_a_record(record: Path) -> None:
+    Path("pyproject.toml").write_text('[tool.analyzer]\nbatch = 8\ngpu = "l4"\nrate = 1\n')
+    assert run_command_line(["capacity", "c.json", "--format", "json", "--output", "d.json", "--quiet"]) == 0
+    assert load_report("d.json").capacity == load_report("c.json").capacity
+
+
 def test_a_trace_that_a_record_names_is_read_only_where_it_is_given(planned: Analysis, tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("".join(f"{number / 100}\n" for number in range(2000)))

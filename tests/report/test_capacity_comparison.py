@@ -173,3 +173,14 @@ def test_plans_of_a_model_that_generates_are_held_by_its_tokens_too() -> None:
     assert figures["capacity.tpot_p99_s"] == (0.025, 0.025)
     assert figures["capacity.tokens_per_s"] == (4e5, 4e5)
     assert "capacity.tokens" not in {fact.key for fact in slower().facts}
+
+
+def test_of_models_that_generate_what_is_rented_comes_before_one_request_and_one_step() -> None:
+    served = replace(factory.generation(), capacity=records.capacity())
+    comparison = compare([("old", served), ("new", served)])
+    keys = [figure.key.partition(".")[0] for figure in comparison.figures]
+    assert list(dict.fromkeys(keys))[:3] == ["capacity", "generation", "plans"]
+    assert [title for title, _ in html_page.build(comparison)["groups"]][:2] == ["Capacity", "Generation"]
+    assert "operators, plans and verdict are those of one decode step" in comparison.notes
+    assert not any("one batch" in note for note in comparison.notes)
+    assert any(text.startswith("One decode step: ") for text in sentences.statements(comparison))

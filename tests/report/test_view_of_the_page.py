@@ -206,7 +206,7 @@ def test_a_plan_without_room_is_called_the_best_nowhere() -> None:
     none = replace(base, plans=tuple(replace(plan, fits=False) for plan in base.plans))
     assert summary.best_plan(base) is not None
     assert summary.best_plan(none) is None
-    assert [card.title for card in summary.plan_cards(none)] == ["CPU", "GPU", "CPU and GPU"]
+    assert [card.title for card in summary.plan_cards(none)] == ["CPU", "GPU", "Split"]
     assert timeline.chart(none) is None
     assert "best plan" not in text.render(none).lower().partition("findings")[0]
 

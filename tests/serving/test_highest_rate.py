@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+from queue_models import batches_by_loop
 
 from analyzer.errors import UsageError
 from analyzer.serving import ServiceCurve, highest_rate, simulate
@@ -40,6 +42,19 @@ def test_a_little_below_it_the_limit_is_kept_and_a_little_above_it_is_not(
     assert simulate(CURVE, 0.96 * rate, **keywords).p99_s <= limit_s
     above = simulate(CURVE, 1.04 * rate, **keywords)
     assert above.saturated or above.p99_s > limit_s
+
+
+def test_a_delay_above_the_limit_is_no_matter_where_batches_fill_in_time() -> None:
+    curve = ServiceCurve(points=((1, 0.004), (256, 0.259)))
+    times = [0.0, *(curve.time_s(batch) for batch in range(1, 9))]
+    found = highest_rate(curve, 0.05, max_batch=8, max_delay_s=0.06)
+    p99_s = []
+    for rate in (0.95 * found, 1.05 * found):
+        arrivals = np.cumsum(np.random.default_rng(5).exponential(1 / rate, 200_000))
+        batches = batches_by_loop(arrivals.tolist(), times, free=[0.0], max_batch=8, max_delay=0.06)
+        ends = np.repeat([end for _, _, end in batches], [size for size, _, _ in batches])
+        p99_s.append(np.percentile((ends - arrivals)[10_000:], 99))
+    assert p99_s[0] <= 0.05 < p99_s[1]
 
 
 def test_no_rate_keeps_a_limit_below_the_quickest_batch() -> None:

@@ -64,7 +64,7 @@ from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR, seconds
 
 # Sequences at once: engines' usual limit, far beyond which a step has nothing to gain.
 _MOST_SEQUENCES = 256
-_BATCHES, _CPU_BATCHES = (1, 4, 16, 64, 256), (1, 8, 64)
+DECODE_BATCHES, _CPU_BATCHES = (1, 4, 16, 64, 256), (1, 8, 64)
 # Shares of the prompts at which prefill is predicted: between them it is nearly a line.
 _QUANTILES = (0.0, 0.5, 0.9, 1.0)
 
@@ -163,7 +163,7 @@ def with_generation_capacity(
             than are needed.
     """
     progress("predicting every instance", None)
-    offers = tuple(_Offers(basis, traffic).every(gpus, cpus))
+    offers = tuple(GeneratingOffers(basis, traffic).every(gpus, cpus))
     _check(offers, traffic)
     progress("searching for the highest rates", None)
     sized = generation_sizings([one.runs for one in offers if one.runs is not None], traffic.demand)
@@ -200,7 +200,7 @@ def with_generation_capacity(
     )
 
 
-class _Offers:
+class GeneratingOffers:
     """The model on everything that can be rented."""
 
     def __init__(self, basis: GenerationBasis, traffic: GenerationTraffic) -> None:
@@ -223,6 +223,7 @@ class _Offers:
         self._mean_context = max(2, round(float((lengths.prompts + lengths.outputs).mean())))
 
     def every(self, gpus: Sequence[str] | None, cpus: Sequence[str]) -> Iterator[GeneratingOffer]:
+        """On every instance with one of these GPUs or CPUs; as for ``with_generation_capacity``."""
         targets = self._basis.targets
         own = targets.gpus[0] if targets.gpus else None
         for gpu in gpus_asked(self._instances, own, gpus):
@@ -248,7 +249,7 @@ class _Offers:
             widths = [question.gpus] if question.gpus is not None else model.widths
             runner = Runner(host=self._host)
             for width in widths:
-                found = self._servers(gpu, replace(setting, width=width), _BATCHES, runner)
+                found = self.servers(gpu, replace(setting, width=width), DECODE_BATCHES, runner)
                 if found is not None:
                     servers[width] = found
             if not servers:
@@ -274,7 +275,7 @@ class _Offers:
         cpu = replace(cpu, memory_bytes=instance.memory_bytes or cpu.memory_bytes)
         setting = setting_of(model, replace(self._basis.question, gpus=None), cpu)
         types = model.types_on(cpu, setting)
-        found = None if types is None else self._servers(cpu, replace(setting, width=1), _CPU_BATCHES, Runner())
+        found = None if types is None else self.servers(cpu, replace(setting, width=1), _CPU_BATCHES, Runner())
         offer = GeneratingOffer(
             instance=instance,
             device=instance.cpu,
@@ -289,7 +290,7 @@ class _Offers:
         else:
             yield replace(offer, problem=f"{instance.name} has no room for the model and a request.")
 
-    def _servers(
+    def servers(
         self, device: Device, setting: Setting, batches: Sequence[int], runner: Runner
     ) -> tuple[GenerationServer, GenerationServer, GenerationServer] | None:
         """The server at its time and at both ends of its interval; None where a request does not fit."""

@@ -135,6 +135,11 @@ def _of_record(
             f"--{of_a_model[0].replace('_', '-')} changes nothing about a saved report.",
             hint="Plan for the model itself, or leave it out.",
         )
+    if analysis.model.training:
+        raise UsageError(
+            "A training step serves no requests.",
+            hint="Plan for the model itself, or for a record of inference.",
+        )
     changed.pop("run", None)
     # Another plan takes its place.
     analysis = replace(analysis, capacity=None)
@@ -155,4 +160,4 @@ def _are_all(gpus: Sequence[str]) -> bool:
 
 
 def _cpus(cpu: str | None) -> tuple[str, ...]:
-    return () if cpu is None else (catalogue.device(cpu).slug,)
+    return () if cpu is None else (catalogue.device_of_kind(cpu, "cpu").slug,)

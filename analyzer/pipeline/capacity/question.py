@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
 from analyzer.errors import UsageError
 from analyzer.option_table import CapacityOptions
 from analyzer.serving.arrivals import POISSON, Arrivals, Trace, mean_rate_per_s
+from analyzer.serving.load import Percentile
 from analyzer.serving.search import Demand
 from analyzer.serving.trace_file import read_trace
 from analyzer.text import latency_limit, share
@@ -15,6 +17,10 @@ from analyzer.text import latency_limit, share
 POISSON_NAME = "poisson"
 # Far beyond what is ever served, so that no count leaves the whole numbers.
 _HIGHEST_RATE, _MOST_SPARE, _MOST_GROWTH, _LARGEST_BATCH = 1e9, 10**6, 1e6, 10**9
+# One request in eleven days; what a million of them cost stays a number.
+_LOWEST_RATE, _LEAST_GROWTH = 1e-6, 1e-6
+# Written without a percent sign.
+_MOST_PLAIN_HEADROOM = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,7 +34,7 @@ class CapacityQuestion:
     """
 
     rate_per_s: float
-    percentile: float | None
+    percentile: Percentile | None
     limit_s: float
     limit_option: str
     arrivals: str
@@ -55,7 +61,7 @@ def make_question(given: CapacityOptions, *, shown: str = POISSON_NAME) -> Capac
     rate = given.get("rate")
     if rate is None and arrivals_s is None:
         raise UsageError("--rate is missing.", hint="Requests a second, like --rate 500.")
-    rate_per_s = rate_of(rate) if rate is not None else mean_rate_per_s(arrivals_s)  # type: ignore[arg-type]
+    rate_per_s = rate_of(mean_rate_per_s(arrivals_s) if rate is None else rate)  # type: ignore[arg-type]
     growth = growth_of(given.get("growth"))
     planned: Arrivals = POISSON
     if arrivals_s is not None:
@@ -87,10 +93,10 @@ def is_poisson(arrivals: object) -> bool:
 
 
 # Options that limit a latency, and of which percentile; None for the mean.
-LIMITS: dict[str, float | None] = {"p50": 50, "p90": 90, "p95": 95, "p99": 99, "mean": None}
+LIMITS: dict[str, Percentile | None] = {"p50": 50, "p90": 90, "p95": 95, "p99": 99, "mean": None}
 
 
-def _limited(given: CapacityOptions) -> tuple[float | None, str]:
+def _limited(given: CapacityOptions) -> tuple[Percentile | None, str]:
     named = [name for name in LIMITS if _limit(given, name) is not None]
     if not named:
         raise UsageError(
@@ -110,24 +116,22 @@ def _limit(given: CapacityOptions, name: str) -> object:
 
 def rate_of(value: float | str) -> float:
     """Requests a second, above 0."""
-    try:
-        rate = float(value)
-    except (TypeError, ValueError):
-        raise UsageError(f"--rate {value}: no number.", hint="Requests a second, like --rate 500.") from None
-    if not 0 < rate <= _HIGHEST_RATE:
+    rate = _number(value, "--rate", hint="Requests a second, like --rate 500.")
+    if not _LOWEST_RATE <= rate <= _HIGHEST_RATE:
         raise UsageError(
-            f"--rate {value}: must be above 0 and at most {_HIGHEST_RATE:,.0f} requests a second.",
+            f"--rate {rate:g}: must be from {_LOWEST_RATE:f} to {_HIGHEST_RATE:,.0f} requests a second.",
             hint="For example --rate 500.",
         )
     return rate
 
 
-def growth_of(value: float | None) -> float:
+def growth_of(value: float | str | None) -> float:
     """Times the rate that is planned for."""
-    growth = 1.0 if value is None else float(value)
-    if not 0 < growth <= _MOST_GROWTH:
+    hint = "2 is twice the rate."
+    growth = 1.0 if value is None else _number(value, "--growth", hint=hint)
+    if not _LEAST_GROWTH <= growth <= _MOST_GROWTH:
         raise UsageError(
-            f"--growth {value}: must be above 0 and at most {_MOST_GROWTH:,.0f}.", hint="2 is twice the rate."
+            f"--growth {growth:g}: must be from {_LEAST_GROWTH:f} to {_MOST_GROWTH:,.0f}.", hint=hint
         )
     return growth
 
@@ -135,19 +139,27 @@ def growth_of(value: float | None) -> float:
 def headroom_of(value: float | str | None) -> float:
     """Share of the rate that must be free."""
     headroom = 0.0 if value is None else share(value, where="--headroom")
+    # Whoever writes 20 means 20 %, and would pay for 21 times the rate.
+    if headroom > _MOST_PLAIN_HEADROOM and "%" not in str(value):
+        raise UsageError(
+            f"--headroom {value}: {headroom:g} times the rate beside it?",
+            hint=f"Write --headroom {headroom:g}%, or {headroom:.0%} where that is meant.",
+        )
     if headroom > _MOST_GROWTH:
-        raise UsageError(f"--headroom {value}: too much.", hint="0.2 is a fifth more than the rate.")
+        raise UsageError(f"--headroom {value}: too much.", hint="20% is a fifth more than the rate.")
     return headroom
 
 
 def spare_of(value: int | None) -> int:
     """Instances that may fail."""
-    return _whole(value or 0, "--spare", 0, _MOST_SPARE)
+    hint = "How many instances may fail at once, like --spare 1."
+    return 0 if value is None else _whole(value, "--spare", 0, _MOST_SPARE, hint=hint)
 
 
 def max_batch_of(value: int | None) -> int | None:
     """Most requests in a batch, None to choose."""
-    return None if value is None else _whole(value, "--max-batch", 1, _LARGEST_BATCH)
+    hint = "For example --max-batch 32; left out, it is chosen."
+    return None if value is None else _whole(value, "--max-batch", 1, _LARGEST_BATCH, hint=hint)
 
 
 def _max_delay(value: float | str) -> float:
@@ -159,7 +171,15 @@ def _max_delay(value: float | str) -> float:
     return latency_limit(value, where="--max-delay")
 
 
-def _whole(value: int, option: str, least: int, most: int) -> int:
-    if isinstance(value, bool) or int(value) != value or not least <= value <= most:
-        raise UsageError(f"{option} {value}: must be a whole number from {least} to {most:,}.")
-    return int(value)
+def _whole(value: float | str, option: str, least: int, most: int, *, hint: str) -> int:
+    number = math.nan if isinstance(value, bool) else _number(value, option, hint=hint)
+    if not least <= number <= most or number != int(number):
+        raise UsageError(f"{option} {value}: must be a whole number from {least} to {most:,}.", hint=hint)
+    return int(number)
+
+
+def _number(value: float | str, option: str, *, hint: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise UsageError(f"{option} {value}: no number.", hint=hint) from None

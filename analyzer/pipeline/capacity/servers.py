@@ -17,6 +17,7 @@ from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.predictor import decision_inputs_by_batch
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.target_devices import decision_precision, model_precision
+from analyzer.precision import INTEGER_FORMS
 from analyzer.prediction.estimate import Estimate, Origin
 from analyzer.record.capacity import ServicePoint
 from analyzer.serving.search import Server
@@ -75,7 +76,7 @@ def gpu_offers(basis: AnalysisBasis, gpu: Device, *, named: bool) -> Iterator[In
         device=gpu.slug,
         name=gpu.name,
         kind="gpu",
-        precision=decision_precision(basis.predictor.options, basis.prepared.graph, gpu),
+        precision=_told(basis, decision_precision(basis.predictor.options, basis.prepared.graph, gpu)),
     )
     times, problem = _gpu_times(basis, gpu)
     rented = [one for one in basis.predictor.instances if one.gpu == gpu.slug and one.gpu_count >= 1]
@@ -84,6 +85,12 @@ def gpu_offers(basis: AnalysisBasis, gpu: Device, *, named: bool) -> Iterator[In
         number = instance.replicas if instance else 1
         copies = (_copies(number, times),) if times else ()
         yield replace(offer, instance=instance, copies=copies, problem=problem)
+
+
+def _told(basis: AnalysisBasis, precision: str) -> str:
+    """That the user asked for where it is a graph of integers, whose floats have the other."""
+    asked = basis.predictor.options.precision
+    return asked if asked in INTEGER_FORMS else precision
 
 
 def _gpu_times(basis: AnalysisBasis, gpu: Device) -> tuple[Times, str]:
@@ -134,7 +141,7 @@ def cpu_offers(basis: AnalysisBasis, cpus: Sequence[str]) -> Iterator[InstanceOf
             device=instance.cpu,
             name=cpu.name,
             kind="cpu",
-            precision=model_precision(basis.prepared.graph),
+            precision=_told(basis, model_precision(basis.prepared.graph)),
             copies=copies,
             problem="" if copies else f"{instance.name} has no room for the model at batch 1.",
         )

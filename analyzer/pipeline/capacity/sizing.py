@@ -123,7 +123,7 @@ def gpus_asked(
     elif any(name.lower() == "all" for name in named):
         slugs = [gpu.slug for gpu in catalogue.gpus()]
     else:
-        slugs = [name if name in own else catalogue.device(name).slug for name in named]
+        slugs = [name if name in own else catalogue.device_of_kind(name, "gpu").slug for name in named]
     # The record's own GPU by its own figures, which may be calibrated.
     return tuple(own.get(slug) or catalogue.device(slug) for slug in dict.fromkeys(slugs))
 
@@ -201,7 +201,7 @@ def _option(
     if copies is None or sizing is None:
         return option
     if sizing.count is None or sizing.load is None:
-        return replace(option, reason=_why_not(question, offer, copies))
+        return replace(option, reason=_why_not(question, offer, copies, sizing))
     per_hour = instance.usd_per_hour if instance else None
     demand, load, count = question.demand, sizing.load, sizing.count
 
@@ -250,22 +250,21 @@ def _limited(question: CapacityQuestion) -> str:
 
 
 def _why(question: CapacityQuestion, load: QueueLoad) -> str:
-    by_percentile: dict[float | None, float | None] = {
-        None: load.mean_s,
-        50: load.p50_s,
-        90: load.p90_s,
-        95: load.p95_s,
-        99: load.p99_s,
-    }
-    name = _limited(question)
-    return f"The {name} is {seconds(by_percentile[question.percentile])} of {seconds(question.limit_s)}."
+    latency = seconds(load.latency_s(question.percentile))
+    return f"The {_limited(question)} is {latency} of {seconds(question.limit_s)}."
 
 
-def _why_not(question: CapacityQuestion, offer: InstanceOffer, copies: Copies) -> str:
+def _why_not(question: CapacityQuestion, offer: InstanceOffer, copies: Copies, sizing: Sizing) -> str:
     quickest = min(point.time_s for point in copies.points)
     limit = f"the limit of {seconds(question.limit_s)}"
     if quickest > question.limit_s:
         return f"The quickest batch takes {seconds(quickest)} on {offer.name}, over {limit}."
+    if sizing.load is not None and question.demand.max_delay_s:
+        latency, delay = seconds(sizing.load.latency_s(question.percentile)), seconds(sizing.max_delay_s)
+        return (
+            f"The {_limited(question)} is {latency} of {seconds(question.limit_s)}: at so low a rate requests "
+            f"wait up to {delay} for their batch to fill."
+        )
     return f"No rate keeps {limit}: a batch takes {seconds(quickest)} or more, and requests wait for it."
 
 

@@ -75,9 +75,11 @@ def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
         UsageError: A value that cannot be.
     """
     if analysis.capacity is not None:
+        # Of a model that generates the record does not hold what a plan is made from.
+        model = "REPORT.json" if analysis.generation is None else "MODEL"
         raise RecordError(
             "A record of capacity cannot be decided anew: its instances are those of the devices it has.",
-            hint="`analyze capacity REPORT.json` with these options plans anew; what is left out stays.",
+            hint=f"`analyze capacity {model}` with these options plans anew.",
         )
     options, given = _asked(analysis, given)
     own, cpu, gpus = _devices(analysis, given, options)
@@ -124,7 +126,7 @@ def _devices(
 ) -> tuple[Device, Device, tuple[Device, ...]]:
     """The record's own CPU, the one that is asked about, and the GPUs."""
     own = _own_cpu(analysis)
-    cpu = own if options.cpu is None or "cpu" not in given else catalogue.device(options.cpu)
+    cpu = own if options.cpu is None or "cpu" not in given else catalogue.device_of_kind(options.cpu, "cpu")
     return own, cpu, _gpus(analysis, given, options)
 
 

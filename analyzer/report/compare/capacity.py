@@ -212,7 +212,10 @@ def notes(analyses: Sequence[Analysis]) -> tuple[str, ...]:
     """What a reader must know before comparing such records."""
     if not any(one.capacity for one in analyses):
         return ()
-    found = ["operators, plans and verdict are those of one batch"]
+    found = []
+    # Of a model that generates they are a decode step's, which is said already.
+    if any(one.capacity and not one.generation for one in analyses):
+        found.append("operators, plans and verdict are those of one batch")
     if not same_question(analyses):
         found.append(
             "the plans differ in traffic or limit: compare dollars per million requests, not dollars a month"

@@ -28,8 +28,8 @@ def facts(analyses: Sequence[Analysis]) -> tuple[ComparedFact, ...]:
         fact("model.batch", "batch", lambda one: UNKNOWN if one.model.batch is None else one.model.batch),
         fact("model.precision", "precision", lambda one: one.model.precision),
         fact("model.training", "runs", _runs),
-        *generation.facts(analyses),
         *capacity.facts(analyses),
+        *generation.facts(analyses),
         fact("devices.cpu", "CPU", lambda one: one.devices.cpu.name),
         fact("devices.gpu", "GPU", lambda one: one.devices.gpu.name if one.devices.gpu else "none"),
         fact("verdict.objective", "decided for", lambda one: one.verdict.objective),
@@ -73,7 +73,7 @@ def _known(value: object) -> str:
 
 def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
     """Plans, verdict and work; a figure that no record knows is left out."""
-    compared = [*generation.figures(analyses), *capacity.figures(analyses)]
+    compared = [*capacity.figures(analyses), *generation.figures(analyses)]
     compared += [figure for name in PLANS for figure in _plan(name, analyses)]
 
     def figure(

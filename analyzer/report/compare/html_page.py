@@ -28,8 +28,8 @@ MOST = 100
 # Of them what is shown at once, slower and faster together.
 LARGEST = 12
 _GROUPS = {
-    "generation": generation.GROUP,
     "capacity": capacity.GROUP,
+    "generation": generation.GROUP,
     "plans.hybrid": "Best plan",
     "plans.gpu": "GPU",
     "plans.cpu": "CPU",

@@ -1,0 +1,139 @@
+"""``analyze capacity`` of a model that generates: beside its own answer, caches, what is refused."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_models import LLAMA_2_7B, LLAMA_3_70B, folder
+
+from analyzer import analyze_generation, plan_capacity
+from analyzer.errors import RecordError, UsageError
+from analyzer.record import from_dict, to_dict
+from analyzer.record.capacity import CapacityOption, CapacityResult
+
+# A GPU that is here would stand beside those that are named.
+USUAL: dict[str, Any] = {
+    "run": False,
+    "cpu": "epyc-9654",
+    "prompt": 512,
+    "output_tokens": 64,
+    "launch": "graph",
+}
+
+
+def planned(path: Path, config: dict[str, Any], **options: Any) -> CapacityResult:
+    found = plan_capacity(folder(path, config), **{**USUAL, **options}).capacity
+    assert found is not None
+    return found
+
+
+def on(found: CapacityResult, device: str, *, width: int = 1) -> CapacityOption:
+    return next(one for one in found.options if one.device == device and one.width == width)
+
+
+def test_at_a_light_load_a_request_takes_what_it_takes_alone(tmp_path: Path) -> None:
+    found = planned(tmp_path, LLAMA_2_7B, gpu="a100-80gb-sxm", rate=0.01, ttft="2s")
+    alone = analyze_generation(tmp_path / "model", gpu="a100-80gb-sxm", **USUAL).generation
+    assert alone is not None
+    option = on(found, "a100-80gb-sxm")
+    assert option.p50_s == pytest.approx(alone.ttft_s, rel=0.02)
+    assert option.tpot_p50_s == pytest.approx(alone.tpot_s, rel=0.02)
+    # Sequences that run, by Little: so many come, and each stays for its tokens.
+    assert option.mean_batch == pytest.approx(0.01 / option.count * 63 * alone.tpot_s, rel=0.15)
+
+
+def test_the_cache_limits_how_many_run_at_once(tmp_path: Path) -> None:
+    found = planned(tmp_path, LLAMA_2_7B, gpu="l4", rate=1, ttft="60s", prompt=3072, output_tokens=1024)
+    option = on(found, "l4")
+    # 24 GB less CUDA's 0.3 and 13.5 of weights hold four caches of 4,096 tokens of 0.5 MB each at the most.
+    assert 1 <= option.max_batch <= 4
+    assert option.mean_batch <= option.max_batch
+
+
+def test_options_are_in_the_order_of_dollars_and_say_what_they_rest_on(tmp_path: Path) -> None:
+    found = planned(
+        tmp_path,
+        LLAMA_2_7B,
+        gpu="l4,l40s,h100-80gb-sxm",
+        rate=20,
+        ttft="1s",
+        tpot="50ms",
+        headroom="20%",
+        growth=1.5,
+        spare=1,
+    )
+    able = [one for one in found.options if one.feasible]
+    assert (found.requests, found.best, found.tpot_limit_s) == ("generation", 0, 0.05)
+    dollars = [one.usd_per_month or 0.0 for one in able]
+    assert dollars == sorted(dollars)
+    assert [one.feasible for one in found.options] == sorted(
+        (one.feasible for one in found.options), reverse=True
+    )
+    for one in able:
+        assert one.count == math.ceil(20 * 1.5 * 1.2 / one.highest_rate_per_s - 1e-9) + 1
+        assert one.usd_per_month == pytest.approx(one.count * one.usd_per_hour * 730)
+        assert one.p99_s <= 1.1
+        assert one.tpot_p99_s <= 0.055
+        assert one.tokens_per_s == pytest.approx(20 * 1.5 * 64)
+    for one in found.options:
+        if not one.feasible:
+            assert one.reason
+            assert (one.count, one.highest_rate_per_s, one.usd_per_month, one.p99_s) == (None,) * 4
+
+
+def test_a_model_too_large_for_one_card_is_shared_by_those_of_an_instance(tmp_path: Path) -> None:
+    found = planned(tmp_path, LLAMA_3_70B, gpu="h100-80gb-sxm,l4", rate=1, ttft="5s")
+    able = [one for one in found.options if one.feasible]
+    # 141 GB of weights lie on no single card of 80, and on two only without a cache.
+    assert {one.width for one in able if one.device == "h100-80gb-sxm"} <= {2, 4, 8}
+    assert all(one.width * one.replicas <= 8 for one in able)
+    alone = next(one for one in found.options if one.instance == "p5.4xlarge")
+    assert not alone.feasible
+    assert "No room" in alone.reason
+
+
+def test_the_record_can_be_written_and_read(tmp_path: Path) -> None:
+    model = folder(tmp_path, LLAMA_2_7B)
+    analysis = plan_capacity(model, gpu="l4,t4", rate=1, ttft="2s", **USUAL)
+    assert from_dict(to_dict(analysis)) == analysis
+    assert plan_capacity(model, gpu="l4,t4", rate=1, ttft="2s", **USUAL).capacity == analysis.capacity
+    with pytest.raises(RecordError, match="generates"):
+        plan_capacity(analysis, rate=1, ttft="2s")
+
+
+def test_lengths_come_from_a_trace(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival_s,input_tokens,output_tokens\n0,100,10\n1,300,30\n2,200,20\n4,0,5\n")
+    found = planned(tmp_path / "model", LLAMA_2_7B, gpu="l4", ttft="2s", arrivals=trace, prompt=None)
+    # Three intervals in four seconds; what has no prompt is no request that takes time.
+    assert found.rate_per_s == pytest.approx(3 / 4)
+    assert (found.prompt_tokens, found.output_tokens) == (200, 20)
+    assert any("bursts" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rate": 1, "p99": "50ms", "ttft": "1s"}, "--p99 is of single inferences"),
+        ({"rate": 1, "tpot": "50ms"}, "time to the first token is missing"),
+        ({"ttft": "1s"}, "--rate is missing"),
+        ({"rate": 0, "ttft": "1s"}, "--rate 0"),
+        ({"rate": 1, "ttft": "1"}, "needs a unit"),
+        ({"rate": 1, "ttft": "1us"}, "quickest first token"),
+        ({"rate": 1, "ttft": "1s", "spare": 1000}, "--spare 1000"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_error(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        planned(tmp_path, LLAMA_2_7B, gpu="a100", **options)
+
+
+@pytest.mark.parametrize("rows", ["0,1\n1,2\n", "0,a,b\n1,2,3\n", "0,1,0\n1,2,0\n"])
+def test_a_trace_without_tokens_is_an_error(tmp_path: Path, rows: str) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text(rows)
+    with pytest.raises(UsageError, match="tokens"):
+        planned(tmp_path / "model", LLAMA_2_7B, gpu="l4", ttft="2s", arrivals=trace)
