@@ -22,11 +22,11 @@ from analyzer.serving import ServiceCurve, highest_rate
 
 RATE, LIMIT_S = 3e6, 0.001
 # One GPU and one CPU, which are rented as instances of several sizes: the whole list takes ten times as long.
-FEW = {"gpu": "l4", "cpu": "epyc-9654"}
+FEW: dict[str, Any] = {"gpu": "l4", "cpu": "epyc-9654"}
 # Of an option without an answer these are told, and nothing else.
 NAMES = {
     *("provider", "instance", "region", "device", "kind", "precision", "feasible", "reason"),
-    *("origin", "price_date", "device_name"),
+    *("origin", "price_date", "device_name", "width"),
 }
 PRICES = """
 [[instances]]
@@ -116,7 +116,7 @@ def test_every_option_that_is_called_feasible_keeps_the_limit(planned: Analysis,
 
 def test_options_stand_by_dollars_cpus_beside_gpus_and_the_first_is_the_best(planned: Analysis) -> None:
     options = capacity(planned).options
-    dollars = [option.usd_per_month for option in options if option.feasible]
+    dollars = [option.usd_per_month or 0.0 for option in options if option.feasible]
     assert dollars == sorted(dollars)
     assert [option.feasible for option in options] == sorted((o.feasible for o in options), reverse=True)
     assert {option.kind for option in feasible(planned)} == {"cpu", "gpu"}
@@ -154,7 +154,7 @@ def test_the_highest_rate_of_one_gpu_is_that_of_the_records_own_sweep(
     assert ones
     for option in ones:
         expected = highest_rate(
-            curve, LIMIT_S, percentile=99, max_batch=option.max_batch, max_delay_s=option.max_delay_s
+            curve, LIMIT_S, percentile=99, max_batch=option.max_batch, max_delay_s=option.max_delay_s or 0.0
         )
         assert option.highest_rate_per_s == pytest.approx(expected, rel=0.05)
 
@@ -296,21 +296,21 @@ def test_a_trace_has_a_rate_of_its_own_or_is_played_at_another(
     assert played[key].p99_s <= LIMIT_S
 
 
-def fixed_model(operation: str = "Relu", weights: int = 64) -> onnx.ModelProto:
-    """A model of one fixed shape, without a batch."""
+def fixed_model() -> onnx.ModelProto:
+    """A model whose every input has three rows."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 64])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, weights])
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node(operation, ["h"], ["y"])]
-    weight = numpy_helper.from_array(np.zeros((64, weights), dtype=np.float32), "w")
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 64])
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])]
+    weight = numpy_helper.from_array(np.zeros((64, 64), dtype=np.float32), "w")
     graph = helper.make_graph(nodes, "fixed", [x], [y], [weight])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
 
-def test_a_model_without_a_batch_serves_one_request_at_a_time() -> None:
+def test_a_model_of_one_fixed_batch_is_served_in_such_batches() -> None:
     found = asked(fixed_model(), rate=1000)
     assert feasible(found)
-    for option in feasible(found):
-        assert (option.max_batch, option.max_delay_s, option.mean_batch) == (1, 0, 1)
+    assert {option.max_batch for option in feasible(found)} <= {1, 2, 3}
+    assert {tuple(point.batch for point in one.service) for one in capacity(found).instances} == {(3,)}
     assert (
         capacity(asked(analyze(fixed_model(), run=False, **FEW), rate=1000)).options == capacity(found).options
     )
