@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,6 +14,9 @@ from analyzer.errors import UsageError
 from analyzer.serving.poisson import streams
 from analyzer.serving.queue import Queue
 from analyzer.serving.streams import Stream
+
+# A trace's bursts are seldom: so many times as many of its requests are looked at as of Poisson arrivals.
+_OF_A_TRACE = 4
 
 
 class Arrivals(Protocol):
@@ -69,30 +73,49 @@ class Trace:
     def streams(
         self, queue: Queue, rate_per_s: float, lanes: int, requests: int, left_out: int, seed: int
     ) -> tuple[Stream, ...]:
-        """Every lane is another instance's share of the trace, as many as make up the requests asked for."""
-        del left_out  # a trace begins where it begins
-        speed = self.own_rate_per_s / max(self.whole_rate_per_s, rate_per_s)
-        arrivals = (self.arrivals_s - self.arrivals_s[0]) * (speed / queue.unit_s)
+        """Every lane is another instance's share of the trace, or of a part where the whole is too much."""
         share = min(1.0, rate_per_s / self.whole_rate_per_s)
-        enough = math.ceil(requests * lanes / (share * len(arrivals)))
-        instance = np.random.default_rng(seed).random(len(arrivals)) / share
-        shares = (
-            arrivals[(lane <= instance) & (instance < lane + 1)]
-            for lane in range(min(lanes, enough, int(1 / share)))
-        )
-        free = np.zeros(queue.servers)
-        # Whose batch would have been filled after the trace's end, nobody knows.
-        known = arrivals[-1] - queue.max_delay
-        return tuple(
-            Stream(
-                # An instance to which nobody comes has the first request alone: there is always one to tell of.
-                arrivals=own if len(own) else arrivals[:1],
-                counted_from=0,
-                counted_to=max(1, int(own.searchsorted(known, side="right"))),
-                free=free,
+        scale = self.own_rate_per_s / max(self.whole_rate_per_s, rate_per_s) / queue.unit_s
+        wanted = _OF_A_TRACE * requests
+        if lanes * wanted < share * len(self.arrivals_s):
+            parts = self._parts(share, lanes, left_out, wanted, seed)
+        else:
+            left_out = 0  # a trace begins where it begins
+            parts = self._shares(
+                share, lanes, math.ceil(requests * lanes / (share * len(self.arrivals_s))), seed
             )
-            for own in shares
-        )
+        return tuple(_stream(queue, part * scale, left_out) for part in parts)
+
+    def _shares(self, share: float, lanes: int, enough: int, seed: int) -> Iterator[Floats]:
+        """The requests of as many instances as are enough; all of them together have every request once."""
+        instance = np.random.default_rng(seed).random(len(self.arrivals_s)) / share
+        for lane in range(min(lanes, enough, int(1 / share))):
+            own = self.arrivals_s[(lane <= instance) & (instance < lane + 1)]
+            # An instance to which nobody comes has the first request alone: there is always one to tell of.
+            yield (own if len(own) else self.arrivals_s[:1]) - self.arrivals_s[0]
+
+    def _parts(self, share: float, lanes: int, left_out: int, wanted: int, seed: int) -> Iterator[Floats]:
+        """One instance's requests in parts of the trace that lie evenly in it."""
+        number = left_out + wanted
+        beyond = max(0, len(self.arrivals_s) - math.ceil(number / share))
+        for lane in range(lanes):
+            start = int(beyond * (lane + 0.5) / lanes)
+            # So far apart are requests of which each is this instance's with the same probability.
+            places = start - 1 + np.cumsum(np.random.default_rng((seed, lane)).geometric(share, number))
+            own = self.arrivals_s[places[places < len(self.arrivals_s)]]
+            yield own - own[0]
+
+
+def _stream(queue: Queue, arrivals: Floats, left_out: int) -> Stream:
+    """Requests of a trace before a queue; whose batch would have been filled after its end, nobody knows."""
+    known = int(arrivals.searchsorted(arrivals[-1] - queue.max_delay, side="right"))
+    counted_from = min(left_out, len(arrivals) - 1)
+    return Stream(
+        arrivals=arrivals,
+        counted_from=counted_from,
+        counted_to=max(known, counted_from + 1),
+        free=np.zeros(queue.servers),
+    )
 
 
 def mean_rate_per_s(arrivals_s: Floats) -> float:

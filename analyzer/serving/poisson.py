@@ -129,7 +129,7 @@ def streams(
 
 
 def _to_fill(queue: Queue, rate: float) -> int:
-    """Requests that come within the delay, or fill a batch: the last one that counts must not wait for nobody."""
+    """Requests that come within the delay, or fill a batch: the last that counts must not wait for nobody."""
     expected = rate * queue.max_delay
     return min(queue.max_batch - 1, math.ceil(expected + 6 * math.sqrt(expected))) if queue.max_delay else 0
 

@@ -89,3 +89,23 @@ def test_instances_get_all_requests_of_a_trace_between_them_each_its_share() -> 
     for share in shares:
         # 2000 of 8000, with the spread of a draw: three times sqrt(8000 / 4 * 3 / 4).
         assert len(share.arrivals) == pytest.approx(2000, abs=116)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.2])
+def test_of_a_long_trace_parts_are_looked_at_that_lie_evenly_in_it(share: float) -> None:
+    queue = make_queue(ServiceCurve(points=((1, 1.0),)))
+    # Twice as many requests a second in the second half.
+    arrivals_s = np.concatenate((np.arange(0, 100_000, 2.0), np.arange(100_000, 200_000, 1.0)))
+    trace = Trace(arrivals_s=arrivals_s, whole_rate_per_s=mean_rate_per_s(arrivals_s))
+
+    parts = trace.streams(queue, share * trace.whole_rate_per_s, lanes=6, requests=500, left_out=100, seed=0)
+
+    assert len(parts) == 6
+    gaps = []
+    for part in parts:
+        assert part.arrivals[0] == 0
+        assert part.counted_from == 100
+        assert len(part.arrivals) <= 100 + 4 * 500
+        gaps.append(float(np.diff(part.arrivals).mean()) * share)
+    # 50,000 of 150,000 requests are two seconds apart: two of six parts.
+    assert gaps == pytest.approx([2, 2, 1, 1, 1, 1], rel=0.1)
