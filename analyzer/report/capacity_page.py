@@ -117,7 +117,7 @@ def _instance(option: CapacityOption, one: InstanceLoads) -> dict[str, Any]:
         "at": one.option,
         "instance": option.instance,
         "where": capacity_words.where(option),
-        "place": f"{option.provider} {option.region}".rstrip(),
+        "place": capacity_words.place(option),
         "device": capacity_words.runs_on(option),
         "kind": option.kind,
         "reason": option.reason,

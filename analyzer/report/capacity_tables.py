@@ -94,7 +94,7 @@ def _columns(told: CapacityResult) -> tuple[_CapacityColumn, ...]:
             head="Instance",
             text=lambda row: row.instance,
             value=lambda row: row.instance,
-            beside=lambda row: f"{row.provider} {row.region}".rstrip(),
+            beside=words.place,
             figure=False,
         ),
         _CapacityColumn(

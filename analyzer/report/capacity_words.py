@@ -101,6 +101,12 @@ def where(option: CapacityOption) -> str:
     return f"{option.instance} ({option.provider}, {runs_on(option)})"
 
 
+def place(option: CapacityOption) -> str:
+    """What stands below an instance's name: ``AWS us-east-1``; with the width, by which rows of one differ."""
+    width = f", TP {option.width}" if option.width > 1 else ""
+    return f"{option.provider} {option.region}".rstrip() + width
+
+
 def several(option: CapacityOption) -> str:
     """``3 x g6.xlarge``."""
     return f"{count(option.count)} x {option.instance}"

@@ -181,6 +181,11 @@ def test_the_table_has_sequences_both_times_and_how_many_gpus_share_a_copy() -> 
     assert "Max batch" not in at
     assert [row[at["Sequences"]] for row in sheet.rows] == ["64", "64", "–", "–"]
     assert [row[at["Sequences"]] for row in sheet.beside] == ["12 on average", "12 on average", "", ""]
+    assert [row[0] for row in sheet.beside[:3]] == [
+        "Imaginary nowhere-1",
+        "Imaginary nowhere-1, TP 2",
+        "Imaginary nowhere-1",
+    ]
     assert [row[at["p99 TTFT"]] for row in sheet.rows] == ["380 ms", "380 ms", "–", "–"]
     assert [row[at["p99 TPOT"]] for row in sheet.sort] == [0.031, 0.022, None, None]
     assert [row[at["Device"]] for row in sheet.beside] == [
