@@ -136,7 +136,8 @@ def _columns(told: CapacityResult) -> tuple[_CapacityColumn, ...]:
             head="$/M requests",
             text=lambda row: dollars(row.usd_per_million),
             value=lambda row: row.usd_per_million,
-            narrow=not generates,
+            # At one rate they go as dollars a month do; the instance's name needs the room.
+            narrow=False,
         ),
         *(_token_dollars() if generates else ()),
         _CapacityColumn(
