@@ -137,7 +137,8 @@ def _columns(told: CapacityResult) -> tuple[_CapacityColumn, ...]:
             text=lambda row: dollars(row.usd_per_million),
             value=lambda row: row.usd_per_million,
             beside=_token_dollars if generates else None,
-            narrow=not generates,
+            # At one rate they go as dollars a month do; the instance's name needs the room.
+            narrow=False,
         ),
         _CapacityColumn(
             head="Price of",
