@@ -46,7 +46,10 @@ def latency_limit(value: object, *, where: str) -> float:
         number = value.strip()
         if len(number) > _LONGEST_NUMBER:
             raise UsageError(f"{where}: a limit needs a unit", hint='write it like "20ms" or "1.5s"')
-        raise UsageError(f"{where} {number}: a limit needs a unit", hint=f"write {number}ms or {number}s")
+        raise UsageError(
+            f"{where} {number}: a limit needs a unit",
+            hint=f"write {number.lstrip('+-')}ms or {number.lstrip('+-')}s",
+        )
     return duration(value, where=where)
 
 

@@ -115,7 +115,8 @@ def below_rate(subject: Subject) -> Iterator[Diagnostic]:
         f"of {_instances(option)}{spare}, with {share(told.headroom)} headroom",
         fix=f"more instances (`analyze capacity` with --rate {_asked(limit, separator='')}); or {_FIX}; "
         "or a lower min-rate",
-        certain=high < kept,
+        # An end that a foreign record lacks says nothing for certain.
+        certain=max(high, rate) < kept,
     )
 
 

@@ -40,9 +40,12 @@ def rank(question: DecisionInput, rows: Iterable[CostRow]) -> tuple[CostRow, ...
 
 
 def cheapest(rows: Iterable[CostRow]) -> CostRow | None:
-    """The instance on which a million inferences cost least, whatever the SLO; None where nothing is known."""
+    """The instance on which a million inferences cost least; None where nothing is known.
+
+    Of those that meet the SLO, where any does: a price at which the limit is missed buys nothing.
+    """
     # Names break ties, so that the answer does not hang on the order of the price list.
-    return min(rows, key=_price_key, default=None)
+    return min(rows, key=lambda row: (row.meets_slo is False, *_price_key(row)), default=None)
 
 
 def _price_key(row: CostRow) -> tuple[float, float, str, str]:
@@ -95,6 +98,10 @@ def _on_gpu(question: DecisionInput, plan: Plan, instance: Instance) -> tuple[Es
     """Slices of a GPU do not have the device."""
     # The host's CPU is taken to be the question's: a plan with fallbacks is off by how much the two differ.
     if question.gpu is None or not plan.fits or instance.gpu != question.gpu.slug or instance.gpu_count < 1:
+        return None
+    # What a split keeps on the host has to have room there.
+    on_gpu, on_host = question.gpu.memory_bytes, instance.memory_bytes
+    if plan.on_cpu and on_gpu and on_host and not fits(plan.memory_bytes, on_gpu + on_host):
         return None
     return plan.latency, instance.replicas
 
