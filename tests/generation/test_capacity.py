@@ -78,6 +78,8 @@ def test_options_are_in_the_order_of_dollars_and_say_what_they_rest_on(tmp_path:
         assert one.p99_s <= 1.1
         assert one.tpot_p99_s <= 0.055
         assert one.tokens_per_s == pytest.approx(20 * 1.5 * 64)
+        # A request gives 64 of them.
+        assert one.usd_per_million_tokens == pytest.approx(one.usd_per_million / 64)
     for one in found.options:
         if not one.feasible:
             assert one.reason
