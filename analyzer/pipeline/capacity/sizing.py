@@ -28,7 +28,7 @@ from analyzer.serving.search import Server, Sizing, needed, sizings
 from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR, seconds
 
 # Ways to share an instance that are searched, beside the quickest one.
-_WAYS = 2
+_WAYS = 1
 # Steps of count over traffic that are shown, up to so many times the rate that is planned for.
 _STEPS, _TIMES_THE_RATE = 60, 3
 # Significant figures of what other questions are answered from: beyond what was simulated.
