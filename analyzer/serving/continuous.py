@@ -346,7 +346,11 @@ def _serve(asked: _Asked) -> _ServedRequests:
             batch = state.running[rows]
             fixed, each = asked.decode[server[rows], 0, batch], asked.decode[server[rows], 1, batch]
             context = state.context[rows] / batch
-            until = np.where(room[rows], (arrives[rows] - now[rows]) / (fixed + each * context), np.inf)
+            # Steps grow with the cache: so many of them last until the next request comes.
+            soon = room[rows] & np.isfinite(arrives[rows])
+            away, first_step = np.where(soon, arrives[rows] - now[rows], 0.0), fixed + each * (context - 0.5)
+            root = np.sqrt(np.maximum(first_step**2 + 2 * each * away, 0.0))
+            until = np.where(soon, 2 * away / (first_step + root), np.inf)
             to_finish = state.next_finish[rows] - state.steps[rows]
             steps = np.minimum(to_finish, np.maximum(1, np.ceil(np.minimum(until, to_finish)))).astype(np.int64)
             took = steps * (fixed + each * context) + each * steps * (steps - 1) / 2

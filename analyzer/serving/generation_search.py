@@ -18,9 +18,11 @@ from analyzer.serving.continuous import (
 from analyzer.serving.search import RateWithin, needed
 
 # Shares of the highest throughput that are looked at, and how closely: lanes, and requests of each that count.
-_SHARES = (0.03, 0.1, 0.2, 0.35, 0.5, 0.62, 0.72, 0.8, 0.87, 0.93)
+_SHARES = (0.002, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.62, 0.72, 0.8, 0.87, 0.93)
 _END_SHARES = (0.05, 0.2, 0.4, 0.6, 0.75, 0.9)
 _CHOOSING, _FINAL = (6, 100), (16, 250)
+# By how much a rate is lowered at which the limits were not seen to be kept.
+_LESS = 0.03
 # Closer looks about the share at which a limit is reached.
 _FACTORS = (0.85, 0.95, 1.05, 1.15)
 # A step of the largest batch takes these parts of the limit of further tokens.
@@ -94,7 +96,7 @@ def generation_sizings(
         else needed(demand.rate_per_s, found.rate_per_s * one.copies, demand.headroom) + demand.spare
         for one, found in zip(every, of_each, strict=True)
     ]
-    at_count = _at_count(every, [found.server for found in of_each], counts, demand)
+    of_each, counts, at_count = _confirmed(every, of_each, counts, demand)
     return {
         one: GenerationSizing(
             max_batch=found.server.max_batch,
@@ -109,6 +111,41 @@ def generation_sizings(
         )
         for one, found, count, load in zip(every, of_each, counts, at_count, strict=True)
     }
+
+
+def _confirmed(
+    instances: Sequence[GeneratingInstance],
+    found: Sequence[_Found],
+    counts: Sequence[int | None],
+    demand: GenerationDemand,
+) -> tuple[list[_Found], list[int | None], list[GenerationLoad | None]]:
+    """Rates, counts and loads that agree: so many instances were seen to keep the limits."""
+    confirmed, numbers = list(found), list(counts)
+    loads = _at_count(instances, [one.server for one in confirmed], numbers, demand)
+    for last in (False, False, False, True):
+        over = [
+            number
+            for number, load in enumerate(loads)
+            if load is not None and not _keeps(load, demand, demand.ttft_s)
+        ]
+        for number in over:
+            one, copies = confirmed[number], instances[number].copies
+            load = loads[number]
+            assert load is not None
+            rate_per_s = 0.0 if last else min(one.rate_per_s, load.rate_per_s) * (1 - _LESS)
+            confirmed[number] = replace(one, rate_per_s=rate_per_s)
+            numbers[number] = (
+                None if last else needed(demand.rate_per_s, rate_per_s * copies, demand.headroom) + demand.spare
+            )
+        again = _at_count(
+            [instances[number] for number in over],
+            [confirmed[number].server for number in over],
+            [numbers[number] for number in over],
+            demand,
+        )
+        for number, load in zip(over, again, strict=True):
+            loads[number] = load
+    return confirmed, numbers, loads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -174,6 +211,7 @@ def _at_shares(
     shares: Sequence[Sequence[float]],
     demand: GenerationDemand,
     effort: tuple[int, int],
+    seed: int = 0,
 ) -> list[list[GenerationLoad]]:
     lanes, requests = effort
     rates = [highest_throughput_per_s(server, demand.conversations) for server in servers]
@@ -189,7 +227,7 @@ def _at_shares(
         for server, rate, of_one in zip(servers, rates, shares, strict=True)
         for share in of_one
     ]
-    loads = iter(simulated_generation(scenarios))
+    loads = iter(simulated_generation(scenarios, seed=seed))
     return [[next(loads) for _ in of_one] for of_one in shares]
 
 
@@ -251,13 +289,14 @@ def _at_count(
     counts: Sequence[int | None],
     demand: GenerationDemand,
 ) -> list[GenerationLoad | None]:
+    # Other traffic than the rates were found with.
     shares = [
         []
         if count is None
         else [demand.rate_per_s / (count * one.copies) / highest_throughput_per_s(server, demand.conversations)]
         for one, server, count in zip(instances, servers, counts, strict=True)
     ]
-    return [loads[0] if loads else None for loads in _at_shares(servers, shares, demand, _FINAL)]
+    return [loads[0] if loads else None for loads in _at_shares(servers, shares, demand, _FINAL, seed=1)]
 
 
 def _within(one: GeneratingInstance, found: _Found, demand: GenerationDemand) -> tuple[RateWithin, ...]:

@@ -24,6 +24,8 @@ _LAST_SHARE = 0.995
 _ODDS = (0.6, 0.8, 1.0, 1.25, 1.6)
 # At a low share few requests are slow: it takes more of them to see how few.
 _LOW_SHARE, _LOW_ODDS, _MORE = 0.1, (0.75, 1.0, 1.33), 4
+# Times a share from which another one is far.
+_NEAR = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +167,13 @@ def share_within(served: Sequence[Served], limit_s: float, percentile: float | N
         return 0.0
     if last + 1 == len(shares) or not math.isfinite(latencies_s[last + 1]):
         return shares[last]
-    part = (limit_s - latencies_s[last]) / (latencies_s[last + 1] - latencies_s[last])
+    below_s, above_s = latencies_s[last : last + 2]
+    part = (limit_s - below_s) / (above_s - below_s)
+    if percentile is not None and shares[last + 1] < _NEAR * shares[last]:
+        # From near the share of requests that are late is a line in the rate, and the percentile is none.
+        late, late_above = (one.late_share(limit_s) for one in served[last : last + 2])
+        allowed = 1 - percentile / 100
+        part = min(max((allowed - late) / (late_above - late), 0.0), 1.0) if late_above > late else part
     below, above = (share / (1 - share) for share in shares[last : last + 2])
     odds = below + part * (above - below)
     return odds / (1 + odds)

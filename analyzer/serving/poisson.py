@@ -26,6 +26,8 @@ _WARM_UP_ROUNDS = 5
 _MOST_WARM_UP_ROUNDS = 100
 # Fewer say nothing of how a lane's traffic and its latencies go together.
 _LEAST_LANES = 8
+# As much faster than full batches others may be.
+_EFFICIENT = 1.05
 # Below this load hardly a request waits for the fluid server.
 _LEAST_LOAD = 0.3
 
@@ -107,12 +109,15 @@ def streams(
     share_busy = min(1.0, rate * service / (batch * queue.servers))
     counted_to = left_out + requests
     number = counted_to + _to_fill(queue, rate)
-    told = lanes >= _LEAST_LANES and rate >= _LEAST_LOAD * queue.capacity
+    # Where smaller batches are served faster than full ones, the fluid server is slower than the queue.
+    sizes = np.arange(1, queue.max_batch + 1)
+    is_fluid = bool((sizes / queue.times[1:]).max() <= _EFFICIENT * queue.max_batch / queue.times[-1])
+    told = is_fluid and lanes >= _LEAST_LANES and rate >= _LEAST_LOAD * queue.capacity
     result = []
     for lane in range(lanes):
         drawn = _draws(seed, lane, math.ceil(math.log2(number)))
         later = drawn.arrivals[:number] / rate
-        backlog = drawn.work(rate / queue.capacity)
+        backlog = drawn.work(rate / queue.capacity) if is_fluid else 0.0
         # Servers take turns: `since` of a turn has gone by. Those who came meanwhile, but for the first, wait.
         busy = turns < share_busy * queue.servers - drawn.idle
         waiting = int(backlog + (drawn.since * (batch - 1) if busy.all() else 0.0))

@@ -124,6 +124,11 @@ class Served:
         at = int(np.searchsorted(self.shares, percentile / 100 - 1e-12))
         return float(self.latencies_s[min(at, len(self.latencies_s) - 1)])
 
+    def late_share(self, limit_s: float) -> float:
+        """Share of requests that take longer."""
+        at = int(np.searchsorted(self.latencies_s, limit_s * (1 + 1e-12), side="right"))
+        return 1.0 - (float(self.shares[at - 1]) if at else 0.0)
+
     def load(self) -> QueueLoad:
         """The same as a plain value."""
         if not len(self.latencies_s):

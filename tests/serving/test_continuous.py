@@ -86,6 +86,19 @@ def test_first_and_further_tokens_come_as_a_step_after_the_other_has_them(
     assert seen.mean_batch == pytest.approx(running, rel=0.1)
 
 
+@pytest.mark.parametrize("output", [1000, 3000])
+def test_answers_so_long_that_the_cache_slows_their_steps_let_others_in_when_they_come(output: int) -> None:
+    slowing = GenerationServer(
+        prefill=((1000, 0.1),), decode=((1, 0.033, 2e-6), (8, 0.034, 8e-6)), cache_tokens=10**6, max_batch=8
+    )
+    asked = Conversations(prompts=np.array([1000]), outputs=np.array([output]))
+    rate = 0.05 * highest_throughput_per_s(slowing, asked)
+    ttft, tpot, _ = by_steps(slowing, rate, asked, 300)
+    seen = simulate_generation(slowing, rate, asked, requests=2000)
+    assert seen.ttft_p95_s == pytest.approx(np.percentile(ttft, 95), rel=0.1)
+    assert seen.tpot_mean_s == pytest.approx(tpot.mean(), rel=0.03)
+
+
 def test_a_request_alone_takes_its_prompt_and_then_its_steps() -> None:
     asked = Conversations(prompts=np.array([1024]), outputs=np.array([11]))
     seen = simulate_generation(SERVER, 1e-4, asked, requests=50)

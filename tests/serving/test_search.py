@@ -183,7 +183,7 @@ def test_the_rates_by_limit_rise_and_hold_the_one_that_was_asked_for() -> None:
     for row in found.within:
         own = highest_rate(CURVE, row.limit_s, max_batch=row.max_batch, max_delay_s=row.max_delay_s)
         # Few requests are looked at for limits that nobody asked about; of a light load few of them are slow.
-        tolerance = 0.25 if own > 0.2 * asked.rate_per_s else 1.0
+        tolerance = 0.3 if own > 0.2 * asked.rate_per_s else 1.0
         assert row.rate_per_s == pytest.approx(own, rel=tolerance)
 
 

@@ -20,6 +20,7 @@ from analyzer.generation.request import Request, Setting
 from analyzer.generation.times import Runner, timed
 from analyzer.memory.fit import room
 from analyzer.option_table import CapacityOptions
+from analyzer.pipeline.capacity.counted import Need, check_spare, counted, uncounted, usd_per_million_of
 from analyzer.pipeline.capacity.question import (
     LIMITS,
     POISSON_NAME,
@@ -57,10 +58,9 @@ from analyzer.serving.generation_search import (
     GenerationSizing,
     generation_sizings,
 )
-from analyzer.serving.search import needed
 from analyzer.serving.trace_file import read_conversations
 from analyzer.text import latency_limit
-from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR, seconds
+from analyzer.units import seconds
 
 # Sequences at once: engines' usual limit, far beyond which a step has nothing to gain.
 _MOST_SEQUENCES = 256
@@ -168,7 +168,7 @@ def with_generation_capacity(
     progress("searching for the highest rates", None)
     sized = generation_sizings([one.runs for one in offers if one.runs is not None], traffic.demand)
     chosen = [(one, sized[one.runs] if one.runs is not None else None) for one in offers]
-    _check_spare([sizing for _, sizing in chosen if sizing is not None], traffic)
+    check_spare((sizing.count for _, sizing in chosen if sizing is not None), traffic.demand.spare)
     rows = sorted(((_option(traffic, *one), one) for one in chosen), key=lambda row: by_dollars(row[0]))
     options, demand = tuple(option for option, _ in rows), traffic.demand
     best = 0 if options[0].feasible else None
@@ -388,64 +388,40 @@ def _check(offers: Sequence[GeneratingOffer], traffic: GenerationTraffic) -> Non
         )
 
 
-def _check_spare(sized: Sequence[GenerationSizing], traffic: GenerationTraffic) -> None:
-    spare = traffic.demand.spare
-    needs = [one.count - spare for one in sized if one.count is not None]
-    if needs and spare > max(needs):
-        raise UsageError(
-            f"--spare {spare}: at most {max(needs)} are needed, and no more than those can fail.",
-            hint="Give how many instances may fail at once, like --spare 1.",
-        )
-
-
 def _option(
     traffic: GenerationTraffic, offer: GeneratingOffer, sizing: GenerationSizing | None
 ) -> CapacityOption:
-    instance, demand = offer.instance, traffic.demand
-    option = CapacityOption(
-        provider=instance.provider if instance else "",
-        instance=instance.name if instance else "",
-        region=instance.region if instance else "",
+    demand = traffic.demand
+    option = uncounted(
+        offer.instance,
         device=offer.device,
-        device_name=offer.name,
+        name=offer.name,
         kind=offer.kind,
         precision=offer.precision,
-        price_date=instance.price_date if instance else "",
-        width=offer.width,
-        feasible=False,
         reason=offer.problem,
     )
+    option = replace(option, width=offer.width)
     if sizing is None or offer.runs is None:
         return option
     load, count = sizing.load, sizing.count
     if load is None or count is None or load.saturated:
         return replace(option, reason=_why_not(traffic, offer.runs))
-    per_hour = instance.usd_per_hour if instance else None
-
-    def counted(rate_per_s: float) -> int | None:
-        if rate_per_s <= 0:
-            return None
-        return needed(demand.rate_per_s, rate_per_s, demand.headroom) + demand.spare
-
-    def a_month(number: int | None) -> float | None:
-        return None if per_hour is None or number is None else number * per_hour * HOURS_PER_MONTH
-
     tokens_per_s = demand.rate_per_s * float(demand.conversations.outputs.mean())
-
-    low_count, high_count = counted(sizing.high_rate_per_s), counted(sizing.low_rate_per_s)
-    return replace(
+    option = counted(
         option,
-        feasible=True,
-        reason=_why(traffic, load),
-        replicas=offer.runs.copies,
-        count=count,
-        low_count=low_count,
-        high_count=high_count,
-        max_batch=sizing.max_batch,
-        max_delay_s=0.0,
+        offer.instance,
+        Need(rate_per_s=demand.rate_per_s, headroom=demand.headroom, spare=demand.spare),
+        count,
         highest_rate_per_s=sizing.highest_rate_per_s,
         low_rate_per_s=sizing.low_rate_per_s,
         high_rate_per_s=sizing.high_rate_per_s,
+    )
+    return replace(
+        option,
+        reason=_why(traffic, load),
+        replicas=offer.runs.copies,
+        max_batch=sizing.max_batch,
+        max_delay_s=0.0,
         utilisation=min(1.0, demand.rate_per_s / (count * sizing.throughput_per_s)),
         mean_batch=load.mean_batch,
         mean_s=load.ttft_mean_s,
@@ -456,17 +432,7 @@ def _option(
         tpot_p50_s=load.tpot_p50_s,
         tpot_p99_s=load.tpot_p99_s,
         tokens_per_s=tokens_per_s,
-        room=max(0.0, (count - demand.spare) * sizing.highest_rate_per_s / demand.rate_per_s - 1),
-        usd_per_hour=per_hour,
-        usd_per_month=a_month(count),
-        low_usd_per_month=a_month(low_count),
-        high_usd_per_month=a_month(high_count),
-        usd_per_million=None
-        if per_hour is None
-        else count * per_hour / SECONDS_PER_HOUR / demand.rate_per_s * 1e6,
-        usd_per_million_tokens=None
-        if per_hour is None
-        else count * per_hour / SECONDS_PER_HOUR / tokens_per_s * 1e6,
+        usd_per_million_tokens=usd_per_million_of(count, option.usd_per_hour, tokens_per_s),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
 from analyzer.pipeline.basis import AnalysisBasis
+from analyzer.pipeline.capacity.counted import Need, check_spare, counted, uncounted
 from analyzer.pipeline.capacity.question import CapacityQuestion
 from analyzer.pipeline.capacity.servers import Copies, InstanceOffer, cpu_offers, gpu_offers
 from analyzer.progress import Progress
@@ -25,7 +27,7 @@ from analyzer.record.capacity import (
 )
 from analyzer.serving.load import QueueLoad
 from analyzer.serving.search import Server, Sizing, needed, sizings
-from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR, seconds
+from analyzer.units import HOURS_PER_MONTH, seconds
 
 # Ways to share an instance that are searched, beside the quickest one.
 _WAYS = 1
@@ -66,7 +68,7 @@ def with_capacity(
     servers = [copies.server for offer in offers for copies in offer.copies]
     sized = sizings(servers, question.demand)
     chosen = [(offer, *_best_copies(offer, sized)) for offer in offers]
-    _check_spare(chosen, question)
+    check_spare((sizing.count for _, _, sizing in chosen if sizing is not None), question.demand.spare)
     rows = sorted(
         ((_option(question, *one), one) for one in chosen),
         key=lambda row: by_dollars(row[0]),
@@ -151,8 +153,12 @@ def _promising(ways: Sequence[Copies], limit_s: float) -> Iterator[Copies]:
     """Of many ways to share an instance those worth a search: the quickest, and those that take the most."""
 
     def most(copies: Copies) -> float:
-        # A batch that takes half of the limit leaves the other half for waiting.
-        able = [point.batch / point.time_s for point in copies.points if point.time_s <= limit_s / 2]
+        # What a batch leaves of the limit is for waiting, which is short before many copies.
+        able = [
+            point.batch / point.time_s * (1 - point.time_s / limit_s) ** (1 / copies.number)
+            for point in copies.points
+            if point.time_s <= limit_s
+        ]
         return copies.number * max(able, default=0.0)
 
     quickest = min(ways, key=lambda copies: copies.points[0].time_s, default=None)
@@ -171,62 +177,38 @@ def _best_copies(offer: InstanceOffer, sized: Mapping[Server, Sizing]) -> tuple[
     )
 
 
-def _check_spare(chosen: Sequence[Chosen], question: CapacityQuestion) -> None:
-    spare = question.demand.spare
-    needs = [sizing.count - spare for _, _, sizing in chosen if sizing is not None and sizing.count is not None]
-    if needs and spare > max(needs):
-        raise UsageError(
-            f"--spare {spare}: at most {max(needs)} are needed, and no more than those can fail.",
-            hint="Give how many instances may fail at once, like --spare 1.",
-        )
-
-
 def _option(
     question: CapacityQuestion, offer: InstanceOffer, copies: Copies | None, sizing: Sizing | None
 ) -> CapacityOption:
-    instance = offer.instance
-    option = CapacityOption(
-        provider=instance.provider if instance else "",
-        instance=instance.name if instance else "",
-        region=instance.region if instance else "",
+    option = uncounted(
+        offer.instance,
         device=offer.device,
-        device_name=offer.name,
+        name=offer.name,
         kind=offer.kind,
         precision=offer.precision,
-        price_date=instance.price_date if instance else "",
-        feasible=False,
         reason=offer.problem,
-        origin=copies.origin if copies else "predicted",
     )
     if copies is None or sizing is None:
         return option
+    option = replace(option, origin=copies.origin)
     if sizing.count is None or sizing.load is None:
         return replace(option, reason=_why_not(question, offer, copies, sizing))
-    per_hour = instance.usd_per_hour if instance else None
-    demand, load, count = question.demand, sizing.load, sizing.count
-
-    def counted(rate_per_s: float) -> int | None:
-        if rate_per_s <= 0:
-            return None
-        return needed(demand.rate_per_s, rate_per_s, demand.headroom) + demand.spare
-
-    def a_month(number: int | None) -> float | None:
-        return None if per_hour is None or number is None else number * per_hour * HOURS_PER_MONTH
-
-    low_count, high_count = counted(sizing.high_rate_per_s), counted(sizing.low_rate_per_s)
-    return replace(
+    demand, load = question.demand, sizing.load
+    option = counted(
         option,
-        feasible=True,
-        reason=_why(question, load),
-        replicas=copies.number,
-        count=count,
-        low_count=low_count,
-        high_count=high_count,
-        max_batch=sizing.max_batch,
-        max_delay_s=sizing.max_delay_s,
+        offer.instance,
+        Need(rate_per_s=demand.rate_per_s, headroom=demand.headroom, spare=demand.spare),
+        sizing.count,
         highest_rate_per_s=sizing.highest_rate_per_s,
         low_rate_per_s=sizing.low_rate_per_s,
         high_rate_per_s=sizing.high_rate_per_s,
+    )
+    return replace(
+        option,
+        reason=_why(question, load),
+        replicas=copies.number,
+        max_batch=sizing.max_batch,
+        max_delay_s=sizing.max_delay_s,
         utilisation=load.utilisation,
         mean_batch=load.mean_batch,
         mean_s=load.mean_s,
@@ -234,14 +216,6 @@ def _option(
         p90_s=load.p90_s,
         p95_s=load.p95_s,
         p99_s=load.p99_s,
-        room=max(0.0, (count - demand.spare) * sizing.highest_rate_per_s / demand.rate_per_s - 1),
-        usd_per_hour=per_hour,
-        usd_per_month=a_month(count),
-        low_usd_per_month=a_month(low_count),
-        high_usd_per_month=a_month(high_count),
-        usd_per_million=None
-        if per_hour is None
-        else count * per_hour / SECONDS_PER_HOUR / demand.rate_per_s * 1e6,
     )
 
 
@@ -336,15 +310,16 @@ def traffic_steps(
     option: CapacityOption, rate_per_s: float, headroom: float, spare: int
 ) -> Iterator[TrafficPoint]:
     """Count and dollars of an option over traffic, up to some times the rate."""
-    highest = option.highest_rate_per_s
-    if highest is None:
+    highest, per_hour = option.highest_rate_per_s, option.usd_per_hour
+    if highest is None or per_hour is None:
         return
     each = highest / (1 + headroom)
     most = max(3, math.ceil(_TIMES_THE_RATE * rate_per_s / each))
-    step = math.ceil(most / _STEPS)
-    for number in range(0, most + 1, step):
-        count = number + step + spare
-        per_hour = option.usd_per_hour or 0.0
+    # The step of the rate itself is shown as it is, and of others so many that a chart can.
+    own = needed(rate_per_s, highest, headroom) - 1
+    numbers = sorted({*range(0, most + 2, math.ceil(most / _STEPS)), own, own + 1})
+    for number, following in itertools.pairwise(numbers):
+        count = following + spare
         yield TrafficPoint(
             rate_per_s=number * each, count=count, usd_per_month=count * per_hour * HOURS_PER_MONTH
         )
