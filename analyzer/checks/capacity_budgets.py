@@ -110,7 +110,7 @@ def below_rate(subject: Subject) -> Iterator[Diagnostic]:
     verb = "is below" if rate < kept else "may be below"
     spare = f", {count(told.spare)} down" if told.spare else ""
     yield Diagnostic(
-        message=f"the rate within {seconds(told.limit_s)} {verb} {budget}: {_rate(rate)} requests/s "
+        message=f"the rate within {_limits(told)} {verb} {budget}: {_rate(rate)} requests/s "
         f"({_rate(low)} to {_rate(high)}, {option.origin}) "
         f"of {_instances(option)}{spare}, with {share(told.headroom)} headroom",
         fix=f"more instances (`analyze capacity` with --rate {_asked(limit, separator='')}); or {_FIX}; "
@@ -118,6 +118,15 @@ def below_rate(subject: Subject) -> Iterator[Diagnostic]:
         # An end that a foreign record lacks says nothing for certain.
         certain=max(high, rate) < kept,
     )
+
+
+def _limits(told: CapacityResult) -> str:
+    """What the rate is held to: of a model that generates, for the first token and for each further one."""
+    limit = seconds(told.limit_s)
+    if told.requests == "inference":
+        return limit
+    further = "" if told.tpot_limit_s is None else f" and {seconds(told.tpot_limit_s)} to each further one"
+    return f"{limit} to the first token{further}"
 
 
 def _capacity(subject: Subject, name: str) -> CapacityResult:
