@@ -115,7 +115,7 @@ def data(analysis: Analysis) -> dict[str, Any]:
 def _instance(option: CapacityOption, one: InstanceLoads) -> dict[str, Any]:
     return {
         "at": one.option,
-        "instance": option.instance,
+        "instance": capacity_words.name(option),
         "where": capacity_words.where(option),
         "place": capacity_words.place(option),
         "device": capacity_words.runs_on(option),

@@ -92,8 +92,8 @@ def _columns(told: CapacityResult) -> tuple[_CapacityColumn, ...]:
     return (
         _CapacityColumn(
             head="Instance",
-            text=lambda row: row.instance,
-            value=lambda row: row.instance,
+            text=words.name,
+            value=words.name,
             beside=words.place,
             figure=False,
         ),

@@ -96,8 +96,15 @@ def runs_on(option: CapacityOption) -> str:
     return f"{device(option)}, tensor parallel {option.width}" if option.width > 1 else device(option)
 
 
+def name(option: CapacityOption) -> str:
+    """What is counted: the instance, or a device that nobody in the price list rents out."""
+    return option.instance or device(option)
+
+
 def where(option: CapacityOption) -> str:
     """``g6.xlarge (AWS, NVIDIA L4)``."""
+    if not option.instance:
+        return f"{runs_on(option)} (in no price list)"
     return f"{option.instance} ({option.provider}, {runs_on(option)})"
 
 
@@ -109,7 +116,7 @@ def place(option: CapacityOption) -> str:
 
 def several(option: CapacityOption) -> str:
     """``3 x g6.xlarge``."""
-    return f"{count(option.count)} x {option.instance}"
+    return f"{count(option.count)} x {name(option)}"
 
 
 def batching(max_batch: int | None, max_delay_s: float | None) -> str:
@@ -226,15 +233,15 @@ def _further(told: CapacityResult, option: CapacityOption) -> str:
 
 def _none(told: CapacityResult) -> str:
     number = len(_types(told))
-    return f"None of {number} instance types" if number > 1 else f"{told.options[0].instance} never"
+    return f"None of {number} instance types" if number > 1 else f"{name(told.options[0])} never"
 
 
 def _types(told: CapacityResult) -> dict[tuple[str, ...], bool]:
     """The instances that were looked at, and whether any way to share the model among its GPUs is an answer."""
     found: dict[tuple[str, ...], bool] = {}
     for option in told.options:
-        name = (option.provider, option.region, option.instance, option.device)
-        found[name] = found.get(name, False) or option.feasible
+        kind = (option.provider, option.region, option.instance, option.device)
+        found[kind] = found.get(kind, False) or option.feasible
     return found
 
 
@@ -457,6 +464,8 @@ def _side(told: CapacityResult, kind: str) -> AnswerFigure:
 
 
 def _price(told: CapacityResult, option: CapacityOption) -> str:
+    if not option.instance:
+        return "in no price list"
     note = f"{option.provider}, {runs_on(option)}, {dollars(option.usd_per_month)} a month"
     first = best(told)
     if first is None or option is first or not first.usd_per_month or option.usd_per_month is None:

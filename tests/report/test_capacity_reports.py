@@ -332,3 +332,9 @@ def test_a_plan_of_a_model_that_generates_keeps_the_answer_of_generation() -> No
     shown = html.render(both)
     assert shown.count('id="overview"') == 1
     assert shown.count("<h1>") == 1
+
+
+def test_a_device_that_nobody_rents_out_is_called_by_its_own_name() -> None:
+    own = records.option(provider="", instance="", region="", device_name="NVIDIA L4")
+    assert capacity_words.several(own) == f"{own.count} x {own.device_name}"
+    assert capacity_words.where(own) == f"{own.device_name} (in no price list)"

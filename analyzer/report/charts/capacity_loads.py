@@ -101,7 +101,7 @@ def _latency(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -
         (_FIRST, "have their first token") if words.generates(told) else (_LATENCY, "are answered")
     )
     lead = (
-        f"Of one {option.instance}, waiting included: half of the requests {answered} within p50, 99 of 100 "
+        f"Of one {words.name(option)}, waiting included: half of the requests {answered} within p50, 99 of 100 "
         f"within p99. The thick line is {kept}, which is limited"
     )
     lead += "." if option.feasible else f"; at no rate does it keep the {words.limits(told)}."
@@ -129,7 +129,7 @@ def _words(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -> 
         for point in (first, last)
     )
     what = " to the first token" if words.generates(told) else ""
-    said = f"{kept}{what} of one {option.instance}: {low}, {high}. The limit is {seconds(told.limit_s)}"
+    said = f"{kept}{what} of one {words.name(option)}: {low}, {high}. The limit is {seconds(told.limit_s)}"
     if option.highest_rate_per_s is None:
         return f"{said}."
     # Of two limits it may be the other that is reached there.
@@ -170,10 +170,10 @@ def _further(told: CapacityResult, option: CapacityOption, one: InstanceLoads) -
         name="capacity-tpot",
         title="Further tokens by load",
         lead=(
-            f"Of one {option.instance}, a request's mean after its first token: longer the more sequences run "
-            f"and the more prompts are read.{thick}"
+            f"Of one {words.name(option)}, a request's mean after its first token: longer the more sequences "
+            f"run and the more prompts are read.{thick}"
         ),
-        alternative=f"{kept} of each further token of one {option.instance}: {low}, {high}.{limit}",
+        alternative=f"{kept} of each further token of one {words.name(option)}: {low}, {high}.{limit}",
         engine="vega-lite",
         spec=_latency_spec(rows, _FURTHER, colours, limit_s, below=least > (limit_s or least)),
         columns=_FURTHER,

@@ -34,10 +34,10 @@ def chart(told: CapacityResult) -> Chart | None:
     spare = f", {plural(told.spare, 'spare')} among them" if told.spare else ""
     return Chart(
         name="capacity-traffic",
-        title=f"{option.instance} by traffic",
+        title=f"{words.name(option)} by traffic",
         lead=(
-            f"How many {option.instance} the traffic needs{spare}, with {share(told.headroom)} headroom, and "
-            f"what they cost a month. {'Growth is in the traffic. ' if told.growth != 1 else ''}"
+            f"How many {words.name(option)} the traffic needs{spare}, with {share(told.headroom)} headroom, "
+            f"and what they cost a month. {'Growth is in the traffic. ' if told.growth != 1 else ''}"
             "Each step is one instance more."
         ),
         alternative=_words(told, option, rows),
