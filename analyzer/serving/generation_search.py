@@ -15,7 +15,7 @@ from analyzer.serving.continuous import (
     highest_throughput_per_s,
     simulated_generation,
 )
-from analyzer.serving.search import RateWithin, needed
+from analyzer.serving.search import RateWithin, count_for
 
 # Shares of the highest throughput that are looked at, and how closely: lanes, and requests of each that count.
 _SHARES = (0.002, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.62, 0.72, 0.8, 0.87, 0.93)
@@ -52,9 +52,8 @@ class GenerationDemand:
     Attributes:
         rate_per_s: Of all requests, growth with it.
         conversations: Their lengths.
-        ttft_s: Limit of the percentile of the time to the first token.
+        ttft_s: Limit of the time to the first token, for 99 of 100 requests.
         tpot_s: Of the time of each further token of a request; None for no limit.
-        percentile: 99 of 100 requests, or 50, 90, 95.
         headroom, spare, max_batch: As in ``Demand``.
     """
 
@@ -90,13 +89,7 @@ def generation_sizings(
     # Copies side by side know nothing of each other: one of them is searched.
     searched = _searched(tuple(dict.fromkeys(replace(one, copies=1) for one in every)), demand)
     of_each = [searched[replace(one, copies=1)] for one in every]
-    counts = [
-        None
-        if found.rate_per_s <= 0
-        else needed(demand.rate_per_s, found.rate_per_s * one.copies, demand.headroom) + demand.spare
-        for one, found in zip(every, of_each, strict=True)
-    ]
-    of_each, counts, at_count = _confirmed(every, of_each, counts, demand)
+    of_each, counts, at_count = _confirmed(every, of_each, demand)
     return {
         one: GenerationSizing(
             max_batch=found.server.max_batch,
@@ -116,11 +109,15 @@ def generation_sizings(
 def _confirmed(
     instances: Sequence[GeneratingInstance],
     found: Sequence[_Found],
-    counts: Sequence[int | None],
     demand: GenerationDemand,
 ) -> tuple[list[_Found], list[int | None], list[GenerationLoad | None]]:
     """Rates, counts and loads that agree: so many instances were seen to keep the limits."""
-    confirmed, numbers = list(found), list(counts)
+
+    def count(rate_per_s: float, copies: int) -> int | None:
+        return count_for(demand.rate_per_s, rate_per_s * copies, demand.headroom, demand.spare)
+
+    confirmed = list(found)
+    numbers = [count(of_one.rate_per_s, one.copies) for of_one, one in zip(found, instances, strict=True)]
     loads = _at_count(instances, [one.server for one in confirmed], numbers, demand)
     for last in (False, False, False, True):
         over = [
@@ -134,9 +131,7 @@ def _confirmed(
             assert load is not None
             rate_per_s = 0.0 if last else min(one.rate_per_s, load.rate_per_s) * (1 - _LESS)
             confirmed[number] = replace(one, rate_per_s=rate_per_s)
-            numbers[number] = (
-                None if last else needed(demand.rate_per_s, rate_per_s * copies, demand.headroom) + demand.spare
-            )
+            numbers[number] = count(rate_per_s, copies)
         again = _at_count(
             [instances[number] for number in over],
             [confirmed[number].server for number in over],

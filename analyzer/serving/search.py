@@ -171,10 +171,15 @@ def needed(rate_per_s: float, highest_rate_per_s: float, headroom: float) -> int
     return max(1, math.ceil(rate_per_s * (1 + headroom) / highest_rate_per_s * (1 - 1e-12)))
 
 
-def _count(highest_rate_per_s: float, demand: Demand) -> int | None:
+def count_for(rate_per_s: float, highest_rate_per_s: float, headroom: float, spare: int) -> int | None:
+    """Instances for a rate, the spare ones with them; None where one of them takes nothing."""
     if highest_rate_per_s <= 0:
         return None
-    return needed(demand.rate_per_s, highest_rate_per_s, demand.headroom) + demand.spare
+    return needed(rate_per_s, highest_rate_per_s, headroom) + spare
+
+
+def _count(highest_rate_per_s: float, demand: Demand) -> int | None:
+    return count_for(demand.rate_per_s, highest_rate_per_s, demand.headroom, demand.spare)
 
 
 def _all_tried(servers: Sequence[Server], demand: Demand) -> dict[Server, list[_Tried]]:

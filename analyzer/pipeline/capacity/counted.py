@@ -9,7 +9,7 @@ from typing import Literal
 from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
 from analyzer.record.capacity import CapacityOption
-from analyzer.serving.search import needed
+from analyzer.serving.search import count_for
 from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR
 
 
@@ -23,9 +23,7 @@ class Need:
 
     def count(self, highest_rate_per_s: float) -> int | None:
         """Instances, the spare ones with them; None where one takes nothing."""
-        if highest_rate_per_s <= 0:
-            return None
-        return needed(self.rate_per_s, highest_rate_per_s, self.headroom) + self.spare
+        return count_for(self.rate_per_s, highest_rate_per_s, self.headroom, self.spare)
 
 
 def uncounted(
