@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -81,12 +81,19 @@ class Judge:
             self._process = None
 
     def rule(
-        self, model: Any, *, level: int = 3, session: str = "cuda", keep: Path | None = None, feeds: Any = None
+        self,
+        model: Any,
+        *,
+        level: int = 3,
+        session: str = "cuda",
+        keep: Path | None = None,
+        feeds: Any = None,
+        config: Mapping[str, str] | None = None,
     ) -> Ruling:
         """Asks about a ``ModelProto`` or the path of a model file.
 
         ``keep`` receives the optimised graph. With ``feeds`` (arrays by name) the model is run, which tells how
-        many kernels it launches and nothing else.
+        many kernels it launches and nothing else. ``config`` holds further entries of the session's options.
         """
         path = model
         if not isinstance(model, (str, Path)):
@@ -98,6 +105,7 @@ class Judge:
             "level": level,
             "session": session,
             "keep": keep is not None,
+            "config": dict(config or {}),
         }
         if feeds is not None:
             import numpy as np

@@ -27,6 +27,8 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
     options.optimized_model_filepath = request["optimized"]
     options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights.bin")
     options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
+    for key, value in request.get("config", {}).items():
+        options.add_session_config_entry(key, value)
     providers = {"cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"], "cpu": ["CPUExecutionProvider"]}
     session = ort.InferenceSession(
         request["path"], options, providers=providers[request.get("session", "cuda")]

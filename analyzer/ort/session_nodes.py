@@ -1,0 +1,126 @@
+"""The nodes that a [CUDA, CPU] session records, by name, and where it puts each of them.
+
+ONNX Runtime rewrites the graph before it asks providers (level 1): nodes that it makes have names of its own.
+Both are read off the graph that the CPU's session saves at that level; where each node goes follows from the
+placement of the operators that it stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analyzer.graph import Graph
+from analyzer.ort.execution import NodePlacement, Placement, Provider
+from analyzer.ort.fusion_mapping import Region, regions
+
+if TYPE_CHECKING:
+    import onnx
+
+# What insert_cast_transformer.cc puts around operators without a float16 kernel comes after the providers were
+# asked.
+_INSERTED_LATER = "InsertedPrecisionFreeCast_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelOne:
+    """What ONNX Runtime's level 1 makes of a graph, whatever the providers.
+
+    Attributes:
+        graph: The exported graph.
+        proto: What the CPU's session saves at that level; weights are not needed.
+        regions: Its nodes with the operators that they stand for.
+    """
+
+    graph: Graph
+    proto: onnx.ModelProto
+    regions: tuple[Region, ...]
+
+    @classmethod
+    def of(cls, graph: Graph, proto: onnx.ModelProto) -> LevelOne:
+        """Maps the saved graph's nodes to the exported graph's operators."""
+        return cls(graph=graph, proto=proto, regions=regions(graph, proto))
+
+    def together(self) -> tuple[tuple[int, ...], ...]:
+        """Operators that level 1 makes one thing of: an annotation of a part would be lost or split it."""
+        return tuple(region.members for region in self.regions if len(region.members) > 1)
+
+    def without_cpu_kernel(self) -> frozenset[int]:
+        """Operators that the CPU's provider has no kernel for in their own types.
+
+        It runs them between casts, or as their definition. An annotation does not hold them there: once
+        ONNX Runtime has put a definition in some operator's place it asks CUDA's provider again.
+        """
+        cast = {
+            name
+            for node in self.proto.graph.node
+            if node.op_type == "Cast" and node.name.startswith(_INSERTED_LATER)
+            for name in node.output
+        }
+        return frozenset(
+            index
+            for region in self.regions
+            if any(not node.name or not cast.isdisjoint(node.input) for node in _executed(region))
+            for index in region.members
+        )
+
+    def nodes(self, placement: Placement) -> dict[str, Provider]:
+        """Where a session puts every node that it has a name for.
+
+        Args:
+            placement: Of the graph's operators.
+
+        Returns:
+            The provider by node name, those inside of bodies included. Nodes that ONNX Runtime makes of a
+            function's definition have no name.
+        """
+        return dict(_named(self.graph, placement, self.regions, self.proto.graph.node))
+
+
+def _executed(region: Region) -> Iterator[onnx.NodeProto]:
+    nodes = (region.main, *region.others)
+    return (node for node in nodes if not node.name.startswith(_INSERTED_LATER))
+
+
+def _named(
+    graph: Graph, placement: Placement, found: Sequence[Region], executed: Sequence[onnx.NodeProto]
+) -> Iterator[tuple[str, Provider]]:
+    index_of = {node.name: node.index for node in graph.nodes}
+    for region in found:
+        named = [node for node in _executed(region) if node.name]
+        if not named:
+            # The CPU's provider lacks a kernel and runs the definition; beside CUDA's the operator stays.
+            yield from (
+                (graph.nodes[index].name, placement.nodes[index].provider)
+                for index in region.members
+                if placement.nodes[index].provider == "cuda"
+            )
+        for node in named:
+            own = index_of.get(node.name)
+            place = placement.nodes[own] if own is not None else _of_region(placement, region)
+            if place is not None:
+                yield node.name, place.provider
+    yield from _inside(graph, placement, executed)
+
+
+def _of_region(placement: Placement, region: Region) -> NodePlacement | None:
+    """Where a node of ONNX Runtime's own making goes: where the operators are that it was made of."""
+    runs = [placement.nodes[index] for index in region.members if placement.nodes[index].why != "folded"]
+    # Groups are annotated as wholes; what is left apart computes shapes, and follows the data.
+    return next((place for place in runs if place.why != "shape-arithmetic"), runs[0] if runs else None)
+
+
+def _inside(
+    graph: Graph, placement: Placement, executed: Sequence[onnx.NodeProto]
+) -> Iterator[tuple[str, Provider]]:
+    """The nodes of bodies, which ONNX Runtime places one graph at a time."""
+    import onnx
+
+    by_name: Mapping[str, onnx.NodeProto] = {node.name: node for node in executed}
+    for body in placement.bodies:
+        holder = by_name.get(graph.nodes[body.operator].name)
+        attribute = next((a for a in holder.attribute if a.name == body.name), None) if holder else None
+        if attribute is not None:
+            model = onnx.ModelProto(graph=attribute.g)
+            yield from LevelOne.of(body.graph, model).nodes(body.placement).items()
