@@ -61,5 +61,9 @@ class MeasurementError(AnalyzerError):
     """A run that failed; the analysis goes on with predictions and reports this message."""
 
 
+class DisagreementError(AnalyzerError):
+    """A rewritten model gives other numbers than the one it was made of: it is not written; exit status 1."""
+
+
 class MemoryEndedError(MeasurementError):
     """A run that failed because memory ended: use a smaller batch."""

@@ -2,7 +2,7 @@
 
 SPEC names tasks, done one after the other; results go into ``partial.json`` beside it as soon as they are
 there. ``level_one`` saves what ONNX Runtime's level 1 makes of a model, ``numbers`` compares two models' outputs,
-``placement`` asks a session with CUDA's provider what it recorded, ``time`` times that session.
+``later_tokens`` asks whether earlier rows of an output read the last token, ``placement`` asks a session with CUDA's provider what it recorded, ``time`` times that session.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from analyzer.measurement.child_messages import Reporter
 from analyzer.measurement.io_binding import bind_session
 from analyzer.measurement.noise.timing_loops import Budget, timed_runs, warm_up
 from analyzer.measurement.on_cpu import outputs_of
-from analyzer.measurement.output_agreement import agreement
+from analyzer.measurement.output_agreement import Agreement, agreement, agreement_in_noise
 from analyzer.measurement.session import SessionSettings, create, explained
 from analyzer.measurement.statistics import median
+from analyzer.measurement.varied_inputs import later_changed, varied
 
 RECORD = "session.record_ep_graph_assignment_info"
 _SEED = 20
@@ -78,7 +79,7 @@ def _settings(side: Mapping[str, Any]) -> SessionSettings:
 def _numbers(task: Mapping[str, Any]) -> dict[str, Any]:
     """Outputs of a model against those of a reference, on several inputs; one session at a time is held."""
     given = tensor_files.load_tensors(Path(task["feeds"]))
-    several = [given, *(_varied(given, _SEED + number) for number in range(1, task["sets"]))]
+    several = [given, *(varied(given, _SEED + number) for number in range(1, task["sets"]))]
     outputs = []
     for side in (task["reference"], task["applied"]):
         session = create(Path(side["model"]), _settings(side))
@@ -86,11 +87,35 @@ def _numbers(task: Mapping[str, Any]) -> dict[str, Any]:
         del session
     rows: dict[str, dict[str, Any]] = {}
     for expected, got in zip(*outputs, strict=True):
-        for output in agreement(expected, got, precision=task.get("precision")).outputs:
+        right = _last_rows(expected, task.get("last_rows") or {})
+        for output in _judged(right, got, task.get("precision")).outputs:
             before = rows.get(output.name)
             if before is None or _distance(asdict(output)) > _distance(before):
                 rows[output.name] = asdict(output)
     return {"outputs": list(rows.values()), "sets": len(several)}
+
+
+def _judged(expected: Mapping[str, Any], got: Mapping[str, Any], precision: str | None) -> Agreement:
+    return agreement_in_noise(expected, got) if precision == "int8" else agreement(expected, got, precision=precision)
+
+
+def _last_rows(outputs: Mapping[str, Any], axes: Mapping[str, int]) -> dict[str, Any]:
+    """The outputs with the last row alone of those that were cut to it."""
+    return {
+        name: value.take([-1], axis=axes[name]) if name in axes else value for name, value in outputs.items()
+    }
+
+
+def _later_tokens(task: Mapping[str, Any]) -> dict[str, Any]:
+    """Whether rows of an output stay as they are where the last token is another one: in a decoder they do."""
+    given = tensor_files.load_tensors(Path(task["feeds"]))
+    changed = later_changed(given, task["tokens"])
+    if not changed:
+        return {"trouble": "no input has an axis of tokens"}
+    session = create(Path(task["applied"]["model"]), _settings(task["applied"]))
+    name = task["output"]
+    before, after = (_run(session, feeds)[name][:, :-1] for feeds in (given, changed))
+    return {"causal": agreement({name: before}, {name: after}).agrees}
 
 
 def _distance(row: Mapping[str, Any]) -> float:
@@ -105,26 +130,6 @@ def _run(session: Any, feeds: Mapping[str, Any]) -> dict[str, Any]:
         raise
     except Exception as error:
         raise explained(error) from None
-
-
-def _varied(given: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Other inputs that are as good: floats drawn anew as wide as they were, all else in another order."""
-    import numpy as np
-
-    generator = np.random.default_rng(seed)
-
-    def varied(value: Any) -> Any:
-        if isinstance(value, list):
-            return [varied(element) for element in value]
-        if value.dtype.kind == "f" and value.size:
-            finite = value[np.isfinite(value)].astype(np.float64)
-            if finite.size:
-                drawn = generator.normal(finite.mean(), finite.std(), value.shape)
-                return np.clip(drawn, finite.min(), finite.max()).astype(value.dtype)
-        # Indices and masks stay valid where only their order changes.
-        return generator.permuted(value.reshape(-1)).reshape(value.shape)
-
-    return {name: varied(value) for name, value in given.items()}
 
 
 def _placement(task: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,6 +166,7 @@ def _time(task: Mapping[str, Any]) -> dict[str, Any]:
 TASKS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "level_one": _level_one,
     "numbers": _numbers,
+    "later_tokens": _later_tokens,
     "placement": _placement,
     "time": _time,
 }

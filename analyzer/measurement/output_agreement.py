@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,9 @@ TOLERANCES: Mapping[str, float] = MappingProxyType(
     {"float64": 1e-6, "float32": 1e-3, "tf32": 2e-2, "float16": 5e-2, "bfloat16": 0.2}
 )
 _EIGHT_BIT = 0.25  # float8 has 2 or 3 bits of mantissa
+# Of a model in int8: noise of a tenth of the output, by root mean squares (20 log10(10)). One rounding to 8 bits
+# leaves some 50 dB over a full range (6.02 a bit); each layer adds noise, and outliers stretch the range.
+LEAST_SQNR_DB = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +40,7 @@ class OutputAgreement:
             else 0).
         agrees: The verdict.
         why: What is wrong, empty where nothing is.
+        sqnr_db: Signal to noise in decibels, where that is what was asked; None too where there is no noise.
     """
 
     name: str
@@ -45,6 +50,7 @@ class OutputAgreement:
     tolerance: float
     agrees: bool
     why: str = ""
+    sqnr_db: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +105,50 @@ def agreement(
         else:
             judged.append(_arrays(name, expected, got, precision))
     return Agreement(outputs=tuple(judged))
+
+
+def agreement_in_noise(reference: Mapping[str, Value], other: Mapping[str, Value]) -> Agreement:
+    """Compare outputs of a quantised model with those of its floats, by ``LEAST_SQNR_DB``.
+
+    Rounding to 8 bits is noise on every element, whose largest says little: judged is its power over the whole
+    output. Whole numbers and texts (a class, an index) follow from floats that are next to each other, and are
+    not judged.
+
+    Args:
+        reference: Outputs of the floats.
+        other: Outputs of the quantised model.
+    """
+    judged = []
+    for name, expected in reference.items():
+        got = other.get(name)
+        if got is None:
+            judged.append(_unlike(name, "", "it is missing"))
+            continue
+        left, right = (value if isinstance(value, list) else [value] for value in (expected, got))
+        if len(left) != len(right):
+            judged.append(_unlike(name, "sequence", f"{len(right)} elements where {len(left)} are right"))
+            continue
+        judged.extend(_in_noise(name, a, b) for a, b in zip(left, right, strict=True))
+    return Agreement(outputs=tuple(judged))
+
+
+def _in_noise(name: str, expected: Array, got: Array) -> OutputAgreement:
+    import numpy as np
+
+    plain = _arrays(name, expected, got, None)
+    if plain.max_absolute is None and plain.why.startswith("shape"):
+        return plain
+    if expected.dtype.kind in "OUSbiu":
+        return replace(plain, agrees=True, why="")
+    a, b = np.asarray(expected).astype(np.float64), np.asarray(got).astype(np.float64)
+    if "not a number" in plain.why:
+        return plain
+    finite = np.isfinite(a) & np.isfinite(b)
+    signal, noise = (float(np.sum(np.square(part), where=finite)) for part in (a, np.where(finite, a - b, 0.0)))
+    ratio = 10 * math.log10(signal / noise) if signal and noise else None
+    agrees = noise == 0 or (ratio is not None and ratio >= LEAST_SQNR_DB)
+    why = "" if agrees else f"{ratio or 0:.1f} dB of signal over noise, {LEAST_SQNR_DB:g} dB are needed"
+    return replace(plain, tolerance=LEAST_SQNR_DB, agrees=agrees, why=why, sqnr_db=ratio)
 
 
 def _sequences(name: str, expected: Value, got: Value, precision: str | None) -> list[OutputAgreement]:

@@ -1,0 +1,46 @@
+"""ONNX Runtime's own tools that make another model of a model file, in a child process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from analyzer.errors import MeasurementError
+from analyzer.measurement.child_process import run_task
+from analyzer.progress import Progress
+from analyzer.run_folder import run_folder
+
+_CHILD = "analyzer.measurement.model_tools_child"
+# To calibrate a large model takes as long as some dozen runs of it without any fusion.
+_TIMEOUT_S = 3600.0
+
+
+def rewritten(
+    tool: str, model: Path, folder: Path, progress: Progress | None = None, **arguments: Any
+) -> Mapping[str, Any]:
+    """Writes what a tool makes of a model, with its weights beside it, under the model's own file name.
+
+    Args:
+        tool: ``float16``, ``int8``, ``rules`` or ``transformers``; see ``model_tools_child``.
+        model: A file of our own, with its weights beside it.
+        folder: An empty one.
+        progress: Told what is happening.
+        **arguments: Plain values for the tool.
+
+    Returns:
+        What the tool tells.
+
+    Raises:
+        MeasurementError: It makes nothing of the model.
+    """
+    task = {"tool": tool, "model": str(model), "folder": str(folder), **arguments}
+    with run_folder() as own:
+        values = run_task(_CHILD, task, own, timeout_s=_TIMEOUT_S, progress=progress)
+    trouble = values.get("trouble")
+    if trouble is not None:
+        raise MeasurementError(trouble.message, hint=trouble.hint)
+    told: Mapping[str, Any] = values.get("told") or {}
+    if not (folder / model.name).exists():
+        raise MeasurementError("the tool wrote no model")
+    return told

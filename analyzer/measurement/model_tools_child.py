@@ -1,0 +1,267 @@
+"""The child process for tools that rewrite models: ``python -m analyzer.measurement.model_tools_child SPEC.json``.
+
+SPEC names a tool, a model and a folder: ``float16`` (onnxruntime.transformers), ``int8`` (onnxruntime.quantization),
+``rules`` (onnxscript's rewriter), ``transformers`` (onnxruntime.transformers.optimizer). A process of its own,
+because the tools hold whole models in memory, log as they like and are no part of what is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from analyzer.errors import AnalyzerError
+from analyzer.isolation.child import die_first_when_memory_ends, die_with_parent
+from analyzer.loading.known_fusions import WEIGHTS, restore
+from analyzer.measurement import tensor_files
+from analyzer.measurement.child_messages import Reporter
+from analyzer.measurement.varied_inputs import varied
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+    Array = np.ndarray[Any, Any]
+
+# Smaller tensors stay in the model's file: shapes, axes, scalars.
+_STORED_APART_BYTES = 1024
+# Of an .onnx file protobuf reads 2 GB; with less than that the tools need no files for weights.
+_LARGE_BYTES = 1_500_000_000
+_ALIGNMENT = 4096  # a page, so that the file can be mapped
+_LONGEST_ERROR = 300  # characters
+
+
+def main(arguments: list[str]) -> int:
+    """Use the tool; exit status 0, or 1 with the error in ``partial.json``."""
+    spec = Path(arguments[0])
+    # Before anything that may hang or grow.
+    die_with_parent()
+    die_first_when_memory_ends()
+    reporter = Reporter(spec.parent)
+    logging.disable(logging.CRITICAL)
+    task = json.loads(spec.read_text(encoding="utf-8"))
+    try:
+        reporter.progress(f"rewriting the model ({task['tool']})", 0.0)
+        # Standard output is where progress goes.
+        with redirect_stdout(sys.stderr):
+            told = TOOLS[task["tool"]](task, Path(task["model"]), Path(task["folder"]))
+        reporter.update(told=dict(told))
+    except AnalyzerError as error:
+        reporter.error(error.message, error.hint, type(error).__name__)
+        return 1
+    except MemoryError:
+        reporter.error("out of memory", "use a machine with more memory", "MeasurementError")
+        return 1
+    except Exception as error:  # a tool's own: AttributeErrors and KeyErrors of graphs that it does not know
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        text = f"{type(error).__name__}: {lines[0][:_LONGEST_ERROR]}" if lines else type(error).__name__
+        reporter.error(text, "", "MeasurementError")
+        return 1
+    return 0
+
+
+def _float16(task: Mapping[str, Any], model: Path, folder: Path) -> Mapping[str, Any]:
+    """Weights and arithmetic in float16; inputs and outputs keep their types.
+
+    The tool works on a graph without weights; each is then read, rounded and written by itself, so that memory
+    holds one at a time.
+    """
+    import onnx
+    from onnxruntime.transformers import float16
+
+    proto = _without_weights(model)
+    # It would read the values to learn the shape that the tensor says anyway.
+    float16.make_value_info_from_tensor = lambda tensor: onnx.helper.make_tensor_value_info(
+        tensor.name, tensor.data_type, tensor.dims
+    )
+    before = {tensor.name: tensor.data_type for tensor in proto.graph.initializer}
+    # No operator by its type: which have no kernel says the registry of kernels, node by node.
+    made = float16.convert_float_to_float16(
+        proto, keep_io_types=True, op_block_list=[], node_block_list=task["blocked"]
+    )
+    _in_order(made.graph)
+    narrow = {
+        tensor.name
+        for tensor in made.graph.initializer
+        if tensor.data_type == onnx.TensorProto.FLOAT16 and before[tensor.name] == onnx.TensorProto.FLOAT
+    }
+
+    def rounded(tensor: onnx.TensorProto, data: bytes) -> bytes:
+        import numpy as np
+
+        if tensor.name not in narrow:
+            return data
+        values: Array = float16.convert_np_to_float16(np.frombuffer(data, dtype=np.float32))
+        return values.tobytes()
+
+    _write(made, model, folder, rounded)
+    return {}
+
+
+def _int8(task: Mapping[str, Any], model: Path, folder: Path) -> Mapping[str, Any]:
+    """QuantizeLinear and DequantizeLinear with their defaults; ranges from the model's own inputs and varied ones.
+
+    Both tools load the whole model, weights included.
+    """
+    from onnxruntime.quantization import CalibrationDataReader, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    given = tensor_files.load_tensors(Path(task["feeds"]))
+    taken = {value.name for value in _without_weights(model).graph.input}
+    given = {name: value for name, value in given.items() if name in taken}
+
+    class Inputs(CalibrationDataReader):  # type: ignore[misc]  # it ships no types
+        """The model's own inputs, then varied ones."""
+
+        def __init__(self) -> None:
+            self._left: Iterator[dict[str, Any]] = iter(
+                [dict(given), *(varied(given, seed) for seed in range(1, task["sets"]))]
+            )
+
+        def get_next(self) -> dict[str, Any] | None:
+            """The next inputs; None where there are no more."""
+            return next(self._left, None)
+
+    large = sum(path.stat().st_size for path in model.parent.iterdir()) > _LARGE_BYTES
+    work = folder / "quantised"
+    work.mkdir()
+    ready, made = work / "ready.onnx", work / model.name
+    quant_pre_process(
+        str(model), str(ready), skip_symbolic_shape=True, save_as_external_data=large, all_tensors_to_one_file=large
+    )
+    quantize_static(str(ready), str(made), Inputs(), use_external_data_format=large)
+    _stored_apart(made, folder)
+    return {"sets": task["sets"]}
+
+
+def _rules(task: Mapping[str, Any], model: Path, folder: Path) -> Mapping[str, Any]:
+    return {"applied": dict(restore(model, folder))}
+
+
+def _transformers(task: Mapping[str, Any], model: Path, folder: Path) -> Mapping[str, Any]:
+    """The fusions of BERT's kind, which most encoders are of; the tool loads the whole model."""
+    from onnxruntime.transformers.optimizer import optimize_model
+
+    work = folder / "fused"
+    work.mkdir()
+    # Level 0: its Python rules alone, since a session does ONNX Runtime's own fusions anyway.
+    made = optimize_model(str(model), model_type="bert", opt_level=0, use_gpu=True)
+    applied = {name: count for name, count in made.get_fused_operator_statistics().items() if count}
+    made.save_model_to_file(str(work / model.name), use_external_data_format=True)
+    _stored_apart(work / model.name, folder)
+    return {"applied": applied}
+
+
+def _without_weights(model: Path) -> onnx.ModelProto:
+    import onnx
+
+    proto = onnx.load(str(model), load_external_data=False)
+    for tensor in proto.graph.initializer:
+        if onnx.external_data_helper.uses_external_data(tensor) and _length(tensor) <= _STORED_APART_BYTES:
+            # Shape inference needs the values of shapes and axes.
+            onnx.external_data_helper.load_external_data_for_tensor(tensor, str(model.parent))
+            tensor.data_location = onnx.TensorProto.DEFAULT
+            del tensor.external_data[:]
+    return proto
+
+
+def _length(tensor: onnx.TensorProto) -> int:
+    return next((int(entry.value) for entry in tensor.external_data if entry.key == "length"), 1 << 62)
+
+
+def _write(
+    proto: onnx.ModelProto,
+    model: Path,
+    folder: Path,
+    changed: Callable[[onnx.TensorProto, bytes], bytes],
+) -> None:
+    """Writes a model whose weights lie beside another one, each of them changed on its way."""
+    import onnx
+
+    with open(folder / WEIGHTS, "wb") as file:
+        for tensor in proto.graph.initializer:
+            if onnx.external_data_helper.uses_external_data(tensor):
+                places = {entry.key: entry.value for entry in tensor.external_data}
+                with open(model.parent / places["location"], "rb") as source:
+                    source.seek(int(places.get("offset", 0)))
+                    data = source.read(int(places["length"])) if "length" in places else source.read()
+                _append(tensor, changed(tensor, data), file)
+    (folder / model.name).write_bytes(proto.SerializeToString())
+
+
+def _append(tensor: onnx.TensorProto, data: bytes, file: BinaryIO) -> None:
+    offset = -file.tell() % _ALIGNMENT + file.tell()  # rounded up
+    file.seek(offset)
+    file.write(data)
+    del tensor.external_data[:]
+    for key, value in (("location", WEIGHTS), ("offset", offset), ("length", len(data))):
+        tensor.external_data.add(key=key, value=str(value))
+
+
+def _stored_apart(model: Path, folder: Path) -> None:
+    """A model that a tool wrote, with its weights in one file beside it."""
+    import onnx
+
+    onnx.save(
+        onnx.load(str(model)),
+        str(folder / model.name),
+        save_as_external_data=True,
+        location=WEIGHTS,
+        size_threshold=_STORED_APART_BYTES,
+    )
+    for path in model.parent.iterdir():
+        path.unlink()
+    model.parent.rmdir()
+
+
+def _in_order(graph: onnx.GraphProto) -> None:
+    """Puts each node behind those that write what it reads: the tool adds its Casts at the end."""
+    import onnx
+
+    writer = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+    order: list[int] = []
+    placed: set[int] = set()
+    for start in range(len(graph.node)):
+        stack = [start]
+        while stack:
+            index = stack[-1]
+            missing = [writer[name] for name in _read(graph.node[index]) if writer.get(name, index) not in placed]
+            missing = [other for other in missing if other != index]
+            if index in placed or not missing:
+                stack.pop()
+                if index not in placed:
+                    placed.add(index)
+                    order.append(index)
+            else:
+                stack.extend(missing)
+    nodes = [onnx.NodeProto() for _ in order]
+    for copy, index in zip(nodes, order, strict=True):
+        copy.CopyFrom(graph.node[index])
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _read(node: onnx.NodeProto) -> Iterator[str]:
+    """What a node reads, its bodies included."""
+    yield from filter(None, node.input)
+    for attribute in node.attribute:
+        for body in (attribute.g, *attribute.graphs):
+            for inner in body.node:
+                yield from _read(inner)
+
+
+TOOLS: Mapping[str, Callable[[Mapping[str, Any], Path, Path], Mapping[str, Any]]] = {
+    "float16": _float16,
+    "int8": _int8,
+    "rules": _rules,
+    "transformers": _transformers,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,56 @@
+"""More inputs of a model, made from one set of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def varied(given: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Other inputs that are as good: floats drawn anew as wide as they were, all else in another order.
+
+    Args:
+        given: Arrays by name, lists of them for sequences.
+        seed: Each gives other inputs, the same in every run.
+    """
+    import numpy as np
+
+    generator = np.random.default_rng(seed)
+
+    def drawn(value: Any) -> Any:
+        if isinstance(value, list):
+            return [drawn(element) for element in value]
+        if value.dtype.kind == "f" and value.size:
+            finite = value[np.isfinite(value)].astype(np.float64)
+            if finite.size:
+                floats = generator.normal(finite.mean(), finite.std(), value.shape)
+                return np.clip(floats, finite.min(), finite.max()).astype(value.dtype)
+        # Indices and masks stay valid where only their order changes.
+        return generator.permuted(value.reshape(-1)).reshape(value.shape)
+
+    return {name: drawn(value) for name, value in given.items()}
+
+
+def later_changed(given: Mapping[str, Any], tokens: int) -> dict[str, Any]:
+    """Inputs that differ in the last of their tokens alone; empty where no input has tokens.
+
+    Args:
+        given: Arrays by name.
+        tokens: Length of the second axis of what is read token by token.
+    """
+    import numpy as np
+
+    changed = dict(given)
+    found = False
+    for name, value in given.items():
+        if isinstance(value, list) or value.ndim < 2 or value.shape[1] != tokens or value.dtype.kind not in "fiu":
+            continue
+        other = value.copy()
+        if value.dtype.kind == "f":
+            other[:, -1] = -other[:, -1] + 1
+        else:
+            # What an index was allowed to be it still is, and 0 and 1 of a mask change places.
+            other[:, -1] = (other[:, -1] + 1) % max(2, int(np.max(value)) + 1)
+        changed[name] = other
+        found = True
+    return changed if found else {}
