@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +13,15 @@ from analyzer.text import nearest
 PlanName = Literal["cpu", "gpu", "hybrid"]
 PLANS: tuple[PlanName, ...] = ("cpu", "gpu", "hybrid")
 AUTO = "auto"
+# What `--fix` takes, in the order in which they are applied.
+FIX_NAMES = ("fusions", "last-logits")
+ALL_FIXES = "all"
+# Precisions that a model is converted to; the rest say what float32 is computed in.
+_CONVERTED = ("fp16", "int8")
+_NO_CONVERTER = {
+    "bf16": "ONNX Runtime ships no converter to bfloat16, and its CPU provider no kernels to compare numbers with",
+    "int4": "weights in 4 bits are predicted, not written",
+}
 # What `apply` writes beside the model and its weights.
 SESSION, PROGRAM, RESULT, RECORD = "session.json", "run.py", "apply.json", "record.json"
 
@@ -26,12 +35,18 @@ class ApplyQuestion:
         folder: Where the files go.
         force: Whether files of that folder may be replaced.
         auto_opset: Whether the opset is chosen by time.
+        fixes: Names of those to apply.
+        every_fix: Whether all were asked for, so that one that does not apply is left out.
+        form: The precision that the model is to be converted to where it is not in it; None for none.
     """
 
     plan: PlanName | None
     folder: Path
     force: bool = False
     auto_opset: bool = False
+    fixes: tuple[str, ...] = ()
+    every_fix: bool = False
+    form: str | None = None
 
 
 def make_question(given: Mapping[str, Any], folder: Path, *, force: bool = False) -> ApplyQuestion:
@@ -59,6 +74,8 @@ def make_question(given: Mapping[str, Any], folder: Path, *, force: bool = False
         folder=folder,
         force=force,
         auto_opset=given.get("opset") == AUTO,
+        **_fixes(given.get("fix")),
+        form=_form(given.get("precision")),
     )
     _check_folder(question)
     return question
@@ -75,6 +92,39 @@ def _plan(name: str | None) -> PlanName | None:
         f"--plan {name}: no such plan.",
         hint=f"Did you mean {meant}?" if meant else f"One of {', '.join(PLANS)}.",
     )
+
+
+def _fixes(given: str | Sequence[str] | None) -> dict[str, Any]:
+    names = given.split(",") if isinstance(given, str) else list(given or ())
+    asked = [name.strip().lower() for name in names if name.strip()]
+    for name in asked:
+        if name not in (*FIX_NAMES, ALL_FIXES):
+            meant = nearest(name, (*FIX_NAMES, ALL_FIXES))
+            raise UsageError(
+                f"--fix {name}: no such fix.",
+                hint=f"Did you mean {meant}?" if meant else f"One of {', '.join((*FIX_NAMES, ALL_FIXES))}.",
+            )
+    if names and not asked:
+        raise UsageError("--fix: no name.", hint=f"One of {', '.join((*FIX_NAMES, ALL_FIXES))}.")
+    every = ALL_FIXES in asked
+    return {"fixes": tuple(name for name in FIX_NAMES if every or name in asked), "every_fix": every}
+
+
+def _form(precision: Any) -> str | None:
+    return precision if precision in _CONVERTED or precision in _NO_CONVERTER else None
+
+
+def check_form(form: str) -> None:
+    """Refuses a precision that nothing converts a model to.
+
+    Raises:
+        UsageError: Nothing does.
+    """
+    if form in _NO_CONVERTER:
+        raise UsageError(
+            f"--precision {form}: {_NO_CONVERTER[form]}.",
+            hint=f"One of {', '.join(_CONVERTED)}, or a model that is exported in {form}.",
+        )
 
 
 def _check_folder(question: ApplyQuestion) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,31 @@ class Verified:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedFix:
+    """A fix that was applied.
+
+    Attributes:
+        name: Of ``--fix``, or the precision.
+        what: What was done, in a sentence.
+        latency_before_s, low_before_s, high_before_s: Of the model before it, predicted, with the 90 % interval.
+        latency_after_s, low_after_s, high_after_s: Of what it made.
+        blocked: Operators that were left in their type: ``name``, ``op_type`` and ``why``.
+        numbers: How the outputs compare with those of the original model on the CPU.
+    """
+
+    name: str
+    what: str
+    latency_before_s: float
+    low_before_s: float
+    high_before_s: float
+    latency_after_s: float
+    low_after_s: float
+    high_after_s: float
+    blocked: tuple[Mapping[str, str], ...] = ()
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
     """A plan that was applied.
 
@@ -47,6 +72,7 @@ class Applied:
         differences: The largest difference of each output, and what is allowed.
         measured_s: The median of a run with inputs and outputs on the device; None without a GPU.
         notes: What to know, in sentences.
+        fixes: What was done to the model before.
     """
 
     folder: Path
@@ -70,6 +96,7 @@ class Applied:
     differences: tuple[Mapping[str, Any], ...] = ()
     measured_s: float | None = None
     notes: tuple[str, ...] = ()
+    fixes: tuple[AppliedFix, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The content of ``apply.json``."""
@@ -98,5 +125,6 @@ class Applied:
             "annotated": self.annotated,
             "state": dict(self.state),
             "notes": list(self.notes),
+            "fixes": [asdict(fix) for fix in self.fixes],
             "nodes": dict(self.nodes),
         }

@@ -1,0 +1,167 @@
+"""What a fix works with: a model on its way, the time that is predicted of it, the numbers that it gives."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from analyzer.conversion.node_origins import keep_origins
+from analyzer.decision.plans import plan_all
+from analyzer.errors import MeasurementError
+from analyzer.loading.load import load
+from analyzer.loading.loaded import Loaded
+from analyzer.loading.model_reference import parse_reference
+from analyzer.measurement.applied_session import SessionSide, verify
+from analyzer.measurement.model_tools import rewritten
+from analyzer.pipeline.apply.question import PlanName
+from analyzer.pipeline.basis import AnalysisBasis
+from analyzer.pipeline.prepared import PreparedGraph, prepare
+from analyzer.prediction.estimate import Estimate
+from analyzer.progress import Progress
+
+# Inputs that are compared, the model's own among them.
+_INPUT_SETS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputTerms:
+    """What outputs may differ by from those of the original model.
+
+    Attributes:
+        precision: ``float16`` or ``int8``: the tolerance is that of this type; None for the outputs' own.
+        last_rows: Axis by output of which the last row alone is left.
+    """
+
+    precision: str | None = None
+    last_rows: Mapping[str, int] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"precision": self.precision, "last_rows": dict(self.last_rows)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A model on its way through fixes.
+
+    Attributes:
+        path: The file; weights lie beside it.
+        loaded: What was read of it, without weights.
+        prepared: The same, counted and placed.
+        latency: Of its plan, as predicted.
+        groups: How many the session of that plan executes.
+        terms: How its outputs are compared with the original's.
+    """
+
+    path: Path
+    loaded: Loaded
+    prepared: PreparedGraph
+    latency: Estimate
+    groups: int
+    terms: OutputTerms = OutputTerms()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotApplied:
+    """A fix that was left out; ``why`` is a clause, ``disagrees`` whether it gave other numbers."""
+
+    why: str
+    disagrees: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """What every fix of one model works with.
+
+    Attributes:
+        basis: What the analysis of the original rests on.
+        original: Its runnable file.
+        feeds: The file of its inputs.
+        plan: Whose time counts; None for the fastest.
+        folder: For files, removed at the end.
+        progress: Told what is happening.
+    """
+
+    basis: AnalysisBasis
+    original: Path
+    feeds: Path
+    plan: PlanName | None
+    folder: Path
+    progress: Progress
+
+    def stage(self, path: Path, terms: OutputTerms) -> Stage:
+        """A model file, read and predicted."""
+        before = self.basis.loaded
+        assert before is not None
+        limits = before.limits
+        loaded = replace(load(parse_reference(str(path)), limits=limits), state=before.state, batch=before.batch)
+        prepared = prepare(loaded.graph())
+        latency, groups = self._predicted(prepared)
+        return Stage(
+            path=path, loaded=loaded, prepared=prepared, latency=latency, groups=groups, terms=terms
+        )
+
+    def _predicted(self, prepared: PreparedGraph) -> tuple[Estimate, int]:
+        basis = self.basis
+        assert basis.loaded is not None
+        # Nothing measured: of the model before a fix and behind it the same is known.
+        asked = basis.predictor.decision_input(prepared, basis.gpu, basis.loaded.batch, None, per_operator=False)
+        plans = [plan for plan in plan_all(asked) if self.plan in (None, plan.name)]
+        plan = min(plans or plan_all(asked), key=lambda each: each.latency.time_s)
+        groups = prepared.groups_on_cpu if plan.name == "cpu" else prepared.cuda_groups
+        return plan.latency, len(groups)
+
+    def new_folder(self) -> Path:
+        """An empty folder."""
+        return Path(tempfile.mkdtemp(dir=self.folder))
+
+    def made(self, tool: str, stage: Stage, **arguments: Any) -> tuple[Path, Mapping[str, Any]]:
+        """What one of ONNX Runtime's or onnxscript's tools makes of a model, and what it tells.
+
+        Raises:
+            MeasurementError: It makes nothing of it.
+        """
+        import onnx
+
+        folder = self.new_folder()
+        told = rewritten(tool, stage.path, folder, self.progress, **arguments)
+        path = folder / stage.path.name
+        before, after = (onnx.load(str(each), load_external_data=False) for each in (stage.path, path))
+        keep_origins(before, after)
+        path.write_bytes(after.SerializeToString())
+        return path, told
+
+    def numbers(self, path: Path, terms: OutputTerms) -> Mapping[str, Any]:
+        """The outputs of a model against those of the original, both on the CPU.
+
+        Raises:
+            MeasurementError: They cannot be had.
+        """
+        task = {
+            "kind": "numbers",
+            "reference": SessionSide(model=self.original).as_json(),
+            "applied": SessionSide(model=path).as_json(),
+            "feeds": str(self.feeds),
+            "sets": _INPUT_SETS,
+            **terms.as_json(),
+        }
+        found = verify([task], self.progress)["numbers"]
+        if "trouble" in found:
+            raise MeasurementError(found["trouble"])
+        outputs = [_row(row) for row in found["outputs"]]
+        wrong = [f"{row['name']}: {row['why']}" for row in found["outputs"] if not row["agrees"]]
+        return {"agrees": not wrong, "why": "; ".join(wrong), "outputs": outputs}
+
+
+def _row(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "output": row["name"],
+        "max_abs_error": row["max_absolute"],
+        "max_rel_error": row["max_relative"],
+        "sqnr_db": row["sqnr_db"],
+        "tolerance": row["tolerance"],
+        "agrees": row["agrees"],
+    }

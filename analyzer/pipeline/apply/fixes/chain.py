@@ -1,0 +1,155 @@
+"""Fixes one after the other: the original model -> a model file that is analysed as one of its own."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from analyzer.conversion import integer_form
+from analyzer.errors import AnalyzerError, DisagreementError, UsageError
+from analyzer.loading.weights import Runnable, materialise
+from analyzer.measurement.tensor_files import save_tensors
+from analyzer.pipeline.apply.fixes.bench import Bench, NotApplied, OutputTerms, Stage
+from analyzer.pipeline.apply.fixes.fixed import FixedStage
+from analyzer.pipeline.apply.fixes.fusions import restore_fusions
+from analyzer.pipeline.apply.fixes.logits import cut_logits
+from analyzer.pipeline.apply.fixes.narrow import in_half, in_integers
+from analyzer.pipeline.apply.question import ApplyQuestion
+from analyzer.pipeline.apply.result import AppliedFix
+from analyzer.pipeline.basis import AnalysisBasis
+from analyzer.pipeline.target_devices import model_precision
+from analyzer.progress import Progress
+
+Fix = Callable[[Stage, Bench], FixedStage | NotApplied]
+FIXES: Mapping[str, Fix] = {"fusions": restore_fusions, "last-logits": cut_logits}
+FORMS: Mapping[str, Fix] = {"fp16": in_half, "int8": in_integers}
+_FEEDS = "original-inputs.npz"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedModel:
+    """A model behind all of its fixes.
+
+    Attributes:
+        path: Its file; weights lie beside it.
+        batch: The batch to analyse it at, None for what its inputs say.
+        original: The original's files.
+        terms: How its outputs are compared with the original's.
+        fixes: What was done.
+    """
+
+    path: Path
+    batch: int | None
+    original: Runnable
+    terms: OutputTerms
+    fixes: tuple[AppliedFix, ...]
+
+    def release(self) -> None:
+        """Removes the file: its weights are linked where it was written to, which is then the only place."""
+        shutil.rmtree(self.path.parent, ignore_errors=True)
+
+
+def has_form(basis: AnalysisBasis, precision: str) -> bool:
+    """Whether a model is in a precision already."""
+    graph = basis.prepared.graph
+    return precision in (model_precision(graph), integer_form(graph))
+
+
+def fixed_model(
+    basis: AnalysisBasis, question: ApplyQuestion, folder: Path, progress: Progress
+) -> tuple[FixedModel | None, tuple[str, ...]]:
+    """The model behind the fixes that were asked for, None where there is none, and notes on those left out.
+
+    Args:
+        basis: What the analysis of the original rests on.
+        question: What was asked.
+        folder: For files; it outlives what is done with the result.
+        progress: Told what is happening.
+
+    Raises:
+        DisagreementError: A fix that was named gives other numbers.
+        UsageError: A fix that was named does not apply.
+    """
+    asked: dict[str, Fix] = {name: FIXES[name] for name in question.fixes}
+    if question.form is not None and not has_form(basis, question.form):
+        asked[question.form] = FORMS[question.form]
+    if not asked:
+        return None, ()
+    assert basis.loaded is not None
+    place = folder / "original"
+    place.mkdir()
+    progress("writing the original model", None)
+    original = materialise(basis.loaded, basis.loaded.batch, place)
+    feeds = folder / _FEEDS
+    save_tensors(feeds, original.feeds, types=original.feed_types)
+    bench = Bench(
+        basis=basis,
+        original=original.model_path,
+        feeds=feeds,
+        plan=question.plan,
+        folder=folder,
+        progress=progress,
+    )
+    stage = first = bench.stage(original.model_path, OutputTerms())
+    applied: list[AppliedFix] = []
+    notes: list[str] = []
+    for name, fix in asked.items():
+        optional = question.every_fix and name in FIXES
+        made = _attempted(name, fix, stage, bench)
+        if isinstance(made, FixedStage):
+            applied.append(_told(name, stage, made))
+            if stage is not first:
+                shutil.rmtree(stage.path.parent, ignore_errors=True)
+            stage = made.stage
+        elif optional:
+            notes.append(f"--fix {name} was left out: {made.why}.")
+        else:
+            _refuse(name, made)
+    if not applied:
+        return None, tuple(notes)
+    fixed = FixedModel(
+        path=stage.path,
+        batch=stage.loaded.static_batch if stage.loaded.static_batch == basis.loaded.batch else None,
+        original=original,
+        terms=stage.terms,
+        fixes=tuple(applied),
+    )
+    return fixed, tuple(notes)
+
+
+def _attempted(name: str, fix: Fix, stage: Stage, bench: Bench) -> FixedStage | NotApplied:
+    bench.progress(f"fixing: {name}", None)
+    try:
+        return fix(stage, bench)
+    except UsageError:
+        raise
+    except AnalyzerError as error:
+        return NotApplied(why=f"what it made cannot be read or run ({error.message.rstrip('.')})")
+
+
+def _refuse(name: str, found: NotApplied) -> NoReturn:
+    option = f"--precision {name}" if name in FORMS else f"--fix {name}"
+    if found.disagrees:
+        raise DisagreementError(
+            f"{option} is not applied: {found.why}.", hint="Nothing was written. Leave it out to apply the rest."
+        )
+    raise UsageError(f"{option} does not apply to this model: {found.why}.", hint="Leave it out.")
+
+
+def _told(name: str, before: Stage, made: FixedStage) -> AppliedFix:
+    after = made.stage.latency
+    return AppliedFix(
+        name=name,
+        what=made.what,
+        latency_before_s=before.latency.time_s,
+        low_before_s=before.latency.low_s,
+        high_before_s=before.latency.high_s,
+        latency_after_s=after.time_s,
+        low_after_s=after.low_s,
+        high_after_s=after.high_s,
+        blocked=made.blocked,
+        numbers=made.numbers,
+    )
