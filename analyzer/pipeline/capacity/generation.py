@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,10 +14,9 @@ from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
 from analyzer.generation.answer import request_of, setting_of
-from analyzer.generation.memory import Footprint
+from analyzer.generation.memory import sequences_held
 from analyzer.generation.request import Request, Setting
 from analyzer.generation.times import Runner, timed
-from analyzer.memory.fit import room
 from analyzer.option_table import CapacityOptions
 from analyzer.pipeline.capacity.counted import Need, check_spare, counted, uncounted, usd_per_million_of
 from analyzer.pipeline.capacity.question import (
@@ -298,10 +296,10 @@ class GeneratingOffers:
         types = model.types_on(device, setting)
         assert types is not None
         footprint = model.footprint(self._longest, types, setting.width, device.kind)
-        tokens = self._cache_tokens(footprint, device, setting.width)
-        if tokens < self._longest.context:
+        held = sequences_held(footprint, self._longest, self._mean_context, device, _MOST_SEQUENCES)
+        if held is None:
             return None
-        most = max(1, min(_MOST_SEQUENCES, tokens // self._mean_context))
+        most = held.sequences
         grid = sorted({*(batch for batch in batches if batch < most), most})
         source = self._longest.source
         prefill = [Request(batch=1, prompt=prompt, output=2, source=source) for prompt in self._prompts]
@@ -323,23 +321,11 @@ class GeneratingOffers:
                     (batch, *_line(end(low.other), end(high.other), near, far))
                     for batch, low, high in zip(grid, steps[::2], steps[1::2], strict=True)
                 ),
-                cache_tokens=tokens,
+                cache_tokens=held.tokens,
                 max_batch=most,
             )
 
         return server(_middle), server(_low), server(_high)
-
-    def _cache_tokens(self, footprint: Footprint, device: Device, width: int) -> int:
-        """Tokens of all sequences that the devices' caches hold, one prompt being read at a time."""
-        available = room(device)
-        each = footprint.cache(self._mean_context) / self._mean_context
-        if available is None or each <= 0:
-            return _MOST_SEQUENCES * self._longest.context
-        steps = math.ceil(_MOST_SEQUENCES * footprint.decode_row)
-        left = available - footprint.weights - footprint.activations(replace(self._longest, batch=1)) - steps
-        # What a step writes anew is held beside what it reads.
-        share = 2 if footprint.grows else 1
-        return max(0, math.floor(left * width / (share * each)))
 
 
 def _middle(estimate: Estimate) -> float:
