@@ -285,6 +285,28 @@ def test_another_precision_is_listed_as_another_model_and_never_the_best(ask: As
     assert all(result.candidates[at].asked for at in result.best_by.values())
 
 
+def test_another_precisions_dollars_have_their_instance_as_those_asked_for_have(ask: Ask) -> None:
+    question = ask("L4", 10e-3)
+    price: dict[str, Any] = {
+        "usd_per_million": 1.0,
+        "usd_low_per_million": 0.8,
+        "usd_high_per_million": 1.3,
+        "usd_origin": "predicted",
+        "provider": "Cloud",
+        "instance": "l4",
+        "usd_per_hour": 0.72,
+        "price_date": "2026-07-20",
+        "pricing": "spot",
+        "region": "here",
+    }
+    row = PrecisionResult(precision="fp16", device="gpu", reason="half the bytes", latency_s=5e-3, **price)
+    (half,) = other_precisions((row,), question, question.gpu)
+    assert {name: getattr(half, name) for name in price} == price
+    # What has no room is rented from nobody.
+    (none,) = other_precisions((replace(row, fits=False),), question, question.gpu)
+    assert (none.usd_per_million, none.provider, none.instance, none.region) == (None, "", "", "")
+
+
 def test_the_answer_does_not_hang_on_the_order_of_what_was_asked(ask: Ask) -> None:
     questions = [ask(name, time) for name, time in {"T4": 70e-3, "L4": 30e-3, "A100": 30e-3}.items()]
     assert ranked(*questions).candidates == ranked(*reversed(questions)).candidates
