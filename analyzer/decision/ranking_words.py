@@ -76,7 +76,9 @@ def notes(ranked: Ranked) -> tuple[str, ...]:
     after = ""
     if ranked.best is not None:
         after = _others_as_good(ranked, ranked.best) or _next(ranked, ranked.best)
-    return tuple(filter(None, (fallen_back, after, _without_room(ranked), _in_other_precision(ranked))))
+    unpriced = _without_price(ranked)
+    full, in_other = _without_room(ranked), _in_other_precision(ranked)
+    return tuple(filter(None, (fallen_back, after, unpriced, full, in_other)))
 
 
 def _winner(ranked: Ranked, best: Contender) -> str:
@@ -183,6 +185,25 @@ def _scope(ranked: Ranked) -> str:
         words.append(plural(rented, "CPU instance"))
     batches = ranked.batches
     return listed(words) + (f" at {plural(len(batches), 'batch', 'batches')}" if len(batches) > 1 else "")
+
+
+def _without_price(ranked: Ranked) -> str:
+    """Where dollars decide: GPUs that were named, would do, and that nobody in the price list rents out."""
+    if ranked.objective != "cost":
+        return ""
+    labels = dict.fromkeys(
+        one.label
+        for one in ranked.contenders
+        if one.candidate.kind == "gpu"
+        and one.candidate.runs
+        and one.candidate.meets_slo is not False
+        and one.value("cost") is None
+    )
+    return (
+        f"No price of {first_few(labels)} is known: dollars cannot rank {'it' if len(labels) == 1 else 'them'}."
+        if labels
+        else ""
+    )
 
 
 def _without_room(ranked: Ranked) -> str:

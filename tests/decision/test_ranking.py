@@ -214,6 +214,20 @@ def test_a_gpu_without_a_price_says_so(ask: Ask) -> None:
     assert "Latency decided: no price is known." in by_cost.notes
 
 
+def test_where_dollars_decide_the_gpus_without_a_price_are_named(ask: Ask) -> None:
+    one = ranked(*(ask(name, 10e-3, instances=(L4,), objective="cost") for name in ("L4", "A100")))
+    assert best(one).device == "l4"
+    assert one.notes == ("No price of the A100 is known: dollars cannot rank it.",)
+    asked = ("L4", "A100", "T4")
+    two = ranked(*(ask(name, 10e-3, instances=(L4,), objective="cost") for name in asked))
+    assert two.notes == ("No price of the A100 and the T4 is known: dollars cannot rank them.",)
+    # What does not run has another reason, and where time decides no price is missed.
+    late = [ask("L4", 1e-3, instances=(L4,), objective="cost", slo_s=5e-3)]
+    late.append(ask("A100", 10e-3, instances=(L4,), objective="cost", slo_s=5e-3))
+    assert not any("price" in note for note in ranked(*late).notes)
+    assert not any("price" in note for note in ranked(ask("L4", 1e-3, instances=(A100,))).notes)
+
+
 @pytest.mark.parametrize(("spread", "winner"), [(1.0, "plain"), (2.0, "")])
 def test_a_rented_cpu_that_nobody_named_must_beat_what_was_named_by_more_than_the_error(
     ask: Ask, spread: float, winner: str

@@ -56,6 +56,12 @@ def test_the_cache_limits_how_many_run_at_once(tmp_path: Path) -> None:
     assert option.mean_batch <= option.max_batch
 
 
+def test_a_gpu_that_nobody_rents_out_is_named_beside_dollars(tmp_path: Path) -> None:
+    found = planned(tmp_path, LLAMA_2_7B, gpu="l4,rtx-4090", rate=0.1, ttft="5s")
+    assert on(found, "rtx-4090").feasible
+    assert any(note.startswith("No price of") and "4090 is known" in note for note in found.notes)
+
+
 def holder(memory_bytes: int) -> Device:
     """A processor whose memory counts whole."""
     return Device(slug="here", name="Here", kind="cpu", bandwidth_bytes_per_s=1e11, memory_bytes=memory_bytes)

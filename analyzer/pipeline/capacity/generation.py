@@ -18,7 +18,14 @@ from analyzer.generation.memory import sequences_held
 from analyzer.generation.request import Request, Setting
 from analyzer.generation.times import Runner, timed
 from analyzer.option_table import CapacityOptions
-from analyzer.pipeline.capacity.counted import Need, check_spare, counted, uncounted, usd_per_million_of
+from analyzer.pipeline.capacity.counted import (
+    Need,
+    check_spare,
+    counted,
+    uncounted,
+    usd_per_million_of,
+    without_price,
+)
 from analyzer.pipeline.capacity.question import (
     LIMITS,
     POISSON_NAME,
@@ -193,7 +200,7 @@ def with_generation_capacity(
             traffic=()
             if best is None
             else tuple(traffic_steps(options[best], demand.rate_per_s, demand.headroom, demand.spare)),
-            notes=tuple(_notes(traffic)),
+            notes=tuple(_notes(traffic, options)),
         ),
     )
 
@@ -487,7 +494,7 @@ def _load_point(load: GenerationLoad, sizing: GenerationSizing, copies: int) -> 
     )
 
 
-def _notes(traffic: GenerationTraffic) -> Iterator[str]:
+def _notes(traffic: GenerationTraffic, options: Sequence[CapacityOption]) -> Iterator[str]:
     if traffic.arrivals != POISSON_NAME:
         yield (
             f"Requests have the lengths of {traffic.arrivals}, drawn at random, and arrive independently of "
@@ -495,4 +502,5 @@ def _notes(traffic: GenerationTraffic) -> Iterator[str]:
         )
     yield "A cache keeps room for all of a request's output from its first token on; nothing is taken back."
     yield f"At most {_MOST_SEQUENCES} sequences run at once in a copy of the model."
+    yield from without_price(options)
     yield "Disks, networks and load balancers are not in the dollars."
