@@ -240,6 +240,22 @@ def test_a_rented_cpu_that_nobody_named_must_beat_what_was_named_by_more_than_th
         assert result.notes == ("As good within the intervals: Cloud plain.",)
 
 
+def test_the_most_is_said_of_all_rows_or_of_the_gpus_alone(ask: Ask) -> None:
+    """10 ms are 100 a second; the CPU instance takes 9 ms, give or take a half, or 20."""
+
+    def said(names: tuple[str, ...], there_s: float) -> str:
+        there = Estimate(time_s=there_s, low_s=there_s / 1.5, high_s=there_s * 1.5, origin="predicted")
+        given: dict[str, Any] = {"instances": (PLAIN,), "cpu_on": lambda _: there, "objective": "throughput"}
+        result = ranked(*(ask(name, 10e-3 * (1 + at), **given) for at, name in enumerate(names)))
+        assert best(result).device == "l4"
+        return result.sentence
+
+    assert said(("L4",), 20e-3).startswith("Run it on the L4: 100 /s, the most, at 10.0 ms")
+    assert said(("L4",), 9e-3).startswith("Run it on the L4: 100 /s at 10.0 ms")
+    assert said(("L4", "T4"), 20e-3).startswith("Run it on the L4: 100 /s, the most, at 10.0 ms")
+    assert said(("L4", "T4"), 9e-3).startswith("Run it on the L4: 100 /s, the most of the GPUs, at 10.0 ms")
+
+
 def test_an_instance_stands_once_at_its_best_batch(ask: Ask) -> None:
     """20 ms at batch 1 and 25 ms at batch 10: by dollars the larger batch is its best."""
     times = {1: 20e-3, 10: 25e-3}
