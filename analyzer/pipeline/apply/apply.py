@@ -23,7 +23,16 @@ from analyzer.ort.session_nodes import LevelOne
 from analyzer.pipeline.apply.expressible import ToldSession, difference, hybrid_session
 from analyzer.pipeline.apply.folder import folder_to_be, write_json
 from analyzer.pipeline.apply.from_record import analysed_record, is_record
-from analyzer.pipeline.apply.question import PROGRAM, RECORD, RESULT, SESSION, ApplyQuestion, PlanName, make_question
+from analyzer.pipeline.apply.opsets import OpsetCost, costs_by_opset, fastest
+from analyzer.pipeline.apply.question import (
+    PROGRAM,
+    RECORD,
+    RESULT,
+    SESSION,
+    ApplyQuestion,
+    PlanName,
+    make_question,
+)
 from analyzer.pipeline.apply.result import Applied
 from analyzer.pipeline.apply.verification import Attempt, verified
 from analyzer.pipeline.basis import AnalysisBasis
@@ -66,15 +75,56 @@ def apply_plan(
     require_keywords("apply_plan", given, ApplyOptions.__annotations__)
     question = make_question(given, Path(output), force=force)
     of_model = {name: value for name, value in given.items() if name in AnalyzeOptions.__annotations__}
+    opsets: tuple[OpsetCost, ...] = ()
+    if question.auto_opset:
+        del of_model["opset"]
     if is_record(model):
         analysis, basis = analysed_record(model, of_model, progress)
     else:
+        if question.auto_opset:
+            opsets = _opsets(model, inputs, of_model, question, analyse, progress)
+            of_model["opset"] = opsets[0].opset
         analysis, basis = analyse(model, inputs, cast(AnalyzeOptions, of_model), progress)
-    return applied(analysis, basis, question, progress)
+    return applied(analysis, basis, question, progress, opsets=opsets)
+
+
+def _opsets(
+    model: Any,
+    inputs: Any,
+    given: Mapping[str, Any],
+    question: ApplyQuestion,
+    analyse: Analyse,
+    progress: Progress,
+) -> tuple[OpsetCost, ...]:
+    """What the model costs at each opset, the fastest first.
+
+    Raises:
+        ModelError: It cannot be had in any of them.
+    """
+
+    def at(opset: int) -> Analysis:
+        def told(stage: str, share: float | None) -> None:
+            progress(f"opset {opset}: {stage}", share)
+
+        asked = cast(AnalyzeOptions, {**given, "opset": opset, "run": False})
+        return analyse(model, inputs, asked, told)[0]
+
+    costs = costs_by_opset(at, lambda analysis: _plan_of(question, analysis, pinned=bool(given.get("pin"))))
+    best = fastest(costs)
+    if best is None:
+        raise ModelError(
+            f"The model cannot be had in any opset: {costs[-1].why}", hint="Name one with --opset."
+        )
+    return (best, *(cost for cost in costs if cost is not best))
 
 
 def applied(
-    analysis: Analysis, basis: AnalysisBasis, question: ApplyQuestion, progress: Progress
+    analysis: Analysis,
+    basis: AnalysisBasis,
+    question: ApplyQuestion,
+    progress: Progress,
+    *,
+    opsets: tuple[OpsetCost, ...] = (),
 ) -> Applied:
     """Writes the folder of an analysis's plan.
 
@@ -83,11 +133,12 @@ def applied(
         basis: What it rests on, with the model itself.
         question: What to apply, and where.
         progress: Told what is happening.
+        opsets: What the model would cost at others, where one was chosen.
     """
     loaded = basis.loaded
     assert loaded is not None
     asked = _asked(analysis, basis)
-    plan = _plan_of(question, analysis, asked)
+    plan = _plan_of(question, analysis, pinned=bool(asked.pins))
     with folder_to_be(question.folder) as aside:
         progress("writing the model", None)
         runnable = materialise(loaded, loaded.batch, aside)
@@ -123,11 +174,10 @@ def applied(
             onnxruntime=registry().version,
             state=_state(asked),
             notes=_notes(plan, told),
+            opsets=opsets,
         )
         result = verified(
-            Attempt(
-                result=result, side=side, feeds=feeds, asked=asked, run=basis.predictor.options.run
-            ),
+            Attempt(result=result, side=side, feeds=feeds, asked=asked, run=basis.predictor.options.run),
             progress,
         )
         _write(aside, result, side, analysis)
@@ -160,14 +210,14 @@ def _asked(analysis: Analysis, basis: AnalysisBasis) -> DecisionInput:
     )
 
 
-def _plan_of(question: ApplyQuestion, analysis: Analysis, asked: DecisionInput) -> PlanName:
+def _plan_of(question: ApplyQuestion, analysis: Analysis, *, pinned: bool) -> PlanName:
     """The plan that is applied: the one that was named, a pinned one, else the verdict's.
 
     Raises:
         UsageError: There is no such plan.
     """
-    plan: PlanName = question.plan or ("hybrid" if asked.pins else _verdict(analysis))
-    if asked.pins and plan != "hybrid":
+    plan: PlanName = question.plan or ("hybrid" if pinned else _verdict(analysis))
+    if pinned and plan != "hybrid":
         raise UsageError(
             f"--plan {plan} and --pin: a session on one device keeps no pin.",
             hint="Leave out --plan, or name hybrid.",

@@ -48,7 +48,9 @@ def make_question(given: Mapping[str, Any], folder: Path, *, force: bool = False
     """
     for name in ("gpu", "batch"):
         value = given.get(name)
-        several = value.split(",") if isinstance(value, str) else value if isinstance(value, (list, tuple)) else ()
+        several = (
+            value.split(",") if isinstance(value, str) else value if isinstance(value, (list, tuple)) else ()
+        )
         if len(several) > 1 or (name == "gpu" and "all" in several):
             raise UsageError(
                 f"--{name} {','.join(map(str, several))}: one session is for one {name}.",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from analyzer.pipeline.apply.opsets import OpsetCost
 from analyzer.pipeline.apply.question import PlanName
 
 
@@ -47,6 +48,7 @@ class Applied:
         differences: The largest difference of each output, and what is allowed.
         measured_s: The median of a run with inputs and outputs on the device; None without a GPU.
         notes: What to know, in sentences.
+        opsets: What the model costs at each opset, the one that was chosen first; empty where it was named.
     """
 
     folder: Path
@@ -70,6 +72,7 @@ class Applied:
     differences: tuple[Mapping[str, Any], ...] = ()
     measured_s: float | None = None
     notes: tuple[str, ...] = ()
+    opsets: tuple[OpsetCost, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The content of ``apply.json``."""
@@ -98,5 +101,6 @@ class Applied:
             "annotated": self.annotated,
             "state": dict(self.state),
             "notes": list(self.notes),
+            "opsets": [cost.as_json() for cost in self.opsets],
             "nodes": dict(self.nodes),
         }

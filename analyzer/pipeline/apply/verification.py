@@ -122,11 +122,11 @@ def _placement(result: Applied, found: Mapping[str, Any], reasons: dict[str, str
     if wrong:
         first = wrong[0]
         problems.append(
-            f"{count_of(len(wrong), 'node')} elsewhere than planned, such as {first}: "
+            f"{plural(len(wrong), 'node')} elsewhere than planned, such as {first}: "
             f"{nodes.get(first, 'not recorded')} where {result.nodes.get(first, 'nothing')} was planned"
         )
     if found["copies"] != result.copies:
-        problems.append(f"{count_of(found['copies'], 'copy', 'copies')} where {result.copies} were planned")
+        problems.append(f"{plural(found['copies'], 'copy', 'copies')} where {result.copies} were planned")
     if problems:
         reasons["placement"] = "; ".join(problems)
     return not problems
