@@ -196,7 +196,7 @@ def apply_plan(
     progress: Progress | None = None,
     **options: Unpack[ApplyOptions],
 ) -> Applied:
-    """Writes a folder that runs a plan: the annotated model, the session's settings, a program, what was verified.
+    """Writes a folder that runs a plan: annotated model, session's settings, a program, what was verified.
 
     Args:
         model: What ``analyze()`` takes, or an analysis: of ``analyze()``, ``load_report()`` or a record's path.

@@ -150,7 +150,10 @@ OPTIONS: tuple[Option, ...] = (
         metavar="P",
         help="fp32, tf32, fp16, bf16, int8 or int4 (weights). [the model's own]",
         commands=(*_DECIDING, "capacity", "apply"),
-        helps={"render": "Decide for fp32, tf32, fp16, bf16, int8 or int4."},
+        helps={
+            "apply": "fp16 or int8 convert the model; fp32 turns TF32 off. [the model's own]",
+            "render": "Decide for fp32, tf32, fp16, bf16, int8 or int4.",
+        },
     ),
     Option(
         name="state",
@@ -258,6 +261,13 @@ OPTIONS: tuple[Option, ...] = (
         kind="text",
         metavar="P",
         help="cpu, gpu or hybrid (the best split). [the verdict's; with --pin hybrid]",
+        commands=("apply",),
+    ),
+    Option(
+        name="fix",
+        kind="names",
+        metavar="NAME[,NAME...]",
+        help="Rewrites the model first: fusions, last-logits, or all that apply and give the same numbers. [none]",
         commands=("apply",),
     ),
     Option(
@@ -744,6 +754,7 @@ class ApplyOptions(TypedDict, total=False):
     slo: float | str | None
     pin: str | Sequence[str]
     plan: str | None
+    fix: str | Sequence[str] | None
     cache: bool
 
 

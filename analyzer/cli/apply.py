@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from analyzer.cli import EXIT_FAILED, say, settings_defaults
+from analyzer.cli import EXIT_FAILED, print_error, say, settings_defaults
 from analyzer.cli.options import apply_keywords, options_of
-from analyzer.errors import UsageError
+from analyzer.errors import DisagreementError, UsageError
 
 if TYPE_CHECKING:
     from analyzer.pipeline.apply.result import Applied
@@ -27,7 +27,10 @@ def command(ctx: click.Context, /, **_: Any) -> int:
     session's settings (session.json), a program that needs onnxruntime and numpy alone (run.py; --verify
     compares it with the plan), and what was planned and verified (apply.json).
 
-    Exit status 1 where numbers or placement are not as planned.
+    --fix and --precision rewrite the model first, where that is predicted to be faster: outputs are compared
+    with those of MODEL, and original.json beside record.json is its record (`analyze compare` reads both).
+
+    Exit status 1 where numbers or placement are not as planned, or a fix that was named gives other numbers.
     """
     from analyzer.cli.check import settings_start
 
@@ -37,7 +40,11 @@ def command(ctx: click.Context, /, **_: Any) -> int:
     if not params["model"].endswith(".json"):
         start, _stem = settings_start(params["model"])
         settings_defaults(ctx, start if start.exists() else Path.cwd())
-    applied = _apply(params)
+    try:
+        applied = _apply(params)
+    except DisagreementError as error:
+        print_error(error.message, error.hint)
+        return EXIT_FAILED
     if not params["quiet"]:
         from analyzer.pipeline.apply.words import summary
 

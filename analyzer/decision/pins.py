@@ -73,7 +73,7 @@ def bound_units(
             holder = graph.nodes[kept[unit]]
             raise UsageError(
                 f"{node.name} ({node.op_type}) cannot be pinned to the CPU: ONNX Runtime's CPU provider has no "
-                f"kernel for {holder.op_type} in its types, and a session would run it on the GPU all the same.",
+                f"kernel for {holder.op_type} in its types, and no session would keep it there.",
                 hint=f"Drop the pin {pin.pattern}={pin.device}.",
             )
         other, first = pinned.setdefault(unit, (pin, node))

@@ -1,8 +1,9 @@
 """The child process for an applied plan: ``python -m analyzer.measurement.applied_child SPEC.json``.
 
 SPEC names tasks, done one after the other; results go into ``partial.json`` beside it as soon as they are
-there. ``level_one`` saves what ONNX Runtime's level 1 makes of a model, ``numbers`` compares two models' outputs,
-``later_tokens`` asks whether earlier rows of an output read the last token, ``placement`` asks a session with CUDA's provider what it recorded, ``time`` times that session.
+there. ``level_one`` saves what ONNX Runtime's level 1 makes of a model, ``numbers`` compares the outputs of two
+models, ``later_tokens`` asks whether earlier rows of an output read the last token, ``placement`` asks a session
+what it recorded, ``time`` times it.
 """
 
 from __future__ import annotations

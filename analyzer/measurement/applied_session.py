@@ -1,4 +1,4 @@
-"""Sessions of an applied plan, in a child process: what level 1 makes of its graph, and whether it does as said."""
+"""Sessions of an applied plan, in a child process: its graph at level 1, and whether it does as it is told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Annotations that tell a session's providers apart: in the model a word on each node, in the session its meaning.
+"""Annotations that tell a session where nodes go: in the model a word on each, in the session its meaning.
 
 ONNX Runtime's ``layering_annotations.cc``: the metadata property ``layer_ann`` of a node is looked up in the
 session's entry ``session.layer_assignment_settings``; a node whose word belongs to one provider is hidden from

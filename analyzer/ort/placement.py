@@ -32,9 +32,7 @@ _ON_PURPOSE = NodePlacement(
     detail="computes with shapes that are in host memory already; ONNX Runtime keeps it on the CPU",
 )
 
-_ANNOTATED = NodePlacement(
-    provider="cpu", supported=True, why="annotated", detail="the plan has it on the CPU"
-)
+_ANNOTATED = NodePlacement(provider="cpu", supported=True, why="annotated", detail="the plan has it on the CPU")
 _TAKEN = NodePlacement(provider="cpu", supported=True, why="cuda-kernel", detail="part of a kernel on the CPU")
 _MERGED = "does what an earlier operator does: ONNX Runtime runs one of them"
 

@@ -7,13 +7,15 @@ placement of the operators that it stands for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analyzer.graph import Graph
 from analyzer.ort.execution import NodePlacement, Placement, Provider
+from analyzer.ort.function_inlining import expand
 from analyzer.ort.fusion_mapping import Region, regions
+from analyzer.ort.simplify import simplify
 
 if TYPE_CHECKING:
     import onnx
@@ -46,24 +48,34 @@ class LevelOne:
         """Operators that level 1 makes one thing of: an annotation of a part would be lost or split it."""
         return tuple(region.members for region in self.regions if len(region.members) > 1)
 
-    def without_cpu_kernel(self) -> frozenset[int]:
-        """Operators that the CPU's provider has no kernel for in their own types.
+    def gpu_only(self) -> frozenset[int]:
+        """Operators that no annotation holds on the CPU, since its provider has no kernel for their own types.
 
-        It runs them between casts, or as their definition. An annotation does not hold them there: once
-        ONNX Runtime has put a definition in some operator's place it asks CUDA's provider again.
+        It would run their definition, or themselves between casts. But once ONNX Runtime has put a definition
+        in some operator's place it asks all providers anew, and what the CPU's had not taken goes to CUDA's.
         """
+        defined = self._members(lambda node: not node.name)
         cast = {
             name
             for node in self.proto.graph.node
             if node.op_type == "Cast" and node.name.startswith(_INSERTED_LATER)
             for name in node.output
         }
+        if not self._asks_twice():
+            return defined
+        return defined | self._members(lambda node: not cast.isdisjoint(node.input))
+
+    def _members(self, applies: Callable[[onnx.NodeProto], bool]) -> frozenset[int]:
+        """Operators of the regions in which something applies to an executed node."""
         return frozenset(
-            index
-            for region in self.regions
-            if any(not node.name or not cast.isdisjoint(node.input) for node in _executed(region))
-            for index in region.members
+            index for region in self.regions if any(map(applies, _executed(region))) for index in region.members
         )
+
+    def _asks_twice(self) -> bool:
+        """Whether ONNX Runtime puts a definition in an operator's place whatever it is told."""
+        simplified = simplify(self.graph)
+        left = expand(self.graph, without=simplified.folded | simplified.removed)
+        return left.graph is not self.graph
 
     def nodes(self, placement: Placement) -> dict[str, Provider]:
         """Where a session puts every node that it has a name for.

@@ -2,9 +2,9 @@
 
     python tests/benchmarks/apply_matrix.py [--samples NAME,...] [--opsets N,...] [--types fp32,fp16] [--pins N]
 
-Each sample is exported at each opset and type, and applied as the CUDA session, as the best split and with random
-pins. Weights are zeros in a file without content: what is compared is placement. Ends with status 1 if a node or a
-copy is elsewhere than `apply.json` would say.
+Each sample is exported at each opset and type, and applied as the CUDA session, as the best split and with
+random pins. Weights are zeros in a file without content: what is compared is placement. Ends with status 1 if a
+node or a copy is elsewhere than `apply.json` would say.
 """
 
 from __future__ import annotations

@@ -21,9 +21,26 @@ from analyzer.ort.execution import Placement, Provider
 from analyzer.ort.kernels import registry
 from analyzer.ort.session_nodes import LevelOne
 from analyzer.pipeline.apply.expressible import ToldSession, difference, hybrid_session
+from analyzer.pipeline.apply.fixes.applied_fixes import (
+    AppliedFixes,
+    apply_fixes,
+    as_written,
+    options_behind_fixes,
+    with_form_of_record,
+)
 from analyzer.pipeline.apply.folder import folder_to_be, write_json
 from analyzer.pipeline.apply.from_record import analysed_record, is_record
-from analyzer.pipeline.apply.question import PROGRAM, RECORD, RESULT, SESSION, ApplyQuestion, PlanName, make_question
+from analyzer.pipeline.apply.opsets import OpsetCost, costs_by_opset, fastest
+from analyzer.pipeline.apply.question import (
+    ORIGINAL_RECORD,
+    PROGRAM,
+    RECORD,
+    RESULT,
+    SESSION,
+    ApplyQuestion,
+    PlanName,
+    make_question,
+)
 from analyzer.pipeline.apply.result import Applied
 from analyzer.pipeline.apply.verification import Attempt, verified
 from analyzer.pipeline.basis import AnalysisBasis
@@ -33,6 +50,7 @@ from analyzer.progress import Progress
 from analyzer.record import to_json
 from analyzer.record.analysis import Analysis
 from analyzer.report.html import templates_dir
+from analyzer.run_folder import run_folder
 from analyzer.units import seconds
 
 Analyse = Callable[[Any, Any, AnalyzeOptions, Progress], tuple[Analysis, AnalysisBasis]]
@@ -66,15 +84,69 @@ def apply_plan(
     require_keywords("apply_plan", given, ApplyOptions.__annotations__)
     question = make_question(given, Path(output), force=force)
     of_model = {name: value for name, value in given.items() if name in AnalyzeOptions.__annotations__}
+    opsets: tuple[OpsetCost, ...] = ()
+    if question.auto_opset:
+        del of_model["opset"]
+    if question.auto_opset and not is_record(model):
+        opsets = _opsets(model, inputs, of_model, question, analyse, progress)
+        of_model["opset"] = opsets[0].opset
+    if question.form is not None:
+        # What is analysed first is the model as it is: a form is a fix of it.
+        of_model.pop("precision")
     if is_record(model):
         analysis, basis = analysed_record(model, of_model, progress)
+        question, analysis, basis = with_form_of_record(question, analysis, basis)
     else:
         analysis, basis = analyse(model, inputs, cast(AnalyzeOptions, of_model), progress)
-    return applied(analysis, basis, question, progress)
+    if not question.changes_model:
+        return applied(analysis, basis, question, progress, opsets=opsets)
+    with run_folder() as folder:
+        fixes = apply_fixes(analysis, basis, question, folder, progress)
+        if fixes.fixed is not None:
+            options = options_behind_fixes(analysis, of_model, fixes.fixed)
+            analysis, basis = analyse(fixes.fixed.path, None, options, progress)
+            analysis = as_written(analysis, fixes, question)
+        return applied(analysis, basis, question, progress, opsets=opsets, fixes=fixes)
+
+
+def _opsets(
+    model: Any,
+    inputs: Any,
+    given: Mapping[str, Any],
+    question: ApplyQuestion,
+    analyse: Analyse,
+    progress: Progress,
+) -> tuple[OpsetCost, ...]:
+    """What the model costs at each opset, the fastest first.
+
+    Raises:
+        ModelError: It cannot be had in any of them.
+    """
+
+    def at(opset: int) -> Analysis:
+        def told(stage: str, share: float | None) -> None:
+            progress(f"opset {opset}: {stage}", share)
+
+        asked = cast(AnalyzeOptions, {**given, "opset": opset, "run": False})
+        return analyse(model, inputs, asked, told)[0]
+
+    costs = costs_by_opset(at, lambda analysis: _plan_of(question, analysis, pinned=bool(given.get("pin"))))
+    best = fastest(costs)
+    if best is None:
+        raise ModelError(
+            f"The model cannot be had in any opset: {costs[-1].why}", hint="Name one with --opset."
+        )
+    return (best, *(cost for cost in costs if cost is not best))
 
 
 def applied(
-    analysis: Analysis, basis: AnalysisBasis, question: ApplyQuestion, progress: Progress
+    analysis: Analysis,
+    basis: AnalysisBasis,
+    question: ApplyQuestion,
+    progress: Progress,
+    *,
+    opsets: tuple[OpsetCost, ...] = (),
+    fixes: AppliedFixes | None = None,
 ) -> Applied:
     """Writes the folder of an analysis's plan.
 
@@ -83,16 +155,20 @@ def applied(
         basis: What it rests on, with the model itself.
         question: What to apply, and where.
         progress: Told what is happening.
+        opsets: What the model would cost at others, where one was chosen.
+        fixes: What was done to the model before.
     """
     loaded = basis.loaded
     assert loaded is not None
+    fixed = None if fixes is None else fixes.fixed
     asked = _asked(analysis, basis)
-    plan = _plan_of(question, analysis, asked)
+    plan = _plan_of(question, analysis, pinned=bool(asked.pins))
     with folder_to_be(question.folder) as aside:
         progress("writing the model", None)
         runnable = materialise(loaded, loaded.batch, aside)
         feeds = aside / FEEDS
-        save_tensors(feeds, runnable.feeds, types=runnable.feed_types)
+        given = runnable if fixed is None else fixed.original
+        save_tensors(feeds, given.feeds, types=given.feed_types)
         told = _told(asked, plan, runnable, progress)
         annotated = frozenset(asked.graph.nodes[index].name for index in told.session.annotated)
         if annotated:
@@ -123,11 +199,10 @@ def applied(
             onnxruntime=registry().version,
             state=_state(asked),
             notes=_notes(plan, told),
+            opsets=opsets,
         )
         result = verified(
-            Attempt(
-                result=result, side=side, feeds=feeds, asked=asked, run=basis.predictor.options.run
-            ),
+            Attempt(result=result, side=side, feeds=feeds, asked=asked, run=basis.predictor.options.run),
             progress,
         )
         _write(aside, result, side, analysis)
@@ -160,14 +235,14 @@ def _asked(analysis: Analysis, basis: AnalysisBasis) -> DecisionInput:
     )
 
 
-def _plan_of(question: ApplyQuestion, analysis: Analysis, asked: DecisionInput) -> PlanName:
+def _plan_of(question: ApplyQuestion, analysis: Analysis, *, pinned: bool) -> PlanName:
     """The plan that is applied: the one that was named, a pinned one, else the verdict's.
 
     Raises:
         UsageError: There is no such plan.
     """
-    plan: PlanName = question.plan or ("hybrid" if asked.pins else _verdict(analysis))
-    if asked.pins and plan != "hybrid":
+    plan: PlanName = question.plan or ("hybrid" if pinned else _verdict(analysis))
+    if pinned and plan != "hybrid":
         raise UsageError(
             f"--plan {plan} and --pin: a session on one device keeps no pin.",
             hint="Leave out --plan, or name hybrid.",

@@ -35,7 +35,7 @@ class ToldSession:
 
 def constrained(question: DecisionInput, level_one: LevelOne) -> DecisionInput:
     """The question with what annotations cannot express ruled out."""
-    return replace(question, together=level_one.together(), gpu_only=level_one.without_cpu_kernel())
+    return replace(question, together=level_one.together(), gpu_only=level_one.gpu_only())
 
 
 def hybrid_session(question: DecisionInput, level_one: LevelOne) -> ToldSession:
@@ -70,9 +70,9 @@ def _sessions(
     on_gpu: Sequence[bool],
     level_one: LevelOne,
 ) -> Iterator[ToldSession]:
-    """Ways to tell a session the same split: annotations on all that the CPU runs, or on what CUDA would take."""
+    """Ways to tell a session one split: annotations on all that the CPU runs, or on what CUDA would take."""
     capable = problem.gpu_capable_units()
-    without_kernel = level_one.without_cpu_kernel()
+    held_by_gpu = level_one.gpu_only()
     if plans.gpu is not None and list(on_gpu) == list(capable) and question.placement is not None:
         # What CUDA's session does by itself needs no word.
         yield ToldSession(plan=replace(plans.gpu, name="hybrid"), placement=question.placement)
@@ -81,7 +81,7 @@ def _sessions(
         annotated = frozenset(
             index
             for index, unit in enumerate(problem.unit)
-            if unit != HOST and not on_gpu[unit] and (whole or capable[unit]) and index not in without_kernel
+            if unit != HOST and not on_gpu[unit] and (whole or capable[unit]) and index not in held_by_gpu
         )
         placement = place(question.graph, annotated=annotated)
         plan = plan_of_session(question, problem, on_gpu, placement.copies)
@@ -89,13 +89,14 @@ def _sessions(
 
 
 def _check_pins(question: DecisionInput, told: ToldSession) -> None:
-    """Refuses a pin that the session would not keep: a small mercy of ONNX Runtime's that no annotation stops."""
+    """Refuses a pin that the session would not keep: shape arithmetic goes to the CPU whatever it is told."""
     for index, pin in pins_by_operator(question.graph, question.pins).items():
         placed = told.placement.nodes[index]
         if placed.why != "folded" and placed.provider != ("cuda" if pin.device == "gpu" else "cpu"):
             node = question.graph.nodes[index]
+            why = placed.detail or "ONNX Runtime places it elsewhere"
             raise UsageError(
-                f"{node.name} ({node.op_type}) cannot be pinned to the {pin.device.upper()}: {placed.detail or 'ONNX Runtime places it elsewhere'}.",
+                f"{node.name} ({node.op_type}) cannot be pinned to the {pin.device.upper()}: {why}.",
                 hint=f"Drop the pin {pin.pattern}={pin.device}.",
             )
 

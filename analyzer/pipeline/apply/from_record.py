@@ -6,12 +6,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from analyzer.errors import AnalyzerError, RecordError, UsageError
+from analyzer.errors import RecordError, UsageError
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
+from analyzer.option_table import AnalyzeOptions
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.build_record import digest
 from analyzer.pipeline.options import make_options
@@ -30,9 +31,7 @@ def is_record(model: object) -> bool:
     return isinstance(model, Analysis) or str(named).endswith(".json")
 
 
-def analysed_record(
-    model: Any, given: Mapping[str, Any], progress: Progress
-) -> tuple[Analysis, AnalysisBasis]:
+def analysed_record(model: Any, given: Mapping[str, Any], progress: Progress) -> tuple[Analysis, AnalysisBasis]:
     """The record, decided anew where other devices or pins are given, and its model.
 
     Args:
@@ -87,10 +86,8 @@ def _model_of(analysis: Analysis, given: Mapping[str, Any], progress: Progress) 
             hint="Work in the folder that it was analysed in, or apply the model itself.",
         )
     asked = analysis.invocation.options if analysis.invocation is not None else {}
-    options = make_options(
-        **{name: value for name, value in given.items() if name in _LOADING},
-        **({"input": asked["input"]} if "input" in asked and "input" not in given else {}),
-    )
+    loading = {name: value for name, value in given.items() if name in _LOADING}
+    options = make_options(**cast(AnalyzeOptions, {"input": asked.get("input", ()), **loading}))
     loaded = load(
         reference,
         batch=analysis.model.batch,

@@ -17,13 +17,15 @@ AUTO = "auto"
 FIX_NAMES = ("fusions", "last-logits")
 ALL_FIXES = "all"
 # Precisions that a model is converted to; the rest say what float32 is computed in.
-_CONVERTED = ("fp16", "int8")
+CONVERTED = ("fp16", "int8")
 _NO_CONVERTER = {
     "bf16": "ONNX Runtime ships no converter to bfloat16, and its CPU provider no kernels to compare numbers with",
     "int4": "weights in 4 bits are predicted, not written",
 }
 # What `apply` writes beside the model and its weights.
 SESSION, PROGRAM, RESULT, RECORD = "session.json", "run.py", "apply.json", "record.json"
+# Of the model before its fixes.
+ORIGINAL_RECORD = "original.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,11 @@ class ApplyQuestion:
     every_fix: bool = False
     form: str | None = None
 
+    @property
+    def changes_model(self) -> bool:
+        """Whether the model is rewritten before its plan is applied."""
+        return bool(self.fixes or self.form)
+
 
 def make_question(given: Mapping[str, Any], folder: Path, *, force: bool = False) -> ApplyQuestion:
     """Checks what was given.
@@ -63,7 +70,9 @@ def make_question(given: Mapping[str, Any], folder: Path, *, force: bool = False
     """
     for name in ("gpu", "batch"):
         value = given.get(name)
-        several = value.split(",") if isinstance(value, str) else value if isinstance(value, (list, tuple)) else ()
+        several = (
+            value.split(",") if isinstance(value, str) else value if isinstance(value, (list, tuple)) else ()
+        )
         if len(several) > 1 or (name == "gpu" and "all" in several):
             raise UsageError(
                 f"--{name} {','.join(map(str, several))}: one session is for one {name}.",
@@ -111,7 +120,7 @@ def _fixes(given: str | Sequence[str] | None) -> dict[str, Any]:
 
 
 def _form(precision: Any) -> str | None:
-    return precision if precision in _CONVERTED or precision in _NO_CONVERTER else None
+    return precision if precision in CONVERTED or precision in _NO_CONVERTER else None
 
 
 def check_form(form: str) -> None:
@@ -123,7 +132,7 @@ def check_form(form: str) -> None:
     if form in _NO_CONVERTER:
         raise UsageError(
             f"--precision {form}: {_NO_CONVERTER[form]}.",
-            hint=f"One of {', '.join(_CONVERTED)}, or a model that is exported in {form}.",
+            hint=f"One of {', '.join(CONVERTED)}, or a model that is exported in {form}.",
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from analyzer.pipeline.apply.opsets import OpsetCost
 from analyzer.pipeline.apply.question import PlanName
 
 
@@ -73,6 +74,7 @@ class Applied:
         measured_s: The median of a run with inputs and outputs on the device; None without a GPU.
         notes: What to know, in sentences.
         fixes: What was done to the model before.
+        opsets: What the model costs at each opset, the one that was chosen first; empty where it was named.
     """
 
     folder: Path
@@ -97,6 +99,7 @@ class Applied:
     measured_s: float | None = None
     notes: tuple[str, ...] = ()
     fixes: tuple[AppliedFix, ...] = ()
+    opsets: tuple[OpsetCost, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The content of ``apply.json``."""
@@ -126,5 +129,6 @@ class Applied:
             "state": dict(self.state),
             "notes": list(self.notes),
             "fixes": [asdict(fix) for fix in self.fixes],
+            "opsets": [cost.as_json() for cost in self.opsets],
             "nodes": dict(self.nodes),
         }

@@ -9,6 +9,7 @@ from typing import Any
 
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.measurement.applied_session import SessionSide, verify
+from analyzer.pipeline.apply.fixes.bench import OutputTerms
 from analyzer.pipeline.apply.result import Applied, Verified
 from analyzer.pipeline.target_devices import gpu_of_this_machine
 from analyzer.progress import Progress
@@ -31,6 +32,8 @@ class Attempt:
         feeds: The file of the model's inputs.
         asked: What it was planned from.
         run: Whether it may be timed.
+        reference: The model before its fixes; None where it had none.
+        terms: How its outputs are compared with that one's.
     """
 
     result: Applied
@@ -38,6 +41,8 @@ class Attempt:
     feeds: Path
     asked: DecisionInput
     run: bool
+    reference: Path | None = None
+    terms: OutputTerms | None = None
 
 
 def verified(attempt: Attempt, progress: Progress) -> Applied:
@@ -47,7 +52,7 @@ def verified(attempt: Attempt, progress: Progress) -> Applied:
         attempt: What to verify.
         progress: Told what is happening.
     """
-    side, plain = attempt.side, SessionSide(model=attempt.side.model)
+    side, plain = attempt.side, SessionSide(model=attempt.reference or attempt.side.model)
     here = gpu_of_this_machine()
     on_gpu = side.provider == "cuda"
     # Without a GPU the annotated model runs on the CPU, too: its numbers must be the same.
@@ -60,6 +65,7 @@ def verified(attempt: Attempt, progress: Progress) -> Applied:
             "feeds": str(attempt.feeds),
             "sets": _INPUT_SETS,
             "precision": "tf32" if runs.provider == "cuda" and "use_tf32" not in runs.cuda else None,
+            **(attempt.terms.as_json() if attempt.terms is not None else {}),
         },
         {"kind": "placement", "applied": side.as_json()},
     ]
@@ -101,6 +107,7 @@ def _numbers(
             "max_rel_error": row["max_relative"],
             "tolerance": row["tolerance"],
             "agrees": row["agrees"],
+            **({"sqnr_db": row["sqnr_db"]} if row["sqnr_db"] is not None else {}),
         }
         for row in found["outputs"]
     )
@@ -122,11 +129,11 @@ def _placement(result: Applied, found: Mapping[str, Any], reasons: dict[str, str
     if wrong:
         first = wrong[0]
         problems.append(
-            f"{count_of(len(wrong), 'node')} elsewhere than planned, such as {first}: "
+            f"{plural(len(wrong), 'node')} elsewhere than planned, such as {first}: "
             f"{nodes.get(first, 'not recorded')} where {result.nodes.get(first, 'nothing')} was planned"
         )
     if found["copies"] != result.copies:
-        problems.append(f"{count_of(found['copies'], 'copy', 'copies')} where {result.copies} were planned")
+        problems.append(f"{plural(found['copies'], 'copy', 'copies')} where {result.copies} were planned")
     if problems:
         reasons["placement"] = "; ".join(problems)
     return not problems

@@ -39,8 +39,9 @@ class OutputTerms:
     last_rows: Mapping[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {"precision": self.precision, "last_rows": dict(self.last_rows)}
+        """What the comparison is told beside the models; nothing where outputs are as the original's."""
+        rows = {"last_rows": dict(self.last_rows)} if self.last_rows else {}
+        return rows if self.precision is None else {**rows, "precision": self.precision}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

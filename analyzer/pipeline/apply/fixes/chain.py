@@ -17,7 +17,7 @@ from analyzer.pipeline.apply.fixes.fixed import FixedStage
 from analyzer.pipeline.apply.fixes.fusions import restore_fusions
 from analyzer.pipeline.apply.fixes.logits import cut_logits
 from analyzer.pipeline.apply.fixes.narrow import in_half, in_integers
-from analyzer.pipeline.apply.question import ApplyQuestion
+from analyzer.pipeline.apply.question import ApplyQuestion, check_form
 from analyzer.pipeline.apply.result import AppliedFix
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.target_devices import model_precision
@@ -75,6 +75,7 @@ def fixed_model(
     """
     asked: dict[str, Fix] = {name: FIXES[name] for name in question.fixes}
     if question.form is not None and not has_form(basis, question.form):
+        check_form(question.form)
         asked[question.form] = FORMS[question.form]
     if not asked:
         return None, ()

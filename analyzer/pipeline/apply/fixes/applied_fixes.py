@@ -1,0 +1,105 @@
+"""The fixes of a question applied, and the analysis of what they made as that of the written model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from analyzer.errors import RecordError
+from analyzer.loading.python.source_lines import shown_path
+from analyzer.option_table import OPTIONS, AnalyzeOptions
+from analyzer.pipeline.apply.fixes.chain import FixedModel, fixed_model
+from analyzer.pipeline.apply.question import CONVERTED, ApplyQuestion
+from analyzer.pipeline.basis import AnalysisBasis
+from analyzer.pipeline.replay.decide import basis_of, decide_again
+from analyzer.pipeline.target_devices import model_precision
+from analyzer.progress import Progress
+from analyzer.record.analysis import Analysis
+
+_MODEL = "model.onnx"
+# What says how the original is loaded: the model behind its fixes is fixed to all of that.
+_OF_LOADING = frozenset({"batch", "input", "opset", "precision", "cache", "training", "dataset_size"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedFixes:
+    """What was done to a model.
+
+    Attributes:
+        before: Of the original.
+        fixed: The model behind its fixes; None where none was applied.
+        notes: On those that were left out, in sentences.
+    """
+
+    before: Analysis
+    fixed: FixedModel | None
+    notes: tuple[str, ...] = ()
+
+
+def apply_fixes(
+    analysis: Analysis, basis: AnalysisBasis, question: ApplyQuestion, folder: Path, progress: Progress
+) -> AppliedFixes:
+    """Applies what was asked for; see ``fixed_model`` for its errors."""
+    fixed, notes = fixed_model(basis, question, folder, progress)
+    return AppliedFixes(before=analysis, fixed=fixed, notes=notes)
+
+
+def options_behind_fixes(before: Analysis, given: Mapping[str, Any], fixed: FixedModel) -> AnalyzeOptions:
+    """What the model behind its fixes is asked for: what the original was, in the record's words or the user's."""
+    options: dict[str, Any] = {}
+    texts = before.invocation.options if before.invocation is not None else {}
+    for option in OPTIONS:
+        if option.keyword in AnalyzeOptions.__annotations__ and option.name in texts:
+            values = texts[option.name]
+            options[option.keyword] = (
+                option.kind != "negation"
+                if option.is_flag
+                else list(values)
+                if option.kind == "repeated"
+                else values[0]
+            )
+    options |= given
+    for name in ("runs", "threads", "utilisation"):
+        if isinstance(options.get(name), str):
+            options[name] = float(options[name]) if name == "utilisation" else int(options[name])
+    options = {name: value for name, value in options.items() if name not in _OF_LOADING}
+    if fixed.batch is not None:
+        options["batch"] = fixed.batch
+    return cast(AnalyzeOptions, options)
+
+
+def as_written(analysis: Analysis, fixes: AppliedFixes, question: ApplyQuestion) -> Analysis:
+    """The analysis of the model behind its fixes under the name that it is written to."""
+    path = shown_path(question.folder / _MODEL)
+    asked = analysis.invocation
+    return replace(
+        analysis,
+        model=replace(analysis.model, name=fixes.before.model.name, source=path),
+        invocation=None if asked is None else replace(asked, model=path),
+    )
+
+
+def with_form_of_record(
+    question: ApplyQuestion, analysis: Analysis, basis: AnalysisBasis
+) -> tuple[ApplyQuestion, Analysis, AnalysisBasis]:
+    """A record that was decided in a form of its model: the same in the model's own, with the form as a fix.
+
+    Raises:
+        RecordError: The record holds the operators of the form alone.
+    """
+    assert basis.loaded is not None
+    asked = basis.predictor.options.precision
+    own = model_precision(basis.loaded.graph())
+    if asked not in CONVERTED or asked == own:
+        return question, analysis, basis
+    if asked == "int8":
+        raise RecordError(
+            "The record is of the model in int8, whose floats it does not hold.",
+            hint="Apply the model itself: `analyze apply MODEL --precision int8`.",
+        )
+    changed = {"precision": own}
+    full = replace(basis_of(analysis, changed), loaded=basis.loaded)
+    full.predictor.options = replace(full.predictor.options, run=basis.predictor.options.run)
+    return replace(question, form=question.form or asked), decide_again(analysis, changed), full
