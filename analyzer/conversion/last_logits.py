@@ -88,7 +88,12 @@ def _vocabularies(graph: Graph) -> Iterator[int]:
         table, indices = node.input(0), node.input(1)
         if node.op_type == "Gather" and table is not None and indices is not None and table.shape:
             integers = indices.dtype.name in ("int64", "int32")
-            if integers and not indices.constant and node.attributes.get("axis", 0) == 0 and table.rank == _TABLE:
+            if (
+                integers
+                and not indices.constant
+                and node.attributes.get("axis", 0) == 0
+                and table.rank == _TABLE
+            ):
                 yield from filter(None, table.shape[:1])
 
 

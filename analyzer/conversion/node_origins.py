@@ -4,7 +4,7 @@ what they stand for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,7 +22,9 @@ def keep_origins(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
         after: What was made of it.
     """
     by_name = {node.name: node for node in before.graph.node if node.name and node.metadata_props}
-    by_output = {name: node for node in before.graph.node if node.metadata_props for name in node.output if name}
+    by_output = {
+        name: node for node in before.graph.node if node.metadata_props for name in node.output if name
+    }
     _name(after)
     for node in after.graph.node:
         if not node.metadata_props:
@@ -66,7 +68,7 @@ def _from_neighbours(model: onnx.ModelProto) -> None:
             _take(node, _at(writers, node.input))
 
 
-def _at(nodes: Mapping[str, onnx.NodeProto], names: Iterator[str]) -> Iterator[onnx.NodeProto]:
+def _at(nodes: Mapping[str, onnx.NodeProto], names: Iterable[str]) -> Iterator[onnx.NodeProto]:
     return (nodes[name] for name in names if name in nodes)
 
 

@@ -97,7 +97,11 @@ def _numbers(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _judged(expected: Mapping[str, Any], got: Mapping[str, Any], precision: str | None) -> Agreement:
-    return agreement_in_noise(expected, got) if precision == "int8" else agreement(expected, got, precision=precision)
+    return (
+        agreement_in_noise(expected, got)
+        if precision == "int8"
+        else agreement(expected, got, precision=precision)
+    )
 
 
 def _last_rows(outputs: Mapping[str, Any], axes: Mapping[str, int]) -> dict[str, Any]:

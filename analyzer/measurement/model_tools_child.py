@@ -132,7 +132,11 @@ def _int8(task: Mapping[str, Any], model: Path, folder: Path) -> Mapping[str, An
     work.mkdir()
     ready, made = work / "ready.onnx", work / model.name
     quant_pre_process(
-        str(model), str(ready), skip_symbolic_shape=True, save_as_external_data=large, all_tensors_to_one_file=large
+        str(model),
+        str(ready),
+        skip_symbolic_shape=True,
+        save_as_external_data=large,
+        all_tensors_to_one_file=large,
     )
     quantize_static(str(ready), str(made), Inputs(), use_external_data_format=large)
     _stored_apart(made, folder)
@@ -224,21 +228,16 @@ def _in_order(graph: onnx.GraphProto) -> None:
     import onnx
 
     writer = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
-    order: list[int] = []
-    placed: set[int] = set()
+    order: dict[int, None] = {}
     for start in range(len(graph.node)):
         stack = [start]
         while stack:
             index = stack[-1]
-            missing = [writer[name] for name in _read(graph.node[index]) if writer.get(name, index) not in placed]
-            missing = [other for other in missing if other != index]
-            if index in placed or not missing:
-                stack.pop()
-                if index not in placed:
-                    placed.add(index)
-                    order.append(index)
+            behind = {writer.get(name, index) for name in _read(graph.node[index])} - {index} - order.keys()
+            if behind and index not in order:
+                stack.extend(sorted(behind, reverse=True))
             else:
-                stack.extend(missing)
+                order.setdefault(stack.pop())
     nodes = [onnx.NodeProto() for _ in order]
     for copy, index in zip(nodes, order, strict=True):
         copy.CopyFrom(graph.node[index])

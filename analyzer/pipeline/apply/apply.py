@@ -198,14 +198,26 @@ def applied(
             high_s=latency.high_s,
             onnxruntime=registry().version,
             state=_state(asked),
-            notes=_notes(plan, told),
+            notes=(*(() if fixes is None else fixes.notes), *_notes(plan, told)),
+            fixes=() if fixed is None else fixed.fixes,
             opsets=opsets,
         )
         result = verified(
-            Attempt(result=result, side=side, feeds=feeds, asked=asked, run=basis.predictor.options.run),
+            Attempt(
+                result=result,
+                side=side,
+                feeds=feeds,
+                asked=asked,
+                run=basis.predictor.options.run,
+                reference=None if fixed is None else fixed.original.model_path,
+                terms=None if fixed is None else fixed.terms,
+            ),
             progress,
         )
         _write(aside, result, side, analysis)
+        if fixes is not None and fixed is not None:
+            (aside / ORIGINAL_RECORD).write_text(to_json(fixes.before), encoding="utf-8")
+            fixed.release()
     return result
 
 

@@ -98,18 +98,20 @@ class Bench:
         before = self.basis.loaded
         assert before is not None
         limits = before.limits
-        loaded = replace(load(parse_reference(str(path)), limits=limits), state=before.state, batch=before.batch)
+        loaded = replace(
+            load(parse_reference(str(path)), limits=limits), state=before.state, batch=before.batch
+        )
         prepared = prepare(loaded.graph())
         latency, groups = self._predicted(prepared)
-        return Stage(
-            path=path, loaded=loaded, prepared=prepared, latency=latency, groups=groups, terms=terms
-        )
+        return Stage(path=path, loaded=loaded, prepared=prepared, latency=latency, groups=groups, terms=terms)
 
     def _predicted(self, prepared: PreparedGraph) -> tuple[Estimate, int]:
         basis = self.basis
         assert basis.loaded is not None
         # Nothing measured: of the model before a fix and behind it the same is known.
-        asked = basis.predictor.decision_input(prepared, basis.gpu, basis.loaded.batch, None, per_operator=False)
+        asked = basis.predictor.decision_input(
+            prepared, basis.gpu, basis.loaded.batch, None, per_operator=False
+        )
         plans = [plan for plan in plan_all(asked) if self.plan in (None, plan.name)]
         plan = min(plans or plan_all(asked), key=lambda each: each.latency.time_s)
         groups = prepared.groups_on_cpu if plan.name == "cpu" else prepared.cuda_groups

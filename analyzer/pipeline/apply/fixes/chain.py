@@ -135,7 +135,8 @@ def _refuse(name: str, found: NotApplied) -> NoReturn:
     option = f"--precision {name}" if name in FORMS else f"--fix {name}"
     if found.disagrees:
         raise DisagreementError(
-            f"{option} is not applied: {found.why}.", hint="Nothing was written. Leave it out to apply the rest."
+            f"{option} is not applied: {found.why}.",
+            hint="Nothing was written. Leave it out to apply the rest.",
         )
     raise UsageError(f"{option} does not apply to this model: {found.why}.", hint="Leave it out.")
 
