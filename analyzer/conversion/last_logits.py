@@ -170,7 +170,8 @@ def cut(proto: onnx.ModelProto, found: LastLogits) -> None:
     product.input[0] = row
     graph.node.insert(index, gather)
     for value in graph.output:
-        if value.name == found.output:
+        # A file need not declare the shape of an output.
+        if value.name == found.output and len(value.type.tensor_type.shape.dim) == _RANK:
             value.type.tensor_type.shape.dim[TOKENS].dim_value = 1
     # Shapes of the rows that are gone; whoever reads the model infers them again.
     del graph.value_info[:]

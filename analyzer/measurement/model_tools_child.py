@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stdout
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 # Smaller tensors stay in the model's file: shapes, axes, scalars.
 _STORED_APART_BYTES = 1024
-# Of an .onnx file protobuf reads 2 GB; with less than that the tools need no files for weights.
-_LARGE_BYTES = 1_500_000_000
 _ALIGNMENT = 4096  # a page, so that the file can be mapped
 _LONGEST_ERROR = 300  # characters
 
@@ -127,18 +126,18 @@ def _int8(task: Mapping[str, Any], model: Path, folder: Path) -> Mapping[str, An
             """The next inputs; None where there are no more."""
             return next(self._left, None)
 
-    large = sum(path.stat().st_size for path in model.parent.iterdir()) > _LARGE_BYTES
     work = folder / "quantised"
     work.mkdir()
     ready, made = work / "ready.onnx", work / model.name
+    # Weights apart whatever their size: with some inside of the file it does not find those beside it again.
     quant_pre_process(
-        str(model),
+        str(_with_own_weights(model, work)),
         str(ready),
         skip_symbolic_shape=True,
-        save_as_external_data=large,
-        all_tensors_to_one_file=large,
+        save_as_external_data=True,
+        all_tensors_to_one_file=True,
     )
-    quantize_static(str(ready), str(made), Inputs(), use_external_data_format=large)
+    quantize_static(str(ready), str(made), Inputs(), use_external_data_format=True)
     _stored_apart(made, folder)
     return {"sets": task["sets"]}
 
@@ -154,7 +153,7 @@ def _transformers(task: Mapping[str, Any], model: Path, folder: Path) -> Mapping
     work = folder / "fused"
     work.mkdir()
     # Level 0: its Python rules alone, since a session does ONNX Runtime's own fusions anyway.
-    made = optimize_model(str(model), model_type="bert", opt_level=0, use_gpu=True)
+    made = optimize_model(str(_with_own_weights(model, work)), model_type="bert", opt_level=0, use_gpu=True)
     applied = {name: count for name, count in made.get_fused_operator_statistics().items() if count}
     made.save_model_to_file(str(work / model.name), use_external_data_format=True)
     _stored_apart(work / model.name, folder)
@@ -166,9 +165,9 @@ def _without_weights(model: Path) -> onnx.ModelProto:
 
     proto = onnx.load(str(model), load_external_data=False)
     for tensor in proto.graph.initializer:
+        # Shape inference needs the values of shapes and axes.
         if onnx.external_data_helper.uses_external_data(tensor) and _length(tensor) <= _STORED_APART_BYTES:
-            # Shape inference needs the values of shapes and axes.
-            onnx.external_data_helper.load_external_data_for_tensor(tensor, str(model.parent))
+            tensor.raw_data = _data(tensor, model)
             tensor.data_location = onnx.TensorProto.DEFAULT
             del tensor.external_data[:]
     return proto
@@ -176,6 +175,23 @@ def _without_weights(model: Path) -> onnx.ModelProto:
 
 def _length(tensor: onnx.TensorProto) -> int:
     return next((int(entry.value) for entry in tensor.external_data if entry.key == "length"), 1 << 62)
+
+
+def _data(tensor: onnx.TensorProto, model: Path) -> bytes:
+    """What lies beside a model; onnx itself reads no file that has a second name, as a link to the user's has."""
+    places = {entry.key: entry.value for entry in tensor.external_data}
+    with open(model.parent / places["location"], "rb") as source:
+        source.seek(int(places.get("offset", 0)))
+        return source.read(int(places["length"])) if "length" in places else source.read()
+
+
+def _with_own_weights(model: Path, work: Path) -> Path:
+    """The model with weights that no other folder has, for tools that have onnx read them."""
+    if all(path.stat().st_nlink == 1 for path in model.parent.iterdir()):
+        return model
+    own = work / "original"
+    shutil.copytree(model.parent, own)
+    return own / model.name
 
 
 def _write(
@@ -190,11 +206,7 @@ def _write(
     with open(folder / WEIGHTS, "wb") as file:
         for tensor in proto.graph.initializer:
             if onnx.external_data_helper.uses_external_data(tensor):
-                places = {entry.key: entry.value for entry in tensor.external_data}
-                with open(model.parent / places["location"], "rb") as source:
-                    source.seek(int(places.get("offset", 0)))
-                    data = source.read(int(places["length"])) if "length" in places else source.read()
-                _append(tensor, changed(tensor, data), file)
+                _append(tensor, changed(tensor, _data(tensor, model)), file)
     (folder / model.name).write_bytes(proto.SerializeToString())
 
 
@@ -218,9 +230,7 @@ def _stored_apart(model: Path, folder: Path) -> None:
         location=WEIGHTS,
         size_threshold=_STORED_APART_BYTES,
     )
-    for path in model.parent.iterdir():
-        path.unlink()
-    model.parent.rmdir()
+    shutil.rmtree(model.parent)
 
 
 def _in_order(graph: onnx.GraphProto) -> None:

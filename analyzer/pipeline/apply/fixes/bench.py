@@ -82,6 +82,7 @@ class Bench:
         original: Its runnable file.
         feeds: The file of its inputs.
         plan: Whose time counts; None for the fastest.
+        where_faster: Whether a fix that is predicted to bring nothing is left out.
         folder: For files, removed at the end.
         progress: Told what is happening.
     """
@@ -90,6 +91,7 @@ class Bench:
     original: Path
     feeds: Path
     plan: PlanName | None
+    where_faster: bool
     folder: Path
     progress: Progress
 

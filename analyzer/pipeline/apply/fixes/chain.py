@@ -91,6 +91,7 @@ def fixed_model(
         original=original.model_path,
         feeds=feeds,
         plan=question.plan,
+        where_faster=question.every_fix,
         folder=folder,
         progress=progress,
     )
