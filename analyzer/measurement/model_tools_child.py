@@ -143,7 +143,11 @@ def _int8(task: Mapping[str, Any], model: Path, folder: Path) -> Mapping[str, An
 
 
 def _rules(task: Mapping[str, Any], model: Path, folder: Path) -> Mapping[str, Any]:
-    return {"applied": dict(restore(model, folder))}
+    work = folder / "linked"
+    work.mkdir()
+    applied = restore(_with_own_weights(model, work), folder)
+    shutil.rmtree(work)
+    return {"applied": dict(applied)}
 
 
 def _transformers(task: Mapping[str, Any], model: Path, folder: Path) -> Mapping[str, Any]:
