@@ -4,6 +4,8 @@
   const { data, unpack, element } = report;
   const LIMIT = 160;
   const SHOWN = 12;
+  // Arrows of one box from which on all but the first are left out until it is selected: a mask that every layer reads.
+  const HUB = 6;
   const NARROW = matchMedia("(max-width: 700px)").matches;
   const WIDEST = NARROW ? 190 : 250;
   const SVG = "http://www.w3.org/2000/svg";
@@ -42,6 +44,7 @@
     const detail = holder.querySelector(".detail");
     let chosen = null;
     let places = [];
+    let left = new Map();
 
     const rise = (item, base, added) => ((item[base] === null && item[added] === null) ? 0 : (item[added] || 0) - (item[base] || 0));
     const changeOf = (id) => (id[0] === "m" ? rise(modules[Number(id.slice(1))], "base", "new") : rise(operators[Number(id.slice(1))], "base_time", "new_time"));
@@ -117,18 +120,7 @@
       return `${seconds(base)} → ${seconds(added)}`;
     }
 
-    function laidOut() {
-      const at = standIns();
-      const layout = new dagre.graphlib.Graph({ compound: true });
-      layout.setGraph({ rankdir: "TB", nodesep: NARROW ? 10 : 16, ranksep: 30, marginx: 10, marginy: 10 });
-      layout.setDefaultEdgeLabel(() => ({}));
-      new Set(at).forEach((id) => {
-        const text = words(id);
-        const time = times(id, text);
-        const widest = Math.max(text.first.length * 7.6, text.second.length * 6.3, time.length * 6.4 + 16, text.marks.length * 6.8);
-        layout.setNode(id, { id, ...text, time, width: Math.min(WIDEST, Math.max(96, widest + 22)), height: text.marks ? 78 : 62 });
-        surround(layout, id);
-      });
+    function linksOf(at) {
       const links = new Map();
       given.edges.forEach(([from, to, before, after]) => {
         const [a, b] = [at[from], at[to]];
@@ -142,7 +134,41 @@
         link.copied ||= before === 2 && after === 2;
         links.set(`${a} ${b}`, link);
       });
-      links.forEach((link) => {
+      return [...links.values()];
+    }
+    // What crosses the devices anew, or no longer, is always drawn.
+    function withoutHubs(links) {
+      const outs = new Map();
+      const ins = new Map();
+      links.forEach(({ from, to }) => { outs.set(from, (outs.get(from) || 0) + 1); ins.set(to, (ins.get(to) || 0) + 1); });
+      const begun = new Set();
+      left = new Map();
+      return links.filter((link) => {
+        const hubs = [outs.get(link.from) > HUB && `from ${link.from}`, ins.get(link.to) > HUB && `to ${link.to}`].filter(Boolean);
+        const again = hubs.some((hub) => begun.has(hub));
+        hubs.forEach((hub) => begun.add(hub));
+        if (!again || link.came.size || link.went.size) return true;
+        [link.from, link.to].forEach((id) => left.set(id, [...(left.get(id) || []), link]));
+        return false;
+      });
+    }
+
+    function laidOut() {
+      const at = standIns();
+      const links = linksOf(at);
+      const kept = withoutHubs(links);
+      const layout = new dagre.graphlib.Graph({ compound: true });
+      layout.setGraph({ rankdir: "TB", nodesep: NARROW ? 10 : 16, ranksep: 30, marginx: 10, marginy: 10 });
+      layout.setDefaultEdgeLabel(() => ({}));
+      new Set(at).forEach((id) => {
+        const text = words(id);
+        if (left.has(id)) text.second += ` · ⋯ ${left.get(id).length}`;
+        const time = times(id, text);
+        const widest = Math.max(text.first.length * 7.6, text.second.length * 6.3, time.length * 6.4 + 16, text.marks.length * 6.8);
+        layout.setNode(id, { id, ...text, time, width: Math.min(WIDEST, Math.max(96, widest + 22)), height: text.marks ? 78 : 62 });
+        surround(layout, id);
+      });
+      kept.forEach((link) => {
         const told = (sign, copies) => copies.size > 0 && `${sign} ${copies.size === 1 ? "copy" : `${copies.size} copies`}`;
         const label = [told("+", link.came), told("−", link.went)].filter(Boolean).join(", ");
         layout.setEdge(link.from, link.to, label ? { ...link, label, width: label.length * 6.4, height: 16, labelpos: "c" } : { ...link });
@@ -207,12 +233,13 @@
       if (node.id[0] === "o" && operators[number].flip) told.push(`device ${operators[number].flip.replace("→", "to")}`);
       return told.filter(Boolean).join(", ");
     }
+    // Taller by a line than what dagre gives it, for its name.
     function outline(node) {
       const [x, y] = [node.x - node.width / 2, node.y - node.height / 2];
       const part = drawn("g", { class: "outline", role: "button", tabindex: -1, "data-box": node.id, "aria-expanded": "true", "aria-label": `${node.first}, opened` });
       const title = drawn("title");
       title.textContent = `Close ${node.first}`;
-      part.append(drawn("rect", { x, y, width: node.width, height: node.height, rx: 10, class: "around" }), label(x + 9, y + 14, cut(node.first, node.width - 14, 6.2), "path"), title);
+      part.append(drawn("rect", { x, y: y - 7, width: node.width, height: node.height + 7, rx: 10, class: "around" }), label(x + 9, y + 7, cut(node.first, node.width - 14, 6.2), "path"), title);
       return part;
     }
     function arrow(layout, edge) {
@@ -246,7 +273,7 @@
       // An outline is where its name is: above what it holds.
       places = nodes.map((node) => ({ id: node.id, x: node.x, y: node.outline ? node.y - node.height / 2 + 12 : node.y, node, part: parts.get(node) })).sort((a, b) => a.y - b.y || a.x - b.x);
       mark();
-      status.textContent = `${many(filled.length, "box").replace("boxs", "boxes")}, ${many(ways.length, "connection")}.`;
+      status.textContent = `${many(filled.length, "box").replace("boxs", "boxes")}, ${many(ways.length, "arrow")}.`;
     }
 
     // One box is in the order of the tabulator key, the others are reached from it by the arrow keys.
@@ -257,14 +284,28 @@
         item.part.classList.toggle("chosen", item === here && chosen !== null);
         if (item.id[0] === "o") item.part.setAttribute("aria-pressed", String(item.id === chosen));
       });
+      scroll.querySelectorAll(".left").forEach((part) => part.remove());
+      (left.get(chosen) || []).forEach((link) => reveal(link));
       holder.querySelectorAll("a[data-box]").forEach((link) => { if (link.dataset.box === chosen) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current"); });
       return here;
     }
+    // An arrow that was left out, straight and beneath the boxes.
+    function reveal({ from, to }) {
+      const [a, b] = [from, to].map((id) => places.find((item) => item.id === id));
+      if (!a || !b) return;
+      const down = b.y > a.y ? 1 : -1;
+      const ends = { x1: a.x, y1: a.y + (down * a.node.height) / 2, x2: b.x, y2: b.y - (down * b.node.height) / 2 };
+      scroll.querySelector(".box").before(drawn("line", { ...ends, class: "left" }));
+    }
+    // A module's outline may be larger than the view: then what changed most in it is shown.
     function seen(item) {
       if (!item) return;
       const { x, y, width, height, outline: around } = item.node;
-      const top = around ? y - height / 2 - 40 : y - scroll.clientHeight / 2;
-      scroll.scrollTo({ left: x - Math.min(width, scroll.clientWidth) / 2 - (scroll.clientWidth - Math.min(width, scroll.clientWidth)) / 2, top });
+      const inner = !around ? item : places.filter((other) => !other.node.outline && Math.abs(other.x - x) < width / 2 && Math.abs(other.y - y) < height / 2)
+        .sort((a, b) => Math.abs(changeOf(b.id)) - Math.abs(changeOf(a.id)))[0] || item;
+      const above = y - height / 2 - 40;
+      const top = around && inner.y - above < scroll.clientHeight - 60 ? above : inner.y - scroll.clientHeight / 2;
+      scroll.scrollTo({ left: inner.x - scroll.clientWidth / 2, top });
     }
 
     function act(id) {

@@ -23,7 +23,7 @@ _MOST_COMPARED = 250_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement:
-    """Operators of one module that stand between the same neighbours: those of the base, and those of the new."""
+    """Operators of one module between the same neighbours: those of the base, and those of the new."""
 
     gone: tuple[int, ...]
     new: tuple[int, ...]
@@ -139,9 +139,7 @@ def _joined_names(before: _Modules, after: _Modules) -> list[str]:
     for module in before.tree[1:]:
         partner = partners.get(module.number)
         parent = names[module.parent or 0]
-        names.append(
-            after.tree[partner].path if partner is not None else f"{parent}.{module.name}".lstrip(".")
-        )
+        names.append(after.tree[partner].path if partner is not None else f"{parent}.{module.name}".lstrip("."))
     return names
 
 
@@ -180,7 +178,7 @@ def _similar(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
     return one == other or SequenceMatcher(None, one, other, autojunk=False).quick_ratio() >= _SIMILAR
 
 
-def _opcodes(one: Sequence[Hashable], other: Sequence[Hashable]) -> list[tuple[str, int, int, int, int]]:
+def _opcodes(one: Sequence[Hashable], other: Sequence[Hashable]) -> Sequence[tuple[str, int, int, int, int]]:
     # "autojunk" would leave out whatever is in more than a hundredth of a long list: every Conv and Relu.
     return SequenceMatcher(None, one, other, autojunk=False).get_opcodes()
 

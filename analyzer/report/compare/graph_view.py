@@ -1,4 +1,4 @@
-"""Reporting: two graphs as one, as the comparison's page shows them: what its script draws, and lists beside it."""
+"""Reporting: two graphs as one on the page of a comparison: what its script draws, and the lists beside it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from analyzer.report.compare.joined_graph import (
     SHADES,
     FusionChange,
     JoinedGraph,
+    JoinedModule,
     LargestChange,
     ModuleChange,
 )
 from analyzer.report.compare.sides import Side
 from analyzer.report.operator_columns import shape
 from analyzer.text import first_few, plural
-from analyzer.units import UNKNOWN, byte_count, seconds
+from analyzer.units import byte_count, seconds
 
 _SESSIONS = {"cuda": "ONNX Runtime's CUDA session", "cpu": "ONNX Runtime's CPU session"}
 _DIRECTIONS = {"to_cpu": "to the CPU", "to_gpu": "to the GPU"}
@@ -28,7 +29,7 @@ _DIRECTIONS = {"to_cpu": "to the CPU", "to_gpu": "to the GPU"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphLine:
-    """A line of a list beside the graph; ``box`` names what it selects: ``o12`` an operator, ``m3`` a module."""
+    """A line of a list beside the graph; ``box`` is what it selects: ``o12`` an operator, ``m3`` a module."""
 
     box: str
     title: str
@@ -119,7 +120,8 @@ def _module(change: ModuleChange) -> GraphLine:
 
 def module_title(change: ModuleChange) -> str:
     """A module's path; ``the model``; what is meant of it where that is not all."""
-    return f"{change.path or 'the model'}{', its own operators' if change.own else ''}"
+    alike = f" and {change.alike} alike" if change.alike else ""
+    return f"{change.path or 'the model'}{', its own operators' if change.own else ''}{alike}"
 
 
 def _figures(base_s: float | None, new_s: float | None) -> dict[str, str]:
@@ -148,13 +150,20 @@ def _notes(graph: JoinedGraph) -> list[str]:
                 f"{plural(len(copies), 'copy').capitalize()} that {verb}: "
                 f"{byte_count(sizes)} in {seconds(took_s)}."
             )
-    renamed = [f"{module.was} is {module.path}" for module in graph.modules if module.was]
+    renamed = [f"{module.was} is {module.path} now" for module in graph.modules if _renamed(module, graph)]
     if renamed:
-        sentences.append(f"Renamed modules: {first_few(renamed, 4)}.")
+        sentences.append(f"Renamed: {first_few(renamed, 4)}.")
     moved = sum(each.was is not None for each in graph.operators)
     if moved:
         sentences.append(f"{plural(moved, 'operator')} that another module holds now.")
     return sentences
+
+
+def _renamed(module: JoinedModule, graph: JoinedGraph) -> bool:
+    """Whether its own name changed, and not only that of a module around it."""
+    around = module.was.rpartition(".")[0]
+    parent = graph.modules[module.parent or 0]
+    return bool(module.was) and (around != (parent.was or parent.path) or not module.was.endswith(module.name))
 
 
 def fusion_lines(fusions: Any) -> list[str]:
@@ -174,7 +183,7 @@ def fusion_lines(fusions: Any) -> list[str]:
 
 
 def payload(comparison: Comparison, at: int) -> dict[str, Any] | None:
-    """The graph that joins the base and the record at this place, column by column; None where none is drawn."""
+    """The graph that joins the base and the record at this place, by column; None where none is drawn."""
     difference = comparison.differences[at - 1]
     graph = difference.graph
     if graph is None or _missing(comparison.labels[0], difference):
@@ -204,7 +213,13 @@ def payload(comparison: Comparison, at: int) -> dict[str, Any] | None:
         "replaced": [[list(gone), list(added)] for gone, added in graph.replaced],
         "fusions": [[each.state, each.op_type, list(each.operators)] for each in graph.fusion_changes],
         "copies": [
-            [each.state, _DIRECTIONS.get(each.direction, each.direction), each.producer, each.bytes, compact(each.time_s)]
+            [
+                each.state,
+                _DIRECTIONS.get(each.direction, each.direction),
+                each.producer,
+                each.bytes,
+                compact(each.time_s),
+            ]
             for each in graph.copy_changes
         ],
     }

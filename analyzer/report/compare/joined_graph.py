@@ -1,4 +1,4 @@
-"""Reporting: the graphs of two records as one, joined by module path, with what changed from one to the other."""
+"""Reporting: the graphs of two records as one, joined by module path, and what changed between them."""
 
 from __future__ import annotations
 
@@ -160,7 +160,11 @@ class LargestChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleChange:
-    """A module that gained or lost time; ``own`` says that only what is directly in it is meant."""
+    """A module that gained or lost time; ``own`` says that only what is directly in it is meant.
+
+    ``alike`` counts modules whose paths differ in numbers alone and which changed as much; the sums are theirs
+    too.
+    """
 
     path: str
     base_s: float | None
@@ -168,6 +172,7 @@ class ModuleChange:
     operators: int
     module: int
     own: bool = False
+    alike: int = 0
 
     @property
     def rise_s(self) -> float:
@@ -363,7 +368,7 @@ def _described(
     modules: Sequence[JoinedModule], base: Analysis, new: Analysis, aligned: Alignment
 ) -> list[JoinedModule]:
     """With the class of each, and the base's name where that is another."""
-    was = {path: old for old, path in aligned.renamed.items()}
+    was = aligned.renamed
     classes = {module.path: module.class_name for side in (base, new) for module in tree(side)[0]}
     return [
         module
@@ -377,9 +382,7 @@ def _described(
     ]
 
 
-def _summed(
-    modules: Sequence[JoinedModule], operators: Iterable[JoinedOperator]
-) -> tuple[JoinedModule, ...]:
+def _summed(modules: Sequence[JoinedModule], operators: Iterable[JoinedOperator]) -> tuple[JoinedModule, ...]:
     """With sums over all operators inside; a time that nobody knows stays None."""
     inside: dict[int, list[JoinedOperator]] = defaultdict(list)
     for operator in operators:
@@ -434,7 +437,12 @@ def _fusions(
         return {members: group for members, group in sets if len(members) > 1}
 
     before, after = fused(base, numbers.base), fused(new, numbers.new)
-    found: tuple[tuple[Literal["new", "gone"], Mapping[frozenset[int], GroupResult], Mapping[frozenset[int], GroupResult]], ...]
+    found: tuple[
+        tuple[
+            Literal["new", "gone"], Mapping[frozenset[int], GroupResult], Mapping[frozenset[int], GroupResult]
+        ],
+        ...,
+    ]
     found = (("new", after, before), ("gone", before, after))
     for state, here, there in found:
         for members, group in here.items():
@@ -579,8 +587,7 @@ def _folded(changes: Iterable[LargestChange]) -> tuple[LargestChange, ...]:
     """Those that differ in the numbers of their paths alone as one: layers of one kind change alike."""
     alike: dict[tuple[str, str, str], list[LargestChange]] = defaultdict(list)
     for change in changes:
-        pattern = re.sub(r"(?<![^\W\d])\d+(?![^\W\d])", "*", change.title)
-        alike[change.kind, pattern, change.where].append(change)
+        alike[change.kind, _pattern(change.title), change.where].append(change)
     folded = [
         replace(
             max(group, key=lambda one: abs(one.rise_s)),
@@ -592,6 +599,11 @@ def _folded(changes: Iterable[LargestChange]) -> tuple[LargestChange, ...]:
     ]
     kept = [change for change in folded if is_change(change.base_s, change.new_s)]
     return tuple(sorted(kept, key=lambda change: (-abs(change.rise_s), change.operator)))
+
+
+def _pattern(path: str) -> str:
+    """A path or a title without its numbers: ``layers.*.mlp``; the 2 of ``conv2`` is part of a name."""
+    return re.sub(r"(?<!\w)\d+(?!\w)", "*", path)
 
 
 def _module_changes(
@@ -636,7 +648,33 @@ def _module_changes(
         shown += [whole(child) for child in children[largest.module]]
         shown += [alone(largest.module)] if own[largest.module] else []
     changed = [each for each in shown if is_change(each.base_s, each.new_s)]
-    return tuple(sorted(changed, key=lambda each: (-abs(each.rise_s), each.module))[:MOST])
+    # The largest first: each stands for those of its kind that come after it and changed as much.
+    changed.sort(key=lambda each: (-abs(each.rise_s), each.module))
+    kinds: list[list[ModuleChange]] = []
+    for each in changed:
+        same = (
+            group
+            for group in kinds
+            if (_pattern(group[0].path), group[0].own) == (_pattern(each.path), each.own)
+            and not is_change(abs(group[0].rise_s), abs(each.rise_s))
+            and (group[0].rise_s > 0) == (each.rise_s > 0)
+        )
+        group = next(same, None)
+        if group is None:
+            kinds.append([each])
+        else:
+            group.append(each)
+    folded = [
+        replace(
+            min(group, key=lambda each: each.module),
+            alike=len(group) - 1,
+            base_s=total(each.base_s for each in group),
+            new_s=total(each.new_s for each in group),
+            operators=sum(each.operators for each in group),
+        )
+        for group in kinds
+    ]
+    return tuple(sorted(folded, key=lambda each: (-abs(each.rise_s), each.module))[:MOST])
 
 
 def _worst(modules: Sequence[JoinedModule]) -> int:

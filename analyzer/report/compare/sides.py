@@ -1,4 +1,4 @@
-"""Reporting: the times of two records' operators as they are compared: on the target device, for the same work."""
+"""Reporting: the times of two records' operators as they are compared: on the target, for the same work."""
 
 from __future__ import annotations
 
