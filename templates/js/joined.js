@@ -301,8 +301,10 @@
     function seen(item) {
       if (!item) return;
       const { x, y, width, height, outline: around } = item.node;
-      const inner = !around ? item : places.filter((other) => !other.node.outline && Math.abs(other.x - x) < width / 2 && Math.abs(other.y - y) < height / 2)
-        .sort((a, b) => Math.abs(changeOf(b.id)) - Math.abs(changeOf(a.id)))[0] || item;
+      const within = places.filter((other) => !other.node.outline && Math.abs(other.x - x) < width / 2 && Math.abs(other.y - y) < height / 2);
+      // The first of those that changed as much as the one that changed most.
+      const most = Math.max(...within.map((other) => Math.abs(changeOf(other.id))));
+      const inner = (around && within.find((other) => Math.abs(changeOf(other.id)) >= 0.98 * most)) || item;
       const above = y - height / 2 - 40;
       const top = around && inner.y - above < scroll.clientHeight - 60 ? above : inner.y - scroll.clientHeight / 2;
       scroll.scrollTo({ left: inner.x - scroll.clientWidth / 2, top });
@@ -354,7 +356,7 @@
       const head = element("tr", {}, element("td"), element("th", { scope: "col", textContent: given.base }), element("th", { scope: "col", textContent: given.new }));
       const lines = rows.filter(([, before, after]) => before || after).map(([name, before, after]) => element("tr", {}, element("th", { scope: "row", textContent: name }), element("td", { textContent: before || figures.UNKNOWN }), element("td", { textContent: after || figures.UNKNOWN })));
       const change = known(chosen) ? changeOf(chosen) : 0;
-      const said = [change ? signed(change) : "", ...(chosen[0] === "o" ? about(operators[number]) : aboutModule(modules[number]))].filter(Boolean);
+      const said = [change && !(chosen[0] === "o" && stand.has(number)) ? signed(change) : "", ...(chosen[0] === "o" ? about(operators[number]) : aboutModule(modules[number]))].filter(Boolean);
       detail.replaceChildren(
         element("h4", { textContent: pathOf(chosen) }),
         ...said.map((text) => element("p", { textContent: text })),
@@ -381,7 +383,7 @@
     ];
     const ofModule = (item) => [
       ["Time", item.base === null ? "" : seconds(item.base), item.new === null ? "" : seconds(item.new)],
-      ["Operators", String(item.operators - item.added), String(item.operators - item.gone)],
+      ["Operators", figures.figure(item.operators - item.added, "count"), figures.figure(item.operators - item.gone, "count")],
       ["Path", item.was || (stateOf(item.number) === "new" ? "" : item.path), stateOf(item.number) === "gone" ? "" : item.path],
     ];
     function about(item) {
@@ -392,10 +394,17 @@
       return [
         apart, item.code && `Source line: ${item.code}`,
         item.was && `In ${given.base} it is in ${item.was}.`,
+        others && together(item, others),
         others && (item.state === "new" ? `Stands where ${given.base} has ${type(others)}.` : `In its place ${given.new} has ${type(others)}.`),
         ...(fused.get(item.number) || []).map((one) => `${one.state === "new" ? `Only ${given.new}` : `Only ${given.base}`} runs it as ${one.type} with ${type(one.members.filter((number) => number !== item.number))}.`),
         ...given.copies.filter((copy) => copy[2] === item.number).map(([state, way, , bytes, time]) => `${state === "new" ? `Only ${given.new}` : `Only ${given.base}`} copies what it makes ${way}: ${figures.figure(bytes, "bytes")} in ${seconds(time)}.`),
       ];
+    }
+    // What stands in another's place is compared with it, not with nothing.
+    function together(item, others) {
+      const sum = (numbers, side) => numbers.reduce((all, number) => all + (operators[number][side] || 0), 0);
+      const [gone, added] = item.state === "new" ? [others, stand.get(others[0])] : [stand.get(others[0]), others];
+      return `Together: ${seconds(sum(gone, "base_time"))} before, ${seconds(sum(added, "new_time"))} now.`;
     }
     const aboutModule = (item) => [
       item.added && `${many(item.added, "operator")} only in ${given.new}.`,

@@ -100,7 +100,7 @@ def _lead(comparison: Comparison, at: int) -> str:
 
 
 def _change(change: LargestChange) -> GraphLine:
-    alike = f" and {change.alike} alike" if change.alike else ""
+    alike = f" (and {change.alike} alike)" if change.alike else ""
     return GraphLine(
         box=f"o{change.operator}",
         title=f"{change.title[:1].upper()}{change.title[1:]}{alike}",
@@ -120,7 +120,7 @@ def _module(change: ModuleChange) -> GraphLine:
 
 def module_title(change: ModuleChange) -> str:
     """A module's path; ``the model``; what is meant of it where that is not all."""
-    alike = f" and {change.alike} alike" if change.alike else ""
+    alike = f" (and {change.alike} alike)" if change.alike else ""
     return f"{change.path or 'the model'}{', its own operators' if change.own else ''}{alike}"
 
 
