@@ -278,10 +278,13 @@
 
     // One box is in the order of the tabulator key, the others are reached from it by the arrow keys.
     function mark() {
-      const here = places.find((item) => item.id === chosen) || places.find((item) => `g${chosen?.slice(1)}` === item.id && chosen[0] === "m") || places[0];
+      // An opened module is chosen as its outline.
+      const names = chosen === null ? [] : [chosen, `g${chosen.slice(1)}`];
+      const picked = places.find((item) => names.includes(item.id) && (item.id[0] === "o") === (chosen[0] === "o"));
+      const here = picked || places[0];
       places.forEach((item) => {
         item.part.setAttribute("tabindex", item === here ? 0 : -1);
-        item.part.classList.toggle("chosen", item === here && chosen !== null);
+        item.part.classList.toggle("chosen", item === picked);
         if (item.id[0] === "o") item.part.setAttribute("aria-pressed", String(item.id === chosen));
       });
       scroll.querySelectorAll(".left").forEach((part) => part.remove());

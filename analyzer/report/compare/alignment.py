@@ -138,8 +138,13 @@ def _joined_names(before: _Modules, after: _Modules) -> list[str]:
     names = [""]
     for module in before.tree[1:]:
         partner = partners.get(module.number)
-        parent = names[module.parent or 0]
-        names.append(after.tree[partner].path if partner is not None else f"{parent}.{module.name}".lstrip("."))
+        around = module.parent or 0
+        if partner is not None:
+            names.append(after.tree[partner].path)
+        elif names[around] == before.tree[around].path:
+            names.append(module.path)
+        else:
+            names.append(f"{names[around]}.{module.name}")
     return names
 
 
@@ -166,6 +171,8 @@ def _children_joined(
 def _aligned(
     before: _Modules, after: _Modules, old: Sequence[int], now: Sequence[int]
 ) -> Iterator[tuple[int, int]]:
+    if len(old) * len(now) > _MOST_COMPARED:
+        return
     insides = [before.types[number] for number in old], [after.types[number] for number in now]
     for tag, a_from, a_to, b_from, b_to in _opcodes(*insides):
         for a, b in zip(old[a_from:a_to], now[b_from:b_to], strict=False):

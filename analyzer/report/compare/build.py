@@ -23,7 +23,7 @@ from analyzer.report.compare.comparison import (
     OperatorEntry,
 )
 from analyzer.report.compare.joined_graph import join
-from analyzer.report.compare.sides import NOISE, Side
+from analyzer.report.compare.sides import NOISE, ComparedSide, flips
 from analyzer.report.escaping import ascii_json
 from analyzer.text import nearest
 
@@ -57,7 +57,7 @@ def compare(records: Sequence[tuple[str, Analysis]]) -> Comparison:
 def _difference(label: str, base: Analysis, new: Analysis) -> Difference:
     aligned = align(base, new)
     matched = aligned.match
-    before, after = Side.pair(base, new)
+    before, after = ComparedSide.pair(base, new)
     changes = [_change(old, now, before, after) for old, now in matched.pairs]
     flipped = [change for change in changes if change.device is not None or change.placed_on is not None]
     slower = [change for change in changes if change.rise_s > NOISE * (change.base_s or 0.0)]
@@ -82,9 +82,8 @@ def _difference(label: str, base: Analysis, new: Analysis) -> Difference:
     )
 
 
-def _change(old: OperatorResult, now: OperatorResult, base: Side, new: Side) -> OperatorChange:
-    # Of a record without a GPU all is on the CPU: that is another question and no flip.
-    gpus = base.analysis.devices.gpu and new.analysis.devices.gpu
+def _change(old: OperatorResult, now: OperatorResult, base: ComparedSide, new: ComparedSide) -> OperatorChange:
+    device, placed_on = flips(base, old, new, now)
     before, after = base.interval(old), new.interval(now)
     apart = before is not None and after is not None and (before[1] < after[0] or after[1] < before[0])
     return OperatorChange(
@@ -92,19 +91,15 @@ def _change(old: OperatorResult, now: OperatorResult, base: Side, new: Side) -> 
         where=source_location(now),
         base=old.index,
         new=now.index,
-        device=_flip(old.placement, now.placement) if gpus else None,
-        placed_on=_flip(old.gpu.placed_on, now.gpu.placed_on) if old.gpu and now.gpu else None,
+        device=device,
+        placed_on=placed_on,
         base_s=base.time(old),
         new_s=new.time(now),
         certain=apart,
     )
 
 
-def _flip(before: str, after: str) -> tuple[str, str] | None:
-    return None if before == after else (before, after)
-
-
-def _entry(operator: OperatorResult, side: Side) -> OperatorEntry:
+def _entry(operator: OperatorResult, side: ComparedSide) -> OperatorEntry:
     return OperatorEntry(
         name=operator_label(operator),
         where=source_location(operator),

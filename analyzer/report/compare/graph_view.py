@@ -18,7 +18,7 @@ from analyzer.report.compare.joined_graph import (
     LargestChange,
     ModuleChange,
 )
-from analyzer.report.compare.sides import Side
+from analyzer.report.compare.sides import ComparedSide
 from analyzer.report.operator_columns import shape
 from analyzer.text import first_few, plural
 from analyzer.units import byte_count, seconds
@@ -230,8 +230,8 @@ def _on_edge(there: bool, copied: bool) -> int:
     return 2 if copied else int(there)
 
 
-def _sides(comparison: Comparison, at: int) -> tuple[Side, Side]:
-    return Side.pair(comparison.analyses[0], comparison.analyses[at])
+def _sides(comparison: Comparison, at: int) -> tuple[ComparedSide, ComparedSide]:
+    return ComparedSide.pair(comparison.analyses[0], comparison.analyses[at])
 
 
 def _modules(graph: JoinedGraph) -> dict[str, Any]:
@@ -251,7 +251,7 @@ def _modules(graph: JoinedGraph) -> dict[str, Any]:
     }
 
 
-def _operators(graph: JoinedGraph, base: Side, new: Side) -> dict[str, Any]:
+def _operators(graph: JoinedGraph, base: ComparedSide, new: ComparedSide) -> dict[str, Any]:
     operators = graph.operators
 
     def either(number: int) -> OperatorResult:
@@ -278,7 +278,7 @@ def _flip(ends: tuple[str, str] | None) -> str:
     return "" if ends is None else f"{names.get(ends[0], ends[0])} → {names.get(ends[1], ends[1])}"
 
 
-def _side(prefix: str, side: Side, indices: Sequence[int | None], graph: JoinedGraph) -> dict[str, Any]:
+def _side(prefix: str, side: ComparedSide, indices: Sequence[int | None], graph: JoinedGraph) -> dict[str, Any]:
     analysis = side.analysis
     operators = [None if index is None else analysis.operators[index] for index in indices]
     groups = [getattr(each, f"{prefix}_group") for each in graph.operators]

@@ -12,7 +12,7 @@ from analyzer.checks.phrases import operator_label, source_location, total
 from analyzer.checks.placement import copies_inside
 from analyzer.record.analysis import Analysis, GroupResult
 from analyzer.report.compare.alignment import Alignment
-from analyzer.report.compare.sides import Side, is_change
+from analyzer.report.compare.sides import ComparedSide, flips, is_change
 from analyzer.report.module_tree import tree
 from analyzer.text import first_few
 
@@ -207,7 +207,7 @@ class JoinedGraph:
     worst: int
 
 
-def join(base: Side, new: Side, aligned: Alignment) -> JoinedGraph:
+def join(base: ComparedSide, new: ComparedSide, aligned: Alignment) -> JoinedGraph:
     """Both sides' graphs as one.
 
     Args:
@@ -260,71 +260,87 @@ class _Numbers:
 
 
 def _joined(
-    base: Side, new: Side, aligned: Alignment
+    base: ComparedSide, new: ComparedSide, aligned: Alignment
 ) -> tuple[tuple[JoinedModule, ...], tuple[JoinedOperator, ...]]:
-    modules = _Paths(new.analysis.model.name)
+    pairs = _in_order(base.analysis, new.analysis, aligned)
     groups = _groups(base), _groups(new)
+    paths = [_path(pair, aligned) for pair in pairs]
+    modules, of_operator = _in_parts(*_modules(paths, new.analysis.model.name))
+    operators = tuple(
+        _operator(number, pair, base, new, module=module, groups=groups, moved=aligned.moved)
+        for number, (pair, module) in enumerate(zip(pairs, of_operator, strict=True))
+    )
+    named = _described(modules, base.analysis, new.analysis, aligned)
+    return _summed(named, operators), operators
+
+
+# An operator's indices in the base and in the new record; one of them may be None.
+_Pair = tuple[int | None, int | None]
+
+
+def _in_order(base: Analysis, new: Analysis, aligned: Alignment) -> list[_Pair]:
+    """Every operator once: in the new graph's order, what is gone behind its predecessor in the base."""
     partner = {old.index: now.index for old, now in aligned.match.pairs}
     became = {now: old for old, now in partner.items()}
-    # By (its own or its predecessor's index in the new graph, whether it is gone, index in the base).
-    order: list[tuple[int, int, int]] = [(each.index, 0, -1) for each in new.analysis.operators]
+    # By its own or its predecessor's index in the new graph; what is gone comes behind, as the base has it.
+    order: list[tuple[int, int, _Pair]] = [
+        (each.index, -1, (became.get(each.index), each.index)) for each in new.operators
+    ]
     last = -1
-    for each in base.analysis.operators:
-        if each.index in partner:
-            last = partner[each.index]
-        else:
-            order.append((last, 1, each.index))
-    operators = []
-    gpus = base.analysis.devices.gpu and new.analysis.devices.gpu
-    for number, (index, is_gone, old_index) in enumerate(sorted(order)):
-        now = None if is_gone else new.analysis.operators[index]
-        at = old_index if is_gone else became.get(index)
-        old = None if at is None else base.analysis.operators[at]
-        path = aligned.base_paths[old_index] if is_gone else aligned.new_paths[index]
-        both = old is not None and now is not None
-        operators.append(
-            JoinedOperator(
-                number=number,
-                module=modules.number(path),
-                base=at,
-                new=None if now is None else now.index,
-                base_s=None if old is None else base.time(old),
-                new_s=None if now is None else new.time(now),
-                base_group=None if at is None else groups[0].get(at),
-                new_group=None if now is None else groups[1].get(now.index),
-                # Of a record without a GPU all is on the CPU: that is another question and no flip.
-                device=flip(old.placement, now.placement) if gpus and old and now else None,
-                placed_on=flip(old.gpu.placed_on, now.gpu.placed_on)
-                if both and old and now and old.gpu and now.gpu
-                else None,
-                was=None if now is None else aligned.moved.get(now.index),
-            )
-        )
-    found, of_operator = _in_parts(modules.made, [each.module for each in operators])
-    operators = [replace(each, module=of_operator[each.number]) for each in operators]
-    named = _described(found, base.analysis, new.analysis, aligned)
-    return _summed(named, operators), tuple(operators)
+    for each in base.operators:
+        last = partner.get(each.index, last)
+        if each.index not in partner:
+            order.append((last, each.index, (each.index, None)))
+    return [pair for *_, pair in sorted(order, key=lambda one: one[:2])]
 
 
-def flip(before: str, after: str) -> tuple[str, str] | None:
-    """Both where they differ."""
-    return None if before == after else (before, after)
+def _path(pair: _Pair, aligned: Alignment) -> str:
+    old, now = pair
+    return aligned.new_paths[now] if now is not None else aligned.base_paths[old or 0]
 
 
-class _Paths:
-    """Modules by path, made as they are asked for, parents first."""
+def _operator(
+    number: int,
+    pair: _Pair,
+    base: ComparedSide,
+    new: ComparedSide,
+    *,
+    module: int,
+    groups: tuple[Mapping[int, int], Mapping[int, int]],
+    moved: Mapping[int, str],
+) -> JoinedOperator:
+    old = None if pair[0] is None else base.analysis.operators[pair[0]]
+    now = None if pair[1] is None else new.analysis.operators[pair[1]]
+    device, placed_on = (None, None) if old is None or now is None else flips(base, old, new, now)
+    return JoinedOperator(
+        number=number,
+        module=module,
+        base=pair[0],
+        new=pair[1],
+        base_s=None if old is None else base.time(old),
+        new_s=None if now is None else new.time(now),
+        base_group=None if old is None else groups[0].get(old.index),
+        new_group=None if now is None else groups[1].get(now.index),
+        device=device,
+        placed_on=placed_on,
+        was=None if now is None else moved.get(now.index),
+    )
 
-    def __init__(self, model: str) -> None:
-        self.made = [JoinedModule(number=0, parent=None, path="", name=model)]
-        self._numbers = {"": 0}
 
-    def number(self, path: str) -> int:
-        if path not in self._numbers:
+def _modules(paths: Iterable[str], model: str) -> tuple[list[JoinedModule], list[int]]:
+    """A module for each path and for all around it, parents first; and the number of each path's."""
+    modules = [JoinedModule(number=0, parent=None, path="", name=model)]
+    numbers = {"": 0}
+
+    def number(path: str) -> int:
+        if path not in numbers:
             around, _, name = path.rpartition(".")
-            parent = self.number(around)
-            self._numbers[path] = len(self.made)
-            self.made.append(JoinedModule(number=len(self.made), parent=parent, path=path, name=name))
-        return self._numbers[path]
+            parent = number(around)
+            numbers[path] = len(modules)
+            modules.append(JoinedModule(number=len(modules), parent=parent, path=path, name=name))
+        return numbers[path]
+
+    return modules, [number(path) for path in paths]
 
 
 def _in_parts(
@@ -407,7 +423,7 @@ def _summed(modules: Sequence[JoinedModule], operators: Iterable[JoinedOperator]
 # --- groups, tensors and copies -------------------------------------------------------------------------
 
 
-def _groups(side: Side) -> dict[int, int]:
+def _groups(side: ComparedSide) -> dict[int, int]:
     """For each operator the number of its group in the target's session."""
     return {
         member: number
@@ -418,8 +434,8 @@ def _groups(side: Side) -> dict[int, int]:
 
 
 def _fusions(
-    base: Side,
-    new: Side,
+    base: ComparedSide,
+    new: ComparedSide,
     modules: Sequence[JoinedModule],
     operators: Sequence[JoinedOperator],
     numbers: _Numbers,
@@ -427,7 +443,7 @@ def _fusions(
     """Groups of several operators that both records have, where the other does not run the same as one."""
     both = {each.number for each in operators if each.state == "both"}
 
-    def fused(side: Side, number_of: Mapping[int, int]) -> dict[frozenset[int], GroupResult]:
+    def fused(side: ComparedSide, number_of: Mapping[int, int]) -> dict[frozenset[int], GroupResult]:
         # What came or went with its operators tells nothing of the session: those both have decide.
         sets = (
             (frozenset(number_of[index] for index in group.members) & both, group)
@@ -467,7 +483,7 @@ def _module_of(modules: Sequence[JoinedModule], number: int) -> JoinedModule:
     return module
 
 
-def _edges(base: Side, new: Side, numbers: _Numbers) -> tuple[JoinedEdge, ...]:
+def _edges(base: ComparedSide, new: ComparedSide, numbers: _Numbers) -> tuple[JoinedEdge, ...]:
     found: dict[tuple[int, int], JoinedEdge] = {}
     for producer, consumer, copied in _tensors(base.analysis):
         key = numbers.base[producer], numbers.base[consumer]
@@ -495,11 +511,11 @@ def _tensors(analysis: Analysis) -> Iterator[tuple[int, int, bool]]:
         producers.update((tensor.name, operator.index) for tensor in operator.outputs if tensor.name)
 
 
-def _copies(base: Side, new: Side, numbers: _Numbers) -> Iterator[CopyChange]:
+def _copies(base: ComparedSide, new: ComparedSide, numbers: _Numbers) -> Iterator[CopyChange]:
     """Copies of what the same operator makes, in the same direction, are the same copy."""
 
     def made(
-        side: Side, number_of: Mapping[int, int], state: Literal["new", "gone"]
+        side: ComparedSide, number_of: Mapping[int, int], state: Literal["new", "gone"]
     ) -> dict[tuple[int, str, int], CopyChange]:
         makers = {
             tensor.name: (number_of[each.index], place)
@@ -531,8 +547,8 @@ def _copies(base: Side, new: Side, numbers: _Numbers) -> Iterator[CopyChange]:
 
 
 def _changes(
-    base: Side,
-    new: Side,
+    base: ComparedSide,
+    new: ComparedSide,
     operators: Sequence[JoinedOperator],
     replaced: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
     copies: Sequence[CopyChange],
@@ -681,9 +697,15 @@ def _worst(modules: Sequence[JoinedModule]) -> int:
     children: dict[int, list[JoinedModule]] = defaultdict(list)
     for module in modules[1:]:
         children[module.parent or 0].append(module)
-    largest = max(modules, key=lambda one: (one.rise_s, -one.number))
+    # The model itself is open from the start.
+    inner = modules[1:] or modules
+    lost = max(inner, key=lambda one: (one.rise_s, -one.number))
     # A loss that no box would be coloured for is not what a reader is to see first: then what gained most is.
-    at = largest if largest.rise_s > SHADES[0] * (modules[0].base_s or 0.0) else modules[0]
+    at = (
+        lost
+        if lost.rise_s > SHADES[0] * (modules[0].base_s or 0.0)
+        else max(inner, key=lambda one: (abs(one.rise_s), -one.number))
+    )
     while children[at.number]:
         most = max(children[at.number], key=lambda one: (abs(one.rise_s), -one.number))
         if abs(most.rise_s) * 2 < abs(at.rise_s) or not most.rise_s:

@@ -13,14 +13,14 @@ NOISE = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class ComparedSide:
     """One of the two analyses, and the inferences that its operators' times are divided by."""
 
     analysis: Analysis
     per: int
 
     @classmethod
-    def pair(cls, base: Analysis, new: Analysis) -> tuple[Side, Side]:
+    def pair(cls, base: Analysis, new: Analysis) -> tuple[ComparedSide, ComparedSide]:
         """Both sides; of different batches, one inference is compared with one."""
         batches = base.model.batch, new.model.batch
         # Of the same batch the times stay as they are in both records, to be found there again.
@@ -54,3 +54,22 @@ def is_change(base_s: float | None, new_s: float | None) -> bool:
     """Whether a time changed by more than noise; what is not known on both sides did not."""
     before, after = base_s or 0.0, new_s or 0.0
     return abs(after - before) > NOISE * before
+
+
+Ends = tuple[str, str]
+
+
+def flips(
+    base: ComparedSide, old: OperatorResult, new: ComparedSide, now: OperatorResult
+) -> tuple[Ends | None, Ends | None]:
+    """Before and after of the best plan's device, and of the CUDA session's; None where that did not change."""
+    # Of a record without a GPU all is on the CPU: that is another question and no flip.
+    gpus = base.analysis.devices.gpu and new.analysis.devices.gpu
+    return (
+        _apart(old.placement, now.placement) if gpus else None,
+        _apart(old.gpu.placed_on, now.gpu.placed_on) if old.gpu and now.gpu else None,
+    )
+
+
+def _apart(before: str, after: str) -> Ends | None:
+    return None if before == after else (before, after)
