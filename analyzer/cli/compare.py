@@ -91,14 +91,14 @@ def _formats(names: list[str]) -> list[Format]:
     from analyzer.record.formats import HTML_MARK, Format, marked_by
     from analyzer.text import nearest
 
-    title = "(?:flipped device|new .+|.+ gone|slower|faster|changed most, by module|no operator differs)"
+    title = "(?:flipped device|new .+|.+ gone|slower|faster|no operator differs)"
     package = "analyzer.report.compare"
     known = (
         Format(
             name="text",
             extension=".txt",
             writer=f"{package}.plain_text:render_text",
-            mark=marked_by(rf"^.+ -> .+\n\n  {title}(?: \(|$)"),
+            mark=marked_by(rf"^.+ -> .+\n\n  {title} \("),
         ),
         Format(
             name="markdown",

@@ -46,15 +46,15 @@
     let places = [];
     let left = new Map();
 
-    const rise = (item, base, added) => ((item[base] === null && item[added] === null) ? 0 : (item[added] || 0) - (item[base] || 0));
-    const changeOf = (id) => (id[0] === "m" ? rise(modules[Number(id.slice(1))], "base", "new") : rise(operators[Number(id.slice(1))], "base_time", "new_time"));
     // Of an operator in both whose time one record does not know, nothing is known to have changed.
-    function known(id) {
-      const item = operators[Number(id.slice(1))];
-      return id[0] === "m" || item.state !== "both" || (item.base_time !== null && item.new_time !== null);
+    function changeOf(id) {
+      const number = Number(id.slice(1));
+      if (id[0] !== "o") return modules[number].rise;
+      const { state, base_time: base, new_time: added } = operators[number];
+      return state === "both" && (base === null || added === null) ? 0 : (added || 0) - (base || 0);
     }
     function tone(id) {
-      const share = known(id) && given.whole ? changeOf(id) / given.whole : 0;
+      const share = given.whole ? changeOf(id) / given.whole : 0;
       const step = given.shades.filter((from) => Math.abs(share) >= from).length;
       return step === 0 ? "" : `${share > 0 ? "l" : "g"}${step}`;
     }
@@ -202,7 +202,7 @@
       else part.setAttribute("aria-pressed", String(node.id === chosen));
       const size = { x, y, width: node.width, height: node.height, rx: 7 };
       part.append(drawn("rect", { ...size, class: "paper" }), drawn("rect", { ...size, class: `tint ${tone(node.id)}` }));
-      const change = known(node.id) ? changeOf(node.id) : 0;
+      const change = changeOf(node.id);
       const way = tone(node.id) === "" ? "" : change > 0 ? " ▲" : " ▼";
       part.append(label(node.x, y + 18, cut(node.first, node.width - 14, 7.2), "name"));
       part.append(label(node.x, y + 34, cut(node.second, node.width - 12, 6), "aside"));
@@ -225,7 +225,7 @@
     function called(node) {
       const number = Number(node.id.slice(1));
       const states = { new: `only in ${given.new}`, gone: `only in ${given.base}`, both: "" };
-      const change = known(node.id) && changeOf(node.id);
+      const change = changeOf(node.id);
       const told = [pathOf(node.id), node.id[0] === "m" ? `module, ${many(modules[number].operators, "operator")}` : "operator"];
       told.push(states[node.id[0] === "m" ? stateOf(number) : operators[number].state]);
       told.push(`${seconds(node.base)} before, ${seconds(node.added)} now`);
@@ -358,7 +358,7 @@
       const rows = chosen[0] === "o" ? ofOperator(operators[number]) : ofModule(modules[number]);
       const head = element("tr", {}, element("td"), element("th", { scope: "col", textContent: given.base }), element("th", { scope: "col", textContent: given.new }));
       const lines = rows.filter(([, before, after]) => before || after).map(([name, before, after]) => element("tr", {}, element("th", { scope: "row", textContent: name }), element("td", { textContent: before || figures.UNKNOWN }), element("td", { textContent: after || figures.UNKNOWN })));
-      const change = known(chosen) ? changeOf(chosen) : 0;
+      const change = changeOf(chosen);
       const said = [change && !(chosen[0] === "o" && stand.has(number)) ? signed(change) : "", ...(chosen[0] === "o" ? about(operators[number]) : aboutModule(modules[number]))].filter(Boolean);
       detail.replaceChildren(
         element("h4", { textContent: pathOf(chosen) }),

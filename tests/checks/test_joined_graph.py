@@ -60,7 +60,8 @@ def test_an_unknown_time_is_neither_gained_nor_lost() -> None:
     after = analysis(named("Conv", 0, "a", gpu_s=1e-3))
     graph = joined(before, after)
     assert graph.operators[0].rise_s == 0
-    assert graph.changes == ()
+    assert (graph.modules[1].base_s, graph.modules[1].new_s, graph.modules[1].rise_s) == (None, 1e-3, 0)
+    assert (graph.changes, graph.module_changes) == ((), ())
 
 
 def test_a_device_that_changed_and_the_copies_around_it_are_found() -> None:

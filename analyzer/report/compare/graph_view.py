@@ -105,7 +105,7 @@ def _change(change: LargestChange) -> GraphLine:
         box=f"o{change.operator}",
         title=f"{change.title[:1].upper()}{change.title[1:]}{alike}",
         where=change.where,
-        **_figures(change.base_s, change.new_s),
+        **_figures(change.base_s, change.new_s, change.rise_s),
     )
 
 
@@ -114,7 +114,7 @@ def _module(change: ModuleChange) -> GraphLine:
         box=f"m{change.module}",
         title=module_title(change),
         where=plural(change.operators, "operator"),
-        **_figures(change.base_s, change.new_s),
+        **_figures(change.base_s, change.new_s, change.rise_s),
     )
 
 
@@ -124,8 +124,7 @@ def module_title(change: ModuleChange) -> str:
     return f"{change.path or 'the model'}{', its own operators' if change.own else ''}{alike}"
 
 
-def _figures(base_s: float | None, new_s: float | None) -> dict[str, str]:
-    rise_s = (new_s or 0.0) - (base_s or 0.0)
+def _figures(base_s: float | None, new_s: float | None, rise_s: float) -> dict[str, str]:
     # U+2212, as wide as the plus: in a column of figures a hyphen is lost.
     return {
         "before": seconds(base_s),
@@ -248,6 +247,7 @@ def _modules(graph: JoinedGraph) -> dict[str, Any]:
         "flipped": [each.flipped for each in modules],
         "base": [compact(each.base_s) for each in modules],
         "new": [compact(each.new_s) for each in modules],
+        "rise": [compact(each.rise_s) for each in modules],
     }
 
 

@@ -76,7 +76,8 @@ class JoinedModule:
     """A module of one graph or of both, with sums over all operators inside.
 
     ``was`` is its path in the base where that is another; ``is_part`` says that it is no module of the model's
-    but some of a crowded module's operators, in their order.
+    but some of a crowded module's operators, in their order. ``rise_s`` are the seconds lost, without operators
+    whose time one of the records does not know.
     """
 
     number: int
@@ -92,11 +93,7 @@ class JoinedModule:
     flipped: int = 0
     base_s: float | None = None
     new_s: float | None = None
-
-    @property
-    def rise_s(self) -> float:
-        """Seconds lost."""
-        return (self.new_s or 0.0) - (self.base_s or 0.0)
+    rise_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,21 +160,17 @@ class ModuleChange:
     """A module that gained or lost time; ``own`` says that only what is directly in it is meant.
 
     ``alike`` counts modules whose paths differ in numbers alone and which changed as much; the sums are theirs
-    too.
+    too. ``rise_s`` as in ``JoinedModule``.
     """
 
     path: str
     base_s: float | None
     new_s: float | None
+    rise_s: float
     operators: int
     module: int
     own: bool = False
     alike: int = 0
-
-    @property
-    def rise_s(self) -> float:
-        """Seconds lost."""
-        return (self.new_s or 0.0) - (self.base_s or 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -415,6 +408,7 @@ def _summed(modules: Sequence[JoinedModule], operators: Iterable[JoinedOperator]
             flipped=sum(each.flipped for each in inside[module.number]),
             base_s=total(each.base_s for each in inside[module.number]),
             new_s=total(each.new_s for each in inside[module.number]),
+            rise_s=sum(each.rise_s for each in inside[module.number]),
         )
         for module in modules
     )
@@ -639,6 +633,7 @@ def _module_changes(
             path=module.path,
             base_s=module.base_s,
             new_s=module.new_s,
+            rise_s=module.rise_s,
             operators=module.operators,
             module=number,
         )
@@ -649,6 +644,7 @@ def _module_changes(
             own=True,
             base_s=total(each.base_s for each in own[number]),
             new_s=total(each.new_s for each in own[number]),
+            rise_s=sum(each.rise_s for each in own[number]),
             operators=len(own[number]),
         )
 
@@ -663,7 +659,7 @@ def _module_changes(
         shown.remove(largest)
         shown += [whole(child) for child in children[largest.module]]
         shown += [alone(largest.module)] if own[largest.module] else []
-    changed = [each for each in shown if is_change(each.base_s, each.new_s)]
+    changed = [each for each in shown if is_change(each.base_s, (each.base_s or 0.0) + each.rise_s)]
     # The largest first: each stands for those of its kind that come after it and changed as much.
     changed.sort(key=lambda each: (-abs(each.rise_s), each.module))
     kinds: list[list[ModuleChange]] = []
@@ -686,6 +682,7 @@ def _module_changes(
             alike=len(group) - 1,
             base_s=total(each.base_s for each in group),
             new_s=total(each.new_s for each in group),
+            rise_s=sum(each.rise_s for each in group),
             operators=sum(each.operators for each in group),
         )
         for group in kinds
