@@ -239,7 +239,7 @@
       const part = drawn("g", { class: "outline", role: "button", tabindex: -1, "data-box": node.id, "aria-expanded": "true", "aria-label": `${node.first}, opened` });
       const title = drawn("title");
       title.textContent = `Close ${node.first}`;
-      part.append(drawn("rect", { x, y: y - 7, width: node.width, height: node.height + 7, rx: 10, class: "around" }), label(x + 9, y + 7, cut(node.first, node.width - 14, 6.2), "path"), title);
+      part.append(drawn("rect", { x, y: y - 7, width: node.width, height: node.height + 7, rx: 10, class: "around" }), label(x + 9, y + 5, cut(node.first, node.width - 14, 6.2), "path"), title);
       return part;
     }
     function arrow(layout, edge) {

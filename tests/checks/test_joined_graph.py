@@ -8,7 +8,8 @@ from checks_factory import analysis, operator, stem
 
 from analyzer.record.analysis import Analysis, OperatorResult
 from analyzer.report.compare.alignment import align
-from analyzer.report.compare.joined_graph import CROWDED, JoinedGraph, JoinedModule, join
+from analyzer.report.compare.graph_joining import CROWDED, join
+from analyzer.report.compare.joined_graph import JoinedGraph, JoinedModule
 from analyzer.report.compare.sides import ComparedSide
 
 

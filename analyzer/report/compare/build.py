@@ -22,7 +22,7 @@ from analyzer.report.compare.comparison import (
     OperatorChange,
     OperatorEntry,
 )
-from analyzer.report.compare.joined_graph import join
+from analyzer.report.compare.graph_joining import join
 from analyzer.report.compare.sides import NOISE, ComparedSide, flips
 from analyzer.report.escaping import ascii_json
 from analyzer.text import nearest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,13 +42,17 @@ class GraphLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphView:
-    """What the page says of a joined graph; ``missing`` says in a sentence why there is none, else is empty."""
+    """What the page says of a joined graph; ``missing`` says in a sentence why there is none, else is empty.
+
+    ``marks`` are those of the legend that the graph has.
+    """
 
     missing: str
     lead: str = ""
     changes: tuple[GraphLine, ...] = ()
     modules: tuple[GraphLine, ...] = ()
     notes: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
 
 
 def view(comparison: Comparison, at: int) -> GraphView:
@@ -64,7 +68,20 @@ def view(comparison: Comparison, at: int) -> GraphView:
         changes=tuple(_change(change) for change in graph.changes),
         modules=tuple(_module(change) for change in graph.module_changes),
         notes=tuple(_notes(graph)),
+        marks=tuple(_marks(graph)),
     )
+
+
+def _marks(graph: JoinedGraph) -> Iterator[str]:
+    found = {
+        **{state: any(each.state == state for each in graph.operators) for state in ("new", "gone")},
+        "flip": any(each.flipped for each in graph.operators),
+        "fusion": bool(graph.fusion_changes),
+        "came": any(each.new_copied and not each.base_copied for each in graph.edges),
+        "went": any(each.base_copied and not each.new_copied for each in graph.edges),
+        "copied": any(each.base_copied and each.new_copied for each in graph.edges),
+    }
+    return (mark for mark, is_there in found.items() if is_there)
 
 
 def _missing(base: str, difference: Difference) -> str:
