@@ -1,7 +1,7 @@
 // Two graphs as one, joined by module path: dagre lays out what is open, coloured by time gained and lost.
 "use strict";
 (() => {
-  const { data, unpack, element } = report;
+  const { data, rowsOf, element } = report;
   const LIMIT = 160;
   const SHOWN = 12;
   // Arrows of one box from which on all but the first are left out until it is selected: a mask that every layer reads.
@@ -10,11 +10,6 @@
   const WIDEST = NARROW ? 190 : 250;
   const SVG = "http://www.w3.org/2000/svg";
 
-  function rowsOf(columns) {
-    const names = Object.keys(columns);
-    const lists = names.map((name) => unpack(columns[name]));
-    return lists[0].map((_, at) => ({ number: at, ...Object.fromEntries(names.map((name, column) => [name, lists[column][at]])) }));
-  }
   function drawn(tag, properties = {}, ...children) {
     const made = document.createElementNS(SVG, tag);
     Object.entries(properties).forEach(([name, value]) => { if (value !== null) made.setAttribute(name, value); });
@@ -28,8 +23,7 @@
   }
 
   function begin(holder, given) {
-    const modules = rowsOf(given.modules);
-    const operators = rowsOf(given.operators);
+    const [modules, operators] = [given.modules, given.operators].map((columns) => rowsOf(columns).map((row, number) => ({ number, ...row })));
     const children = modules.map(() => []);
     const own = modules.map(() => []);
     modules.forEach((item) => { if (item.parent !== null) children[item.parent].push(item.number); });
@@ -131,7 +125,7 @@
         // One copy serves all readers: it is counted by what is copied.
         if (before < 2 && after === 2) link.came.add(from);
         if (before === 2 && after < 2) link.went.add(from);
-        link.copied ||= before === 2 && after === 2;
+        if (before === 2 && after === 2) link.copied = true;
         links.set(`${a} ${b}`, link);
       });
       return [...links.values()];
@@ -319,7 +313,7 @@
       if (id[0] === "g") {
         modules.forEach((item) => { if (ancestry(item.number).includes(number)) open.delete(item.number); });
         open.add(0);
-      } else if (!fits([number])) return choose(id, false);
+      } else if (!fits([number])) return choose(id);
       chosen = `m${number}`;
       draw();
       show();
@@ -337,15 +331,17 @@
     // Opens the way to a box; other ways are closed where all would be too many.
     function choose(id, travel = true) {
       const number = Number(id.slice(1));
-      const way = ancestry(id[0] === "o" ? operators[number].module : number).filter((at) => id[0] === "o" || at !== number || children[at].length + own[at].length <= 60);
+      const way = ancestry(id[0] === "o" ? operators[number].module : number);
       const closed = way.some((at) => !open.has(at));
-      if (closed && !fits(way)) {
+      const crowded = closed && !fits(way);
+      if (crowded) {
         open.clear();
         open.add(0);
         if (!fits(way)) fits(way.slice(1));
       }
       chosen = id;
       if (closed || places.length === 0) draw();
+      if (crowded) status.textContent += ` All else was closed, as more than ${LIMIT} boxes cannot be read.`;
       const here = mark();
       if (travel) seen(here);
       show();

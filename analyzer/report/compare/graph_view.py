@@ -20,7 +20,7 @@ from analyzer.report.compare.joined_graph import (
 )
 from analyzer.report.compare.sides import ComparedSide
 from analyzer.report.operator_columns import shape
-from analyzer.text import first_few, plural
+from analyzer.text import first_few, listed, plural
 from analyzer.units import byte_count, seconds
 
 _SESSIONS = {"cuda": "ONNX Runtime's CUDA session", "cpu": "ONNX Runtime's CPU session"}
@@ -44,7 +44,7 @@ class GraphLine:
 class GraphView:
     """What the page says of a joined graph; ``missing`` says in a sentence why there is none, else is empty.
 
-    ``marks`` are those of the legend that the graph has.
+    ``marks`` are those of the legend that the graph has; ``shades`` the shares that its colours begin at.
     """
 
     missing: str
@@ -53,6 +53,7 @@ class GraphView:
     modules: tuple[GraphLine, ...] = ()
     notes: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
+    shades: str = f"{listed(f'{100 * shade:g}' for shade in SHADES)} %"
 
 
 def view(comparison: Comparison, at: int) -> GraphView:
