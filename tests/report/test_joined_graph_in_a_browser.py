@@ -150,5 +150,5 @@ def test_a_graph_prints_as_lists_and_no_drawing(visit: Any) -> None:
     page, _ = visit(pair(), color_scheme="dark")
     page.emulate_media(media="print", color_scheme="dark")
     assert page.locator(".joined-list").first.is_visible()
-    assert not page.locator(".joined svg").is_visible()
+    assert not page.locator(".joined .graph-scroll").is_visible()
     assert not page.locator(".joined-find").is_visible()

@@ -157,3 +157,8 @@ def test_the_page_without_scripts_and_in_print_has_the_lists() -> None:
     assert "Largest changes" in page
     assert "Conv of stage0.block1.conv" in page
     assert page == html_page.render(pair())
+
+
+def test_a_page_of_two_large_graphs_stays_small() -> None:
+    large = factory.analysis(5000)
+    assert len(html_page.render(compare([("a", large), ("b", large)])).encode()) < 1_000_000
