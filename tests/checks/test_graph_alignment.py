@@ -145,3 +145,11 @@ def test_thousands_of_operators_of_one_type_that_have_nothing_in_common_are_left
     shapes = [tensor(f"u{at}", (2, at + 1)) for at in range(2000)]
     after = analysis(*(operator("Add", ["x"], [shape], name=f"b{at}") for at, shape in enumerate(shapes)))
     assert pairs(align(before, after)) == []
+
+
+def test_paths_that_no_exporter_writes_are_matched_as_they_are() -> None:
+    # Of nothing but dots, empty at an end, deeper than what is shown as a tree.
+    odd = [("Add", path) for path in ("..", ".", "a..b", "", "a.", ".a", ".".join("x" * 40))]
+    aligned = align(chain(*odd), chain(*odd, names="m"))
+    assert pairs(aligned) == [(at, at) for at in range(len(odd))]
+    assert (aligned.renamed, aligned.moved) == ({}, {})

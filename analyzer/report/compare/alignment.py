@@ -56,9 +56,12 @@ def align(base: Analysis, new: Analysis) -> Alignment:
     names = _joined_names(before, after)
     base_paths = tuple(names[number] for number in before.of_operator)
     new_paths = tuple(after.tree[number].path for number in after.of_operator)
+    renamed = {
+        name: module.path for module, name in zip(before.tree, names, strict=True) if module.path != name
+    }
     translated = tuple(
         # What the exporter left without a module stays so: its neighbours' is only where it is shown.
-        replace(operator, module=path) if operator.module else operator
+        replace(operator, module=path) if operator.module and path in renamed else operator
         for operator, path in zip(base.operators, base_paths, strict=True)
     )
     found = match(replace(base, operators=translated), new)
@@ -74,9 +77,7 @@ def align(base: Analysis, new: Analysis) -> Alignment:
         match=Match(pairs=tuple(pairs), gone=tuple(gone), new=tuple(added)),
         base_paths=base_paths,
         new_paths=new_paths,
-        renamed={
-            name: module.path for module, name in zip(before.tree, names, strict=True) if module.path != name
-        },
+        renamed=renamed,
         moved={now: base_paths[old] for old, now in moves},
         replaced=tuple(_replacements(blocks, gone, added)),
     )
