@@ -450,18 +450,20 @@
     });
     holder.querySelector("[data-worst]").addEventListener("click", () => choose(`m${given.worst}`));
 
-    // What is sought is looked for in paths, types, names and source lines; the first of them are listed.
-    const texts = operators.map((item) => [item.path, item.type, item.base_name, item.new_name, item.base_where, item.new_where, item.code].join(" ").toLowerCase());
+    // What is sought is looked for in types, paths and names, then in source lines too; what changed most comes first.
+    const names = operators.map((item) => [item.path, item.type, item.base_name, item.new_name].join(" ").toLowerCase());
+    const lines = operators.map((item, at) => [names[at], item.base_where, item.new_where, item.code].join(" ").toLowerCase());
     const find = holder.querySelector("[data-find]");
     find.addEventListener("input", () => {
       const parts = find.value.toLowerCase().split(/\s+/).filter(Boolean);
       const has = (text) => parts.every((part) => text.includes(part));
       const found = parts.length === 0 ? [] : [
         ...modules.filter((item) => item.number && has(`${item.path} ${item.class} ${item.was}`.toLowerCase())).map((item) => `m${item.number}`),
-        ...operators.filter((item) => has(texts[item.number])).map((item) => `o${item.number}`),
+        ...operators.filter((item) => has(lines[item.number])).map((item) => `o${item.number}`),
       ];
-      found.sort((a, b) => Math.abs(changeOf(b)) - Math.abs(changeOf(a)));
-      holder.querySelector("[data-found]").textContent = parts.length === 0 ? "" : found.length === 0 ? "Nothing found." : found.length <= SHOWN ? `${found.length} found.` : `${found.length.toLocaleString("en-US")} found, the ${SHOWN} that changed most:`;
+      const named = (id) => Number(id[0] === "m" || has(names[Number(id.slice(1))]));
+      found.sort((a, b) => named(b) - named(a) || Math.abs(changeOf(b)) - Math.abs(changeOf(a)));
+      holder.querySelector("[data-found]").textContent = parts.length === 0 ? "" : found.length === 0 ? "Nothing found." : found.length <= SHOWN ? `${found.length} found.` : `${found.length.toLocaleString("en-US")} found, the first ${SHOWN}:`;
       holder.querySelector("[data-hits]").replaceChildren(...found.slice(0, SHOWN).map((id) => {
         const link = element("a", { href: "#", textContent: pathOf(id) });
         link.dataset.box = id;

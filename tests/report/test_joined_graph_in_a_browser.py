@@ -114,6 +114,18 @@ def test_what_is_new_gone_and_on_another_device_is_marked(visit: Any) -> None:
     assert page.locator("[data-found]").inner_text() == "Nothing found."
 
 
+def test_a_search_finds_names_before_source_lines(visit: Any) -> None:
+    base = factory.analysis(8)
+    line = replace(base.operators[4].source, code="y = self.maxpool(x)")
+    items = [replace(item, source=line) if item.index == 4 else item for item in base.operators]
+    # Operator 4, a Conv whose line holds the word, changed most; 3 and 7 are MaxPools.
+    items[4] = replace(items[4], gpu=handmade.on_gpu(3e-3))
+    page, _ = visit(compare([("a", base), ("b", replace(base, operators=tuple(items)))]))
+    page.get_by_label("Find a module, operator or source line").fill("maxpool stage0")
+    boxes = [link.get_attribute("data-box") for link in page.locator("[data-hits] a").all()]
+    assert [box for box in boxes if box.startswith("o")] == ["o3", "o7", "o4"]
+
+
 def test_the_keyboard_alone_opens_a_module_steps_inside_and_closes_it(visit: Any) -> None:
     page, _ = visit(pair())
     page.get_by_role("button", name="Close all").click()
