@@ -7,7 +7,7 @@ new name, between neighbours that are paired, and in the module around or inside
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
@@ -45,8 +45,8 @@ class Alignment:
     match: Match
     base_paths: tuple[str, ...]
     new_paths: tuple[str, ...]
-    renamed: dict[str, str]
-    moved: dict[int, str]
+    renamed: Mapping[str, str]
+    moved: Mapping[int, str]
     replaced: tuple[Replacement, ...]
 
 
@@ -103,8 +103,8 @@ class _Modules:
 
     tree: tuple[Module, ...]
     of_operator: tuple[int, ...]
-    children: dict[int, list[int]]
-    types: dict[int, tuple[str, ...]]
+    children: Mapping[int, Sequence[int]]
+    types: Mapping[int, tuple[str, ...]]
 
     @classmethod
     def of(cls, analysis: Analysis) -> _Modules:
@@ -133,7 +133,9 @@ def _joined_names(before: _Modules, after: _Modules) -> list[str]:
     waiting = [(0, 0)]
     while waiting:
         old, now = waiting.pop()
-        inside = list(_children_joined(before, after, before.children[old], after.children[now]))
+        inside = list(
+            _children_joined(before, after, before.children.get(old, ()), after.children.get(now, ()))
+        )
         partners.update(inside)
         waiting += inside
     names = [""]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -189,8 +189,8 @@ class JoinedGraph:
 class JoinedNumbers:
     """The number of the joined operator by an operator's index in each record."""
 
-    base: dict[int, int]
-    new: dict[int, int]
+    base: Mapping[int, int]
+    new: Mapping[int, int]
 
     @classmethod
     def of(cls, operators: Iterable[JoinedOperator]) -> JoinedNumbers:
