@@ -17,6 +17,7 @@ ValueKind = Literal[
     "flag",
     "negation",
     "whole",
+    "whole_or_auto",
     "whole_list",
     "number",
     "duration",
@@ -170,7 +171,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         name="opset",
-        kind="text",
+        kind="whole_or_auto",
         metavar="N",
         # 20 is `DEFAULT_OPSET` of loading/loaded.py; this table imports nothing.
         help="Opset of the export; for an .onnx file the one to convert to. [20]",

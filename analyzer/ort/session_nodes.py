@@ -7,7 +7,7 @@ placement of the operators that it stands for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -61,9 +61,25 @@ class LevelOne:
             if node.op_type == "Cast" and node.name.startswith(_INSERTED_LATER)
             for name in node.output
         }
-        if not self._asks_twice():
-            return defined
-        return defined | self._members(lambda node: not cast.isdisjoint(node.input))
+        if self._asks_twice():
+            return defined | self._members(lambda node: not cast.isdisjoint(node.input))
+        return defined | self._merged_later(cast)
+
+    def _merged_later(self, cast: Set[str]) -> frozenset[int]:
+        """Products between casts that a bias is added to: level 2 still makes a Gemm of them.
+
+        Of attention level 1 leaves such a pair alone (``preserve_attention_pattern`` of matmul_add_fusion.cc).
+        What no provider has taken by then is recorded under the name that level 2 gives it.
+        """
+        added = {name for node in self.proto.graph.node if node.op_type == "Add" for name in node.input}
+        products = {
+            node.name
+            for node in self.proto.graph.node
+            if node.op_type == "MatMul"
+            and not cast.isdisjoint(node.input)
+            and not added.isdisjoint(node.output)
+        }
+        return self._members(lambda node: node.name in products)
 
     def _members(self, applies: Callable[[onnx.NodeProto], bool]) -> frozenset[int]:
         """Operators of the regions in which something applies to an executed node."""
