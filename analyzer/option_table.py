@@ -268,7 +268,7 @@ OPTIONS: tuple[Option, ...] = (
         name="fix",
         kind="names",
         metavar="NAME[,NAME...]",
-        help="Rewrites the model first: fusions, last-logits, or all that apply and give the same numbers. [none]",
+        help="Rewrites the model first: fusions, last-logits, or all that apply. [none]",
         commands=("apply",),
     ),
     Option(

@@ -1,6 +1,4 @@
-"""Names and origins of the nodes of a rewritten model: each has a name of its own, new ones the source line of
-what they stand for.
-"""
+"""Names and origins of a rewritten model's nodes: each has its own name, new ones the line of what they stand for."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def keep_origins(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
-    """Gives nodes that have no metadata those of the node that they came from, in place, and all of them a name.
+    """Gives nodes without metadata those of the node that they came from, in place, and all of them a name.
 
     Which one that is follows from names: the node of the same name, else the one that wrote the same tensor;
     of a node between others, such as a Cast, a neighbour.

@@ -2,8 +2,8 @@
 
 SPEC names tasks, done one after the other; results go into ``partial.json`` beside it as soon as they are
 there. ``level_one`` saves what ONNX Runtime's level 1 makes of a model, ``numbers`` compares the outputs of two
-models, ``later_tokens`` asks whether earlier rows of an output read the last token, ``placement`` asks a session
-what it recorded, ``time`` times it.
+models, ``later_tokens`` asks whether earlier rows of an output read the last token, ``placement`` asks a
+session what it recorded, ``time`` times it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The child process for tools that rewrite models: ``python -m analyzer.measurement.model_tools_child SPEC.json``.
+"""The child process of rewriting tools: ``python -m analyzer.measurement.model_tools_child SPEC.json``.
 
-SPEC names a tool, a model and a folder: ``float16`` (onnxruntime.transformers), ``int8`` (onnxruntime.quantization),
-``rules`` (onnxscript's rewriter), ``transformers`` (onnxruntime.transformers.optimizer). A process of its own,
-because the tools hold whole models in memory, log as they like and are no part of what is measured.
+SPEC names a tool, a model and a folder: ``float16`` (onnxruntime.transformers), ``int8``
+(onnxruntime.quantization), ``rules`` (onnxscript's rewriter), ``transformers``
+(onnxruntime.transformers.optimizer). A process of its own, because the tools hold whole models in memory, log as
+they like and are no part of what is measured.
 """
 
 from __future__ import annotations
@@ -103,9 +104,9 @@ def _float16(task: Mapping[str, Any], model: Path, folder: Path) -> Mapping[str,
 
 
 def _int8(task: Mapping[str, Any], model: Path, folder: Path) -> Mapping[str, Any]:
-    """QuantizeLinear and DequantizeLinear with their defaults; ranges from the model's own inputs and varied ones.
+    """QuantizeLinear and DequantizeLinear, with the tool's defaults.
 
-    Both tools load the whole model, weights included.
+    Ranges come from the model's own inputs and varied ones. Both tools load the whole model, weights included.
     """
     from onnxruntime.quantization import CalibrationDataReader, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -142,7 +143,7 @@ def _int8(task: Mapping[str, Any], model: Path, folder: Path) -> Mapping[str, An
     return {"sets": task["sets"]}
 
 
-def _rules(task: Mapping[str, Any], model: Path, folder: Path) -> Mapping[str, Any]:
+def _rules(_task: Mapping[str, Any], model: Path, folder: Path) -> Mapping[str, Any]:
     work = folder / "linked"
     work.mkdir()
     applied = restore(_with_own_weights(model, work), folder)
@@ -150,7 +151,7 @@ def _rules(task: Mapping[str, Any], model: Path, folder: Path) -> Mapping[str, A
     return {"applied": dict(applied)}
 
 
-def _transformers(task: Mapping[str, Any], model: Path, folder: Path) -> Mapping[str, Any]:
+def _transformers(_task: Mapping[str, Any], model: Path, folder: Path) -> Mapping[str, Any]:
     """The fusions of BERT's kind, which most encoders are of; the tool loads the whole model."""
     from onnxruntime.transformers.optimizer import optimize_model
 
@@ -182,7 +183,7 @@ def _length(tensor: onnx.TensorProto) -> int:
 
 
 def _data(tensor: onnx.TensorProto, model: Path) -> bytes:
-    """What lies beside a model; onnx itself reads no file that has a second name, as a link to the user's has."""
+    """What lies beside a model; onnx itself reads no file with a second name, as a link to the user's is."""
     places = {entry.key: entry.value for entry in tensor.external_data}
     with open(model.parent / places["location"], "rb") as source:
         source.seek(int(places.get("offset", 0)))

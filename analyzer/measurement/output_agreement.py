@@ -22,7 +22,7 @@ TOLERANCES: Mapping[str, float] = MappingProxyType(
     {"float64": 1e-6, "float32": 1e-3, "tf32": 2e-2, "float16": 5e-2, "bfloat16": 0.2}
 )
 _EIGHT_BIT = 0.25  # float8 has 2 or 3 bits of mantissa
-# Of a model in int8: noise of a tenth of the output, by root mean squares (20 log10(10)). One rounding to 8 bits
+# Of a model in int8: noise of a tenth of the output by root mean squares (20 log10(10)). One rounding to 8 bits
 # leaves some 50 dB over a full range (6.02 a bit); each layer adds noise, and outliers stretch the range.
 LEAST_SQNR_DB = 20.0
 

@@ -19,7 +19,7 @@ ALL_FIXES = "all"
 # Precisions that a model is converted to; the rest say what float32 is computed in.
 CONVERTED = ("fp16", "int8")
 _NO_CONVERTER = {
-    "bf16": "ONNX Runtime ships no converter to bfloat16, and its CPU provider no kernels to compare numbers with",
+    "bf16": "ONNX Runtime ships no converter to it, and its CPU provider no kernels to compare numbers with",
     "int4": "weights in 4 bits are predicted, not written",
 }
 # What `apply` writes beside the model and its weights.

@@ -35,7 +35,7 @@ class AppliedFix:
     Attributes:
         name: Of ``--fix``, or the precision.
         what: What was done, in a sentence.
-        latency_before_s, low_before_s, high_before_s: Of the model before it, predicted, with the 90 % interval.
+        latency_before_s, low_before_s, high_before_s: Of the model before it, predicted: a 90 % interval.
         latency_after_s, low_after_s, high_after_s: Of what it made.
         blocked: Operators that were left in their type: ``name``, ``op_type`` and ``why``.
         numbers: How the outputs compare with those of the original model on the CPU.

@@ -50,8 +50,8 @@ def summary(applied: Applied) -> Iterator[str]:
 def _fix(fix: AppliedFix) -> Iterator[str]:
     yield (
         f"fix {fix.name}: {fix.what} {seconds(fix.latency_after_s)} predicted "
-        f"({seconds(fix.low_after_s)} to {seconds(fix.high_after_s)}) where it was {seconds(fix.latency_before_s)}; "
-        f"{_closeness(fix)}"
+        f"({seconds(fix.low_after_s)} to {seconds(fix.high_after_s)}) where it was "
+        f"{seconds(fix.latency_before_s)}; {_closeness(fix)}"
     )
     for why in dict.fromkeys(row["why"] for row in fix.blocked):
         names = [f"{row['name']} ({row['op_type']})" for row in fix.blocked if row["why"] == why]

@@ -1,1 +1,1 @@
-"""Fixes: a model file to another model file that does the same in less time, predicted before and compared after."""
+"""Fixes: a model file to another that does the same in less time, predicted before and compared after."""

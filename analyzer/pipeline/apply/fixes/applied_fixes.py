@@ -42,12 +42,12 @@ def apply_fixes(
     analysis: Analysis, basis: AnalysisBasis, question: ApplyQuestion, folder: Path, progress: Progress
 ) -> AppliedFixes:
     """Applies what was asked for; see ``fixed_model`` for its errors."""
-    fixed, notes = fixed_model(basis, question, folder, progress)
+    fixed, notes = fixed_model(analysis, basis, question, folder, progress)
     return AppliedFixes(before=analysis, fixed=fixed, notes=notes)
 
 
 def options_behind_fixes(before: Analysis, given: Mapping[str, Any], fixed: FixedModel) -> AnalyzeOptions:
-    """What the model behind its fixes is asked for: what the original was, in the record's words or the user's."""
+    """What the model behind its fixes is asked for: what the original was, by the record or the user."""
     options: dict[str, Any] = {}
     texts = before.invocation.options if before.invocation is not None else {}
     for option in OPTIONS:

@@ -17,11 +17,12 @@ from analyzer.pipeline.apply.fixes.fixed import FixedStage
 from analyzer.pipeline.apply.fixes.fusions import restore_fusions
 from analyzer.pipeline.apply.fixes.logits import cut_logits
 from analyzer.pipeline.apply.fixes.narrow import in_half, in_integers
-from analyzer.pipeline.apply.question import ApplyQuestion, check_form
+from analyzer.pipeline.apply.question import ApplyQuestion, PlanName, check_form
 from analyzer.pipeline.apply.result import AppliedFix
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.target_devices import model_precision
 from analyzer.progress import Progress
+from analyzer.record.analysis import Analysis
 
 Fix = Callable[[Stage, Bench], FixedStage | NotApplied]
 FIXES: Mapping[str, Fix] = {"fusions": restore_fusions, "last-logits": cut_logits}
@@ -59,12 +60,13 @@ def has_form(basis: AnalysisBasis, precision: str) -> bool:
 
 
 def fixed_model(
-    basis: AnalysisBasis, question: ApplyQuestion, folder: Path, progress: Progress
+    analysis: Analysis, basis: AnalysisBasis, question: ApplyQuestion, folder: Path, progress: Progress
 ) -> tuple[FixedModel | None, tuple[str, ...]]:
     """The model behind the fixes that were asked for, None where there is none, and notes on those left out.
 
     Args:
-        basis: What the analysis of the original rests on.
+        analysis: Of the original.
+        basis: What it rests on.
         question: What was asked.
         folder: For files; it outlives what is done with the result.
         progress: Told what is happening.
@@ -90,7 +92,7 @@ def fixed_model(
         basis=basis,
         original=original.model_path,
         feeds=feeds,
-        plan=question.plan,
+        plans=_plans(question, analysis, pinned=bool(basis.predictor.pins)),
         where_faster=question.every_fix,
         folder=folder,
         progress=progress,
@@ -103,6 +105,8 @@ def fixed_model(
         made = _attempted(name, fix, stage, bench)
         if isinstance(made, FixedStage):
             applied.append(_told(name, stage, made))
+            if made.stage.latency.time_s > stage.latency.time_s:
+                notes.append(f"{_option(name)} is predicted to take more time here than the model without it.")
             if stage is not first:
                 shutil.rmtree(stage.path.parent, ignore_errors=True)
             stage = made.stage
@@ -132,8 +136,21 @@ def _attempted(name: str, fix: Fix, stage: Stage, bench: Bench) -> FixedStage | 
         return NotApplied(why=f"what it made cannot be read or run ({error.message.rstrip('.')})")
 
 
+def _plans(question: ApplyQuestion, analysis: Analysis, *, pinned: bool) -> tuple[PlanName, ...]:
+    """The plans that one may be chosen of; a split only where it is what is applied."""
+    if question.plan is not None:
+        return (question.plan,)
+    if pinned or analysis.verdict.device == "hybrid":
+        return ("hybrid",)
+    return ("cpu", "gpu")
+
+
+def _option(name: str) -> str:
+    return f"--precision {name}" if name in FORMS else f"--fix {name}"
+
+
 def _refuse(name: str, found: NotApplied) -> NoReturn:
-    option = f"--precision {name}" if name in FORMS else f"--fix {name}"
+    option = _option(name)
     if found.disagrees:
         raise DisagreementError(
             f"{option} is not applied: {found.why}.",

@@ -40,7 +40,7 @@ def in_half(stage: Stage, bench: Bench) -> FixedStage | NotApplied:
 
 
 def _left_wide(graph: Graph, placement: Placement) -> Iterator[Mapping[str, str]]:
-    """Operators that would only be cast back: those without a kernel on the GPU in float16, those on the CPU."""
+    """Operators that would only be cast back: without a kernel in float16 on the GPU, or on the CPU."""
     wide = frozenset(without_half_kernel(graph, "float16"))
     for node, placed in zip(graph.nodes, placement.nodes, strict=True):
         floats = any(tensor.dtype.name == "float32" for tensor in (*node.present_inputs, *node.present_outputs))
@@ -68,7 +68,7 @@ def in_integers(stage: Stage, bench: Bench) -> FixedStage | NotApplied:
     if not numbers["agrees"]:
         return NotApplied(why=f"8 bits change too much of what it computes ({numbers['why']})", disagrees=True)
     what = (
-        f"Activations and weights in int8 (QDQ, one scale a tensor), ranges from {told['sets']} sets of inputs: "
-        "the model's own and varied ones. Real data give better ranges."
+        f"Activations and weights in int8 (QDQ, one scale a tensor), ranges from {told['sets']} sets of "
+        "inputs: the model's own and varied ones. Real data give better ranges."
     )
     return FixedStage(stage=fixed, what=what, numbers=numbers)
