@@ -1,4 +1,4 @@
-"""Names and origins of a rewritten model's nodes: each has its own name, new ones the line of what they stand for."""
+"""Names and origins of a rewritten model's nodes: each its own name, new ones the line they stand for."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A model file -> the same with patterns of operators as the one operator that ONNX Runtime has for each.
 
 onnxscript's rules know the graphs of PyTorch's exporter (attention from ``scaled_dot_product_attention``,
-rotary embeddings, RMS norms), which ONNX Runtime's own optimiser does not fuse. Weights stay in their file: they
-are mapped, and written one after the other.
+rotary embeddings, RMS norms), which ONNX Runtime's own optimiser does not fuse. Weights stay in their file:
+they are mapped, and written one after the other.
 """
 
 from __future__ import annotations

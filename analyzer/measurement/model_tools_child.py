@@ -2,8 +2,8 @@
 
 SPEC names a tool, a model and a folder: ``float16`` (onnxruntime.transformers), ``int8``
 (onnxruntime.quantization), ``rules`` (onnxscript's rewriter), ``transformers``
-(onnxruntime.transformers.optimizer). A process of its own, because the tools hold whole models in memory, log as
-they like and are no part of what is measured.
+(onnxruntime.transformers.optimizer). A process of its own, because the tools hold whole models in memory, log
+as they like and are no part of what is measured.
 """
 
 from __future__ import annotations

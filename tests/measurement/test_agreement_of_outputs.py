@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from analyzer.measurement.output_agreement import OutputAgreement, agreement
+from analyzer.measurement.output_agreement import OutputAgreement, agreement, agreement_in_noise
 
 
 def one(a: NDArray[Any], b: NDArray[Any], **options: Any) -> OutputAgreement:
@@ -119,3 +119,32 @@ def test_text_is_compared() -> None:
 
 def test_empty_outputs_agree() -> None:
     assert one(np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32)).agrees
+
+
+@pytest.mark.parametrize(("noise", "agrees"), [(0.099, True), (0.101, False)])
+def test_of_a_quantised_model_noise_of_a_tenth_of_the_output_is_the_limit(noise: float, agrees: bool) -> None:
+    # Equal magnitudes, signs in turn: 20 log10(1 / noise) decibels.
+    signal = np.where(np.arange(1000) % 2, 1.0, -1.0).astype(np.float32)
+    worst = agreement_in_noise({"y": signal}, {"y": signal * np.float32(1 + noise)}).outputs[0]
+    assert worst.agrees is agrees
+    assert worst.sqnr_db == pytest.approx(-20 * np.log10(noise), abs=1e-3)
+
+
+def test_of_a_quantised_model_one_wrong_element_may_be_far_off() -> None:
+    signal = np.ones(10_000, dtype=np.float32)
+    other = signal.copy()
+    other[0] = 3.0  # 10,000 of signal over 4 of noise are 34 dB
+    assert agreement_in_noise({"y": signal}, {"y": other}).agrees
+    assert not agreement({"y": signal}, {"y": other}).agrees
+
+
+def test_of_a_quantised_model_infinities_missing_outputs_and_other_shapes_are_no_noise() -> None:
+    ones = np.ones(4, dtype=np.float32)
+    broken = ones.copy()
+    broken[0] = np.inf
+    assert not agreement_in_noise({"y": ones}, {"y": broken}).agrees
+    assert not agreement_in_noise({"y": ones}, {}).agrees
+    assert not agreement_in_noise({"y": ones}, {"y": ones[:2]}).agrees
+    assert not agreement_in_noise({"y": 0 * ones}, {"y": ones}).agrees
+    # A class that follows from two floats next to each other.
+    assert agreement_in_noise({"y": np.array([3])}, {"y": np.array([4])}).agrees

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from analyzer.conversion import NoForm, convert, without_half_kernel
+from analyzer.conversion import NoForm, convert, integer_form, without_half_kernel
 from analyzer.graph import Graph
 from analyzer.ort.execution import Placement
 from analyzer.ort.simplify import simplify
@@ -22,6 +22,9 @@ _CALIBRATION_SETS = 8
 def in_half(stage: Stage, bench: Bench) -> FixedStage | NotApplied:
     """Weights and arithmetic in float16 where there are kernels; inputs and outputs keep their types."""
     graph = stage.prepared.graph
+    integers = integer_form(graph)
+    if integers is not None:
+        return NotApplied(why=f"the model is quantised already, to {integers}")
     own = model_precision(graph)
     if own != "fp32":
         return NotApplied(why=f"its weights are {own}, and only those of fp32 are converted")
