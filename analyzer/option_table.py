@@ -172,6 +172,12 @@ OPTIONS: tuple[Option, ...] = (
         commands=_MODEL_READING,
     ),
     Option(
+        name="onnxruntime",
+        kind="text",
+        metavar="VERSION",
+        help="Release of ONNX Runtime whose kernels place operators, like 1.27. [the newest known]",
+    ),
+    Option(
         name="no-run",
         kind="negation",
         help="Execute nothing: counts and predictions only.",
@@ -635,6 +641,7 @@ class AnalyzeOptions(RecordOptions, total=False):
     input: str | Sequence[str]
     state: bool | str | Sequence[str]
     opset: int | None
+    onnxruntime: str | None
     run: bool
     runs: int | None
     time_budget: float | str | None

@@ -28,7 +28,7 @@ def opset_too_new(subject: Subject) -> Iterator[Diagnostic]:
     Example:
         `onnx.helper.make_model` writes the newest opset that the installed onnx knows.
     """
-    kernels = registry()
+    kernels = registry(subject.analysis.onnxruntime)
     # A release build refuses opsets that ONNX had not released when it was made
     # (onnxruntime/core/graph/model_load_utils.h, ValidateOpsetForDomain).
     if subject.analysis.model.opset > kernels.newest_opset:

@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from court import Ruling
 
 from analyzer.graph import Graph
+from analyzer.ort.execution import Placement
+from analyzer.ort.kernels import registry
 from analyzer.ort.placement import partition, place
-from analyzer.ort.simplify import simplify
+from analyzer.ort.simplify import Simplified, simplify
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,17 +52,19 @@ class Agreement:
         return 1.0 if not self.nodes else 1 - self.wrong_nodes / self.nodes
 
 
-def compare(graph: Graph, ruling: Ruling) -> Agreement:
-    """Our placement of a graph against the ruling on the same model."""
+def compare(graph: Graph, ruling: Ruling, release: str | None = None) -> Agreement:
+    """Our placement of a graph against the ruling on the same model, by the release that ruled."""
+    simplified = simplify(graph, registry(release))
+    placement = place(graph, simplified)
     if ruling.error:
-        expected = place(graph).fails
+        expected = placement.fails
         found = () if expected else (f"no session: {ruling.error}",)
         return Agreement(nodes=1, differences=found, wrong_nodes=len(found))
-    nodes, wrong = _named(graph, ruling)
-    if place(graph).fails:
-        wrong.append(f"predicted that there is no session: {place(graph).fails}")
-    parts, wrong_parts = _parts(graph, ruling)
-    copies, wrong_copies = _copies(graph, ruling)
+    nodes, wrong = _named(graph, placement, ruling)
+    if placement.fails:
+        wrong.append(f"predicted that there is no session: {placement.fails}")
+    parts, wrong_parts = _parts(graph, simplified, ruling)
+    copies, wrong_copies = _copies(graph, placement, ruling)
     return Agreement(
         nodes=nodes + parts,
         copies=copies,
@@ -69,9 +73,8 @@ def compare(graph: Graph, ruling: Ruling) -> Agreement:
     )
 
 
-def _named(graph: Graph, ruling: Ruling) -> tuple[int, list[str]]:
+def _named(graph: Graph, placement: Placement, ruling: Ruling) -> tuple[int, list[str]]:
     """Nodes of the graph that ONNX Runtime places under their own name or one derived from it."""
-    placement = place(graph)
     named = {node.name: placed for node, placed in zip(graph.nodes, placement.nodes, strict=True)}
     seen: set[str] = set()
     wrong: list[str] = []
@@ -94,9 +97,9 @@ def _named(graph: Graph, ruling: Ruling) -> tuple[int, list[str]]:
     return count, wrong
 
 
-def _parts(graph: Graph, ruling: Ruling) -> tuple[int, list[str]]:
+def _parts(graph: Graph, simplified: Simplified, ruling: Ruling) -> tuple[int, list[str]]:
     """Nodes of definitions that ONNX Runtime put in the place of composite operators: they have no name."""
-    expanded, verdicts = partition(graph, simplify(graph))
+    expanded, verdicts = partition(graph, simplified)
     owners = Counter(expanded.owners)
     composite = {owner for owner, count in owners.items() if count > 1}
     composite |= {
@@ -121,9 +124,9 @@ def _names(body: Graph) -> Iterable[str]:
     return (node.name for node in body.nodes)
 
 
-def _copies(graph: Graph, ruling: Ruling) -> tuple[int, list[str]]:
+def _copies(graph: Graph, placement: Placement, ruling: Ruling) -> tuple[int, list[str]]:
     known = {tensor.name for tensor in graph.inputs} | set(graph.producer)
-    mine = {(copy.direction, copy.tensor) for copy in place(graph).copies}
+    mine = {(copy.direction, copy.tensor) for copy in placement.copies}
     theirs = ruling.tensors_copied
     own = Counter(way for way, tensor in mine if tensor not in known)
     parts = Counter(way for way, tensor in theirs if tensor not in known)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
+
+import standins
 
 WORKER = Path(__file__).with_name("worker.py")
 
@@ -60,10 +61,14 @@ def _directed(copies: Iterable[tuple[str, str, str]]) -> frozenset[tuple[str, st
 
 
 class Judge:
-    """A child process with the stand-in libraries in ``folder``; started afresh when a model kills it."""
+    """A child process with the stand-in libraries in ``folder``; started afresh when a model kills it.
 
-    def __init__(self, folder: Path) -> None:
+    ``wheel`` is a folder with another release than the installed one, for which the stand-ins were built.
+    """
+
+    def __init__(self, folder: Path, *, wheel: Path | None = None) -> None:
         self.folder = folder
+        self.wheel = wheel
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Judge:
@@ -81,12 +86,19 @@ class Judge:
             self._process = None
 
     def rule(
-        self, model: Any, *, level: int = 3, session: str = "cuda", keep: Path | None = None, feeds: Any = None
+        self,
+        model: Any,
+        *,
+        level: int = 3,
+        session: str = "cuda",
+        keep: Path | None = None,
+        feeds: Any = None,
+        entries: Mapping[str, str] = MappingProxyType({}),
     ) -> Ruling:
         """Asks about a ``ModelProto`` or the path of a model file.
 
         ``keep`` receives the optimised graph. With ``feeds`` (arrays by name) the model is run, which tells how
-        many kernels it launches and nothing else.
+        many kernels it launches and nothing else. ``entries`` are further entries of the session's options.
         """
         path = model
         if not isinstance(model, (str, Path)):
@@ -98,6 +110,7 @@ class Judge:
             "level": level,
             "session": session,
             "keep": keep is not None,
+            "entries": dict(entries),
         }
         if feeds is not None:
             import numpy as np
@@ -130,12 +143,11 @@ class Judge:
         return answer
 
     def _start(self) -> subprocess.Popen[str]:
-        environment = {**os.environ, "LD_LIBRARY_PATH": str(self.folder), "CUDA_VISIBLE_DEVICES": "0"}
         return subprocess.Popen(
             [sys.executable, str(WORKER)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env=environment,
+            env=standins.environment(self.folder, self.wheel),
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analyzer.ort.kernels import REGISTRY_VERSION
+from analyzer.ort.releases_data import REGISTRY_VERSION
 
 
 def test_the_packaged_registry_is_what_the_installed_release_says(tmp_path: Path) -> None:
