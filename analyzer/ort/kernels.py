@@ -70,6 +70,16 @@ class Registry:
         """Whether a session can be told where annotated nodes go (``session.layer_assignment_settings``)."""
         return bool(self.data["layer_assignment"])
 
+    def refuses_opset(self, opset: int) -> str:
+        """Why this release does not load a model of this opset of the default domain; empty where it does."""
+        # A release build refuses opsets that ONNX had not released when it was made
+        # (onnxruntime/core/graph/model_load_utils.h, ValidateOpsetForDomain).
+        if opset <= self.newest_opset:
+            return ""
+        return (
+            f"ONNX Runtime {self.version} loads opsets up to {self.newest_opset}; this model is opset {opset}"
+        )
+
     def since(self, domain: str, op_type: str, opset: int) -> int | None:
         """Version of the schema that is in force at this opset; None where there is none."""
         rows = self.data["schemas"].get(domain, {}).get(op_type, ())

@@ -64,7 +64,9 @@ def simplify(graph: Graph, release: Registry | None = None) -> Simplified:
         if _folds(node, constants, release):
             folded.add(node.index)
             constants.update(tensor.name for tensor in node.present_outputs)
-        elif (source := _passed_on(graph, node, alias)) is not None and not _writes_output(node, outputs):
+        elif (source := _passed_on(graph, node, alias)) is not None and (
+            not _writes_output(node, outputs) or _hands_on_its_name(graph, node, outputs)
+        ):
             removed.add(node.index)
             alias[node.outputs[0].name] = source  # type: ignore[union-attr]  # _passed_on has looked
             removed.update(_undone(graph, node, alias, removed))
@@ -146,6 +148,17 @@ def _static_shape(node: Node) -> bool:
 
 def _writes_output(node: Node, outputs: set[str]) -> bool:
     return any(tensor.name in outputs for tensor in node.present_outputs)
+
+
+def _hands_on_its_name(graph: Graph, node: Node, outputs: set[str]) -> bool:
+    """Whether what an Identity passes on can take the name of the graph output that it writes."""
+    # ``SatisfyCondition`` of identity_elimination.cc: some node writes it, nobody else reads it, and it is no
+    # graph output of its own.
+    source, target = node.input(0), node.output(0)
+    if node.op_type != "Identity" or source is None or target is None or target.name in graph.consumers:
+        return False
+    alone = len(graph.consumers.get(source.name, ())) == 1
+    return alone and source.name in graph.producer and source.name not in outputs
 
 
 def _passed_on(graph: Graph, node: Node, alias: Mapping[str, str]) -> str | None:
