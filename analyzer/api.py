@@ -18,7 +18,13 @@ from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.reading_process import HANDLERS
-from analyzer.option_table import AnalyzeOptions, CapacityOptions, GenerateOptions, RecordOptions
+from analyzer.option_table import (
+    AnalyzeOptions,
+    ApplyOptions,
+    CapacityOptions,
+    GenerateOptions,
+    RecordOptions,
+)
 from analyzer.pipeline import build_record, environment
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.batches import batch_models, correction_of, read_ahead
@@ -46,6 +52,8 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir
     import torch
+
+    from analyzer.pipeline.apply.result import Applied
 
     Model = str | os.PathLike[str] | torch.nn.Module | onnx.ModelProto | onnx_ir.Model
 
@@ -120,6 +128,7 @@ def _analyze(
         models=batches,
         gpu=targets.gpus[0] if targets.gpus else None,
         measured=measured,
+        loaded=loaded,
     )
     return replace(analysis, findings=find_findings(analysis)), basis
 
@@ -176,6 +185,38 @@ def plan_capacity(
 
     with _rare_garbage_collection():
         return plan(model, inputs, options, _analyze, progress or (lambda _stage, _share: None))
+
+
+def apply_plan(
+    model: Model | Analysis,
+    inputs: Any = None,
+    *,
+    output: str | os.PathLike[str],
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Unpack[ApplyOptions],
+) -> Applied:
+    """Writes a folder that runs a plan: annotated model, session's settings, a program, what was verified.
+
+    Args:
+        model: What ``analyze()`` takes, or an analysis: of ``analyze()``, ``load_report()`` or a record's path.
+        inputs: As for ``analyze()``.
+        output: The folder; one that holds something needs ``force``.
+        force: Whether files of that folder may be replaced.
+        progress: Told what is happening and, where known, how much of it is done (0 to 1).
+        **options: The long options of ``analyze apply`` with underscores (``plan="hybrid", gpu="l4"``);
+            ``--no-run`` is ``run=False``.
+
+    Raises:
+        AnalyzerError: A child of it, by what the user must do.
+        TypeError: No such option.
+    """
+    # Here: every command but `apply` starts without it.
+    from analyzer.pipeline.apply.apply import apply_plan as apply_it
+
+    with _rare_garbage_collection():
+        say = progress or (lambda _stage, _share: None)
+        return apply_it(model, inputs, options, output, _analyze, say, force=force)
 
 
 def analyze_record(analysis: Analysis, **options: Unpack[RecordOptions]) -> Analysis:

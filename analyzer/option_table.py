@@ -12,11 +12,12 @@ from os import PathLike
 from types import MappingProxyType
 from typing import Literal, NamedTuple, TypedDict
 
-Command = Literal["run", "check", "render", "generate", "capacity"]
+Command = Literal["run", "check", "render", "generate", "capacity", "apply"]
 ValueKind = Literal[
     "flag",
     "negation",
     "whole",
+    "whole_or_auto",
     "whole_list",
     "number",
     "duration",
@@ -42,8 +43,8 @@ DEFAULT_TIME_BUDGET_S = 10.0
 
 _EVERYWHERE: tuple[Command, ...] = ("run", "check", "render", "generate", "capacity")
 _GENERATING: tuple[Command, ...] = ("generate", "capacity")
-_MODEL_READING: tuple[Command, ...] = ("run", "check", "capacity")
-_MEASURING: tuple[Command, ...] = ("run", "check", "generate", "capacity")
+_MODEL_READING: tuple[Command, ...] = ("run", "check", "capacity", "apply")
+_MEASURING: tuple[Command, ...] = ("run", "check", "generate", "capacity", "apply")
 _DECIDING: tuple[Command, ...] = ("run", "check", "render")
 # Those whose answer has dollars.
 _PRICING: tuple[Command, ...] = _EVERYWHERE
@@ -106,6 +107,7 @@ OPTIONS: tuple[Option, ...] = (
         commands=_MEASURING,
         helps={
             "check": "Batch size; with several, the first is checked.",
+            "apply": "Batch size that the session is for.",
             "capacity": "Batch size(s) of the model's own report; traffic is batched as suits it.",
             "generate": "Sequences at once; the report is about the first. [1]",
         },
@@ -122,8 +124,9 @@ OPTIONS: tuple[Option, ...] = (
         kind="names",
         metavar="NAME[,NAME...]",
         help=f"Target GPU(s); `all` of the catalogue; `none`: CPU only. [this machine's, else {DEFAULT_GPU}]",
-        commands=_EVERYWHERE,
+        commands=(*_EVERYWHERE, "apply"),
         helps={
+            "apply": f"GPU that the session is for. [this machine's, else {DEFAULT_GPU}]",
             "capacity": "GPU(s) whose instances are looked at; none for CPUs alone. [all that are rented]",
             "check": "Target GPU(s), each held against the budgets; `all` of the catalogue; `none`: CPU only.",
             "generate": f"Target GPU(s) of the catalogue; with several those are compared. [{DEFAULT_GPU}]",
@@ -135,7 +138,7 @@ OPTIONS: tuple[Option, ...] = (
         kind="text",
         metavar="NAME",
         help="Target CPU of the catalogue. [this machine]",
-        commands=_EVERYWHERE,
+        commands=(*_EVERYWHERE, "apply"),
         helps={
             "capacity": "CPU whose instances are looked at. [all that are rented]",
             "check": "Target CPU of the catalogue; default: a fixed one, the same on every runner.",
@@ -147,7 +150,7 @@ OPTIONS: tuple[Option, ...] = (
         kind="text",
         metavar="P",
         help="fp32, tf32, fp16, bf16, int8 or int4 (weights). [the model's own]",
-        commands=(*_DECIDING, "capacity"),
+        commands=(*_DECIDING, "capacity", "apply"),
         helps={"render": "Decide for fp32, tf32, fp16, bf16, int8 or int4."},
     ),
     Option(
@@ -165,11 +168,12 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         name="opset",
-        kind="whole",
+        kind="whole_or_auto",
         metavar="N",
         # 20 is `DEFAULT_OPSET` of loading/loaded.py; this table imports nothing.
         help="Opset of the export; for an .onnx file the one to convert to. [20]",
         commands=_MODEL_READING,
+        helps={"apply": "Opset of the model that is written; `auto` takes the fastest. [20]"},
     ),
     Option(
         name="onnxruntime",
@@ -181,7 +185,8 @@ OPTIONS: tuple[Option, ...] = (
         name="no-run",
         kind="negation",
         help="Execute nothing: counts and predictions only.",
-        commands=("run", "generate", "capacity"),
+        commands=("run", "generate", "capacity", "apply"),
+        helps={"apply": "Time nothing; numbers are compared all the same."},
     ),
     Option(
         name="run",
@@ -238,7 +243,7 @@ OPTIONS: tuple[Option, ...] = (
         kind="text",
         metavar="O",
         help="latency, throughput, cost or energy. [latency]",
-        commands=_DECIDING,
+        commands=(*_DECIDING, "apply"),
         helps={"render": "Decide by latency, throughput, cost or energy."},
     ),
     Option(
@@ -246,14 +251,21 @@ OPTIONS: tuple[Option, ...] = (
         kind="latency",
         metavar="TIME",
         help="Latency that must be met, with its unit: 20ms, 1.5s.",
-        commands=_DECIDING,
+        commands=(*_DECIDING, "apply"),
     ),
     Option(
         name="pin",
         kind="repeated",  # a pattern may hold commas
         metavar="PATTERN=cpu|gpu",
         help="Binds operators in the best plan; repeatable.",
-        commands=_DECIDING,
+        commands=(*_DECIDING, "apply"),
+    ),
+    Option(
+        name="plan",
+        kind="text",
+        metavar="P",
+        help="cpu, gpu or hybrid (the best split). [the verdict's; with --pin hybrid]",
+        commands=("apply",),
     ),
     Option(
         name="prices",
@@ -564,9 +576,10 @@ OPTIONS: tuple[Option, ...] = (
         kind="text",
         metavar="PATH",
         help="File, or folder for several formats; - is standard output. [reports/]",
-        commands=_EVERYWHERE,
+        commands=(*_EVERYWHERE, "apply"),
         question=False,
         helps={
+            "apply": "Folder to write: the model, its weights, session.json, run.py, apply.json.",
             "check": "File, or folder for several formats; `-` is standard output (the default).",
             "render": "File, or folder for several formats; - is standard output. [beside the record]",
         },
@@ -576,7 +589,8 @@ OPTIONS: tuple[Option, ...] = (
         name="force",
         kind="flag",
         help="Replace files that are no reports of this program.",
-        commands=_EVERYWHERE,
+        helps={"apply": "Write into a folder that is not empty."},
+        commands=(*_EVERYWHERE, "apply"),
         question=False,
         settings="",
     ),
@@ -600,7 +614,7 @@ OPTIONS: tuple[Option, ...] = (
         name="quiet",
         kind="flag",
         help="Nothing but errors on standard error.",
-        commands=_EVERYWHERE,
+        commands=(*_EVERYWHERE, "apply"),
         question=False,
         helps={"check": "No progress on standard error.", "render": "Do not print where reports went."},
     ),
@@ -640,7 +654,7 @@ class AnalyzeOptions(RecordOptions, total=False):
     batch: int | str | Sequence[int] | None
     input: str | Sequence[str]
     state: bool | str | Sequence[str]
-    opset: int | None
+    opset: int | str | None
     onnxruntime: str | None
     run: bool
     runs: int | None
@@ -687,7 +701,7 @@ class CapacityOptions(TypedDict, total=False):
     cpu: str | None
     precision: str | None
     state: bool | str | Sequence[str]
-    opset: int | None
+    opset: int | str | None
     run: bool
     runs: int | None
     time_budget: float | str | None
@@ -719,6 +733,28 @@ class CapacityOptions(TypedDict, total=False):
     tpot: float | str | None
 
 
+class ApplyOptions(TypedDict, total=False):
+    """Keywords of ``apply_plan()``: the long options of ``analyze apply`` with underscores."""
+
+    batch: int | str | Sequence[int] | None
+    input: str | Sequence[str]
+    gpu: str | Sequence[str] | None
+    cpu: str | None
+    precision: str | None
+    state: bool | str | Sequence[str]
+    opset: int | str | None
+    run: bool
+    runs: int | None
+    time_budget: float | str | None
+    threads: int | None
+    limit: str | Sequence[str]
+    objective: str | None
+    slo: float | str | None
+    pin: str | Sequence[str]
+    plan: str | None
+    cache: bool
+
+
 def taken_by(command: Command) -> tuple[Option, ...]:
     """The options of a command, in the order of its help."""
     return tuple(option for option in OPTIONS if command in option.commands)
@@ -733,5 +769,5 @@ def is_analysis(option: Option) -> bool:
     """Whether it says how a model is analysed: a keyword of ``analyze()`` or of one of its sisters."""
     return any(
         option.keyword in keywords.__annotations__
-        for keywords in (AnalyzeOptions, GenerateOptions, CapacityOptions)
+        for keywords in (AnalyzeOptions, GenerateOptions, CapacityOptions, ApplyOptions)
     )

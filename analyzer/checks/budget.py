@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterator
 
 from analyzer.checks.device_answers import DeviceAnswer, device_answers, slo_of
 from analyzer.checks.operator_matching import match
-from analyzer.checks.phrases import bytes_moved, forced_operators, operator_label, operators, target_plan, total
+from analyzer.checks.phrases import (
+    beyond,
+    bytes_moved,
+    forced_operators,
+    operator_label,
+    operators,
+    target_plan,
+    total,
+)
 from analyzer.checks.placement import COPIES, copies_inside
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.errors import UsageError
@@ -72,7 +80,7 @@ def _late(
     what = f"the {_NAMES[plan.name]}{_place(answer, plan)}"
     interval = f"{seconds(plan.latency_s)} ({seconds(plan.low_s)} to {seconds(plan.high_s)}, {plan.origin})"
     if plan.fits:
-        verb = "is above" if plan.latency_s > limit else "may be above"
+        verb = beyond("above", certain=keeps == "no", expected=plan.latency_s > limit)
         message = f"the latency of {what} {verb} {name}: {interval}"
         message += f"; {operator_label(slowest)} takes longest" if slowest is not None else ""
     else:

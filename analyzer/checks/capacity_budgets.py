@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from analyzer.checks.phrases import beyond
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.errors import UsageError
 from analyzer.record.capacity import CapacityOption, CapacityResult
@@ -58,14 +59,15 @@ def over_dollars(subject: Subject) -> Iterator[Diagnostic]:
     kept = limit * (1 + _ROUNDED)
     if max(usd, high) <= kept:
         return
-    verb = "are above" if usd > kept else "may be above"
+    # By the whole interval, as a latency: the middle alone would fail a build that a measurement passes.
+    certain = low > kept
+    verb = beyond("above", certain=certain, expected=usd > kept, plural=True)
     ends = f"{dollars(low)} to {'no price' if high == math.inf else dollars(high)}"
     yield Diagnostic(
         message=f"the dollars a month {verb} {budget}: {dollars(usd)} ({ends}, {option.origin}) "
         f"for {_instances(option)}",
         fix=f"{_FIX}; or less --headroom, another --pricing or a higher max-usd-per-month",
-        # By the whole interval, as a latency: the middle alone would fail a build that a measurement passes.
-        certain=low > kept,
+        certain=certain,
     )
 
 
@@ -107,7 +109,9 @@ def below_rate(subject: Subject) -> Iterator[Diagnostic]:
     kept = limit * (1 - _ROUNDED)
     if min(low, rate) >= kept:
         return
-    verb = "is below" if rate < kept else "may be below"
+    # An end that a foreign record lacks says nothing for certain.
+    certain = max(high, rate) < kept
+    verb = beyond("below", certain=certain, expected=rate < kept)
     spare = f", {count(told.spare)} down" if told.spare else ""
     yield Diagnostic(
         message=f"the rate within {_limits(told)} {verb} {budget}: {_rate(rate)} requests/s "
@@ -115,8 +119,7 @@ def below_rate(subject: Subject) -> Iterator[Diagnostic]:
         f"of {_instances(option)}{spare}, with {share(told.headroom)} headroom",
         fix=f"more instances (`analyze capacity` with --rate {_asked(limit, separator='')}); or {_FIX}; "
         "or a lower min-rate",
-        # An end that a foreign record lacks says nothing for certain.
-        certain=max(high, rate) < kept,
+        certain=certain,
     )
 
 

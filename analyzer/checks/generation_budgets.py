@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from analyzer.checks.phrases import beyond
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.errors import UsageError
 from analyzer.record.generation import GenerationResult
@@ -104,12 +105,13 @@ def below_rate(subject: Subject) -> Iterator[Diagnostic]:
     low, high = (told.tokens_per_s * told.request_s / end for end in (told.request_high_s, told.request_low_s))
     if low >= limit:
         return
-    verb = "are below" if told.tokens_per_s < limit else "may be below"
+    certain = high < limit
+    verb = beyond("below", certain=certain, expected=told.tokens_per_s < limit, plural=True)
     yield Diagnostic(
         message=f"the tokens per second {verb} min-tokens-per-s {digits(limit)}: {digits(told.tokens_per_s)} "
         f"({digits(low)} to {digits(high)}, {told.origin}) at batch {told.batch}",
         fix=f"use a larger batch; or {_FIX}; or a lower min-tokens-per-s",
-        certain=high < limit,
+        certain=certain,
     )
 
 
@@ -128,11 +130,12 @@ def _late(
     what: str, times: tuple[float, float, float], budget: tuple[str, float], told: GenerationResult
 ) -> Diagnostic:
     (time_s, low_s, high_s), (name, limit) = times, budget
-    verb = "is above" if time_s > limit else "may be above"
+    # By the whole interval, as a latency: the middle alone would fail a build that a measurement passes.
+    certain = low_s > limit
+    verb = beyond("above", certain=certain, expected=time_s > limit)
     interval = f"{seconds(low_s)} to {seconds(high_s)}, {told.origin}"
     return Diagnostic(
         message=f"{what} {verb} {name}: {seconds(time_s)} ({interval}) at batch {told.batch}",
         fix=f"use a smaller batch; or {_FIX}; or a higher {name.split(' ')[0]}",
-        # By the whole interval, as a latency: the middle alone would fail a build that a measurement passes.
-        certain=low_s > limit,
+        certain=certain,
     )

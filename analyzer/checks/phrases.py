@@ -81,6 +81,20 @@ def forced_operators(analysis: Analysis) -> tuple[OperatorResult, ...]:
     )
 
 
+def beyond(where: str, *, certain: bool, expected: bool, plural: bool = False) -> str:
+    """``is above``, with the doubt that a 90 % interval leaves.
+
+    Args:
+        where: ``above`` or ``below`` a limit.
+        certain: Whether the whole interval lies there.
+        expected: Whether its middle does.
+        plural: Of several things.
+    """
+    if not certain and not expected:
+        return f"may be {where}"
+    return f"{'are' if plural else 'is'} {'' if certain else 'probably '}{where}"
+
+
 def target_plan(analysis: Analysis) -> str:
     """The plan that the target device runs: ONNX Runtime's CUDA session, or the CPU where there is no GPU."""
     return "gpu" if analysis.plan("gpu") is not None else "cpu"

@@ -259,6 +259,9 @@ class _Kind:
 
 
 _INT = _Kind(words="a whole number", accepts=_is_int, convert=int)
+_INT_OR_AUTO = _Kind(
+    words='a whole number or "auto"', accepts=lambda value: _is_int(value) or value == "auto", convert=str
+)
 _NUMBER = _Kind(words="a number", accepts=_is_number, convert=float)
 _SECONDS = _Kind(words='a duration ("20ms" or seconds)', accepts=_is_seconds, convert=str)
 # What is no text is said by ``_latency``, which knows what to write instead.
@@ -277,6 +280,7 @@ _KINDS: Mapping[str, _Kind] = MappingProxyType(
         "flag": _FLAG,
         "negation": _FLAG,
         "whole": _INT,
+        "whole_or_auto": _INT_OR_AUTO,
         "whole_list": _INTS,
         "number": _NUMBER,
         "duration": _SECONDS,

@@ -32,6 +32,7 @@ COMMANDS = {
     "devices": "The hardware catalogue, each figure with its source.",
     "generate": "A language model that generates: prefill, decode, cache, what fits.",
     "capacity": "Traffic and a latency limit: which instances, how many, dollars a month.",
+    "apply": "The plan as a session: annotated model, settings, program, proof.",
     "calibrate": "Measure this machine's ceilings and keep them.",
     "ops": "The cost rules: formula, basis, what is covered.",
     "rules": "The CI rules: what, why, how to fix.",

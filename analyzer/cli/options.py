@@ -10,6 +10,7 @@ import click
 
 from analyzer.option_table import (
     AnalyzeOptions,
+    ApplyOptions,
     CapacityOptions,
     Command,
     GenerateOptions,
@@ -68,6 +69,11 @@ def generation_keywords(params: Mapping[str, Any]) -> GenerateOptions:
 def capacity_keywords(params: Mapping[str, Any]) -> CapacityOptions:
     """What was given, as ``plan_capacity()`` takes it."""
     return cast(CapacityOptions, _given(params, "capacity"))
+
+
+def apply_keywords(params: Mapping[str, Any]) -> ApplyOptions:
+    """What was given, as ``apply_plan()`` takes it."""
+    return cast(ApplyOptions, _given(params, "apply"))
 
 
 def _given(params: Mapping[str, Any], command: Command) -> dict[str, Any]:

@@ -213,7 +213,7 @@ def other_precisions(
         in_time = None
         if question.slo_s is not None and row.latency_s is not None:
             in_time = row.latency_s <= question.slo_s
-        yield RankedCandidate(
+        other = RankedCandidate(
             device=device.slug,
             name=device.name,
             kind=row.device,
@@ -230,10 +230,9 @@ def other_precisions(
             origin=row.origin,
             throughput_per_s=row.throughput_per_s,
             memory_bytes=row.memory_bytes,
-            usd_per_million=row.usd_per_million if row.fits else None,
-            instance=row.instance if row.fits else "",
             reason=f"{_ANOTHER_MODEL}: {row.reason}" if runs else row.reason if row.fits else "does not fit",
         )
+        yield other if row.usd_per_million is None or not row.fits else _priced(other, row, row.usd_origin)
 
 
 def _figures(
@@ -257,13 +256,16 @@ def _figures(
     return told if row is None else _priced(told, row)
 
 
-def _priced(candidate: RankedCandidate, row: CostRow) -> RankedCandidate:
+def _priced(
+    candidate: RankedCandidate, row: CostRow | PrecisionResult, origin: str | None = None
+) -> RankedCandidate:
+    """With an instance and its dollars; ``origin`` is that of the time there, the row's where none is given."""
     return replace(
         candidate,
         usd_per_million=row.usd_per_million,
         usd_low_per_million=row.usd_low_per_million,
         usd_high_per_million=row.usd_high_per_million,
-        usd_origin=row.origin,
+        usd_origin=row.origin if origin is None else origin,
         provider=row.provider,
         instance=row.instance,
         usd_per_hour=row.usd_per_hour,

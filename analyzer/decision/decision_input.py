@@ -70,6 +70,8 @@ class DecisionInput:
             or measured.
         what_if: Changes to try; those that change the verdict are told.
         about_form: What is to be known of a quantised model first, in sentences.
+        gpu_only: Operators that no annotation holds on the CPU, where a GPU can run them.
+        together: Operators that a plan must keep together, beside those of a group: indices, ascending.
     """
 
     graph: Graph
@@ -100,6 +102,8 @@ class DecisionInput:
     cpu_is_this_machine: bool | None = None
     what_if: tuple[WhatIf, ...] = ()
     about_form: tuple[str, ...] = ()
+    gpu_only: frozenset[int] = frozenset()
+    together: tuple[tuple[int, ...], ...] = ()
 
     @property
     def inferences(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from fnmatch import fnmatchcase
 
 from analyzer.decision.decision_input import Pin
@@ -41,14 +41,24 @@ def pins_by_operator(graph: Graph, pins: Iterable[Pin]) -> dict[int, Pin]:
     return {node.index: pin for pin in pins for node in _matching_operators(graph, pin)}
 
 
-def bound_units(graph: Graph, pins: Iterable[Pin], problem: PlacementProblem) -> list[bool | None]:
+def bound_units(
+    graph: Graph, pins: Iterable[Pin], problem: PlacementProblem, gpu_only: Set[int] = frozenset()
+) -> list[bool | None]:
     """For each unit the side it is bound to: True is the GPU, None is free.
+
+    Args:
+        graph: The graph.
+        pins: The user's wishes.
+        problem: Its units.
+        gpu_only: Operators that cannot be held on the CPU, where a GPU can run their unit.
 
     Raises:
         UsageError: A pin fits no operator, or asks for what cannot be.
     """
     # What has no CUDA kernel stays on the CPU as if it were pinned there.
     bound: list[bool | None] = [None if gpu_capable else False for gpu_capable in problem.gpu_capable_units()]
+    kept = {problem.unit[index]: index for index in gpu_only if bound[problem.unit[index]] is None}
+    kept.pop(HOST, None)
     pinned: dict[int, tuple[Pin, Node]] = {}
     for index, pin in pins_by_operator(graph, pins).items():
         unit, node = problem.unit[index], graph.nodes[index]
@@ -59,6 +69,13 @@ def bound_units(graph: Graph, pins: Iterable[Pin], problem: PlacementProblem) ->
                 f"{node.name} ({node.op_type}) cannot be pinned to the GPU: ONNX Runtime runs it on the CPU.",
                 hint=f"Drop the pin {pin.pattern}={pin.device}.",
             )
+        if pin.device == "cpu" and unit in kept:
+            holder = graph.nodes[kept[unit]]
+            raise UsageError(
+                f"{node.name} ({node.op_type}) cannot be pinned to the CPU: ONNX Runtime's CPU provider has no "
+                f"kernel for {holder.op_type} in its types, and no session would keep it there.",
+                hint=f"Drop the pin {pin.pattern}={pin.device}.",
+            )
         other, first = pinned.setdefault(unit, (pin, node))
         if other.device != pin.device:
             raise UsageError(
@@ -67,6 +84,8 @@ def bound_units(graph: Graph, pins: Iterable[Pin], problem: PlacementProblem) ->
                 hint="Pin both to the same device.",
             )
         bound[unit] = pin.device == "gpu"
+    for unit in kept:
+        bound[unit] = True
     return bound
 
 

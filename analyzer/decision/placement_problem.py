@@ -6,13 +6,13 @@ fused kernel cannot be cut. Operators in no group (folded, eliminated) cost noth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.tensor_edges import HOST, EdgeArrays, TensorEdge
 from analyzer.graph import Graph
-from analyzer.ort.execution import Group, Placement
+from analyzer.ort.execution import Placement
 from analyzer.precision import bytes_at
 
 
@@ -52,7 +52,8 @@ class PlacementProblem:
 def placement_problem(question: DecisionInput) -> PlacementProblem:
     """Units and edges of a question that has a GPU."""
     graph = question.graph
-    unit, units = _units(len(graph.nodes), (*question.cpu_groups, *question.cuda_groups))
+    groups = (group.members for group in (*question.cpu_groups, *question.cuda_groups))
+    unit, units = _units(len(graph.nodes), (*groups, *question.together))
     gpu_capable = _gpu_capable(question, unit)
     roots = _roots(graph, unit)
     edges = tuple(_edges(question, unit, gpu_capable, roots))
@@ -83,6 +84,8 @@ def same_units(question: DecisionInput, other: DecisionInput) -> bool:
     """Whether two questions surely have the same units and edges: they may be at two batches or precisions."""
     if question.cpu_groups is not other.cpu_groups or question.cuda_groups is not other.cuda_groups:
         return False
+    if question.together != other.together:
+        return False
     placement, other_placement = question.placement, other.placement
     if placement is None or other_placement is None or placement.nodes is not other_placement.nodes:
         return False
@@ -107,7 +110,7 @@ def _sizes(question: DecisionInput, edges: Iterable[TensorEdge]) -> tuple[int | 
     )
 
 
-def _units(nodes: int, groups: Iterable[Group]) -> tuple[tuple[int, ...], int]:
+def _units(nodes: int, groups: Iterable[Sequence[int]]) -> tuple[tuple[int, ...], int]:
     """The unit of each operator and the number of units: union-find over the groups' members."""
     parent = list(range(nodes))
     grouped = [False] * nodes
@@ -119,10 +122,10 @@ def _units(nodes: int, groups: Iterable[Group]) -> tuple[tuple[int, ...], int]:
         return node
 
     # CPU and CUDA sessions fuse differently; where their groups overlap neither may be cut, so they join.
-    for group in groups:
-        for member in group.members:
+    for members in groups:
+        for member in members:
             grouped[member] = True
-            parent[root(member)] = root(group.members[0])
+            parent[root(member)] = root(members[0])
     numbers: dict[int, int] = {}
     unit = tuple(numbers.setdefault(root(i), len(numbers)) if grouped[i] else HOST for i in range(nodes))
     return unit, len(numbers)

@@ -35,7 +35,7 @@ from analyzer.decision.tensor_edges import HOST, TensorEdge
 from analyzer.devices.device import Link
 from analyzer.errors import DeviceError
 from analyzer.graph import Graph
-from analyzer.ort.execution import Direction, Group
+from analyzer.ort.execution import Copy, Direction, Group
 from analyzer.prediction.estimate import Estimate
 from analyzer.prediction.transfer import transfer
 from analyzer.record.analysis import TransferItem
@@ -246,6 +246,28 @@ def _hybrid_plan(question: DecisionInput, problem: PlacementProblem, cut: Cut, c
     return replace(whole, name="hybrid")
 
 
+def plan_of_session(
+    question: DecisionInput, problem: PlacementProblem, on_gpu: Sequence[bool], copies: Iterable[Copy]
+) -> Plan:
+    """The plan of a session that was told where units go, with the copies that it really makes.
+
+    Args:
+        question: What is known.
+        problem: Its units.
+        on_gpu: For each unit, whether it runs on the GPU.
+        copies: Those that the session inserts inside the graph.
+    """
+    cut = Cut(on_gpu=tuple(on_gpu), cost=0.0, least=0.0)
+    mixed = _mixed_plan(question, problem, cut, _sides(question.graph, problem, on_gpu))
+    outside = (transfer for transfer in mixed.transfers if transfer.item.where != "inside")
+    transfers = _with_inside(question, problem, outside, copies)
+    inside = [one.time for one in transfers]
+    components = tuple(each for each in mixed.components if each.resource != "link")
+    if inside:
+        components = (*components, component("link", inside))
+    return replace(mixed, components=components, transfers=transfers)
+
+
 def objective_value(question: DecisionInput, plan: Plan) -> float:
     """What the best plan makes least: joules for that objective, else seconds."""
     return summed(plan.components, busy_weights(question, with_gpu="gpu" in plan.sides)).time_s
@@ -322,13 +344,18 @@ def _session_components(question: DecisionInput, transfers: Iterable[Transfer]) 
 
 def _session_transfers(question: DecisionInput, problem: PlacementProblem) -> tuple[Transfer, ...]:
     """Inputs and outputs as the wiring has them, and inside the graph what the session really copies."""
-    transfers = {
-        (transfer.item.tensor, transfer.item.direction): transfer
-        for transfer in _crossing_transfers(question, problem, problem.gpu_capable_units())
-        if transfer.item.where != "inside"
-    }
+    crossing = _crossing_transfers(question, problem, problem.gpu_capable_units())
+    outside = (transfer for transfer in crossing if transfer.item.where != "inside")
+    return _with_inside(question, problem, outside, question.placement.copies if question.placement else ())
+
+
+def _with_inside(
+    question: DecisionInput, problem: PlacementProblem, outside: Iterable[Transfer], copies: Iterable[Copy]
+) -> tuple[Transfer, ...]:
+    """Copies of inputs and outputs, and those that a session inserts inside the graph."""
+    transfers = {(transfer.item.tensor, transfer.item.direction): transfer for transfer in outside}
     sizes = dict(zip([edge.tensor for edge in problem.edges], problem.nbytes, strict=True))
-    for copy in question.placement.copies if question.placement else ():
+    for copy in copies:
         name = problem.roots.get(copy.tensor, copy.tensor) or copy.tensor
         nbytes = sizes.get(name, copy.nbytes)
         # ONNX Runtime inserts one Memcpy node a tensor and direction, however many nodes read the copy
@@ -423,7 +450,7 @@ def _placement_costs(question: DecisionInput, problem: PlacementProblem) -> Plac
     sized_edges = list(zip(problem.edges, problem.nbytes, strict=True))
     to_gpu = [price(nbytes, not edge.is_input) for edge, nbytes in sized_edges]
     to_cpu = [price(nbytes, not edge.is_output) for edge, nbytes in sized_edges]
-    bound = bound_units(question.graph, question.pins, problem)
+    bound = bound_units(question.graph, question.pins, problem, question.gpu_only)
     # An unknown time must not read as 0 seconds, or the cut would put the unit where nothing is known.
     for unit, side in _units_timed_on_one_side(question, problem):
         bound[unit] = side if bound[unit] is None else bound[unit]

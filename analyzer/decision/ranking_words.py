@@ -76,7 +76,9 @@ def notes(ranked: Ranked) -> tuple[str, ...]:
     after = ""
     if ranked.best is not None:
         after = _others_as_good(ranked, ranked.best) or _next(ranked, ranked.best)
-    return tuple(filter(None, (fallen_back, after, _without_room(ranked), _in_other_precision(ranked))))
+    unpriced = _without_price(ranked)
+    full, in_other = _without_room(ranked), _in_other_precision(ranked)
+    return tuple(filter(None, (fallen_back, after, unpriced, full, in_other)))
 
 
 def _winner(ranked: Ranked, best: Contender) -> str:
@@ -84,16 +86,30 @@ def _winner(ranked: Ranked, best: Contender) -> str:
     figure = _figure(best, ranked.objective)
     if ranked.objective == "cost" and about.named:
         figure += f" on {about.provider} {about.instance}"
-    took = (
-        _took(best)
-        if ranked.objective == "latency"
-        else f"{figure}, the {_MOST[ranked.objective]}, at {_took(best)}"
-    )
+    took = _took(best) if ranked.objective == "latency" else f"{figure}{_most(ranked, best)} at {_took(best)}"
     if ranked.slo_s is None:
         return f"Run it on {ranked.at(best)}: {took}."
     sure = about.high_s is not None and about.high_s <= ranked.slo_s
     doubt = "" if sure else f", though the end of its interval, {seconds(about.high_s)}, does not"
     return f"{capital(ranked.at(best))} keeps {seconds(ranked.slo_s)}: {took}{doubt}."
+
+
+def _most(ranked: Ranked, best: Contender) -> str:
+    """``, the least,`` where no row that would do has less: a CPU instance may, within the error."""
+    own = best.value(ranked.objective)
+    ahead = [
+        one
+        for one in ranked.contenders
+        if one.candidate.runs
+        and one.candidate.meets_slo is not False
+        and own is not None
+        and (one.value(ranked.objective) or own) < own
+    ]
+    if not ahead:
+        return f", the {_MOST[ranked.objective]},"
+    gpus = {one.candidate.device for one in ranked.contenders if one.candidate.kind == "gpu"}
+    is_first_gpu = best.candidate.kind == "gpu" and all(one.candidate.kind == "cpu" for one in ahead)
+    return f", the {_MOST[ranked.objective]} of the GPUs," if is_first_gpu and len(gpus) > 1 else ""
 
 
 def _figure(one: Contender, objective: Objective) -> str:
@@ -183,6 +199,25 @@ def _scope(ranked: Ranked) -> str:
         words.append(plural(rented, "CPU instance"))
     batches = ranked.batches
     return listed(words) + (f" at {plural(len(batches), 'batch', 'batches')}" if len(batches) > 1 else "")
+
+
+def _without_price(ranked: Ranked) -> str:
+    """Where dollars decide: GPUs that were named, would do, and that nobody in the price list rents out."""
+    if ranked.objective != "cost":
+        return ""
+    labels = dict.fromkeys(
+        one.label
+        for one in ranked.contenders
+        if one.candidate.kind == "gpu"
+        and one.candidate.runs
+        and one.candidate.meets_slo is not False
+        and one.value("cost") is None
+    )
+    return (
+        f"No price of {first_few(labels)} is known: dollars cannot rank {'it' if len(labels) == 1 else 'them'}."
+        if labels
+        else ""
+    )
 
 
 def _without_room(ranked: Ranked) -> str:

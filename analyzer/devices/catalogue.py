@@ -416,6 +416,6 @@ def _own_instances(prices: str | Path) -> Iterable[tuple[Instance, dict[str, Any
             for key in entry
             if hasattr(instance, key) and key not in ("provider", "name")
         }
-        # A price of one's own does not keep the catalogue's date.
-        told = {"price_date": instance.price_date, "source": instance.source, "pricing": instance.pricing}
+        # A price of one's own keeps neither the catalogue's date nor its region.
+        told = {key: getattr(instance, key) for key in ("price_date", "source", "pricing", "region")}
         yield instance, {**overrides, **told}

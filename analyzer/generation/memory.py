@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, floor
 
 from analyzer.devices.device import Device
 from analyzer.generation.architecture import Architecture, StateSpace
@@ -146,6 +146,58 @@ class Footprint:
         if not held(1):
             return 0
         return most if held(most) else largest_between(held, 1, most)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldSequences:
+    """What the devices of one copy hold under continuous batching: sequences at once, tokens of all of them."""
+
+    sequences: int
+    tokens: int
+
+
+def sequences_held(
+    footprint: Footprint, longest: Request, mean_context: int, device: Device, most: int
+) -> HeldSequences | None:
+    """The largest number of sequences that run at once, with activations for so many and no more.
+
+    One prompt is read at a time, and the longest request has room beside the activations of all.
+
+    Args:
+        footprint: Of one device.
+        longest: The longest request, alone.
+        mean_context: Tokens of a sequence of usual length.
+        device: Each of the devices.
+        most: Sequences at once that nobody goes beyond.
+
+    Returns:
+        None where the longest request does not fit alone.
+    """
+    if not footprint.fits(longest, device):
+        return None
+    available = room(device)
+    unlimited = most * longest.context
+    each = footprint.cache(mean_context) / mean_context
+    if available is None or each <= 0:
+        return HeldSequences(sequences=most, tokens=unlimited)
+    # What a step writes anew is held beside what it reads: the cache's share below has both.
+    share = 2 if footprint.grows else 1
+    caches = footprint.cache(longest.context) if footprint.grows else 0
+    left = available - footprint.weights - footprint.activations(longest) + ceil(caches / footprint.width)
+
+    def tokens(sequences: int) -> int:
+        steps = ceil((sequences - 1) * footprint.decode_row)
+        # Less than a millionth of a token is the rounding of bytes to a whole number on each device.
+        return max(0, floor((left - steps) * footprint.width / (share * each) + 1e-6))
+
+    def held(sequences: int) -> bool:
+        return tokens(sequences) >= max(sequences * mean_context, longest.context)
+
+    if not held(1):
+        # A long sequence may keep less for each token than one of usual length.
+        return HeldSequences(sequences=1, tokens=longest.context)
+    number = most if held(most) else largest_between(held, 1, most)
+    return HeldSequences(sequences=number, tokens=min(tokens(number), unlimited))
 
 
 _MOST_SEQUENCES = 65536

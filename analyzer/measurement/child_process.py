@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 Result = TypeVar("Result")
+WORKER = "analyzer.measurement.worker"
 
 
 def measure(request: MeasureRequest, *, progress: Progress | None = None) -> Measurement:
@@ -80,6 +81,26 @@ def _child(
         path.write_text(json.dumps(spec), encoding="utf-8")
         ending = _run_child(path, request.timeout_s, progress, extra)
         return finish(request, folder, _values(folder, ending, request.timeout_s))
+
+
+def run_task(
+    module: str, task: Mapping[str, Any], folder: Path, *, timeout_s: float, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Has a child work on a task that it reads from a file.
+
+    Args:
+        module: What the child runs; it leaves its results as a measuring child does.
+        task: Plain JSON values.
+        folder: The child's own, which holds nothing else.
+        timeout_s: After this many seconds it is killed.
+        progress: Told what the child tells.
+
+    Returns:
+        What it found; ``trouble`` is the error that ended it early, where there was one.
+    """
+    path = folder / "spec.json"
+    path.write_text(json.dumps(task), encoding="utf-8")
+    return _values(folder, _run_child(path, timeout_s, progress, module=module), timeout_s)
 
 
 def _check_memory(request: MeasureRequest) -> None:
@@ -152,14 +173,18 @@ class ChildExit:
 
 
 def _run_child(
-    spec: Path, timeout_s: float, progress: Progress | None, extra: Mapping[str, str] | None = None
+    spec: Path,
+    timeout_s: float,
+    progress: Progress | None,
+    extra: Mapping[str, str] | None = None,
+    module: str = WORKER,
 ) -> ChildExit:
     """Run the child to its end; it never outlives this call, whatever ends it."""
     # A file, not a pipe: nobody has to read it while the child runs, and native code writes there too.
     stderr = spec.with_name("stderr.txt")
     with stderr.open("wb") as log:
         child = subprocess.Popen(
-            _command(spec),
+            _command(spec, module),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -173,9 +198,9 @@ def _run_child(
     return ChildExit(child.returncode, timed_out, stderr.read_text(encoding="utf-8", errors="replace")[-4000:])
 
 
-def _command(spec: Path) -> list[str]:
+def _command(spec: Path, module: str) -> list[str]:
     # -P: a file of the user's working folder must not stand in for a module.
-    return [sys.executable, "-P", "-m", "analyzer.measurement.worker", str(spec)]
+    return [sys.executable, "-P", "-m", module, str(spec)]
 
 
 def _environment(folder: Path, extra: Mapping[str, str] | None) -> dict[str, str]:

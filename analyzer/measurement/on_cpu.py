@@ -205,13 +205,17 @@ def keep_outputs(request: MeasureRequest, session: Any, feeds: Mapping[str, Any]
     """Save what the model returns, for a comparison."""
     if request.outputs is None:
         return
+    tensor_files.save_tensors(request.outputs, outputs_of(session, feeds))
+    reporter.update(outputs=str(request.outputs))
+
+
+def outputs_of(session: Any, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    """What one run returns, by name."""
     names = [output.name for output in session.get_outputs()]
     results = caller(session, feeds)()
     values = [tensor_files.from_ortvalue(value) if hasattr(value, "is_tensor") else value for value in results]
     # A map, which operators of ONNX-ML may give, is no tensor.
-    tensors = {name: value for name, value in zip(names, values, strict=True) if not isinstance(value, dict)}
-    tensor_files.save_tensors(request.outputs, tensors)
-    reporter.update(outputs=str(request.outputs))
+    return {name: value for name, value in zip(names, values, strict=True) if not isinstance(value, dict)}
 
 
 def _operators(

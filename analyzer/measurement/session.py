@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from analyzer.errors import MeasurementError
 from analyzer.measurement.cuda_libraries import PROVIDER, cuda_trouble, load_cuda_libraries
@@ -30,19 +30,21 @@ class SessionSettings:
         provider: ``cpu`` or ``cuda`` (with the CPU behind it).
         threads: Intra-op threads, 0 for ONNX Runtime's default.
         spinning: Whether worker threads spin between operators.
-        optimize: All graph optimizations, or none.
+        optimize: All graph optimizations, those of level 1 alone (``basic``), or none.
         profile_prefix: Where to write the profile; None writes none.
         optimized_path: Where to save the optimized graph; None saves none.
         cuda: Options of the CUDA provider.
+        entries: Further entries of the session's configuration.
     """
 
     provider: str = "cpu"
     threads: int = 0
     spinning: bool = True
-    optimize: bool = True
+    optimize: bool | Literal["basic"] = True
     profile_prefix: Path | None = None
     optimized_path: Path | None = None
     cuda: Mapping[str, str] | None = None
+    entries: Mapping[str, str] = field(default_factory=dict)
 
 
 def create(model: Path | bytes, settings: SessionSettings) -> Any:
@@ -90,7 +92,15 @@ def _options(ort: Any, settings: SessionSettings) -> Any:
     options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
     options.intra_op_num_threads = settings.threads
     levels = ort.GraphOptimizationLevel
-    options.graph_optimization_level = levels.ORT_ENABLE_ALL if settings.optimize else levels.ORT_DISABLE_ALL
+    options.graph_optimization_level = (
+        levels.ORT_ENABLE_BASIC
+        if settings.optimize == "basic"
+        else levels.ORT_ENABLE_ALL
+        if settings.optimize
+        else levels.ORT_DISABLE_ALL
+    )
+    for name, value in settings.entries.items():
+        options.add_session_config_entry(name, value)
     if not settings.spinning:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if settings.profile_prefix is not None:

@@ -8,7 +8,7 @@ other releases by ``tests/benchmarks/judging_releases.py``. No GPU, no ONNX Runt
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from heapq import heappop, heappush
 
 from analyzer.graph import Graph, Node, Tensor
@@ -32,25 +32,29 @@ _ON_PURPOSE = NodePlacement(
     detail="computes with shapes that are in host memory already; ONNX Runtime keeps it on the CPU",
 )
 
+_ANNOTATED = NodePlacement(provider="cpu", supported=True, why="annotated", detail="the plan has it on the CPU")
 _TAKEN = NodePlacement(provider="cpu", supported=True, why="cuda-kernel", detail="part of a kernel on the CPU")
 _MERGED = "does what an earlier operator does: ONNX Runtime runs one of them"
 
 
-def place(graph: Graph, simplified: Simplified | None = None) -> Placement:
+def place(
+    graph: Graph, simplified: Simplified | None = None, *, annotated: Set[int] = frozenset()
+) -> Placement:
     """Predicts the placement of every operator and every copy; shapes may be open.
 
     Args:
         graph: The exported graph.
         simplified: What level 1 of a release leaves of it, which is then placed by the same release; worked
             out for the newest one that is known where it is None.
+        annotated: Indices of operators that carry the session's annotation for the CPU, with their bodies.
 
     Returns:
         One entry per operator of the graph; copies in execution order. ``fails`` says why ONNX Runtime
         refuses to create the session at all.
     """
     simplified = simplified or simplify(graph)
-    expanded, verdicts = partition(graph, simplified)
-    bodies = tuple(_bodies(graph, simplified))
+    expanded, verdicts = partition(graph, simplified, annotated)
+    bodies = tuple(_bodies(graph, simplified, annotated))
     placed = tuple(_by_operator(graph, expanded, verdicts, simplified))
     left = {expanded.owners[index]: placed[expanded.owners[index]] for index in verdicts}
     integers = quantized_copies(graph, simplified, left)
@@ -65,7 +69,7 @@ def place(graph: Graph, simplified: Simplified | None = None) -> Placement:
     )
 
 
-def _bodies(graph: Graph, simplified: Simplified) -> Iterable[PlacedBody]:
+def _bodies(graph: Graph, simplified: Simplified, annotated: Set[int]) -> Iterable[PlacedBody]:
     """Every subgraph, placed as a graph of its own, with the constants of the graphs around it.
 
     What else it reads from outside it is fed, as its own inputs.
@@ -79,15 +83,19 @@ def _bodies(graph: Graph, simplified: Simplified) -> Iterable[PlacedBody]:
             own = {tensor.name for tensor in (*body.inputs, *body.initializers)} | set(body.producer)
             around = tuple(tensor for tensor in constants if tensor.name not in own)
             whole = dataclasses.replace(body, initializers=(*body.initializers, *around))
-            inner = place(whole, simplify(whole, simplified.release))
-            yield PlacedBody(operator=node.index, name=name, graph=body, placement=inner)
+            # A body without annotations of its own inherits that of its operator.
+            inherited = frozenset(range(len(body.nodes))) if node.index in annotated else frozenset()
+            placed = place(whole, simplify(whole, simplified.release), annotated=inherited)
+            yield PlacedBody(operator=node.index, name=name, graph=body, placement=placed)
 
 
-def partition(graph: Graph, simplified: Simplified) -> tuple[Expanded, dict[int, NodePlacement]]:
+def partition(
+    graph: Graph, simplified: Simplified, annotated: Set[int] = frozenset()
+) -> tuple[Expanded, dict[int, NodePlacement]]:
     """The nodes that ONNX Runtime places, and where each goes, by its index in the expanded graph."""
     expanded = expand(graph, simplified.release, without=simplified.folded | simplified.removed)
     verdicts: dict[int, NodePlacement] = {
-        node.index: _own_kernel(node, simplified.release)
+        node.index: _ANNOTATED if owner in annotated else _own_kernel(node, simplified.release)
         for node, owner in zip(expanded.graph.nodes, expanded.owners, strict=True)
         if owner not in simplified.folded and owner not in simplified.removed
     }
@@ -140,7 +148,11 @@ def _shape_arithmetic(graph: Graph, verdicts: Verdicts, simplified: Simplified) 
         for tensor in graph.nodes[index].present_inputs:
             readers.setdefault(simplified.name(tensor), []).append(index)
     host = {tensor.name for tensor in _written_to_host(graph, verdicts, simplified.release)}
+    hidden = {index for index, verdict in verdicts.items() if verdict is _ANNOTATED}
+    # The CUDA provider is shown the graph without annotated nodes (graph_partitioner.cc): what they write is an
+    # input of what it sees.
     fed = {tensor.name for tensor in graph.inputs}
+    fed |= {tensor.name for index in hidden for tensor in graph.nodes[index].present_outputs}
     constants = _constants(graph, simplified)
     preferred: list[int] = []
     seen: set[int] = set()
@@ -148,7 +160,7 @@ def _shape_arithmetic(graph: Graph, verdicts: Verdicts, simplified: Simplified) 
     queue = sorted({index for name in host for index in readers.get(name, ())})
     while queue:
         index = heappop(queue)
-        if index in seen:
+        if index in seen or index in hidden:
             continue
         seen.add(index)
         node = graph.nodes[index]

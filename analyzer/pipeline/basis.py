@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from analyzer.devices.device import Device
+from analyzer.loading.loaded import Loaded
 from analyzer.pipeline.batches import BatchModels
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.predictor import Predictor
@@ -22,6 +23,7 @@ class AnalysisBasis:
         models: The same over batches.
         gpu: The verdict's; None where only the CPU was looked at.
         measured: By batch; of a GPU, of the verdict's.
+        loaded: The model itself; None where a record is all that is known of it.
     """
 
     predictor: Predictor
@@ -29,3 +31,4 @@ class AnalysisBasis:
     models: BatchModels
     gpu: Device | None
     measured: Mapping[int, Measured]
+    loaded: Loaded | None = None

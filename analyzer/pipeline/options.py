@@ -111,7 +111,7 @@ def make_options(**given: Unpack[AnalyzeOptions]) -> Options:
         cpu=given.get("cpu"),
         precision=_precision(precision, training=given.get("training", False)) if precision else None,
         state=_state(given.get("state", True), training=given.get("training", False)),
-        opset=given.get("opset"),
+        opset=_opset(given.get("opset")),
         onnxruntime=find_release(release) if release else None,
         run=given.get("run", True),
         runs=_positive(given.get("runs"), "--runs", _MOST_RUNS),
@@ -128,6 +128,19 @@ def make_options(**given: Unpack[AnalyzeOptions]) -> Options:
         limits=parse_limits([limits] if isinstance(limits, str) else limits),
         fixed=given.get("check", False),
     )
+
+
+def _opset(given: int | str | None) -> int | None:
+    if given is None or isinstance(given, int):
+        return given
+    text = given.strip()
+    if text == "auto":
+        raise UsageError(
+            "--opset auto: an analysis is of one opset.", hint="`analyze apply MODEL --opset auto` chooses one."
+        )
+    if not text.isdecimal() or len(text) > 9:
+        raise UsageError(f"--opset {given}: an opset is a whole number.", hint="For example --opset 20.")
+    return int(text)
 
 
 def _precision(name: str, *, training: bool) -> str:

@@ -249,7 +249,7 @@ class _Table:
         time, price = form.latency, cheapest(offers(form.question, form.plan))
         speedup = _speedup(own.latency, time) if own is not None and own is not form else None
         loss = _LOSSES.get((precision, side), "") if speedup is not None and speedup[0] < 1 else ""
-        return PrecisionResult(
+        told = PrecisionResult(
             precision=precision,
             device=side,
             reason=form.reason + loss,
@@ -261,11 +261,24 @@ class _Table:
             throughput_per_s=throughput(form.question, form.plan),
             memory_bytes=form.plan.memory_bytes,
             fits=form.plan.fits,
-            usd_per_million=price.usd_per_million if price is not None else None,
-            instance=price.instance if price is not None else "",
             speedup=speedup[0] if speedup else None,
             speedup_low=speedup[1] if speedup else None,
             speedup_high=speedup[2] if speedup else None,
+        )
+        if price is None:
+            return told
+        return replace(
+            told,
+            usd_per_million=price.usd_per_million,
+            usd_low_per_million=price.usd_low_per_million,
+            usd_high_per_million=price.usd_high_per_million,
+            usd_origin=price.origin,
+            provider=price.provider,
+            instance=price.instance,
+            usd_per_hour=price.usd_per_hour,
+            price_date=price.price_date,
+            pricing=price.pricing,
+            region=price.region,
         )
 
 

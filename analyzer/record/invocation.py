@@ -103,8 +103,29 @@ def command_line(invocation: Invocation) -> str:
     return " ".join(map(_quoted, words))
 
 
+def applied(invocation: Invocation, *, gpu: str | None, batch: int | None, folder: str) -> str:
+    """The command that applies the plan of what was asked, on one line; empty where no command line does.
+
+    Args:
+        invocation: Of a run.
+        gpu: The device of the plan, by its slug; None for the CPU alone.
+        batch: Of the report.
+        folder: Where to write.
+    """
+    taken = {option.name for option in taken_by("apply") if option.question}
+    options = {name: texts for name, texts in invocation.options.items() if name in taken}
+    # One session is for one device and one batch.
+    options["gpu"] = (gpu or "none",)
+    if batch is not None:
+        options["batch"] = (str(batch),)
+    if invocation.command != "run":
+        return ""
+    line = command_line(Invocation(command="apply", model=invocation.model, options=options))
+    return line and f"{line} --output {_quoted(folder)}"
+
+
 # Not `render`: a record that was decided anew has its analysis' invocation, with what was given to render.
-_COMMANDS: tuple[Command, ...] = ("run", "check", "generate", "capacity")
+_COMMANDS: tuple[Command, ...] = ("run", "check", "generate", "capacity", "apply")
 
 
 def _words(option: Option, values: Iterable[str]) -> list[str]:

@@ -122,6 +122,8 @@ class PrecisionResult:
 
     ``decided`` marks what the verdict is about. ``speedup`` is the latency of the model as it is on this device
     over this one's. What cannot run has no figures; ``reason`` says why, and of the others what they gain by.
+    Dollars are those of the instance that runs it for the least, with the ends of their interval; what is told
+    of it is empty and None where none is known, and in a record of a version that did not keep it.
     """
 
     precision: str
@@ -140,6 +142,14 @@ class PrecisionResult:
     speedup: Positive | None = None
     speedup_low: Positive | None = None
     speedup_high: Positive | None = None
+    usd_low_per_million: Amount | None = None
+    usd_high_per_million: Amount | None = None
+    usd_origin: str = ""
+    provider: str = ""
+    usd_per_hour: Amount | None = None
+    price_date: str = ""
+    pricing: Pricing = "on-demand"
+    region: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

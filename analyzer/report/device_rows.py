@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analyzer.checks.device_answers import DeviceAnswer, device_answers, slo_of
 from analyzer.record.analysis import Analysis, PlanResult
+from analyzer.record.ranking import RankedCandidate
 from analyzer.report.summary import VERDICT_WORDS, marked, per_second, span
 from analyzer.units import UNKNOWN, dollars, seconds
 
@@ -111,10 +112,31 @@ def sentences(shown: Iterable[DeviceRow], analysis: Analysis) -> Iterator[str]:
 
 
 def cpu_row(analysis: Analysis) -> DeviceRow | None:
-    """The CPU's row, which is the same beside every GPU; None of a record without plans."""
+    """The CPU's row, which is the same beside every GPU; None of a record without plans.
+
+    The dollars are those of an instance with this very CPU: the plan has those of the cheapest one, which may
+    take another time.
+    """
     plan = analysis.plan("cpu")
-    answer = device_answers(analysis)[0]
-    return None if plan is None else _of_plan(analysis.devices.cpu.name, answer, plan, "", slo_of(analysis))
+    if plan is None:
+        return None
+    cpu, answer = analysis.devices.cpu, device_answers(analysis)[0]
+    own = _ranked_cpu(analysis)
+    return replace(
+        _of_plan(cpu.name, answer, plan, "", slo_of(analysis)),
+        dollars=dollars(None if own is None else own.usd_per_million),
+        dollars_origin="" if own is None else own.usd_origin,
+        instance="" if own is None else own.instance,
+    )
+
+
+def _ranked_cpu(analysis: Analysis) -> RankedCandidate | None:
+    """The analysis's own CPU at its batch; None of a record that ranks nothing."""
+    batch = analysis.model.batch
+    every = () if analysis.ranking is None else analysis.ranking.candidates
+    return next(
+        (one for one in every if one.kind == "cpu" and one.named and one.asked and one.batch == batch), None
+    )
 
 
 def on_gpu(answer: DeviceAnswer) -> PlanResult | None:

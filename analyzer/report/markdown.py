@@ -11,6 +11,7 @@ from analyzer.report import (
     device_rows,
     generation_tables,
     generation_words,
+    method,
     precision_rows,
     price_words,
     summary,
@@ -273,6 +274,9 @@ def _footer(analysis: Analysis) -> str:
     ]
     lines += [escape(text) for text in summary.missing(analysis)]
     marks = ", ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values())
+    run = method.apply_command(analysis)
+    if run:
+        lines.append(f"\n\nTo run this plan: `{_in_code(run)}`")
     return (
         f"{' '.join(lines)}\n\n<sub>{marks}. {escape(analysis.tool.name)} {escape(analysis.tool.version)}</sub>"
     )

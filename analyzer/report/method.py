@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from pathlib import PurePath
 from typing import Any
 
 from analyzer.record.analysis import Analysis, DeviceInfo
-from analyzer.record.invocation import command_line
+from analyzer.record.invocation import applied, command_line
 from analyzer.report import operator_columns, price_words
 from analyzer.units import UNKNOWN, byte_count, digits, rate, seconds, share
 
@@ -49,6 +50,7 @@ class MethodFact:
 def sections(analysis: Analysis) -> tuple[tuple[str, tuple[MethodFact, ...]], ...]:
     """Title and facts of each section that has any."""
     titled = (
+        ("Run this plan", _run(analysis)),
         ("Repeat it", _repeat(analysis)),
         ("Model", _model(analysis)),
         ("How times come about", _times(analysis)),
@@ -72,6 +74,28 @@ def command(analysis: Analysis) -> str:
     Empty for a model that no command line can name, and for a record that does not hold what was asked.
     """
     return command_line(analysis.invocation) if analysis.invocation is not None else ""
+
+
+def apply_command(analysis: Analysis) -> str:
+    """The command that makes a session of the plan, on one line; empty where there is none to be made."""
+    invocation, model = analysis.invocation, analysis.model
+    other = analysis.training is not None or analysis.generation is not None or analysis.capacity is not None
+    if invocation is None or other or model.training:
+        return ""
+    gpu = analysis.devices.gpu
+    folder = f"deployed/{re.sub(r'[^A-Za-z0-9._-]+', '-', model.name).strip('-.') or 'model'}"
+    return applied(invocation, gpu=gpu.slug if gpu is not None else None, batch=model.batch, folder=folder)
+
+
+def _run(analysis: Analysis) -> list[MethodFact]:
+    line = apply_command(analysis)
+    if not line:
+        return []
+    text = (
+        "the model with its weights and an annotation on each operator that the plan moves to the CPU, the "
+        "settings of its session, a program that needs onnxruntime and numpy alone, and what was verified"
+    )
+    return [MethodFact(name="Command", value=line), MethodFact(name="It writes", value=text)]
 
 
 def _repeat(analysis: Analysis) -> list[MethodFact]:

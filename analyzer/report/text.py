@@ -12,6 +12,7 @@ from analyzer.report import (
     device_rows,
     generation_tables,
     generation_words,
+    method,
     precision_rows,
     price_words,
     summary,
@@ -305,7 +306,10 @@ def _footer(analysis: Analysis) -> str:
     ]
     lines += summary.missing(analysis)
     lines.append("  ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values()))
-    return "\n".join(line for text in lines for line in _wrapped(text))
+    wrapped = [line for text in lines for line in _wrapped(text)]
+    # On one line of its own, to be copied.
+    run = method.apply_command(analysis)
+    return "\n".join([*wrapped, *([f"To run this plan: {clean(run)}"] if run else [])])
 
 
 def clean(text: str) -> str:
@@ -392,6 +396,9 @@ def print_summary(analysis: Analysis, console: Console) -> None:
     for gap in summary.missing(analysis):
         console.print(escape(clean(gap)), style="yellow")
     console.print("  ".join(f"{mark.sign} {mark.name}" for mark in MARKS.values()), style="dim")
+    if run := method.apply_command(analysis):
+        # Not broken by us: a line that is copied must stay one.
+        console.print(f"To run this plan: {clean(run)}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _print_capacity(analysis: Analysis, told: CapacityResult, console: Console) -> None:

@@ -114,13 +114,17 @@ class GenerationLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GenerationScenario:
-    """A server at a rate, looked at in so many lanes, in each of which so many requests count."""
+    """A server at a rate, looked at in so many lanes, in each of which so many requests count.
+
+    ``patient`` says whether requests that wait at the highest rates are waited for: a lane begins without any.
+    """
 
     server: GenerationServer
     rate_per_s: float
     conversations: Conversations
     lanes: int
     requests: int
+    patient: bool = True
 
 
 def highest_throughput_per_s(server: GenerationServer, conversations: Conversations) -> float:
@@ -210,8 +214,9 @@ def _overrun(scenario: GenerationScenario) -> GenerationLoad:
     )
 
 
-# Mean stays of a request after which a lane has filled up.
-_WARM_UP_STAYS = 2
+# A queue near the highest throughput has forgotten its beginning after so many requests over the square of what
+# is free of it; nobody looks closer to the end than this.
+_OVER_FREE_SQUARED, _LEAST_FREE = 3, 0.04
 # Lanes that are done are dropped once they are this share.
 _DONE = 0.1
 
@@ -249,7 +254,12 @@ class _Lane:
 
 
 def _left_out(scenario: GenerationScenario) -> int:
-    return math.ceil(_WARM_UP_STAYS * scenario.rate_per_s * _stay_s(scenario))
+    stay = scenario.rate_per_s * _stay_s(scenario)
+    if not scenario.patient:
+        return math.ceil(stay)
+    top = highest_throughput_per_s(scenario.server, scenario.conversations)
+    free = max(1 - scenario.rate_per_s / top, _LEAST_FREE)
+    return math.ceil(stay + _OVER_FREE_SQUARED / free**2)
 
 
 def _lane(scenario: GenerationScenario, seed: tuple[int, int], left_out: int) -> _Lane:
@@ -259,14 +269,25 @@ def _lane(scenario: GenerationScenario, seed: tuple[int, int], left_out: int) ->
     # First of all that is drawn: two rates then see the same traffic, one faster than the other.
     arrivals = np.cumsum(rng.exponential(size=number)) / scenario.rate_per_s
     which = rng.integers(0, len(asked.prompts), number)
-    prompts = asked.prompts[which]
+    prompts, outputs = asked.prompts[which], asked.outputs[which]
+    # Those that run already: each is the longer there the more it writes, and somewhere in its output.
+    number = _running(scenario)
+    running = rng.choice(len(asked.outputs), number, p=asked.outputs / asked.outputs.sum())
+    done = (rng.random(number) * asked.outputs[running]).astype(np.int64)
     return _Lane(
-        arrivals=arrivals,
-        prompts=prompts,
-        outputs=asked.outputs[which],
-        prefill=server.prefill_s(prompts.astype(np.float64)),
-        left_out=left_out,
+        arrivals=np.concatenate((np.zeros(number), arrivals)),
+        prompts=np.concatenate((asked.prompts[running] + done, prompts)),
+        outputs=np.concatenate((asked.outputs[running] - done, outputs)),
+        prefill=np.concatenate((np.zeros(number), server.prefill_s(prompts.astype(np.float64)))),
+        left_out=number + left_out,
     )
+
+
+def _running(scenario: GenerationScenario) -> int:
+    """About how many sequences run at any time."""
+    server, asked = scenario.server, scenario.conversations
+    room = int(server.cache_tokens / float((asked.prompts + asked.outputs).mean()))
+    return min(server.max_batch, room, int(scenario.rate_per_s * _stay_s(scenario)))
 
 
 def _stay_s(scenario: GenerationScenario) -> float:

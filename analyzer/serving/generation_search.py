@@ -17,10 +17,22 @@ from analyzer.serving.continuous import (
 )
 from analyzer.serving.search import RateWithin, count_for
 
-# Shares of the highest throughput that are looked at, and how closely: lanes, and requests of each that count.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How closely a rate is looked at; see ``GenerationScenario``."""
+
+    lanes: int
+    requests: int
+    patient: bool
+
+
+# Shares of the highest throughput that are looked at, and how closely.
 _SHARES = (0.002, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.62, 0.72, 0.8, 0.87, 0.93)
 _END_SHARES = (0.05, 0.2, 0.4, 0.6, 0.75, 0.9)
-_CHOOSING, _FINAL = (6, 100), (16, 250)
+_CHOOSING, _FINAL = Effort(lanes=6, requests=100, patient=False), Effort(lanes=16, requests=250, patient=True)
+# Near the highest throughput queues last: of the lanes that wait for them there are fewer, and each is longer.
+_NEAR, _FEWER, _LONGER = 0.7, 3, 4
 # By how much a rate is lowered at which the limits were not seen to be kept.
 _LESS = 0.03
 # Closer looks about the share at which a limit is reached.
@@ -205,10 +217,9 @@ def _at_shares(
     servers: Sequence[GenerationServer],
     shares: Sequence[Sequence[float]],
     demand: GenerationDemand,
-    effort: tuple[int, int],
+    effort: Effort,
     seed: int = 0,
 ) -> list[list[GenerationLoad]]:
-    lanes, requests = effort
     rates = [highest_throughput_per_s(server, demand.conversations) for server in servers]
     scenarios = [
         GenerationScenario(
@@ -216,11 +227,13 @@ def _at_shares(
             # A server without room for a request takes none: any rate is beyond it.
             rate_per_s=max(share * rate, 1e-9),
             conversations=demand.conversations,
-            lanes=lanes,
-            requests=requests,
+            lanes=effort.lanes // (_FEWER if long else 1),
+            requests=effort.requests * (_LONGER if long else 1),
+            patient=effort.patient,
         )
         for server, rate, of_one in zip(servers, rates, shares, strict=True)
         for share in of_one
+        for long in [effort.patient and share > _NEAR]
     ]
     loads = iter(simulated_generation(scenarios, seed=seed))
     return [[next(loads) for _ in of_one] for of_one in shares]

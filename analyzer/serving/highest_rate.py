@@ -24,6 +24,11 @@ _LAST_SHARE = 0.995
 _ODDS = (0.6, 0.8, 1.0, 1.25, 1.6)
 # At a low share few requests are slow: it takes more of them to see how few.
 _LOW_SHARE, _LOW_ODDS, _MORE = 0.1, (0.75, 1.0, 1.33), 4
+# But before so many servers hardly one is: a request finds a free one, and all are as quick.
+_MANY_SERVERS = 32
+# Beside so many, each of which a step looks at, no more requests are looked at: near its highest rate latency
+# rises so steeply that the rate hangs little on them.
+_VERY_MANY_SERVERS, _AMONG_VERY_MANY = 256, 8000
 # Times a share from which another one is far.
 _NEAR = 1.5
 
@@ -126,7 +131,10 @@ def loads_at(
 
 
 def _scenario(queue: Queue, share: float, arrivals: Arrivals, effort: Effort) -> Scenario:
-    count = effort.requests * (_MORE if share <= _LOW_SHARE else 1)
+    more = share <= _LOW_SHARE and queue.servers < _MANY_SERVERS
+    count = effort.requests * (_MORE if more else 1)
+    if queue.servers >= _VERY_MANY_SERVERS:
+        count = min(count, _AMONG_VERY_MANY)
     # A lane's warm-up serves nobody: of long ones there are few, and none longer than what counts.
     left_out = min(warm_up(queue, share * queue.capacity), count)
     lanes = max(1, min(effort.lanes, count // (2 * left_out)))

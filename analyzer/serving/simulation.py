@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzer.arrays import Floats
+from analyzer.arrays import Bools, Floats, Ints
 from analyzer.errors import UsageError
 from analyzer.serving.arrivals import POISSON, Arrivals
 from analyzer.serving.batching import Lanes, form_batches
@@ -23,6 +23,8 @@ _ALONE = 1e-3
 _MOST_LANES, _REQUESTS_AT_ONCE = 128, 400_000
 # Requests that count for each that a lane spends on warming up.
 _COUNTED_PER_WARM_UP = 4
+# Share of time below which rounding may be all that is idle.
+_NEVER_IDLE = 1e-9
 # Looked at where fewer were asked for, as far as that takes no second: so many batches, and so many requests
 # over the square of the free capacity, as that is how long a queue remembers.
 _BATCHES, _FREE_SQUARED, _TIMES_ASKED, _REQUESTS = 20_000, 2000, 5, 1_000_000
@@ -220,10 +222,21 @@ def _served(scenarios: Sequence[Scenario], parts: Sequence[Sequence[Stream]]) ->
     # Batches of the requests that count: those whose first request does.
     first = np.cumsum(batches.sizes) - batches.sizes
     counting = (first >= counted_from[batches.lane]) & (first < counted_to[batches.lane])
-    busy, sizes, formed = (
-        np.bincount(batches.lane[counting], weights=values[counting], minlength=len(begins))
-        for values in (batches.ends - batches.starts, batches.sizes, np.ones(len(batches.sizes)))
-    )
+    # From the start of a lane's first batch to that of its last, which is left out: a single server is busy
+    # in that time for no longer than it lasts.
+    followed = counting.copy()
+    followed[:-1] &= counting[1:] & (batches.lane[1:] == batches.lane[:-1])
+    followed[-1] = False
+    span = np.concatenate((np.diff(batches.starts), [0.0]))
+    lasted = batches.ends - batches.starts
+
+    def of_lanes(values: Floats | Ints, of: Bools) -> Floats:
+        found = np.bincount(batches.lane[of], weights=values[of], minlength=len(begins))
+        return np.asarray(found, dtype=np.float64)
+
+    busy, sizes = of_lanes(lasted, counting), of_lanes(batches.sizes, counting)
+    formed = of_lanes(np.ones(len(lasted)), counting)
+    spans, busy_then, served_then = (of_lanes(values, followed) for values in (span, lasted, batches.sizes))
     result, row = [], 0
     for scenario, of_one in zip(scenarios, parts, strict=True):
         rows = slice(row, row + len(of_one))
@@ -233,13 +246,18 @@ def _served(scenarios: Sequence[Scenario], parts: Sequence[Sequence[Stream]]) ->
         lane_weights = _weights(scenario, of_one)
         # A lane in which no batch began after its warm-up has too few requests to tell a batch by.
         requests, number = float(lane_weights @ sizes[rows]), float(lane_weights @ formed[rows])
+        busy_each = float(lane_weights @ busy[rows]) / requests if requests else 0.0
         result.append(
             _weighed(
                 scenario,
                 own,
                 lane_weights,
                 mean_batch=requests / number if number else float(scenario.queue.max_batch),
-                busy_each=float(lane_weights @ busy[rows]) / requests if requests else 0.0,
+                utilisation=_utilisation(
+                    scenario,
+                    busy_each,
+                    *(float(lane_weights @ of[rows]) for of in (spans, busy_then, served_then)),
+                ),
             )
         )
     return result
@@ -258,23 +276,54 @@ def _weighed(
     lane_weights: Floats,
     *,
     mean_batch: float,
-    busy_each: float,
+    utilisation: float,
 ) -> Served:
-    """``busy_each`` is the time that a server is busy for a request, in the queue's unit."""
     queue = scenario.queue
     every = np.concatenate(latencies) * queue.unit_s
     order = np.argsort(every)
     each = np.repeat(lane_weights, [len(own) for own in latencies])
     total = float(each.sum())
-    rate = scenario.rate_per_s * queue.unit_s
     return Served(
         scenario=scenario,
         latencies_s=every[order],
         shares=np.cumsum(each[order]) / total,
         mean_s=float(every @ each) / total,
         mean_batch=mean_batch,
-        utilisation=min(1.0, busy_each * rate / queue.servers),
+        utilisation=utilisation,
     )
+
+
+def _utilisation(scenario: Scenario, busy_each: float, span: float, busy: float, served: float) -> float:
+    """Share of time in which a server is busy, of a queue that is not saturated.
+
+    By the utilisation law it is the rate times the time that a server is busy for a request, over the servers.
+    Where larger batches take less for each request, a sample in which by chance fewer came has smaller ones:
+    its busy time is then divided by its own length, and what is left is to bring its own rate to the one that
+    is asked for. For that the odds of being busy are held to those of servers that take as long for any request
+    as for one of a full batch: the ratio does not depend on the rate where requests are alone, nor where each
+    takes as long in any batch, and no odds are those of a server that is always busy.
+
+    Args:
+        scenario: What was asked.
+        busy_each: Time that a server is busy for a request.
+        span: From the first batch of the sample to its last, of one lane or of a weighted sum of several.
+        busy: How long all servers together are busy with the batches that begin in it.
+        served: Requests in those batches.
+    """
+    queue = scenario.queue
+    rate = scenario.rate_per_s * queue.unit_s
+    if scenario.arrivals is not POISSON or not span > 0:
+        # A trace's rate is that of its span.
+        return min(1.0, busy_each * rate / queue.servers)
+    full, full_then = rate / queue.capacity, served / span / queue.capacity
+    if full_then > 1 - _NEVER_IDLE:
+        # It came as fast as full batches leave, and says nothing of the rate at which they are not full.
+        batch = usual_batch(queue, rate)
+        time = float(np.interp(batch, np.arange(len(queue.times)), queue.times))
+        return min(1.0, rate * time / batch / queue.servers)
+    idle_then = max(1 - busy / span / queue.servers, 0.0)
+    odds = busy / (served / queue.capacity * queue.servers) * full
+    return odds / (odds + idle_then / (1 - full_then) * (1 - full))
 
 
 def _lanes(queues: Sequence[Queue], parts: Sequence[Sequence[Stream]]) -> Lanes:

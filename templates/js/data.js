@@ -36,7 +36,7 @@ const report = (() => {
   }
 
   return {
-    data, unpack, operators, modules, groups, ancestry, element, select,
+    data, unpack, rowsOf, operators, modules, groups, ancestry, element, select,
     selected: () => selected,
     onSelect: (listener) => listeners.push(listener),
   };

@@ -59,6 +59,19 @@ def test_a_missed_slo_is_a_finding_and_fails_where_the_whole_interval_is_above_i
     assert [finding.severity for finding in findings] == ([severity] if severity else [])
 
 
+@pytest.mark.parametrize(
+    ("limit_s", "verb"),
+    # The CUDA session takes 2 ms, 1 to 4: below all of it, below the middle, below the end.
+    [(0.9e-3, "is above"), (1.5e-3, "is probably above"), (3e-3, "may be above")],
+)
+def test_the_words_are_as_sure_as_the_interval(limit_s: float, verb: str) -> None:
+    toy = analysis(RELU, gpu_s=2e-3)
+    (budget,) = found("A601", toy, max_latency_s={"": limit_s})
+    (slo,) = found("A607", with_slo(toy, limit_s))
+    assert f" {verb} max-latency" in budget.message
+    assert f" {verb} --slo" in slo.message
+
+
 def test_without_an_slo_nothing_is_missed() -> None:
     assert found("A607", analysis(RELU, gpu_s=1e3)) == []
 

@@ -14,6 +14,7 @@ from analyzer.option_table import (
     DEFAULT_TIME_BUDGET_S,
     OPTIONS,
     AnalyzeOptions,
+    ApplyOptions,
     CapacityOptions,
     Command,
     GenerateOptions,
@@ -66,13 +67,13 @@ def parameters(command: str) -> dict[str, click.Option]:
     return {long_option(item): item for item in found if isinstance(item, click.Option)}
 
 
-@pytest.mark.parametrize("command", ["run", "check", "render", "generate", "capacity"])
+@pytest.mark.parametrize("command", ["run", "check", "render", "generate", "capacity", "apply"])
 def test_a_command_takes_what_the_table_says_in_its_order(command: Command) -> None:
     assert list(parameters(command)) == [option.name for option in taken_by(command)]
 
 
 def test_every_option_of_a_run_can_stand_in_pyproject_but_what_is_not_the_authors_to_say() -> None:
-    asking = set().union(*(parameters(command) for command in ("run", "generate", "capacity")))
+    asking = set().union(*(parameters(command) for command in ("run", "generate", "capacity", "apply")))
     assert asking == set(RUN_OPTIONS) | NOT_THE_AUTHORS
     gate = {option.name for option in in_settings("tool.analyzer.check")}
     typed = {"run", "update-baseline"} | NOT_THE_AUTHORS
@@ -93,6 +94,11 @@ def test_the_keywords_of_generation_are_its_long_options_with_underscores() -> N
 def test_the_keywords_of_a_capacity_plan_are_its_long_options_with_underscores() -> None:
     capacity = {option.keyword for option in taken_by("capacity") if option.name not in NO_KEYWORD}
     assert set(CapacityOptions.__annotations__) == capacity
+
+
+def test_the_keywords_of_an_applied_plan_are_its_long_options_with_underscores() -> None:
+    apply = {option.keyword for option in taken_by("apply") if option.name not in NO_KEYWORD}
+    assert set(ApplyOptions.__annotations__) == apply
 
 
 def test_a_record_is_decided_anew_by_the_options_of_render() -> None:

@@ -214,6 +214,20 @@ def test_a_gpu_without_a_price_says_so(ask: Ask) -> None:
     assert "Latency decided: no price is known." in by_cost.notes
 
 
+def test_where_dollars_decide_the_gpus_without_a_price_are_named(ask: Ask) -> None:
+    one = ranked(*(ask(name, 10e-3, instances=(L4,), objective="cost") for name in ("L4", "A100")))
+    assert best(one).device == "l4"
+    assert one.notes == ("No price of the A100 is known: dollars cannot rank it.",)
+    asked = ("L4", "A100", "T4")
+    two = ranked(*(ask(name, 10e-3, instances=(L4,), objective="cost") for name in asked))
+    assert two.notes == ("No price of the A100 and the T4 is known: dollars cannot rank them.",)
+    # What does not run has another reason, and where time decides no price is missed.
+    late = [ask("L4", 1e-3, instances=(L4,), objective="cost", slo_s=5e-3)]
+    late.append(ask("A100", 10e-3, instances=(L4,), objective="cost", slo_s=5e-3))
+    assert not any("price" in note for note in ranked(*late).notes)
+    assert not any("price" in note for note in ranked(ask("L4", 1e-3, instances=(A100,))).notes)
+
+
 @pytest.mark.parametrize(("spread", "winner"), [(1.0, "plain"), (2.0, "")])
 def test_a_rented_cpu_that_nobody_named_must_beat_what_was_named_by_more_than_the_error(
     ask: Ask, spread: float, winner: str
@@ -224,6 +238,22 @@ def test_a_rented_cpu_that_nobody_named_must_beat_what_was_named_by_more_than_th
     assert best(result).named == (not winner)
     if not winner:
         assert result.notes == ("As good within the intervals: Cloud plain.",)
+
+
+def test_the_most_is_said_of_all_rows_or_of_the_gpus_alone(ask: Ask) -> None:
+    """10 ms are 100 a second; the CPU instance takes 9 ms, give or take a half, or 20."""
+
+    def said(names: tuple[str, ...], there_s: float) -> str:
+        there = Estimate(time_s=there_s, low_s=there_s / 1.5, high_s=there_s * 1.5, origin="predicted")
+        given: dict[str, Any] = {"instances": (PLAIN,), "cpu_on": lambda _: there, "objective": "throughput"}
+        result = ranked(*(ask(name, 10e-3 * (1 + at), **given) for at, name in enumerate(names)))
+        assert best(result).device == "l4"
+        return result.sentence
+
+    assert said(("L4",), 20e-3).startswith("Run it on the L4: 100 /s, the most, at 10.0 ms")
+    assert said(("L4",), 9e-3).startswith("Run it on the L4: 100 /s at 10.0 ms")
+    assert said(("L4", "T4"), 20e-3).startswith("Run it on the L4: 100 /s, the most, at 10.0 ms")
+    assert said(("L4", "T4"), 9e-3).startswith("Run it on the L4: 100 /s, the most of the GPUs, at 10.0 ms")
 
 
 def test_an_instance_stands_once_at_its_best_batch(ask: Ask) -> None:
@@ -283,6 +313,28 @@ def test_another_precision_is_listed_as_another_model_and_never_the_best(ask: As
     assert (brain.precision, brain.runs, brain.reason) == ("bf16", False, "no kernels")
     assert best(result).precision == "tf32"
     assert all(result.candidates[at].asked for at in result.best_by.values())
+
+
+def test_another_precisions_dollars_have_their_instance_as_those_asked_for_have(ask: Ask) -> None:
+    question = ask("L4", 10e-3)
+    price: dict[str, Any] = {
+        "usd_per_million": 1.0,
+        "usd_low_per_million": 0.8,
+        "usd_high_per_million": 1.3,
+        "usd_origin": "predicted",
+        "provider": "Cloud",
+        "instance": "l4",
+        "usd_per_hour": 0.72,
+        "price_date": "2026-07-20",
+        "pricing": "spot",
+        "region": "here",
+    }
+    row = PrecisionResult(precision="fp16", device="gpu", reason="half the bytes", latency_s=5e-3, **price)
+    (half,) = other_precisions((row,), question, question.gpu)
+    assert {name: getattr(half, name) for name in price} == price
+    # What has no room is rented from nobody.
+    (none,) = other_precisions((replace(row, fits=False),), question, question.gpu)
+    assert (none.usd_per_million, none.provider, none.instance, none.region) == (None, "", "", "")
 
 
 def test_the_answer_does_not_hang_on_the_order_of_what_was_asked(ask: Ask) -> None:

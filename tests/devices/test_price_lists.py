@@ -221,7 +221,14 @@ def test_own_prices_hold_for_their_way_of_paying_alone(own: Path) -> None:
 def test_an_own_price_without_a_region_holds_in_every_one(own: Path) -> None:
     assert "box" in by_name(prices=own, regions=("europe",))
     assert "far box" not in by_name(prices=own, regions=("europe",))
-    assert set(by_name(prices=own, regions=("nuuk",))) == {"box", "far box"}
+    assert set(by_name(prices=own, regions=("nuuk",))) == {"g6.xlarge", "box", "far box"}
+
+
+def test_so_does_one_of_a_machine_that_the_catalogue_lists_in_one_region(own: Path) -> None:
+    # The catalogue's g6.xlarge costs 1.0064 dollars in Frankfurt, by apache-libcloud's list.
+    for regions in ((), ("eu-central-1",), ("europe",), ("nuuk",)):
+        mine = by_name(prices=own, regions=regions)["g6.xlarge"]
+        assert (mine.usd_per_hour, mine.region, mine.gpu) == (0.7, "", "l4")
 
 
 def test_a_price_list_that_was_read_gives_what_its_file_gave(own: Path) -> None:

@@ -10,7 +10,10 @@ import pytest
 from tiny_models import LLAMA_2_7B, LLAMA_3_70B, folder
 
 from analyzer import analyze_generation, plan_capacity
+from analyzer.devices.device import Device
 from analyzer.errors import RecordError, UsageError
+from analyzer.generation.memory import Footprint, sequences_held
+from analyzer.generation.request import Request
 from analyzer.record import from_dict, to_dict
 from analyzer.record.capacity import CapacityOption, CapacityResult
 
@@ -51,6 +54,60 @@ def test_the_cache_limits_how_many_run_at_once(tmp_path: Path) -> None:
     # 24 GB less CUDA's 0.3 and 13.5 of weights hold four caches of 4,096 tokens of 0.5 MB each at the most.
     assert 1 <= option.max_batch <= 4
     assert option.mean_batch <= option.max_batch
+
+
+def test_a_gpu_that_nobody_rents_out_is_named_beside_dollars(tmp_path: Path) -> None:
+    found = planned(tmp_path, LLAMA_2_7B, gpu="l4,rtx-4090", rate=0.1, ttft="5s")
+    assert on(found, "rtx-4090").feasible
+    assert any(note.startswith("No price of") and "4090 is known" in note for note in found.notes)
+
+
+def holder(memory_bytes: int) -> Device:
+    """A processor whose memory counts whole."""
+    return Device(slug="here", name="Here", kind="cpu", bandwidth_bytes_per_s=1e11, memory_bytes=memory_bytes)
+
+
+@pytest.mark.parametrize("sequences", [1, 2, 100, 256])
+@pytest.mark.parametrize("width", [1, 2])
+def test_room_is_kept_for_the_sequences_that_are_held_and_for_no_more(sequences: int, width: int) -> None:
+    # 1 GB of weights, 4 MB of activations for a sequence of a step, caches of 100 MB over all devices.
+    footprint = Footprint(
+        weights=10**9,
+        tables=0,
+        prefill_row=1000.0,
+        decode_row=4e6,
+        cache=lambda tokens: 100_000 * tokens,
+        width=width,
+    )
+    request = Request(batch=1, prompt=900, output=100, source=0)
+    needed = 10**9 + sequences * (4 * 10**6 + 100_000_000 // width)
+    held = sequences_held(footprint, request, 1000, holder(needed), 256)
+    assert held is not None
+    assert (held.sequences, held.tokens) == (sequences, 1000 * sequences)
+    less = sequences_held(footprint, request, 1000, holder(needed - 10_000), 256)
+    if sequences == 1:
+        assert less is None
+    else:
+        assert less is not None
+        assert less.sequences == sequences - 1
+
+
+def test_a_cache_that_is_written_anew_has_room_twice_and_a_long_request_beside_short_ones() -> None:
+    footprint = Footprint(
+        weights=0,
+        tables=0,
+        prefill_row=0.0,
+        decode_row=0.0,
+        cache=lambda tokens: 1000 * tokens,
+        width=1,
+        grows=True,
+    )
+    request = Request(batch=1, prompt=900, output=100, source=0)
+    held = sequences_held(footprint, request, 250, holder(2_000_000), 256)
+    # Past and present of 1,000 tokens: the long one alone, or four of usual length.
+    assert held is not None
+    assert (held.sequences, held.tokens) == (4, 1000)
+    assert sequences_held(footprint, request, 250, holder(1_999_000), 256) is None
 
 
 def test_options_are_in_the_order_of_dollars_and_say_what_they_rest_on(tmp_path: Path) -> None:

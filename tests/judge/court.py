@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any
 
 import standins
@@ -93,12 +93,12 @@ class Judge:
         session: str = "cuda",
         keep: Path | None = None,
         feeds: Any = None,
-        entries: Mapping[str, str] = MappingProxyType({}),
+        config: Mapping[str, str] | None = None,
     ) -> Ruling:
         """Asks about a ``ModelProto`` or the path of a model file.
 
         ``keep`` receives the optimised graph. With ``feeds`` (arrays by name) the model is run, which tells how
-        many kernels it launches and nothing else. ``entries`` are further entries of the session's options.
+        many kernels it launches and nothing else. ``config`` holds further entries of the session's options.
         """
         path = model
         if not isinstance(model, (str, Path)):
@@ -110,7 +110,7 @@ class Judge:
             "level": level,
             "session": session,
             "keep": keep is not None,
-            "entries": dict(entries),
+            "config": dict(config or {}),
         }
         if feeds is not None:
             import numpy as np

@@ -191,9 +191,9 @@ def layer_assignment(folder: Path, wheel: Path | None = None) -> bool:
     node = model.graph.node[0]
     node.name = "told"
     node.metadata_props.add(key="layer_ann", value="to_cpu")
-    entries = {"session.layer_assignment_settings": "cpu(=to_cpu)"}
+    config = {"session.layer_assignment_settings": "cpu(=to_cpu)"}
     with court.Judge(folder, wheel=wheel) as judge:
-        untold, told = judge.rule(model), judge.rule(model, entries=entries)
+        untold, told = judge.rule(model), judge.rule(model, config=config)
     if untold.assigned != {"told": "cuda"}:
         raise RuntimeError(f"the CUDA provider does not take a Relu: {untold}")
     return told.assigned == {"told": "cpu"}

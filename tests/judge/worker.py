@@ -23,12 +23,12 @@ def judge(request: dict[str, Any]) -> dict[str, Any]:
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
-    for name, value in request.get("entries", {}).items():
-        options.add_session_config_entry(name, value)
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[request.get("level", 3)])
     options.optimized_model_filepath = request["optimized"]
     options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights.bin")
     options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
+    for key, value in request.get("config", {}).items():
+        options.add_session_config_entry(key, value)
     providers = {"cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"], "cpu": ["CPUExecutionProvider"]}
     session = ort.InferenceSession(
         request["path"], options, providers=providers[request.get("session", "cuda")]

@@ -231,11 +231,15 @@ def test_named_gpus_stand_beside_the_cpus_and_none_leaves_those_alone(wide_model
 def test_a_gpu_that_nobody_rents_out_is_an_option_without_dollars_behind_those_with(
     wide_model: onnx.ModelProto,
 ) -> None:
-    options = feasible(asked(wide_model, gpu="rtx-3080-10gb"))
+    found = asked(wide_model, gpu="rtx-3080-10gb")
+    options = feasible(found)
     (own,) = [option for option in options if option.device == "rtx-3080-10gb"]
     assert own is options[-1]
     assert (own.provider, own.instance, own.usd_per_month, own.usd_per_million) == ("", "", None, None)
     assert own.count == math.ceil(RATE / own.highest_rate_per_s)
+    note = "No price of NVIDIA GeForce RTX 3080 10GB is known: it stands behind all that has one."
+    assert note in capacity(found).notes
+    assert not any("No price" in one for one in capacity(asked(wide_model, gpu="l4")).notes)
 
 
 def test_every_cpu_of_the_price_list_is_looked_at_where_none_is_named(wide_model: onnx.ModelProto) -> None:

@@ -105,6 +105,16 @@ def test_other_precisions_of_every_gpu_are_listed_as_other_models(analysis: Anal
     assert all(ranking(analysis).candidates[at].asked for at in ranking(analysis).best_by.values())
 
 
+def test_their_dollars_say_where_as_those_of_the_precision_that_was_asked_for(analysis: Analysis) -> None:
+    priced = [one for one in ranking(analysis).candidates if not one.asked and one.usd_per_million is not None]
+    places = {(cost.cost.provider, cost.cost.instance): cost.cost for cost in ranking(analysis).instances}
+    assert priced
+    for one in priced:
+        listed = places[one.provider, one.instance]
+        told = (one.usd_per_hour, one.price_date, one.pricing, one.region)
+        assert told == (listed.usd_per_hour, listed.price_date, listed.pricing, listed.region)
+
+
 def test_instances_with_cpus_and_gpus_stand_in_one_list_by_dollars(analysis: Analysis) -> None:
     rows = ranking(analysis).instances
     assert {row.cost.gpu for row in rows} >= {None, *GPUS}

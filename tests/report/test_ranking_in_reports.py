@@ -9,10 +9,11 @@ import report_factory as factory
 
 from analyzer.record.analysis import Analysis, CostRow
 from analyzer.record.ranking import RankedCandidate, RankedInstance, RankingResult
-from analyzer.report import html, markdown, page, summary, text
+from analyzer.report import device_rows, findings_text, html, markdown, page, summary, text
 from analyzer.report.charts import instance_prices
 from analyzer.report.ranking import table as ranking_table
 from analyzer.report.ranking import words as ranking_words
+from analyzer.units import UNKNOWN
 
 SENTENCE = "Run it on the Imaginary GPU 9000: 5.00 ms (predicted, 4.00 to 6.00 ms)."
 DOLLARS = "The Imaginary GPU 9000 is 16x faster and 2.0x cheaper than the cheapest CPU instance, cloud c1."
@@ -202,3 +203,26 @@ def test_a_plan_that_cannot_run_is_not_called_the_best() -> None:
         assert [card.title for card in summary.plan_cards(told)] == ["CPU", "GPU", "Split"]
     assert "no machine code" in summary.plan_cards(old)[1].why
     assert [card.title for card in summary.plan_cards(factory.analysis())] == ["CPU", "GPU", "Best plan"]
+
+
+def test_a_checks_row_of_the_cpu_has_no_dollars_of_another_machine() -> None:
+    told = analysis()
+    cheap = replace(told.plans[0], usd_per_million=0.25, usd_origin="predicted", instance="quick box")
+    told = replace(told, plans=(cheap, *told.plans[1:]))
+    row, ranking = device_rows.cpu_row(told), told.ranking
+    assert row is not None
+    assert ranking is not None
+    # The CPU's own row of the ranking has no price: the cheapest instance of the plan has another CPU.
+    assert (row.dollars, row.dollars_origin, row.instance) == (UNKNOWN, "", "")
+    assert "quick box" not in findings_text.render_text(told)
+    assert device_rows.cpu_row(replace(told, ranking=None)) == row
+
+    own: dict[str, Any] = {"usd_per_million": 0.5, "usd_origin": "predicted", "instance": "same box"}
+    priced = tuple(
+        replace(one, **own) if one.kind == "cpu" and one.named else one for one in ranking.candidates
+    )
+    told = replace(told, ranking=replace(ranking, candidates=priced))
+    assert "$0.500 ○ per million on same box" in findings_text.render_text(told)
+    priced_row = device_rows.cpu_row(told)
+    assert priced_row is not None
+    assert (priced_row.latency, priced_row.throughput) == (row.latency, row.throughput)

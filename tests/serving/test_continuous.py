@@ -9,11 +9,14 @@ import pytest
 
 from analyzer.arrays import Floats
 from analyzer.errors import UsageError
+from analyzer.serving.closed_forms import single_requests
 from analyzer.serving.continuous import (
     Conversations,
+    GenerationScenario,
     GenerationServer,
     highest_throughput_per_s,
     simulate_generation,
+    simulated_generation,
 )
 
 SERVER = GenerationServer(
@@ -148,3 +151,18 @@ def test_a_server_that_is_none_is_an_error(changes: dict[str, Any]) -> None:
 def test_requests_without_tokens_are_an_error(prompts: list[int], outputs: list[int]) -> None:
     with pytest.raises(UsageError):
         Conversations(prompts=np.array(prompts, dtype=np.int64), outputs=np.array(outputs, dtype=np.int64))
+
+
+@pytest.mark.parametrize("load", [0.8, 0.9, 0.95])
+def test_near_the_highest_rate_a_lane_counts_once_its_queue_is_as_long_as_it_stays(load: float) -> None:
+    # One token each: prompts of one length are read one after the other, which is M/D/1.
+    one = Conversations(prompts=np.array([1000]), outputs=np.array([1]))
+    server = GenerationServer(prefill=((1000, 0.1),), decode=((1, 1e-9, 0.0),), cache_tokens=2000, max_batch=1)
+    solved = single_requests(load / 0.1, 0.1)
+    scenario = GenerationScenario(
+        server=server, rate_per_s=load / 0.1, conversations=one, lanes=200, requests=250
+    )
+    seen = simulated_generation([scenario])[0]
+    # Lanes so short that a queue which began empty would be seen too short.
+    assert seen.ttft_mean_s == pytest.approx(solved.mean_s, rel=0.1)
+    assert seen.ttft_p99_s == pytest.approx(solved.percentile_s(99), rel=0.15)

@@ -26,6 +26,15 @@ def test_single_requests_keep_the_limit_up_to_the_rate_that_is_solved(limit_s: f
     assert highest_rate(CURVE, limit_s, servers=servers, max_batch=1) == pytest.approx(low, rel=0.05)
 
 
+@pytest.mark.parametrize("limit_s", [0.0041, 0.006])
+def test_a_thousand_servers_keep_it_up_to_the_rate_that_is_solved(limit_s: float) -> None:
+    rate = highest_rate(CURVE, limit_s, servers=1000, max_batch=1)
+    assert single_requests(0.97 * rate, 0.004, 1000).share_within(limit_s) >= 0.99
+    # Nobody plans closer to what all of them can take than half a per cent.
+    most = 1.03 * rate
+    assert most >= 1000 / 0.004 or single_requests(most, 0.004, 1000).share_within(limit_s) < 0.99
+
+
 @pytest.mark.parametrize(
     ("limit_s", "keywords"),
     [

@@ -57,6 +57,48 @@ def test_batches_come_out_as_a_plain_loop_has_them(
     assert seen.utilisation == pytest.approx(busy, rel=0.02)
 
 
+def busy_with_pairs(load: float, alone: float) -> float:
+    """Share of time in which one server is busy that takes two requests at once in 1, and one in ``alone``.
+
+    By what is left behind at the ends of batches: of n that wait two are taken, one alone, or the next to come.
+    A server is idle only after a batch that nobody is left behind, and then for one over the rate on average.
+    """
+    from scipy.stats import poisson
+
+    rate, states = 2 * load, 2000
+    moves = np.zeros((states, states))
+    for left in range(states):
+        came = poisson.pmf(np.arange(states), rate * (alone if left < 2 else 1.0))
+        stays = max(left - 2, 0)
+        moves[left, stays:] = came[: states - stays]
+    moves[:, -1] += 1 - moves.sum(axis=1)
+    equations = moves.T - np.eye(states)
+    equations[0] = 1.0
+    shares = np.linalg.solve(equations, np.eye(1, states)[0])
+    busy = alone * shares[:2].sum() + shares[2:].sum()
+    return float(busy / (busy + shares[0] / rate))
+
+
+@pytest.mark.parametrize("load", [0.3, 0.8, 0.96, 0.985])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_few_requests_tell_how_busy_a_server_of_pairs_is(load: float, seed: int) -> None:
+    curve = ServiceCurve(points=((1, 0.9), (2, 1.0)))
+    seen = simulate(curve, 2 * load, requests=4000, seed=seed).utilisation
+    exact = busy_with_pairs(load, 0.9)
+    # What is idle is seldom seen: half of it at most is wrong, and 0.015 where much is.
+    assert abs(seen - exact) < min(0.015, (1 - exact) / 2)
+
+
+@pytest.mark.parametrize("servers", [1, 4])
+@pytest.mark.parametrize("load", [0.01, 0.5, 0.97, 0.995])
+def test_where_each_request_takes_as_long_in_any_batch_the_load_is_the_utilisation(
+    servers: int, load: float
+) -> None:
+    curve = ServiceCurve(points=((1, 0.004), (32, 0.128)))
+    seen = simulate(curve, load * servers / 0.004, servers=servers, requests=1000)
+    assert seen.utilisation == pytest.approx(load, rel=1e-9)
+
+
 def test_what_comes_as_fast_as_full_batches_leave_has_no_times() -> None:
     seen = simulate(CURVE, 64 / 0.070)
     assert seen.saturated

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -10,6 +10,7 @@ from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
 from analyzer.record.capacity import CapacityOption
 from analyzer.serving.search import count_for
+from analyzer.text import first_few
 from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR
 
 
@@ -89,6 +90,18 @@ def counted(
 def usd_per_million_of(count: int, usd_per_hour: float | None, rate_per_s: float) -> float | None:
     """Dollars for a million of what comes at a rate, from so many instances."""
     return None if usd_per_hour is None else count * usd_per_hour / SECONDS_PER_HOUR / rate_per_s * 1e6
+
+
+def without_price(options: Iterable[CapacityOption]) -> Iterator[str]:
+    """A note on what would keep the limit and has no dollars to be sorted by."""
+    able = [one for one in options if one.feasible]
+    names = dict.fromkeys(one.device_name for one in able if one.usd_per_month is None)
+    if not names:
+        return
+    stands = "it stands" if len(names) == 1 else "they stand"
+    priced = any(one.usd_per_month is not None for one in able)
+    behind = f"{stands} behind all that has one" if priced else "--prices adds prices of your own"
+    yield f"No price of {first_few(names)} is known: {behind}."
 
 
 def check_spare(counts: Iterable[int | None], spare: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,12 +14,18 @@ from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
 from analyzer.generation.answer import request_of, setting_of
-from analyzer.generation.memory import Footprint
+from analyzer.generation.memory import sequences_held
 from analyzer.generation.request import Request, Setting
 from analyzer.generation.times import Runner, timed
-from analyzer.memory.fit import room
 from analyzer.option_table import CapacityOptions
-from analyzer.pipeline.capacity.counted import Need, check_spare, counted, uncounted, usd_per_million_of
+from analyzer.pipeline.capacity.counted import (
+    Need,
+    check_spare,
+    counted,
+    uncounted,
+    usd_per_million_of,
+    without_price,
+)
 from analyzer.pipeline.capacity.question import (
     LIMITS,
     POISSON_NAME,
@@ -195,7 +200,7 @@ def with_generation_capacity(
             traffic=()
             if best is None
             else tuple(traffic_steps(options[best], demand.rate_per_s, demand.headroom, demand.spare)),
-            notes=tuple(_notes(traffic)),
+            notes=tuple(_notes(traffic, options)),
         ),
     )
 
@@ -298,10 +303,10 @@ class GeneratingOffers:
         types = model.types_on(device, setting)
         assert types is not None
         footprint = model.footprint(self._longest, types, setting.width, device.kind)
-        tokens = self._cache_tokens(footprint, device, setting.width)
-        if tokens < self._longest.context:
+        held = sequences_held(footprint, self._longest, self._mean_context, device, _MOST_SEQUENCES)
+        if held is None:
             return None
-        most = max(1, min(_MOST_SEQUENCES, tokens // self._mean_context))
+        most = held.sequences
         grid = sorted({*(batch for batch in batches if batch < most), most})
         source = self._longest.source
         prefill = [Request(batch=1, prompt=prompt, output=2, source=source) for prompt in self._prompts]
@@ -323,23 +328,11 @@ class GeneratingOffers:
                     (batch, *_line(end(low.other), end(high.other), near, far))
                     for batch, low, high in zip(grid, steps[::2], steps[1::2], strict=True)
                 ),
-                cache_tokens=tokens,
+                cache_tokens=held.tokens,
                 max_batch=most,
             )
 
         return server(_middle), server(_low), server(_high)
-
-    def _cache_tokens(self, footprint: Footprint, device: Device, width: int) -> int:
-        """Tokens of all sequences that the devices' caches hold, one prompt being read at a time."""
-        available = room(device)
-        each = footprint.cache(self._mean_context) / self._mean_context
-        if available is None or each <= 0:
-            return _MOST_SEQUENCES * self._longest.context
-        steps = math.ceil(_MOST_SEQUENCES * footprint.decode_row)
-        left = available - footprint.weights - footprint.activations(replace(self._longest, batch=1)) - steps
-        # What a step writes anew is held beside what it reads.
-        share = 2 if footprint.grows else 1
-        return max(0, math.floor(left * width / (share * each)))
 
 
 def _middle(estimate: Estimate) -> float:
@@ -501,7 +494,7 @@ def _load_point(load: GenerationLoad, sizing: GenerationSizing, copies: int) -> 
     )
 
 
-def _notes(traffic: GenerationTraffic) -> Iterator[str]:
+def _notes(traffic: GenerationTraffic, options: Sequence[CapacityOption]) -> Iterator[str]:
     if traffic.arrivals != POISSON_NAME:
         yield (
             f"Requests have the lengths of {traffic.arrivals}, drawn at random, and arrive independently of "
@@ -509,4 +502,5 @@ def _notes(traffic: GenerationTraffic) -> Iterator[str]:
         )
     yield "A cache keeps room for all of a request's output from its first token on; nothing is taken back."
     yield f"At most {_MOST_SEQUENCES} sequences run at once in a copy of the model."
+    yield from without_price(options)
     yield "Disks, networks and load balancers are not in the dollars."

@@ -12,7 +12,7 @@ from analyzer.devices.device import Device
 from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
 from analyzer.pipeline.basis import AnalysisBasis
-from analyzer.pipeline.capacity.counted import Need, check_spare, counted, uncounted
+from analyzer.pipeline.capacity.counted import Need, check_spare, counted, uncounted, without_price
 from analyzer.pipeline.capacity.question import CapacityQuestion
 from analyzer.pipeline.capacity.servers import Copies, InstanceOffer, cpu_offers, gpu_offers
 from analyzer.progress import Progress
@@ -336,4 +336,5 @@ def _notes(basis: AnalysisBasis, options: Sequence[CapacityOption]) -> Iterator[
         yield (
             "Copies on one CPU have even parts of its cores, caches and bandwidth, and weights of their own."
         )
+    yield from without_price(options)
     yield "Disks, networks and load balancers are not in the dollars."

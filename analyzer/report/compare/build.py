@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
-from analyzer.checks.operator_matching import Match, match
+from analyzer.checks.operator_matching import Match
 from analyzer.checks.phrases import operator_label, source_location
 from analyzer.errors import UsageError
-from analyzer.record.analysis import Analysis, CpuTime, Finding, GpuTime, OperatorResult
+from analyzer.record.analysis import Analysis, Finding, OperatorResult
 from analyzer.report.compare import figures
+from analyzer.report.compare.alignment import align
 from analyzer.report.compare.comparison import (
     Comparison,
     Difference,
@@ -21,12 +22,10 @@ from analyzer.report.compare.comparison import (
     OperatorChange,
     OperatorEntry,
 )
+from analyzer.report.compare.graph_joining import join
+from analyzer.report.compare.sides import NOISE, ComparedSide, flips
 from analyzer.report.escaping import ascii_json
 from analyzer.text import nearest
-
-# An operator whose time changed by a smaller share is listed neither as slower nor as faster: no measurement's
-# interval is given as narrower than 2 % to each side.
-NOISE = 0.02
 
 
 def compare(records: Sequence[tuple[str, Analysis]]) -> Comparison:
@@ -56,13 +55,15 @@ def compare(records: Sequence[tuple[str, Analysis]]) -> Comparison:
 
 
 def _difference(label: str, base: Analysis, new: Analysis) -> Difference:
-    matched = match(base, new)
-    before, after = _Side.pair(base, new)
+    aligned = align(base, new)
+    matched = aligned.match
+    before, after = ComparedSide.pair(base, new)
     changes = [_change(old, now, before, after) for old, now in matched.pairs]
     flipped = [change for change in changes if change.device is not None or change.placed_on is not None]
     slower = [change for change in changes if change.rise_s > NOISE * (change.base_s or 0.0)]
     faster = [change for change in changes if -change.rise_s > NOISE * (change.base_s or 0.0)]
     added, gone = _finding_changes(base, new, matched)
+    graph = join(before, after, aligned)
     return Difference(
         label=label,
         matched=len(matched.pairs),
@@ -74,45 +75,15 @@ def _difference(label: str, base: Analysis, new: Analysis) -> Difference:
         findings_new=added,
         findings_gone=gone,
         per_inference=before.per != 1 or after.per != 1,
+        modules=graph.module_changes,
+        fusions_new=tuple(one for one in graph.fusion_changes if one.state == "new"),
+        fusions_gone=tuple(one for one in graph.fusion_changes if one.state == "gone"),
+        graph=graph,
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Side:
-    """One of the two analyses, and the inferences that its operators' times are divided by."""
-
-    analysis: Analysis
-    per: int
-
-    @classmethod
-    def pair(cls, base: Analysis, new: Analysis) -> tuple[_Side, _Side]:
-        """Both sides; of different batches, one inference is compared with one."""
-        batches = base.model.batch, new.model.batch
-        # Of the same batch the times stay as they are in both records, to be found there again.
-        if None in batches or batches[0] == batches[1]:
-            batches = 1, 1
-        return cls(analysis=base, per=batches[0] or 1), cls(analysis=new, per=batches[1] or 1)
-
-    def time(self, operator: OperatorResult) -> float | None:
-        """An operator's time in the target device's plan: on the GPU where there is one, else on the CPU."""
-        time_s = self._time_on_target(operator).time_s
-        return None if time_s is None else time_s / self.per
-
-    def interval(self, operator: OperatorResult) -> tuple[float, float] | None:
-        """The ends of its interval, None where not known."""
-        time = self._time_on_target(operator)
-        if time.low_s is None or time.high_s is None:
-            return None
-        return time.low_s / self.per, time.high_s / self.per
-
-    def _time_on_target(self, operator: OperatorResult) -> CpuTime | GpuTime:
-        on_gpu = self.analysis.plan("gpu") is not None and operator.gpu is not None
-        return operator.gpu if on_gpu and operator.gpu is not None else operator.cpu
-
-
-def _change(old: OperatorResult, now: OperatorResult, base: _Side, new: _Side) -> OperatorChange:
-    # Of a record without a GPU all is on the CPU: that is another question and no flip.
-    gpus = base.analysis.devices.gpu and new.analysis.devices.gpu
+def _change(old: OperatorResult, now: OperatorResult, base: ComparedSide, new: ComparedSide) -> OperatorChange:
+    device, placed_on = flips(base, old, new, now)
     before, after = base.interval(old), new.interval(now)
     apart = before is not None and after is not None and (before[1] < after[0] or after[1] < before[0])
     return OperatorChange(
@@ -120,19 +91,15 @@ def _change(old: OperatorResult, now: OperatorResult, base: _Side, new: _Side) -
         where=source_location(now),
         base=old.index,
         new=now.index,
-        device=_flip(old.placement, now.placement) if gpus else None,
-        placed_on=_flip(old.gpu.placed_on, now.gpu.placed_on) if old.gpu and now.gpu else None,
+        device=device,
+        placed_on=placed_on,
         base_s=base.time(old),
         new_s=new.time(now),
         certain=apart,
     )
 
 
-def _flip(before: str, after: str) -> tuple[str, str] | None:
-    return None if before == after else (before, after)
-
-
-def _entry(operator: OperatorResult, side: _Side) -> OperatorEntry:
+def _entry(operator: OperatorResult, side: ComparedSide) -> OperatorEntry:
     return OperatorEntry(
         name=operator_label(operator),
         where=source_location(operator),
@@ -232,8 +199,11 @@ def to_json(comparison: Comparison) -> str:
 
 
 def _plain(comparison: Comparison) -> dict[str, Any]:
-    """Without the analyses: they are files of their own."""
+    """Without the analyses, which are files of their own, and the graphs that are made of them."""
     # Emptied first: ``asdict`` would copy every operator of every record.
-    plain = asdict(replace(comparison, analyses=()))
+    differences = tuple(replace(difference, graph=None) for difference in comparison.differences)
+    plain = asdict(replace(comparison, analyses=(), differences=differences))
     del plain["analyses"]
+    for difference in plain["differences"]:
+        del difference["graph"]
     return plain

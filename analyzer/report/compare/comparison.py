@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from analyzer.record.analysis import Analysis
+from analyzer.report.compare.joined_graph import FusionChange, JoinedGraph, ModuleChange
 
 # Of the comparison's own JSON, which grows apart from the record's.
 SCHEMA_VERSION = 1
@@ -151,6 +152,8 @@ class Difference:
     """The base and one other record, operator by operator; the largest change first.
 
     ``per_inference`` says that the batches differ and all its times are therefore those of one inference.
+    ``modules`` are those that gained and lost most, none of them inside another; ``graph`` is both graphs as
+    one, which the page draws; it is not part of the JSON.
     """
 
     label: str
@@ -163,6 +166,10 @@ class Difference:
     findings_new: tuple[FindingEntry, ...]
     findings_gone: tuple[FindingEntry, ...]
     per_inference: bool = False
+    modules: tuple[ModuleChange, ...] = ()
+    fusions_new: tuple[FusionChange, ...] = ()
+    fusions_gone: tuple[FusionChange, ...] = ()
+    graph: JoinedGraph | None = field(default=None, repr=False, compare=False)
 
     @property
     def changed(self) -> tuple[OperatorChange, ...]:

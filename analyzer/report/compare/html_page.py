@@ -8,7 +8,7 @@ from typing import Any
 
 from analyzer.report import summary
 from analyzer.report.charts.chart import Chart
-from analyzer.report.compare import capacity, curve_charts, generation, plan_charts, sentences
+from analyzer.report.compare import capacity, curve_charts, generation, graph_view, plan_charts, sentences
 from analyzer.report.compare.comparison import (
     ComparedFact,
     ComparedFigure,
@@ -18,6 +18,7 @@ from analyzer.report.compare.comparison import (
     OperatorEntry,
 )
 from analyzer.report.compare.figures import PLANS, worth_a_row
+from analyzer.report.compare.graph_view import GraphView
 from analyzer.report.compare.plain_text import figure_text
 from analyzer.report.html import environment
 from analyzer.text import plural
@@ -109,11 +110,12 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DifferenceView:
-    """The base and one other record: a sentence, what changed most, and the lists."""
+    """The base and one other record: a sentence, both graphs as one, what changed most, and the lists."""
 
     label: str
     lead: str
     sections: tuple[Section, ...]
+    graph: GraphView
 
 
 def render(comparison: Comparison) -> str:
@@ -126,6 +128,7 @@ def build(comparison: Comparison) -> dict[str, Any]:
     charts = _charts(comparison)
     headline, sure = sentences.headline(comparison)
     lines = tuple(_line(figure) for figure in comparison.figures if worth_a_row(figure))
+    joined = [graph_view.payload(comparison, at) for at in range(1, len(comparison.labels))]
     return {
         "title": _title(comparison.labels),
         "labels": comparison.labels,
@@ -136,7 +139,7 @@ def build(comparison: Comparison) -> dict[str, Any]:
         "shared": tuple((fact.label, _shown_values(fact)[0]) for fact in comparison.facts if not fact.differs),
         "lines": lines,
         "groups": _grouped(lines),
-        "differences": tuple(_difference(comparison.labels[0], each) for each in comparison.differences),
+        "differences": tuple(_difference(comparison, at) for at in range(1, len(comparison.labels))),
         "environment": tuple(_fact_line(fact) for fact in comparison.environment if fact.differs),
         "environment_shared": tuple(
             (fact.label, fact.values[0]) for fact in comparison.environment if not fact.differs
@@ -151,7 +154,9 @@ def build(comparison: Comparison) -> dict[str, Any]:
             "operators": {},
             "modules": {},
             "groups": [],
+            "joined": joined,
         },
+        "joined": any(joined),
     }
 
 
@@ -257,8 +262,14 @@ def change(base: float, value: float) -> str:
     return f"{share(abs(ratio - 1))} {'more' if ratio > 1 else 'less'}"
 
 
-def _difference(base: str, difference: Difference) -> DifferenceView:
-    return DifferenceView(label=difference.label, lead=_lead(base, difference), sections=_sections(difference))
+def _difference(comparison: Comparison, at: int) -> DifferenceView:
+    difference = comparison.differences[at - 1]
+    return DifferenceView(
+        label=difference.label,
+        lead=_lead(comparison.labels[0], difference),
+        sections=_sections(difference),
+        graph=graph_view.view(comparison, at),
+    )
 
 
 def _lead(base: str, difference: Difference) -> str:

@@ -11,6 +11,8 @@ from analyzer.report.compare.comparison import (
     OperatorChange,
     OperatorEntry,
 )
+from analyzer.report.compare.graph_view import fusion_lines, module_title
+from analyzer.report.compare.joined_graph import ModuleChange
 from analyzer.report.compare.sentences import headline, statements
 from analyzer.report.escaping import escape, printable
 from analyzer.report.summary import joules, per_second
@@ -90,6 +92,15 @@ def sections(difference: Difference) -> list[tuple[str, list[str]]]:
         ("operators gone", [_entry(entry) for entry in difference.gone]),
     ]
     filled = [(f"{title} ({len(lines)})", _shortened(lines)) for title, lines in lists if lines]
+    # Those of one kind are one line; the number is that of all.
+    for title, fusions in (
+        ("new fusions", difference.fusions_new),
+        ("fusions gone", difference.fusions_gone),
+    ):
+        if fusions:
+            filled.append((f"{title} ({len(fusions)})", _shortened(fusion_lines(fusions))))
+    if difference.modules:
+        filled.append(("changed most, by module", [_module(change) for change in difference.modules]))
     return filled or [(f"no operator differs ({difference.matched} matched)", [])]
 
 
@@ -161,6 +172,13 @@ def _times(change: OperatorChange) -> str:
     return (
         f"{change.name}{_at(change.where)}: {seconds(change.base_s)} -> {seconds(change.new_s)}{ratio}{doubt}"
     )
+
+
+def _module(change: ModuleChange) -> str:
+    times = f"{seconds(change.base_s)} -> {seconds(change.new_s)}"
+    if not change.base_s or change.new_s is None:
+        return f"{module_title(change)}: {times}"
+    return f"{module_title(change)}: {times} ({_change(change.base_s, change.new_s)})"
 
 
 def _entry(entry: OperatorEntry) -> str:

@@ -1,0 +1,64 @@
+"""``analyze apply MODEL|REPORT.json --output DIR``: the plan as a session that runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from analyzer.cli import EXIT_FAILED, say, settings_defaults
+from analyzer.cli.options import apply_keywords, options_of
+from analyzer.errors import UsageError
+
+if TYPE_CHECKING:
+    from analyzer.pipeline.apply.result import Applied
+
+
+@click.command(name="apply", short_help="The plan as a session: annotated model, settings, program, proof.")
+@click.argument("model")
+@options_of("apply")
+@click.pass_context
+def command(ctx: click.Context, /, **_: Any) -> int:
+    """Write a folder that runs a plan under ONNX Runtime, and verify that it does.
+
+    MODEL is what `analyze` takes, or REPORT.json, a saved record whose model is still there. The folder holds
+    the model with its weights and an annotation on each node that the plan moves to the CPU (model.onnx), the
+    session's settings (session.json), a program that needs onnxruntime and numpy alone (run.py; --verify
+    compares it with the plan), and what was planned and verified (apply.json).
+
+    Exit status 1 where numbers or placement are not as planned.
+    """
+    from analyzer.cli.check import settings_start
+
+    params = ctx.params
+    if params["output"] in (None, "", "-"):
+        raise UsageError("--output names the folder to write.", hint="For example --output deployed.")
+    if not params["model"].endswith(".json"):
+        start, _stem = settings_start(params["model"])
+        settings_defaults(ctx, start if start.exists() else Path.cwd())
+    applied = _apply(params)
+    if not params["quiet"]:
+        from analyzer.pipeline.apply.words import summary
+
+        for line in summary(applied):
+            say(line)
+    say(str(applied.folder))
+    verified = applied.verified
+    return EXIT_FAILED if verified.numbers is False or verified.placement is False else 0
+
+
+def _apply(params: dict[str, Any]) -> Applied:
+    from analyzer.api import apply_plan
+    from analyzer.cli.progress import progress
+    from analyzer.loading.reading_process import reading_process
+    from analyzer.run_folder import temporary_things_in_one_folder
+
+    with temporary_things_in_one_folder(), reading_process(), progress(quiet=params["quiet"]) as on_progress:
+        return apply_plan(
+            params["model"],
+            output=params["output"],
+            force=params["force"],
+            progress=on_progress,
+            **apply_keywords(params),
+        )

@@ -1,0 +1,170 @@
+"""The child process for an applied plan: ``python -m analyzer.measurement.applied_child SPEC.json``.
+
+SPEC names tasks, done one after the other; results go into ``partial.json`` beside it as soon as they are
+there. ``level_one`` saves what ONNX Runtime's level 1 makes of a model, ``numbers`` compares the outputs of two
+models, ``placement`` asks a session what it recorded, ``time`` times it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from analyzer.errors import AnalyzerError
+from analyzer.isolation.child import die_first_when_memory_ends, die_with_parent
+from analyzer.measurement import tensor_files
+from analyzer.measurement.child_messages import Reporter
+from analyzer.measurement.io_binding import bind_session
+from analyzer.measurement.noise.timing_loops import Budget, timed_runs, warm_up
+from analyzer.measurement.on_cpu import outputs_of
+from analyzer.measurement.output_agreement import agreement
+from analyzer.measurement.session import SessionSettings, create, explained
+from analyzer.measurement.statistics import median
+
+RECORD = "session.record_ep_graph_assignment_info"
+_SEED = 20
+
+
+def main(arguments: list[str]) -> int:
+    """Do what the file asks for; exit status 0, or 1 with the error in ``partial.json``."""
+    spec = Path(arguments[0])
+    # Before anything that may hang or grow.
+    die_with_parent()
+    die_first_when_memory_ends()
+    reporter = Reporter(spec.parent)
+    try:
+        for task in json.loads(spec.read_text(encoding="utf-8"))["tasks"]:
+            reporter.progress(task["kind"], 0.0)
+            reporter.update(**{task["kind"]: _attempted(TASKS[task["kind"]], task)})
+    except AnalyzerError as error:
+        reporter.error(error.message, error.hint, type(error).__name__)
+        return 1
+    except MemoryError:
+        reporter.error("out of memory", "use a machine with more memory", "MeasurementError")
+        return 1
+    return 0
+
+
+def _attempted(work: Callable[[Mapping[str, Any]], dict[str, Any]], task: Mapping[str, Any]) -> dict[str, Any]:
+    """What a task found, or why it could not be done: the next one may work."""
+    try:
+        return work(task)
+    except AnalyzerError as error:
+        return {"trouble": error.message, "hint": error.hint or ""}
+
+
+def _level_one(task: Mapping[str, Any]) -> dict[str, Any]:
+    # Packed weights would be kept twice, and nothing is run.
+    settings = SessionSettings(
+        optimize="basic",
+        threads=1,
+        optimized_path=Path(task["optimized"]),
+        entries={"session.disable_prepacking": "1"},
+    )
+    create(Path(task["model"]), settings)
+    return {"saved": True}
+
+
+def _settings(side: Mapping[str, Any]) -> SessionSettings:
+    return SessionSettings(
+        provider=side["provider"], cuda=side.get("cuda"), entries=dict(side.get("entries") or {})
+    )
+
+
+def _numbers(task: Mapping[str, Any]) -> dict[str, Any]:
+    """Outputs of a model against those of a reference, on several inputs; one session at a time is held."""
+    given = tensor_files.load_tensors(Path(task["feeds"]))
+    several = [given, *(_varied(given, _SEED + number) for number in range(1, task["sets"]))]
+    outputs = []
+    for side in (task["reference"], task["applied"]):
+        session = create(Path(side["model"]), _settings(side))
+        outputs.append([_run(session, feeds) for feeds in several])
+        del session
+    rows: dict[str, dict[str, Any]] = {}
+    for expected, got in zip(*outputs, strict=True):
+        for output in agreement(expected, got, precision=task.get("precision")).outputs:
+            before = rows.get(output.name)
+            if before is None or _distance(asdict(output)) > _distance(before):
+                rows[output.name] = asdict(output)
+    return {"outputs": list(rows.values()), "sets": len(several)}
+
+
+def _distance(row: Mapping[str, Any]) -> float:
+    return (0.0 if row["agrees"] else 1e30) + (row["max_absolute"] or 0.0)
+
+
+def _run(session: Any, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    taken = {item.name for item in session.get_inputs()}
+    try:
+        return outputs_of(session, {name: value for name, value in feeds.items() if name in taken})
+    except AnalyzerError:
+        raise
+    except Exception as error:
+        raise explained(error) from None
+
+
+def _varied(given: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Other inputs that are as good: floats drawn anew as wide as they were, all else in another order."""
+    import numpy as np
+
+    generator = np.random.default_rng(seed)
+
+    def varied(value: Any) -> Any:
+        if isinstance(value, list):
+            return [varied(element) for element in value]
+        if value.dtype.kind == "f" and value.size:
+            finite = value[np.isfinite(value)].astype(np.float64)
+            if finite.size:
+                drawn = generator.normal(finite.mean(), finite.std(), value.shape)
+                return np.clip(drawn, finite.min(), finite.max()).astype(value.dtype)
+        # Indices and masks stay valid where only their order changes.
+        return generator.permuted(value.reshape(-1)).reshape(value.shape)
+
+    return {name: varied(value) for name, value in given.items()}
+
+
+def _placement(task: Mapping[str, Any]) -> dict[str, Any]:
+    import onnx
+
+    optimized = Path(task["optimized"])
+    settings = _settings(task["applied"])
+    settings = replace(settings, optimized_path=optimized, entries={**settings.entries, RECORD: "1"})
+    session = create(Path(task["applied"]["model"]), settings)
+    nodes = {
+        node.name: part.ep_name
+        for part in session.get_provider_graph_assignment_info()
+        for node in part.get_nodes()
+        if node.name
+    }
+    graph = onnx.load(str(optimized), load_external_data=False).graph
+    copies = sum(node.op_type in ("MemcpyFromHost", "MemcpyToHost") for node in graph.node)
+    return {"nodes": nodes, "copies": copies}
+
+
+def _time(task: Mapping[str, Any]) -> dict[str, Any]:
+    """The median of a run, inputs and outputs on the session's device."""
+    feeds = tensor_files.load_tensors(Path(task["feeds"]))
+    side = task["applied"]
+    settings = _settings(side)
+    bound = bind_session(
+        create(Path(side["model"]), settings), feeds, settings.provider, in_place=task.get("in_place") or {}
+    )
+    budget = Budget(seconds=float(task["budget_s"]))
+    warm_up(bound.call, budget)
+    return {"median_s": median(timed_runs(bound.call, budget))}
+
+
+TASKS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "level_one": _level_one,
+    "numbers": _numbers,
+    "placement": _placement,
+    "time": _time,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,352 @@
+"""MODEL or a record, and options of ``analyze apply`` -> a folder that runs the plan."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from analyzer.decision.decision_input import DecisionInput
+from analyzer.decision.plans import plan_all
+from analyzer.errors import MeasurementError, ModelError, UsageError
+from analyzer.loading.weights import Runnable, materialise
+from analyzer.measurement.applied_session import SessionSide, level_one, recorded_nodes
+from analyzer.measurement.tensor_files import save_tensors
+from analyzer.option_table import AnalyzeOptions, ApplyOptions
+from analyzer.ort.annotations import SETTINGS, annotate
+from analyzer.ort.execution import Placement, Provider
+from analyzer.ort.kernels import registry
+from analyzer.ort.session_nodes import LevelOne
+from analyzer.pipeline.apply.expressible import ToldSession, difference, hybrid_session
+from analyzer.pipeline.apply.folder import folder_to_be, write_json
+from analyzer.pipeline.apply.from_record import analysed_record, is_record
+from analyzer.pipeline.apply.opsets import OpsetCost, costs_by_opset, fastest
+from analyzer.pipeline.apply.question import (
+    PROGRAM,
+    RECORD,
+    RESULT,
+    SESSION,
+    ApplyQuestion,
+    PlanName,
+    make_question,
+)
+from analyzer.pipeline.apply.result import Applied
+from analyzer.pipeline.apply.verification import Attempt, verified
+from analyzer.pipeline.basis import AnalysisBasis
+from analyzer.pipeline.options import require_keywords
+from analyzer.precision import PRECISIONS
+from analyzer.progress import Progress
+from analyzer.record import to_json
+from analyzer.record.analysis import Analysis
+from analyzer.report.html import templates_dir
+from analyzer.units import seconds
+
+Analyse = Callable[[Any, Any, AnalyzeOptions, Progress], tuple[Analysis, AnalysisBasis]]
+FEEDS = "inputs.npz"
+_NAMES: Mapping[Provider, str] = {"cuda": "CUDA", "cpu": "CPU"}
+# A plan that is so much slower than the best of all is worth a word.
+_WORTH_TELLING = 1e-3
+
+
+def apply_plan(
+    model: Any,
+    inputs: Any,
+    given: ApplyOptions,
+    output: str | os.PathLike[str],
+    analyse: Analyse,
+    progress: Progress,
+    *,
+    force: bool,
+) -> Applied:
+    """Writes a folder that runs the plan; see ``analyzer.api.apply_plan``.
+
+    Args:
+        model: As there.
+        inputs: As there.
+        given: Its keywords.
+        output: As there.
+        analyse: Analyses a model.
+        progress: Told what is happening.
+        force: As there.
+    """
+    require_keywords("apply_plan", given, ApplyOptions.__annotations__)
+    question = make_question(given, Path(output), force=force)
+    of_model = {name: value for name, value in given.items() if name in AnalyzeOptions.__annotations__}
+    opsets: tuple[OpsetCost, ...] = ()
+    if question.auto_opset:
+        del of_model["opset"]
+    if is_record(model):
+        analysis, basis = analysed_record(model, of_model, progress)
+    else:
+        if question.auto_opset:
+            opsets = _opsets(model, inputs, of_model, question, analyse, progress)
+            of_model["opset"] = opsets[0].opset
+        analysis, basis = analyse(model, inputs, cast(AnalyzeOptions, of_model), progress)
+    return applied(analysis, basis, question, progress, opsets=opsets)
+
+
+def _opsets(
+    model: Any,
+    inputs: Any,
+    given: Mapping[str, Any],
+    question: ApplyQuestion,
+    analyse: Analyse,
+    progress: Progress,
+) -> tuple[OpsetCost, ...]:
+    """What the model costs at each opset, the fastest first.
+
+    Raises:
+        ModelError: It cannot be had in any of them.
+    """
+
+    def at(opset: int) -> Analysis:
+        def told(stage: str, share: float | None) -> None:
+            progress(f"opset {opset}: {stage}", share)
+
+        asked = cast(AnalyzeOptions, {**given, "opset": opset, "run": False})
+        return analyse(model, inputs, asked, told)[0]
+
+    costs = costs_by_opset(at, lambda analysis: _plan_of(question, analysis, pinned=bool(given.get("pin"))))
+    best = fastest(costs)
+    if best is None:
+        raise ModelError(
+            f"The model cannot be had in any opset: {costs[-1].why}", hint="Name one with --opset."
+        )
+    return (best, *(cost for cost in costs if cost is not best))
+
+
+def applied(
+    analysis: Analysis,
+    basis: AnalysisBasis,
+    question: ApplyQuestion,
+    progress: Progress,
+    *,
+    opsets: tuple[OpsetCost, ...] = (),
+) -> Applied:
+    """Writes the folder of an analysis's plan.
+
+    Args:
+        analysis: What was decided.
+        basis: What it rests on, with the model itself.
+        question: What to apply, and where.
+        progress: Told what is happening.
+        opsets: What the model would cost at others, where one was chosen.
+    """
+    loaded = basis.loaded
+    assert loaded is not None
+    asked = _asked(analysis, basis)
+    plan = _plan_of(question, analysis, pinned=bool(asked.pins))
+    with folder_to_be(question.folder) as aside:
+        progress("writing the model", None)
+        runnable = materialise(loaded, loaded.batch, aside)
+        feeds = aside / FEEDS
+        save_tensors(feeds, runnable.feeds, types=runnable.feed_types)
+        told = _told(asked, plan, runnable, progress)
+        annotated = frozenset(asked.graph.nodes[index].name for index in told.session.annotated)
+        if annotated:
+            _annotate(runnable.model_path, annotated)
+        side = SessionSide(
+            model=runnable.model_path,
+            provider="cuda" if told.uses_gpu else "cpu",
+            entries=SETTINGS if annotated else {},
+            cuda={"use_tf32": "0"} if basis.predictor.options.precision == "fp32" and told.uses_gpu else {},
+        )
+        latency = told.session.plan.latency
+        result = Applied(
+            folder=question.folder,
+            plan=plan,
+            model=analysis.model.source,
+            batch=analysis.model.batch,
+            opset=analysis.model.opset,
+            precision=analysis.model.precision,
+            where=_where(asked, uses_gpu=told.uses_gpu),
+            cpu=asked.cpu.slug,
+            gpu=asked.gpu.slug if asked.gpu is not None and told.uses_gpu else None,
+            nodes=told.nodes,
+            copies=len(told.session.placement.copies) if told.uses_gpu else 0,
+            annotated=len(annotated),
+            latency_s=latency.time_s,
+            low_s=latency.low_s,
+            high_s=latency.high_s,
+            onnxruntime=registry().version,
+            state=_state(asked),
+            notes=_notes(plan, told),
+            opsets=opsets,
+        )
+        result = verified(
+            Attempt(result=result, side=side, feeds=feeds, asked=asked, run=basis.predictor.options.run),
+            progress,
+        )
+        _write(aside, result, side, analysis)
+    return result
+
+
+def _write(folder: Path, result: Applied, side: SessionSide, analysis: Analysis) -> None:
+    """The files beside the model."""
+    on_gpu = side.provider == "cuda"
+    write_json(
+        folder / SESSION,
+        {
+            "providers": [*(["CUDAExecutionProvider"] if on_gpu else []), "CPUExecutionProvider"],
+            "provider_options": [*([dict(side.cuda)] if on_gpu else []), {}],
+            "session_config": dict(side.entries),
+        },
+    )
+    write_json(folder / RESULT, result.as_json())
+    (folder / RECORD).write_text(to_json(analysis), encoding="utf-8")
+    shutil.copyfile(templates_dir() / "apply" / PROGRAM, folder / PROGRAM)
+
+
+def _asked(analysis: Analysis, basis: AnalysisBasis) -> DecisionInput:
+    options = basis.predictor.options
+    if options.precision is not None and options.precision != analysis.model.precision:
+        raise UsageError(f"--precision {options.precision}: one of {', '.join(PRECISIONS)}.")
+    batch = analysis.model.batch
+    return basis.predictor.decision_input(
+        basis.prepared, basis.gpu, batch, basis.measured.get(batch or 0), per_operator=False
+    )
+
+
+def _plan_of(question: ApplyQuestion, analysis: Analysis, *, pinned: bool) -> PlanName:
+    """The plan that is applied: the one that was named, a pinned one, else the verdict's.
+
+    Raises:
+        UsageError: There is no such plan.
+    """
+    plan: PlanName = question.plan or ("hybrid" if pinned else _verdict(analysis))
+    if pinned and plan != "hybrid":
+        raise UsageError(
+            f"--plan {plan} and --pin: a session on one device keeps no pin.",
+            hint="Leave out --plan, or name hybrid.",
+        )
+    if plan not in {each.name for each in analysis.plans}:
+        why = f" ({analysis.session_fails})" if analysis.session_fails else ""
+        raise UsageError(
+            f"There is no plan {plan} for this model and these devices{why}.",
+            hint="Name a GPU with --gpu, or apply --plan cpu.",
+        )
+    return plan
+
+
+def _verdict(analysis: Analysis) -> PlanName:
+    if analysis.verdict.device != "either":
+        return analysis.verdict.device
+    sessions = {plan.name: plan.latency_s for plan in analysis.plans if plan.name != "hybrid"}
+    return min(sessions, key=sessions.__getitem__)
+
+
+def _annotate(path: Path, names: frozenset[str]) -> None:
+    """Marks nodes of a written model for the CPU.
+
+    Raises:
+        ModelError: One of them is not in the file: it came out of a function of the model's own.
+    """
+    import onnx
+
+    proto = onnx.load(str(path), load_external_data=False)
+    if annotate(proto, names) < len(names):
+        raise ModelError(
+            "The model has functions of its own, whose operators carry no annotation.",
+            hint="Inline them first: onnx.inliner.inline_local_functions(model).",
+        )
+    path.write_bytes(proto.SerializeToString())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    """A session, and the nodes that it will record.
+
+    Attributes:
+        session: It.
+        nodes: ``CUDA`` or ``CPU`` by node name.
+        uses_gpu: Whether CUDA's provider takes part.
+    """
+
+    session: ToldSession
+    nodes: Mapping[str, str]
+    uses_gpu: bool
+
+
+def _told(asked: DecisionInput, plan: PlanName, runnable: Runnable, progress: Progress) -> _Told:
+    """The session that the plan becomes.
+
+    Raises:
+        MeasurementError: There is no splitting a graph of which the CPU's provider makes no session.
+        UsageError: A pin cannot be kept.
+    """
+    progress("asking ONNX Runtime what it makes of the graph", None)
+    if plan == "cpu":
+        return _on_cpu(asked, runnable)
+    try:
+        made = LevelOne.of(asked.graph, level_one(runnable.model_path))
+    except MeasurementError as error:
+        if plan == "hybrid":
+            raise MeasurementError(
+                f"ONNX Runtime's CPU provider makes no session of this model: {error.message}",
+                hint="--plan gpu applies the session of the GPU.",
+            ) from error
+        made = None
+    if plan == "hybrid" and made is not None:
+        session = hybrid_session(asked, made)
+    else:
+        gpu = plan_all(replace(asked, pins=())).gpu
+        assert gpu is not None
+        assert asked.placement is not None
+        session = ToldSession(plan=gpu, placement=asked.placement)
+    if not any(node.provider == "cuda" for node in session.placement.nodes):
+        return _on_cpu(asked, runnable)
+    nodes = _own_names(asked, session.placement) if made is None else made.nodes(session.placement)
+    return _Told(
+        session=session,
+        nodes={name: _NAMES[provider] for name, provider in nodes.items()},
+        uses_gpu=True,
+    )
+
+
+def _on_cpu(asked: DecisionInput, runnable: Runnable) -> _Told:
+    """The session of the CPU alone, which can be asked here."""
+    plan = plan_all(replace(asked, gpu=None, pins=())).cpu
+    nodes = recorded_nodes(SessionSide(model=runnable.model_path))
+    return _Told(session=ToldSession(plan=plan, placement=Placement(nodes=())), nodes=nodes, uses_gpu=False)
+
+
+def _own_names(asked: DecisionInput, placement: Placement) -> dict[str, Provider]:
+    """The operators under the names of the model, where ONNX Runtime does not tell what it makes of them."""
+    pairs = zip(asked.graph.nodes, placement.nodes, strict=True)
+    return {node.name: placed.provider for node, placed in pairs if placed.why != "folded"}
+
+
+def _where(asked: DecisionInput, *, uses_gpu: bool) -> str:
+    cpu = "this CPU" if asked.cpu_is_this_machine else asked.cpu.name
+    return f"{asked.gpu.name} beside {cpu}" if uses_gpu and asked.gpu is not None else cpu
+
+
+def _state(asked: DecisionInput) -> dict[str, str]:
+    """What the next run reads where this one wrote it; both must have one shape."""
+    tensors = asked.graph.tensors
+    return {
+        past: present
+        for past, present in asked.graph.carried.items()
+        if past in tensors and present in tensors and tensors[past].shape == tensors[present].shape
+    }
+
+
+def _notes(plan: PlanName, told: _Told) -> tuple[str, ...]:
+    session, notes = told.session, []
+    if plan != "cpu" and not told.uses_gpu:
+        notes.append("The CPU runs all of it: no annotation is needed, and no GPU.")
+    elif plan == "hybrid" and not session.annotated:
+        notes.append("The best split is what CUDA's session does by itself: no annotation is needed.")
+    missed = difference(session)
+    if session.best is not None and missed > _WORTH_TELLING * session.best.latency.time_s:
+        notes.append(
+            f"The best split of all would take {seconds(session.best.latency.time_s)}, {seconds(missed)} less: "
+            "no annotation expresses it, since ONNX Runtime merges operators before it places them and keeps "
+            "operators on the GPU that the CPU has no kernel for in their own types."
+        )
+    if session.plan.why:
+        notes.append(session.plan.why)
+    return tuple(notes)

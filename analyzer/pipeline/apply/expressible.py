@@ -1,0 +1,106 @@
+"""The best plan that a session can be told, and what that session then does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from analyzer.decision.decision_input import DecisionInput
+from analyzer.decision.pins import pins_by_operator
+from analyzer.decision.placement_problem import PlacementProblem
+from analyzer.decision.plans import Plan, Plans, objective_value, plan_all, plan_of_session
+from analyzer.decision.tensor_edges import HOST
+from analyzer.errors import UsageError
+from analyzer.ort.execution import Placement
+from analyzer.ort.placement import place
+from analyzer.ort.session_nodes import LevelOne
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToldSession:
+    """A session and the annotations that it is told a plan by.
+
+    Attributes:
+        plan: What it costs.
+        placement: Where ONNX Runtime puts each operator.
+        annotated: Indices of the operators that carry the annotation for the CPU.
+        best: The best plan of all, which need not be expressible; None where nothing was searched.
+    """
+
+    plan: Plan
+    placement: Placement
+    annotated: frozenset[int] = frozenset()
+    best: Plan | None = None
+
+
+def constrained(question: DecisionInput, level_one: LevelOne) -> DecisionInput:
+    """The question with what annotations cannot express ruled out."""
+    return replace(question, together=level_one.together(), gpu_only=level_one.gpu_only())
+
+
+def hybrid_session(question: DecisionInput, level_one: LevelOne) -> ToldSession:
+    """The best split that annotations express.
+
+    Args:
+        question: What is known; it has a GPU and a CUDA session.
+        level_one: What ONNX Runtime makes of the graph before it places it.
+
+    Raises:
+        UsageError: A pin cannot be kept.
+    """
+    free = plan_all(question)
+    plans = plan_all(constrained(question, level_one))
+    if plans.problem is None or plans.cut is None:
+        raise UsageError(
+            "There is no split between the CPU and this GPU: nothing of the model can run there.",
+            hint="Choose another --gpu, or --plan cpu.",
+        )
+    told = min(
+        _sessions(question, plans, plans.problem, plans.cut.on_gpu, level_one),
+        key=lambda session: (not session.plan.fits, objective_value(question, session.plan)),
+    )
+    _check_pins(question, told)
+    return replace(told, best=free.hybrid)
+
+
+def _sessions(
+    question: DecisionInput,
+    plans: Plans,
+    problem: PlacementProblem,
+    on_gpu: Sequence[bool],
+    level_one: LevelOne,
+) -> Iterator[ToldSession]:
+    """Ways to tell a session one split: annotations on all that the CPU runs, or on what CUDA would take."""
+    capable = problem.gpu_capable_units()
+    held_by_gpu = level_one.gpu_only()
+    if plans.gpu is not None and list(on_gpu) == list(capable) and question.placement is not None:
+        # What CUDA's session does by itself needs no word.
+        yield ToldSession(plan=replace(plans.gpu, name="hybrid"), placement=question.placement)
+        return
+    for whole in (True, False):
+        annotated = frozenset(
+            index
+            for index, unit in enumerate(problem.unit)
+            if unit != HOST and not on_gpu[unit] and (whole or capable[unit]) and index not in held_by_gpu
+        )
+        placement = place(question.graph, annotated=annotated)
+        plan = plan_of_session(question, problem, on_gpu, placement.copies)
+        yield ToldSession(plan=plan, placement=placement, annotated=annotated)
+
+
+def _check_pins(question: DecisionInput, told: ToldSession) -> None:
+    """Refuses a pin that the session would not keep: shape arithmetic goes to the CPU whatever it is told."""
+    for index, pin in pins_by_operator(question.graph, question.pins).items():
+        placed = told.placement.nodes[index]
+        if placed.why != "folded" and placed.provider != ("cuda" if pin.device == "gpu" else "cpu"):
+            node = question.graph.nodes[index]
+            why = placed.detail or "ONNX Runtime places it elsewhere"
+            raise UsageError(
+                f"{node.name} ({node.op_type}) cannot be pinned to the {pin.device.upper()}: {why}.",
+                hint=f"Drop the pin {pin.pattern}={pin.device}.",
+            )
+
+
+def difference(told: ToldSession) -> float:
+    """Seconds that the best plan of all would take less; 0 where it is the one that is told."""
+    return 0.0 if told.best is None else max(0.0, told.plan.latency.time_s - told.best.latency.time_s)

@@ -1,0 +1,106 @@
+"""A saved record -> its plan, and the model that it was made of."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from analyzer.errors import RecordError, UsageError
+from analyzer.loading.load import load
+from analyzer.loading.loaded import Loaded
+from analyzer.loading.model_reference import parse_reference
+from analyzer.option_table import AnalyzeOptions
+from analyzer.pipeline.basis import AnalysisBasis
+from analyzer.pipeline.build_record import digest
+from analyzer.pipeline.options import make_options
+from analyzer.pipeline.replay.decide import OPTIONS, basis_of, decide_again
+from analyzer.progress import Progress
+from analyzer.record import load_report
+from analyzer.record.analysis import Analysis
+
+# What of the question says how the model is loaded.
+_LOADING = ("input", "limit", "state", "cache")
+
+
+def is_record(model: object) -> bool:
+    """Whether MODEL is a saved record or one in memory."""
+    named = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
+    return isinstance(model, Analysis) or str(named).endswith(".json")
+
+
+def analysed_record(model: Any, given: Mapping[str, Any], progress: Progress) -> tuple[Analysis, AnalysisBasis]:
+    """The record, decided anew where other devices or pins are given, and its model.
+
+    Args:
+        model: An analysis, or a record's path.
+        given: Keywords of ``analyze()``.
+        progress: Told what is happening.
+
+    Raises:
+        RecordError: The record is of something else, or its model is not there or is another by now.
+        UsageError: What was given does not fit a record.
+    """
+    analysis = model if isinstance(model, Analysis) else load_report(model)
+    if analysis.model.training or analysis.generation is not None:
+        raise RecordError(
+            "A record of training or of generation has no session to apply.",
+            hint="Apply the model itself: `analyze apply MODEL`.",
+        )
+    loaded = _model_of(analysis, given, progress)
+    opset = given.get("opset")
+    if opset is not None and str(opset) != str(analysis.model.opset):
+        raise UsageError(
+            f"The record's plan is for opset {analysis.model.opset}, not for {opset}.",
+            hint="Apply the model itself with --opset.",
+        )
+    batch = given.get("batch")
+    if batch is not None and str(batch) != str(analysis.model.batch):
+        raise UsageError(
+            f"The record's plan is for batch {analysis.model.batch}, not for {batch}.",
+            hint="Apply the model itself with --batch.",
+        )
+    changed = {name: value for name, value in given.items() if name in OPTIONS}
+    if changed:
+        analysis = decide_again(analysis, changed)
+    basis = replace(basis_of(analysis, changed), loaded=loaded)
+    if given.get("run") is False:
+        options = replace(basis.predictor.options, run=False)
+        basis.predictor.options = options
+    return analysis, basis
+
+
+def _model_of(analysis: Analysis, given: Mapping[str, Any], progress: Progress) -> Loaded:
+    named = analysis.invocation.model if analysis.invocation is not None else None
+    if named is None:
+        raise RecordError(
+            "The record does not name its model: it was made from an object in memory.",
+            hint="Apply the model itself: apply_plan(model, ...).",
+        )
+    reference = parse_reference(named)
+    if reference.path is not None and not Path(reference.path).exists():
+        raise RecordError(
+            f"The record's model {named} is not here.",
+            hint="Work in the folder that it was analysed in, or apply the model itself.",
+        )
+    asked = analysis.invocation.options if analysis.invocation is not None else {}
+    loading = {name: value for name, value in given.items() if name in _LOADING}
+    options = make_options(**cast(AnalyzeOptions, {"input": asked.get("input", ()), **loading}))
+    loaded = load(
+        reference,
+        batch=analysis.model.batch,
+        specs=options.inputs,
+        opset=analysis.model.opset,
+        use_cache=options.cache,
+        progress=lambda stage: progress(stage, None),
+        limits=options.limits,
+    )
+    loaded = replace(loaded, state=options.state)
+    if digest(loaded.proto) != analysis.model.digest:
+        raise RecordError(
+            f"The model {named} has changed since the record was made.",
+            hint="Analyse it again, or apply the model itself.",
+        )
+    return loaded

@@ -1,0 +1,120 @@
+"""The opset of a model that runs fastest, and what each of the others costs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from analyzer.errors import AnalyzerError
+from analyzer.loading.loaded import DEFAULT_OPSET
+from analyzer.ort.kernels import registry
+from analyzer.pipeline.apply.question import PlanName
+from analyzer.record.analysis import Analysis
+from analyzer.text import listed, plural
+from analyzer.units import seconds
+
+# PyTorch's exporter writes from 18 on; models that are converted are taken through the same ones.
+FIRST, LAST = 18, 23
+_NO_KERNEL = ("no-kernel-for-opset", "no-cuda-kernel", "no-kernel-for-type", "capability")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpsetCost:
+    """What a model costs at one opset.
+
+    Attributes:
+        opset: It.
+        latency_s, low_s, high_s: Of the plan, with its 90 % interval; None where it cannot be had.
+        plan: Whose latency it is.
+        without_kernel: Operators of the CUDA session that run on the CPU for want of a kernel, by type.
+        copies, copies_s: Of that session, inside the graph.
+        why: Why it cannot be had, or what it costs, in a sentence.
+    """
+
+    opset: int
+    latency_s: float | None = None
+    low_s: float | None = None
+    high_s: float | None = None
+    plan: PlanName | None = None
+    without_kernel: tuple[tuple[str, int], ...] = ()
+    copies: int = 0
+    copies_s: float = 0.0
+    why: str = ""
+
+    def as_json(self) -> dict[str, object]:
+        """Plain values."""
+        return {
+            "opset": self.opset,
+            "latency_s": self.latency_s,
+            "low_s": self.low_s,
+            "high_s": self.high_s,
+            "plan": self.plan,
+            "without_kernel": dict(self.without_kernel),
+            "copies": self.copies,
+            "copies_s": self.copies_s,
+            "why": self.why,
+        }
+
+
+def costs_by_opset(
+    analyse: Callable[[int], Analysis], plan_of: Callable[[Analysis], PlanName]
+) -> tuple[OpsetCost, ...]:
+    """What a model costs at each opset that it can be had in.
+
+    Args:
+        analyse: Predicts the model at an opset.
+        plan_of: The plan that would be applied.
+    """
+    newest = min(LAST, registry().newest_opset)
+    return tuple(_cost(opset, analyse, plan_of) for opset in range(FIRST, newest + 1))
+
+
+def fastest(costs: Sequence[OpsetCost]) -> OpsetCost | None:
+    """The opset of least latency; of equals the usual one, else the oldest."""
+    had = [cost for cost in costs if cost.latency_s is not None]
+    # Predictions repeat to the last digit: what differs by less is another order of the same sum.
+    return min(
+        had,
+        key=lambda cost: (round(cost.latency_s or 0.0, 12), cost.opset != DEFAULT_OPSET, cost.opset),
+        default=None,
+    )
+
+
+def _cost(opset: int, analyse: Callable[[int], Analysis], plan_of: Callable[[Analysis], PlanName]) -> OpsetCost:
+    try:
+        analysis = analyse(opset)
+        name = plan_of(analysis)
+    except AnalyzerError as error:
+        return OpsetCost(opset=opset, why=error.message)
+    plan = next(plan for plan in analysis.plans if plan.name == name)
+    session = next((plan for plan in analysis.plans if plan.name == "gpu"), None)
+    inside = [item for item in session.transfers.items if item.where == "inside"] if session else []
+    without = Counter(
+        operator.op_type
+        for operator in analysis.operators
+        if operator.gpu is not None and operator.gpu.why in _NO_KERNEL
+    )
+    return OpsetCost(
+        opset=opset,
+        latency_s=plan.latency_s,
+        low_s=plan.low_s,
+        high_s=plan.high_s,
+        plan=name,
+        without_kernel=tuple(sorted(without.items())),
+        copies=len(inside),
+        copies_s=sum(item.time_s for item in inside),
+        why=" ".join(_sentences(analysis.session_fails, without, len(inside), sum(i.time_s for i in inside))),
+    )
+
+
+def _sentences(fails: str, without: Counter[str], copies: int, copies_s: float) -> Iterator[str]:
+    if fails:
+        yield f"No session with CUDA: {fails}."
+    elif without:
+        names = listed(sorted(without))
+        verb = "has" if len(without) == 1 else "have"
+        spent = f", {seconds(copies_s)} of copies ({plural(copies, 'copy')})" if copies else ""
+        yield f"{names} {verb} no CUDA kernel{spent}."
+    elif copies:
+        yield f"{seconds(copies_s)} of copies ({plural(copies, 'copy')})."

@@ -1,0 +1,106 @@
+"""What ``apply.json`` says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from analyzer.pipeline.apply.opsets import OpsetCost
+from analyzer.pipeline.apply.question import PlanName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What was checked: true, false, or None with a reason.
+
+    Attributes:
+        placement: Whether the session's own record has every node where the plan has it, and as many copies.
+        numbers: Whether the outputs agree with those of the unannotated model on the CPU.
+        time: Whether a measured run lies within the plan's interval.
+        reasons: Why one was not checked, or what is wrong, by its name.
+    """
+
+    placement: bool | None = None
+    numbers: bool | None = None
+    time: bool | None = None
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """A plan that was applied.
+
+    Attributes:
+        folder: Where it was written.
+        plan: Which plan.
+        model, batch, opset, precision: What was applied.
+        where: The devices in words.
+        cpu, gpu: Slugs of the devices that it was planned for; no GPU for a plan of the CPU alone.
+        nodes: ``CUDA`` or ``CPU`` by node name, as the session's assignment record names them.
+        copies: Memcpy nodes of the optimised graph.
+        annotated: How many nodes carry the annotation.
+        latency_s, low_s, high_s: Of the plan, host to host, with its 90 % interval.
+        verified: What was checked.
+        onnxruntime: The release whose rules placed it.
+        state: Output by the input whose next value it is, where both have one shape.
+        differences: The largest difference of each output, and what is allowed.
+        measured_s: The median of a run with inputs and outputs on the device; None without a GPU.
+        notes: What to know, in sentences.
+        opsets: What the model costs at each opset, the one that was chosen first; empty where it was named.
+    """
+
+    folder: Path
+    plan: PlanName
+    model: str
+    batch: int | None
+    opset: int
+    precision: str
+    where: str
+    cpu: str
+    gpu: str | None
+    nodes: Mapping[str, str]
+    copies: int
+    annotated: int
+    latency_s: float
+    low_s: float
+    high_s: float
+    onnxruntime: str
+    verified: Verified = Verified()
+    state: Mapping[str, str] = field(default_factory=dict)
+    differences: tuple[Mapping[str, Any], ...] = ()
+    measured_s: float | None = None
+    notes: tuple[str, ...] = ()
+    opsets: tuple[OpsetCost, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of ``apply.json``."""
+        verified = self.verified
+        return {
+            "plan": self.plan,
+            "model": self.model,
+            "batch": self.batch,
+            "opset": self.opset,
+            "precision": self.precision,
+            "cpu": self.cpu,
+            "gpu": self.gpu,
+            "onnxruntime": self.onnxruntime,
+            "latency_s": self.latency_s,
+            "low_s": self.low_s,
+            "high_s": self.high_s,
+            "measured_s": self.measured_s,
+            "verified": {
+                "placement": verified.placement,
+                "numbers": verified.numbers,
+                "time": verified.time,
+                "reasons": dict(verified.reasons),
+            },
+            "differences": [dict(row) for row in self.differences],
+            "copies": self.copies,
+            "annotated": self.annotated,
+            "state": dict(self.state),
+            "notes": list(self.notes),
+            "opsets": [cost.as_json() for cost in self.opsets],
+            "nodes": dict(self.nodes),
+        }

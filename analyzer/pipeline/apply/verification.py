@@ -1,0 +1,158 @@
+"""Whether an applied plan does what it says: numbers, placement, time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from analyzer.decision.decision_input import DecisionInput
+from analyzer.measurement.applied_session import SessionSide, verify
+from analyzer.pipeline.apply.result import Applied, Verified
+from analyzer.pipeline.target_devices import gpu_of_this_machine
+from analyzer.progress import Progress
+from analyzer.text import plural
+from analyzer.units import seconds
+
+# Inputs that are compared, the model's own among them.
+_INPUT_SETS = 3
+_TIMED_S = 5.0
+_THERE = "`python run.py --verify` compares it on a machine with a GPU."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """What is verified.
+
+    Attributes:
+        result: What is said of the plan so far.
+        side: Its session.
+        feeds: The file of the model's inputs.
+        asked: What it was planned from.
+        run: Whether it may be timed.
+    """
+
+    result: Applied
+    side: SessionSide
+    feeds: Path
+    asked: DecisionInput
+    run: bool
+
+
+def verified(attempt: Attempt, progress: Progress) -> Applied:
+    """The result with what was found.
+
+    Args:
+        attempt: What to verify.
+        progress: Told what is happening.
+    """
+    side, plain = attempt.side, SessionSide(model=attempt.side.model)
+    here = gpu_of_this_machine()
+    on_gpu = side.provider == "cuda"
+    # Without a GPU the annotated model runs on the CPU, too: its numbers must be the same.
+    runs = side if here is not None or not on_gpu else replace(side, provider="cpu", cuda={})
+    tasks: list[dict[str, Any]] = [
+        {
+            "kind": "numbers",
+            "reference": plain.as_json(),
+            "applied": runs.as_json(),
+            "feeds": str(attempt.feeds),
+            "sets": _INPUT_SETS,
+            "precision": "tf32" if runs.provider == "cuda" and "use_tf32" not in runs.cuda else None,
+        },
+        {"kind": "placement", "applied": side.as_json()},
+    ]
+    timed = attempt.run and on_gpu and here is not None and attempt.asked.gpu is not None
+    if timed:
+        tasks.append(
+            {
+                "kind": "time",
+                "applied": side.as_json(),
+                "feeds": str(attempt.feeds),
+                "in_place": dict(attempt.result.state),
+                "budget_s": _TIMED_S,
+            }
+        )
+    progress("verifying numbers and placement", None)
+    found = verify(tasks)
+    reasons: dict[str, str] = {}
+    numbers, differences = _numbers(found["numbers"], reasons)
+    placement = _placement(attempt.result, found["placement"], reasons)
+    measured, in_time = _time(attempt, found.get("time"), reasons, here_is_gpu=here is not None)
+    return replace(
+        attempt.result,
+        verified=Verified(placement=placement, numbers=numbers, time=in_time, reasons=reasons),
+        differences=differences,
+        measured_s=measured,
+    )
+
+
+def _numbers(
+    found: Mapping[str, Any], reasons: dict[str, str]
+) -> tuple[bool | None, tuple[Mapping[str, Any], ...]]:
+    if "trouble" in found:
+        reasons["numbers"] = f"They were not compared: {found['trouble']}."
+        return None, ()
+    rows = tuple(
+        {
+            "output": row["name"],
+            "max_abs_error": row["max_absolute"],
+            "max_rel_error": row["max_relative"],
+            "tolerance": row["tolerance"],
+            "agrees": row["agrees"],
+        }
+        for row in found["outputs"]
+    )
+    wrong = [f"{row['name']}: {row['why']}" for row in found["outputs"] if not row["agrees"]]
+    if wrong:
+        reasons["numbers"] = "; ".join(wrong)
+    return not wrong, rows
+
+
+def _placement(result: Applied, found: Mapping[str, Any], reasons: dict[str, str]) -> bool | None:
+    if "trouble" in found:
+        reasons["placement"] = f"CUDA's provider does not load here ({found['trouble']}). {_THERE}"
+        return None
+    nodes = {name: provider.removesuffix("ExecutionProvider") for name, provider in found["nodes"].items()}
+    wrong = sorted(
+        name for name in nodes.keys() | result.nodes.keys() if nodes.get(name) != result.nodes.get(name)
+    )
+    problems = []
+    if wrong:
+        first = wrong[0]
+        problems.append(
+            f"{plural(len(wrong), 'node')} elsewhere than planned, such as {first}: "
+            f"{nodes.get(first, 'not recorded')} where {result.nodes.get(first, 'nothing')} was planned"
+        )
+    if found["copies"] != result.copies:
+        problems.append(f"{plural(found['copies'], 'copy', 'copies')} where {result.copies} were planned")
+    if problems:
+        reasons["placement"] = "; ".join(problems)
+    return not problems
+
+
+def _time(
+    attempt: Attempt, found: Mapping[str, Any] | None, reasons: dict[str, str], *, here_is_gpu: bool
+) -> tuple[float | None, bool | None]:
+    result = attempt.result
+    if found is None:
+        why = (
+            "the plan needs no GPU, and `analyze` times the CPU"
+            if attempt.side.provider == "cpu"
+            else "there is no GPU here"
+            if not here_is_gpu
+            else "--no-run"
+        )
+        reasons["time"] = f"It was not timed: {why}."
+        return None, None
+    if "trouble" in found:
+        reasons["time"] = f"It was not timed: {found['trouble']}."
+        return None, None
+    median = float(found["median_s"])
+    inside = result.low_s <= median <= result.high_s
+    if not inside:
+        reasons["time"] = (
+            f"{seconds(median)} where {seconds(result.low_s)} to {seconds(result.high_s)} were predicted"
+        )
+    return median, inside
