@@ -88,7 +88,7 @@ class LevelOne:
     def defined(self) -> frozenset[int]:
         """Operators in whose place ONNX Runtime puts their definition: no provider has a kernel."""
         simplified = simplify(self.graph)
-        left = expand(self.graph, without=simplified.folded | simplified.removed)
+        left = expand(self.graph, simplified.release, without=simplified.folded | simplified.removed)
         if left.graph is self.graph:
             return frozenset()
         return frozenset(

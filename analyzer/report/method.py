@@ -120,6 +120,7 @@ def _model(analysis: Analysis) -> list[MethodFact]:
         MethodFact(name="Source", value=model.source),
         MethodFact(name="SHA-256 of graph and shapes", value=model.digest),
         MethodFact(name="Opset", value=str(model.opset)),
+        MethodFact(name="Placed by ONNX Runtime", value=analysis.onnxruntime),
         MethodFact(name="Exporter", value=model.exporter),
         MethodFact(name="Export from cache", value="yes" if analysis.environment.export_cached else "no"),
         MethodFact(name="Precision decided for", value=model.precision),
