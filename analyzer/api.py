@@ -246,7 +246,7 @@ def _prepare(loaded: Loaded, options: Options) -> tuple[PreparedGraph, bool]:
     graph = loaded.graph()
     form = in_form(graph, options)
     read_ahead(loaded, form, options if form is graph else replace(options, run=False))
-    prepared = prepare(form)
+    prepared = prepare(form, release=options.onnxruntime or "")
     memory = memory_of(loaded, prepared.graph)
     prepared = prepared if memory is None else replace(prepared, step_peak=memory.peak)
     return prepared, form is not graph

@@ -179,6 +179,12 @@ OPTIONS: tuple[Option, ...] = (
         helps={"apply": "Opset of the model that is written; `auto` takes the fastest. [20]"},
     ),
     Option(
+        name="onnxruntime",
+        kind="text",
+        metavar="VERSION",
+        help="Release of ONNX Runtime whose kernels place operators, like 1.27. [the newest known]",
+    ),
+    Option(
         name="no-run",
         kind="negation",
         help="Execute nothing: counts and predictions only.",
@@ -659,6 +665,7 @@ class AnalyzeOptions(RecordOptions, total=False):
     input: str | Sequence[str]
     state: bool | str | Sequence[str]
     opset: int | str | None
+    onnxruntime: str | None
     run: bool
     runs: int | None
     time_budget: float | str | None

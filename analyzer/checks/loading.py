@@ -28,15 +28,9 @@ def opset_too_new(subject: Subject) -> Iterator[Diagnostic]:
     Example:
         `onnx.helper.make_model` writes the newest opset that the installed onnx knows.
     """
-    kernels = registry()
-    # A release build refuses opsets that ONNX had not released when it was made
-    # (onnxruntime/core/graph/model_load_utils.h, ValidateOpsetForDomain).
-    if subject.analysis.model.opset > kernels.newest_opset:
-        yield Diagnostic(
-            message=f"ONNX Runtime {kernels.version} loads opsets up to {kernels.newest_opset}; "
-            f"this model is opset {subject.analysis.model.opset}",
-            fix="export or convert to an older opset (--opset 21)",
-        )
+    refused = registry(subject.analysis.onnxruntime).refuses_opset(subject.analysis.model.opset)
+    if refused:
+        yield Diagnostic(message=refused, fix="export or convert to an older opset (--opset 21)")
 
 
 @rule("A702", "answers-differ", "error")

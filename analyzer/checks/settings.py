@@ -249,6 +249,10 @@ def _as_list(value: object) -> list[str]:
     return [str(item) for item in value] if isinstance(value, list) else [str(value)]
 
 
+def _same(value: Any) -> Any:
+    return value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kind:
     """How a run option is written in TOML: what is accepted, in words, and what Click is handed."""
@@ -260,7 +264,7 @@ class _Kind:
 
 _INT = _Kind(words="a whole number", accepts=_is_int, convert=int)
 _INT_OR_AUTO = _Kind(
-    words='a whole number or "auto"', accepts=lambda value: _is_int(value) or value == "auto", convert=str
+    words='a whole number or "auto"', accepts=lambda value: _is_int(value) or value == "auto", convert=_same
 )
 _NUMBER = _Kind(words="a number", accepts=_is_number, convert=float)
 _SECONDS = _Kind(words='a duration ("20ms" or seconds)', accepts=_is_seconds, convert=str)

@@ -15,7 +15,7 @@ from typing import Any
 from analyzer.graph import DTYPES, Graph, Node, Tensor
 from analyzer.ort.capability import unsupported
 from analyzer.ort.execution import Provider
-from analyzer.ort.kernels import refusal
+from analyzer.ort.kernels import Registry, refusal, registry
 
 HALF = {"fp16": "float16", "bf16": "bfloat16"}
 """Element types by the precisions that are 16 bits wide."""
@@ -35,27 +35,34 @@ def in_floats(graph: Graph, dtype: str) -> Graph:
     return _Retyping(dtype).graph(graph)
 
 
-def without_half_kernel(graph: Graph, dtype: str, provider: Provider = "cuda") -> Iterator[int]:
+def without_half_kernel(
+    graph: Graph, dtype: str, provider: Provider = "cuda", *, release: str = ""
+) -> Iterator[int]:
     """Operators with a kernel for float32 and none for a narrow type, by index.
 
     Args:
         graph: The model in float32.
         dtype: ``float16`` or ``bfloat16``.
         provider: Whose kernels.
+        release: Of ONNX Runtime, as in ``Placement``.
     """
-    retyping = _Retyping(dtype)
+    retyping, kernels = _Retyping(dtype), registry(release)
     # Kernels are chosen by operator, opset and types: thousands of operators are a few dozen cases.
     known: dict[object, bool] = {}
     for node in graph.nodes:
         key = (node.identity, node.version, *(None if t is None else t.dtype.name for t in node.inputs))
         if key not in known:
-            known[key] = _has_kernel(node, provider) and not _has_kernel(retyping.node(node), provider)
+            known[key] = _has_kernel(node, provider, kernels) and not _has_kernel(
+                retyping.node(node), provider, kernels
+            )
         if known[key]:
             yield node.index
 
 
-def _has_kernel(node: Node, provider: Provider) -> bool:
-    return not refusal(node, provider=provider)[0] and not (provider == "cuda" and unsupported(node))
+def _has_kernel(node: Node, provider: Provider, kernels: Registry) -> bool:
+    return not refusal(node, provider=provider, known=kernels)[0] and not (
+        provider == "cuda" and unsupported(node)
+    )
 
 
 class _Retyping:

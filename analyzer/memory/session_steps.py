@@ -300,10 +300,22 @@ class _GroupReader:
                 source = self.alias_of_name.get(tensor.name)
                 if source is not None and source in self.computed and source not in yielded:
                     yielded.add(source)
+                    if tensor.name in output_names and self._is_removed(node):
+                        # What computes it writes under the name of the graph output.
+                        yielded.add(tensor.name)
+                        made = self._value(self.computed[source])
+                        yield Output(value=replace(made, name=tensor.name, tensor=tensor.name))
+                        continue
                     yield Output(value=self._value(self.computed[source]))
                 if tensor.name not in yielded:
                     yielded.add(tensor.name)
                     yield Output(value=self._value(tensor), alias_of=source)
+
+    def _is_removed(self, node: Node) -> bool:
+        """Whether it is an Identity that no session executes: the only reader of what it passes on."""
+        source = node.inputs[0]
+        alone = source is not None and self.graph.consumers.get(source.name, ()) == (node.index,)
+        return node.op_type == "Identity" and alone
 
     def _is_internal(self, reader: int) -> bool:
         return reader in self.members or reader in self.folded

@@ -80,12 +80,14 @@ class Placement:
             CUDA session makes are not among them.
         fails: Why the session cannot be created at all (bf16 on an operator without a kernel), else empty.
         bodies: Of the operators that hold subgraphs, in execution order; what those hold is in their own.
+        release: Of ONNX Runtime, by whose kernels it is; empty for the newest that is known.
     """
 
     nodes: tuple[NodePlacement, ...]
     copies: tuple[Copy, ...] = ()
     fails: str = ""
     bodies: tuple[PlacedBody, ...] = ()
+    release: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from analyzer.graph import DEFAULT_DOMAIN, DTYPES_BY_NUMBER, UNDEFINED, Dim, Graph, Node, Tensor
 from analyzer.isolation.limits import DEFAULT_LIMITS
 from analyzer.isolation.process import READING
-from analyzer.ort.kernels import registry
+from analyzer.ort.kernels import Registry
 from analyzer.training_operators import OPSET, definition, is_defined
 
 if TYPE_CHECKING:
@@ -35,21 +35,21 @@ class Expanded:
     owners: tuple[int, ...]
 
 
-def expand(graph: Graph, *, without: Set[int] = frozenset()) -> Expanded:
+def expand(graph: Graph, release: Registry, *, without: Set[int] = frozenset()) -> Expanded:
     """Replaces operators that no provider has a kernel for by their definition, where ONNX gives one.
 
-    ONNX Runtime does so when it has optimised already: what is inside stays as it is. ``without`` are nodes
-    that are gone by then.
+    ONNX Runtime does so when it has optimised already: what is inside stays as it is. ``release`` tells the
+    kernels; ``without`` are nodes that are gone by then.
     """
     # ``InlineNodes`` of onnxruntime/core/framework/graph_partitioner.cc, after level 1 and before level 2.
-    if not any(_needs_expansion(node) for node in graph.nodes if node.index not in without):
+    if not any(_needs_expansion(node, release) for node in graph.nodes if node.index not in without):
         return Expanded(graph=graph, owners=tuple(range(len(graph.nodes))))
     nodes: list[Node] = []
     owners: list[int] = []
     literals: list[Tensor] = []
     opset = graph.opsets.get(DEFAULT_DOMAIN, OPSET)
     for node in graph.nodes:
-        parts = [node] if node.index in without else _parts(node, literals, _DEEPEST, opset)
+        parts = [node] if node.index in without else _parts(node, literals, _DEEPEST, opset, release)
         owners += [node.index] * len(parts)
         nodes += parts
     numbered = tuple(
@@ -60,10 +60,9 @@ def expand(graph: Graph, *, without: Set[int] = frozenset()) -> Expanded:
     return Expanded(graph=whole, owners=tuple(owners))
 
 
-def _needs_expansion(node: Node) -> bool:
+def _needs_expansion(node: Node, known: Registry) -> bool:
     if is_defined(node):
         return True
-    known = registry()
     # A half-precision node whose kernel is there in float32 runs between two casts instead (CPU provider
     # alone).
     if node.graphs or known.has_kernel("cuda", node) or known.has_kernel("cpu", node, half_as_float=True):
@@ -71,8 +70,8 @@ def _needs_expansion(node: Node) -> bool:
     return known.has_definition(node)
 
 
-def _parts(node: Node, literals: list[Tensor], depth: int, opset: int) -> list[Node]:
-    if depth == 0 or not _needs_expansion(node):
+def _parts(node: Node, literals: list[Tensor], depth: int, opset: int, release: Registry) -> list[Node]:
+    if depth == 0 or not _needs_expansion(node, release):
         return [node]
     # Our own compact operators of a training step are written to the file as their definition: no kernel has
     # them.
@@ -84,7 +83,7 @@ def _parts(node: Node, literals: list[Tensor], depth: int, opset: int) -> list[N
     if body is None:
         return [node]
     parts = _nodes_of(node, body, literals)
-    return [inner for part in parts for inner in _parts(part, literals, depth - 1, opset)]
+    return [inner for part in parts for inner in _parts(part, literals, depth - 1, opset, release)]
 
 
 def _definition(node: Node) -> onnx.GraphProto | None:

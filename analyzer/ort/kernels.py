@@ -2,23 +2,21 @@
 
 Look-up mirrors ``onnxruntime/core/framework/kernel_registry.cc`` (``VerifyVersion``, ``MatchKernelDefTypes``).
 
-The registry lies in ``data/ort_kernels_<version>.json``, read from the release wheel by
-``tests/judge/rebuild_registry.py``; ONNX Runtime itself is not imported.
+The registries of several releases are data (``ort/releases_data.py``); ONNX Runtime itself is not imported.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
+from analyzer.errors import UsageError
 from analyzer.graph import DEFAULT_DOMAIN, UNDEFINED, DType, Node, Tensor
 from analyzer.ort.execution import Provider
+from analyzer.ort.releases_data import REGISTRY_VERSION, listing, releases
 
-REGISTRY_VERSION = "1.31.1"
 DISPLAY = {"cuda": "CUDA", "cpu": "CPU"}
 _ONNX_TYPE_NAMES = {"float32": "float", "float64": "double"}
 
@@ -66,6 +64,21 @@ class Registry:
     def newest_opset(self) -> int:
         """Newest opset of the default domain that this release reads."""
         return int(self.data["newest_opset"])
+
+    @property
+    def layer_assignment(self) -> bool:
+        """Whether a session can be told where annotated nodes go (``session.layer_assignment_settings``)."""
+        return bool(self.data["layer_assignment"])
+
+    def refuses_opset(self, opset: int) -> str:
+        """Why this release does not load a model of this opset of the default domain; empty where it does."""
+        # A release build refuses opsets that ONNX had not released when it was made
+        # (onnxruntime/core/graph/model_load_utils.h, ValidateOpsetForDomain).
+        if opset <= self.newest_opset:
+            return ""
+        return (
+            f"ONNX Runtime {self.version} loads opsets up to {self.newest_opset}; this model is opset {opset}"
+        )
 
     def since(self, domain: str, op_type: str, opset: int) -> int | None:
         """Version of the schema that is in force at this opset; None where there is none."""
@@ -181,12 +194,37 @@ class Registry:
         return next((opset for opset in opsets if self.has_kernel(provider, node, opset=opset)), None)
 
 
+def registry(release: str | None = None) -> Registry:
+    """The registry of a release of ONNX Runtime; of the newest one that is known where none is named.
+
+    Args:
+        release: ``1.27.0``, or ``1.27`` for the newest of its patches that is known.
+
+    Raises:
+        UsageError: Its registry is not known.
+    """
+    return _registry(find_release(release) if release else REGISTRY_VERSION)
+
+
 @cache
-def registry() -> Registry:
-    """The registry that comes with the analyzer, of ONNX Runtime ``REGISTRY_VERSION``."""
-    path = files("analyzer.ort") / "data" / f"ort_kernels_{REGISTRY_VERSION}.json"
-    data = json.loads(path.read_text(encoding="utf-8"))
-    return Registry(version=data["version"], data=data)
+def _registry(version: str) -> Registry:
+    return Registry(version=version, data=listing(version))
+
+
+def find_release(text: str) -> str:
+    """The release that is meant: itself, or the newest known patch of a minor release (``1.27``).
+
+    Raises:
+        UsageError: Its registry is not known.
+    """
+    known = releases()
+    meant = [version for version in known if text in (version, version.rpartition(".")[0])]
+    if not meant:
+        raise UsageError(
+            f"ONNX Runtime {text}: the kernels of this release are not known.",
+            hint=f"Known are {', '.join(known)}; 1.27 alone means its newest patch among them.",
+        )
+    return meant[-1]
 
 
 def type_name(dtype: DType) -> str:
@@ -194,9 +232,12 @@ def type_name(dtype: DType) -> str:
     return _ONNX_TYPE_NAMES.get(dtype.name, dtype.name)
 
 
-def refusal(node: Node, *, provider: Provider = "cuda") -> tuple[str, str]:
-    """Why a provider has no kernel for a node: a slug and a sentence; both empty where it has one."""
-    known = registry()
+def refusal(node: Node, *, provider: Provider = "cuda", known: Registry | None = None) -> tuple[str, str]:
+    """Why a provider has no kernel for a node: a slug and a sentence; both empty where it has one.
+
+    ``known`` are the kernels of another release than the newest.
+    """
+    known = known or registry()
     if known.has_kernel(provider, node):
         return "", ""
     name, all_kernels = DISPLAY[provider], known.kernels(provider, *node.identity)

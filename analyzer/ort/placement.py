@@ -1,8 +1,8 @@
 """Placement: which node of a [CUDA, CPU] session falls back to the CPU, and what is copied between the two.
 
-The rules of ONNX Runtime 1.31, applied to its kernel registry (``ort/kernels.py``) and to what the provider
-refuses (``ort/capability.py``); checked against the real provider by ``tests/judge``. No GPU, no ONNX Runtime
-and no weights are needed.
+The rules of ONNX Runtime 1.31, applied to a release's kernel registry (``ort/kernels.py``) and to what the
+provider refuses (``ort/capability.py``); checked against the real provider by ``tests/judge``, against that of
+other releases by ``tests/benchmarks/judging_releases.py``. No GPU, no ONNX Runtime and no weights are needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from analyzer.graph import Graph, Node, Tensor
 from analyzer.ort.capability import failing, unsupported
 from analyzer.ort.execution import Copy, Direction, NodePlacement, PlacedBody, Placement, Provider
 from analyzer.ort.function_inlining import Expanded, expand
-from analyzer.ort.kernels import refusal, registry, type_name
+from analyzer.ort.kernels import Registry, refusal, registry, type_name
 from analyzer.ort.quantized_copies import quantized_copies
 from analyzer.ort.simplify import Simplified, passed_input, simplify
 
@@ -44,7 +44,8 @@ def place(
 
     Args:
         graph: The exported graph.
-        simplified: What level 1 leaves of it; worked out where it is None.
+        simplified: What level 1 of a release leaves of it, which is then placed by the same release; worked
+            out for the newest one that is known where it is None.
         annotated: Indices of operators that carry the session's annotation for the CPU, with their bodies.
 
     Returns:
@@ -61,8 +62,10 @@ def place(
     return Placement(
         nodes=placed,
         copies=(*_copies(expanded, {**verdicts, **moved}, simplified), *integers.biases),
-        fails=_failure(expanded.graph, verdicts) or next(filter(None, (b.placement.fails for b in bodies)), ""),
+        fails=_failure(expanded.graph, verdicts, simplified.release)
+        or next(filter(None, (b.placement.fails for b in bodies)), ""),
         bodies=bodies,
+        release=simplified.release.version,
     )
 
 
@@ -82,7 +85,7 @@ def _bodies(graph: Graph, simplified: Simplified, annotated: Set[int]) -> Iterab
             whole = dataclasses.replace(body, initializers=(*body.initializers, *around))
             # A body without annotations of its own inherits that of its operator.
             inherited = frozenset(range(len(body.nodes))) if node.index in annotated else frozenset()
-            placed = place(whole, annotated=inherited)
+            placed = place(whole, simplify(whole, simplified.release), annotated=inherited)
             yield PlacedBody(operator=node.index, name=name, graph=body, placement=placed)
 
 
@@ -90,9 +93,9 @@ def partition(
     graph: Graph, simplified: Simplified, annotated: Set[int] = frozenset()
 ) -> tuple[Expanded, dict[int, NodePlacement]]:
     """The nodes that ONNX Runtime places, and where each goes, by its index in the expanded graph."""
-    expanded = expand(graph, without=simplified.folded | simplified.removed)
+    expanded = expand(graph, simplified.release, without=simplified.folded | simplified.removed)
     verdicts: dict[int, NodePlacement] = {
-        node.index: _ANNOTATED if owner in annotated else _own_kernel(node)
+        node.index: _ANNOTATED if owner in annotated else _own_kernel(node, simplified.release)
         for node, owner in zip(expanded.graph.nodes, expanded.owners, strict=True)
         if owner not in simplified.folded and owner not in simplified.removed
     }
@@ -101,29 +104,32 @@ def partition(
     return expanded, verdicts
 
 
-def best_opset(node: Node) -> int | None:
-    """Newest opset at which ONNX Runtime has a CUDA kernel for this operator and these types."""
-    return registry().newest_opset_with_kernel("cuda", node)
+def best_opset(node: Node, release: str = "") -> int | None:
+    """Newest opset at which a release has a CUDA kernel for this operator and these types.
+
+    ``release`` is as in ``Placement``.
+    """
+    return registry(release).newest_opset_with_kernel("cuda", node)
 
 
-def _own_kernel(node: Node) -> NodePlacement:
+def _own_kernel(node: Node, release: Registry) -> NodePlacement:
     """The placement of a node by itself: by its kernel and what the provider refuses."""
     # CUDAExecutionProvider::GetCapability (onnxruntime/core/providers/cuda/cuda_execution_provider.cc) looks
     # the kernel up first, then at attributes; what it leaves goes to the CPU provider, which comes last.
-    why, detail = refusal(node)
+    why, detail = refusal(node, known=release)
     if why:
-        return NodePlacement(provider="cpu", supported=False, why=why, detail=detail + _casts(node))
+        detail += _casts(node, release)
+        return NodePlacement(provider="cpu", supported=False, why=why, detail=detail)
     refused = unsupported(node)
     if refused:
         return NodePlacement(provider="cpu", supported=False, why="capability", detail=refused)
     return NodePlacement(provider="cuda", supported=True, why="cuda-kernel")
 
 
-def _casts(node: Node) -> str:
+def _casts(node: Node, known: Registry) -> str:
     """What ONNX Runtime does about an fp16 operator that no provider has a kernel for."""
     # onnxruntime/core/optimizer/insert_cast_transformer.cc
     half = any(tensor.dtype.name == "float16" for tensor in node.present_inputs)
-    known = registry()
     if half and not known.has_kernel("cpu", node) and known.has_kernel("cpu", node, half_as_float=True):
         return "; nor on the CPU: it runs there in float32 between two casts"
     return ""
@@ -141,7 +147,7 @@ def _shape_arithmetic(graph: Graph, verdicts: Verdicts, simplified: Simplified) 
     for index in verdicts:
         for tensor in graph.nodes[index].present_inputs:
             readers.setdefault(simplified.name(tensor), []).append(index)
-    host = {tensor.name for tensor in _written_to_host(graph, verdicts)}
+    host = {tensor.name for tensor in _written_to_host(graph, verdicts, simplified.release)}
     hidden = {index for index, verdict in verdicts.items() if verdict is _ANNOTATED}
     # The CUDA provider is shown the graph without annotated nodes (graph_partitioner.cc): what they write is an
     # input of what it sees.
@@ -170,18 +176,18 @@ def _shape_arithmetic(graph: Graph, verdicts: Verdicts, simplified: Simplified) 
     return preferred
 
 
-def _written_to_host(graph: Graph, verdicts: Verdicts) -> Iterable[Tensor]:
+def _written_to_host(graph: Graph, verdicts: Verdicts, release: Registry) -> Iterable[Tensor]:
     for index, verdict in verdicts.items():
         if verdict.provider == "cuda":
             node = graph.nodes[index]
-            written = (node.output(position) for position in registry().host_outputs(node))
+            written = (node.output(position) for position in release.host_outputs(node))
             yield from (tensor for tensor in written if tensor is not None)
 
 
 def _only_host(
     node: Node, host: set[str], fed: set[str], constants: Mapping[str, Tensor], simplified: Simplified
 ) -> bool:
-    wanted_on_host = registry().host_inputs(node)
+    wanted_on_host = simplified.release.host_inputs(node)
     for position, tensor in enumerate(node.inputs):
         if tensor is None:
             return False
@@ -208,7 +214,7 @@ def _copies(expanded: Expanded, verdicts: Verdicts, simplified: Simplified) -> I
     """One copy per tensor and direction where the side that writes is not the side that reads."""
     # MemcpyTransformer, onnxruntime/core/optimizer/transformer_memcpy.cc: a node for each tensor and direction,
     # shared by all readers; constants are stored on both sides instead.
-    graph, known = expanded.graph, registry()
+    graph, known = expanded.graph, simplified.release
     constants = _constants(graph, simplified)
     tensors: dict[str, Tensor] = {tensor.name: tensor for tensor in graph.inputs}
     producer: dict[str, int | None] = dict.fromkeys(tensors)
@@ -253,30 +259,30 @@ def _by_operator(
     placed: list[NodePlacement] = []
     for node in graph.nodes:
         if node.index in parts:
-            placed.append(_joined(node, parts[node.index]))
+            placed.append(_joined(node, parts[node.index], simplified.release))
         elif node.index in simplified.twins:
             placed.append(dataclasses.replace(placed[simplified.twins[node.index]], detail=_MERGED))
         elif node.index in simplified.removed:
-            placed.append(_removed(graph, node, placed))
+            placed.append(_removed(graph, node, placed, simplified.release))
         else:
-            placed.append(_folded(node))
+            placed.append(_folded(node, simplified.release))
     return placed
 
 
-def _folded(node: Node) -> NodePlacement:
+def _folded(node: Node, release: Registry) -> NodePlacement:
     return NodePlacement(
         provider="cpu",
-        supported=not refusal(node)[0],
+        supported=not refusal(node, known=release)[0],
         why="folded",
         detail="a constant: computed once when the session is created",
     )
 
 
-def _removed(graph: Graph, node: Node, placed: Sequence[NodePlacement]) -> NodePlacement:
+def _removed(graph: Graph, node: Node, placed: Sequence[NodePlacement], release: Registry) -> NodePlacement:
     source = passed_input(node)
     producer = graph.producer.get(source.name) if source is not None else None
     provider: Provider = placed[producer].provider if producer is not None else "cuda"
-    why, detail = refusal(node)
+    why, detail = refusal(node, known=release)
     return NodePlacement(
         provider=provider,
         supported=not why,
@@ -285,20 +291,19 @@ def _removed(graph: Graph, node: Node, placed: Sequence[NodePlacement]) -> NodeP
     )
 
 
-def _joined(node: Node, parts: Sequence[NodePlacement]) -> NodePlacement:
+def _joined(node: Node, parts: Sequence[NodePlacement], release: Registry) -> NodePlacement:
     """A composite operator is where its parts are; on the CPU if one of them has no CUDA kernel."""
     worst = next((part for part in parts if not part.supported), None)
     if worst is None:
         worst = next((part for part in parts if part.provider == "cuda"), parts[0])
-    if len(parts) == 1 and (not worst.supported or not refusal(node)[0]):
+    if len(parts) == 1 and (not worst.supported or not refusal(node, known=release)[0]):
         return worst
     sentence = f"{worst.detail}; " if worst.detail else ""
     return dataclasses.replace(worst, detail=f"{sentence}{node.op_type} runs as its ONNX definition")
 
 
-def _failure(graph: Graph, verdicts: Verdicts) -> str:
+def _failure(graph: Graph, verdicts: Verdicts, known: Registry) -> str:
     """Why there is no session: an operator without a kernel on either provider that casts do not save."""
-    known = registry()
     # float16 is saved by casts to float32 (insert_cast_transformer.cc); bfloat16 is not, and the session fails.
     for index, verdict in verdicts.items():
         node = graph.nodes[index]

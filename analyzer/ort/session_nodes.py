@@ -55,13 +55,11 @@ class LevelOne:
         in some operator's place it asks all providers anew, and what the CPU's had not taken goes to CUDA's.
         """
         defined = self._members(lambda node: not node.name)
+        # What is cast has a name of its own, also where the casts between two such operators cancelled.
         cast = {
-            name
-            for node in self.proto.graph.node
-            if node.op_type == "Cast" and node.name.startswith(_INSERTED_LATER)
-            for name in node.output
+            name for node in self.proto.graph.node for name in node.input if name.startswith(_INSERTED_LATER)
         }
-        if self._asks_twice():
+        if self.defined():
             return defined | self._members(lambda node: not cast.isdisjoint(node.input))
         return defined | self._merged_later(cast)
 
@@ -87,11 +85,17 @@ class LevelOne:
             index for region in self.regions if any(map(applies, _executed(region))) for index in region.members
         )
 
-    def _asks_twice(self) -> bool:
-        """Whether ONNX Runtime puts a definition in an operator's place whatever it is told."""
+    def defined(self) -> frozenset[int]:
+        """Operators in whose place ONNX Runtime puts their definition: no provider has a kernel."""
         simplified = simplify(self.graph)
-        left = expand(self.graph, without=simplified.folded | simplified.removed)
-        return left.graph is not self.graph
+        left = expand(self.graph, simplified.release, without=simplified.folded | simplified.removed)
+        if left.graph is self.graph:
+            return frozenset()
+        return frozenset(
+            owner
+            for node, owner in zip(left.graph.nodes, left.owners, strict=True)
+            if node.op_type != self.graph.nodes[owner].op_type
+        )
 
     def nodes(self, placement: Placement) -> dict[str, Provider]:
         """Where a session puts every node that it has a name for.
@@ -103,7 +107,7 @@ class LevelOne:
             The provider by node name, those inside of bodies included. Nodes that ONNX Runtime makes of a
             function's definition have no name.
         """
-        return dict(_named(self.graph, placement, self.regions, self.proto.graph.node))
+        return dict(_named(self, placement))
 
 
 def _executed(region: Region) -> Iterator[onnx.NodeProto]:
@@ -111,25 +115,24 @@ def _executed(region: Region) -> Iterator[onnx.NodeProto]:
     return (node for node in nodes if not node.name.startswith(_INSERTED_LATER))
 
 
-def _named(
-    graph: Graph, placement: Placement, found: Sequence[Region], executed: Sequence[onnx.NodeProto]
-) -> Iterator[tuple[str, Provider]]:
-    index_of = {node.name: node.index for node in graph.nodes}
-    for region in found:
+def _named(made: LevelOne, placement: Placement) -> Iterator[tuple[str, Provider]]:
+    graph, index_of = made.graph, {node.name: node.index for node in made.graph.nodes}
+    defined = made.defined()
+    for region in made.regions:
         named = [node for node in _executed(region) if node.name]
         if not named:
             # The CPU's provider lacks a kernel and runs the definition; beside CUDA's the operator stays.
             yield from (
                 (graph.nodes[index].name, placement.nodes[index].provider)
                 for index in region.members
-                if placement.nodes[index].provider == "cuda"
+                if placement.nodes[index].provider == "cuda" and index not in defined
             )
         for node in named:
             own = index_of.get(node.name)
             place = placement.nodes[own] if own is not None else _of_region(placement, region)
             if place is not None:
                 yield node.name, place.provider
-    yield from _inside(graph, placement, executed)
+    yield from _inside(graph, placement, made.proto.graph.node)
 
 
 def _of_region(placement: Placement, region: Region) -> NodePlacement | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor
 from analyzer.operators import draws_random_numbers, in_training
-from analyzer.ort.kernels import registry
+from analyzer.ort.kernels import Registry, registry
 
 # ``TENSOR_ELEM_COUNT_THRESHOLD`` of constant_sharing.h: equal stored tensors of up to so many elements become
 # one, so that nodes which read them become equal too.
@@ -30,6 +30,7 @@ class Simplified:
         alias: For each tensor that is now another one, that one's name.
         constants: What the folded nodes wrote.
         twins: For each node that is merged with an equal one, the first of them.
+        release: The kernels that decided it, of the release of ONNX Runtime that everything after follows.
     """
 
     folded: frozenset[int]
@@ -37,14 +38,19 @@ class Simplified:
     alias: Mapping[str, str]
     constants: tuple[Tensor, ...] = ()
     twins: Mapping[int, int] = field(default_factory=dict)
+    release: Registry = field(default_factory=registry)
 
     def name(self, tensor: Tensor) -> str:
         """The name under which a tensor is left."""
         return self.alias.get(tensor.name, tensor.name)
 
 
-def simplify(graph: Graph) -> Simplified:
-    """Finds the nodes that ONNX Runtime's level 1 folds or removes, without running anything."""
+def simplify(graph: Graph, release: Registry | None = None) -> Simplified:
+    """Finds the nodes that ONNX Runtime's level 1 folds or removes, without running anything.
+
+    ``release`` is the one whose session is foretold; None for the newest that is known.
+    """
+    release = release or registry()
     constants = {tensor.name for tensor in graph.initializers}
     # The name of a graph output cannot pass to another node: what writes one stays (``CanRemoveNode`` in
     # onnxruntime/core/graph/graph_utils.cc).
@@ -55,10 +61,12 @@ def simplify(graph: Graph) -> Simplified:
     seen: dict[object, Node] = {}
     twins: dict[int, int] = {}
     for node in graph.nodes:
-        if _folds(node, constants):
+        if _folds(node, constants, release):
             folded.add(node.index)
             constants.update(tensor.name for tensor in node.present_outputs)
-        elif (source := _passed_on(graph, node, alias)) is not None and not _writes_output(node, outputs):
+        elif (source := _passed_on(graph, node, alias)) is not None and (
+            not _writes_output(node, outputs) or _hands_on_its_name(graph, node, outputs)
+        ):
             removed.add(node.index)
             alias[node.outputs[0].name] = source  # type: ignore[union-attr]  # _passed_on has looked
             removed.update(_undone(graph, node, alias, removed))
@@ -70,7 +78,12 @@ def simplify(graph: Graph) -> Simplified:
                 _replace(node, first, alias)
     written = tuple(tensor for index in sorted(folded) for tensor in graph.nodes[index].present_outputs)
     return Simplified(
-        folded=frozenset(folded), removed=frozenset(removed), alias=alias, constants=written, twins=twins
+        folded=frozenset(folded),
+        removed=frozenset(removed),
+        alias=alias,
+        constants=written,
+        twins=twins,
+        release=release,
     )
 
 
@@ -110,7 +123,7 @@ def _stays(node: Node) -> bool:
     return draws_random_numbers(node) or node.op_type == "DequantizeLinear"
 
 
-def _folds(node: Node, constants: set[str]) -> bool:
+def _folds(node: Node, constants: set[str], release: Registry) -> bool:
     if node.graphs or _stays(node):
         return False
     if node.identity == (DEFAULT_DOMAIN, "Shape"):
@@ -120,7 +133,7 @@ def _folds(node: Node, constants: set[str]) -> bool:
     # constant_folding.cc computes with a kernel of the CPU provider and stores a TensorProto: no kernel, or a
     # result that is a sequence or an optional ("sequence(...)"), and the node stays.
     tensors = all("(" not in tensor.dtype.name for tensor in node.present_outputs)
-    return tensors and registry().has_kernel("cpu", node)
+    return tensors and release.has_kernel("cpu", node)
 
 
 def _static_shape(node: Node) -> bool:
@@ -135,6 +148,17 @@ def _static_shape(node: Node) -> bool:
 
 def _writes_output(node: Node, outputs: set[str]) -> bool:
     return any(tensor.name in outputs for tensor in node.present_outputs)
+
+
+def _hands_on_its_name(graph: Graph, node: Node, outputs: set[str]) -> bool:
+    """Whether what an Identity passes on can take the name of the graph output that it writes."""
+    # ``SatisfyCondition`` of identity_elimination.cc: some node writes it, nobody else reads it, and it is no
+    # graph output of its own.
+    source, target = node.input(0), node.output(0)
+    if node.op_type != "Identity" or source is None or target is None or target.name in graph.consumers:
+        return False
+    alone = len(graph.consumers.get(source.name, ())) == 1
+    return alone and source.name in graph.producer and source.name not in outputs
 
 
 def _passed_on(graph: Graph, node: Node, alias: Mapping[str, str]) -> str | None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from analyzer.devices.device import Device
 from analyzer.loading.loaded import Loaded
+from analyzer.option_table import AnalyzeOptions
 from analyzer.pipeline.batches import BatchModels
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph
+from analyzer.progress import Progress
+from analyzer.record.analysis import Analysis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -32,3 +36,7 @@ class AnalysisBasis:
     gpu: Device | None
     measured: Mapping[int, Measured]
     loaded: Loaded | None = None
+
+
+# A model, its inputs and options -> its record and what that rests on.
+Analyse = Callable[[Any, Any, AnalyzeOptions, Progress], tuple[Analysis, AnalysisBasis]]

@@ -179,11 +179,13 @@ def operators(decision_input: DecisionInput, decision: Decision) -> tuple[Operat
         decision.placement,
     )
     told = cache(tensor_info)  # a tensor is told where it is written and wherever it is read
-    return tuple(_operator(told, node, *row) for node, *row in zip(graph.nodes, *columns, strict=True))
+    release = decision_input.placement.release if decision_input.placement else ""
+    return tuple(_operator(told, release, node, *row) for node, *row in zip(graph.nodes, *columns, strict=True))
 
 
 def _operator(
     told: Callable[[Tensor], TensorInfo],
+    release: str,
     node: Node,
     cost: Cost,
     cpu: Estimate | None,
@@ -211,7 +213,7 @@ def _operator(
         basis=cost.basis,
         note=cost.note,
         cpu=_cpu_time(cpu),
-        gpu=_gpu_time(gpu, placed, node) if placed else None,
+        gpu=_gpu_time(gpu, placed, node, release) if placed else None,
         verdict=verdict,
         placement=side,
         phase=node.phase,
@@ -237,7 +239,7 @@ def _cpu_time(estimate: Estimate | None) -> CpuTime:
     )
 
 
-def _gpu_time(estimate: Estimate | None, placed: NodePlacement, node: Node) -> GpuTime:
+def _gpu_time(estimate: Estimate | None, placed: NodePlacement, node: Node, release: str) -> GpuTime:
     return GpuTime(
         time_s=estimate.time_s if estimate else None,
         low_s=estimate.low_s if estimate else None,
@@ -248,7 +250,7 @@ def _gpu_time(estimate: Estimate | None, placed: NodePlacement, node: Node) -> G
         placed_on=placed.provider,
         why=placed.why,
         detail=placed.detail,
-        kernel_opset=best_opset(node) if placed.why == "no-kernel-for-opset" else None,
+        kernel_opset=best_opset(node, release) if placed.why == "no-kernel-for-opset" else None,
         overhead=_gpu_overhead(estimate.overhead) if estimate and estimate.origin == "predicted" else None,
     )
 

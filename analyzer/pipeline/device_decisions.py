@@ -224,6 +224,7 @@ def analysis_of(
         sweep=decisions.sweep.rows,
         precisions=decisions.precisions,
         ranking=decisions.ranking,
+        onnxruntime=prepared.placement.release,
         session_fails=prepared.placement.fails,
         bodies=body_results(prepared.graph, prepared.placement) if gpus else (),
     )

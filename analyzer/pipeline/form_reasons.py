@@ -18,7 +18,7 @@ def sentences(prepared: PreparedGraph, *, gpu: bool) -> Iterator[str]:
     """What is to be known of a quantised model first, or of one that a CPU cannot run; else nothing."""
     form = integer_form(prepared.graph)
     if form is None and own_precision(prepared.graph.initializers) == "bf16":
-        why = no_bf16_on_cpu(in_floats(prepared.graph, "float32"))
+        why = no_bf16_on_cpu(in_floats(prepared.graph, "float32"), prepared.placement.release)
         yield f"{why}: its plan is what the model would take in fp32."
     if form == "int4":
         yield f"{packed(prepared)}."
@@ -29,9 +29,10 @@ def sentences(prepared: PreparedGraph, *, gpu: bool) -> Iterator[str]:
             yield f"{on_cpu(prepared)} on the CPU."
 
 
-def no_bf16_on_cpu(graph: Graph) -> str:
-    """Why a model in float32 would not run in bf16 on a CPU."""
-    lacking = (graph.nodes[index].op_type for index in without_half_kernel(graph, HALF["bf16"], "cpu"))
+def no_bf16_on_cpu(graph: Graph, release: str) -> str:
+    """Why a model in float32 would not run in bf16 on a CPU, by a release as in ``Placement``."""
+    found = without_half_kernel(graph, HALF["bf16"], "cpu", release=release)
+    lacking = (graph.nodes[index].op_type for index in found)
     first = next(lacking, None)
     if first is None:
         return "what ONNX Runtime's CPU provider makes of bf16 is not modelled"

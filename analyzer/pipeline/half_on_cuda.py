@@ -24,12 +24,13 @@ class WideOperators:
     Args:
         graph: The model in float32.
         precision: ``fp16`` or ``bf16``.
+        release: Of ONNX Runtime, as in ``Placement``.
     """
 
-    def __init__(self, graph: Graph, precision: str) -> None:
+    def __init__(self, graph: Graph, precision: str, release: str = "") -> None:
         self._graph = graph
         self._narrow = HALF[precision]
-        self.indices = frozenset(without_half_kernel(graph, self._narrow))
+        self.indices = frozenset(without_half_kernel(graph, self._narrow, release=release))
 
     def among(self, groups: Sequence[Group]) -> npt.NDArray[np.bool_]:
         """Which of the groups of a session on CUDA run in float32."""

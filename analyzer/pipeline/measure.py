@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -90,21 +91,57 @@ def measure_batches(
     """
     if not measures_here(options, targets):
         return {}
+    messages: tuple[str, ...] = ()
+    installed = _installed_release()
+    if options.onnxruntime and _minor(installed) != _minor(options.onnxruntime):
+        # Its CUDA session may place operators elsewhere: those times would contradict the placement.
+        messages = tuple(_of_another_release(installed, options.onnxruntime, targets))
+        targets = replace(targets, local_gpu=False)
     by_batch = {}
     for batch in options.batches or (loaded.batch,):
         at_batch = steps.get(batch, loaded) if batch is not None else loaded
         if at_batch is None or (batch != at_batch.batch and not (batch and at_batch.supports(batch))):
             continue
-        by_batch[batch or 0] = measure_batch(
-            at_batch,
-            at_batch.graph(batch),
-            batch,
-            options,
-            cpu=targets.local_cpu,
-            cuda=targets.local_gpu,
-            progress=progress,
-        )
+        measured = Measured()
+        if measures_here(options, targets):
+            measured = measure_batch(
+                at_batch,
+                at_batch.graph(batch),
+                batch,
+                options,
+                cpu=targets.local_cpu,
+                cuda=targets.local_gpu,
+                progress=progress,
+            )
+        by_batch[batch or 0] = replace(measured, messages=(*measured.messages, *messages))
     return by_batch
+
+
+def _installed_release() -> str:
+    """Version of the ONNX Runtime that a session here runs on; not imported for it."""
+    for name in ("onnxruntime-gpu", "onnxruntime"):
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return "unknown"
+
+
+def _minor(version: str) -> list[str]:
+    return version.split(".")[:2]
+
+
+def _of_another_release(installed: str, asked: str, targets: Targets) -> Iterator[str]:
+    if targets.local_cpu:
+        yield (
+            f"Operators are placed by the kernels of ONNX Runtime {asked}; "
+            f"times measured on the CPU are of the installed one, {installed}."
+        )
+    if targets.local_gpu:
+        yield (
+            f"Not measured on CUDA, predicted instead: ONNX Runtime {asked} was asked for, "
+            f"and {installed} is installed."
+        )
 
 
 def measure_batch(

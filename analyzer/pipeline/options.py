@@ -24,6 +24,7 @@ from analyzer.option_table import (
     Pricing,
     RecordOptions,
 )
+from analyzer.ort.kernels import find_release
 from analyzer.precision import INTEGER_FORMS, PRECISIONS
 from analyzer.record.invocation import Invocation, amended, written
 from analyzer.text import duration, latency_limit, nearest
@@ -41,6 +42,7 @@ class Options:
         precision: None for the model's own.
         state: ``--state`` options, pairs of an input and an output; None for ``--no-state``.
         opset: None for the default.
+        onnxruntime: Release by whose kernels operators are placed; None for the newest that is known.
         run: Whether anything may be executed.
         runs, time_budget_s, threads: How to measure.
         objective, slo_s: What the verdict is for.
@@ -63,6 +65,7 @@ class Options:
     precision: str | None = None
     state: tuple[tuple[str, str], ...] | None = ()
     opset: int | None = None
+    onnxruntime: str | None = None
     run: bool = True
     runs: int | None = None
     time_budget_s: float = DEFAULT_TIME_BUDGET_S
@@ -98,6 +101,7 @@ def make_options(**given: Unpack[AnalyzeOptions]) -> Options:
     precision, prices = given.get("precision"), given.get("prices")
     budget, slo = given.get("time_budget"), given.get("slo")
     utilisation, limits = given.get("utilisation"), given.get("limit") or ()
+    release = given.get("onnxruntime")
     return Options(
         training=given.get("training", False),
         dataset_size=_positive(given.get("dataset_size"), "--dataset-size", _MOST_EXAMPLES),
@@ -108,6 +112,7 @@ def make_options(**given: Unpack[AnalyzeOptions]) -> Options:
         precision=_precision(precision, training=given.get("training", False)) if precision else None,
         state=_state(given.get("state", True), training=given.get("training", False)),
         opset=_opset(given.get("opset")),
+        onnxruntime=find_release(release) if release else None,
         run=given.get("run", True),
         runs=_positive(given.get("runs"), "--runs", _MOST_RUNS),
         time_budget_s=_time_budget(budget) if budget else DEFAULT_TIME_BUDGET_S,

@@ -73,7 +73,7 @@ def precision_tables(
     # would leave the GPU, and they would be told as nobody would make them.
     if own in HALF and any(node.op_type == "GroupQueryAttention" for node in graph.nodes):
         return ()
-    whole = prepared if own == "fp32" else prepare(in_full(graph))
+    whole = prepared if own == "fp32" else prepare(in_full(graph), release=prepared.placement.release)
     forms = _IntegerForms(whole)
     first = _Table(predictor, prepared, forms, gpus[0] if gpus else None, batch, measured)
     further = (
@@ -93,7 +93,9 @@ class _IntegerForms:
         """The model in this form, or why it has none."""
         if precision not in self._known:
             graph = convert(self.whole.graph, precision)
-            self._known[precision] = graph if isinstance(graph, NoForm) else prepare(graph)
+            self._known[precision] = (
+                graph if isinstance(graph, NoForm) else prepare(graph, release=self.whole.placement.release)
+            )
         return self._known[precision]
 
 
@@ -159,7 +161,7 @@ class _Table:
 
     def _floats_on_cpu(self, precision: str) -> _Form | str:
         if precision == "bf16":
-            return form_reasons.no_bf16_on_cpu(self._whole.graph)
+            return form_reasons.no_bf16_on_cpu(self._whole.graph, self._whole.placement.release)
         if precision == self._own:
             return self._form(self._prepared, precision, "cpu", "the model as it is")
         if precision == "fp32":

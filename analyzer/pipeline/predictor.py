@@ -303,7 +303,8 @@ class Predictor:
             changes.append(WhatIf(change="in fp16", question=in_half))
         opset = opset_with_kernels(prepared)
         if opset is not None:
-            older = replace(prepare(with_opset(prepared.graph, opset)), cpu_form=prepared.cpu_form)
+            at_older = prepare(with_opset(prepared.graph, opset), release=prepared.placement.release)
+            older = replace(at_older, cpu_form=prepared.cpu_form)
             # Nothing measured: another opset may be fused otherwise, and the measured groups are of this one.
             at_opset = self.decision_input(older, gpu, batch, None, per_operator=False)
             changes.append(WhatIf(change=f"exported at opset {opset}", question=at_opset))

@@ -11,6 +11,7 @@ from analyzer.graph import Graph
 from analyzer.memory.session_plan import SessionPlan
 from analyzer.ort.execution import Group, Placement, Provider
 from analyzer.ort.fusion import predicted_groups
+from analyzer.ort.kernels import registry
 from analyzer.ort.placement import best_opset, place
 from analyzer.ort.simplify import simplify
 from analyzer.pipeline.half_on_cuda import WideOperators
@@ -160,7 +161,7 @@ class PreparedGraph:
     def wide(self, precision: str) -> WideOperators:
         """Operators without a CUDA kernel in ``fp16`` or ``bf16``."""
         if precision not in self._wide:
-            self._wide[precision] = WideOperators(self.graph, precision)
+            self._wide[precision] = WideOperators(self.graph, precision, self.placement.release)
         return self._wide[precision]
 
     @cached_property
@@ -179,9 +180,12 @@ class PreparedGraph:
         return self._peak("cuda")
 
 
-def prepare(graph: Graph, table: CostTable | None = None) -> PreparedGraph:
-    """Places and groups a graph, and counts it where its costs are not given."""
-    simplified = simplify(graph)
+def prepare(graph: Graph, table: CostTable | None = None, *, release: str = "") -> PreparedGraph:
+    """Places and groups a graph, and counts it where its costs are not given.
+
+    ``release`` of ONNX Runtime is the one that it is placed by; empty for the newest that is known.
+    """
+    simplified = simplify(graph, registry(release))
     placement = place(graph, simplified)
     return PreparedGraph(
         graph=graph,
@@ -206,7 +210,7 @@ def at_batch(prepared: PreparedGraph, graph: Graph, table: CostTable | None = No
         node.op_type == other.op_type for node, other in zip(graph.nodes, prepared.graph.nodes, strict=True)
     )
     if not same_operators:
-        return prepare(graph)
+        return prepare(graph, release=prepared.placement.release)
     tensors = graph.tensors
     copies = tuple(
         replace(copy, nbytes=tensors[copy.tensor].nbytes if copy.tensor in tensors else copy.nbytes)
@@ -224,7 +228,8 @@ def opset_with_kernels(prepared: PreparedGraph) -> int | None:
         for node, placed in zip(prepared.graph.nodes, prepared.placement.nodes, strict=True)
         if placed.why == "no-kernel-for-opset"
     ]
-    candidates = [opset for opset in map(best_opset, fallen) if opset is not None]
+    opsets = (best_opset(node, prepared.placement.release) for node in fallen)
+    candidates = [opset for opset in opsets if opset is not None]
     # Each candidate is the last opset with a kernel for its operator: beyond the smallest one falls again.
     return min(candidates, default=None)
 

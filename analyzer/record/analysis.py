@@ -386,6 +386,7 @@ class Phases:
 class Analysis:
     """The whole record; see the class docstrings of its parts for units.
 
+    ``onnxruntime`` is the release of ONNX Runtime by whose kernels operators are placed, empty in old records.
     ``session_fails`` says why ONNX Runtime cannot make the CUDA session at all, empty where it can.
     ``generation`` is what a model that generates takes, ``phases`` its prefill: all else is a decode step's.
     ``ranking`` is the one answer over all devices, batches and instances that were asked about; None in old
@@ -410,6 +411,7 @@ class Analysis:
     ranking: RankingResult | None = None
     findings: tuple[Finding, ...] = ()
     ignored: tuple[IgnoredFinding, ...] = ()
+    onnxruntime: str = ""
     session_fails: str = ""
     bodies: tuple[BodyResult, ...] = ()
     training: TrainingResult | None = None

@@ -50,7 +50,6 @@ class MethodFact:
 def sections(analysis: Analysis) -> tuple[tuple[str, tuple[MethodFact, ...]], ...]:
     """Title and facts of each section that has any."""
     titled = (
-        ("Run this plan", _run(analysis)),
         ("Repeat it", _repeat(analysis)),
         ("Model", _model(analysis)),
         ("How times come about", _times(analysis)),
@@ -64,6 +63,7 @@ def sections(analysis: Analysis) -> tuple[tuple[str, tuple[MethodFact, ...]], ..
             [MethodFact(name=name, value=text) for name, text in sorted(analysis.environment.versions.items())],
         ),
         ("Messages", [MethodFact(name="", value=text) for text in analysis.environment.messages]),
+        ("Run this plan", _run(analysis)),
     )
     return tuple((title, tuple(facts)) for title, facts in titled if facts)
 
@@ -120,6 +120,7 @@ def _model(analysis: Analysis) -> list[MethodFact]:
         MethodFact(name="Source", value=model.source),
         MethodFact(name="SHA-256 of graph and shapes", value=model.digest),
         MethodFact(name="Opset", value=str(model.opset)),
+        MethodFact(name="Placed by ONNX Runtime", value=analysis.onnxruntime),
         MethodFact(name="Exporter", value=model.exporter),
         MethodFact(name="Export from cache", value="yes" if analysis.environment.export_cached else "no"),
         MethodFact(name="Precision decided for", value=model.precision),

@@ -19,7 +19,7 @@ from analyzer.serving.search import RateWithin, count_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
+class LaneEffort:
     """How closely a rate is looked at; see ``GenerationScenario``."""
 
     lanes: int
@@ -30,7 +30,10 @@ class Effort:
 # Shares of the highest throughput that are looked at, and how closely.
 _SHARES = (0.002, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.62, 0.72, 0.8, 0.87, 0.93)
 _END_SHARES = (0.05, 0.2, 0.4, 0.6, 0.75, 0.9)
-_CHOOSING, _FINAL = Effort(lanes=6, requests=100, patient=False), Effort(lanes=16, requests=250, patient=True)
+_CHOOSING, _FINAL = (
+    LaneEffort(lanes=6, requests=100, patient=False),
+    LaneEffort(lanes=16, requests=250, patient=True),
+)
 # Near the highest throughput queues last: of the lanes that wait for them there are fewer, and each is longer.
 _NEAR, _FEWER, _LONGER = 0.7, 3, 4
 # By how much a rate is lowered at which the limits were not seen to be kept.
@@ -217,7 +220,7 @@ def _at_shares(
     servers: Sequence[GenerationServer],
     shares: Sequence[Sequence[float]],
     demand: GenerationDemand,
-    effort: Effort,
+    effort: LaneEffort,
     seed: int = 0,
 ) -> list[list[GenerationLoad]]:
     rates = [highest_throughput_per_s(server, demand.conversations) for server in servers]

@@ -49,6 +49,7 @@ def test_every_long_option_of_the_contract_may_stand_there(tmp_path: Path) -> No
     state = ["past=present"]
     no-state = false
     opset = 21
+    onnxruntime = "1.27"
     no-run = true
     runs = 20
     time-budget = 2.5
@@ -58,6 +59,7 @@ def test_every_long_option_of_the_contract_may_stand_there(tmp_path: Path) -> No
     objective = "cost"
     slo = "20ms"
     pin = ["head.*=cpu"]
+    plan = "hybrid"
     prices = "prices.toml"
     pricing = "spot"
     region = ["europe", "us-east-1"]

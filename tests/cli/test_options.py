@@ -41,6 +41,7 @@ GIVEN: dict[str, Any] = {
     "cpu": "epyc-9654",
     "precision": "fp16",
     "opset": 18,
+    "onnxruntime": "1.27",
     "run": False,
     "runs": 3,
     "time_budget": "2s",

@@ -200,6 +200,7 @@ def test_options_can_stand_in_pyproject(model: Path, tmp_path: Path) -> None:
         (["net.py", "--pin", "first"], "first"),
         (["net.py:Missing"], "there is no Missing"),
         (["net.py", "--opset", "99"], "--opset 99"),
+        (["net.py", "--onnxruntime", "1.23"], r"1\.23.*not known"),
         (["net.py", "--slo", "soon"], "soon"),
         (["net.py", "--threads", "5000"], "--threads 5000.*at once"),
         (["net.py", "--threads", "49", "--cpu", "xeon-platinum-8260"], "runs 48 at once"),

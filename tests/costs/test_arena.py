@@ -148,6 +148,15 @@ def test_a_scene_tells_what_each_session_holds(make_graph: Callable[..., Any]) -
     assert prepared.cuda_peak == 40 + 40 + 40
 
 
+def test_an_identity_before_an_output_holds_nothing(make_graph: Callable[..., Any]) -> None:
+    # ONNX Runtime takes it out: input 40, a (40), y (40) from a by a kernel that writes over nothing.
+    computing = [node("Exp", ["x"], ["a"]), node("CumSum", ["a", "axis"], ["y"])]
+    passing = [node("Exp", ["x"], ["a"]), node("CumSum", ["a", "axis"], ["b"]), node("Identity", ["b"], ["y"])]
+    for nodes in (computing, passing):
+        prepared = prepare(make_graph(nodes, {"x": [10]}, ["y"], {"axis": np.array(0)}))
+        assert prepared.cuda_peak == 40 + 40 + 40
+
+
 # Against ONNX Runtime's arena.
 
 

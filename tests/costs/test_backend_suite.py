@@ -1,8 +1,6 @@
 """Every operator that ONNX defines, in the cases of its own backend suite, and the topologies that it ships."""
 
-import json
 import warnings
-from importlib.resources import files
 from pathlib import Path
 
 import onnx
@@ -12,6 +10,7 @@ from analyzer.costs import count, find
 from analyzer.costs.table import CostTable
 from analyzer.loading.onnx_graph.build import to_graph
 from analyzer.loading.onnx_graph.onnx_file import read_model
+from analyzer.ort.releases_data import listing, releases
 
 # GFLOP of all products, 2 for a multiply-accumulate, worked out apart from this project from the shapes that
 # ONNX's own inference gives.
@@ -101,10 +100,9 @@ def test_every_operator_of_the_standard_has_a_rule() -> None:
     assert missing == []
 
 
-def test_every_operator_that_onnx_runtime_has_a_kernel_for_has_a_rule() -> None:
-    folder = files("analyzer") / "ort" / "data"
-    (data,) = (item for item in folder.iterdir() if item.name.startswith("ort_kernels_"))
-    kernels = json.loads(data.read_text())["kernels"]
+@pytest.mark.parametrize("release", releases())
+def test_every_operator_that_onnx_runtime_has_a_kernel_for_has_a_rule(release: str) -> None:
+    kernels = listing(release)["kernels"]
     names = {
         (domain, op_type)
         for provider in kernels.values()

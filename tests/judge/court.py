@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -11,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+import standins
 
 WORKER = Path(__file__).with_name("worker.py")
 
@@ -60,10 +61,14 @@ def _directed(copies: Iterable[tuple[str, str, str]]) -> frozenset[tuple[str, st
 
 
 class Judge:
-    """A child process with the stand-in libraries in ``folder``; started afresh when a model kills it."""
+    """A child process with the stand-in libraries in ``folder``; started afresh when a model kills it.
 
-    def __init__(self, folder: Path) -> None:
+    ``wheel`` is a folder with another release than the installed one, for which the stand-ins were built.
+    """
+
+    def __init__(self, folder: Path, *, wheel: Path | None = None) -> None:
         self.folder = folder
+        self.wheel = wheel
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Judge:
@@ -138,12 +143,11 @@ class Judge:
         return answer
 
     def _start(self) -> subprocess.Popen[str]:
-        environment = {**os.environ, "LD_LIBRARY_PATH": str(self.folder), "CUDA_VISIBLE_DEVICES": "0"}
         return subprocess.Popen(
             [sys.executable, str(WORKER)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            env=environment,
+            env=standins.environment(self.folder, self.wheel),
         )

@@ -1,29 +1,38 @@
-"""Rebuilds the kernel registry that the analyzer carries, from the installed onnxruntime-gpu wheel.
+"""Rebuilds the kernel registries that the analyzer carries, from wheels of onnxruntime-gpu.
 
-Run ``python tests/judge/rebuild_registry.py [OUTPUT]`` on Linux with gcc; no GPU is needed. Kernels and schemas
-come from ONNX Runtime's own listing, the memory that a CUDA kernel wants its arguments in from graphs in
-which every argument comes from and goes to a CPU-only operator: no copy means host memory.
+Run ``python tests/judge/rebuild_registry.py`` for the installed release, or with ``--wheel FOLDER``
+(repeatable) for others, each installed with ``pip install --no-deps --target FOLDER onnxruntime-gpu==1.27.0``;
+releases that are known already stay. It needs Linux and gcc, no GPU. A release before 1.24 does not say where
+its nodes go (``session.record_ep_graph_assignment_info``), and so cannot be read.
+
+Kernels and schemas come from ONNX Runtime's own listing, the memory that a CUDA kernel wants its arguments in
+from graphs in which every argument comes from and goes to a CPU-only operator: no copy means host memory.
 """
 
 from __future__ import annotations
 
+import argparse
+import hashlib
 import json
-import os
 import subprocess
 import sys
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import onnx
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import court
 import standins
+
+from analyzer.ort.releases_data import OLDER, listing, releases
 
 READER = Path(__file__).with_name("registry_reader.py")
 DATA = Path(__file__).parents[2] / "analyzer" / "ort" / "data"
@@ -49,22 +58,24 @@ EXAMPLES = (
 OPEN_END = 2147483647
 
 
-def read(folder: Path) -> dict[str, Any]:
+def read(folder: Path, wheel: Path | None = None) -> dict[str, Any]:
     """ONNX Runtime's own listing of kernels and schemas."""
-    standins.build(folder, providers=("cuda", "tensorrt"))
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(folder)}
+    standins.build(folder, providers=("cuda", "tensorrt"), wheel=wheel)
+    environment = standins.environment(folder, wheel)
     answer = subprocess.run(
         [sys.executable, READER], env=environment, check=True, capture_output=True, text=True
     )
-    listing: dict[str, Any] = json.loads(answer.stdout)
-    return listing
+    listed: dict[str, Any] = json.loads(answer.stdout)
+    return listed
 
 
-def compact(listing: dict[str, Any], host: dict[str, Any], newest_opset: int) -> dict[str, Any]:
+def compact(
+    listed: dict[str, Any], host: dict[str, Any], newest_opset: int, layer_assignment: bool
+) -> dict[str, Any]:
     """The registry as the analyzer reads it: every list of types once, every schema once."""
     types: dict[str, int] = {}
     kernels: dict[str, Any] = {}
-    for provider, domain, name, (start, end), constraints in listing["kernels"]:
+    for provider, domain, name, (start, end), constraints in listed["kernels"]:
         provider = provider.removesuffix("ExecutionProvider").lower()
         if provider not in ("cpu", "cuda"):
             continue
@@ -79,15 +90,16 @@ def compact(listing: dict[str, Any], host: dict[str, Any], newest_opset: int) ->
         if entry not in entries:
             entries.append(entry)
     schemas: dict[str, Any] = {}
-    for domain, name, since, *parameters in sorted(listing["schemas"], key=lambda row: row[:3]):
+    for domain, name, since, *parameters in sorted(listed["schemas"], key=lambda row: row[:3]):
         versions = schemas.setdefault(DOMAINS.get(domain, domain), {}).setdefault(name, [])
         signature = [[f"{p}:{_stripped(t)}{OPTION[o]}" for p, t, o in side] for side in parameters]
         known = next((row[1:] for row in reversed(versions) if len(row) > 1), None)
         versions.append([since] if signature == known else [since, *signature])
     return {
-        "version": listing["version"],
-        "source": f"onnxruntime-gpu {listing['version']}: its own listing of kernels and schemas",
+        "version": listed["version"],
+        "source": f"onnxruntime-gpu {listed['version']}: its own listing of kernels and schemas",
         "newest_opset": newest_opset,
+        "layer_assignment": layer_assignment,
         "types": list(types),
         "kernels": {provider: _sorted(domains) for provider, domains in kernels.items()},
         "schemas": schemas,
@@ -130,11 +142,11 @@ def functions() -> dict[str, Any]:
     return {name: sorted(rows) for name, rows in sorted(found.items()) if rows}
 
 
-def host_memory(folder: Path) -> dict[str, Any]:
+def host_memory(folder: Path, wheel: Path | None = None) -> dict[str, Any]:
     """Which arguments each CUDA kernel of the default domain wants in host memory, by operator."""
     found: dict[str, dict[str, dict[int, bool]]] = {}
-    standins.build(folder)
-    with court.Judge(folder) as judge:
+    standins.build(folder, wheel=wheel)
+    with court.Judge(folder, wheel=wheel) as judge:
         reached: Counter[object] = Counter()
         for node, model in probes():
             arguments = (node.op_type, tuple(map(bool, node.input)), tuple(map(bool, node.output)))
@@ -159,17 +171,32 @@ def host_memory(folder: Path) -> dict[str, Any]:
     return {name: row for name, row in rows.items() if row["in"] or row["out"]}
 
 
-def newest_opset(folder: Path) -> int:
+def newest_opset(folder: Path, wheel: Path | None = None) -> int:
     """Newest opset of the default domain that ONNX Runtime reads, found by trying."""
     value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
     other = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])
     graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "probe", [value], [other])
-    with court.Judge(folder) as judge:
+    with court.Judge(folder, wheel=wheel) as judge:
         for opset in range(onnx.defs.onnx_opset_version(), 7, -1):
             imports = [onnx.helper.make_opsetid("", opset)]
             if not judge.rule(onnx.helper.make_model(graph, opset_imports=imports, ir_version=10)).error:
                 return opset
     raise RuntimeError("ONNX Runtime reads no opset at all")
+
+
+def layer_assignment(folder: Path, wheel: Path | None = None) -> bool:
+    """Whether a session can be told where annotated nodes go (``session.layer_assignment_settings``)."""
+    graph = "g (float[4] x) => (float[4] y) { y = Relu (x) }"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> {graph}')
+    node = model.graph.node[0]
+    node.name = "told"
+    node.metadata_props.add(key="layer_ann", value="to_cpu")
+    config = {"session.layer_assignment_settings": "cpu(=to_cpu)"}
+    with court.Judge(folder, wheel=wheel) as judge:
+        untold, told = judge.rule(model), judge.rule(model, config=config)
+    if untold.assigned != {"told": "cuda"}:
+        raise RuntimeError(f"the CUDA provider does not take a Relu: {untold}")
+    return told.assigned == {"told": "cpu"}
 
 
 def probes() -> Iterator[tuple[onnx.NodeProto, onnx.ModelProto]]:
@@ -224,15 +251,113 @@ def _probe(original: onnx.ModelProto, opset: int) -> tuple[onnx.NodeProto, onnx.
     return plain, model
 
 
-def main() -> None:
-    """Writes the registry of the installed version."""
+def whole(wheel: Path | None = None) -> dict[str, Any]:
+    """The registry of the installed release, or of the one in a folder, with the digest of its listing."""
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
-        host = host_memory(Path(two))
-        registry = compact(read(Path(one)), host, newest_opset(Path(two)))
-    default = DATA / f"ort_kernels_{registry['version']}.json"
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else default
-    target.write_text(json.dumps(registry, separators=(",", ":")) + "\n")
-    print(f"{target}: {target.stat().st_size} bytes", file=sys.stderr)
+        judged, listed = Path(one), Path(two)
+        host = host_memory(judged, wheel)
+        opset, layers = newest_opset(judged, wheel), layer_assignment(judged, wheel)
+        made = compact(read(listed, wheel), host, opset, layers)
+    return {**made, "digest": digest(made)}
+
+
+def digest(data: Mapping[str, Any]) -> str:
+    """SHA-256 of what a release lists, however the file that holds it is laid out."""
+    listed = {name: data[name] for name in ("version", "newest_opset", "layer_assignment", "host_memory")}
+    rows = {**listed, "schemas": data["schemas"], "kernels": _spelled_out(data)}
+    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
+
+
+def _spelled_out(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Every kernel with its types in words, the kernels of an operator in one order."""
+    types = data["types"]
+    return {
+        provider: {
+            domain: {
+                name: sorted(
+                    ([start, end, {key: types[ref] for key, ref in refs.items()}] for start, end, refs in rows),
+                    key=json.dumps,
+                )
+                for name, rows in operators.items()
+            }
+            for domain, operators in domains.items()
+        }
+        for provider, domains in data["kernels"].items()
+    }
+
+
+def differences(newest_first: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What is another in each release than in the one after it; types are numbered behind the newest's."""
+    newest = newest_first[0]
+    numbers = {text: number for number, text in enumerate(newest["types"])}
+    rows = []
+    for newer, older in pairwise(newest_first):
+        kernels: dict[str, Any] = {}
+        after, before = _spelled_out(newer), _spelled_out(older)
+        for provider in before:
+            changes = _domain_changes(after[provider], before[provider])
+            for operators in changes.values():
+                for entries in filter(None, operators.values()):
+                    for entry in entries:
+                        entry[2] = {
+                            key: numbers.setdefault(text, len(numbers)) for key, text in entry[2].items()
+                        }
+                    entries.sort(key=lambda entry: (entry[0], str(entry)))
+            kernels[provider] = changes
+        rows.append(
+            {
+                **{name: older[name] for name in ("version", "source", "newest_opset", "layer_assignment")},
+                "kernels": kernels,
+                "schemas": _domain_changes(newer["schemas"], older["schemas"]),
+                "host_memory": _changes(newer["host_memory"], older["host_memory"]),
+                "digest": older["digest"],
+            }
+        )
+    return {"types": list(numbers)[len(newest["types"]) :], "releases": rows}
+
+
+def _domain_changes(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    every = {
+        domain: _changes(after.get(domain, {}), before.get(domain, {})) for domain in sorted({*after, *before})
+    }
+    return {domain: changes for domain, changes in every.items() if changes}
+
+
+def _changes(after: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """Rows of the operators that differ; None for one that was not there before."""
+    names = sorted({*after, *before})
+    return {name: before.get(name) for name in names if after.get(name) != before.get(name)}
+
+
+def write(registries: Iterable[Mapping[str, Any]], folder: Path) -> None:
+    """Writes the newest release whole, and the others by their differences."""
+    newest_first = sorted(registries, key=lambda data: _order(data["version"]), reverse=True)
+    for old in folder.glob("ort_kernels_*.json"):
+        old.unlink()
+    names = {
+        f"ort_kernels_{newest_first[0]['version']}.json": newest_first[0],
+        OLDER: differences(newest_first),
+    }
+    for name, data in names.items():
+        (folder / name).write_text(json.dumps(data, separators=(",", ":")) + "\n")
+        print(f"{folder / name}: {(folder / name).stat().st_size} bytes", file=sys.stderr)
+
+
+def _order(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+def main() -> None:
+    """Adds releases to those that are known, or reads them anew."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--wheel", type=Path, action="append", metavar="FOLDER", help="of pip install --target")
+    parser.add_argument("--output", type=Path, default=DATA, metavar="FOLDER", help="where the files go")
+    given = parser.parse_args()
+    known = {version: listing(version) for version in releases()}
+    for wheel in given.wheel or (None,):
+        data = whole(wheel)
+        known[data["version"]] = data
+    write(known.values(), given.output)
 
 
 if __name__ == "__main__":

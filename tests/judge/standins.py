@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import mmap
+import os
 import re
 import shutil
 import subprocess
@@ -36,20 +37,21 @@ def missing() -> str:
     return ""
 
 
-def build(folder: Path, *, providers: tuple[str, ...] = ("cuda",)) -> Path:
+def build(folder: Path, *, providers: tuple[str, ...] = ("cuda",), wheel: Path | None = None) -> Path:
     """Builds every library that these providers are linked with and that a GPU machine would have.
 
     Returns the folder, which is what ``LD_LIBRARY_PATH`` must name. TensorRT is only wanted for reading the
     kernel registry: ONNX Runtime's listing walks over all providers and dies where one does not load.
+    ``wheel`` is a folder into which another release was installed (``pip install --target``).
     """
     wanted: dict[str, set[str]] = {}
     for provider in providers:
-        path = _provider(provider)
+        path = _provider(provider, wheel)
         for library in _needed(path):
             wanted.setdefault(library, set())
         for symbol, library in _undefined(path).items():
             wanted.setdefault(library, set()).add(symbol)
-    wanted.setdefault(CUDNN, set()).update(_asked_by_name(_provider("cuda")))
+    wanted.setdefault(CUDNN, set()).update(_asked_by_name(_provider("cuda", wheel)))
     written = set(re.findall(r"\b((?:__)?cu[A-Za-z]\w+)\b", SOURCE.read_text()))
     major = int(next(re.search(r"\d+", library)[0] for library in wanted if "cudart" in library))  # type: ignore[index]
     for library, symbols in wanted.items():
@@ -68,10 +70,23 @@ def build_driver(folder: Path) -> Path:
     return folder
 
 
-def _provider(name: str) -> Path:
-    """A provider's library in the installed wheel; nothing is imported."""
-    spec = importlib.util.find_spec("onnxruntime")
-    home = Path(spec.origin).parent if spec is not None and spec.origin else Path()
+def environment(folder: Path, wheel: Path | None = None) -> dict[str, str]:
+    """What a child process needs to load the providers with stand-ins, the installed ones or a wheel's."""
+    first = {} if wheel is None else {"PYTHONPATH": os.pathsep.join([str(wheel), *_python_path()])}
+    return {**os.environ, "LD_LIBRARY_PATH": str(folder), "CUDA_VISIBLE_DEVICES": "0", **first}
+
+
+def _python_path() -> list[str]:
+    return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+
+
+def _provider(name: str, wheel: Path | None = None) -> Path:
+    """A provider's library in the installed wheel or another; nothing is imported."""
+    if wheel is not None:
+        home = wheel / "onnxruntime"
+    else:
+        spec = importlib.util.find_spec("onnxruntime")
+        home = Path(spec.origin).parent if spec is not None and spec.origin else Path()
     return home / "capi" / f"libonnxruntime_providers_{name}.so"
 
 

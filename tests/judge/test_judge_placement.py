@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING
 
 import agreement
-import onnx
 import pytest
-from agreement import Agreement
 
-from analyzer.errors import GraphError
 from analyzer.loading.onnx_graph.build import to_graph
 from analyzer.ort.symbolic_sizes import opened
 
@@ -21,32 +17,8 @@ KNOWN_DIFFERENCES = 2  # listed in agreement.py
 LEAST_CASES = 1500  # 1,533 load in ONNX Runtime 1.31.1 with onnx 1.23.2
 
 
-def backend_models() -> list[tuple[str, onnx.ModelProto]]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import onnx.backend.test.loader as loader
-
-        cases = loader.load_model_tests(kind="node")
-    models = [(case.name, case.model) for case in cases if case.model is not None]
-    assert len(models) == len(cases)
-    for _, model in models:
-        for index, node in enumerate(model.graph.node):
-            node.name = f"node_{index}"
-    return models
-
-
 def test_every_loadable_backend_case_is_placed_as_the_real_provider_does(judge: Judge) -> None:
-    total, loaded = Agreement(), 0
-    for _, model in backend_models():
-        ruling = judge.rule(model)
-        if ruling.error:
-            continue
-        loaded += 1
-        try:
-            graph = to_graph(model)
-        except GraphError:
-            continue
-        total += agreement.compare(graph, ruling)
+    loaded, total = agreement.of_backend_cases(judge)
     print(f"{loaded} cases, {total.nodes} nodes, {total.share:.2%} agree, {total.copies} copies")
     assert loaded >= LEAST_CASES
     assert total.share >= 0.995

@@ -1,33 +1,41 @@
-"""The registry that the analyzer carries is the one of the release that it names."""
+"""The registries that the analyzer carries are those of the releases that they name."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
-from analyzer.ort.kernels import REGISTRY_VERSION
+from analyzer.ort.releases_data import REGISTRY_VERSION, listing, releases
 
 
-def test_the_packaged_registry_is_what_the_installed_release_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize("release", releases())
+def test_what_is_read_back_is_the_whole_listing_of_the_releases_own_wheel(release: str) -> None:
+    rebuild_registry = pytest.importorskip("rebuild_registry")
+    assert listing(release)["version"] == release
+    assert rebuild_registry.digest(listing(release)) == listing(release)["digest"]
+
+
+def test_no_two_releases_list_the_same() -> None:
+    assert len({listing(release)["digest"] for release in releases()}) == len(releases())
+
+
+def test_the_differences_of_what_is_read_back_are_those_in_the_package() -> None:
+    rebuild_registry = pytest.importorskip("rebuild_registry")
+    written = rebuild_registry.differences([listing(release) for release in reversed(releases())])
+    packaged = json.loads((rebuild_registry.DATA / rebuild_registry.OLDER).read_text(encoding="utf-8"))
+    assert json.loads(json.dumps(written)) == packaged
+
+
+@pytest.mark.parametrize("release", releases())
+def test_the_packaged_registry_is_what_the_release_itself_says(release: str) -> None:
     standins = pytest.importorskip("standins")
     if standins.missing():
         pytest.skip(standins.missing())
-    import onnxruntime
     import rebuild_registry
+    import wheels
 
-    if onnxruntime.__version__ != REGISTRY_VERSION:
-        pytest.skip(
-            f"onnxruntime {onnxruntime.__version__} is installed, the registry is of {REGISTRY_VERSION}"
-        )
-    for name in ("listing", "judge"):
-        (tmp_path / name).mkdir()
-    host = rebuild_registry.host_memory(tmp_path / "judge")
-    opset = rebuild_registry.newest_opset(tmp_path / "judge")
-    fresh = rebuild_registry.compact(rebuild_registry.read(tmp_path / "listing"), host, opset)
-    packaged = json.loads((rebuild_registry.DATA / f"ort_kernels_{REGISTRY_VERSION}.json").read_text())
-    assert packaged.keys() == fresh.keys()
-    for key in packaged.keys() - {"kernels"}:
-        assert packaged[key] == json.loads(json.dumps(fresh[key])), key
-    assert packaged["kernels"] == json.loads(json.dumps(fresh["kernels"]))
+    fresh = rebuild_registry.whole(wheels.folder_of(release))
+    assert fresh["digest"] == listing(release)["digest"]
+    if release == REGISTRY_VERSION:  # the one that is kept as it was read
+        assert json.loads(json.dumps(fresh)) == listing(release)

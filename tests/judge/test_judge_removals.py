@@ -64,3 +64,31 @@ def test_a_no_operation_is_taken_out_where_the_real_session_does(
     executed = len(onnx.load(tmp_path / "kept.onnx", load_external_data=False).graph.node)
     left = simplify(graph)
     assert len(graph.nodes) - len(left.folded) - len(left.removed) == executed
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{ a = Sigmoid (x) y = Identity (a) }",
+        "{ a = Sigmoid (x) y = Identity (a) z = Exp (a) }",
+        "{ a = Sigmoid (x) y = Identity (a) z = Exp (y) }",
+        "{ z = Sigmoid (x) y = Identity (z) }",
+        "{ z = Sigmoid (x) y = Identity (x) }",
+    ],
+    ids=["alone", "beside another reader", "read itself", "of another output", "of what is fed"],
+)
+def test_what_writes_a_graph_output_is_taken_out_where_the_real_session_does(
+    judge: Judge, body: str, tmp_path: Path
+) -> None:
+    outputs = "float[2] y" + (", float[2] z" if "z =" in body else "")
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 20]> g (float[2] x) => ({outputs}) {body}'
+    )
+    for index, node in enumerate(model.graph.node):
+        node.name = f"{node.op_type}_{index}"
+    ruling = judge.rule(model, level=1, keep=tmp_path / "kept.onnx")
+    assert not ruling.error
+    kept = {node.op_type for node in onnx.load(tmp_path / "kept.onnx").graph.node}
+    removed = simplify(to_graph(model)).removed
+    left = {node.op_type for index, node in enumerate(model.graph.node) if index not in removed}
+    assert left == kept

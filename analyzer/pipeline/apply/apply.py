@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -43,7 +43,7 @@ from analyzer.pipeline.apply.question import (
 )
 from analyzer.pipeline.apply.result import Applied
 from analyzer.pipeline.apply.verification import Attempt, verified
-from analyzer.pipeline.basis import AnalysisBasis
+from analyzer.pipeline.basis import Analyse, AnalysisBasis
 from analyzer.pipeline.options import require_keywords
 from analyzer.precision import PRECISIONS
 from analyzer.progress import Progress
@@ -53,7 +53,6 @@ from analyzer.report.html import templates_dir
 from analyzer.run_folder import run_folder
 from analyzer.units import seconds
 
-Analyse = Callable[[Any, Any, AnalyzeOptions, Progress], tuple[Analysis, AnalysisBasis]]
 FEEDS = "inputs.npz"
 _NAMES: Mapping[Provider, str] = {"cuda": "CUDA", "cpu": "CPU"}
 # A plan that is so much slower than the best of all is worth a word.

@@ -11,7 +11,7 @@ from analyzer.checks import run as find_findings
 from analyzer.devices import catalogue
 from analyzer.errors import RecordError, UsageError
 from analyzer.option_table import AnalyzeOptions, CapacityOptions, GenerateOptions, RecordOptions
-from analyzer.pipeline.basis import AnalysisBasis
+from analyzer.pipeline.basis import Analyse, AnalysisBasis
 from analyzer.pipeline.capacity.earlier_question import earlier_cpus, earlier_gpus, with_earlier
 from analyzer.pipeline.capacity.generation import generation_traffic, with_generation_capacity
 from analyzer.pipeline.capacity.question import POISSON_NAME, is_poisson, make_question
@@ -26,7 +26,6 @@ from analyzer.record.invocation import Invocation, written
 
 # What only a model that generates is asked.
 _OF_GENERATION = ("prompt", "output_tokens", "gpus", "weights", "kv", "launch", "tpot")
-Analyse = Callable[[Any, Any, AnalyzeOptions, Progress], tuple[Analysis, AnalysisBasis]]
 
 
 def plan(model: Any, inputs: Any, given: CapacityOptions, analyse: Analyse, progress: Progress) -> Analysis:

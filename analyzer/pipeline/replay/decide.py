@@ -196,7 +196,7 @@ def _decided(
 def _in_form(recorded: PreparedGraph, options: Options) -> PreparedGraph:
     """The record's model in the precision that is asked for now."""
     form = in_form(recorded.graph, options)
-    return recorded if form is recorded.graph else prepare(form)
+    return recorded if form is recorded.graph else prepare(form, release=recorded.placement.release)
 
 
 def _models_in_form(

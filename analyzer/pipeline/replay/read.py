@@ -25,7 +25,7 @@ def prepared_of(analysis: Analysis) -> PreparedGraph:
         RecordError: An operator holds subgraphs, which a record does not keep.
     """
     graph = graph_of(analysis)
-    return prepare(graph, _table(analysis, graph, None))
+    return prepare(graph, _table(analysis, graph, None), release=analysis.onnxruntime)
 
 
 def batch_models_of(analysis: Analysis, prepared: PreparedGraph) -> BatchModels:

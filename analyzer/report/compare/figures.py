@@ -52,6 +52,7 @@ def environment(analyses: Sequence[Analysis]) -> tuple[ComparedFact, ...]:
         ("environment.threads", "threads", lambda one: one.environment.threads),
         ("environment.warmup_runs", "warm-up runs", lambda one: one.environment.warmup_runs),
         ("environment.runs", "runs", lambda one: one.environment.runs),
+        ("onnxruntime", "placed by ONNX Runtime", lambda one: one.onnxruntime),
         ("model.exporter", "exporter", lambda one: one.model.exporter),
         ("devices.cpu.origin", "CPU's figures", lambda one: one.devices.cpu.origin),
         ("environment.date", "date", lambda one: one.environment.date),

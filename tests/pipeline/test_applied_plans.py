@@ -1,0 +1,237 @@
+"""`apply_plan()`: a folder that runs the plan, errors that leave nothing, records whose model is another."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from analyzer.api import analyze, apply_plan
+from analyzer.errors import ModelError, OutputError, RecordError, UsageError
+from analyzer.ort.annotations import KEY, ON_CPU, annotate
+from analyzer.pipeline.apply.folder import folder_to_be
+from analyzer.pipeline.apply.opsets import OpsetCost, fastest
+from analyzer.pipeline.apply.result import Applied
+from analyzer.record import to_json
+
+# The network is so small that the CPU takes it whole where nothing holds it.
+SPLIT = ["*=gpu", "sine=cpu"]
+FILES = {"model.onnx", "session.json", "run.py", "apply.json", "record.json", "inputs.npz"}
+
+
+def network(opset: int = 20, *, pooled: bool = False) -> onnx.ModelProto:
+    """A convolution, perhaps a pooling, a product that nothing merges with the activations beside it."""
+    generator = np.random.default_rng(3)
+    weights = [
+        numpy_helper.from_array(generator.standard_normal((8, 3, 3, 3), dtype=np.float32), "k"),
+        numpy_helper.from_array(generator.standard_normal((8, 8), dtype=np.float32), "w"),
+    ]
+    pool = helper.make_node("MaxPool", ["c"], ["p"], name="pool", kernel_shape=[2, 2], strides=[2, 2])
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["c"], name="conv", pads=[1, 1, 1, 1]),
+        *([pool] if pooled else []),
+        helper.make_node("Sin", ["p" if pooled else "c"], ["s"], name="sine"),
+        helper.make_node("Cos", ["s"], ["o"], name="cosine"),
+        helper.make_node("MatMul", ["o", "w"], ["y"], name="product"),
+    ]
+    side = 16 if pooled else 8
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3, side, 8 * side // 8])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 8, 8, 8])
+    graph = helper.make_graph(nodes, "network", [x], [y], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    onnx.save(network(), tmp_path / "net.onnx")
+    return tmp_path / "net.onnx"
+
+
+def applied(model: Any, folder: Path, **options: Any) -> Applied:
+    return apply_plan(model, output=folder, **{"gpu": "l4", "run": False, **options})
+
+
+def annotated_nodes(path: Path) -> set[str]:
+    return {
+        node.name
+        for node in onnx.load(path).graph.node
+        if any(entry.key == KEY and entry.value == ON_CPU for entry in node.metadata_props)
+    }
+
+
+def test_a_pinned_operator_is_annotated_and_copied_to_and_from_the_cpu(model: Path, tmp_path: Path) -> None:
+    done = applied(model, tmp_path / "out", pin=SPLIT)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
+    assert annotated_nodes(tmp_path / "out" / "model.onnx") == {"sine"}
+    # Conv writes on the GPU what Sin reads, Sin on the CPU what Cos reads: one copy each way.
+    assert (done.plan, done.copies, done.annotated) == ("hybrid", 2, 1)
+    assert dict(done.nodes) == {"conv": "CUDA", "sine": "CPU", "cosine": "CUDA", "product": "CUDA"}
+    said = json.loads((tmp_path / "out" / "apply.json").read_text())
+    assert said["nodes"] == dict(done.nodes)
+    assert said["low_s"] <= said["latency_s"] <= said["high_s"]
+    session = json.loads((tmp_path / "out" / "session.json").read_text())
+    assert session["providers"] == ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    assert session["session_config"] == {"session.layer_assignment_settings": f"cpu(={ON_CPU})"}
+    assert len(session["provider_options"]) == 2
+
+
+def test_numbers_are_compared_though_nothing_is_timed_and_what_is_not_verified_says_why(
+    model: Path, tmp_path: Path
+) -> None:
+    verified = applied(model, tmp_path / "out", pin=SPLIT).verified
+    assert verified.numbers is True
+    assert verified.placement is None or verified.placement is True
+    assert verified.time is None
+    assert set(verified.reasons) >= {"time"}
+
+
+@pytest.mark.parametrize("plan", ["cpu", "gpu", "hybrid"])
+def test_the_program_runs_from_an_empty_folder_with_onnxruntime_and_numpy_alone(
+    model: Path, tmp_path: Path, plan: str
+) -> None:
+    applied(model, tmp_path / "out", plan=plan)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    # -P and no path of ours: nothing of the analyzer can be imported by chance.
+    command = [sys.executable, "-P", str(tmp_path / "out" / "run.py"), "--runs", "2", "--verify"]
+    done = subprocess.run(command, cwd=empty, capture_output=True, text=True, check=True)
+    assert "the last of 2 runs took" in done.stdout
+    assert "numbers: y is off by 0" in done.stdout
+    assert not any(empty.iterdir())
+    program = (tmp_path / "out" / "run.py").read_text()
+    assert len(program.splitlines()) < 60
+    assert "analyzer" not in program
+
+
+def test_a_plan_of_the_cpu_alone_needs_no_annotation_and_no_cuda(model: Path, tmp_path: Path) -> None:
+    done = applied(model, tmp_path / "out", plan="cpu")
+    assert set(done.nodes.values()) == {"CPU"}
+    assert (done.copies, done.annotated, done.gpu) == (0, 0, None)
+    assert json.loads((tmp_path / "out" / "session.json").read_text())["providers"] == ["CPUExecutionProvider"]
+    assert done.verified.placement is True
+
+
+def test_without_a_plan_that_of_the_verdict_is_applied(model: Path, tmp_path: Path) -> None:
+    verdict = analyze(model, gpu="l4", run=False).verdict.device
+    done = applied(model, tmp_path / "out")
+    assert done.plan == verdict or (verdict == "either" and done.plan in ("cpu", "gpu"))
+
+
+def test_a_folder_that_is_not_empty_is_left_alone_unless_it_is_forced(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    with pytest.raises(OutputError, match="not empty"):
+        applied(model, tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["notes.txt"]
+    applied(model, tmp_path / "out", force=True)
+    assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {*FILES, "notes.txt"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"plan": "hybird"}, "no such plan"),
+        ({"plan": "gpu", "pin": "sine=cpu"}, "keeps no pin"),
+        ({"pin": ["conv=gpu", "pool=cpu"]}, "No operator fits"),
+        ({"gpu": "l4,t4"}, "one session is for one gpu"),
+        ({"gpu": "all"}, "one session is for one gpu"),
+        ({"batch": "1,8"}, "one session is for one batch"),
+        ({"gpu": "none", "plan": "gpu"}, "no plan gpu"),
+        ({"pin": "nothing=cpu"}, "No operator fits"),
+        ({"opset": "newest"}, "whole number"),
+    ],
+)
+def test_what_cannot_be_applied_is_one_error_and_leaves_nothing(
+    model: Path, tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        applied(model, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.glob(".out*"))
+
+
+def test_a_record_is_applied_with_the_model_that_it_names(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "net.json").write_text(to_json(analyze(model, gpu="l4", run=False)))
+    done = applied(tmp_path / "net.json", tmp_path / "out", pin=SPLIT, gpu=None)
+    assert done.nodes["sine"] == "CPU"
+    assert done.gpu == "l4"
+
+
+def test_a_record_whose_model_is_gone_or_changed_or_at_another_opset_is_refused(
+    model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "net.json").write_text(to_json(analyze(model, gpu="l4", run=False)))
+    with pytest.raises(UsageError, match="opset 20, not for 21"):
+        applied(tmp_path / "net.json", tmp_path / "out", opset=21)
+    with pytest.raises(UsageError, match="not for 5"):
+        applied(tmp_path / "net.json", tmp_path / "out", batch=5)
+    changed = network()
+    changed.graph.node[1].op_type = "Tan"
+    onnx.save(changed, model)
+    with pytest.raises(RecordError, match="has changed"):
+        applied(tmp_path / "net.json", tmp_path / "out")
+    model.unlink()
+    with pytest.raises((RecordError, ModelError), match=r"is not here|No such file"):
+        applied(tmp_path / "net.json", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_weights_beside_the_model_are_copied_not_shared(tmp_path: Path, model: Path) -> None:
+    external = tmp_path / "big" / "net.onnx"
+    external.parent.mkdir()
+    onnx.save(network(), external, save_as_external_data=True, size_threshold=0, location="weights.dat")
+    applied(external, tmp_path / "out", plan="cpu")
+    before = (external.parent / "weights.dat").read_bytes()
+    for path in (tmp_path / "out").glob("weights*"):
+        path.write_bytes(b"\0" * path.stat().st_size)
+    assert list((tmp_path / "out").glob("weights*"))
+    assert (external.parent / "weights.dat").read_bytes() == before
+
+
+def test_the_fastest_opset_is_chosen_and_what_another_loses_is_told(tmp_path: Path, model: Path) -> None:
+    onnx.save(network(pooled=True), model)
+    done = applied(model, tmp_path / "out", plan="gpu", opset="auto")
+    costs = {cost.opset: cost for cost in done.opsets}
+    # CUDA's MaxPool stops at the schema before opset 22 (ONNX Runtime 1.31); the CPU's does not.
+    assert done.opset < 22
+    assert dict(costs[22].without_kernel) == {"MaxPool": 1}
+    assert costs[22].copies == 2
+    assert (costs[22].latency_s or 0) > (costs[20].latency_s or 0)
+    assert "MaxPool" in costs[22].why
+    assert onnx.load(tmp_path / "out" / "model.onnx").opset_import[0].version == done.opset
+
+
+def test_of_equally_fast_opsets_the_usual_one_is_chosen() -> None:
+    costs = [OpsetCost(opset=opset, latency_s=seconds) for opset, seconds in ((18, 2.0), (19, 1.0), (20, 1.0))]
+    assert fastest(costs) == costs[2]
+    assert fastest([*costs, OpsetCost(opset=21, latency_s=0.5)]).opset == 21
+    assert fastest([OpsetCost(opset=18, why="no")]) is None
+
+
+def test_annotations_of_an_earlier_plan_are_replaced() -> None:
+    proto = network()
+    assert annotate(proto, {"conv", "sine"}) == 2
+    assert annotate(proto, {"cosine"}) == 1
+    marked = [node.name for node in proto.graph.node for entry in node.metadata_props if entry.key == KEY]
+    assert marked == ["cosine"]
+
+
+def test_a_folder_that_cannot_be_finished_leaves_no_trace(tmp_path: Path) -> None:
+    def fail() -> None:
+        with folder_to_be(tmp_path / "out") as aside:
+            (aside / "half").write_text("x")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert list(tmp_path.iterdir()) == []
