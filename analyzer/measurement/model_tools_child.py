@@ -239,7 +239,10 @@ def _stored_apart(model: Path, folder: Path) -> None:
 
 
 def _in_order(graph: onnx.GraphProto) -> None:
-    """Puts each node behind those that write what it reads: the tool adds its Casts at the end."""
+    """Puts each node behind those that write what it reads, and leaves out what is written twice.
+
+    The tool adds its Casts at the end, one for each blocked operator that reads a tensor, all of one name.
+    """
     import onnx
 
     writer = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
@@ -253,9 +256,11 @@ def _in_order(graph: onnx.GraphProto) -> None:
                 stack.extend(sorted(behind, reverse=True))
             else:
                 order.setdefault(stack.pop())
-    nodes = [onnx.NodeProto() for _ in order]
-    for copy, index in zip(nodes, order, strict=True):
-        copy.CopyFrom(graph.node[index])
+    nodes = []
+    for index in order:
+        if all(writer[name] == index for name in graph.node[index].output if name):
+            nodes.append(onnx.NodeProto())
+            nodes[-1].CopyFrom(graph.node[index])
     del graph.node[:]
     graph.node.extend(nodes)
 

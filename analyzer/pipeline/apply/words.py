@@ -55,7 +55,7 @@ def _fix(fix: AppliedFix) -> Iterator[str]:
     )
     for why in dict.fromkeys(row["why"] for row in fix.blocked):
         names = [f"{row['name']} ({row['op_type']})" for row in fix.blocked if row["why"] == why]
-        yield f"fix {fix.name}: {first_few(names)} stay as they are: {why}."
+        yield f"fix {fix.name}: in float32 stay {first_few(names)}: {why}."
 
 
 def _closeness(fix: AppliedFix) -> str:

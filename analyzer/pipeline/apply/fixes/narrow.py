@@ -15,7 +15,7 @@ from analyzer.pipeline.target_devices import model_precision
 from analyzer.text import plural
 
 _NO_KERNEL = "CUDA's provider has no float16 kernel for it"
-_ON_CPU = "it runs on the CPU, whose provider has few float16 kernels"
+_ON_CPU = "it runs on the CPU, which computes float16 in float32 between casts"
 _CALIBRATION_SETS = 8
 
 
