@@ -43,12 +43,10 @@ def later_changed(given: Mapping[str, Any], tokens: int) -> dict[str, Any]:
     changed = dict(given)
     found = False
     for name, value in given.items():
-        if (
-            isinstance(value, list)
-            or value.ndim < 2
-            or value.shape[1] != tokens
-            or value.dtype.kind not in "fiu"
-        ):
+        # Tokens are numbers, [batch, tokens], or embedded, with a third axis; a cache has four.
+        if isinstance(value, list) or value.ndim not in (2, 3) or value.shape[1] != tokens:
+            continue
+        if value.dtype.kind not in "fiu":
             continue
         other = value.copy()
         if value.dtype.kind == "f":

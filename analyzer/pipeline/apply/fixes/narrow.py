@@ -58,12 +58,11 @@ def _left_wide(graph: Graph, placement: Placement) -> Iterator[Mapping[str, str]
 def in_integers(stage: Stage, bench: Bench) -> FixedStage | NotApplied:
     """Activations and weights of products in int8, ranges from the model's own inputs and varied ones."""
     graph = stage.prepared.graph
-    own = model_precision(graph)
-    form = convert(graph, "int8")
+    form, own = convert(graph, "int8"), model_precision(graph)
+    if own != "fp32" and integer_form(graph) is None:
+        return NotApplied(why=f"its weights are {own}, and only those of fp32 are quantised")
     if isinstance(form, NoForm):
         return NotApplied(why=form.why)
-    if own != "fp32":
-        return NotApplied(why=f"its weights are {own}, and only those of fp32 are quantised")
     path, told = bench.made("int8", stage, feeds=str(bench.feeds), sets=_CALIBRATION_SETS)
     terms = replace(stage.terms, precision="int8")
     fixed = bench.stage(path, terms)
