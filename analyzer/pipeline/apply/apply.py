@@ -12,6 +12,7 @@ from typing import Any, cast
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.plans import plan_all
 from analyzer.errors import MeasurementError, ModelError, UsageError
+from analyzer.graph import Graph
 from analyzer.loading.weights import Runnable, materialise
 from analyzer.measurement.applied_session import SessionSide, level_one, recorded_nodes
 from analyzer.measurement.tensor_files import save_tensors
@@ -19,6 +20,7 @@ from analyzer.option_table import AnalyzeOptions, ApplyOptions
 from analyzer.ort.annotations import SETTINGS, annotate
 from analyzer.ort.execution import Placement, Provider
 from analyzer.ort.kernels import registry
+from analyzer.ort.releases import ReleasePlacement, placements_by_release
 from analyzer.ort.session_nodes import LevelOne
 from analyzer.pipeline.apply.expressible import ToldSession, difference, hybrid_session
 from analyzer.pipeline.apply.folder import folder_to_be, write_json
@@ -75,16 +77,17 @@ def apply_plan(
     question = make_question(given, Path(output), force=force)
     of_model = {name: value for name, value in given.items() if name in AnalyzeOptions.__annotations__}
     opsets: tuple[OpsetCost, ...] = ()
+    by_release: tuple[ReleasePlacement, ...] = ()
     if question.auto_opset:
         del of_model["opset"]
     if is_record(model):
         analysis, basis = analysed_record(model, of_model, progress)
     else:
         if question.auto_opset:
-            opsets = _opsets(model, inputs, of_model, question, analyse, progress)
+            opsets, by_release = _opsets(model, inputs, of_model, question, analyse, progress)
             of_model["opset"] = opsets[0].opset
         analysis, basis = analyse(model, inputs, cast(AnalyzeOptions, of_model), progress)
-    return applied(analysis, basis, question, progress, opsets=opsets)
+    return applied(analysis, basis, question, progress, opsets=opsets, by_release=by_release)
 
 
 def _opsets(
@@ -94,8 +97,8 @@ def _opsets(
     question: ApplyQuestion,
     analyse: Analyse,
     progress: Progress,
-) -> tuple[OpsetCost, ...]:
-    """What the model costs at each opset, the fastest first.
+) -> tuple[tuple[OpsetCost, ...], tuple[ReleasePlacement, ...]]:
+    """What the model costs at each opset, the fastest first; and what each release makes of it there.
 
     Raises:
         ModelError: It cannot be had in any of them.
@@ -106,15 +109,18 @@ def _opsets(
             progress(f"opset {opset}: {stage}", share)
 
         asked = cast(AnalyzeOptions, {**given, "opset": opset, "run": False})
-        return analyse(model, inputs, asked, told)[0]
+        analysis, basis = analyse(model, inputs, asked, told)
+        graphs[opset] = basis.prepared.graph
+        return analysis
 
+    graphs: dict[int, Graph] = {}
     costs = costs_by_opset(at, lambda analysis: _plan_of(question, analysis, pinned=bool(given.get("pin"))))
     best = fastest(costs)
     if best is None:
         raise ModelError(
             f"The model cannot be had in any opset: {costs[-1].why}", hint="Name one with --opset."
         )
-    return (best, *(cost for cost in costs if cost is not best))
+    return (best, *(cost for cost in costs if cost is not best)), placements_by_release(graphs)
 
 
 def applied(
@@ -124,6 +130,7 @@ def applied(
     progress: Progress,
     *,
     opsets: tuple[OpsetCost, ...] = (),
+    by_release: tuple[ReleasePlacement, ...] = (),
 ) -> Applied:
     """Writes the folder of an analysis's plan.
 
@@ -133,6 +140,7 @@ def applied(
         question: What to apply, and where.
         progress: Told what is happening.
         opsets: What the model would cost at others, where one was chosen.
+        by_release: How releases of ONNX Runtime would place it at those.
     """
     loaded = basis.loaded
     assert loaded is not None
@@ -140,7 +148,8 @@ def applied(
     plan = _plan_of(question, analysis, pinned=bool(asked.pins))
     with folder_to_be(question.folder) as aside:
         progress("writing the model", None)
-        runnable = materialise(loaded, loaded.batch, aside)
+        # Without the user's own model, whose weights would stay in memory beside those of the sessions.
+        runnable = replace(materialise(loaded, loaded.batch, aside), eager=None)
         feeds = aside / FEEDS
         save_tensors(feeds, runnable.feeds, types=runnable.feed_types)
         told = _told(asked, plan, runnable, progress)
@@ -170,7 +179,8 @@ def applied(
             latency_s=latency.time_s,
             low_s=latency.low_s,
             high_s=latency.high_s,
-            onnxruntime=registry().version,
+            onnxruntime=registry(_release(asked)).version,
+            by_release=by_release,
             state=_state(asked),
             notes=_notes(plan, told),
             opsets=opsets,
@@ -316,6 +326,10 @@ def _own_names(asked: DecisionInput, placement: Placement) -> dict[str, Provider
     """The operators under the names of the model, where ONNX Runtime does not tell what it makes of them."""
     pairs = zip(asked.graph.nodes, placement.nodes, strict=True)
     return {node.name: placed.provider for node, placed in pairs if placed.why != "folded"}
+
+
+def _release(asked: DecisionInput) -> str:
+    return asked.placement.release if asked.placement is not None else ""
 
 
 def _where(asked: DecisionInput, *, uses_gpu: bool) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from analyzer.ort.releases import ReleasePlacement
 from analyzer.pipeline.apply.opsets import OpsetCost
 from analyzer.pipeline.apply.question import PlanName
 
@@ -49,6 +50,7 @@ class Applied:
         measured_s: The median of a run with inputs and outputs on the device; None without a GPU.
         notes: What to know, in sentences.
         opsets: What the model costs at each opset, the one that was chosen first; empty where it was named.
+        by_release: How releases of ONNX Runtime place it at each of them.
     """
 
     folder: Path
@@ -73,6 +75,7 @@ class Applied:
     measured_s: float | None = None
     notes: tuple[str, ...] = ()
     opsets: tuple[OpsetCost, ...] = ()
+    by_release: tuple[ReleasePlacement, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The content of ``apply.json``."""
@@ -102,5 +105,6 @@ class Applied:
             "state": dict(self.state),
             "notes": list(self.notes),
             "opsets": [cost.as_json() for cost in self.opsets],
+            "releases": [asdict(row) for row in self.by_release],
             "nodes": dict(self.nodes),
         }
