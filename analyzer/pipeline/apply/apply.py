@@ -11,8 +11,9 @@ from typing import Any, cast
 
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.plans import plan_all
-from analyzer.errors import MeasurementError, ModelError, UsageError
+from analyzer.errors import MeasurementError, MemoryForeseenError, ModelError, UsageError
 from analyzer.graph import Graph
+from analyzer.loading.loaded import Loaded
 from analyzer.loading.weights import Runnable, materialise
 from analyzer.measurement.applied_session import SessionSide, level_one, recorded_nodes
 from analyzer.measurement.tensor_files import save_tensors
@@ -44,7 +45,7 @@ from analyzer.progress import Progress
 from analyzer.record import to_json
 from analyzer.record.analysis import Analysis
 from analyzer.report.html import templates_dir
-from analyzer.units import seconds
+from analyzer.units import byte_count, seconds
 
 FEEDS = "inputs.npz"
 _NAMES: Mapping[Provider, str] = {"cuda": "CUDA", "cpu": "CPU"}
@@ -146,6 +147,7 @@ def applied(
     assert loaded is not None
     asked = _asked(analysis, basis)
     plan = _plan_of(question, analysis, pinned=bool(asked.pins))
+    _foresee_memory(loaded, asked.graph)
     with folder_to_be(question.folder) as aside:
         progress("writing the model", None)
         # Without the user's own model, whose weights would stay in memory beside those of the sessions.
@@ -191,6 +193,23 @@ def applied(
         )
         _write(aside, result, side, analysis)
     return result
+
+
+def _foresee_memory(loaded: Loaded, graph: Graph) -> None:
+    """Refuses a model whose weights would not fit, before any of them is made.
+
+    Raises:
+        MemoryForeseenError: With both figures.
+    """
+    import psutil
+
+    needed, available = graph.parameter_bytes, psutil.virtual_memory().available
+    # The weights of a file are never read as a whole.
+    if loaded.exporter != "onnx" and loaded.live is None and needed > available:
+        raise MemoryForeseenError(
+            f"The model's weights take {byte_count(needed)} of memory; {byte_count(available)} are free.",
+            hint="Apply it on a machine with more, or save it as an .onnx file with its weights beside it first.",
+        )
 
 
 def _write(folder: Path, result: Applied, side: SessionSide, analysis: Analysis) -> None:

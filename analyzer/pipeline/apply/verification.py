@@ -85,7 +85,7 @@ def verified(attempt: Attempt, progress: Progress) -> Applied:
     placement = None
     if other:
         reasons["placement"] = (
-            f"The plan is for ONNX Runtime {attempt.result.onnxruntime}, and {installed_release()} is installed."
+            f"The plan is for ONNX Runtime {attempt.result.onnxruntime}; {installed_release()} is installed."
         )
     else:
         placement = _placement(attempt.result, found["placement"], reasons)
