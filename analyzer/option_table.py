@@ -183,6 +183,8 @@ OPTIONS: tuple[Option, ...] = (
         kind="text",
         metavar="VERSION",
         help="Release of ONNX Runtime whose kernels place operators, like 1.27. [the newest known]",
+        commands=("run", "check", "apply"),
+        helps={"apply": "Release of ONNX Runtime that the session is for, like 1.27. [the newest known]"},
     ),
     Option(
         name="no-run",
@@ -753,6 +755,7 @@ class ApplyOptions(TypedDict, total=False):
     precision: str | None
     state: bool | str | Sequence[str]
     opset: int | str | None
+    onnxruntime: str | None
     run: bool
     runs: int | None
     time_budget: float | str | None

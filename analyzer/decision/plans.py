@@ -116,6 +116,10 @@ def plan_all(question: DecisionInput, similar: tuple[DecisionInput, Plans] | Non
     if not question.pins and not _can_use_gpu(question):
         # Whatever the search found could not run: if anything can, it is the CPU's session.
         return Plans(cpu=cpu, gpu=gpu, hybrid=replace(cpu, name="hybrid"), problem=problem)
+    if question.graph.is_training_step and not question.pins:
+        # No framework splits a step between the devices: one of them trains, unless a pin asks for a split.
+        whole = min((cpu, gpu), key=lambda plan: (not plan.fits, objective_value(question, plan)))
+        return Plans(cpu=cpu, gpu=gpu, hybrid=replace(whole, name="hybrid"), problem=problem)
     cut = partition(_placement_costs(question, problem), memory_bytes=room_for_weights(question))
     hybrid = _hybrid_plan(question, problem, cut, cpu, gpu)
     return Plans(cpu=cpu, gpu=gpu, hybrid=hybrid, problem=problem, cut=cut)

@@ -167,10 +167,10 @@ def _append_data(initializer: onnx.TensorProto, tensor: Tensor, file: BinaryIO) 
     array, _ = numpy_array(tensor)
     offset = -file.tell() % _ALIGNMENT + file.tell()  # rounded up
     file.seek(offset)
-    data = array.tobytes()
-    file.write(data)
+    # As it lies in memory: a copy of a large weight may be what does not fit.
+    file.write(array.reshape(-1).view("u1").data)
     del initializer.external_data[:]
-    for key, value in (("location", _WEIGHTS_FILE), ("offset", offset), ("length", len(data))):
+    for key, value in (("location", _WEIGHTS_FILE), ("offset", offset), ("length", array.nbytes)):
         initializer.external_data.add(key=key, value=str(value))
 
 

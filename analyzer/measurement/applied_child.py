@@ -9,8 +9,10 @@ session what it recorded, ``time`` times it.
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from analyzer.measurement.io_binding import bind_session
 from analyzer.measurement.noise.timing_loops import Budget, timed_runs, warm_up
 from analyzer.measurement.on_cpu import outputs_of
 from analyzer.measurement.output_agreement import Agreement, agreement, agreement_in_noise
-from analyzer.measurement.session import SessionSettings, create, explained
+from analyzer.measurement.session import WEIGHTS_APART, SessionSettings, create, explained
 from analyzer.measurement.statistics import median
 from analyzer.measurement.varied_inputs import later_changed, varied
 
@@ -67,8 +69,21 @@ def _level_one(task: Mapping[str, Any]) -> dict[str, Any]:
         optimized_path=Path(task["optimized"]),
         entries={"session.disable_prepacking": "1"},
     )
-    create(Path(task["model"]), settings)
+    with _without_weights(Path(task["optimized"])):
+        create(Path(task["model"]), settings)
     return {"saved": True}
+
+
+@contextmanager
+def _without_weights(optimized: Path) -> Iterator[None]:
+    """Has ONNX Runtime save a graph alone: its weights, gigabytes perhaps, go nowhere."""
+    weights = optimized.with_name(optimized.name + WEIGHTS_APART)
+    with suppress(OSError):  # a system without the device, or without links
+        weights.symlink_to(os.devnull)
+    try:
+        yield
+    finally:
+        weights.unlink(missing_ok=True)
 
 
 def _settings(side: Mapping[str, Any]) -> SessionSettings:
@@ -143,7 +158,8 @@ def _placement(task: Mapping[str, Any]) -> dict[str, Any]:
     optimized = Path(task["optimized"])
     settings = _settings(task["applied"])
     settings = replace(settings, optimized_path=optimized, entries={**settings.entries, RECORD: "1"})
-    session = create(Path(task["applied"]["model"]), settings)
+    with _without_weights(optimized):
+        session = create(Path(task["applied"]["model"]), settings)
     nodes = {
         node.name: part.ep_name
         for part in session.get_provider_graph_assignment_info()

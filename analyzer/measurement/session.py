@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["SessionSettings", "create", "explained", "settings_for"]
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": PROVIDER}
+WEIGHTS_APART = ".data"
 # Of the optimised graph: larger weights go to a file beside it. Protobuf ends at 2 GB, and who reads the graph
 # alone need not read them.
 _WEIGHTS_APART_BYTES = 1024
@@ -109,7 +110,7 @@ def _options(ort: Any, settings: SessionSettings) -> Any:
     if settings.optimized_path is not None:
         options.optimized_model_filepath = str(settings.optimized_path)
         name = "session.optimized_model_external_initializers_"
-        options.add_session_config_entry(f"{name}file_name", f"{settings.optimized_path.name}.data")
+        options.add_session_config_entry(f"{name}file_name", settings.optimized_path.name + WEIGHTS_APART)
         options.add_session_config_entry(f"{name}min_size_in_bytes", str(_WEIGHTS_APART_BYTES))
     return options
 

@@ -15,6 +15,7 @@ from analyzer.graph import Graph
 from analyzer.ort.execution import NodePlacement, Placement, Provider
 from analyzer.ort.function_inlining import expand
 from analyzer.ort.fusion_mapping import Region, regions
+from analyzer.ort.kernels import registry
 from analyzer.ort.simplify import simplify
 
 if TYPE_CHECKING:
@@ -48,8 +49,10 @@ class LevelOne:
         """Operators that level 1 makes one thing of: an annotation of a part would be lost or split it."""
         return tuple(region.members for region in self.regions if len(region.members) > 1)
 
-    def gpu_only(self) -> frozenset[int]:
+    def gpu_only(self, release: str = "") -> frozenset[int]:
         """Operators that no annotation holds on the CPU, since its provider has no kernel for their own types.
+
+        ``release`` is of ONNX Runtime; empty for the newest that is known.
 
         It would run their definition, or themselves between casts. But once ONNX Runtime has put a definition
         in some operator's place it asks all providers anew, and what the CPU's had not taken goes to CUDA's.
@@ -59,7 +62,7 @@ class LevelOne:
         cast = {
             name for node in self.proto.graph.node for name in node.input if name.startswith(_INSERTED_LATER)
         }
-        if self.defined():
+        if self.defined(release):
             return defined | self._members(lambda node: not cast.isdisjoint(node.input))
         return defined | self._merged_later(cast)
 
@@ -85,9 +88,9 @@ class LevelOne:
             index for region in self.regions if any(map(applies, _executed(region))) for index in region.members
         )
 
-    def defined(self) -> frozenset[int]:
+    def defined(self, release: str = "") -> frozenset[int]:
         """Operators in whose place ONNX Runtime puts their definition: no provider has a kernel."""
-        simplified = simplify(self.graph)
+        simplified = simplify(self.graph, registry(release))
         left = expand(self.graph, simplified.release, without=simplified.folded | simplified.removed)
         if left.graph is self.graph:
             return frozenset()
@@ -117,7 +120,7 @@ def _executed(region: Region) -> Iterator[onnx.NodeProto]:
 
 def _named(made: LevelOne, placement: Placement) -> Iterator[tuple[str, Provider]]:
     graph, index_of = made.graph, {node.name: node.index for node in made.graph.nodes}
-    defined = made.defined()
+    defined = made.defined(placement.release)
     for region in made.regions:
         named = [node for node in _executed(region) if node.name]
         if not named:

@@ -92,8 +92,8 @@ def measure_batches(
     if not measures_here(options, targets):
         return {}
     messages: tuple[str, ...] = ()
-    installed = _installed_release()
-    if options.onnxruntime and _minor(installed) != _minor(options.onnxruntime):
+    installed = installed_release()
+    if options.onnxruntime and minor(installed) != minor(options.onnxruntime):
         # Its CUDA session may place operators elsewhere: those times would contradict the placement.
         messages = tuple(_of_another_release(installed, options.onnxruntime, targets))
         targets = replace(targets, local_gpu=False)
@@ -117,7 +117,7 @@ def measure_batches(
     return by_batch
 
 
-def _installed_release() -> str:
+def installed_release() -> str:
     """Version of the ONNX Runtime that a session here runs on; not imported for it."""
     for name in ("onnxruntime-gpu", "onnxruntime"):
         try:
@@ -127,7 +127,8 @@ def _installed_release() -> str:
     return "unknown"
 
 
-def _minor(version: str) -> list[str]:
+def minor(version: str) -> list[str]:
+    """What two patches of a release have in common."""
     return version.split(".")[:2]
 
 

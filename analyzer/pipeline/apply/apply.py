@@ -11,7 +11,9 @@ from typing import Any, cast
 
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.plans import plan_all
-from analyzer.errors import MeasurementError, ModelError, UsageError
+from analyzer.errors import MeasurementError, MemoryForeseenError, ModelError, UsageError
+from analyzer.graph import Graph
+from analyzer.loading.loaded import Loaded
 from analyzer.loading.weights import Runnable, materialise
 from analyzer.measurement.applied_session import SessionSide, level_one, recorded_nodes
 from analyzer.measurement.tensor_files import save_tensors
@@ -19,6 +21,7 @@ from analyzer.option_table import AnalyzeOptions, ApplyOptions
 from analyzer.ort.annotations import SETTINGS, annotate
 from analyzer.ort.execution import Placement, Provider
 from analyzer.ort.kernels import registry
+from analyzer.ort.releases import ReleasePlacement, placements_by_release
 from analyzer.ort.session_nodes import LevelOne
 from analyzer.pipeline.apply.expressible import ToldSession, difference, hybrid_session
 from analyzer.pipeline.apply.fixes.applied_fixes import (
@@ -51,7 +54,7 @@ from analyzer.record import to_json
 from analyzer.record.analysis import Analysis
 from analyzer.report.html import templates_dir
 from analyzer.run_folder import run_folder
-from analyzer.units import seconds
+from analyzer.units import byte_count, seconds
 
 FEEDS = "inputs.npz"
 _NAMES: Mapping[Provider, str] = {"cuda": "CUDA", "cpu": "CPU"}
@@ -84,10 +87,11 @@ def apply_plan(
     question = make_question(given, Path(output), force=force)
     of_model = {name: value for name, value in given.items() if name in AnalyzeOptions.__annotations__}
     opsets: tuple[OpsetCost, ...] = ()
+    by_release: tuple[ReleasePlacement, ...] = ()
     if question.auto_opset:
         del of_model["opset"]
     if question.auto_opset and not is_record(model):
-        opsets = _opsets(model, inputs, of_model, question, analyse, progress)
+        opsets, by_release = _opsets(model, inputs, of_model, question, analyse, progress)
         of_model["opset"] = opsets[0].opset
     if question.form is not None:
         # What is analysed first is the model as it is: a form is a fix of it.
@@ -98,14 +102,16 @@ def apply_plan(
     else:
         analysis, basis = analyse(model, inputs, cast(AnalyzeOptions, of_model), progress)
     if not question.changes_model:
-        return applied(analysis, basis, question, progress, opsets=opsets)
+        return applied(analysis, basis, question, progress, opsets=opsets, by_release=by_release)
+    assert basis.loaded is not None
+    _foresee_memory(basis.loaded, basis.prepared.graph)
     with run_folder() as folder:
         fixes = apply_fixes(analysis, basis, question, folder, progress)
         if fixes.fixed is not None:
             options = options_behind_fixes(analysis, of_model, fixes.fixed)
             analysis, basis = analyse(fixes.fixed.path, None, options, progress)
             analysis = as_written(analysis, fixes, question)
-        return applied(analysis, basis, question, progress, opsets=opsets, fixes=fixes)
+        return applied(analysis, basis, question, progress, opsets=opsets, by_release=by_release, fixes=fixes)
 
 
 def _opsets(
@@ -115,8 +121,8 @@ def _opsets(
     question: ApplyQuestion,
     analyse: Analyse,
     progress: Progress,
-) -> tuple[OpsetCost, ...]:
-    """What the model costs at each opset, the fastest first.
+) -> tuple[tuple[OpsetCost, ...], tuple[ReleasePlacement, ...]]:
+    """What the model costs at each opset, the fastest first; and what each release makes of it there.
 
     Raises:
         ModelError: It cannot be had in any of them.
@@ -127,15 +133,18 @@ def _opsets(
             progress(f"opset {opset}: {stage}", share)
 
         asked = cast(AnalyzeOptions, {**given, "opset": opset, "run": False})
-        return analyse(model, inputs, asked, told)[0]
+        analysis, basis = analyse(model, inputs, asked, told)
+        graphs[opset] = basis.prepared.graph
+        return analysis
 
+    graphs: dict[int, Graph] = {}
     costs = costs_by_opset(at, lambda analysis: _plan_of(question, analysis, pinned=bool(given.get("pin"))))
     best = fastest(costs)
     if best is None:
         raise ModelError(
             f"The model cannot be had in any opset: {costs[-1].why}", hint="Name one with --opset."
         )
-    return (best, *(cost for cost in costs if cost is not best))
+    return (best, *(cost for cost in costs if cost is not best)), placements_by_release(graphs)
 
 
 def applied(
@@ -145,6 +154,7 @@ def applied(
     progress: Progress,
     *,
     opsets: tuple[OpsetCost, ...] = (),
+    by_release: tuple[ReleasePlacement, ...] = (),
     fixes: AppliedFixes | None = None,
 ) -> Applied:
     """Writes the folder of an analysis's plan.
@@ -155,6 +165,7 @@ def applied(
         question: What to apply, and where.
         progress: Told what is happening.
         opsets: What the model would cost at others, where one was chosen.
+        by_release: How releases of ONNX Runtime would place it at those.
         fixes: What was done to the model before.
     """
     loaded = basis.loaded
@@ -162,9 +173,11 @@ def applied(
     fixed = None if fixes is None else fixes.fixed
     asked = _asked(analysis, basis)
     plan = _plan_of(question, analysis, pinned=bool(asked.pins))
+    _foresee_memory(loaded, asked.graph)
     with folder_to_be(question.folder) as aside:
         progress("writing the model", None)
-        runnable = materialise(loaded, loaded.batch, aside)
+        # Without the user's own model, whose weights would stay in memory beside those of the sessions.
+        runnable = replace(materialise(loaded, loaded.batch, aside), eager=None)
         feeds = aside / FEEDS
         given = runnable if fixed is None else fixed.original
         save_tensors(feeds, given.feeds, types=given.feed_types)
@@ -195,7 +208,8 @@ def applied(
             latency_s=latency.time_s,
             low_s=latency.low_s,
             high_s=latency.high_s,
-            onnxruntime=registry().version,
+            onnxruntime=registry(_release(asked)).version,
+            by_release=by_release,
             state=_state(asked),
             notes=(*(() if fixes is None else fixes.notes), *_notes(plan, told)),
             fixes=() if fixed is None else fixed.fixes,
@@ -218,6 +232,23 @@ def applied(
             (aside / ORIGINAL_RECORD).write_text(to_json(fixes.before), encoding="utf-8")
             fixed.release()
     return result
+
+
+def _foresee_memory(loaded: Loaded, graph: Graph) -> None:
+    """Refuses a model whose weights would not fit, before any of them is made.
+
+    Raises:
+        MemoryForeseenError: With both figures.
+    """
+    import psutil
+
+    needed, available = graph.parameter_bytes, psutil.virtual_memory().available
+    # The weights of a file are never read as a whole.
+    if loaded.exporter != "onnx" and loaded.live is None and needed > available:
+        raise MemoryForeseenError(
+            f"The model's weights take {byte_count(needed)} of memory; {byte_count(available)} are free.",
+            hint="Apply it on a machine with more, or save it as an .onnx file with its weights beside it first.",
+        )
 
 
 def _write(folder: Path, result: Applied, side: SessionSide, analysis: Analysis) -> None:
@@ -353,6 +384,10 @@ def _own_names(asked: DecisionInput, placement: Placement) -> dict[str, Provider
     """The operators under the names of the model, where ONNX Runtime does not tell what it makes of them."""
     pairs = zip(asked.graph.nodes, placement.nodes, strict=True)
     return {node.name: placed.provider for node, placed in pairs if placed.why != "folded"}
+
+
+def _release(asked: DecisionInput) -> str:
+    return asked.placement.release if asked.placement is not None else ""
 
 
 def _where(asked: DecisionInput, *, uses_gpu: bool) -> str:

@@ -12,8 +12,10 @@ from analyzer.decision.plans import Plan, Plans, objective_value, plan_all, plan
 from analyzer.decision.tensor_edges import HOST
 from analyzer.errors import UsageError
 from analyzer.ort.execution import Placement
+from analyzer.ort.kernels import registry
 from analyzer.ort.placement import place
 from analyzer.ort.session_nodes import LevelOne
+from analyzer.ort.simplify import simplify
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +35,13 @@ class ToldSession:
     best: Plan | None = None
 
 
+def _release(question: DecisionInput) -> str:
+    return question.placement.release if question.placement is not None else ""
+
+
 def constrained(question: DecisionInput, level_one: LevelOne) -> DecisionInput:
     """The question with what annotations cannot express ruled out."""
-    return replace(question, together=level_one.together(), gpu_only=level_one.gpu_only())
+    return replace(question, together=level_one.together(), gpu_only=level_one.gpu_only(_release(question)))
 
 
 def hybrid_session(question: DecisionInput, level_one: LevelOne) -> ToldSession:
@@ -48,6 +54,12 @@ def hybrid_session(question: DecisionInput, level_one: LevelOne) -> ToldSession:
     Raises:
         UsageError: A pin cannot be kept.
     """
+    release = registry(_release(question))
+    if not release.layer_assignment:
+        raise UsageError(
+            f"ONNX Runtime {release.version} cannot be told where operators go.",
+            hint="Releases from 1.25 on can: name another with --onnxruntime, or apply --plan gpu.",
+        )
     free = plan_all(question)
     plans = plan_all(constrained(question, level_one))
     if plans.problem is None or plans.cut is None:
@@ -72,7 +84,7 @@ def _sessions(
 ) -> Iterator[ToldSession]:
     """Ways to tell a session one split: annotations on all that the CPU runs, or on what CUDA would take."""
     capable = problem.gpu_capable_units()
-    held_by_gpu = level_one.gpu_only()
+    held_by_gpu = level_one.gpu_only(_release(question))
     if plans.gpu is not None and list(on_gpu) == list(capable) and question.placement is not None:
         # What CUDA's session does by itself needs no word.
         yield ToldSession(plan=replace(plans.gpu, name="hybrid"), placement=question.placement)
@@ -83,7 +95,8 @@ def _sessions(
             for index, unit in enumerate(problem.unit)
             if unit != HOST and not on_gpu[unit] and (whole or capable[unit]) and index not in held_by_gpu
         )
-        placement = place(question.graph, annotated=annotated)
+        simplified = simplify(question.graph, registry(_release(question)))
+        placement = place(question.graph, simplified, annotated=annotated)
         plan = plan_of_session(question, problem, on_gpu, placement.copies)
         yield ToldSession(plan=plan, placement=placement, annotated=annotated)
 

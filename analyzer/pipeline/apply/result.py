@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from analyzer.ort.releases import ReleasePlacement
 from analyzer.pipeline.apply.opsets import OpsetCost
 from analyzer.pipeline.apply.question import PlanName
 
@@ -75,6 +76,7 @@ class Applied:
         notes: What to know, in sentences.
         fixes: What was done to the model before.
         opsets: What the model costs at each opset, the one that was chosen first; empty where it was named.
+        by_release: How releases of ONNX Runtime place it at each of them.
     """
 
     folder: Path
@@ -100,6 +102,7 @@ class Applied:
     notes: tuple[str, ...] = ()
     fixes: tuple[AppliedFix, ...] = ()
     opsets: tuple[OpsetCost, ...] = ()
+    by_release: tuple[ReleasePlacement, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The content of ``apply.json``."""
@@ -130,5 +133,6 @@ class Applied:
             "notes": list(self.notes),
             "fixes": [asdict(fix) for fix in self.fixes],
             "opsets": [cost.as_json() for cost in self.opsets],
+            "releases": [asdict(row) for row in self.by_release],
             "nodes": dict(self.nodes),
         }

@@ -11,6 +11,7 @@ from analyzer.decision.decision_input import DecisionInput
 from analyzer.measurement.applied_session import SessionSide, verify
 from analyzer.pipeline.apply.fixes.bench import OutputTerms
 from analyzer.pipeline.apply.result import Applied, Verified
+from analyzer.pipeline.measure import installed_release, minor
 from analyzer.pipeline.target_devices import gpu_of_this_machine
 from analyzer.progress import Progress
 from analyzer.text import plural
@@ -67,8 +68,11 @@ def verified(attempt: Attempt, progress: Progress) -> Applied:
             "precision": "tf32" if runs.provider == "cuda" and "use_tf32" not in runs.cuda else None,
             **(attempt.terms.as_json() if attempt.terms is not None else {}),
         },
-        {"kind": "placement", "applied": side.as_json()},
     ]
+    # Another release may place it otherwise: what is installed proves nothing of it.
+    other = on_gpu and minor(installed_release()) != minor(attempt.result.onnxruntime)
+    if not other:
+        tasks.append({"kind": "placement", "applied": side.as_json()})
     timed = attempt.run and on_gpu and here is not None and attempt.asked.gpu is not None
     if timed:
         tasks.append(
@@ -84,7 +88,13 @@ def verified(attempt: Attempt, progress: Progress) -> Applied:
     found = verify(tasks)
     reasons: dict[str, str] = {}
     numbers, differences = _numbers(found["numbers"], reasons)
-    placement = _placement(attempt.result, found["placement"], reasons)
+    placement = None
+    if other:
+        reasons["placement"] = (
+            f"The plan is for ONNX Runtime {attempt.result.onnxruntime}; {installed_release()} is installed."
+        )
+    else:
+        placement = _placement(attempt.result, found["placement"], reasons)
     measured, in_time = _time(attempt, found.get("time"), reasons, here_is_gpu=here is not None)
     return replace(
         attempt.result,

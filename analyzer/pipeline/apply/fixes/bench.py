@@ -103,7 +103,7 @@ class Bench:
         loaded = replace(
             load(parse_reference(str(path)), limits=limits), state=before.state, batch=before.batch
         )
-        prepared = prepare(loaded.graph())
+        prepared = prepare(loaded.graph(), release=self.basis.predictor.options.onnxruntime or "")
         latency, groups = self._predicted(prepared)
         return Stage(path=path, loaded=loaded, prepared=prepared, latency=latency, groups=groups, terms=terms)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -85,7 +85,8 @@ def fixed_model(
     place = folder / "original"
     place.mkdir()
     progress("writing the original model", None)
-    original = materialise(basis.loaded, basis.loaded.batch, place)
+    # Without the user's own model, whose weights would stay in memory beside those of the tools.
+    original = replace(materialise(basis.loaded, basis.loaded.batch, place), eager=None)
     feeds = folder / _FEEDS
     save_tensors(feeds, original.feeds, types=original.feed_types)
     bench = Bench(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from analyzer.conversion import NoForm, convert, integer_form, without_half_kernel
 from analyzer.graph import Graph
 from analyzer.ort.execution import Placement
+from analyzer.ort.kernels import registry
 from analyzer.ort.simplify import simplify
 from analyzer.pipeline.apply.fixes.bench import Bench, NotApplied, Stage
 from analyzer.pipeline.apply.fixes.fixed import FixedStage
@@ -30,7 +31,10 @@ def in_half(stage: Stage, bench: Bench) -> FixedStage | NotApplied:
         return NotApplied(why=f"its weights are {own}, and only those of fp32 are converted")
     blocked = tuple(_left_wide(graph, stage.prepared.placement))
     # What a session computes once stays as it is, too: to fold it takes a kernel of the CPU.
-    folded = (graph.nodes[index].name for index in sorted(simplify(graph).folded))
+    folded = (
+        graph.nodes[index].name
+        for index in sorted(simplify(graph, registry(stage.prepared.placement.release)).folded)
+    )
     path, _ = bench.made("float16", stage, blocked=[*(each["name"] for each in blocked), *folded])
     terms = replace(stage.terms, precision="float16")
     fixed = bench.stage(path, terms)
