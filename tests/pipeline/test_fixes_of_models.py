@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from analyzer.api import apply_plan
@@ -362,6 +363,39 @@ def test_a_record_in_int8_says_that_the_model_itself_is_needed(
     assert run_command_line([*asked, "--precision", "int8"]) == 0
     with pytest.raises(RecordError, match="int8"):
         apply_plan(str(record), output=tmp_path / "out", run=False)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "int4"])
+def test_a_record_in_a_form_that_nothing_writes_is_refused(
+    precision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model, record = perceptron(tmp_path / "p.onnx"), tmp_path / "p.json"
+    asked = [str(model), "--no-run", "--quiet", *DEVICES, "--format", "json", "--output", str(record)]
+    assert run_command_line([*asked, "--precision", precision]) == 0
+    with pytest.raises(UsageError, match=f"--precision {precision}"):
+        apply_plan(str(record), output=tmp_path / "out", run=False)
+
+
+def test_fixes_of_a_module_in_memory_give_what_pytorch_gives(tmp_path: Path) -> None:
+    module, (tokens,) = MODELS["decoder"]()
+    out = tmp_path / "out"
+    applied = apply_plan(
+        module.eval(),
+        (tokens,),
+        output=out,
+        fix=["last-logits"],
+        plan="cpu",
+        run=False,
+        cpu="epyc-9654",
+        gpu="l4",
+    )
+    assert [fix.name for fix in applied.fixes] == ["last-logits"]
+    with torch.no_grad():
+        expected = module(tokens)[:, -1:].numpy()
+    feeds = {name: array for name, array in np.load(out / "inputs.npz").items() if name != "__types__"}
+    np.testing.assert_array_equal(next(iter(feeds.values())), tokens.numpy())
+    np.testing.assert_allclose(run(out / "model.onnx", feeds), expected, atol=1e-4)
 
 
 def test_a_fix_of_no_name_is_refused(tmp_path: Path) -> None:

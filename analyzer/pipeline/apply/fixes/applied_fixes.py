@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+from analyzer.conversion import integer_form
 from analyzer.errors import RecordError
 from analyzer.loading.python.source_lines import shown_path
 from analyzer.option_table import OPTIONS, AnalyzeOptions
 from analyzer.pipeline.apply.fixes.chain import FixedModel, fixed_model
-from analyzer.pipeline.apply.question import CONVERTED, ApplyQuestion
+from analyzer.pipeline.apply.question import CONVERTED, ApplyQuestion, check_form
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.replay.decide import basis_of, decide_again
 from analyzer.pipeline.target_devices import model_precision
@@ -88,11 +89,15 @@ def with_form_of_record(
 
     Raises:
         RecordError: The record holds the operators of the form alone.
+        UsageError: Nothing converts a model to the form.
     """
     assert basis.loaded is not None
-    asked = basis.predictor.options.precision
-    own = model_precision(basis.loaded.graph())
-    if asked not in CONVERTED or asked == own:
+    asked, graph = basis.predictor.options.precision, basis.loaded.graph()
+    own = model_precision(graph)
+    if asked is None or asked in (own, integer_form(graph)):
+        return question, analysis, basis
+    check_form(asked)
+    if asked not in CONVERTED:
         return question, analysis, basis
     if asked == "int8":
         raise RecordError(
