@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 
 # For type checkers and editors, which do not follow the function below.
 if TYPE_CHECKING:
-    from analyzer.api import analyze, analyze_generation, plan_capacity
+    from analyzer.api import analyze, analyze_generation, apply_plan, plan_capacity
     from analyzer.costs.registry import rule
     from analyzer.errors import AnalyzerError
     from analyzer.record import load_report
@@ -28,6 +28,7 @@ __all__ = [
     "__version__",
     "analyze",
     "analyze_generation",
+    "apply_plan",
     "load_report",
     "plan_capacity",
     "rule",
@@ -40,6 +41,7 @@ _HOMES = {
     "analyze": "analyzer.api",
     "analyze_generation": "analyzer.api",
     "load_report": "analyzer.record",
+    "apply_plan": "analyzer.api",
     "plan_capacity": "analyzer.api",
     "rule": "analyzer.costs.registry",
 }

@@ -247,7 +247,7 @@ def _foresee_memory(loaded: Loaded, graph: Graph) -> None:
     if loaded.exporter != "onnx" and loaded.live is None and needed > available:
         raise MemoryForeseenError(
             f"The model's weights take {byte_count(needed)} of memory; {byte_count(available)} are free.",
-            hint="Apply it on a machine with more, or save it as an .onnx file with its weights beside it first.",
+            hint="Apply it on a machine with more, or save it as an .onnx file with its weights beside it.",
         )
 
 

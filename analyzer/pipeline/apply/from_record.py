@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
-from analyzer.errors import RecordError, UsageError
+from analyzer.errors import ModelError, RecordError, UsageError
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
 from analyzer.option_table import AnalyzeOptions
 from analyzer.pipeline.basis import AnalysisBasis
 from analyzer.pipeline.build_record import digest
+from analyzer.pipeline.generation import is_generating
 from analyzer.pipeline.options import make_options
 from analyzer.pipeline.replay.decide import OPTIONS, basis_of, decide_again
 from analyzer.progress import Progress
@@ -26,7 +26,16 @@ _LOADING = ("input", "limit", "state", "cache")
 
 
 def is_record(model: object) -> bool:
-    """Whether MODEL is a saved record or one in memory."""
+    """Whether MODEL is a saved record or one in memory.
+
+    Raises:
+        UsageError: It is the configuration of a model that generates, which has no weights.
+    """
+    if is_generating(model):
+        raise UsageError(
+            "A configuration says how a model is built, and has no weights to be run.",
+            hint="Apply the model itself: an .onnx or .py file, one step of it at a time.",
+        )
     named = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
     return isinstance(model, Analysis) or str(named).endswith(".json")
 
@@ -79,12 +88,13 @@ def _model_of(analysis: Analysis, given: Mapping[str, Any], progress: Progress) 
             "The record does not name its model: it was made from an object in memory.",
             hint="Apply the model itself: apply_plan(model, ...).",
         )
-    reference = parse_reference(named)
-    if reference.path is not None and not Path(reference.path).exists():
+    try:
+        reference = parse_reference(named)
+    except ModelError as error:
         raise RecordError(
             f"The record's model {named} is not here.",
-            hint="Work in the folder that it was analysed in, or apply the model itself.",
-        )
+            hint="Work in the root of its repository, or in the folder of the first run.",
+        ) from error
     asked = analysis.invocation.options if analysis.invocation is not None else {}
     loading = {name: value for name, value in given.items() if name in _LOADING}
     options = make_options(**cast(AnalyzeOptions, {"input": asked.get("input", ()), **loading}))

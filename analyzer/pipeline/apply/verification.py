@@ -129,7 +129,7 @@ def _numbers(
 
 def _placement(result: Applied, found: Mapping[str, Any], reasons: dict[str, str]) -> bool | None:
     if "trouble" in found:
-        reasons["placement"] = f"CUDA's provider does not load here ({found['trouble']}). {_THERE}"
+        reasons["placement"] = f"CUDA's provider does not load here: {found['trouble']}. {_THERE}"
         return None
     nodes = {name: provider.removesuffix("ExecutionProvider") for name, provider in found["nodes"].items()}
     wrong = sorted(
