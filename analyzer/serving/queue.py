@@ -44,6 +44,13 @@ class Queue:
         return self.capacity / self.unit_s
 
 
+# Before many servers a queue that forms batches has two ways to go on: single requests, of which one server or
+# another is always free for the next, and large batches, which once begun go on for hundreds of services. Which
+# of them lasts takes more requests to tell than are looked at: at 64 servers a plain loop's 99th percentile is
+# within a few per cent, at 256 it is 13 % above.
+MOST_SERVERS_OF_BATCHES = 64
+
+
 def make_queue(
     curve: ServiceCurve, *, servers: int = 1, max_batch: int | None = None, max_delay_s: float = 0.0
 ) -> Queue:
@@ -59,6 +66,11 @@ def make_queue(
         raise UsageError(
             f"A batch of {most} is none: the service curve holds batches from 1 to {curve.largest_batch}.",
             hint="Give a smaller max_batch, or a curve with that batch.",
+        )
+    if most > 1 and servers > MOST_SERVERS_OF_BATCHES:
+        raise UsageError(
+            f"Batches before {servers:,} servers of one queue are not looked at.",
+            hint=f"Up to {MOST_SERVERS_OF_BATCHES} are: split the traffic among queues, or give max_batch=1.",
         )
     if not 0 <= max_delay_s < math.inf:
         raise UsageError(f"A delay of {max_delay_s:g} s is none.", hint="Give seconds from 0.")

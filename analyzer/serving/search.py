@@ -19,7 +19,7 @@ from analyzer.serving.highest_rate import (
     share_within,
 )
 from analyzer.serving.load import Percentile, QueueLoad
-from analyzer.serving.queue import Queue, make_queue
+from analyzer.serving.queue import MOST_SERVERS_OF_BATCHES, Queue, make_queue
 from analyzer.serving.service_curve import ServiceCurve
 from analyzer.serving.simulation import Served
 
@@ -207,7 +207,9 @@ def _to_try(server: Server, demand: Demand) -> list[Queue]:
         batches = {1} | powers | {within(part * demand.limit_s) for part in _PARTS_OF_LIMIT} - {0}
     queues: list[Queue] = []
     for batch in sorted(batches):
-        queue = make_queue(curve, servers=server.copies, max_batch=batch, max_delay_s=delay_s)
+        # Of more copies than batches can be told of, as many take part: the rate is at least so high.
+        copies = server.copies if batch == 1 else min(server.copies, MOST_SERVERS_OF_BATCHES)
+        queue = make_queue(curve, servers=copies, max_batch=batch, max_delay_s=delay_s)
         if not queues or queue.capacity_per_s > _GAIN * queues[-1].capacity_per_s:
             queues.append(queue)
     return queues

@@ -35,6 +35,14 @@ def test_a_thousand_servers_keep_it_up_to_the_rate_that_is_solved(limit_s: float
     assert most >= 1000 / 0.004 or single_requests(most, 0.004, 1000).share_within(limit_s) < 0.99
 
 
+def test_batches_before_more_servers_than_can_be_told_are_refused() -> None:
+    with pytest.raises(UsageError, match="Batches before 65 servers"):
+        highest_rate(CURVE, 0.05, servers=65, max_batch=8)
+    with pytest.raises(UsageError, match="not looked at"):
+        simulate(CURVE, 1000.0, servers=256)
+    assert highest_rate(CURVE, 0.05, servers=64, max_batch=8) > 0
+
+
 @pytest.mark.parametrize(
     ("limit_s", "keywords"),
     [
