@@ -123,7 +123,7 @@ def test_a_hang_inside_a_kernel_ends_at_the_time_limit(tmp_path: Path) -> None:
 def test_a_child_that_dies_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
 ) -> None:
-    monkeypatch.setattr(measuring, "_command", lambda _: dying(number))
+    monkeypatch.setattr(measuring, "_command", lambda _spec, _module: dying(number))
     assert said in failure(save(perceptron(), tmp_path)).message
 
 
@@ -147,7 +147,7 @@ def test_what_was_measured_before_the_crash_is_kept(tmp_path: Path, monkeypatch:
         on_cpu.calibrate_bias = lambda *_: os.kill(os.getpid(), signal.SIGSEGV)
         worker.main([sys.argv[1]])
     """)
-    monkeypatch.setattr(measuring, "_command", lambda spec: [sys.executable, "-c", script, str(spec)])
+    monkeypatch.setattr(measuring, "_command", lambda spec, _module: [sys.executable, "-c", script, str(spec)])
     measured = measure(request(save(perceptron(), tmp_path)))
     assert measured.latency.median_s > 0
     assert measured.nodes == ()
@@ -184,13 +184,13 @@ def test_a_session_that_dies_in_a_run_is_an_error(tmp_path: Path, monkeypatch: p
     shape = [size.dim_value or 1 for size in onnx.load(path).graph.input[0].type.tensor_type.shape.dim]
     save_tensors(feeds, {name: np.ones(shape, np.float32)})
     assert measure(request(path, feeds=feeds)).latency.median_s > 0
-    monkeypatch.setattr(measuring, "_command", lambda spec: [sys.executable, "-c", script, str(spec)])
+    monkeypatch.setattr(measuring, "_command", lambda spec, _module: [sys.executable, "-c", script, str(spec)])
     assert "crashed (SIGSEGV)" in failure(path, feeds=feeds).message
 
 
 def test_a_fault_in_the_child_shows_its_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = [sys.executable, "-c", "raise RuntimeError('the tape is torn')"]
-    monkeypatch.setattr(measuring, "_command", lambda _: command)
+    monkeypatch.setattr(measuring, "_command", lambda _spec, _module: command)
     assert "the tape is torn" in failure(save(perceptron(), tmp_path)).message
 
 
@@ -202,7 +202,7 @@ def test_noise_on_the_childs_output_is_no_trouble(tmp_path: Path, monkeypatch: p
         print("[1]")
         worker.main([sys.argv[1]])
     """)
-    monkeypatch.setattr(measuring, "_command", lambda spec: [sys.executable, "-c", script, str(spec)])
+    monkeypatch.setattr(measuring, "_command", lambda spec, _module: [sys.executable, "-c", script, str(spec)])
     assert (
         measure(request(save(perceptron(), tmp_path), profile=False), progress=lambda *_: None).latency.runs > 0
     )

@@ -99,7 +99,7 @@ def test_the_command_that_asks_again_names_the_release() -> None:
 def test_measured_times_are_told_to_be_of_the_installed_release(
     monkeypatch: pytest.MonkeyPatch, installed: str, told: bool
 ) -> None:
-    monkeypatch.setattr(measure, "_installed_release", lambda: installed)
+    monkeypatch.setattr(measure, "installed_release", lambda: installed)
     analysis = analyze(pooled(), gpu="l4", runs=2, onnxruntime="1.24")
     assert analysis.plan("cpu").origin == "measured"
     assert any(installed in message for message in analysis.environment.messages) is told
