@@ -23,7 +23,7 @@ from analyzer.measurement import tensor_files
 from analyzer.measurement.child_messages import Reporter
 from analyzer.measurement.io_binding import bind_session
 from analyzer.measurement.noise.timing_loops import Budget, timed_runs, warm_up
-from analyzer.measurement.on_cpu import outputs_of
+from analyzer.measurement.on_cpu import caller, outputs_of
 from analyzer.measurement.output_agreement import Agreement, agreement, agreement_in_noise
 from analyzer.measurement.session import WEIGHTS_APART, SessionSettings, create, explained
 from analyzer.measurement.statistics import median
@@ -172,16 +172,19 @@ def _placement(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _time(task: Mapping[str, Any]) -> dict[str, Any]:
-    """The median of a run, inputs and outputs on the session's device."""
+    """The median of a run: host to host as a plan counts it, or with state on the session's device."""
     feeds = tensor_files.load_tensors(Path(task["feeds"]))
-    side = task["applied"]
+    side, in_place = task["applied"], task.get("in_place") or {}
     settings = _settings(side)
-    bound = bind_session(
-        create(Path(side["model"]), settings), feeds, settings.provider, in_place=task.get("in_place") or {}
+    session = create(Path(side["model"]), settings)
+    call = (
+        bind_session(session, feeds, settings.provider, in_place=in_place).call
+        if in_place
+        else caller(session, feeds)
     )
     budget = Budget(seconds=float(task["budget_s"]))
-    warm_up(bound.call, budget)
-    return {"median_s": median(timed_runs(bound.call, budget))}
+    warm_up(call, budget)
+    return {"median_s": median(timed_runs(call, budget))}
 
 
 TASKS: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from analyzer.api import analyze, apply_plan
 from analyzer.errors import OutputError, RecordError, UsageError
+from analyzer.measurement.applied_session import SessionSide, verify
 from analyzer.ort.annotations import KEY, ON_CPU, annotate
 from analyzer.pipeline.apply.folder import folder_to_be
 from analyzer.pipeline.apply.opsets import OpsetCost, fastest
@@ -241,3 +242,28 @@ def test_a_folder_that_cannot_be_finished_leaves_no_trace(tmp_path: Path) -> Non
     with pytest.raises(RuntimeError):
         fail()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("in_place", [{}, {"past": "present"}], ids=["host to host", "state stays"])
+def test_a_session_is_timed_with_its_state_where_it_lies(
+    tmp_path: Path, in_place: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shape = [1, 8]
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", "past")]
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("y", "present")]
+    nodes = [helper.make_node("Add", ["past", "x"], ["present"]), helper.make_node("Tanh", ["present"], ["y"])]
+    graph = helper.make_graph(nodes, "step", inputs, outputs)
+    step = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    onnx.save(step, "step.onnx")
+    np.savez("feeds.npz", x=np.ones(shape, np.float32), past=np.zeros(shape, np.float32))
+    task = {
+        "kind": "time",
+        "applied": SessionSide(model=tmp_path / "step.onnx").as_json(),
+        "feeds": str(tmp_path / "feeds.npz"),
+        "in_place": in_place,
+        "budget_s": 0.05,
+    }
+    found = verify([task])["time"]
+    assert found.keys() == {"median_s"}
+    assert 0 < found["median_s"] < 1

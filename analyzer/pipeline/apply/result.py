@@ -72,7 +72,7 @@ class Applied:
         onnxruntime: The release whose rules placed it.
         state: Output by the input whose next value it is, where both have one shape.
         differences: The largest difference of each output, and what is allowed.
-        measured_s: The median of a run with inputs and outputs on the device; None without a GPU.
+        measured_s: The median of a run, host to host, or with the state on the device; None without a GPU.
         notes: What to know, in sentences.
         fixes: What was done to the model before.
         opsets: What the model costs at each opset, the one that was chosen first; empty where it was named.
