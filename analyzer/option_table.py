@@ -634,7 +634,7 @@ OPTIONS: tuple[Option, ...] = (
         name="verbose",
         kind="flag",
         help="Findings and times of all stages as well.",
-        commands=_MEASURING,
+        commands=("run", "check", "generate", "capacity"),
         question=False,
         helps={"check": "More about what is happening."},
     ),
