@@ -174,6 +174,10 @@ def test_a_record_whose_model_is_gone_or_changed_or_at_another_opset_is_refused(
     (tmp_path / "net.json").write_text(to_json(analyze(model, gpu="l4", run=False)))
     with pytest.raises(UsageError, match="opset 20, not for 21"):
         applied(tmp_path / "net.json", tmp_path / "out", opset=21)
+    with pytest.raises(UsageError, match="opset 20, not for auto"):
+        applied(tmp_path / "net.json", tmp_path / "out", opset="auto")
+    with pytest.raises(UsageError, match="--onnxruntime changes nothing about a saved report"):
+        applied(tmp_path / "net.json", tmp_path / "out", onnxruntime="1.27")
     with pytest.raises(UsageError, match="not for 5"):
         applied(tmp_path / "net.json", tmp_path / "out", batch=5)
     changed = network()

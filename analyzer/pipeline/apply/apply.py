@@ -88,9 +88,9 @@ def apply_plan(
     of_model = {name: value for name, value in given.items() if name in AnalyzeOptions.__annotations__}
     opsets: tuple[OpsetCost, ...] = ()
     by_release: tuple[ReleasePlacement, ...] = ()
-    if question.auto_opset:
-        del of_model["opset"]
+    # A record's plan is for one opset: what is asked of it is refused as any other would be.
     if question.auto_opset and not is_record(model):
+        del of_model["opset"]
         opsets, by_release = _opsets(model, inputs, of_model, question, analyse, progress)
         of_model["opset"] = opsets[0].opset
     if question.form is not None:

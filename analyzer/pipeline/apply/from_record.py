@@ -58,6 +58,12 @@ def analysed_record(model: Any, given: Mapping[str, Any], progress: Progress) ->
             "A record of training or of generation has no session to apply.",
             hint="Apply the model itself: `analyze apply MODEL`.",
         )
+    idle = [name for name in given if name not in (*OPTIONS, *_LOADING, "opset", "batch", "run")]
+    if idle:
+        raise UsageError(
+            f"--{idle[0].replace('_', '-')} changes nothing about a saved report.",
+            hint="Apply the model itself with it, or leave it out.",
+        )
     loaded = _model_of(analysis, given, progress)
     opset = given.get("opset")
     if opset is not None and str(opset) != str(analysis.model.opset):
