@@ -244,6 +244,59 @@ def test_a_folder_that_cannot_be_finished_leaves_no_trace(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
+def written(place: Path, **files: str) -> None:
+    with folder_to_be(place) as aside:
+        for name, text in files.items():
+            (aside / f"{name}.json").write_text(text)
+
+
+def test_a_folder_that_is_forced_is_as_it_was_where_one_file_cannot_be_replaced(tmp_path: Path) -> None:
+    place = tmp_path / "out"
+    (place / "session.json").mkdir(parents=True)
+    (place / "apply.json").write_text("old")
+    with pytest.raises(OutputError, match=r"session\.json is a folder"):
+        written(place, apply="new", record="new", session="new")
+    assert {path.name for path in place.iterdir()} == {"session.json", "apply.json"}
+    assert (place / "apply.json").read_text() == "old"
+
+
+def test_of_two_that_write_one_folder_at_once_the_second_is_refused(tmp_path: Path) -> None:
+    place = tmp_path / "out"
+
+    def both() -> None:
+        with folder_to_be(place) as aside:
+            (aside / "late").write_text("x")
+            written(place, apply="first")
+
+    with pytest.raises(OutputError, match="not empty"):
+        both()
+    assert [path.name for path in place.iterdir()] == ["apply.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_folder_that_is_there_is_written_from_inside_since_it_may_be_a_mount(tmp_path: Path) -> None:
+    (tmp_path / "volume").mkdir()
+    (tmp_path / "link").symlink_to("volume")
+    with folder_to_be(tmp_path / "link") as aside:
+        assert aside.parent.resolve() == tmp_path / "volume"
+        (aside / "run.py").write_text("x")
+    assert [path.name for path in (tmp_path / "volume").iterdir()] == ["run.py"]
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_what_an_earlier_plan_left_goes_and_what_is_not_its_own_stays(model: Path, tmp_path: Path) -> None:
+    place = tmp_path / "out"
+    named = ["apply.json", "original.json", "weights.bin", "notes.txt", "../net.onnx"]
+    written(place, apply=json.dumps({"files": named}), original="{}")
+    for name in ("weights.bin", "weights-3.bin", "notes.txt"):
+        (place / name).write_text("x")
+    applied(model, place, plan="cpu", force=True)
+    # weights-3.bin is not among what apply.json says to have written.
+    assert {path.name for path in place.iterdir()} == {*FILES, "weights-3.bin", "notes.txt"}
+    assert model.exists()
+    assert set(json.loads((place / "apply.json").read_text())["files"]) == FILES
+
+
 @pytest.mark.parametrize("in_place", [{}, {"past": "present"}], ids=["host to host", "state stays"])
 def test_a_session_is_timed_with_its_state_where_it_lies(
     tmp_path: Path, in_place: dict[str, str], monkeypatch: pytest.MonkeyPatch

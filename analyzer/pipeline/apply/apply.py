@@ -227,10 +227,10 @@ def applied(
             ),
             progress,
         )
-        _write(aside, result, side, analysis)
         if fixes is not None and fixed is not None:
             (aside / ORIGINAL_RECORD).write_text(to_json(fixes.before), encoding="utf-8")
             fixed.release()
+        _write(aside, result, side, analysis)
     return result
 
 
@@ -262,9 +262,11 @@ def _write(folder: Path, result: Applied, side: SessionSide, analysis: Analysis)
             "session_config": dict(side.entries),
         },
     )
-    write_json(folder / RESULT, result.as_json())
     (folder / RECORD).write_text(to_json(analysis), encoding="utf-8")
     shutil.copyfile(templates_dir() / "apply" / PROGRAM, folder / PROGRAM)
+    # So that the next plan in this folder takes away what it does not have.
+    files = sorted({RESULT, *(path.name for path in folder.iterdir())})
+    write_json(folder / RESULT, {**result.as_json(), "files": files})
 
 
 def _asked(analysis: Analysis, basis: AnalysisBasis) -> DecisionInput:
