@@ -142,6 +142,7 @@ def test_a_folder_that_is_not_empty_is_left_alone_unless_it_is_forced(model: Pat
     ("options", "message"),
     [
         ({"plan": "hybird"}, "no such plan"),
+        ({"plan": 3}, "no such plan"),
         ({"plan": "gpu", "pin": "sine=cpu"}, "keeps no pin"),
         ({"pin": ["conv=gpu", "pool=cpu"]}, "No operator fits"),
         ({"gpu": "l4,t4"}, "one session is for one gpu"),
@@ -184,6 +185,26 @@ def test_a_record_whose_model_is_gone_or_changed_or_at_another_opset_is_refused(
     model.unlink()
     with pytest.raises(RecordError, match="is not here"):
         applied(tmp_path / "net.json", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"onnxruntime": "1.27"}, "--onnxruntime: the record's plan is made already"),
+        ({"threads": 1}, "--threads: the record's plan is made already"),
+        ({"state": ["x=y"]}, "--state: the record's plan is made already"),
+        ({"state": False}, "--no-state: the record's plan is made already"),
+        ({"opset": "auto"}, "opset 20, not for auto"),
+        ({"inputs": np.zeros((2, 3, 8, 8), np.float32)}, "inputs of its model"),
+    ],
+)
+def test_what_would_make_another_plan_of_a_record_is_refused_rather_than_left_out(
+    model: Path, tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    (tmp_path / "net.json").write_text(to_json(analyze(model, gpu="l4", run=False)))
+    with pytest.raises(UsageError, match=message):
+        applied(tmp_path / "net.json", tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
 
 

@@ -88,9 +88,10 @@ def apply_plan(
     of_model = {name: value for name, value in given.items() if name in AnalyzeOptions.__annotations__}
     opsets: tuple[OpsetCost, ...] = ()
     by_release: tuple[ReleasePlacement, ...] = ()
-    if question.auto_opset:
-        del of_model["opset"]
+    if is_record(model) and inputs is not None:
+        raise UsageError("A record is applied with the inputs of its model.", hint="Leave out inputs.")
     if question.auto_opset and not is_record(model):
+        del of_model["opset"]
         opsets, by_release = _opsets(model, inputs, of_model, question, analyse, progress)
         of_model["opset"] = opsets[0].opset
     if question.form is not None:
