@@ -113,6 +113,44 @@ def test_the_program_runs_from_an_empty_folder_with_onnxruntime_and_numpy_alone(
     assert "analyzer" not in program
 
 
+def said_by_program(folder: Path, *arguments: str) -> str:
+    command = [sys.executable, "-P", str(folder / "run.py"), "--runs", "2", "--verify", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_program_of_a_plan_of_the_cpu_verifies_its_placement_without_cuda(
+    model: Path, tmp_path: Path
+) -> None:
+    applied(model, tmp_path / "out", plan="cpu")
+    assert "placement: 0 of 4 nodes are not where the plan has them" in said_by_program(tmp_path / "out")
+
+
+@pytest.mark.parametrize("kept", [TensorProto.FLOAT, TensorProto.BFLOAT16])
+def test_the_program_feeds_types_that_numpy_lacks_and_compares_what_numpy_has(
+    model: Path, tmp_path: Path, kept: int
+) -> None:
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.BFLOAT16, [4, 4]),
+        helper.make_tensor_value_info("scale", TensorProto.FLOAT, []),
+        helper.make_tensor_value_info("mask", TensorProto.BOOL, [4, 1]),
+    ]
+    nodes = [
+        helper.make_node("Cast", ["x"], ["wide"], name="widen", to=TensorProto.FLOAT),
+        helper.make_node("Where", ["mask", "wide", "scale"], ["chosen"], name="choice"),
+        helper.make_node("Cast", ["chosen"], ["y"], name="narrow", to=kept),
+    ]
+    outputs = [helper.make_tensor_value_info("y", kept, [4, 4])]
+    graph = helper.make_graph(nodes, "mixed", inputs, outputs)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), model)
+    applied(model, tmp_path / "out", plan="gpu")
+    compared = "numbers: y is off by 0" in said_by_program(tmp_path / "out")
+    assert compared is (kept == TensorProto.FLOAT)
+    # Arrays of somebody's own may lie in memory column by column.
+    given = dict(np.load(tmp_path / "out" / "inputs.npz"))
+    np.savez(tmp_path / "mine.npz", **{**given, "x": np.asfortranarray(given["x"])})
+    said_by_program(tmp_path / "out", "--inputs", str(tmp_path / "mine.npz"))
+
+
 def test_a_plan_of_the_cpu_alone_needs_no_annotation_and_no_cuda(model: Path, tmp_path: Path) -> None:
     done = applied(model, tmp_path / "out", plan="cpu")
     assert set(done.nodes.values()) == {"CPU"}
