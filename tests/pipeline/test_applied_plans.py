@@ -17,9 +17,11 @@ from analyzer.api import analyze, apply_plan
 from analyzer.errors import OutputError, RecordError, UsageError
 from analyzer.measurement.applied_session import SessionSide, verify
 from analyzer.ort.annotations import KEY, ON_CPU, annotate
+from analyzer.pipeline.apply import verification
 from analyzer.pipeline.apply.folder import folder_to_be
 from analyzer.pipeline.apply.opsets import OpsetCost, fastest
 from analyzer.pipeline.apply.result import Applied
+from analyzer.pipeline.apply.words import summary
 from analyzer.record import to_json
 
 # The network is so small that the CPU takes it whole where nothing holds it.
@@ -149,6 +151,40 @@ def test_the_program_feeds_types_that_numpy_lacks_and_compares_what_numpy_has(
     given = dict(np.load(tmp_path / "out" / "inputs.npz"))
     np.savez(tmp_path / "mine.npz", **{**given, "x": np.asfortranarray(given["x"])})
     said_by_program(tmp_path / "out", "--inputs", str(tmp_path / "mine.npz"))
+
+
+@pytest.mark.parametrize(("drawn", "verdict"), [(True, None), (False, False)], ids=["drawn", "given"])
+def test_other_numbers_are_no_fault_of_a_plan_whose_model_draws_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawn: bool, verdict: bool | None
+) -> None:
+    kind = "RandomNormalLike" if drawn else "Neg"
+    nodes = [
+        helper.make_node(kind, ["x"], ["r"], name="noise"),
+        helper.make_node("Sin", ["r"], ["y"], name="sine"),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 4]) for name in "xy")
+    noisy = helper.make_model(
+        helper.make_graph(nodes, "noisy", [x], [y]), opset_imports=[helper.make_opsetid("", 20)], ir_version=10
+    )
+    monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / "cache"))
+    off = {"name": "y", "max_absolute": 2.0, "max_relative": 1.0, "tolerance": 1e-3, "sqnr_db": None}
+    found = {
+        "numbers": {"outputs": [{**off, "agrees": False, "why": "off by 1.0e+00"}]},
+        "placement": {"trouble": "no driver"},
+    }
+    monkeypatch.setattr(verification, "verify", lambda _tasks: found)
+    verified = applied(noisy, tmp_path / "out", plan="gpu").verified
+    assert verified.numbers is verdict
+    assert "y: off by 1.0e+00" in verified.reasons["numbers"]
+
+
+def test_a_model_that_is_folded_whole_has_no_nodes_and_says_so_plainly(model: Path, tmp_path: Path) -> None:
+    weight = numpy_helper.from_array(np.ones((8, 8), np.float32), "w")
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [8, 8])
+    graph = helper.make_graph([helper.make_node("Sin", ["w"], ["y"], name="sine")], "folded", [], [y], [weight])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), model)
+    lines = list(summary(applied(model, tmp_path / "out", plan="gpu")))
+    assert "0 nodes, 0 copies" in lines[0]
 
 
 def test_a_plan_of_the_cpu_alone_needs_no_annotation_and_no_cuda(model: Path, tmp_path: Path) -> None:
