@@ -17,9 +17,11 @@ from analyzer.api import analyze, apply_plan
 from analyzer.errors import OutputError, RecordError, UsageError
 from analyzer.measurement.applied_session import SessionSide, verify
 from analyzer.ort.annotations import KEY, ON_CPU, annotate
+from analyzer.pipeline.apply import verification
 from analyzer.pipeline.apply.folder import folder_to_be
 from analyzer.pipeline.apply.opsets import OpsetCost, fastest
 from analyzer.pipeline.apply.result import Applied
+from analyzer.pipeline.apply.words import summary
 from analyzer.record import to_json
 
 # The network is so small that the CPU takes it whole where nothing holds it.
@@ -113,6 +115,78 @@ def test_the_program_runs_from_an_empty_folder_with_onnxruntime_and_numpy_alone(
     assert "analyzer" not in program
 
 
+def said_by_program(folder: Path, *arguments: str) -> str:
+    command = [sys.executable, "-P", str(folder / "run.py"), "--runs", "2", "--verify", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_program_of_a_plan_of_the_cpu_verifies_its_placement_without_cuda(
+    model: Path, tmp_path: Path
+) -> None:
+    applied(model, tmp_path / "out", plan="cpu")
+    assert "placement: 0 of 4 nodes are not where the plan has them" in said_by_program(tmp_path / "out")
+
+
+@pytest.mark.parametrize("kept", [TensorProto.FLOAT, TensorProto.BFLOAT16])
+def test_the_program_feeds_types_that_numpy_lacks_and_compares_what_numpy_has(
+    model: Path, tmp_path: Path, kept: int
+) -> None:
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.BFLOAT16, [4, 4]),
+        helper.make_tensor_value_info("scale", TensorProto.FLOAT, []),
+        helper.make_tensor_value_info("mask", TensorProto.BOOL, [4, 1]),
+    ]
+    nodes = [
+        helper.make_node("Cast", ["x"], ["wide"], name="widen", to=TensorProto.FLOAT),
+        helper.make_node("Where", ["mask", "wide", "scale"], ["chosen"], name="choice"),
+        helper.make_node("Cast", ["chosen"], ["y"], name="narrow", to=kept),
+    ]
+    outputs = [helper.make_tensor_value_info("y", kept, [4, 4])]
+    graph = helper.make_graph(nodes, "mixed", inputs, outputs)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), model)
+    applied(model, tmp_path / "out", plan="gpu")
+    compared = "numbers: y is off by 0" in said_by_program(tmp_path / "out")
+    assert compared is (kept == TensorProto.FLOAT)
+    # Arrays of somebody's own may lie in memory column by column.
+    given = dict(np.load(tmp_path / "out" / "inputs.npz"))
+    np.savez(tmp_path / "mine.npz", **{**given, "x": np.asfortranarray(given["x"])})
+    said_by_program(tmp_path / "out", "--inputs", str(tmp_path / "mine.npz"))
+
+
+@pytest.mark.parametrize(("drawn", "verdict"), [(True, None), (False, False)], ids=["drawn", "given"])
+def test_other_numbers_are_no_fault_of_a_plan_whose_model_draws_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawn: bool, verdict: bool | None
+) -> None:
+    kind = "RandomNormalLike" if drawn else "Neg"
+    nodes = [
+        helper.make_node(kind, ["x"], ["r"], name="noise"),
+        helper.make_node("Sin", ["r"], ["y"], name="sine"),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 4]) for name in "xy")
+    noisy = helper.make_model(
+        helper.make_graph(nodes, "noisy", [x], [y]), opset_imports=[helper.make_opsetid("", 20)], ir_version=10
+    )
+    monkeypatch.setenv("ANALYZER_CACHE_DIR", str(tmp_path / "cache"))
+    off = {"name": "y", "max_absolute": 2.0, "max_relative": 1.0, "tolerance": 1e-3, "sqnr_db": None}
+    found = {
+        "numbers": {"outputs": [{**off, "agrees": False, "why": "off by 1.0e+00"}]},
+        "placement": {"trouble": "no driver"},
+    }
+    monkeypatch.setattr(verification, "verify", lambda _tasks: found)
+    verified = applied(noisy, tmp_path / "out", plan="gpu").verified
+    assert verified.numbers is verdict
+    assert "y: off by 1.0e+00" in verified.reasons["numbers"]
+
+
+def test_a_model_that_is_folded_whole_has_no_nodes_and_says_so_plainly(model: Path, tmp_path: Path) -> None:
+    weight = numpy_helper.from_array(np.ones((8, 8), np.float32), "w")
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [8, 8])
+    graph = helper.make_graph([helper.make_node("Sin", ["w"], ["y"], name="sine")], "folded", [], [y], [weight])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), model)
+    lines = list(summary(applied(model, tmp_path / "out", plan="gpu")))
+    assert "0 nodes, 0 copies" in lines[0]
+
+
 def test_a_plan_of_the_cpu_alone_needs_no_annotation_and_no_cuda(model: Path, tmp_path: Path) -> None:
     done = applied(model, tmp_path / "out", plan="cpu")
     assert set(done.nodes.values()) == {"CPU"}
@@ -142,6 +216,7 @@ def test_a_folder_that_is_not_empty_is_left_alone_unless_it_is_forced(model: Pat
     ("options", "message"),
     [
         ({"plan": "hybird"}, "no such plan"),
+        ({"plan": 3}, "no such plan"),
         ({"plan": "gpu", "pin": "sine=cpu"}, "keeps no pin"),
         ({"pin": ["conv=gpu", "pool=cpu"]}, "No operator fits"),
         ({"gpu": "l4,t4"}, "one session is for one gpu"),
@@ -176,7 +251,7 @@ def test_a_record_whose_model_is_gone_or_changed_or_at_another_opset_is_refused(
         applied(tmp_path / "net.json", tmp_path / "out", opset=21)
     with pytest.raises(UsageError, match="opset 20, not for auto"):
         applied(tmp_path / "net.json", tmp_path / "out", opset="auto")
-    with pytest.raises(UsageError, match="--onnxruntime changes nothing about a saved report"):
+    with pytest.raises(UsageError, match="--onnxruntime"):
         applied(tmp_path / "net.json", tmp_path / "out", onnxruntime="1.27")
     with pytest.raises(UsageError, match="not for 5"):
         applied(tmp_path / "net.json", tmp_path / "out", batch=5)
@@ -188,6 +263,26 @@ def test_a_record_whose_model_is_gone_or_changed_or_at_another_opset_is_refused(
     model.unlink()
     with pytest.raises(RecordError, match="is not here"):
         applied(tmp_path / "net.json", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"onnxruntime": "1.27"}, "--onnxruntime: the record's plan is made already"),
+        ({"threads": 1}, "--threads: the record's plan is made already"),
+        ({"state": ["x=y"]}, "--state: the record's plan is made already"),
+        ({"state": False}, "--no-state: the record's plan is made already"),
+        ({"opset": "auto"}, "opset 20, not for auto"),
+        ({"inputs": np.zeros((2, 3, 8, 8), np.float32)}, "inputs of its model"),
+    ],
+)
+def test_what_would_make_another_plan_of_a_record_is_refused_rather_than_left_out(
+    model: Path, tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    (tmp_path / "net.json").write_text(to_json(analyze(model, gpu="l4", run=False)))
+    with pytest.raises(UsageError, match=message):
+        applied(tmp_path / "net.json", tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
 
 
@@ -246,6 +341,59 @@ def test_a_folder_that_cannot_be_finished_leaves_no_trace(tmp_path: Path) -> Non
     with pytest.raises(RuntimeError):
         fail()
     assert list(tmp_path.iterdir()) == []
+
+
+def written(place: Path, **files: str) -> None:
+    with folder_to_be(place) as aside:
+        for name, text in files.items():
+            (aside / f"{name}.json").write_text(text)
+
+
+def test_a_folder_that_is_forced_is_as_it_was_where_one_file_cannot_be_replaced(tmp_path: Path) -> None:
+    place = tmp_path / "out"
+    (place / "session.json").mkdir(parents=True)
+    (place / "apply.json").write_text("old")
+    with pytest.raises(OutputError, match=r"session\.json is a folder"):
+        written(place, apply="new", record="new", session="new")
+    assert {path.name for path in place.iterdir()} == {"session.json", "apply.json"}
+    assert (place / "apply.json").read_text() == "old"
+
+
+def test_of_two_that_write_one_folder_at_once_the_second_is_refused(tmp_path: Path) -> None:
+    place = tmp_path / "out"
+
+    def both() -> None:
+        with folder_to_be(place) as aside:
+            (aside / "late").write_text("x")
+            written(place, apply="first")
+
+    with pytest.raises(OutputError, match="not empty"):
+        both()
+    assert [path.name for path in place.iterdir()] == ["apply.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_folder_that_is_there_is_written_from_inside_since_it_may_be_a_mount(tmp_path: Path) -> None:
+    (tmp_path / "volume").mkdir()
+    (tmp_path / "link").symlink_to("volume")
+    with folder_to_be(tmp_path / "link") as aside:
+        assert aside.parent.resolve() == tmp_path / "volume"
+        (aside / "run.py").write_text("x")
+    assert [path.name for path in (tmp_path / "volume").iterdir()] == ["run.py"]
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_what_an_earlier_plan_left_goes_and_what_is_not_its_own_stays(model: Path, tmp_path: Path) -> None:
+    place = tmp_path / "out"
+    named = ["apply.json", "original.json", "weights.bin", "notes.txt", "../net.onnx"]
+    written(place, apply=json.dumps({"files": named}), original="{}")
+    for name in ("weights.bin", "weights-3.bin", "notes.txt"):
+        (place / name).write_text("x")
+    applied(model, place, plan="cpu", force=True)
+    # weights-3.bin is not among what apply.json says to have written.
+    assert {path.name for path in place.iterdir()} == {*FILES, "weights-3.bin", "notes.txt"}
+    assert model.exists()
+    assert set(json.loads((place / "apply.json").read_text())["files"]) == FILES
 
 
 @pytest.mark.parametrize("in_place", [{}, {"past": "present"}], ids=["host to host", "state stays"])

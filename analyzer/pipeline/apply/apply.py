@@ -88,7 +88,8 @@ def apply_plan(
     of_model = {name: value for name, value in given.items() if name in AnalyzeOptions.__annotations__}
     opsets: tuple[OpsetCost, ...] = ()
     by_release: tuple[ReleasePlacement, ...] = ()
-    # A record's plan is for one opset: what is asked of it is refused as any other would be.
+    if is_record(model) and inputs is not None:
+        raise UsageError("A record is applied with the inputs of its model.", hint="Leave out inputs.")
     if question.auto_opset and not is_record(model):
         del of_model["opset"]
         opsets, by_release = _opsets(model, inputs, of_model, question, analyse, progress)
@@ -227,10 +228,10 @@ def applied(
             ),
             progress,
         )
-        _write(aside, result, side, analysis)
         if fixes is not None and fixed is not None:
             (aside / ORIGINAL_RECORD).write_text(to_json(fixes.before), encoding="utf-8")
             fixed.release()
+        _write(aside, result, side, analysis)
     return result
 
 
@@ -262,9 +263,11 @@ def _write(folder: Path, result: Applied, side: SessionSide, analysis: Analysis)
             "session_config": dict(side.entries),
         },
     )
-    write_json(folder / RESULT, result.as_json())
     (folder / RECORD).write_text(to_json(analysis), encoding="utf-8")
     shutil.copyfile(templates_dir() / "apply" / PROGRAM, folder / PROGRAM)
+    # So that the next plan in this folder takes away what it does not have.
+    files = sorted({RESULT, *(path.name for path in folder.iterdir())})
+    write_json(folder / RESULT, {**result.as_json(), "files": files})
 
 
 def _asked(analysis: Analysis, basis: AnalysisBasis) -> DecisionInput:

@@ -22,7 +22,9 @@ from analyzer.record import load_report
 from analyzer.record.analysis import Analysis
 
 # What of the question says how the model is loaded.
-_LOADING = ("input", "limit", "state", "cache")
+_LOADING = ("input", "limit", "cache")
+# What of it says how the plan was made, which is there already.
+_ANALYSED = ("onnxruntime", "state", "threads", "runs", "time_budget")
 
 
 def is_record(model: object) -> bool:
@@ -58,12 +60,7 @@ def analysed_record(model: Any, given: Mapping[str, Any], progress: Progress) ->
             "A record of training or of generation has no session to apply.",
             hint="Apply the model itself: `analyze apply MODEL`.",
         )
-    idle = [name for name in given if name not in (*OPTIONS, *_LOADING, "opset", "batch", "run")]
-    if idle:
-        raise UsageError(
-            f"--{idle[0].replace('_', '-')} changes nothing about a saved report.",
-            hint="Apply the model itself with it, or leave it out.",
-        )
+    _refuse_analysed(given)
     loaded = _model_of(analysis, given, progress)
     opset = given.get("opset")
     if opset is not None and str(opset) != str(analysis.model.opset):
@@ -85,6 +82,17 @@ def analysed_record(model: Any, given: Mapping[str, Any], progress: Progress) ->
         options = replace(basis.predictor.options, run=False)
         basis.predictor.options = options
     return analysis, basis
+
+
+def _refuse_analysed(given: Mapping[str, Any]) -> None:
+    for name in _ANALYSED:
+        value = given.get(name)
+        if value not in (None, (), []) and value is not True:
+            option = "no-state" if value is False else name.replace("_", "-")
+            raise UsageError(
+                f"--{option}: the record's plan is made already, and that would be another.",
+                hint=f"Apply the model itself: `analyze apply MODEL --{option} ...`.",
+            )
 
 
 def _model_of(analysis: Analysis, given: Mapping[str, Any], progress: Progress) -> Loaded:

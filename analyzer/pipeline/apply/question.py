@@ -90,9 +90,10 @@ def make_question(given: Mapping[str, Any], folder: Path, *, force: bool = False
     return question
 
 
-def _plan(name: str | None) -> PlanName | None:
-    if name is None:
+def _plan(given: object) -> PlanName | None:
+    if given is None:
         return None
+    name = str(given)
     for plan in PLANS:
         if plan == name:
             return plan

@@ -9,6 +9,7 @@ from typing import Any
 
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.measurement.applied_session import SessionSide, verify
+from analyzer.operators import draws_random_numbers
 from analyzer.pipeline.apply.fixes.bench import OutputTerms
 from analyzer.pipeline.apply.result import Applied, Verified
 from analyzer.pipeline.measure import installed_release, minor
@@ -88,6 +89,9 @@ def verified(attempt: Attempt, progress: Progress) -> Applied:
     found = verify(tasks)
     reasons: dict[str, str] = {}
     numbers, differences = _numbers(found["numbers"], reasons)
+    if numbers is False and any(map(draws_random_numbers, attempt.asked.graph.nodes)):
+        # Each device draws its own: a difference says nothing of the plan.
+        numbers, reasons["numbers"] = None, f"The model draws random numbers: {reasons['numbers']}."
     placement = None
     if other:
         reasons["placement"] = (

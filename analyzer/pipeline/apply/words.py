@@ -19,9 +19,10 @@ def summary(applied: Applied) -> Iterator[str]:
     where = ", ".join(
         f"{count:,} on the {'GPU' if device == 'CUDA' else device}" for device, count in sorted(devices.items())
     )
+    nodes = plural(len(applied.nodes), "node") + (f" ({where})" if where else "")
     batch = f" at batch {applied.batch}" if applied.batch is not None else ""
     yield (
-        f"Plan {applied.plan}{batch}, opset {applied.opset}: {plural(len(applied.nodes), 'node')} ({where}), "
+        f"Plan {applied.plan}{batch}, opset {applied.opset}: {nodes}, "
         f"{plural(applied.copies, 'copy')} inside the graph, {plural(applied.annotated, 'annotation')}."
     )
     for fix in applied.fixes:
