@@ -53,7 +53,7 @@ def test_random_pins_are_kept_by_the_real_provider_with_as_many_copies_as_said(
     kinds = sorted({node.op_type for node, at in placed if at.provider == "cuda" and at.why == "cuda-kernel"})
     generator = random.Random(name)
     folders = []
-    for number in range(4):
+    for number in range(6):
         # Small models are the CPU's: what is not pinned there is pinned to the GPU.
         chosen = generator.sample(kinds, generator.choice((1, 1, 2)))
         pins = [*(f"{kind}=gpu" for kind in kinds), *(f"{kind}=cpu" for kind in chosen)]
