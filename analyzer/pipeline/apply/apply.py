@@ -23,7 +23,7 @@ from analyzer.ort.execution import Placement, Provider
 from analyzer.ort.kernels import registry
 from analyzer.ort.releases import ReleasePlacement, placements_by_release
 from analyzer.ort.session_nodes import LevelOne
-from analyzer.pipeline.apply.expressible import ToldSession, difference, hybrid_session
+from analyzer.pipeline.apply.expressible import ToldSession, difference, hybrid_session, release_of
 from analyzer.pipeline.apply.fixes.applied_fixes import (
     AppliedFixes,
     apply_fixes,
@@ -209,7 +209,7 @@ def applied(
             latency_s=latency.time_s,
             low_s=latency.low_s,
             high_s=latency.high_s,
-            onnxruntime=registry(_release(asked)).version,
+            onnxruntime=registry(release_of(asked)).version,
             by_release=by_release,
             state=_state(asked),
             notes=(*(() if fixes is None else fixes.notes), *_notes(plan, told)),
@@ -387,10 +387,6 @@ def _own_names(asked: DecisionInput, placement: Placement) -> dict[str, Provider
     """The operators under the names of the model, where ONNX Runtime does not tell what it makes of them."""
     pairs = zip(asked.graph.nodes, placement.nodes, strict=True)
     return {node.name: placed.provider for node, placed in pairs if placed.why != "folded"}
-
-
-def _release(asked: DecisionInput) -> str:
-    return asked.placement.release if asked.placement is not None else ""
 
 
 def _where(asked: DecisionInput, *, uses_gpu: bool) -> str:

@@ -35,13 +35,14 @@ class ToldSession:
     best: Plan | None = None
 
 
-def _release(question: DecisionInput) -> str:
+def release_of(question: DecisionInput) -> str:
+    """The release of ONNX Runtime that a question is about; empty for the newest that is known."""
     return question.placement.release if question.placement is not None else ""
 
 
 def constrained(question: DecisionInput, level_one: LevelOne) -> DecisionInput:
     """The question with what annotations cannot express ruled out."""
-    return replace(question, together=level_one.together(), gpu_only=level_one.gpu_only(_release(question)))
+    return replace(question, together=level_one.together(), gpu_only=level_one.gpu_only(release_of(question)))
 
 
 def hybrid_session(question: DecisionInput, level_one: LevelOne) -> ToldSession:
@@ -54,21 +55,22 @@ def hybrid_session(question: DecisionInput, level_one: LevelOne) -> ToldSession:
     Raises:
         UsageError: A pin cannot be kept.
     """
-    release = registry(_release(question))
+    release = registry(release_of(question))
     if not release.layer_assignment:
         raise UsageError(
             f"ONNX Runtime {release.version} cannot be told where operators go.",
             hint="Releases from 1.25 on can: name another with --onnxruntime, or apply --plan gpu.",
         )
     free = plan_all(question)
-    plans = plan_all(constrained(question, level_one))
+    bound = constrained(question, level_one)
+    plans = plan_all(bound)
     if plans.problem is None or plans.cut is None:
         raise UsageError(
             "There is no split between the CPU and this GPU: nothing of the model can run there.",
             hint="Choose another --gpu, or --plan cpu.",
         )
     told = min(
-        _sessions(question, plans, plans.problem, plans.cut.on_gpu, level_one),
+        _sessions(bound, plans, plans.problem, plans.cut.on_gpu),
         key=lambda session: (not session.plan.fits, objective_value(question, session.plan)),
     )
     _check_pins(question, told)
@@ -80,22 +82,20 @@ def _sessions(
     plans: Plans,
     problem: PlacementProblem,
     on_gpu: Sequence[bool],
-    level_one: LevelOne,
 ) -> Iterator[ToldSession]:
     """Ways to tell a session one split: annotations on all that the CPU runs, or on what CUDA would take."""
     capable = problem.gpu_capable_units()
-    held_by_gpu = level_one.gpu_only(_release(question))
     if plans.gpu is not None and list(on_gpu) == list(capable) and question.placement is not None:
         # What CUDA's session does by itself needs no word.
         yield ToldSession(plan=replace(plans.gpu, name="hybrid"), placement=question.placement)
         return
+    simplified = simplify(question.graph, registry(release_of(question)))
     for whole in (True, False):
         annotated = frozenset(
             index
             for index, unit in enumerate(problem.unit)
-            if unit != HOST and not on_gpu[unit] and (whole or capable[unit]) and index not in held_by_gpu
+            if unit != HOST and not on_gpu[unit] and (whole or capable[unit]) and index not in question.gpu_only
         )
-        simplified = simplify(question.graph, registry(_release(question)))
         placement = place(question.graph, simplified, annotated=annotated)
         plan = plan_of_session(question, problem, on_gpu, placement.copies)
         yield ToldSession(plan=plan, placement=placement, annotated=annotated)
