@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def to_dict(analysis: Analysis) -> dict[str, Any]:
     """The record as plain dicts, lists, numbers and strings; keys in the order of the dataclasses."""
-    values = _plain(analysis)
+    values = plain(analysis)
     # First, whatever the order of the fields: a reader must know the version before it believes any other key.
     head = {"schema_version": values.pop("schema_version"), "tool": values.pop("tool")}
     return {**head, **values}
@@ -30,15 +30,15 @@ def to_json(analysis: Analysis) -> str:
     return json_escaped(json.dumps(to_dict(analysis), indent=1, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A part of the record as JSON's own kinds of values.
 
     Not msgspec's: it would leave tuples as they are, and write 1e-05 as 1e-5, so that records changed.
     """
     if dataclasses.is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
+        return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, (tuple, list)):
-        return [_plain(entry) for entry in value]
+        return [plain(entry) for entry in value]
     return value

@@ -1,0 +1,302 @@
+"""The record of a fleet (``fleet.json``): many models on many devices, what should move, what shares a machine.
+
+Each model has a record of its own beside it; here stands of each what a table of all needs. Seconds, bytes, US
+dollars. None means not known, never 0. Nothing but ``environment`` depends on where or when it ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from analyzer.option_table import Pricing
+from analyzer.record.analysis import Tool
+from analyzer.record.quantities import Amount, Count
+
+# Raised where a key is renamed or removed, or means something else; adding one keeps it.
+FLEET_SCHEMA_VERSION = 1
+
+FleetQuestion = Literal["run", "generate", "capacity"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetCell:
+    """One model on one device at one batch, with the better plan that uses the device.
+
+    Attributes:
+        device: Slug of a GPU or CPU.
+        kind: On which side it is.
+        batch: Inferences (sequences) at once; None for a model without a batch.
+        plan: ``cpu``, ``gpu``, ``hybrid``; of a model that generates on several GPUs how many share it.
+        precision: Of its floats, or of the integer form.
+        runs, fits: Whether it can run at all, and whether it fits the memory.
+        meets: Whether it keeps its limits of latency; None where there are none, or no time is known.
+        latency_s, low_s, high_s, origin: Of one run, host to host, with its 90 % interval; of a model that
+            generates the whole request, of a service the percentile that its limit is about.
+        ttft_s, tpot_s, tokens_per_s: Of a model that generates; None of others.
+        memory_bytes: What it needs on the device.
+        usd_per_million, usd_low_per_million, usd_high_per_million: Of inferences (of a model that generates:
+            of output tokens) on the machine that runs it for the least.
+        usd_per_month, count: Of a service: all its instances, and how many; None of others.
+        provider, instance, usd_per_hour, region: That machine and its price.
+        energy_j: For one inference.
+        reason: Why it cannot be the best, or what to know about it.
+    """
+
+    device: str
+    kind: Literal["cpu", "gpu"]
+    batch: Count | None
+    plan: str = ""
+    precision: str = ""
+    runs: bool = True
+    fits: bool = True
+    meets: bool | None = None
+    latency_s: Amount | None = None
+    low_s: Amount | None = None
+    high_s: Amount | None = None
+    origin: Literal["measured", "predicted", "mixed"] = "predicted"
+    ttft_s: Amount | None = None
+    tpot_s: Amount | None = None
+    tokens_per_s: Amount | None = None
+    memory_bytes: Count | None = None
+    usd_per_million: Amount | None = None
+    usd_low_per_million: Amount | None = None
+    usd_high_per_million: Amount | None = None
+    usd_per_month: Amount | None = None
+    count: Count | None = None
+    provider: str = ""
+    instance: str = ""
+    usd_per_hour: Amount | None = None
+    region: str = ""
+    energy_j: Amount | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """What a model is asked for.
+
+    Attributes:
+        rate: Requests a second, each of them one inference.
+        limit_s: Longest latency of a request, waiting included; None for none.
+        percentile: Of which the limit holds; 0 for the mean.
+    """
+
+    rate: Amount
+    limit_s: Amount | None = None
+    percentile: Amount = 99
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Today:
+    """Where a model runs now, as the manifest says: instances of the price list, and how many."""
+
+    instance: str
+    count: Count = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetFailure:
+    """Why a model has no record.
+
+    Attributes:
+        kind: ``error`` (it cannot be read, built or exported), ``timeout``, ``killed`` (its process ended),
+            ``memory``, ``fault`` (of the program itself).
+        message, hint: What a user of ``analyze MODEL`` would be told.
+    """
+
+    kind: Literal["error", "timeout", "killed", "memory", "fault"]
+    message: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetModel:
+    """A model of the fleet and its answer.
+
+    Attributes:
+        name: Its own among all; the record is ``<name>.json``, the page ``<name>.html``.
+        reference: MODEL as ``analyze`` takes it.
+        question: What was asked of it: ``run`` (analyse), ``generate`` or ``capacity``.
+        options: By long option, as they are written on the command line.
+        owner, tags: From the manifest.
+        traffic, today: From the manifest; None where it does not say.
+        failure: None of a model that has a record.
+        digest: Of the model, as its record has it.
+        parameters: Of the model; None where not known.
+        device: The verdict's of its record: ``cpu``, ``gpu``, ``hybrid`` or ``either``; empty where it failed.
+        sentence: The answer of its record.
+        errors, warnings: Findings of its record.
+        cells: Devices and batches, as the record ranks them.
+        best: Index of the cell that its record calls the best; None where nothing keeps the limit.
+        cheapest: Index of the cell of the fewest dollars among those that run, fit and keep their limits.
+        notes: What to know about it.
+    """
+
+    name: str
+    reference: str
+    question: FleetQuestion = "run"
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    owner: str = ""
+    tags: tuple[str, ...] = ()
+    traffic: Traffic | None = None
+    today: Today | None = None
+    failure: FleetFailure | None = None
+    digest: str = ""
+    parameters: Count | None = None
+    device: str = ""
+    sentence: str = ""
+    errors: Count = 0
+    warnings: Count = 0
+    cells: tuple[FleetCell, ...] = ()
+    best: Count | None = None
+    cheapest: Count | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetDevice:
+    """A column of the table."""
+
+    slug: str
+    name: str
+    kind: Literal["cpu", "gpu"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A model that would cost less elsewhere and keep its limits there.
+
+    Attributes:
+        model: Its name.
+        today_instance, today_count, today_usd_per_month: Where it runs now; None where no price is known.
+        cell: Index of the model's cell where it should run.
+        instance, count, usd_per_month: There.
+        saved_usd_per_month: The difference.
+        certain: Whether the dearer end of the 90 % interval still saves.
+    """
+
+    model: str
+    today_instance: str
+    today_count: Count
+    today_usd_per_month: Amount
+    cell: Count
+    instance: str
+    count: Count
+    usd_per_month: Amount
+    saved_usd_per_month: Amount
+    certain: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedModel:
+    """A model on a shared instance.
+
+    Attributes:
+        model: Its name.
+        cell: Index of the model's cell whose plan and batch it runs by there.
+        share: Share of the instance's device that its requests keep busy.
+        rate: Requests a second that it gets here: a busy model has several instances.
+        memory_bytes: What it holds there.
+        latency_s: Percentile of its limit with all that share the instance, waiting included; None where it
+            has no limit.
+    """
+
+    model: str
+    cell: Count
+    share: Amount
+    rate: Amount
+    memory_bytes: Count
+    latency_s: Amount | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedInstance:
+    """Rented machines that are alike, each with these models on it; ``count`` is how many."""
+
+    provider: str
+    instance: str
+    device: str
+    count: Count
+    usd_per_month: Amount
+    models: tuple[PackedModel, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consolidation:
+    """Models with traffic on as few dollars of instances as can be, each within its limits.
+
+    Attributes:
+        instances: The machines and who shares them.
+        usd_per_month: All of them.
+        least_usd_per_month: No packing costs less than this.
+        apart_usd_per_month: With instances of its own for each model.
+        today_usd_per_month: What the same models cost now; None where the manifest does not say of all.
+        left_out: Names of models with traffic that no instance keeps within its limits, each with its reason.
+        notes: What it rests on.
+    """
+
+    instances: tuple[PackedInstance, ...]
+    usd_per_month: Amount
+    least_usd_per_month: Amount
+    apart_usd_per_month: Amount
+    today_usd_per_month: Amount | None = None
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceBias:
+    """What measured models of a device say about predictions on it.
+
+    Attributes:
+        device: Its slug.
+        models: How many were measured.
+        ratio, low, high: Measured over predicted time in the middle, with its 90 % interval.
+    """
+
+    device: str
+    models: Count
+    ratio: Amount
+    low: Amount
+    high: Amount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetEnvironment:
+    """Where and when it ran; the only part that may differ between two runs of the same question."""
+
+    where: str = ""
+    date: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    seconds: Mapping[str, Amount] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """The whole of ``fleet.json``.
+
+    Attributes:
+        models: By name.
+        devices: In the order in which they were asked for, CPUs last.
+        sentences: The answer in words, the most important first.
+        moves: By dollars saved, the most first.
+        consolidation: None where no model has traffic.
+        biases: Of measured devices.
+        pricing: The way of paying that all dollars are by.
+        environment: Where and when; per model how long it took (``seconds``), which were kept from before.
+    """
+
+    models: tuple[FleetModel, ...]
+    devices: tuple[FleetDevice, ...]
+    sentences: tuple[str, ...] = ()
+    moves: tuple[Move, ...] = ()
+    consolidation: Consolidation | None = None
+    biases: tuple[DeviceBias, ...] = ()
+    pricing: Pricing = "on-demand"
+    environment: FleetEnvironment = field(default_factory=FleetEnvironment)
+    tool: Tool
+    schema_version: int = FLEET_SCHEMA_VERSION
