@@ -95,12 +95,12 @@ def _check_references(fleet: Fleet, name: str) -> None:
             index = getattr(model, key)
             if index is not None and index >= len(model.cells):
                 raise _damaged(name, f"models[{position}].{key}", "there is no such cell")
-    packed = [
-        one for box in (fleet.consolidation.instances if fleet.consolidation else ()) for one in box.models
-    ]
-    for reference in (*fleet.moves, *packed):
-        if reference.cell >= cells.get(reference.model, 0):
-            raise _damaged(name, f"the cell of {reference.model!r}", "there is no such model or cell")
+    packed = fleet.consolidation.instances if fleet.consolidation else ()
+    named = [(move.model, move.cell) for move in fleet.moves]
+    named += [(one.model, one.cell) for machine in packed for one in machine.models]
+    for model_name, cell in named:
+        if cell >= cells.get(model_name, 0):
+            raise _damaged(name, f"the cell of {model_name!r}", "there is no such model or cell")
 
 
 def _damaged(name: str, place: str, reason: str) -> RecordError:
