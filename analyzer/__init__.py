@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from analyzer.api import analyze, analyze_generation, apply_plan, plan_capacity
     from analyzer.costs.registry import rule
     from analyzer.errors import AnalyzerError
+    from analyzer.fleet.fleet import analyze_fleet
     from analyzer.record import load_report
     from analyzer.record.analysis import Analysis
 
@@ -27,6 +28,7 @@ __all__ = [
     "AnalyzerError",
     "__version__",
     "analyze",
+    "analyze_fleet",
     "analyze_generation",
     "apply_plan",
     "load_report",
@@ -39,6 +41,7 @@ _HOMES = {
     "Analysis": "analyzer.record.analysis",
     "AnalyzerError": "analyzer.errors",
     "analyze": "analyzer.api",
+    "analyze_fleet": "analyzer.fleet.fleet",
     "analyze_generation": "analyzer.api",
     "load_report": "analyzer.record",
     "apply_plan": "analyzer.api",

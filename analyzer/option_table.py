@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from types import MappingProxyType
-from typing import Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
-Command = Literal["run", "check", "render", "generate", "capacity", "apply"]
+Command = Literal["run", "check", "render", "generate", "capacity", "apply", "fleet"]
 ValueKind = Literal[
     "flag",
     "negation",
@@ -41,11 +41,11 @@ ALL_GPUS = "all"
 # For each batch and device; the printed command and the help say the same number.
 DEFAULT_TIME_BUDGET_S = 10.0
 
-_EVERYWHERE: tuple[Command, ...] = ("run", "check", "render", "generate", "capacity")
-_GENERATING: tuple[Command, ...] = ("generate", "capacity")
+_EVERYWHERE: tuple[Command, ...] = ("run", "check", "render", "generate", "capacity", "fleet")
+_GENERATING: tuple[Command, ...] = ("generate", "capacity", "fleet")
 _MODEL_READING: tuple[Command, ...] = ("run", "check", "capacity", "apply")
-_MEASURING: tuple[Command, ...] = ("run", "check", "generate", "capacity", "apply")
-_DECIDING: tuple[Command, ...] = ("run", "check", "render")
+_MEASURING: tuple[Command, ...] = ("run", "check", "generate", "capacity", "apply", "fleet")
+_DECIDING: tuple[Command, ...] = ("run", "check", "render", "fleet")
 # Those whose answer has dollars.
 _PRICING: tuple[Command, ...] = _EVERYWHERE
 # Read-only, as a default of a NamedTuple is one object for all options.
@@ -109,6 +109,7 @@ OPTIONS: tuple[Option, ...] = (
             "check": "Batch size; with several, the first is checked.",
             "apply": "Batch size that the session is for.",
             "capacity": "Batch size(s) of the model's own report; traffic is batched as suits it.",
+            "fleet": "Batch size(s) of all models. [each model's own]",
             "generate": "Sequences at once; the report is about the first. [1]",
         },
     ),
@@ -129,6 +130,7 @@ OPTIONS: tuple[Option, ...] = (
             "apply": f"GPU that the session is for. [this machine's, else {DEFAULT_GPU}]",
             "capacity": "GPU(s) whose instances are looked at; none for CPUs alone. [all that are rented]",
             "check": "Target GPU(s), each held against the budgets; `all` of the catalogue; `none`: CPU only.",
+            "fleet": f"Target GPU(s): columns of the table; `all` of the catalogue. [{DEFAULT_GPU}]",
             "generate": f"Target GPU(s) of the catalogue; with several those are compared. [{DEFAULT_GPU}]",
             "render": "Decide for these GPUs of the catalogue, or `all`, instead of the record's.",
         },
@@ -175,7 +177,7 @@ OPTIONS: tuple[Option, ...] = (
         metavar="N",
         # 20 is `DEFAULT_OPSET` of loading/loaded.py; this table imports nothing.
         help="Opset of the export; for an .onnx file the one to convert to. [20]",
-        commands=_MODEL_READING,
+        commands=(*_MODEL_READING, "fleet"),
         helps={"apply": "Opset of the model that is written; `auto` takes the fastest. [20]"},
     ),
     Option(
@@ -183,7 +185,7 @@ OPTIONS: tuple[Option, ...] = (
         kind="text",
         metavar="VERSION",
         help="Release of ONNX Runtime whose kernels place operators, like 1.27. [the newest known]",
-        commands=("run", "check", "apply"),
+        commands=("run", "check", "apply", "fleet"),
         helps={"apply": "Release of ONNX Runtime that the session is for, like 1.27. [the newest known]"},
     ),
     Option(
@@ -197,9 +199,10 @@ OPTIONS: tuple[Option, ...] = (
         name="run",
         kind="flag",
         help="Execute and measure here. By default nothing is executed.",
-        commands=("check",),
+        commands=("check", "fleet"),
         settings="",
         switch=True,
+        helps={"fleet": "Measure each model on the devices that are there. By default nothing is executed."},
     ),
     Option(
         name="runs",
@@ -225,7 +228,12 @@ OPTIONS: tuple[Option, ...] = (
         commands=_MEASURING,
         helps={"check": "Intra-op threads, with --run."},
     ),
-    Option(name="training", kind="flag", help="One training step instead of inference."),
+    Option(
+        name="training",
+        kind="flag",
+        help="One training step instead of inference.",
+        commands=("run", "check", "fleet"),
+    ),
     # On the command line alone: what limits a file may not come with the file.
     Option(
         name="limit",
@@ -263,7 +271,7 @@ OPTIONS: tuple[Option, ...] = (
         kind="repeated",  # a pattern may hold commas
         metavar="PATTERN=cpu|gpu",
         help="Binds operators in the best plan; repeatable.",
-        commands=(*_DECIDING, "apply"),
+        commands=("run", "check", "render", "apply"),
     ),
     Option(
         name="plan",
@@ -454,8 +462,9 @@ OPTIONS: tuple[Option, ...] = (
         name="fail-on",
         kind="repeated",
         help="error (default), warning, note or never; or codes that become errors.",
-        commands=("check",),
+        commands=("check", "fleet"),
         settings="tool.analyzer.check",
+        helps={"fleet": "error: exit status 1 where a model failed. [never]"},
     ),
     Option(
         name="warn-on",
@@ -568,7 +577,7 @@ OPTIONS: tuple[Option, ...] = (
         kind="names",
         metavar="F[,F...]",
         help="html, json, markdown, csv, junit, sarif, github, text. [html,json]",
-        commands=_EVERYWHERE,
+        commands=("run", "check", "render", "generate", "capacity"),
         question=False,
         helps={
             "check": "text, json, sarif, junit, github, markdown, ... [text]",
@@ -593,6 +602,7 @@ OPTIONS: tuple[Option, ...] = (
         helps={
             "apply": "Folder to write: the model, its weights, session.json, run.py, apply.json.",
             "check": "File, or folder for several formats; `-` is standard output (the default).",
+            "fleet": "Folder to write: index.html, fleet.json, fleet.csv, a record and a page of each model.",
             "render": "File, or folder for several formats; - is standard output. [beside the record]",
         },
     ),
@@ -611,14 +621,58 @@ OPTIONS: tuple[Option, ...] = (
         name="no-cache",
         kind="negation",
         help="Export afresh.",
-        commands=(*_MODEL_READING, "generate"),
+        commands=(*_MODEL_READING, "generate", "fleet"),
         question=False,
+    ),
+    Option(
+        name="on",
+        kind="text",
+        metavar="WHERE",
+        help="local, ray (a cluster that is there, else one started here) or ray://HOST:PORT. [local]",
+        commands=("fleet",),
+        question=False,
+        settings="",
+    ),
+    Option(
+        name="jobs",
+        kind="whole",
+        metavar="N",
+        help="Models at once. [as many as cores and memory allow]",
+        commands=("fleet",),
+        question=False,
+        settings="",
+    ),
+    Option(
+        name="timeout",
+        kind="number",
+        metavar="SECONDS",
+        help="Longest time of one model. [900]",
+        commands=("fleet",),
+        question=False,
+        settings="",
+    ),
+    Option(
+        name="retry-failed",
+        kind="flag",
+        help="Try models again that failed before.",
+        commands=("fleet",),
+        question=False,
+        settings="",
+    ),
+    Option(
+        name="compare",
+        kind="text",
+        metavar="OLD",
+        help="Say what changed since OLD, an earlier fleet's folder or fleet.json.",
+        commands=("fleet",),
+        question=False,
+        settings="",
     ),
     Option(
         name="open",
         kind="flag",
         help="Open the page in a browser.",
-        commands=("run", "render", "generate", "capacity"),
+        commands=("run", "render", "generate", "capacity", "fleet"),
         question=False,
         settings="",
     ),
@@ -634,9 +688,9 @@ OPTIONS: tuple[Option, ...] = (
         name="verbose",
         kind="flag",
         help="Findings and times of all stages as well.",
-        commands=("run", "check", "generate", "capacity"),
+        commands=("run", "check", "generate", "capacity", "fleet"),
         question=False,
-        helps={"check": "More about what is happening."},
+        helps={"fleet": "What each model took, and why one failed.", "check": "More about what is happening."},
     ),
 )
 
@@ -745,6 +799,18 @@ class CapacityOptions(TypedDict, total=False):
     tpot: float | str | None
 
 
+class FleetOptions(GenerateOptions, total=False):
+    """Keywords of ``analyze_fleet()``: options for all models, of those commands that take them."""
+
+    precision: str | None
+    opset: int | str | None
+    onnxruntime: str | None
+    training: bool
+    objective: str | None
+    slo: float | str | None
+    utilisation: float | None
+
+
 class ApplyOptions(TypedDict, total=False):
     """Keywords of ``apply_plan()``: the long options of ``analyze apply`` with underscores."""
 
@@ -777,6 +843,17 @@ def taken_by(command: Command) -> tuple[Option, ...]:
 def in_settings(table: SettingsTable) -> tuple[Option, ...]:
     """What may stand in a table of pyproject.toml."""
     return tuple(option for option in OPTIONS if option.settings == table)
+
+
+def given_keywords(values: Mapping[str, Any], command: Command) -> dict[str, Any]:
+    """Keywords of a command's function from values by long option; what was left out is not there."""
+    given = {}
+    for option in taken_by(command):
+        value = values.get(option.name)
+        left_out = value is None or value is False or value == ()
+        if is_analysis(option) and not left_out:
+            given[option.keyword] = False if option.kind == "negation" else value
+    return given
 
 
 def is_analysis(option: Option) -> bool:

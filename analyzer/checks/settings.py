@@ -145,7 +145,8 @@ def parse(table: Mapping[str, Any], path: Path) -> Settings:
     gate = table.get("check", {})
     if not isinstance(gate, Mapping):
         raise UsageError(f"{path}: [tool.analyzer.check] must be a table", hint="write `[tool.analyzer.check]`")
-    options = _options({key: value for key, value in table.items() if key != "check"}, path, "", ("check",))
+    plain = {key: value for key, value in table.items() if key != "check"}
+    options = read_options(plain, path, f"{path}: [tool.analyzer]", ("check",))
     return Settings(path=path, options=options, check=_check(gate, path))
 
 
@@ -301,10 +302,20 @@ RUN_OPTIONS: Mapping[str, _Kind] = MappingProxyType(
 )
 
 
-def _options(
-    table: Mapping[str, Any], path: Path, section: str, extra: tuple[str, ...] = ()
+def read_options(
+    table: Mapping[str, Any], path: Path, location: str, extra: tuple[str, ...] = ()
 ) -> Mapping[str, Any]:
-    location = f"{path}: [tool.analyzer{section}]"
+    """Options as a TOML table has them, by long option, as they are written on the command line.
+
+    Args:
+        table: The table.
+        path: Its file: paths in it start and stay in that file's folder.
+        location: The table, as messages name it.
+        extra: Further keys that it may have.
+
+    Raises:
+        UsageError: An unknown key, or a value that cannot be right.
+    """
     result = {}
     for key, value in table.items():
         kind = RUN_OPTIONS.get(key)
@@ -418,7 +429,7 @@ def _check(table: Mapping[str, Any], path: Path) -> CheckSettings:
         min_rate=_above_zero(gate_keys, "min-rate", location),
         baseline=_baseline_path(gate_keys.get("baseline"), path, location),
         tolerance=share(gate_keys.get("tolerance", 0.0), where=f"{location} tolerance"),
-        options=_options(run_options, path, ".check", _CHECK_KEYS),
+        options=read_options(run_options, path, location, _CHECK_KEYS),
     )
 
 

@@ -33,6 +33,7 @@ COMMANDS = {
     "generate": "A language model that generates: prefill, decode, cache, what fits.",
     "capacity": "Traffic and a latency limit: which instances, how many, dollars a month.",
     "apply": "The plan as a session: annotated model, settings, program, proof.",
+    "fleet": "Many models on many devices, on this machine or a Ray cluster: one index page.",
     "calibrate": "Measure this machine's ceilings and keep them.",
     "ops": "The cost rules: formula, basis, what is covered.",
     "rules": "The CI rules: what, why, how to fix.",

@@ -13,9 +13,10 @@ from analyzer.option_table import (
     ApplyOptions,
     CapacityOptions,
     Command,
+    FleetOptions,
     GenerateOptions,
     Option,
-    is_analysis,
+    given_keywords,
     taken_by,
 )
 
@@ -76,12 +77,12 @@ def apply_keywords(params: Mapping[str, Any]) -> ApplyOptions:
     return cast(ApplyOptions, _given(params, "apply"))
 
 
+def fleet_keywords(params: Mapping[str, Any]) -> FleetOptions:
+    """What was given, as ``analyze_fleet()`` takes it."""
+    return cast(FleetOptions, _given(params, "fleet"))
+
+
 def _given(params: Mapping[str, Any], command: Command) -> dict[str, Any]:
-    given = {}
-    for option in taken_by(command):
-        # By the option's name, as Click keeps it; the keyword of a negation is another.
-        value = params[option.name.replace("-", "_")]
-        left_out = value is None or value is False or value == ()
-        if is_analysis(option) and not left_out:
-            given[option.keyword] = False if option.kind == "negation" else value
-    return given
+    # By the option's name, as Click keeps it; the keyword of a negation is another.
+    values = {option.name: params[option.name.replace("-", "_")] for option in taken_by(command)}
+    return given_keywords(values, command)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,33 @@ _CORE_BYTES_PER_S = 20e9
 _SOURCE_MEASURED = "measured on this machine by `analyze calibrate`"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """The processors of a machine: its CPU with its calibration, and its first GPU."""
+
+    cpu: Device
+    gpu: Device | None
+
+
+# Set only where work is done for another machine.
+_STOOD_FOR: ContextVar[Machine | None] = ContextVar("machine that is stood for", default=None)
+
+
+def this_machine() -> Machine:
+    """The processors of this machine, or of the one that it stands for."""
+    return Machine(cpu=this_cpu(), gpu=local_gpu())
+
+
+@contextmanager
+def standing_for(machine: Machine | None) -> Iterator[None]:
+    """Has "this machine" mean another one: where a fleet is spread, the one that asks; None changes nothing."""
+    token = _STOOD_FOR.set(machine)
+    try:
+        yield
+    finally:
+        _STOOD_FOR.reset(token)
+
+
 def this_cpu(calibration: Mapping[str, float] | None = None) -> Device:
     """The CPU of this machine.
 
@@ -33,6 +62,9 @@ def this_cpu(calibration: Mapping[str, float] | None = None) -> Device:
     Args:
         calibration: Ceilings by key of ``devices.calibration``; None loads those kept for this machine.
     """
+    machine = _STOOD_FOR.get()
+    if machine is not None and calibration is None:
+        return machine.cpu
     description = _cpu_description()
     measured = load_calibration() if calibration is None else calibration
     cpu = _described_cpu(description)
@@ -45,6 +77,9 @@ def local_gpu() -> Device | None:
     A GPU that the catalogue does not hold is described by what the driver tells, its peaks by the nearest
     entry of its architecture.
     """
+    machine = _STOOD_FOR.get()
+    if machine is not None:
+        return machine.gpu
     try:
         with driver() as nvml:
             gpu = handle(nvml)

@@ -95,6 +95,14 @@ class _Running:
             return 0
 
 
+def _is_alone() -> bool:
+    """Whether this process has no other thread, of native libraries neither."""
+    try:
+        return len(os.listdir("/proc/self/task")) == 1
+    except OSError:
+        return False  # not known here
+
+
 class NotRunningError(Exception):
     """Nobody has begun the process, or it has ended."""
 
@@ -114,8 +122,10 @@ class IsolatedProcess:
 
     def fork(self, handlers: Handlers) -> None:
         """Begins it as a copy of this process; only where no other thread is there, else nothing is done."""
-        if not IS_ISOLATED or self._running() or threading.active_count() > 1 or "torch" in sys.modules:
+        if not IS_ISOLATED or self._running() or threading.active_count() > 1:
             return
+        if "torch" in sys.modules and not _is_alone():
+            return  # its threads may hold a lock at that moment
         place = whereabouts.shared_memory()
         ours, theirs = Pipe()
         with warnings.catch_warnings():

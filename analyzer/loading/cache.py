@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from analyzer.loading.dependencies import Dependencies, open_file
+from analyzer.loading.dependencies import Dependencies, count_as_read, open_file
 from analyzer.run_folder import FileToBe, is_being_written, remove_dead_files
 
 # Raise when the format or the meaning of an entry changes.
@@ -112,6 +112,7 @@ def find(entry_key: str) -> CacheEntry | None:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):  # msgspec's error is a ValueError
         return None
     _mark_used(path)
+    count_as_read(dependencies)
     return CacheEntry(proto=proto, facts=stored["facts"], dependencies=dependencies)
 
 

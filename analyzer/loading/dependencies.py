@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from analyzer.run_folder import in_run_folder
 
@@ -136,25 +136,31 @@ def is_library(path: str) -> bool:
     return path.startswith(("<", *library_folders())) or "site-packages" in path
 
 
-class _Recorder:
-    """Collects audit events while it is switched on; Python has no way to remove an audit hook."""
+class _Reading:
+    """What was read inside of one block."""
 
     def __init__(self) -> None:
-        self.active = False
-        self.installed = False
         self.files: set[str] = set()
         self.folders: set[str] = set()
         self.environment: dict[str, str | None] = {}
 
-    def start(self) -> None:
-        self.files, self.folders, self.environment = set(), set(), {}
+
+class _Recorder:
+    """Collects audit events for the blocks that are open; Python has no way to remove an audit hook."""
+
+    def __init__(self) -> None:
+        self.installed = False
+        self.open: list[_Reading] = []
+
+    def start(self) -> _Reading:
         if not self.installed:
             sys.addaudithook(self._on_event)
             self.installed = True
-        self.active = True
+        self.open.append(_Reading())
+        return self.open[-1]
 
     def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if not self.active:
+        if not self.open:
             return
         # Raised by open() and os.open() alike, each with what it was given: a mode, or flags (Python's table of
         # audit events). A file that the model writes itself is no input of it.
@@ -162,11 +168,11 @@ class _Recorder:
             path, mode, flags = arguments
             creates = mode[:1] in ("w", "x", "a") if isinstance(mode, str) else bool((flags or 0) & _WRITING)
             if isinstance(path, (str, bytes)) and not creates:
-                self._add_path(self.files, path)
+                self._add_path("files", path)
         elif event in ("os.listdir", "os.scandir") and not _importing():
-            self._add_path(self.folders, arguments[0] or ".")
+            self._add_path("folders", arguments[0] or ".")
 
-    def _add_path(self, into: set[str], path: Any) -> None:
+    def _add_path(self, kind: Literal["files", "folders"], path: Any) -> None:
         if isinstance(path, int):  # a descriptor: what it stands for was opened by name before
             return
         text = os.path.abspath(os.fsdecode(path))
@@ -174,7 +180,12 @@ class _Recorder:
         if in_run_folder(text) or is_library(text):
             return
         if not text.startswith(_SYSTEM_FOLDERS) and not text.endswith(".pyc"):
-            into.add(text)
+            for reading in self.open:
+                getattr(reading, kind).add(text)
+
+    def note_variable(self, name: str, value: str | None) -> None:
+        for reading in self.open:
+            reading.environment[name] = value
 
 
 def _importing() -> bool:
@@ -201,10 +212,10 @@ class _RecordingEnvironment(MutableMapping[str, str]):
         self._environment = environment
 
     def __getitem__(self, key: str) -> str:
-        if _RECORDER.active and isinstance(key, str) and not is_library(_reader()):
+        if _RECORDER.open and isinstance(key, str) and not is_library(_reader()):
             value = self._environment.get(key)
             if value is None or not in_run_folder(value):  # TMPDIR, which is another in each run
-                _RECORDER.environment[key] = value
+                _RECORDER.note_variable(key, value)
         return self._environment[key]
 
     def __setitem__(self, key: str, value: str) -> None:
@@ -253,24 +264,35 @@ def _reader() -> str:
 def recording(home: str = "") -> Iterator[list[Dependencies]]:
     """Notes everything that is read inside the block; afterwards the yielded list holds one Dependencies.
 
+    Blocks may lie inside each other: the outer one has what the inner ones have.
+
     Args:
         home: The model's own folder.
     """
     recorded: list[Dependencies] = []
     before = os.environ
-    _RECORDER.start()
+    reading = _RECORDER.start()
     # os.getenv and `from os import environ` look the name up in os, and so meet the stand-in. It stays right,
     # and silent, for a model that keeps it for longer.
-    os.environ = cast("Any", _RecordingEnvironment(before))  # noqa: B003  # its writes reach the true one
+    if not isinstance(before, _RecordingEnvironment):
+        os.environ = cast("Any", _RecordingEnvironment(before))  # noqa: B003  # its writes reach the true one
     try:
         yield recorded
     finally:
-        _RECORDER.active = False
+        _RECORDER.open.remove(reading)
         os.environ = before  # noqa: B003
-        recorded.append(_gather(home))
+        recorded.append(_gather(reading, home))
 
 
-def _gather(home: str) -> Dependencies:
+def count_as_read(dependencies: Dependencies) -> None:
+    """Has open blocks note what something kept was made from, which is now used without reading it again."""
+    for reading in _RECORDER.open:
+        reading.files |= set(dependencies.files)
+        reading.folders |= set(dependencies.folders)
+        reading.environment |= dependencies.environment
+
+
+def _gather(reading: _Reading, home: str) -> Dependencies:
     local, foreign = set(), set()
     for name, module in tuple(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -280,11 +302,11 @@ def _gather(home: str) -> Dependencies:
             local.add(os.path.abspath(file))
         elif "." not in name:
             foreign.add(name)
-    files = {path for path in _RECORDER.files | local if not os.path.isdir(path)}
+    files = {path for path in reading.files | local if not os.path.isdir(path)}
     return Dependencies(
         files={path: file_digest(path) for path in sorted(files)},
-        folders={path: folder_digest(path) for path in sorted(_RECORDER.folders)},
-        environment=dict(sorted(_RECORDER.environment.items())),
+        folders={path: folder_digest(path) for path in sorted(reading.folders)},
+        environment=dict(sorted(reading.environment.items())),
         imports=tuple(sorted(foreign - {"__main__"})),
         home=home,
     )

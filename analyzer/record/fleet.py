@@ -30,6 +30,7 @@ class FleetCell:
         batch: Inferences (sequences) at once; None for a model without a batch.
         plan: ``cpu``, ``gpu``, ``hybrid``; of a model that generates on several GPUs how many share it.
         precision: Of its floats, or of the integer form.
+        named: Whether the device was chosen by whoever asked, or is one of the price list's CPUs.
         runs, fits: Whether it can run at all, and whether it fits the memory.
         meets: Whether it keeps its limits of latency; None where there are none, or no time is known.
         latency_s, low_s, high_s, origin: Of one run, host to host, with its 90 % interval; of a model that
@@ -38,7 +39,8 @@ class FleetCell:
         memory_bytes: What it needs on the device.
         usd_per_million, usd_low_per_million, usd_high_per_million: Of inferences (of a model that generates:
             of output tokens) on the machine that runs it for the least.
-        usd_per_month, count: Of a service: all its instances, and how many; None of others.
+        usd_per_month, usd_low_per_month, usd_high_per_month, count: Of a service: all its instances, and how
+            many; None of others.
         provider, instance, usd_per_hour, region: That machine and its price.
         energy_j: For one inference.
         reason: Why it cannot be the best, or what to know about it.
@@ -46,9 +48,10 @@ class FleetCell:
 
     device: str
     kind: Literal["cpu", "gpu"]
-    batch: Count | None
+    batch: Count | None = None
     plan: str = ""
     precision: str = ""
+    named: bool = True
     runs: bool = True
     fits: bool = True
     meets: bool | None = None
@@ -64,6 +67,8 @@ class FleetCell:
     usd_low_per_million: Amount | None = None
     usd_high_per_million: Amount | None = None
     usd_per_month: Amount | None = None
+    usd_low_per_month: Amount | None = None
+    usd_high_per_month: Amount | None = None
     count: Count | None = None
     provider: str = ""
     instance: str = ""
@@ -157,11 +162,12 @@ class FleetModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetDevice:
-    """A column of the table."""
+    """A column of the table; ``named`` is False of a CPU that stands on the price list alone."""
 
     slug: str
     name: str
     kind: Literal["cpu", "gpu"]
+    named: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,6 +292,7 @@ class Fleet:
         moves: By dollars saved, the most first.
         consolidation: None where no model has traffic.
         biases: Of measured devices.
+        left: Models that are not done yet: it was interrupted.
         pricing: The way of paying that all dollars are by.
         environment: Where and when; per model how long it took (``seconds``), which were kept from before.
     """
@@ -296,6 +303,7 @@ class Fleet:
     moves: tuple[Move, ...] = ()
     consolidation: Consolidation | None = None
     biases: tuple[DeviceBias, ...] = ()
+    left: Count = 0
     pricing: Pricing = "on-demand"
     environment: FleetEnvironment = field(default_factory=FleetEnvironment)
     tool: Tool

@@ -22,8 +22,16 @@ _HINT = "A fleet's record is the fleet.json that `analyze fleet` writes."
 
 
 def fleet_to_json(fleet: Fleet) -> str:
-    """The fleet as JSON; the same fleet gives the same text."""
+    """The fleet as JSON; the same fleet gives the same text.
+
+    A cell's keys without a value are left out: there are many cells, and null is most of what stands in them.
+    """
     values = plain(fleet)
+    for model in values["models"]:
+        model["cells"] = [
+            {key: value for key, value in cell.items() if value is not None and value != ""}
+            for cell in model["cells"]
+        ]
     head = {"schema_version": values.pop("schema_version"), "tool": values.pop("tool")}
     text = json.dumps({**head, **values}, indent=1, ensure_ascii=False, allow_nan=False)
     return json_escaped(text) + "\n"

@@ -1,0 +1,185 @@
+"""``analyze fleet MODEL...``: many models, many devices, one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from analyzer.cli import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated, say
+from analyzer.cli.options import fleet_keywords, options_of
+from analyzer.errors import UsageError
+
+if TYPE_CHECKING:
+    from analyzer.fleet.fleet import Finished, Watch
+    from analyzer.record.fleet import Fleet
+
+DEFAULT_FOLDER = "reports/fleet"
+
+
+@click.command(name="fleet", short_help="Many models on many devices: one table, one page.")
+@click.argument("models", nargs=-1, metavar="MODEL...")
+@options_of("fleet")
+@click.pass_context
+def command(ctx: click.Context, /, **_: Any) -> int:
+    """Analyse many models, and write one page with all of them on all devices.
+
+    MODEL is what `analyze` takes, a folder (of models; or one of a model that generates), a pattern, or a
+    manifest, fleet.toml, that gives models names, options, traffic, owners and tags.
+
+    The folder holds index.html, fleet.json, fleet.csv, and of each model its record and page. A model that
+    fails, hangs or ends its process is a row with its message. The same command goes on where it was
+    interrupted, and does again what has changed.
+    """
+    params = ctx.params
+    if not params["models"]:
+        raise UsageError("No model is named.", hint="For example: analyze fleet models/ zoo/*.onnx fleet.toml.")
+    fails = _fails(params["fail_on"])
+    folder = Path(params["output"] or DEFAULT_FOLDER)
+    before = _old(params["compare"])
+    seen: list[Finished] = []
+    try:
+        fleet = _analyse(params, folder, seen)
+    except KeyboardInterrupt as error:
+        if not seen:
+            raise
+        say(
+            f"interrupted; {seen[-1].done} of {seen[-1].total} are finished and kept: "
+            "the same command goes on with the rest",
+            err=True,
+        )
+        return EXIT_TERMINATED if isinstance(error, Terminated) else EXIT_INTERRUPTED
+    _print(fleet, folder, quiet=params["quiet"])
+    if before is not None:
+        _print_changes(before, fleet)
+    if params["open"]:
+        from analyzer.fleet.writing import INDEX_FILE
+
+        click.launch((folder / INDEX_FILE).resolve().as_uri())
+    failed = any(model.failure is not None for model in fleet.models)
+    return EXIT_FAILED if fails and failed else EXIT_FINE
+
+
+def _fails(given: tuple[str, ...]) -> bool:
+    for value in given:
+        if value not in ("error", "never"):
+            raise UsageError(
+                f"--fail-on {value}: a fleet fails on `error`, where a model failed, or `never`.",
+                hint="`analyze check FOLDER/fleet.json` judges what was found.",
+            )
+    return "error" in given
+
+
+def _old(given: str | None) -> Fleet | None:
+    from analyzer.record.fleet_json import load_fleet
+
+    # Before any work, and before the new one takes its place: it may be the same folder.
+    return load_fleet(given) if given else None
+
+
+def _analyse(params: dict[str, Any], folder: Path, seen: list[Finished]) -> Fleet:
+    from analyzer.fleet.fleet import DEFAULT_TIMEOUT_S, analyze_fleet
+
+    with _progress(quiet=params["quiet"], verbose=params["verbose"]) as show:
+
+        def watch(finished: Finished) -> None:
+            seen.append(finished)
+            del seen[:-1]
+            show(finished)
+
+        return analyze_fleet(
+            list(params["models"]),
+            output=folder,
+            on=params["on"] or "local",
+            jobs=params["jobs"],
+            timeout=DEFAULT_TIMEOUT_S if params["timeout"] is None else params["timeout"],
+            retry_failed=params["retry_failed"],
+            force=params["force"],
+            watch=watch,
+            **fleet_keywords(params),
+        )
+
+
+@contextmanager
+def _progress(*, quiet: bool, verbose: bool) -> Iterator[Watch]:
+    """What is done, failed and left, and when it should end; without a terminal a line for each model."""
+    import sys
+
+    if quiet:
+        yield lambda _: None
+    elif sys.stderr is None or not sys.stderr.isatty():
+        yield lambda finished: _say_line(finished, verbose=verbose)
+    else:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[rest]}"),
+        )
+        with Progress(*columns, console=Console(stderr=True), transient=True) as display:
+            task = display.add_task("models", total=None, rest="")
+            end = _End()
+
+            def show(finished: Finished) -> None:
+                failed = f", {finished.failed} failed" if finished.failed else ""
+                display.update(
+                    task,
+                    total=finished.total,
+                    completed=finished.done,
+                    description=f"models{failed}",
+                    rest=end.told(finished),
+                )
+                if finished.model.failure is not None or verbose:
+                    _say_line(finished, verbose=verbose)
+
+            yield show
+
+
+class _End:
+    """When all should be done, from the rate so far; what was kept from before takes no time."""
+
+    def __init__(self) -> None:
+        import time
+
+        self._clock = time.monotonic
+        self._start = self._clock()
+        self._kept = 0
+
+    def told(self, finished: Finished) -> str:
+        self._kept += finished.kept
+        worked = finished.done - self._kept
+        left = finished.total - finished.done
+        if not worked or not left:
+            return ""
+        seconds = (self._clock() - self._start) / worked * left
+        minutes, rest = divmod(round(seconds), 60)
+        hours, minutes = divmod(minutes, 60)
+        return f"about {hours}:{minutes:02}:{rest:02} left"
+
+
+def _say_line(finished: Finished, *, verbose: bool) -> None:
+    model, failure = finished.model, finished.model.failure
+    what = f"{failure.kind}: {failure.message}" if failure is not None else model.device
+    spent = "kept" if finished.kept else f"{finished.seconds:.1f} s"
+    say(f"[{finished.done}/{finished.total}] {finished.task}: {what} ({spent})", err=True)
+    if verbose and failure is not None and failure.hint:
+        say(f"    {failure.hint}", err=True)
+
+
+def _print(fleet: Fleet, folder: Path, *, quiet: bool) -> None:
+    from analyzer.fleet.writing import INDEX_FILE
+    from analyzer.record.fleet_json import FLEET_FILE
+
+    for name in (INDEX_FILE, FLEET_FILE):
+        say(str(folder / name))
+
+
+def _print_changes(before: Fleet, fleet: Fleet) -> None:
+    raise NotImplementedError

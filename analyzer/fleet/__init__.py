@@ -1,0 +1,1 @@
+"""Many models on many devices: a graph of tasks over processes or a Ray cluster, one table, one page."""

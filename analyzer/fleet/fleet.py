@@ -1,0 +1,261 @@
+"""``analyze_fleet()``: the whole way of a fleet on one screen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol, Unpack
+
+from analyzer.devices.detection import Machine, this_machine
+from analyzer.errors import UsageError
+from analyzer.fleet.build import fleet_of
+from analyzer.fleet.job import Job, Outcome
+from analyzer.fleet.local import LocalPool
+from analyzer.fleet.model_list import models_of
+from analyzer.fleet.question import Asked, jobs_of
+from analyzer.fleet.store import Note, Store
+from analyzer.fleet.writing import write_fleet
+from analyzer.option_table import OPTIONS, PRICINGS, FleetOptions
+from analyzer.pipeline.environment import versions
+from analyzer.pipeline.options import require_keywords
+from analyzer.record.fleet import Fleet, FleetEnvironment, FleetModel
+
+DEFAULT_TIMEOUT_S = 900.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """A task that is done, told while others go on.
+
+    Attributes:
+        task: Its name.
+        model: The row.
+        seconds: How long it took.
+        done, failed, total: Tasks so far, this one among them, and all.
+        kept: Whether it was done before.
+    """
+
+    task: str
+    model: FleetModel
+    seconds: float
+    done: int
+    failed: int
+    total: int
+    kept: bool = False
+
+
+Watch = Callable[[Finished], None]
+
+
+class Executor(Protocol):
+    """Where jobs are worked on: the processes of this machine, or a cluster's.
+
+    Attributes:
+        where: For the record.
+        devices: Slugs of processors that can be measured there.
+    """
+
+    where: str
+
+    @property
+    def devices(self) -> Sequence[str]:
+        """Slugs of processors that can be measured there."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the record's environment says of it."""
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
+        """Works on jobs and yields each as it is finished."""
+
+    def close(self) -> None:
+        """Ends what runs."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What is finished so far."""
+
+    watch: Watch
+    total: int
+    done: int = 0
+    failed: int = 0
+    notes: dict[str, Note] = field(default_factory=dict)
+    kept: list[str] = field(default_factory=list)
+
+    def finish(self, job: Job, note: Note, *, kept: bool) -> None:
+        self.notes[job.task] = note
+        self.done += 1
+        self.failed += note.model.failure is not None
+        if kept:
+            self.kept.append(job.task)
+        counts = {"done": self.done, "failed": self.failed, "total": self.total}
+        self.watch(Finished(task=job.task, model=note.model, seconds=note.seconds, kept=kept, **counts))
+
+
+def analyze_fleet(
+    models: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    output: str | os.PathLike[str],
+    on: str = "local",
+    jobs: int | None = None,
+    timeout: float = DEFAULT_TIMEOUT_S,
+    retry_failed: bool = False,
+    force: bool = False,
+    watch: Watch = lambda _: None,
+    **options: Unpack[FleetOptions],
+) -> Fleet:
+    """Analyses many models: a record and a page of each, one table of all; what is finished is not done again.
+
+    Args:
+        models: Files, folders, patterns, ``package.module:Name``, manifests (``.toml``).
+        output: The folder that is written.
+        on: ``local``, ``ray`` (a cluster that is there, else one started here) or an address of Ray.
+        jobs: Models at once; None for as many as cores and memory allow.
+        timeout: Seconds for each model.
+        retry_failed: Whether models that failed before are tried again.
+        force: Whether files in ``output`` that are not ours may be replaced.
+        watch: Told of each task that is finished.
+        **options: Long options with underscores (``batch=[1, 64], gpu="t4,l4"``), for all models; ``run=True``
+            measures where the devices are. A manifest gives options by model.
+
+    Raises:
+        AnalyzerError: A child of it, by what the user must do; a model that fails is a row, no error.
+        KeyboardInterrupt: After what is finished was written.
+    """
+    require_keywords("analyze_fleet", options, FleetOptions.__annotations__)
+    named = [models] if isinstance(models, (str, os.PathLike)) else models
+    entries = models_of([os.fspath(model) for model in named])
+    machine = this_machine()
+    measures = bool(options.get("run"))
+    asked = jobs_of(entries, _by_option(options), machine=machine)
+    store = Store(Path(output), force=force)
+    store.check([one.decide.task for one in asked])
+    with _executor(on, jobs, timeout) as executor:
+        measured = [job for one in asked for job in _measurements(one, executor)] if measures else []
+        progress = _Progress(watch=watch, total=len(asked) + len(measured))
+
+        def written() -> Fleet:
+            fleet = _fleet(asked, measured, progress, executor, machine, options)
+            write_fleet(fleet, store.folder, force=force)
+            return fleet
+
+        try:
+            _run([one.decide for one in asked], executor, store, progress, retry_failed=retry_failed)
+            # What cannot be analysed cannot be measured either.
+            able = [job for job in measured if progress.notes[job.name].model.failure is None]
+            progress.total -= len(measured) - len(able)
+            _run(able, executor, store, progress, retry_failed=retry_failed)
+        except BaseException:
+            executor.close()
+            written()
+            raise
+        return written()
+
+
+def _run(
+    jobs: Sequence[Job], executor: Executor, store: Store, progress: _Progress, *, retry_failed: bool
+) -> None:
+    """Takes what is kept, works on the rest, and keeps each as it is finished."""
+    left = []
+    for job in jobs:
+        note = store.kept(job)
+        if note is None or (note.model.failure is not None and retry_failed):
+            left.append(job)
+        else:
+            progress.finish(job, note, kept=True)
+    for job, outcome in executor.run(left):
+        progress.finish(job, store.keep(job, outcome), kept=False)
+
+
+@contextmanager
+def _executor(on: str, jobs: int | None, timeout_s: float) -> Iterator[Executor]:
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"--jobs {jobs}: must be at least 1.")
+    if not 0 < timeout_s < 1e7:
+        raise UsageError(f"--timeout {timeout_s:g}: must be seconds above 0.")
+    if on == "local":
+        executor: Executor = LocalPool(jobs=jobs, timeout_s=timeout_s)
+    else:
+        # Here: Ray is an extra.
+        from analyzer.fleet.cluster import RayCluster
+
+        executor = RayCluster(on, jobs=jobs, timeout_s=timeout_s)
+    try:
+        yield executor
+    finally:
+        executor.close()
+
+
+def _measurements(asked: Asked, executor: Executor) -> Iterator[Job]:
+    """A job for each device of a model's question that stands where jobs are worked on."""
+    job = asked.decide
+    targets = job.keywords.get("gpu")
+    names = targets.split(",") if isinstance(targets, str) else targets
+    for device in executor.devices:
+        keywords = {name: value for name, value in job.keywords.items() if name != "run"}
+        if names is not None and _is_gpu(device):
+            if device not in map(str.lower, names):
+                continue
+            # Only the first is measured: what was measured on it does not hold beside another one.
+            keywords["gpu"] = ",".join([device, *(name for name in names if name.lower() != device)])
+        yield replace(job, keywords=keywords, machine=None, device=device)
+
+
+def _is_gpu(slug: str) -> bool:
+    from analyzer.devices import catalogue
+
+    return any(gpu.slug == slug for gpu in catalogue.gpus())
+
+
+def _by_option(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords as values by long option; what a fleet's ``run`` says is said by the kind of job."""
+    names = {option.keyword: option.name for option in OPTIONS if option.kind != "negation"}
+    values = {}
+    for keyword, value in options.items():
+        if keyword == "run" or value is None or value == ():
+            continue
+        if keyword == "cache":
+            if not value:  # `--no-cache` is cache=False
+                values["no-cache"] = True
+            continue
+        values[names[keyword]] = value
+    return values
+
+
+def _fleet(
+    asked: Sequence[Asked],
+    measured: Sequence[Job],
+    progress: _Progress,
+    executor: Executor,
+    machine: Machine,
+    options: FleetOptions,
+) -> Fleet:
+    rows = [
+        (one.entry, progress.notes[one.decide.task].model) for one in asked if one.decide.task in progress.notes
+    ]
+    by_model: dict[str, list[FleetModel]] = {}
+    for job in measured:
+        note = progress.notes.get(job.task)
+        if note is not None and note.model.failure is None:
+            by_model.setdefault(job.name, []).append(note.model)
+    pricing = next((way for way in PRICINGS if way == options.get("pricing")), PRICINGS[0])
+    return fleet_of(
+        rows,
+        by_model,
+        left=len(asked) - len(rows),
+        pricing=pricing,
+        machine=machine,
+        environment=FleetEnvironment(
+            where=executor.where,
+            date=datetime.now(UTC).isoformat(timespec="seconds"),
+            versions=versions(),
+            seconds={task: round(note.seconds, 3) for task, note in sorted(progress.notes.items())},
+            kept=tuple(sorted(progress.kept)),
+            facts=executor.facts,
+        ),
+    )

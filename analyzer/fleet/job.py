@@ -1,0 +1,114 @@
+"""One model's share of a fleet: what a process is asked, and what it answers; both travel as MessagePack."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from analyzer.devices.detection import Machine
+from analyzer.loading.dependencies import Dependencies
+from analyzer.record.fleet import FleetFailure, FleetModel, FleetQuestion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A model and a question about it.
+
+    Attributes:
+        name: The model's own name in the fleet.
+        reference: MODEL as ``analyze`` takes it.
+        question: Which command answers.
+        keywords: Of ``analyze()`` or its sister of that command.
+        folder: The working folder, in which paths start.
+        machine: Whose processors "this machine" means; None where the one that works is meant (a measurement).
+        device: Of a measurement, the slug of the device that it is about; empty where nothing is run.
+    """
+
+    name: str
+    reference: str
+    question: FleetQuestion = "run"
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+    folder: str
+    machine: Machine | None = None
+    device: str = ""
+
+    @property
+    def task(self) -> str:
+        """Its name among all tasks, and that of its files: a measurement's ends in its device."""
+        return f"{self.name}@{self.device}" if self.device else self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a job.
+
+    Attributes:
+        model: The row of the table; its ``failure`` says why there is no record.
+        record, page: The files' texts; empty where it failed.
+        dependencies: What it was made from.
+        seconds: How long it took.
+        log: The end of what the model's code printed where it failed.
+    """
+
+    model: FleetModel
+    record: str = ""
+    page: str = ""
+    dependencies: Dependencies = field(default_factory=Dependencies)
+    seconds: float = 0.0
+    log: str = ""
+
+
+def job_to_bytes(job: Job) -> bytes:
+    """A job as bytes."""
+    return msgspec.msgpack.encode(job)
+
+
+def job_from_bytes(content: bytes) -> Job:
+    """The job of bytes."""
+    return msgspec.msgpack.decode(content, type=Job)
+
+
+def outcome_to_bytes(outcome: Outcome) -> bytes:
+    """An outcome as bytes."""
+    return msgspec.msgpack.encode(outcome)
+
+
+def outcome_from_bytes(content: bytes) -> Outcome:
+    """The outcome of bytes."""
+    return msgspec.msgpack.decode(content, type=Outcome)
+
+
+def failed(job: Job, failure: FleetFailure, *, seconds: float = 0.0, log: str = "") -> Outcome:
+    """The outcome of a job whose process could not answer: what it had read is not known.
+
+    The model's file and the Python files beside it stand for that.
+    """
+    return Outcome(
+        model=FleetModel(name=job.name, reference=job.reference, question=job.question, failure=failure),
+        dependencies=own_files(job),
+        seconds=seconds,
+        log=log,
+    )
+
+
+def own_files(job: Job) -> Dependencies:
+    """The model's file (of a folder: its configuration) and the Python files beside it, as they are now."""
+    import os
+    from pathlib import Path
+
+    from analyzer.loading.dependencies import file_digest
+
+    start = Path(job.folder) / job.reference.partition(".py:")[0]
+    if job.reference.partition(".py:")[1]:
+        start = start.with_name(start.name + ".py")
+    if start.is_dir():
+        files = sorted(start.glob("*.json"))
+    elif start.suffix == ".py":
+        files = sorted(start.parent.glob("*.py"))
+    else:
+        files = [start]
+    paths = {os.path.abspath(path) for path in (*files, start) if not path.is_dir()}
+    return Dependencies(files={path: file_digest(path) for path in sorted(paths)})

@@ -1,0 +1,133 @@
+"""This machine: some processes at once, or one alone where times are measured."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from queue import SimpleQueue
+from typing import Any
+
+from analyzer.devices.detection import this_machine
+from analyzer.fleet.job import Job, Outcome
+from analyzer.fleet.slot import Slot
+
+# What an export of a large model takes beside what processes share.
+_BYTES_PER_JOB = 1.5 * 2**30
+# What only Python models need, and every question.
+_EXPORT_MODULES = (
+    "torch",
+    "torch.onnx",
+    "torch.export",
+    "onnxscript",
+    "networkx",
+    "sympy",
+    "analyzer.loading.torch_private",
+    "analyzer.loading.torch_export.export",
+)
+_MODULES = (
+    "onnx",
+    "onnx_ir",
+    "onnx.inliner",
+    "onnx.shape_inference",
+    "scipy.sparse.csgraph",
+    "scipy.optimize",
+    "scipy.special",
+    "jinja2",
+    "analyzer.api",
+    "analyzer.loading.reading_process",
+    "analyzer.report.html",
+)
+
+
+class LocalPool:
+    """Processes of this machine.
+
+    Args:
+        jobs: How many at once; None for as many as cores and memory allow.
+        timeout_s: Seconds for each model.
+    """
+
+    where = "local"
+    facts: Mapping[str, Any]
+
+    def __init__(self, *, jobs: int | None = None, timeout_s: float) -> None:
+        self.jobs = jobs or default_jobs()
+        self.facts = {"jobs": self.jobs}
+        self._timeout_s = timeout_s
+        self._slots: list[Slot] = []
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
+        """Works on models and yields each as it is finished.
+
+        What ran out of memory beside others is tried once more alone; what measures runs alone.
+        """
+        together = [job for job in jobs if not job.device]
+        again = []
+        for job, outcome in self._run(together, self.jobs):
+            failure = outcome.model.failure
+            if failure is not None and failure.kind == "memory" and self.jobs > 1 and len(together) > 1:
+                again.append(job)
+            else:
+                yield job, outcome
+        yield from self._run([*again, *(job for job in jobs if job.device)], 1)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """This machine's GPU and its CPU: both are measured by one run, which is named after the GPU."""
+        machine = this_machine()
+        return (machine.gpu.slug if machine.gpu is not None else machine.cpu.slug,)
+
+    def close(self) -> None:
+        """Ends all processes."""
+        for slot in self._slots:
+            slot.close()
+
+    def _run(self, jobs: Sequence[Job], at_once: int) -> Iterator[tuple[Job, Outcome]]:
+        if not jobs:
+            return
+        modules = modules_for(jobs)
+        slots = [Slot(modules) for _ in range(min(at_once, len(jobs)))]
+        self._slots += slots
+        free: SimpleQueue[Slot] = SimpleQueue()
+        for slot in slots:
+            free.put(slot)
+
+        def one(job: Job) -> Outcome:
+            slot = free.get()
+            try:
+                return slot.run(job, timeout_s=self._timeout_s)
+            finally:
+                free.put(slot)
+
+        pool = ThreadPoolExecutor(len(slots))
+        try:
+            futures = {pool.submit(one, job): job for job in jobs}
+            for future in as_completed(futures):
+                yield futures.pop(future), future.result()
+        finally:
+            # Also where the driver stops half way: what waits is dropped, what runs is ended.
+            pool.shutdown(wait=False, cancel_futures=True)
+            for slot in slots:
+                slot.close()
+            pool.shutdown()
+
+
+def modules_for(jobs: Sequence[Job]) -> tuple[str, ...]:
+    """What processes for these models import before the first of them."""
+    has_python = any(_is_python(job) for job in jobs)
+    return (*_EXPORT_MODULES, *_MODULES) if has_python else _MODULES
+
+
+def _is_python(job: Job) -> bool:
+    return not job.reference.lower().endswith((".onnx", ".json")) and not os.path.isdir(
+        os.path.join(job.folder, job.reference)
+    )
+
+
+def default_jobs() -> int:
+    """As many as this process has cores, and its machine memory for."""
+    import psutil
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, int(psutil.virtual_memory().available / _BYTES_PER_JOB)))

@@ -1,0 +1,125 @@
+"""Models and options -> jobs: what each model is asked, checked before any of them is read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from analyzer.checks.settings import read_settings
+from analyzer.devices.detection import Machine, this_machine
+from analyzer.errors import UsageError
+from analyzer.fleet.entry import Entry
+from analyzer.fleet.job import Job
+from analyzer.loading.model_reference import parse_reference
+from analyzer.option_table import Command, given_keywords, is_analysis, taken_by
+from analyzer.record.fleet import FleetQuestion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A model with its jobs.
+
+    Attributes:
+        entry: What was named.
+        decide: What is asked without running anything.
+    """
+
+    entry: Entry
+    decide: Job
+
+
+def jobs_of(
+    entries: Sequence[Entry], options: Mapping[str, Any], *, machine: Machine | None = None
+) -> tuple[Asked, ...]:
+    """A job for each model.
+
+    Args:
+        entries: The models.
+        options: By long option, as the command line has them: for all models, before what a manifest or the
+            settings of pyproject.toml say.
+        machine: Whose processors "this machine" means; None for this one's.
+
+    Raises:
+        UsageError: An option that no model of the fleet takes, or a value that cannot be right.
+    """
+    here = machine or this_machine()
+    asked = tuple(_asked(entry, options, here) for entry in entries)
+    commands = {one.decide.question for one in asked}
+    for name in options:
+        if not any(name in _names(command) for command in commands):
+            raise UsageError(
+                f"--{name} says nothing about these models.",
+                hint=f"They are asked by `analyze {_command(sorted(commands)[0])}`.".replace(
+                    " run`", " MODEL`"
+                ),
+            )
+    return asked
+
+
+def _asked(entry: Entry, options: Mapping[str, Any], machine: Machine) -> Asked:
+    question = entry.question or "run"
+    for name in entry.options:
+        if name not in _names(question):
+            raise UsageError(
+                f"{entry.where}: `{name}` says nothing about {entry.name}.",
+                hint=f"`analyze {_command(question)}` has no --{name}.",
+            )
+    settings = read_settings(_start(entry)).options
+    values: dict[str, Any] = {**settings, **entry.options, **options}
+    taken = {name: value for name, value in values.items() if name in _names(question)}
+    taken.pop("run", None)
+    if "no-run" in _names(question):
+        taken["no-run"] = True
+    keywords = _plain(given_keywords(taken, _command(question)))
+    _check(question, keywords)
+    return Asked(
+        entry=entry,
+        decide=Job(
+            name=entry.name,
+            reference=entry.reference,
+            question=question,
+            keywords=keywords,
+            folder=os.getcwd(),
+            machine=machine,
+        ),
+    )
+
+
+# Options of all questions that are checked alike.
+_OF_ALL = ("batch", "gpu", "cpu", "prices", "pricing", "region", "threads", "runs", "time_budget")
+
+
+def _check(question: FleetQuestion, keywords: Mapping[str, Any]) -> None:
+    """Says what cannot be right of options, and which device nobody knows, before a model is read."""
+    from analyzer.pipeline.options import make_options
+    from analyzer.pipeline.target_devices import find_targets
+
+    known = {name: value for name, value in keywords.items() if question == "run" or name in _OF_ALL}
+    find_targets(make_options(**cast("Any", known)))
+
+
+def _plain(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords as MessagePack has them."""
+    return {
+        name: str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
+        for name, value in keywords.items()
+    }
+
+
+def _start(entry: Entry) -> Path:
+    """Where settings are looked for, as the command of one model does."""
+    path = Path(entry.reference)
+    if path.exists():
+        return path
+    return parse_reference(entry.reference).path or Path.cwd()
+
+
+def _command(question: FleetQuestion) -> Command:
+    return question
+
+
+def _names(question: FleetQuestion) -> frozenset[str]:
+    return frozenset(option.name for option in taken_by(_command(question)) if is_analysis(option))

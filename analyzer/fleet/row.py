@@ -1,0 +1,183 @@
+"""A model's record -> its row in the fleet's table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from analyzer.fleet.job import Job
+from analyzer.record.analysis import Analysis
+from analyzer.record.capacity import CapacityOption, CapacityResult
+from analyzer.record.fleet import FleetCell, FleetModel
+from analyzer.record.generation import GenerationOption, GenerationResult
+from analyzer.record.ranking import RankedCandidate
+from analyzer.report import capacity_words, generation_words, summary
+
+
+def row_of(job: Job, analysis: Analysis) -> FleetModel:
+    """The row of a model: its answer, and a cell for each device and batch of its record."""
+    invocation = analysis.invocation
+    cells, best = _cells(analysis)
+    return FleetModel(
+        name=job.name,
+        reference=job.reference,
+        question=job.question,
+        options=dict(invocation.options) if invocation else {},
+        digest=analysis.model.digest,
+        parameters=analysis.model.parameters,
+        device=analysis.verdict.device,
+        sentence=_sentence(analysis),
+        errors=sum(finding.severity == "error" for finding in analysis.findings),
+        warnings=sum(finding.severity == "warning" for finding in analysis.findings),
+        cells=cells,
+        best=best,
+        cheapest=cheapest_of(cells),
+        notes=analysis.model.notes,
+    )
+
+
+def cheapest_of(cells: tuple[FleetCell, ...]) -> int | None:
+    """The cell of the fewest dollars among those that run, fit and keep their limits; None where unknown."""
+
+    def dollars(index: int) -> float:
+        cell = cells[index]
+        amount = cell.usd_per_month if cell.usd_per_month is not None else cell.usd_per_million
+        usable = cell.runs and cell.fits and cell.meets is not False
+        return math.inf if amount is None or not usable else amount
+
+    index = min(range(len(cells)), key=dollars, default=None)
+    return None if index is None or dollars(index) == math.inf else index
+
+
+def _sentence(analysis: Analysis) -> str:
+    if analysis.capacity is not None:
+        return capacity_words.sentence(analysis.capacity)
+    if analysis.generation is not None:
+        return generation_words.sentence(analysis, analysis.generation)
+    return summary.sentence(analysis)
+
+
+def _cells(analysis: Analysis) -> tuple[tuple[FleetCell, ...], int | None]:
+    """All cells, and the index of the one that the record calls the best."""
+    if analysis.capacity is not None:
+        return _served(analysis.capacity)
+    if analysis.generation is not None:
+        return _generated(analysis.generation)
+    ranking = analysis.ranking
+    if ranking is None:
+        return (), None
+    best, kept = ranking.best, _one_a_device(ranking.candidates, ranking.best)
+    cells = tuple(_ranked(ranking.candidates[index]) for index in kept)
+    return cells, None if best is None else kept.index(best)
+
+
+def _one_a_device(candidates: Sequence[RankedCandidate], best: int | None) -> list[int]:
+    """Indices of candidates, of several instances with one CPU the cheapest; the best in any case."""
+    first: dict[tuple[str, int | None], int] = {}
+    for index, one in enumerate(candidates):
+        if not one.asked:  # another precision is another model, whose accuracy nobody has checked
+            continue
+        other = first.setdefault((one.device, one.batch), index)
+        if other != index and other != best and (index == best or _dearer(candidates[other], one)):
+            first[one.device, one.batch] = index
+    return sorted(first.values())
+
+
+def _dearer(one: RankedCandidate, other: RankedCandidate) -> bool:
+    if (one.runs and one.fits) != (other.runs and other.fits):
+        return other.runs and other.fits
+    return (one.usd_per_million or math.inf) > (other.usd_per_million or math.inf)
+
+
+def _served(told: CapacityResult) -> tuple[tuple[FleetCell, ...], int | None]:
+    """The cheapest instances of each device."""
+    first: dict[str, CapacityOption] = {}
+    for option in told.options:  # by dollars, those that keep the limit first
+        first.setdefault(option.device, option)
+    best = next((index for index, option in enumerate(first.values()) if option.feasible), None)
+    return tuple(_served_by(option, told) for option in first.values()), best
+
+
+def _served_by(option: CapacityOption, told: CapacityResult) -> FleetCell:
+    return FleetCell(
+        device=option.device,
+        kind=option.kind,
+        batch=option.max_batch,
+        precision=option.precision,
+        meets=option.feasible,
+        latency_s=capacity_words.latency(told, option),
+        origin=option.origin,
+        usd_per_million=option.usd_per_million_tokens or option.usd_per_million,
+        usd_per_month=option.usd_per_month,
+        usd_low_per_month=option.low_usd_per_month,
+        usd_high_per_month=option.high_usd_per_month,
+        count=option.count,
+        provider=option.provider,
+        instance=option.instance,
+        usd_per_hour=option.usd_per_hour,
+        region=option.region,
+        reason=option.reason,
+    )
+
+
+def _generated(told: GenerationResult) -> tuple[tuple[FleetCell, ...], int | None]:
+    """Each device at the batch that was asked for."""
+    cells = tuple(_generated_by(option, told.batch) for option in told.devices)
+    return cells, told.cheapest
+
+
+def _generated_by(option: GenerationOption, batch: int) -> FleetCell:
+    times, dollars = option.times, option.usd_per_million_tokens
+    low, high = times.request_low_s / times.request_s, times.request_high_s / times.request_s
+    return FleetCell(
+        device=option.device,
+        kind=option.kind,
+        batch=batch,
+        plan=f"{option.gpus} GPUs" if option.gpus > 1 else option.kind,
+        precision=option.weights,
+        fits=option.fits,
+        meets=option.meets_limits,
+        latency_s=times.request_s,
+        low_s=times.request_low_s,
+        high_s=times.request_high_s,
+        origin=times.origin,
+        ttft_s=times.ttft_s,
+        tpot_s=times.tpot_s,
+        tokens_per_s=times.tokens_per_s,
+        memory_bytes=option.memory_bytes,
+        usd_per_million=dollars,
+        # Tokens a second follow from the request's time, dollars from them.
+        usd_low_per_million=None if dollars is None else dollars * low,
+        usd_high_per_million=None if dollars is None else dollars * high,
+        instance=option.instance,
+        usd_per_hour=option.usd_per_hour,
+        region=option.region,
+    )
+
+
+def _ranked(one: RankedCandidate) -> FleetCell:
+    return FleetCell(
+        device=one.device,
+        kind=one.kind,
+        batch=one.batch,
+        plan=one.plan,
+        precision=one.precision,
+        named=one.named,
+        runs=one.runs,
+        fits=one.fits,
+        meets=one.meets_slo,
+        latency_s=one.latency_s,
+        low_s=one.low_s,
+        high_s=one.high_s,
+        origin=one.origin,
+        memory_bytes=one.memory_bytes,
+        usd_per_million=one.usd_per_million,
+        usd_low_per_million=one.usd_low_per_million,
+        usd_high_per_million=one.usd_high_per_million,
+        provider=one.provider,
+        instance=one.instance,
+        usd_per_hour=one.usd_per_hour,
+        region=one.region,
+        energy_j=one.energy_j,
+        reason=one.reason,
+    )

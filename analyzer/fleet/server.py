@@ -1,0 +1,111 @@
+"""``python -m analyzer.fleet.server NAME...``: imports once, then forks a process for each model.
+
+What is heavy to import (PyTorch first of all) is imported here, before the first model; each model has a
+process of its own, a copy of this one, so that none meets what another left behind. Jobs come on standard
+input, answers go to standard output, each behind its length.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import struct
+import sys
+from contextlib import suppress
+from importlib import import_module
+from typing import BinaryIO
+
+import msgspec
+
+from analyzer.fleet.job import job_from_bytes, outcome_to_bytes
+from analyzer.fleet.work import work
+from analyzer.isolation.child import SELDOM, die_first_when_memory_ends, die_with_parent
+
+_LENGTH = struct.Struct("<Q")
+# Bytes of what a model's code prints that are kept.
+LOG_BYTES = 8192
+
+
+def send(stream: BinaryIO, content: bytes) -> None:
+    """Writes a message: its length, then itself."""
+    stream.write(_LENGTH.pack(len(content)) + content)
+    stream.flush()
+
+
+def receive(stream: BinaryIO) -> bytes | None:
+    """The next message; None where the other side is gone."""
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack(head)
+    content = stream.read(length)
+    return content if len(content) == length else None
+
+
+def main(names: list[str]) -> None:
+    """Serves jobs until standard input ends.
+
+    Args:
+        names: Modules to import before.
+    """
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole terminal: the driver ends us
+    requests, answers = _streams()
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its C++ parts warn on standard error
+    for name in names:
+        # By name: what a model needs is imported before the fork, whatever room it belongs to; what cannot be
+        # imported fails where it is needed, with the message of that place.
+        with suppress(ImportError):
+            import_module(name)
+    gc.collect()
+    gc.freeze()  # nothing of it is garbage, and looking at it would copy its memory
+    while (content := receive(requests)) is not None:
+        send(answers, _answer_apart(content) if hasattr(os, "fork") else _answer_here(content))
+
+
+def _streams() -> tuple[BinaryIO, BinaryIO]:
+    """Where jobs come from and answers go to; a model's code gets neither."""
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return requests, answers
+
+
+def _answer_here(content: bytes) -> bytes:
+    """Where no process can be forked (Windows): the driver starts an interpreter for each model."""
+    return msgspec.msgpack.encode([0, _outcome(content)])
+
+
+def _answer_apart(content: bytes) -> bytes:
+    """The exit status of the model's process (negative: a signal) and its answer, which may be cut short."""
+    ours, theirs = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            os.close(ours)
+            die_with_parent()
+            die_first_when_memory_ends()
+            gc.set_threshold(*SELDOM)
+            with os.fdopen(theirs, "wb") as answer:
+                send(answer, _outcome(content))
+            status = 0
+        finally:
+            os._exit(status)  # nothing of the server's is to be flushed or tidied here
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as answer:
+        outcome = receive(answer)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return msgspec.msgpack.encode([status, outcome or b""])
+
+
+def _outcome(content: bytes) -> bytes:
+    return outcome_to_bytes(work(job_from_bytes(content)))
+
+
+if __name__ == "__main__":
+    sys.dont_write_bytecode = True  # a model's folder stays as it is
+    main(sys.argv[1:])
