@@ -70,7 +70,8 @@ class LocalPool:
                 again.append(job)
             else:
                 yield job, outcome
-        yield from self._run([*again, *(job for job in jobs if job.device)], 1)
+        yield from self._run(again, 1)
+        yield from self._run([job for job in jobs if job.device], 1)
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -87,7 +88,9 @@ class LocalPool:
         if not jobs:
             return
         modules = modules_for(jobs)
-        slots = [Slot(modules) for _ in range(min(at_once, len(jobs)))]
+        # Each its share; a measurement foresees its own need.
+        share = 0 if jobs[0].device else int(_available_bytes() / at_once)
+        slots = [Slot(modules, memory=share) for _ in range(min(at_once, len(jobs)))]
         self._slots += slots
         free: SimpleQueue[Slot] = SimpleQueue()
         for slot in slots:
@@ -127,7 +130,11 @@ def _is_python(job: Job) -> bool:
 
 def default_jobs() -> int:
     """As many as this process has cores, and its machine memory for."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, int(_available_bytes() / _BYTES_PER_JOB)))
+
+
+def _available_bytes() -> int:
     import psutil
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, int(psutil.virtual_memory().available / _BYTES_PER_JOB)))
+    return int(psutil.virtual_memory().available)

@@ -1,4 +1,4 @@
-"""``python -m analyzer.fleet.server NAME...``: imports once, then forks a process for each model.
+"""``python -m analyzer.fleet.server BYTES NAME...``: imports once, then forks a process for each model.
 
 What is heavy to import (PyTorch first of all) is imported here, before the first model; each model has a
 process of its own, a copy of this one, so that none meets what another left behind. Jobs come on standard
@@ -43,10 +43,11 @@ def receive(stream: BinaryIO) -> bytes | None:
     return content if len(content) == length else None
 
 
-def main(names: list[str]) -> None:
+def main(memory: int, names: list[str]) -> None:
     """Serves jobs until standard input ends.
 
     Args:
+        memory: Bytes of its own that a model's process may have; 0 for no limit.
         names: Modules to import before.
     """
     die_with_parent()
@@ -61,7 +62,7 @@ def main(names: list[str]) -> None:
     gc.collect()
     gc.freeze()  # nothing of it is garbage, and looking at it would copy its memory
     while (content := receive(requests)) is not None:
-        send(answers, _answer_apart(content) if hasattr(os, "fork") else _answer_here(content))
+        send(answers, _answer_apart(content, memory) if hasattr(os, "fork") else _answer_here(content))
 
 
 def _streams() -> tuple[BinaryIO, BinaryIO]:
@@ -79,7 +80,7 @@ def _answer_here(content: bytes) -> bytes:
     return msgspec.msgpack.encode([0, _outcome(content)])
 
 
-def _answer_apart(content: bytes) -> bytes:
+def _answer_apart(content: bytes, memory: int) -> bytes:
     """The exit status of the model's process (negative: a signal) and its answer, which may be cut short."""
     ours, theirs = os.pipe()
     pid = os.fork()
@@ -89,6 +90,7 @@ def _answer_apart(content: bytes) -> bytes:
             os.close(ours)
             die_with_parent()
             die_first_when_memory_ends()
+            _limit_memory(memory)
             gc.set_threshold(*SELDOM)
             with os.fdopen(theirs, "wb") as answer:
                 send(answer, _outcome(content))
@@ -102,10 +104,19 @@ def _answer_apart(content: bytes) -> bytes:
     return msgspec.msgpack.encode([status, outcome or b""])
 
 
+def _limit_memory(memory: int) -> None:
+    """Has what asks for more fail in its own process, before the machine ends whichever it finds."""
+    if memory and sys.platform == "linux":  # elsewhere the system does not keep the limit
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (memory if most < 0 else min(memory, most), most))
+
+
 def _outcome(content: bytes) -> bytes:
     return outcome_to_bytes(work(job_from_bytes(content)))
 
 
 if __name__ == "__main__":
     sys.dont_write_bytecode = True  # a model's folder stays as it is
-    main(sys.argv[1:])
+    main(int(sys.argv[1]), sys.argv[2:])

@@ -31,10 +31,12 @@ class Slot:
 
     Args:
         modules: What it imports before the first job.
+        memory: Bytes that a model's process may have; 0 for no limit.
     """
 
-    def __init__(self, modules: Sequence[str] = ()) -> None:
+    def __init__(self, modules: Sequence[str] = (), *, memory: int = 0) -> None:
         self._modules = tuple(modules)
+        self._memory = memory
         self._server: subprocess.Popen[bytes] | None = None
         self._log: BinaryIO | None = None
         self._closed = False
@@ -59,6 +61,9 @@ class Slot:
         with self._lock:
             self._closed = True
             self._end()
+            if self._log is not None:
+                self._log.close()
+                self._log = None
 
     def _once(self, job: Job, timeout_s: float) -> Outcome:
         start = time.perf_counter()
@@ -101,10 +106,12 @@ class Slot:
     def _begun(self) -> subprocess.Popen[bytes]:
         if self._server is None or self._server.poll() is not None:
             self._end()
+            if self._log is not None:
+                self._log.close()
             self._log = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115 - as long as the server
             # -P: a file of the working folder must not stand in for a module.
             self._server = subprocess.Popen(
-                [sys.executable, "-P", "-m", "analyzer.fleet.server", *self._modules],
+                [sys.executable, "-P", "-m", "analyzer.fleet.server", str(self._memory), *self._modules],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,

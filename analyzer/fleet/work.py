@@ -17,7 +17,13 @@ from analyzer.record.analysis import Analysis
 from analyzer.record.fleet import FleetFailure, FleetModel
 
 # What allocators say where memory ends: PyTorch's (c10/core/impl/alloc_cpu.cpp), C++'s, Python's.
-_OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "std::bad_alloc", "Cannot allocate memory")
+_OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "not enough memory",
+    "std::bad_alloc",
+    "Cannot allocate memory",
+    "MemoryError",
+)
 
 
 def work(job: Job) -> Outcome:
