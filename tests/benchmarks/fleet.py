@@ -75,14 +75,15 @@ for name in sys.argv[2:]:
     module = importlib.import_module(name)
     large = name.startswith(("llama_7b", "gpt3"))
     with torch.device("meta" if large else "cpu"):
-        build = getattr(module, "build_model", None)
-        if build is None:
-            (build,) = (c for c in vars(module).values() if isinstance(c, type) and c.__module__ == name
-                        and issubclass(c, torch.nn.Module))
-        model = build().eval()
+        build = getattr(module, "build_model", None) or getattr(module, "model", None)
+        if build is None:  # a function of tensors
+            whole = torch.nn.Module()
+            whole.forward = getattr(module, name.partition("_")[0])
+            build = whole
+        model = build.eval() if isinstance(build, torch.nn.Module) else build().eval()
         inputs = module.example_inputs(1)
     start = time.perf_counter()
-    torch.onnx.export(model, inputs, dynamo=True, verbose=False)
+    torch.onnx.export(model, inputs, dynamo=True, verbose=False, optimize=not large)
     seconds[name] = time.perf_counter() - start
     del model
 print("RESULT" + json.dumps(seconds))
