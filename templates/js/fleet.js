@@ -63,6 +63,7 @@ const fleet = (() => {
     }
   }
 
+  const signed = (said, cell) => (said === UNKNOWN ? said : `${said} ${data.marks[C.origin(cell)] || C.origin(cell)}`);
   const time = (cell) => C.latency_s(cell) ?? C.tpot_s(cell) ?? null;
   const SHOWS = {
     dollars: {
@@ -73,8 +74,8 @@ const fleet = (() => {
     latency: {
       value: time, rising: 1,
       face: (model, cell) => (M.question(model) === "generate" && C.ttft_s(cell) !== null
-        ? [`TTFT ${figure(C.ttft_s(cell), "seconds")}`, `TPOT ${figure(C.tpot_s(cell), "seconds")}`]
-        : [figure(C.latency_s(cell), "seconds"), M.question(model) === "capacity" && M.percentile(model) ? M.percentile(model) : range(C.low_s(cell), C.high_s(cell), "seconds")]),
+        ? [signed(`TTFT ${figure(C.ttft_s(cell), "seconds")}`, cell), `TPOT ${figure(C.tpot_s(cell), "seconds")}`]
+        : [signed(figure(C.latency_s(cell), "seconds"), cell), M.question(model) === "capacity" && M.percentile(model) ? M.percentile(model) : range(C.low_s(cell), C.high_s(cell), "seconds")]),
       units: { run: "one run, host to host, above its 90 % interval", generate: "time to first token (TTFT) above time for each further one (TPOT), sorted by the whole request", capacity: "waiting included, at the percentile of its limit" },
     },
     tokens: {
@@ -204,7 +205,7 @@ const fleet = (() => {
   const columns = [
     { title: "Model", field: "name", width: narrow ? 138 : 230, frozen: true, formatter: nameCell, sorter: text(M.name) },
     { title: "Verdict", field: "verdict", width: 112, formatter: verdictCell, sorter: text((model) => (M.failure(model) ? "" : data.verdicts[M.verdict(model)] || "")) },
-    { title: "Cheapest device", field: "cheapest", width: 200, formatter: cheapestCell, sorter: compared((model) => (cheapest(model) < 0 ? null : dollars(cheapest(model))), () => true) },
+    { title: "Cheapest device", field: "cheapest", width: 226, formatter: cheapestCell, sorter: compared((model) => (cheapest(model) < 0 ? null : dollars(cheapest(model))), () => true) },
     ...(some(M.saved) ? [{ title: "Saves by moving", field: "saved", width: 112, formatter: savedCell, sorter: compared(M.saved, () => false), headerSortStartingDir: "desc", ...right }] : []),
     ...devices.map((device, at) => ({
       title: device.name, field: `d${at}`, width: 118, formatter: deviceCell(at), ...right,
@@ -379,12 +380,12 @@ const fleet = (() => {
     const [low, high] = [C.usd_low_per_million(cell), C.usd_high_per_million(cell)];
     const generated = M.question(model) === "generate";
     return [
-      ["Status", [trouble(cell) || "runs and fits", C.meets(cell) ? "keeps its limit" : "", cell === cheapest(model) ? "the cheapest" : "", cell === best(model) ? "the best" : ""].filter(Boolean).join(", ")],
+      ["Status", [trouble(cell) || "runs and fits", usable(cell) && C.meets(cell) ? "keeps its limit" : "", cell === cheapest(model) ? "the cheapest" : "", cell === best(model) ? "the best" : ""].filter(Boolean).join(", ")],
       ["Plan", [C.plan(cell), C.precision(cell)].filter(Boolean).join(", ")],
       ["TTFT", C.ttft_s(cell) === null ? "" : figure(C.ttft_s(cell), "seconds")],
       ["TPOT", C.tpot_s(cell) === null ? "" : figure(C.tpot_s(cell), "seconds")],
       ["Tokens", C.tokens_per_s(cell) === null ? "" : `${figure(C.tokens_per_s(cell), "number")} tokens/s`],
-      [generated ? "Whole request" : M.question(model) === "capacity" ? `Latency ${M.percentile(model)}`.trim() : "Latency", C.latency_s(cell) === null ? "" : `${figure(C.latency_s(cell), "seconds")}, ${C.origin(cell)}`],
+      [generated ? "Whole request" : M.question(model) === "capacity" ? `Latency ${M.percentile(model)}`.trim() : "Latency", C.latency_s(cell) === null ? "" : `${signed(figure(C.latency_s(cell), "seconds"), cell)} ${C.origin(cell)}`],
       ["90 % interval", interval],
       ["Dollars", dollars(cell) === null ? "no price known" : `${figure(dollars(cell), "dollars")} ${data.per[unit(model, cell)]}`],
       ["90 % interval of dollars", range(low, high, "dollars") && C.usd_per_month(cell) === null ? range(low, high, "dollars") : ""],
@@ -572,7 +573,7 @@ const fleet = (() => {
       data: rows,
       index: "index",
       columns: columns.map((column) => ({ ...column, visible: !/^d\d+$/.test(column.field) || !state.hidden.has(Number(column.field.slice(1))) })),
-      height: Math.min(narrow ? 560 : 680, Math.max(190, 46 * count + 78)),
+      height: Math.min(narrow ? 560 : 680, Math.max(190, 47 * count + 60)),
       rowHeight: 46,
       autoResize: false,
       layout: "fitDataFill",

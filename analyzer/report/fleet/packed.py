@@ -8,6 +8,7 @@ from typing import Any
 from analyzer.record.fleet import Fleet, FleetModel
 from analyzer.report.charts.chart import coded, compact
 from analyzer.report.fleet import words
+from analyzer.report.summary import MARKS
 
 # Fields of a cell as they are: figures, and words.
 _FIGURES = (
@@ -32,6 +33,7 @@ def payload(fleet: Fleet) -> dict[str, Any]:
         "verdicts": words.VERDICTS,
         "questions": words.QUESTIONS,
         "failures": words.FAILURES,
+        "marks": {mark.name: mark.sign for mark in MARKS.values()},
         # The scripts are the report's own and look for these.
         "operators": {},
         "modules": {},

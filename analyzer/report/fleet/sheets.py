@@ -9,7 +9,7 @@ from analyzer.report.answer import OptionTable
 from analyzer.report.fleet import words
 from analyzer.report.summary import span
 from analyzer.text import plural
-from analyzer.units import UNKNOWN, byte_count, dollars, factor, seconds, share
+from analyzer.units import UNKNOWN, byte_count, digits, dollars, seconds, share
 
 CERTAIN = {True: "yes", False: "no: within the 90 % interval"}
 
@@ -46,7 +46,7 @@ def moves(fleet: Fleet) -> OptionTable | None:
     cells = [models[move.model].cells[move.cell] for move in fleet.moves]
     return OptionTable(
         name="moves",
-        title="Moves",
+        title="Models that would cost less elsewhere",
         head=("Model", "Today", "$ a month today", "Should run on", "$ a month there", "Saved a month", "Certain"),
         rows=tuple(
             (
@@ -158,8 +158,8 @@ def biases(fleet: Fleet) -> OptionTable | None:
             (
                 names.get(bias.device, bias.device),
                 plural(bias.models, "model"),
-                factor(bias.ratio),
-                span(factor(bias.low), factor(bias.high)),
+                digits(bias.ratio),
+                span(digits(bias.low), digits(bias.high)),
             )
             for bias in fleet.biases
         ),

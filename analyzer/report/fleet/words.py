@@ -96,7 +96,7 @@ def percentile(model: FleetModel) -> str:
     """Of which a service's limit holds: ``p99``, ``mean``; empty where the record does not say."""
     if model.traffic is None:
         return ""
-    return f"p{digits(model.traffic.percentile)}" if model.traffic.percentile else "mean"
+    return f"p{model.traffic.percentile:g}" if model.traffic.percentile else "mean"
 
 
 def interval(cell: FleetCell) -> str:
