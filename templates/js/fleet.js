@@ -27,7 +27,7 @@ const fleet = (() => {
   const cellAt = (model, index) => (index === null || index === undefined ? -1 : start[model] + index);
   const cheapest = (model) => cellAt(model, M.cheapest(model));
   const best = (model) => cellAt(model, M.best(model));
-  const unit = (model, cell) => (C.usd_per_month(cell) !== null ? "capacity" : M.question(model));
+  const unit = (model, cell) => (C.usd_per_month(cell) !== null ? "capacity" : M.question(model) === "generate" || C.tpot_s(cell) !== null ? "generate" : "run");
   const money = (model, cell) => (dollars(cell) === null ? UNKNOWN : `${figure(dollars(cell), "dollars")} ${data.per_short[unit(model, cell)]}`);
   const batchOf = (cell) => (C.batch(cell) === null ? "" : `batch ${figure(C.batch(cell), "count")}`);
   const range = (low, high, kind) => {

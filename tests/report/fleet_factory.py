@@ -1,4 +1,4 @@
-"""Fictitious fleets for the tests of reporting: invented models on invented devices, figures from round numbers."""
+"""Fictitious fleets for the tests of reporting: invented models on invented devices, round figures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ DEVICES = (
 )
 
 
-def cell(device: str, batch: int | None, latency_s: float | None, dollars: float | None, **more: Any) -> FleetCell:
+def cell(
+    device: str, batch: int | None, latency_s: float | None, dollars: float | None, **more: Any
+) -> FleetCell:
     """One cell with an interval of 10 % and dollars with one of 20 %."""
     side = "cpu" if device == "epyc" else "gpu"
     values: dict[str, Any] = {
@@ -63,7 +65,9 @@ def classifier() -> FleetModel:
     times = {"t4": (0.004, 0.100), "l4": (0.003, 0.060), "a100": (0.002, 0.020), "epyc": (0.010, 0.500)}
     dollars = {"t4": (0.9, 0.4), "l4": (0.8, 0.2), "a100": (4.0, 0.6), "epyc": (0.5, 0.45)}
     cells = tuple(
-        cell(device, batch, times[device][at], dollars[device][at], meets=not (device == "epyc" and batch == 64))
+        cell(
+            device, batch, times[device][at], dollars[device][at], meets=not (device == "epyc" and batch == 64)
+        )
         for device in times
         for at, batch in enumerate((1, 64))
     )
@@ -93,8 +97,28 @@ def generator() -> FleetModel:
     common: dict[str, Any] = {"plan": "1"}
     cells = (
         cell("t4", 8, 9.0, None, fits=False, memory_bytes=30 * 10**9, reason="needs 30 GB", **common),
-        cell("a100", 8, 2.0, 5.0, ttft_s=0.18, tpot_s=0.0125, tokens_per_s=640.0, memory_bytes=30 * 10**9, **common),
-        cell("epyc", 8, 40.0, 90.0, ttft_s=4.0, tpot_s=0.25, tokens_per_s=32.0, memory_bytes=30 * 10**9, plan="cpu"),
+        cell(
+            "a100",
+            8,
+            2.0,
+            5.0,
+            ttft_s=0.18,
+            tpot_s=0.0125,
+            tokens_per_s=640.0,
+            memory_bytes=30 * 10**9,
+            **common,
+        ),
+        cell(
+            "epyc",
+            8,
+            40.0,
+            90.0,
+            ttft_s=4.0,
+            tpot_s=0.25,
+            tokens_per_s=32.0,
+            memory_bytes=30 * 10**9,
+            plan="cpu",
+        ),
     )
     return FleetModel(
         name="llama",
@@ -136,7 +160,12 @@ def homeless() -> FleetModel:
     """A model that keeps its limit nowhere."""
     cells = tuple(cell(device, 1, 0.3, 1.0, meets=False) for device in ("t4", "l4"))
     return FleetModel(
-        name="slow", reference="slow.onnx", owner="vision", device="either", sentence="Nothing keeps 10 ms.", cells=cells
+        name="slow",
+        reference="slow.onnx",
+        owner="vision",
+        device="either",
+        sentence="Nothing keeps 10 ms.",
+        cells=cells,
     )
 
 
@@ -179,8 +208,17 @@ def fleet(**changes: Any) -> Fleet:
                     count=2,
                     usd_per_month=1168.0,
                     models=(
-                        PackedModel(model="ranker", cell=0, share=0.45, rate=250.0, memory_bytes=10**9, latency_s=0.04),
-                        PackedModel(model="resnet50", cell=3, share=0.3, rate=60.0, memory_bytes=2 * 10**9, latency_s=0.15),
+                        PackedModel(
+                            model="ranker", cell=0, share=0.45, rate=250.0, memory_bytes=10**9, latency_s=0.04
+                        ),
+                        PackedModel(
+                            model="resnet50",
+                            cell=3,
+                            share=0.3,
+                            rate=60.0,
+                            memory_bytes=2 * 10**9,
+                            latency_s=0.15,
+                        ),
                     ),
                 ),
             ),
@@ -232,7 +270,8 @@ def hostile(text: str) -> Fleet:
         provider=text,
         instance=text,
         models=tuple(
-            replace(one, model=models[at].name) for at, one in zip((2, 3), packed.instances[0].models, strict=True)
+            replace(one, model=models[at].name)
+            for at, one in zip((2, 3), packed.instances[0].models, strict=True)
         ),
     )
     return replace(

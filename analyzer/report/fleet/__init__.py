@@ -1,1 +1,1 @@
-"""Reporting: a fleet: its page, its tables as CSV and Parquet, its answer on a terminal and in a pull request."""
+"""Reporting: a fleet: its page, its table as CSV and Parquet, its answer on a terminal and in Markdown."""

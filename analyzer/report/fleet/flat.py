@@ -13,10 +13,20 @@ FlatKind = Literal["text", "whole", "real", "truth"]
 
 _CELL = tuple(item.name for item in fields(FleetCell))
 _KINDS: Mapping[str, FlatKind] = {
-    **dict.fromkeys(("batch", "memory_bytes", "count", "parameters", "errors", "warnings", "today_count"), "whole"),
+    **dict.fromkeys(
+        ("batch", "memory_bytes", "count", "parameters", "errors", "warnings", "today_count"), "whole"
+    ),
     **dict.fromkeys(("runs", "fits", "meets", "best", "cheapest", "move", "move_certain"), "truth"),
     **dict.fromkeys(
-        ("rate", "limit_s", "percentile", "saved_usd_per_month", "usd_per_million", "usd_per_month", "usd_per_hour"),
+        (
+            "rate",
+            "limit_s",
+            "percentile",
+            "saved_usd_per_month",
+            "usd_per_million",
+            "usd_per_month",
+            "usd_per_hour",
+        ),
         "real",
     ),
     **dict.fromkeys(("latency_s", "low_s", "high_s", "ttft_s", "tpot_s", "tokens_per_s", "energy_j"), "real"),
@@ -30,7 +40,7 @@ COLUMNS = (
     *("verdict", "sentence", "reference", "parameters", "digest", "rate", "limit_s", "percentile"),
     *("today_instance", "today_count", "errors", "warnings", "failure", "message", "hint", "notes"),
 )
-_OF = {"run": "inferences", "generate": "output tokens", "capacity": "inferences"}
+_OF = {False: "inferences", True: "output tokens"}
 
 
 def kind(column: str) -> FlatKind:
@@ -51,7 +61,7 @@ def rows(fleet: Fleet) -> Iterator[Mapping[str, Any]]:
                 **own,
                 **{name: getattr(cell, name) for name in _CELL},
                 "device_name": names.get(cell.device, cell.device),
-                "usd_per_million_of": _OF[model.question],
+                "usd_per_million_of": _OF[words.generates(model, cell)],
                 "best": index == model.best,
                 "cheapest": index == model.cheapest,
                 "move": moved is not None,

@@ -1,4 +1,4 @@
-"""Reporting: the data of a fleet's page by column: keys are sent once, and so is a text that many cells share."""
+"""Reporting: the data of a fleet's page by column: keys are sent once, and so are texts that cells share."""
 
 from __future__ import annotations
 
@@ -102,4 +102,3 @@ def _column(values: Iterable[Any]) -> Any:
 def _texts(values: Iterable[str]) -> Any:
     column = coded(values)
     return {"all": column["of"][0]} if len(column["of"]) == 1 else column
-

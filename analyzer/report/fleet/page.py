@@ -1,4 +1,4 @@
-"""Reporting: a fleet as one page: the answer, what should move, models x devices, what failed, what shares machines."""
+"""Reporting: a fleet as one page: the answer, what should move, models x devices, failures."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def build(fleet: Fleet) -> dict[str, Any]:
         "biases": sheets.biases(fleet),
         "method": _rests(fleet),
         "questions": {key: word for key, word in words.QUESTIONS.items() if _asked(fleet, key)},
-        "marks": tuple(replace(mark, meaning=mark.meaning.replace("under Method", "in its page")) for mark in _marks()),
+        "marks": tuple(
+            replace(mark, meaning=mark.meaning.replace("under Method", "in its page")) for mark in _marks()
+        ),
         "page_of": words.page_of,
         # No chart: nothing is compiled on this page.
         "compiles": False,
@@ -91,7 +93,9 @@ def _tiles(fleet: Fleet) -> tuple[FleetTile, ...]:
     ]
     if fleet.moves or any(model.today for model in fleet.models):
         certain = sum(move.certain for move in fleet.moves)
-        tiles.append(FleetTile(title="Should move", figure=f"{len(fleet.moves):,}", note=f"{certain:,} of them certain"))
+        tiles.append(
+            FleetTile(title="Should move", figure=f"{len(fleet.moves):,}", note=f"{certain:,} of them certain")
+        )
     if fleet.consolidation is not None:
         told = fleet.consolidation
         tiles.append(

@@ -21,7 +21,12 @@ def write(fleet: Fleet, path: str | os.PathLike[str]) -> bool:
         from pyarrow import parquet
     except ImportError:
         return False
-    types = {"text": pyarrow.string(), "whole": pyarrow.int64(), "real": pyarrow.float64(), "truth": pyarrow.bool_()}
+    types = {
+        "text": pyarrow.string(),
+        "whole": pyarrow.int64(),
+        "real": pyarrow.float64(),
+        "truth": pyarrow.bool_(),
+    }
     schema = pyarrow.schema([(name, types[flat.kind(name)]) for name in flat.COLUMNS])
     columns: dict[str, list[Any]] = {name: [] for name in flat.COLUMNS}
     for row in flat.rows(fleet):

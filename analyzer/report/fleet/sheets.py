@@ -47,7 +47,15 @@ def moves(fleet: Fleet) -> OptionTable | None:
     return OptionTable(
         name="moves",
         title="Models that would cost less elsewhere",
-        head=("Model", "Today", "$ a month today", "Should run on", "$ a month there", "Saved a month", "Certain"),
+        head=(
+            "Model",
+            "Today",
+            "$ a month today",
+            "Should run on",
+            "$ a month there",
+            "Saved a month",
+            "Certain",
+        ),
         rows=tuple(
             (
                 move.model,
@@ -61,8 +69,13 @@ def moves(fleet: Fleet) -> OptionTable | None:
             for move in fleet.moves
         ),
         beside=tuple(
-            (models[move.model].owner, "", "", ", ".join(filter(None, (words.where(cell, names), words.plan(cell)))))
-            + ("", "", "")
+            (
+                models[move.model].owner,
+                "",
+                "",
+                ", ".join(filter(None, (words.where(cell, names), words.plan(cell)))),
+                *("", "", ""),
+            )
             for move, cell in zip(fleet.moves, cells, strict=True)
         ),
         sort=tuple(
@@ -81,7 +94,8 @@ def moves(fleet: Fleet) -> OptionTable | None:
         narrow=(0, 1, 3, 5),
         links=tuple(words.page_of(move.model) for move in fleet.moves),
         lead=(
-            "Each keeps its limits there. A move is certain where even the dearer end of the 90 % interval saves."
+            "Each keeps its limits there. "
+            "A move is certain where even the dearer end of the 90 % interval saves."
         ),
     )
 

@@ -76,15 +76,23 @@ def amount(cell: FleetCell) -> float | None:
 def money(model: FleetModel, cell: FleetCell) -> str:
     """Dollars with what they are for: ``$0.420 /M inferences``; a dash where no price is known."""
     value = amount(cell)
-    return UNKNOWN if value is None else f"{dollars(value)} {_per(model, cell)}"
+    return UNKNOWN if value is None else f"{dollars(value)} {PER_SHORT[unit(model, cell)]}"
 
 
-def _per(model: FleetModel, cell: FleetCell) -> str:
-    return PER_SHORT["capacity" if cell.usd_per_month is not None else model.question]
+def unit(model: FleetModel, cell: FleetCell) -> str:
+    """Which of the units of dollars a cell's are in: a key of ``PER``."""
+    if cell.usd_per_month is not None:
+        return "capacity"
+    return "generate" if generates(model, cell) else "run"
+
+
+def generates(model: FleetModel, cell: FleetCell) -> bool:
+    """Whether its million is of output tokens: a service may generate too."""
+    return model.question == "generate" or cell.tpot_s is not None
 
 
 def latency(model: FleetModel, cell: FleetCell) -> str:
-    """The times of a cell with their names where there are several: ``12.3 ms``, ``TTFT 180 ms, TPOT 12 ms``."""
+    """The times of a cell, with names where there are several: ``12.3 ms``, ``TTFT 180 ms, TPOT 12 ms``."""
     if cell.ttft_s is not None or cell.tpot_s is not None:
         return f"TTFT {seconds(cell.ttft_s)}, TPOT {seconds(cell.tpot_s)}"
     said = percentile(model)
@@ -195,14 +203,10 @@ def consolidated(fleet: Fleet) -> tuple[str, ...]:
     number = sum(machine.count for machine in packed.instances)
     sums = [
         f"{dollars(packed.apart_usd_per_month)} with instances of its own for each model",
-        *(
-            [f"{dollars(packed.today_usd_per_month)} today"]
-            if packed.today_usd_per_month is not None
-            else []
-        ),
+        *([f"{dollars(packed.today_usd_per_month)} today"] if packed.today_usd_per_month is not None else []),
     ]
     return (
-        f"{plural(len(models), 'model')} on {plural(number, 'instance')}: {dollars(packed.usd_per_month)} a month, "
-        f"against {listed(sums)}.",
+        f"{plural(len(models), 'model')} on {plural(number, 'instance')}: "
+        f"{dollars(packed.usd_per_month)} a month, against {listed(sums)}.",
         f"No packing costs less than {dollars(packed.least_usd_per_month)} a month.",
     )
