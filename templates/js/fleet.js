@@ -135,7 +135,7 @@ const fleet = (() => {
   function nameCell(cell) {
     const model = cell.getData().index;
     mark(cell, model, "");
-    const text = middle(M.name(model), narrow ? 34 : 60);
+    const text = middle(M.name(model), narrow ? 16 : 28);
     const label = M.failure(model) ? element("span", { textContent: text, title: M.name(model) }) : element("a", { href: address(model), textContent: text, title: M.name(model) });
     return two(label, [M.owner(model), ...M.tags(model)].filter(Boolean).join(" · "));
   }
@@ -577,7 +577,8 @@ const fleet = (() => {
       rowHeight: 46,
       autoResize: false,
       layout: "fitDataFill",
-      columnDefaults: { headerTooltip: false, resizable: "header", headerSortTristate: true },
+      // The library takes a title for markup: a device's name is a stranger's text.
+      columnDefaults: { titleFormatter: (title) => element("span", { textContent: title.getValue() }), headerTooltip: false, resizable: "header", headerSortTristate: true },
       initialSort: recalledSort(),
       placeholder: "No model fits the filters.",
     });

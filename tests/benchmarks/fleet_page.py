@@ -1,9 +1,10 @@
 """How large a fleet's page is, and how long it takes to render and to open: a table, with the machine.
 
-Run it from the repository: ``python tests/benchmarks/fleet_page.py [--models N ...] [--devices N] [--rounds N]``.
-The fleets are fictitious and always the same, with two batches a device. Each page is opened in a headless Chromium
-without network; "table s" is until its table's first rows are painted, "filter s" from a word in the search to the
-rows that hold it, "show s" from another choice of what cells show to the painted cells. All are medians.
+Run it from the repository: ``python tests/benchmarks/fleet_page.py [--models N ...] [--devices N]``. The
+fleets are fictitious and always the same, with two batches a device. Each page is opened in a headless
+Chromium without network; "table s" is until its table's first rows are painted, "filter s" from a word in the
+search to the rows that hold it, "show s" from another choice of what cells show to the painted cells. All are
+medians.
 """
 
 from __future__ import annotations

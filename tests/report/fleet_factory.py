@@ -24,6 +24,12 @@ from analyzer.record.fleet import (
     Traffic,
 )
 
+# What steers a terminal, commands a CI server, ends a script, is markup, a formula or a mention.
+CONTROLS = "\x00\x07\x1b[31m\x7f\x85\x9b2J\u061c\u200e\u200f\u2028\u2029\u202e\u2066"
+HOSTILE = (
+    f"::error::a{CONTROLS}b\n::error::c\r\n ##[error]d </script><img src=x onerror=alert(1)> [red]=1+1|`#1@me"
+)
+
 TOOL = Tool(name="analyze", version="0.0.0")
 DEVICES = (
     FleetDevice(slug="t4", name="NVIDIA T4", kind="gpu"),

@@ -19,10 +19,6 @@ from analyzer.record.fleet import Fleet, FleetCell
 from analyzer.report.fleet import csv_table, flat, markdown, page, parquet, sheets, text, words
 
 # As test_texts_of_strangers.py has it: what steers a terminal, and what commands a CI server.
-CONTROLS = "\x00\x07\x1b[31m\x7f\x85\x9b2J\u061c\u200e\u200f\u2028\u2029\u202e\u2066"
-HOSTILE = (
-    f"::error::a{CONTROLS}b\n::error::c\r\n ##[error]d </script><img src=x onerror=alert(1)> [red]=1+1|`#1@me"
-)
 FORBIDDEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -272,13 +268,13 @@ WRITERS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_no_text_of_a_fleet_steers_a_terminal_commands_a_server_or_becomes_markup(name: str) -> None:
-    shown = WRITERS[name](factory.hostile(HOSTILE))
+    shown = WRITERS[name](factory.hostile(factory.HOSTILE))
     assert not FORBIDDEN.search(shown)
     assert not COMMAND.search(shown)
     if name in ("page", "markdown"):
         assert "<img" not in shown
     if name == "page":
-        assert HOSTILE in carried(shown)["models"]["sentence"]["of"]
+        assert factory.HOSTILE in carried(shown)["models"]["sentence"]["of"]
 
 
 def test_a_spreadsheet_takes_no_text_of_a_fleet_for_a_formula() -> None:
