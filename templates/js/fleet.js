@@ -135,7 +135,7 @@ const fleet = (() => {
   function nameCell(cell) {
     const model = cell.getData().index;
     mark(cell, model, "");
-    const text = middle(M.name(model), narrow ? 16 : 28);
+    const text = middle(M.name(model), narrow ? 14 : 28);
     const label = M.failure(model) ? element("span", { textContent: text, title: M.name(model) }) : element("a", { href: address(model), textContent: text, title: M.name(model) });
     return two(label, [M.owner(model), ...M.tags(model)].filter(Boolean).join(" · "));
   }
@@ -270,7 +270,7 @@ const fleet = (() => {
     Object.entries(SELECTS).forEach(([name, id]) => { if (byId(id).value) asked.set(name, byId(id).value); });
     if (state.show !== usual) asked.set("show", state.show);
     if (state.batch !== null) asked.set("batch", String(state.batch));
-    if (state.hidden.size) asked.set("devices", devices.filter((_, at) => !state.hidden.has(at)).map((device) => device.slug).join(","));
+    if (state.hidden.size !== seldom.size || [...seldom].some((at) => !state.hidden.has(at))) asked.set("devices", devices.filter((_, at) => !state.hidden.has(at)).map((device) => device.slug).join(","));
     const [sorted] = grid.getSorters();
     if (sorted) asked.set("sort", `${sorted.dir === "desc" ? "-" : ""}${sorted.field.replace(/^d(\d+)$/, (_, at) => `@${devices[at].slug}`)}`);
     const told = asked.toString();
@@ -288,7 +288,7 @@ const fleet = (() => {
     state.show = radio ? radio.value : usual;
     pick(byId("fleet-batch"), asked.get("batch") || "");
     state.batch = byId("fleet-batch").value === "" ? null : Number(byId("fleet-batch").value);
-    state.hidden = new Set();
+    state.hidden = new Set(asked.has("devices") ? [] : seldom);
     if (asked.has("devices")) {
       const named = new Set(asked.get("devices").split(","));
       devices.forEach((device, at) => { if (!named.has(device.slug)) state.hidden.add(at); });
@@ -305,6 +305,8 @@ const fleet = (() => {
 
   // ---------------------------------------------------------------- what cells show
   let usual = "dollars";
+  // CPUs of the price list that are nobody's cheapest: there, and not shown until asked for.
+  const seldom = new Set(devices.keys());
   function legend() {
     const { units, plain: flat } = SHOWS[state.show];
     const key = (level, words) => element("li", {}, element("span", { className: "key" }), words);
@@ -370,6 +372,9 @@ const fleet = (() => {
     }));
     let priced = false;
     for (let cell = 0; cell < start[count] && !priced; cell += 1) priced = dollars(cell) !== null;
+    devices.forEach((device, at) => { if (device.named) seldom.delete(at); });
+    for (let model = 0; model < count; model += 1) [best(model), cheapest(model)].forEach((cell) => { if (cell >= 0) seldom.delete(C.device(cell)); });
+    state.hidden = new Set(seldom);
     usual = priced ? "dollars" : "latency";
     state.show = usual;
   }
@@ -377,7 +382,8 @@ const fleet = (() => {
   // ---------------------------------------------------------------- one cell: a tip beside it, all of it below
   function facts(model, cell) {
     const interval = range(C.low_s(cell), C.high_s(cell), "seconds");
-    const [low, high] = [C.usd_low_per_million(cell), C.usd_high_per_million(cell)];
+    const monthly = C.usd_per_month(cell) !== null;
+    const [low, high] = monthly ? [C.usd_low_per_month(cell), C.usd_high_per_month(cell)] : [C.usd_low_per_million(cell), C.usd_high_per_million(cell)];
     const generated = M.question(model) === "generate";
     return [
       ["Status", [trouble(cell) || "runs and fits", usable(cell) && C.meets(cell) ? "keeps its limit" : "", cell === cheapest(model) ? "the cheapest" : "", cell === best(model) ? "the best" : ""].filter(Boolean).join(", ")],
@@ -388,7 +394,7 @@ const fleet = (() => {
       [generated ? "Whole request" : M.question(model) === "capacity" ? `Latency ${M.percentile(model)}`.trim() : "Latency", C.latency_s(cell) === null ? "" : `${signed(figure(C.latency_s(cell), "seconds"), cell)} ${C.origin(cell)}`],
       ["90 % interval", interval],
       ["Dollars", dollars(cell) === null ? "no price known" : `${figure(dollars(cell), "dollars")} ${data.per[unit(model, cell)]}`],
-      ["90 % interval of dollars", range(low, high, "dollars") && C.usd_per_month(cell) === null ? range(low, high, "dollars") : ""],
+      ["90 % interval of dollars", range(low, high, "dollars")],
       ["Machine", [C.machine(cell), C.usd_per_hour(cell) === null ? "" : `${figure(C.usd_per_hour(cell), "dollars")}/hour`].filter(Boolean).join(", ")],
       ["Memory", C.memory_bytes(cell) === null ? "" : figure(C.memory_bytes(cell), "bytes")],
       ["Energy", C.energy_j(cell) === null ? "" : `${figure(C.energy_j(cell), "number")} J for one`],

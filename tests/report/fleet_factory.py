@@ -100,7 +100,7 @@ def classifier() -> FleetModel:
 
 def generator() -> FleetModel:
     """A model that generates: 5 dollars a million tokens on the A100, and it does not fit the T4."""
-    common: dict[str, Any] = {"plan": "1"}
+    common: dict[str, Any] = {"plan": "2 GPUs"}
     cells = (
         cell("t4", 8, 9.0, None, fits=False, memory_bytes=30 * 10**9, reason="needs 30 GB", **common),
         cell(

@@ -304,3 +304,29 @@ def test_of_a_thousand_models_on_thirty_devices_a_screenful_is_made(visit: Any) 
     assert seen.errors == []
     # Less than the five megabytes that mail takes for one of several attachments.
     assert len(fleet_page.render(factory.large()).encode()) < 5e6
+
+
+def test_cpus_of_the_price_list_are_shown_where_one_is_the_cheapest_or_asked_for(visit: Any) -> None:
+    listed = tuple(
+        replace(factory.DEVICES[3], slug=slug, name=slug, named=False) for slug in ("xeon", "seldom")
+    )
+    model = factory.classifier()
+    more = tuple(
+        factory.cell(slug, 64, 0.1, price, kind="cpu", named=False)
+        for slug, price in (("xeon", 0.1), ("seldom", 9.0))
+    )
+    model = replace(model, cells=(*model.cells, *more), cheapest=len(model.cells))
+    page, _ = visit(
+        factory.fleet(models=(model,), devices=(*factory.DEVICES, *listed), moves=(), consolidation=None)
+    )
+    shown = {
+        name: page.locator(f'.tabulator-col[tabulator-field="d{at}"]').is_visible()
+        for at, name in enumerate(("t4", "l4", "a100", "epyc", "xeon", "seldom"))
+    }
+    assert [name for name, visible in shown.items() if not visible] == ["seldom"]
+    assert page.locator("#fleet-devices summary").inner_text().startswith("Devices shown: 5 of 6")
+    assert "#" not in page.url
+    page.click("#fleet-devices summary")
+    page.click("[data-devices=all]")
+    assert page.locator('.tabulator-col[tabulator-field="d5"]').is_visible()
+    assert page.url.endswith("devices=t4%2Cl4%2Ca100%2Cepyc%2Cxeon%2Cseldom")

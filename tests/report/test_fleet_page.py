@@ -61,7 +61,7 @@ def test_the_same_fleet_gives_the_same_bytes() -> None:
 
 
 def test_a_fleet_without_sentences_is_counted() -> None:
-    assert words.answer(factory.fleet(sentences=())) == ("5 models on 4 devices, 1 of them failed.",)
+    assert words.answer(factory.fleet(sentences=())) == ("5 models on 4 devices, 1 failed.",)
 
 
 def test_what_a_fleet_lacks_has_no_section() -> None:
@@ -128,7 +128,7 @@ def test_the_page_carries_each_cell_once_and_equal_columns_as_one_value() -> Non
 def test_a_device_that_is_no_column_is_shown_all_the_same() -> None:
     stray = replace(factory.classifier(), cells=(factory.cell("h100", 1, 0.1, 1.0),), best=0, cheapest=0)
     data = carried(page.render(factory.fleet(models=(stray,), moves=(), consolidation=None)))
-    assert data["devices"][-1] == {"slug": "h100", "name": "h100", "kind": "gpu"}
+    assert data["devices"][-1] == {"slug": "h100", "name": "h100", "kind": "gpu", "named": True}
 
 
 def test_moves_say_where_to_what_is_saved_and_whether_it_is_certain() -> None:
@@ -285,3 +285,19 @@ def test_a_spreadsheet_takes_no_text_of_a_fleet_for_a_formula() -> None:
 @pytest.mark.parametrize("name", WRITERS)
 def test_half_a_character_is_written_in_every_format(name: str) -> None:
     WRITERS[name](factory.hostile("m\udcff")).encode()
+
+
+def test_what_is_not_done_yet_is_told_everywhere() -> None:
+    fleet = factory.fleet(left=12)
+    said = "12 models are not done yet: the same command goes on."
+    assert said in page.render(fleet)
+    assert said in printed(fleet)
+    assert said in markdown.render(fleet)
+    assert words.left(factory.fleet(left=1)).startswith("1 model is not done yet")
+
+
+def test_devices_of_the_price_list_are_counted_apart() -> None:
+    listed = replace(factory.DEVICES[3], slug="xeon", name="Xeon", named=False)
+    view = page.build(factory.fleet(devices=(*factory.DEVICES, listed)))
+    assert view["title"] == "Fleet: 5 models on 4 devices"
+    assert view["tiles"][1].note == "3 GPUs, 1 CPU, and 1 CPU of the price list"

@@ -16,7 +16,7 @@ _KINDS: Mapping[str, FlatKind] = {
     **dict.fromkeys(
         ("batch", "memory_bytes", "count", "parameters", "errors", "warnings", "today_count"), "whole"
     ),
-    **dict.fromkeys(("runs", "fits", "meets", "best", "cheapest", "move", "move_certain"), "truth"),
+    **dict.fromkeys(("named", "runs", "fits", "meets", "best", "cheapest", "move", "move_certain"), "truth"),
     **dict.fromkeys(
         (
             "rate",
@@ -30,7 +30,9 @@ _KINDS: Mapping[str, FlatKind] = {
         "real",
     ),
     **dict.fromkeys(("latency_s", "low_s", "high_s", "ttft_s", "tpot_s", "tokens_per_s", "energy_j"), "real"),
-    **dict.fromkeys(("usd_low_per_million", "usd_high_per_million"), "real"),
+    **dict.fromkeys(
+        ("usd_low_per_million", "usd_high_per_million", "usd_low_per_month", "usd_high_per_month"), "real"
+    ),
 }
 # Names first, then the cell, then what is the model's.
 COLUMNS = (

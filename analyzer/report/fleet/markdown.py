@@ -19,7 +19,7 @@ def render(fleet: Fleet) -> str:
     """GitHub's Markdown; every text of the fleet is escaped, so that it neither formats nor mentions."""
     blocks = (
         f"## {escape(words.title(fleet))}",
-        "\n".join(f"- {escape(text)}" for text in words.answer(fleet)),
+        "\n".join(f"- {escape(text)}" for text in (*words.answer(fleet), words.left(fleet)) if text),
         _moves(fleet),
         _models(fleet),
         _failures(fleet),

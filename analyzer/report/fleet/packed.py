@@ -14,6 +14,7 @@ from analyzer.report.summary import MARKS
 _FIGURES = (
     *("batch", "runs", "fits", "meets", "latency_s", "low_s", "high_s", "ttft_s", "tpot_s", "tokens_per_s"),
     *("memory_bytes", "usd_per_million", "usd_low_per_million", "usd_high_per_million", "usd_per_month"),
+    *("usd_low_per_month", "usd_high_per_month"),
     *("usd_per_hour", "energy_j", "count"),
 )
 _WORDS = ("precision", "origin", "reason")
@@ -24,8 +25,12 @@ def payload(fleet: Fleet) -> dict[str, Any]:
     names = words.device_names(fleet)
     kinds = {cell.device: cell.kind for model in fleet.models for cell in model.cells}
     kinds |= {device.slug: device.kind for device in fleet.devices}
+    unnamed = {device.slug for device in fleet.devices if not device.named}
     return {
-        "devices": [{"slug": slug, "name": name, "kind": kinds[slug]} for slug, name in names.items()],
+        "devices": [
+            {"slug": slug, "name": name, "kind": kinds[slug], "named": slug not in unnamed}
+            for slug, name in names.items()
+        ],
         "models": _models(fleet),
         "cells": _cells(fleet.models, tuple(names)),
         "per": words.PER,

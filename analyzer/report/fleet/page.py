@@ -43,6 +43,7 @@ def build(fleet: Fleet) -> dict[str, Any]:
         "tool": fleet.tool,
         "sentence": first,
         "beside": more,
+        "left": words.left(fleet),
         "prices": words.pricing(fleet),
         "tiles": _tiles(fleet),
         "moves": sheets.moves(fleet),
@@ -77,7 +78,10 @@ def _asked(fleet: Fleet, question: str) -> bool:
 
 def _tiles(fleet: Fleet) -> tuple[FleetTile, ...]:
     failures = len(words.failed(fleet))
-    gpus = sum(device.kind == "gpu" for device in fleet.devices)
+    asked = words.asked(fleet)
+    gpus = sum(device.kind == "gpu" for device in asked)
+    others = len(fleet.devices) - len(asked)
+    listed = f", and {plural(others, 'CPU')} of the price list" if others else ""
     tiles = [
         FleetTile(
             title="Models",
@@ -87,8 +91,8 @@ def _tiles(fleet: Fleet) -> tuple[FleetTile, ...]:
         ),
         FleetTile(
             title="Devices",
-            figure=f"{len(fleet.devices):,}",
-            note=f"{plural(gpus, 'GPU')}, {plural(len(fleet.devices) - gpus, 'CPU')}",
+            figure=f"{len(asked):,}",
+            note=f"{plural(gpus, 'GPU')}, {plural(len(asked) - gpus, 'CPU')}{listed}",
         ),
     ]
     if fleet.moves or any(model.today for model in fleet.models):

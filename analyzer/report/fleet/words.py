@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from analyzer.record.fleet import Fleet, FleetCell, FleetModel
+from analyzer.record.fleet import Fleet, FleetCell, FleetDevice, FleetModel
 from analyzer.report import price_words
 from analyzer.report.generation_words import short
 from analyzer.report.summary import span
@@ -45,9 +45,26 @@ def failed(fleet: Fleet) -> tuple[FleetModel, ...]:
     return tuple(model for model in fleet.models if model.failure is not None)
 
 
+def asked(fleet: Fleet) -> tuple[FleetDevice, ...]:
+    """The devices that were asked for: without CPUs that stand on the price list alone."""
+    return tuple(device for device in fleet.devices if device.named)
+
+
 def title(fleet: Fleet) -> str:
     """``Fleet: 200 models on 30 devices``."""
-    return f"Fleet: {plural(len(fleet.models), 'model')} on {plural(len(fleet.devices), 'device')}"
+    return f"Fleet: {_size(fleet)}"
+
+
+def _size(fleet: Fleet) -> str:
+    return f"{plural(len(fleet.models), 'model')} on {plural(len(asked(fleet)), 'device')}"
+
+
+def left(fleet: Fleet) -> str:
+    """That it was interrupted, in a sentence; empty where all models are done."""
+    if not fleet.left:
+        return ""
+    verb = "is" if fleet.left == 1 else "are"
+    return f"{plural(fleet.left, 'model')} {verb} not done yet: the same command goes on."
 
 
 def answer(fleet: Fleet) -> tuple[str, ...]:
@@ -56,10 +73,9 @@ def answer(fleet: Fleet) -> tuple[str, ...]:
 
 
 def counted(fleet: Fleet) -> str:
-    """``200 models on 30 devices, 12 of them failed``."""
+    """``200 models on 30 devices, 12 failed``."""
     missing = len(failed(fleet))
-    every = f"{plural(len(fleet.models), 'model')} on {plural(len(fleet.devices), 'device')}"
-    return f"{every}, {missing:,} of them failed" if missing else every
+    return f"{_size(fleet)}, {missing:,} failed" if missing else _size(fleet)
 
 
 def page_of(name: str) -> str:
@@ -116,9 +132,6 @@ def interval(cell: FleetCell) -> str:
 
 def plan(cell: FleetCell) -> str:
     """What runs it: ``GPU``, ``CPU + GPU``, ``2 GPUs``."""
-    # Of a model that generates it is how many share it.
-    if cell.plan.isascii() and cell.plan.isdigit():
-        return plural(int(cell.plan), "GPU") if len(cell.plan) < 5 else cell.plan
     return PLANS.get(cell.plan, cell.plan)
 
 
