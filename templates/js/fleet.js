@@ -36,6 +36,7 @@ const fleet = (() => {
     const [value, name] = from.split(" ");
     return `${name && to.endsWith(` ${name}`) ? value : from} to ${to}`;
   };
+  const batches = [];
   const state = { show: "dollars", batch: null, hidden: new Set() };
 
   // Of several cells on one device: what may be an answer, then the fewest dollars, then the shortest time.
@@ -72,14 +73,14 @@ const fleet = (() => {
       units: { run: "dollars per million inferences", generate: "dollars per million output tokens", capacity: "dollars a month for all its instances" },
     },
     latency: {
-      value: time, rising: 1,
+      value: time, rising: 1, batched: true,
       face: (model, cell) => (M.question(model) === "generate" && C.ttft_s(cell) !== null
         ? [signed(`TTFT ${figure(C.ttft_s(cell), "seconds")}`, cell), `TPOT ${figure(C.tpot_s(cell), "seconds")}`]
-        : [signed(figure(C.latency_s(cell), "seconds"), cell), M.question(model) === "capacity" && M.percentile(model) ? M.percentile(model) : range(C.low_s(cell), C.high_s(cell), "seconds")]),
-      units: { run: "one run, host to host, above its 90 % interval", generate: "time to first token (TTFT) above time for each further one (TPOT), sorted by the whole request", capacity: "waiting included, at the percentile of its limit" },
+        : [signed(figure(C.latency_s(cell), "seconds"), cell), M.question(model) === "capacity" && M.percentile(model) ? M.percentile(model) : batched(model) ? batchOf(cell) : range(C.low_s(cell), C.high_s(cell), "seconds")]),
+      units: { run: "one run, host to host", generate: "time to first token (TTFT) above time for each further one (TPOT), sorted by the whole request", capacity: "waiting included, at the percentile of its limit" },
     },
     tokens: {
-      value: C.tokens_per_s, rising: -1,
+      value: C.tokens_per_s, rising: -1, batched: true,
       face: (model, cell) => [C.tokens_per_s(cell) === null ? UNKNOWN : C.tokens_per_s(cell) >= 1000 ? figure(C.tokens_per_s(cell), "whole") : figure(C.tokens_per_s(cell), "number"), C.tokens_per_s(cell) === null ? "" : "tokens/s"],
       units: { generate: "output tokens per second, all sequences together" },
     },
@@ -96,16 +97,19 @@ const fleet = (() => {
   };
   const STEPS = [[1.05, 5, "best of its row"], [1.5, 4, "up to 1.5x of it"], [2.5, 3, "up to 2.5x"], [5, 2, "up to 5x"], [Infinity, 1, "more"]];
 
-  function bestOf(model) {
-    if (bests.has(model)) return bests.get(model);
+  // Times of one batch are no measure for those of another; a service's batch is part of its answer.
+  const batched = (model) => state.batch === null && batches.length > 1 && M.question(model) !== "capacity" && SHOWS[state.show].batched === true;
+  function bestOf(model, batch) {
+    const name = `${model} ${batch}`;
+    if (bests.has(name)) return bests.get(name);
     const { value, rising } = SHOWS[state.show];
     let found = null;
     for (let device = 0; device < wide; device += 1) {
       const cell = shown[model * wide + device];
-      const own = cell < 0 || !usable(cell) ? null : value(cell);
+      const own = cell < 0 || !usable(cell) || (batch !== null && C.batch(cell) !== batch) ? null : value(cell);
       if (own !== null && (found === null || rising * (own - found) < 0)) found = own;
     }
-    bests.set(model, found);
+    bests.set(name, found);
     return found;
   }
   function heat(model, cell) {
@@ -113,7 +117,7 @@ const fleet = (() => {
     if (!usable(cell)) return "no";
     const { value, rising, plain } = SHOWS[state.show];
     if (plain) return state.show === "verdict" && (cell === best(model) || cell === cheapest(model)) ? "5" : "3";
-    const [own, top] = [value(cell), bestOf(model)];
+    const [own, top] = [value(cell), bestOf(model, batched(model) ? C.batch(cell) : null)];
     if (own === null || top === null) return "1";
     const ratio = own === top ? 1 : rising > 0 ? own / top : top / own;
     return String((STEPS.find(([most]) => ratio <= most) || STEPS.at(-1))[1]);
@@ -321,7 +325,8 @@ const fleet = (() => {
     const asked = ORDER.filter((question) => some((model) => M.question(model) === question));
     const told = asked.filter((question) => units[question]).map((question) => (asked.length > 1 ? `${data.questions[question]}: ${units[question]}` : units[question]));
     const sorting = asked.length > 1 && (state.show === "dollars" || state.show === "latency") ? " Sorting keeps them apart." : "";
-    byId("fleet-units").textContent = `Cells show ${told.join("; ")}.${sorting}`;
+    const mixed = batches.length > 1 && state.batch === null && SHOWS[state.show].batched ? " Each is at its cheapest batch, and coloured among those of that batch: choose a batch to compare devices." : "";
+    byId("fleet-units").textContent = `Cells show ${told.join("; ")}.${mixed}${sorting}`;
   }
   // Rows that are made already show the former figures: they are made anew, in the same place.
   function redraw() {
@@ -359,12 +364,13 @@ const fleet = (() => {
       found.forEach(([value, number]) => byId(id).append(element("option", { value, textContent: `${middle(value, 40)} (${number})` })));
       byId(id).parentElement.hidden = found.length === 0;
     });
-    const batches = new Set();
+    const found = new Set();
     for (let model = 0; model < count; model += 1) {
-      if (M.question(model) !== "capacity") for (let cell = start[model]; cell < start[model + 1]; cell += 1) if (C.batch(cell) !== null) batches.add(C.batch(cell));
+      if (M.question(model) !== "capacity") for (let cell = start[model]; cell < start[model + 1]; cell += 1) if (C.batch(cell) !== null) found.add(C.batch(cell));
     }
-    [...batches].sort((a, b) => a - b).forEach((batch) => byId("fleet-batch").append(element("option", { value: String(batch), textContent: figure(batch, "count") })));
-    byId("fleet-batch").parentElement.hidden = batches.size < 2;
+    batches.push(...[...found].sort((a, b) => a - b));
+    batches.forEach((batch) => byId("fleet-batch").append(element("option", { value: String(batch), textContent: figure(batch, "count") })));
+    byId("fleet-batch").parentElement.hidden = batches.length < 2;
     byId("fleet-device-list").append(...devices.map((device, at) => {
       const input = element("input", { type: "checkbox", checked: true });
       input.addEventListener("change", () => { state.hidden[input.checked ? "delete" : "add"](at); showDevices(); });
@@ -397,7 +403,7 @@ const fleet = (() => {
       ["90 % interval of dollars", range(low, high, "dollars")],
       ["Machine", [C.machine(cell), C.usd_per_hour(cell) === null ? "" : `${figure(C.usd_per_hour(cell), "dollars")}/hour`].filter(Boolean).join(", ")],
       ["Memory", C.memory_bytes(cell) === null ? "" : figure(C.memory_bytes(cell), "bytes")],
-      ["Energy", C.energy_j(cell) === null ? "" : `${figure(C.energy_j(cell), "number")} J for one`],
+      ["Energy", C.energy_j(cell) === null ? "" : `${figure(C.energy_j(cell), "joules")} for one`],
       ["To know", C.reason(cell)],
     ].filter(([, value]) => value);
   }

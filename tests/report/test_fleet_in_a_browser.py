@@ -109,6 +109,10 @@ def test_cells_show_times_memory_or_the_verdict_of_one_batch(visit: Any) -> None
     assert cell(page, 1, 2).inner_text() == "–"
     assert cell(page, 2, 1).inner_text() == "38.0 ms ○ ★\np99"
     page.select_option("#fleet-batch", "")
+    # Each at its own cheapest batch, coloured among its like: the A100's 20 ms are the best of 64.
+    assert cell(page, 3, 1).inner_text() == "60.0 ms ○ ★\nbatch 64"
+    assert [cell(page, 3, at).get_attribute("data-heat") for at in range(4)] == ["2", "2", "5", "5"]
+    assert "choose a batch to compare" in page.locator("#fleet-units").inner_text()
     assert cell(page, 1, 2).inner_text() == "TTFT 180 ms ○ ★\nTPOT 12.5 ms"
     page.check("input[value=fit]")
     assert cell(page, 1, 0).inner_text() == "30.0 GB\ndoes not fit"
@@ -330,3 +334,10 @@ def test_cpus_of_the_price_list_are_shown_where_one_is_the_cheapest_or_asked_for
     page.click("[data-devices=all]")
     assert page.locator('.tabulator-col[tabulator-field="d5"]').is_visible()
     assert page.url.endswith("devices=t4%2Cl4%2Ca100%2Cepyc%2Cxeon%2Cseldom")
+
+
+def test_what_no_model_has_is_no_filter(visit: Any) -> None:
+    bare = replace(factory.generator(), owner="", tags=())
+    page, _ = visit(factory.fleet(models=(bare,), moves=(), consolidation=None))
+    filters = ("tag", "owner", "question", "batch", "verdict", "status")
+    assert [name for name in filters if page.locator(f"#fleet-{name}").is_visible()] == ["verdict", "status"]

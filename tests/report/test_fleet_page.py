@@ -92,7 +92,7 @@ def test_a_model_that_failed_or_has_no_answer_says_so() -> None:
     assert rows["broken"][1] == "failed"
     assert rows["broken"][5] == "timed out: It took longer than 60 s."
     assert rows["slow"][5] == "no device keeps its limits"
-    assert rows["resnet50"][5].startswith("best on A100 SXM4 80GB, batch 64; 1 error")
+    assert rows["resnet50"][5].startswith("best of its own record: A100 SXM4 80GB, batch 64; 1 error")
 
 
 def test_only_a_model_with_a_record_leads_to_its_page() -> None:
@@ -301,3 +301,10 @@ def test_devices_of_the_price_list_are_counted_apart() -> None:
     view = page.build(factory.fleet(devices=(*factory.DEVICES, listed)))
     assert view["title"] == "Fleet: 5 models on 4 devices"
     assert view["tiles"][1].note == "3 GPUs, 1 CPU, and 1 CPU of the price list"
+
+
+def test_a_service_is_told_by_the_percentile_that_it_was_asked_for() -> None:
+    asked = replace(factory.service(), traffic=None, options={"rate": ("500",), "p95": ("50ms",)})
+    assert words.percentile(asked) == "p95"
+    assert words.percentile(replace(asked, options={})) == ""
+    assert words.percentile(factory.classifier()) == "p99"

@@ -115,7 +115,7 @@ def _tiles(fleet: Fleet) -> tuple[FleetTile, ...]:
 def _rests(fleet: Fleet) -> tuple[tuple[str, tuple[MethodFact, ...]], ...]:
     """What the figures rest on."""
     told = fleet.environment
-    devices = ", ".join(f"{device.name} ({device.slug})" for device in fleet.devices)
+    devices = ", ".join(f"{device.name} ({device.slug})" for device in words.asked(fleet))
     asked = (
         MethodFact(name="Devices", value=devices),
         MethodFact(name="Prices", value=price_words.KINDS[fleet.pricing]),

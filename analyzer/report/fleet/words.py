@@ -117,7 +117,11 @@ def latency(model: FleetModel, cell: FleetCell) -> str:
 
 
 def percentile(model: FleetModel) -> str:
-    """Of which a service's limit holds: ``p99``, ``mean``; empty where the record does not say."""
+    """Of which a service's limit holds: ``p99``, ``mean``; empty where nobody said."""
+    # The service's own question goes before what the manifest says of its traffic.
+    named = [name for name in ("p50", "p90", "p95", "p99", "mean") if name in model.options]
+    if named and model.question == "capacity":
+        return named[0]
     if model.traffic is None:
         return ""
     return f"p{model.traffic.percentile:g}" if model.traffic.percentile else "mean"
@@ -182,7 +186,7 @@ def note(model: FleetModel, names: Mapping[str, str]) -> str:
     said = [] if shown_cell(model) or not model.cells else ["no device keeps its limits"]
     best = None if model.best is None else model.cells[model.best]
     if best is not None and model.cheapest is not None and best is not model.cells[model.cheapest]:
-        said.append(f"best on {where(best, names)}")
+        said.append(f"best of its own record: {where(best, names)}")
     if model.errors:
         said.append(plural(model.errors, "error"))
     return "; ".join((*said, *model.notes))
