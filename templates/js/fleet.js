@@ -568,6 +568,7 @@ const fleet = (() => {
       redraw();
       showDevices();
       if (sorted.length) grid.setSort(sorted);
+      else grid.clearSort();
       apply();
     });
   }

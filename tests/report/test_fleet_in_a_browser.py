@@ -341,3 +341,27 @@ def test_what_no_model_has_is_no_filter(visit: Any) -> None:
     page, _ = visit(factory.fleet(models=(bare,), moves=(), consolidation=None))
     filters = ("tag", "owner", "question", "batch", "verdict", "status")
     assert [name for name in filters if page.locator(f"#fleet-{name}").is_visible()] == ["verdict", "status"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_opens_on_demand_has_no_axe_violations(visit: Any, scheme: Any) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+    page, _ = visit(factory.fleet(left=3), viewport={"width": 1600, "height": 1000}, color_scheme=scheme)
+    page.check("input[value=verdict]")
+    cell(page, 3, 1).click()
+    page.click("#fleet-devices summary")
+    cell(page, 3, 3).focus()
+    assert page.locator("#fleet-tip").is_visible()
+    found = axe.Axe().run(page).response["violations"]
+    assert [(item["id"], item["nodes"][0]["html"][:120]) for item in found] == []
+
+
+def test_going_back_to_an_address_without_filters_clears_them(visit: Any) -> None:
+    page, _ = visit(factory.fleet())
+    page.evaluate("location.hash = '#models?owner=vision&sort=-model&show=fit'")
+    waits_for(page, "2 of 5 models")
+    assert page.locator("input[value=fit]").is_checked()
+    page.evaluate("location.hash = '#models?q=llama'")
+    waits_for(page, "1 of 5 models")
+    assert page.locator("#fleet-owner").input_value() == ""
+    assert page.locator("input[value=dollars]").is_checked()

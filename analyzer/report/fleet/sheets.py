@@ -131,7 +131,8 @@ def shared(fleet: Fleet) -> tuple[SharedMachine, ...]:
     models = {model.name: model for model in fleet.models}
     return tuple(
         SharedMachine(
-            title=f"{words.instances(machine.count, machine.instance)} ({machine.provider})",
+            title=words.instances(machine.count, machine.instance)
+            + (f" ({machine.provider})" if machine.provider else ""),
             device=names.get(machine.device, machine.device),
             dollars=f"{dollars(machine.usd_per_month)} a month",
             models=tuple(
