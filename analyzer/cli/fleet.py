@@ -39,7 +39,7 @@ def command(ctx: click.Context, /, **_: Any) -> int:
         raise UsageError("No model is named.", hint="For example: analyze fleet models/ zoo/*.onnx fleet.toml.")
     fails = _fails(params["fail_on"])
     folder = Path(params["output"] or DEFAULT_FOLDER)
-    before = _old(params["compare"])
+    _old(params["compare"])
     seen: list[Finished] = []
     try:
         fleet = _analyse(params, folder, seen)
@@ -53,8 +53,6 @@ def command(ctx: click.Context, /, **_: Any) -> int:
         )
         return EXIT_TERMINATED if isinstance(error, Terminated) else EXIT_INTERRUPTED
     _print(fleet, folder, quiet=params["quiet"])
-    if before is not None:
-        _print_changes(before, fleet)
     if params["open"]:
         from analyzer.fleet.writing import INDEX_FILE
 
@@ -174,12 +172,13 @@ def _say_line(finished: Finished, *, verbose: bool) -> None:
 
 
 def _print(fleet: Fleet, folder: Path, *, quiet: bool) -> None:
-    from analyzer.fleet.writing import INDEX_FILE
-    from analyzer.record.fleet_json import FLEET_FILE
+    from analyzer.fleet.writing import fleet_targets
 
-    for name in (INDEX_FILE, FLEET_FILE):
-        say(str(folder / name))
+    if not quiet:
+        from rich.console import Console
 
+        from analyzer.report.fleet.text import print_fleet
 
-def _print_changes(before: Fleet, fleet: Fleet) -> None:
-    raise NotImplementedError
+        print_fleet(fleet, Console())
+    for target in fleet_targets(folder):
+        say(str(target.path))

@@ -16,9 +16,9 @@ from analyzer.fleet.build import fleet_of
 from analyzer.fleet.job import Job, Outcome
 from analyzer.fleet.local import LocalPool
 from analyzer.fleet.model_list import models_of
-from analyzer.fleet.question import Asked, jobs_of
+from analyzer.fleet.question import AskedModel, jobs_of
 from analyzer.fleet.store import Note, Store
-from analyzer.fleet.writing import write_fleet
+from analyzer.fleet.writing import check_fleet_files, write_fleet
 from analyzer.option_table import OPTIONS, PRICINGS, FleetOptions
 from analyzer.pipeline.environment import versions
 from analyzer.pipeline.options import require_keywords
@@ -135,6 +135,7 @@ def analyze_fleet(
     asked = jobs_of(entries, _by_option(options), machine=machine)
     store = Store(Path(output), force=force)
     store.check([one.decide.task for one in asked])
+    check_fleet_files(store.folder, force=force)
     with _executor(on, jobs, timeout) as executor:
         measured = [job for one in asked for job in _measurements(one, executor)] if measures else []
         progress = _Progress(watch=watch, total=len(asked) + len(measured))
@@ -191,7 +192,7 @@ def _executor(on: str, jobs: int | None, timeout_s: float) -> Iterator[Executor]
         executor.close()
 
 
-def _measurements(asked: Asked, executor: Executor) -> Iterator[Job]:
+def _measurements(asked: AskedModel, executor: Executor) -> Iterator[Job]:
     """A job for each device of a model's question that stands where jobs are worked on."""
     job = asked.decide
     targets = job.keywords.get("gpu")
@@ -228,7 +229,7 @@ def _by_option(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fleet(
-    asked: Sequence[Asked],
+    asked: Sequence[AskedModel],
     measured: Sequence[Job],
     progress: _Progress,
     executor: Executor,

@@ -3,9 +3,10 @@
     python tests/benchmarks/fleet.py [--gpus 30] [--jobs N]
 
 The models are the samples, some of them at other sizes (their constants replaced), and the light topologies
-that come with onnx. A bare export is `torch.onnx.export` of a model that is built already, in one process for all, imports
-not counted; of an ONNX file it is nothing. Models whose weights no memory holds are built on the meta device
-for it. Then `analyze fleet --no-cache` from nothing, the same again, and again with one model changed.
+that come with onnx. A bare export is `torch.onnx.export` of a model that is built already, in one process for
+all, imports not counted; of an ONNX file it is nothing. Models whose weights no memory holds are built on the
+meta device for it. Then `analyze fleet --no-cache` from nothing, the same again, and once more with one model
+changed.
 """
 
 from __future__ import annotations

@@ -68,6 +68,7 @@ def test_a_row_has_a_cell_for_each_device_and_batch_and_the_cheapest_marked(zoo:
     gpus = {(cell.device, cell.batch) for cell in model.cells if cell.kind == "gpu"}
     assert gpus == {("t4", 1), ("t4", 64), ("l4", 1), ("l4", 64)}
     usable = [cell.usd_per_million for cell in model.cells if cell.usd_per_million is not None]
+    assert model.cheapest is not None
     assert model.cells[model.cheapest].usd_per_million == min(usable)
     assert [device.slug for device in fleet.devices[:2]] in (["t4", "l4"], ["l4", "t4"])
     assert load_fleet("out") == fleet
