@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from analyzer.decision.phrases import short_name
-from analyzer.record.fleet import Consolidation, DeviceBias, FleetDevice, FleetModel, Move
+from analyzer.record.fleet import Consolidation, DeviceBias, FleetCell, FleetDevice, FleetModel, Move
 from analyzer.text import listed, plural
 from analyzer.units import dollars, factor
 
@@ -120,18 +120,14 @@ def _biased(devices: Sequence[FleetDevice], biases: Sequence[DeviceBias]) -> Ite
     for bias in biases:
         name = names.get(bias.device, bias.device)
         yield (
-            f"On the {name} {plural(bias.models, 'measured model')} took {factor(bias.ratio)} the predicted time "
-            f"({factor(bias.low)} to {factor(bias.high)}): the other predictions on it are corrected by that."
+            f"On the {name} {plural(bias.models, 'measured model')} took {factor(bias.ratio)} the predicted "
+            f"time ({factor(bias.low)} to {factor(bias.high)}): "
+            "the other predictions on it are corrected by that."
         )
 
 
 def _without_answer(models: Sequence[FleetModel], left: int) -> Iterator[str]:
-    nowhere = sum(
-        model.failure is None
-        and bool(model.cells)
-        and not any(_able(model, index) for index in range(len(model.cells)))
-        for model in models
-    )
+    nowhere = sum(bool(model.cells) and not any(map(_able, model.cells)) for model in models)
     if nowhere:
         verb = "keeps its limit or fits" if nowhere == 1 else "keep their limits or fit"
         yield f"{nowhere:,} {verb} on no device."
@@ -142,6 +138,5 @@ def _without_answer(models: Sequence[FleetModel], left: int) -> Iterator[str]:
         yield f"{plural(left, 'model')} {'is' if left == 1 else 'are'} not done yet."
 
 
-def _able(model: FleetModel, index: int) -> bool:
-    cell = model.cells[index]
+def _able(cell: FleetCell) -> bool:
     return cell.runs and cell.fits and cell.meets is not False

@@ -124,16 +124,15 @@ def _change(old: FleetModel, new: FleetModel, *, same_program: bool, dollars: bo
             failed=old.failure is None and new.failure is not None,
             mended=old.failure is not None and new.failure is None,
         )
-    cheapest = _cheapest(old), _cheapest(new)
-    usd = (cheapest[0].usd_per_million, cheapest[1].usd_per_million) if all(cheapest) else (None, None)
-    devices = tuple("" if cell is None else cell.device for cell in cheapest)
+    before, after = _cheapest(old), _cheapest(new)
+    devices = tuple("" if cell is None else cell.device for cell in (before, after))
     return ModelChange(
         name=new.name,
         edited=old.digest != new.digest,
         verdict=(old.device, new.device) if old.device != new.device else None,
         cheapest=(devices[0], devices[1]) if dollars and devices[0] != devices[1] else None,
         latencies=tuple(_latencies(old, new, same_program=same_program)),
-        usd_per_million=_dollars(*usd) if dollars else None,
+        usd_per_million=_dollars(before, after) if dollars else None,
     )
 
 
@@ -141,10 +140,11 @@ def _cheapest(model: FleetModel) -> FleetCell | None:
     return None if model.cheapest is None else model.cells[model.cheapest]
 
 
-def _dollars(before: float | None, after: float | None) -> tuple[float, float] | None:
-    if before is None or after is None or abs(after - before) <= CHANGED * before:
+def _dollars(before: FleetCell | None, after: FleetCell | None) -> tuple[float, float] | None:
+    if before is None or after is None or before.usd_per_million is None or after.usd_per_million is None:
         return None
-    return before, after
+    old, new = before.usd_per_million, after.usd_per_million
+    return (old, new) if abs(new - old) > CHANGED * old else None
 
 
 def _latencies(old: FleetModel, new: FleetModel, *, same_program: bool) -> Iterator[CellChange]:
