@@ -172,7 +172,7 @@ class _Group:
     units: tuple[_Unit, ...] = ()
 
 
-_Pattern = tuple[int, tuple[_Unit, ...]]  # a group's position, and what shares one of its devices
+_DevicePattern = tuple[int, tuple[_Unit, ...]]  # a group's position, and what shares one of its devices
 
 
 def pack(demands: Sequence[ServiceDemand], kinds: Sequence[MachineKind]) -> Packing:
@@ -327,21 +327,23 @@ def _why_not(demand: ServiceDemand, groups: Sequence[_Group]) -> str:
 # From above: patterns, and a choice among them
 
 
-def _apart(groups: Sequence[_Group], kinds: Sequence[MachineKind]) -> dict[int, list[tuple[_Pattern, int]]]:
+def _apart(
+    groups: Sequence[_Group], kinds: Sequence[MachineKind]
+) -> dict[int, list[tuple[_DevicePattern, int]]]:
     """Machines of its own for each demand: the cheapest way on devices of one kind."""
-    best: dict[int, tuple[float, list[tuple[_Pattern, int]]]] = {}
+    best: dict[int, tuple[float, list[tuple[_DevicePattern, int]]]] = {}
     for position, group in enumerate(groups):
         for unit in group.units:
-            chosen: list[tuple[_Pattern, int]] = [((position, (unit,)), unit.parts)]
+            chosen: list[tuple[_DevicePattern, int]] = [((position, (unit,)), unit.parts)]
             usd = _cheapest_machines(group, kinds, unit.parts)[0]
             if unit.demand not in best or usd < best[unit.demand][0]:
                 best[unit.demand] = (usd, chosen)
     return {demand: chosen for demand, (_, chosen) in sorted(best.items())}
 
 
-def _listed(groups: Sequence[_Group]) -> list[_Pattern] | None:
+def _listed(groups: Sequence[_Group]) -> list[_DevicePattern] | None:
     """Every pattern that no further unit fits into; None where there are too many."""
-    found: list[_Pattern] = []
+    found: list[_DevicePattern] = []
     for position, group in enumerate(groups):
         by_demand: dict[int, list[_Unit]] = {}
         for unit in group.units:
@@ -361,9 +363,9 @@ def _listed(groups: Sequence[_Group]) -> list[_Pattern] | None:
 def _asked_for(
     groups: Sequence[_Group],
     kinds: Sequence[MachineKind],
-    apart: Mapping[int, list[tuple[_Pattern, int]]],
+    apart: Mapping[int, list[tuple[_DevicePattern, int]]],
     carried: Iterable[int],
-) -> list[_Pattern]:
+) -> list[_DevicePattern]:
     """Patterns that a linear program over all others would buy at its prices, round by round."""
     columns = [pattern for chosen in apart.values() for pattern, _ in chosen]
     seen = set(columns)
@@ -382,7 +384,7 @@ def _asked_for(
         seen.update(new)
     worth, device_usd = _prices(columns, groups, kinds, carried)
 
-    def loss(pattern: _Pattern) -> float:
+    def loss(pattern: _DevicePattern) -> float:
         gained = math.fsum(worth[unit.demand] / unit.parts for unit in pattern[1])
         return (device_usd[pattern[0]] - gained) / device_usd[pattern[0]] if device_usd[pattern[0]] else 0.0
 
@@ -390,7 +392,7 @@ def _asked_for(
     return list(dict.fromkeys([*own, *sorted(columns, key=loss)[:_MOST_COLUMNS]]))
 
 
-def _filled(position: int, group: _Group, worth: Floats, device_usd: float) -> Iterator[_Pattern]:
+def _filled(position: int, group: _Group, worth: Floats, device_usd: float) -> Iterator[_DevicePattern]:
     """Patterns of more worth than a device costs, filled greedily by worth for what a unit takes of the device.
 
     A strict unit makes every other one take more: so each of some strictest waits has a pattern.
@@ -458,7 +460,7 @@ def _filled_at(
 
 
 def _program(
-    columns: Sequence[_Pattern],
+    columns: Sequence[_DevicePattern],
     groups: Sequence[_Group],
     kinds: Sequence[MachineKind],
     carried: Iterable[int],
@@ -496,7 +498,7 @@ def _program(
 
 
 def _prices(
-    columns: Sequence[_Pattern],
+    columns: Sequence[_DevicePattern],
     groups: Sequence[_Group],
     kinds: Sequence[MachineKind],
     carried: Iterable[int],
@@ -519,11 +521,11 @@ def _prices(
 
 
 def _chosen(
-    columns: Sequence[_Pattern],
+    columns: Sequence[_DevicePattern],
     groups: Sequence[_Group],
     kinds: Sequence[MachineKind],
     carried: Iterable[int],
-) -> tuple[list[tuple[_Pattern, int]] | None, float]:
+) -> tuple[list[tuple[_DevicePattern, int]] | None, float]:
     """The best whole numbers of patterns, and what no choice among these costs less than."""
     from scipy.optimize import Bounds, LinearConstraint, milp
 
@@ -543,8 +545,8 @@ def _chosen(
 
 
 def _without_surplus(
-    chosen: Iterable[tuple[_Pattern, int]], demands: Sequence[ServiceDemand]
-) -> list[tuple[_Pattern, int]]:
+    chosen: Iterable[tuple[_DevicePattern, int]], demands: Sequence[ServiceDemand]
+) -> list[tuple[_DevicePattern, int]]:
     """The same patterns with every demand carried once.
 
     What is carried again is dropped, the last part made smaller. Each pattern carries fewer units or requests
@@ -553,7 +555,7 @@ def _without_surplus(
     left = [Fraction(1)] * len(demands)
     # Those with few units last: what is dropped of them may leave a device with nothing to do.
     pending = sorted(chosen, key=lambda item: (-len(item[0][1]), item[0][0], -item[1]))
-    result: list[tuple[_Pattern, int]] = []
+    result: list[tuple[_DevicePattern, int]] = []
     for (position, units), count in pending:
         while count > 0:
             kept: list[_Unit] = []
@@ -606,7 +608,7 @@ def _cheapest_machines(
 
 
 def _rented(
-    groups: Sequence[_Group], kinds: Sequence[MachineKind], chosen: Iterable[tuple[_Pattern, int]]
+    groups: Sequence[_Group], kinds: Sequence[MachineKind], chosen: Iterable[tuple[_DevicePattern, int]]
 ) -> tuple[float, dict[int, int]]:
     """Dollars an hour of the machines for so many devices, and how many of each kind."""
     devices: dict[int, int] = {}
@@ -620,7 +622,7 @@ def _rented(
 
 def _machines(
     groups: Sequence[_Group],
-    chosen: Sequence[tuple[_Pattern, int]],
+    chosen: Sequence[tuple[_DevicePattern, int]],
     rented: Mapping[int, int],
 ) -> Iterator[PackedMachine]:
     """The rented machines filled one after the other, like ones told once."""
