@@ -121,12 +121,12 @@ def test_junit_has_a_suite_for_each_model(folder: Path, capsys: pytest.CaptureFi
     _, out, _ = check(capsys, "fleet.json", "--format", "junit")
     root = ET.fromstring(out)
     suites = root.findall("testsuite")
-    assert [suite.get("name").split()[-1] for suite in suites] == ["falls", "stays", "gone"]
-    failures = [int(suite.get("failures")) for suite in suites]
+    assert [suite.attrib["name"].split()[-1] for suite in suites] == ["falls", "stays", "gone"]
+    failures = [int(suite.attrib["failures"]) for suite in suites]
     assert failures[1] == 0
     assert failures[2] == 1
-    assert int(root.get("failures")) == sum(failures)
-    assert int(root.get("tests")) == sum(int(suite.get("tests")) for suite in suites)
+    assert int(root.attrib["failures"]) == sum(failures)
+    assert int(root.attrib["tests"]) == sum(int(suite.attrib["tests"]) for suite in suites)
 
 
 def test_github_gets_commands_of_all_models_and_one_summary(
