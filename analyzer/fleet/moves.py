@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from analyzer.devices.instances import Instance
 from analyzer.errors import UsageError
-from analyzer.fleet.renting import Rentable, demand_of, device_key, instance_of, rentable, usable
+from analyzer.fleet.renting import demand_of, device_key, instance_of, rentable, usable
 from analyzer.record.fleet import FleetCell, FleetModel, Move, Traffic
-from analyzer.serving.packing import Packing, pack
+from analyzer.serving.packing import Packing, alone
 from analyzer.text import latency_limit
 from analyzer.units import HOURS_PER_MONTH
 
@@ -99,46 +99,22 @@ def _for_traffic(
     model: FleetModel, traffic: Traffic, today_usd: float, offers: Sequence[Instance]
 ) -> _Place | None:
     """The fewest dollars of machines of one kind that carry the traffic."""
-    best: _Place | None = None
     found = rentable(model.cells, offers)
-    for device in sorted({kind.device for kind in found.kinds}):
-        here = [index for index, cell in enumerate(model.cells) if usable(cell) and device_key(cell) == device]
-        packing, cells = _packed(model, traffic, here, found, device)
-        if packing.left_out or (best is not None and _usd(packing) >= best.usd_per_month):
-            continue
-        if not packing.machines:
-            continue
-        slow, _ = _packed(model, traffic, here, found, device, slow=True)
-        first = packing.machines[0]
-        best = _Place(
-            cell=cells[first.devices[0][0].mode],
-            instance=found.instances[first.kind].name,
-            count=sum(machine.count for machine in packing.machines),
-            usd_per_month=_usd(packing),
-            certain=not slow.left_out and _usd(slow) < today_usd,
-        )
-    return best
-
-
-def _packed(
-    model: FleetModel,
-    traffic: Traffic,
-    cells: Sequence[int],
-    found: Rentable,
-    device: str,
-    *,
-    slow: bool = False,
-) -> tuple[Packing, tuple[int, ...]]:
-    demand, of_cell = demand_of(model, traffic, cells, slow=slow)
-    kinds = [kind for kind in found.kinds if kind.device == device]
-    index_of = [index for index, kind in enumerate(found.kinds) if kind.device == device]
-    packing = pack([demand], kinds)
-    return _with_kinds(packing, index_of), of_cell
-
-
-def _with_kinds(packing: Packing, index_of: Sequence[int]) -> Packing:
-    machines = tuple(replace(machine, kind=index_of[machine.kind]) for machine in packing.machines)
-    return replace(packing, machines=machines)
+    demand, cells = demand_of(model, traffic, range(len(model.cells)))
+    packing = alone(demand, found.kinds)
+    if not packing.machines:
+        return None
+    first = packing.machines[0]
+    cell = cells[first.devices[0][0].mode]
+    same = [index for index in cells if device_key(model.cells[index]) == device_key(model.cells[cell])]
+    slow = alone(demand_of(model, traffic, same, slow=True)[0], found.kinds)
+    return _Place(
+        cell=cell,
+        instance=found.instances[first.kind].name,
+        count=sum(machine.count for machine in packing.machines),
+        usd_per_month=_usd(packing),
+        certain=not slow.left_out and _usd(slow) < today_usd,
+    )
 
 
 def _usd(packing: Packing) -> float:

@@ -210,6 +210,23 @@ def pack(demands: Sequence[ServiceDemand], kinds: Sequence[MachineKind]) -> Pack
     )
 
 
+def alone(demand: ServiceDemand, kinds: Sequence[MachineKind]) -> Packing:
+    """The fewest dollars of machines of its own for one demand, all with one kind of device."""
+    groups = [replace(group, units=tuple(_units([demand], group))) for group in _groups(kinds)]
+    chosen = _apart(groups, kinds).get(0)
+    if chosen is None:
+        return Packing(
+            machines=(),
+            usd_per_hour=0.0,
+            least_usd_per_hour=0.0,
+            apart_usd_per_hour=0.0,
+            left_out={0: _why_not(demand, groups)},
+        )
+    usd, rented = _rented(groups, kinds, chosen)
+    machines = tuple(_machines(groups, chosen, rented))
+    return Packing(machines=machines, usd_per_hour=usd, least_usd_per_hour=usd, apart_usd_per_hour=usd)
+
+
 # What a device carries
 
 

@@ -18,6 +18,7 @@ from analyzer.serving.packing import (
     Packing,
     ServiceDemand,
     ServiceMode,
+    alone,
     pack,
 )
 
@@ -300,6 +301,13 @@ def test_what_no_machine_carries_is_left_out_with_its_reason() -> None:
         3: "no machine that it runs on can be rented",
     }
     assert found.usd_per_hour == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_each_alone_costs_together_what_all_apart_do(seed: int) -> None:
+    demands, kinds = fleet(12, 4, seed, scale=5.0)
+    each = sum(alone(demand, kinds).usd_per_hour for demand in demands)
+    assert each == pytest.approx(pack(demands, kinds).apart_usd_per_hour)
 
 
 def test_no_demand_costs_nothing() -> None:
