@@ -39,10 +39,10 @@ def command(ctx: click.Context, /, **_: Any) -> int:
         raise UsageError("No model is named.", hint="For example: analyze fleet models/ zoo/*.onnx fleet.toml.")
     fails = _fails(params["fail_on"])
     folder = Path(params["output"] or DEFAULT_FOLDER)
-    _old(params["compare"])
+    before = _old(params["compare"])
     seen: list[Finished] = []
     try:
-        fleet = _analyse(params, folder, seen)
+        fleet = _analyse(params, folder, seen, before)
     except KeyboardInterrupt as error:
         if not seen:
             raise
@@ -78,7 +78,7 @@ def _old(given: str | None) -> Fleet | None:
     return load_fleet(given) if given else None
 
 
-def _analyse(params: dict[str, Any], folder: Path, seen: list[Finished]) -> Fleet:
+def _analyse(params: dict[str, Any], folder: Path, seen: list[Finished], before: Fleet | None) -> Fleet:
     from analyzer.fleet.fleet import DEFAULT_TIMEOUT_S, analyze_fleet
 
     with _progress(quiet=params["quiet"], verbose=params["verbose"]) as show:
@@ -95,6 +95,7 @@ def _analyse(params: dict[str, Any], folder: Path, seen: list[Finished]) -> Flee
             jobs=params["jobs"],
             timeout=DEFAULT_TIMEOUT_S if params["timeout"] is None else params["timeout"],
             retry_failed=params["retry_failed"],
+            compare=before,
             force=params["force"],
             watch=watch,
             **fleet_keywords(params),
@@ -180,5 +181,7 @@ def _print(fleet: Fleet, folder: Path, *, quiet: bool) -> None:
         from analyzer.report.fleet.text import print_fleet
 
         print_fleet(fleet, Console())
+        for sentence in fleet.changes:
+            say(sentence)
     for target in fleet_targets(folder):
         say(str(target.path))

@@ -1,4 +1,4 @@
-"""The fleet's own files: ``fleet.json``, ``fleet.csv``, ``index.html``; ``fleet.parquet`` where pyarrow is."""
+"""The fleet's own files: ``fleet.json``, ``.csv``, ``.md``, ``index.html``; ``fleet.parquet`` where pyarrow is."""
 
 from __future__ import annotations
 
@@ -25,6 +25,12 @@ _FORMATS = (
         extension="fleet.csv",
         writer="analyzer.report.fleet.csv_table:render",
         mark=marked_by(r"\Amodel,owner,tags,question,device,"),
+    ),
+    Format(
+        name="markdown",
+        extension="fleet.md",
+        writer="analyzer.report.fleet.markdown:render",
+        mark=marked_by(r"\A## Fleet: "),
     ),
     Format(name="html", extension=INDEX_FILE, writer="analyzer.report.fleet.page:render", mark=HTML_MARK),
 )

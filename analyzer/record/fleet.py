@@ -299,6 +299,7 @@ class Fleet:
         consolidation: None where no model has traffic.
         biases: Of measured devices.
         left: Models that are not done yet: it was interrupted.
+        changes: What changed since the fleet that it was compared with, in sentences.
         pricing: The way of paying that all dollars are by.
         environment: Where and when; per model how long it took (``seconds``), which were kept from before.
     """
@@ -310,6 +311,7 @@ class Fleet:
     consolidation: Consolidation | None = None
     biases: tuple[DeviceBias, ...] = ()
     left: Count = 0
+    changes: tuple[str, ...] = ()
     pricing: Pricing = "on-demand"
     environment: FleetEnvironment = field(default_factory=FleetEnvironment)
     tool: Tool

@@ -20,6 +20,7 @@ def render(fleet: Fleet) -> str:
     blocks = (
         f"## {escape(words.title(fleet))}",
         "\n".join(f"- {escape(text)}" for text in (*words.answer(fleet), words.left(fleet)) if text),
+        _changes(fleet),
         _moves(fleet),
         _models(fleet),
         _failures(fleet),
@@ -43,6 +44,11 @@ def _sheet(sheet: OptionTable, most: int) -> str:
     if len(cells) > MOST_ROWS:
         shown = f"<details><summary>{len(sheet.rows):,} rows</summary>\n\n{shown}\n\n</details>"
     return f"### {escape(sheet.title)}\n\n{shown}{rest}"
+
+
+def _changes(fleet: Fleet) -> str:
+    lines = "\n".join(f"- {escape(text)}" for text in fleet.changes)
+    return f"### What changed\n\n{lines}" if lines else ""
 
 
 def _moves(fleet: Fleet) -> str:

@@ -44,6 +44,7 @@ def build(fleet: Fleet) -> dict[str, Any]:
         "sentence": first,
         "beside": more,
         "left": words.left(fleet),
+        "changes": fleet.changes,
         "prices": words.pricing(fleet),
         "tiles": _tiles(fleet),
         "moves": sheets.moves(fleet),

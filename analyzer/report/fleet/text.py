@@ -30,7 +30,7 @@ def print_fleet(fleet: Fleet, console: Console) -> None:
 
     first, *more = words.answer(fleet)
     console.print(f"[bold]{escape(_clean(first))}[/bold]")
-    for text in filter(None, (*more, words.left(fleet), *words.consolidated(fleet))):
+    for text in filter(None, (*more, words.left(fleet))):
         console.print(escape(_clean(text)), highlight=False)
     _print_moves(fleet, console)
     _print_models(fleet, console)
