@@ -1,4 +1,4 @@
-"""The fleet's own files: ``fleet.json``, ``.csv``, ``.md``, ``index.html``; ``fleet.parquet`` where pyarrow is."""
+"""The fleet's own files: ``fleet.json``, ``.csv``, ``.md``, ``index.html``; ``.parquet`` where pyarrow is."""
 
 from __future__ import annotations
 
