@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +17,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from analyzer.api import analyze, apply_plan
-from analyzer.errors import OutputError, RecordError, UsageError
+from analyzer.errors import AnalyzerError, MeasurementError, ModelError, OutputError, RecordError, UsageError
+from analyzer.loading import reading_process, runnable_files
+from analyzer.loading.runnable_files import write_file
 from analyzer.measurement.applied_session import SessionSide, verify
 from analyzer.ort.annotations import KEY, ON_CPU, annotate
 from analyzer.pipeline.apply import verification
@@ -381,6 +386,102 @@ def test_a_folder_that_is_there_is_written_from_inside_since_it_may_be_a_mount(t
         (aside / "run.py").write_text("x")
     assert [path.name for path in (tmp_path / "volume").iterdir()] == ["run.py"]
     assert (tmp_path / "link").is_symlink()
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from analyzer.pipeline.apply.folder import folder_to_be
+with folder_to_be(Path(sys.argv[1])) as aside:
+    (aside / "weights.bin").write_bytes(bytes(1000))
+    print("ready", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no such signal there")
+@pytest.mark.parametrize("there", [False, True], ids=["a new folder", "a folder that is there"])
+def test_what_a_killed_run_was_writing_goes_with_the_next_and_what_another_writes_stays(
+    model: Path, tmp_path: Path, there: bool
+) -> None:
+    place = tmp_path / "parent" / "out"
+    (place if there else place.parent).mkdir(parents=True)
+    command = [sys.executable, "-c", KILLED, str(place)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        running.stdout.readline()
+        running.kill()
+    left = next(place.parent.rglob("weights.bin")).parent
+    assert left.name.startswith(".onnx-analyzer-")
+    with folder_to_be(place.parent / "other") as aside:
+        applied(model, place, plan="cpu")
+        assert aside.exists()
+    assert not left.exists()
+    assert {path.name for path in place.iterdir()} == FILES
+    assert {path.name for path in place.parent.iterdir()} == {"out", "other"}
+
+
+@pytest.mark.parametrize(
+    ("number", "named", "error", "message"),
+    [
+        (errno.EACCES, "theirs.data", ModelError, r"theirs\.data cannot be read: "),
+        (errno.ENOENT, "theirs.data", ModelError, r"theirs\.data cannot be read: "),
+        # Of a copy the system names the source, though it is the target that has no room.
+        (errno.ENOSPC, "theirs.data", OutputError, r"out cannot be written: "),
+        (errno.EACCES, None, OutputError, r"out cannot be written: "),
+        (errno.EACCES, "aside", OutputError, r"out cannot be written: "),
+    ],
+)
+def test_an_error_of_the_system_names_the_file_that_it_is_about(
+    tmp_path: Path, number: int, named: str | None, error: type[AnalyzerError], message: str
+) -> None:
+    def fail() -> None:
+        with folder_to_be(tmp_path / "out") as aside:
+            path = aside / "weights.bin" if named == "aside" else named and tmp_path / named
+            raise OSError(number, os.strerror(number), *([str(path)] if path else []))
+
+    with pytest.raises(error, match=message):
+        fail()
+    assert not list(tmp_path.iterdir())
+
+
+def test_weights_that_cannot_be_read_are_named_and_not_the_folder_that_is_written(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    onnx.save(network(), model, save_as_external_data=True, size_threshold=0, location="net.data")
+
+    # Tests run as root, too, whom no file's rights hold up.
+    def refused(*paths: object, **_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), *map(str, paths[:1]))
+
+    monkeypatch.setattr(os, "link", refused)
+    monkeypatch.setattr(shutil, "copyfile", refused)
+    with pytest.raises(MeasurementError, match=r"net\.data cannot be read: Permission denied"):
+        write_file(model, None, {}, tmp_path / "aside")
+
+
+@pytest.mark.parametrize(
+    ("number", "named", "error", "message"),
+    [
+        (errno.ENOSPC, "net.onnx", OutputError, "aside cannot be written: No space left"),
+        (errno.EACCES, "net.onnx", ModelError, "net.onnx cannot be read: Permission denied"),
+    ],
+)
+def test_the_process_that_writes_the_model_says_which_side_failed(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    named: str,
+    error: type[AnalyzerError],
+    message: str,
+) -> None:
+    def fail(path: Path, *_: object) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(runnable_files, "write_file", fail)
+    write = reading_process.HANDLERS["write_file"]
+    with pytest.raises(error, match=message):
+        write(os.fsencode(tmp_path / named), None, {}, os.fsencode(tmp_path / "aside"))
 
 
 def test_what_an_earlier_plan_left_goes_and_what_is_not_its_own_stays(model: Path, tmp_path: Path) -> None:
