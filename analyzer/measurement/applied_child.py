@@ -88,7 +88,10 @@ def _without_weights(optimized: Path) -> Iterator[None]:
 
 def _settings(side: Mapping[str, Any]) -> SessionSettings:
     return SessionSettings(
-        provider=side["provider"], cuda=side.get("cuda"), entries=dict(side.get("entries") or {})
+        provider=side["provider"],
+        cuda=side.get("cuda"),
+        entries=dict(side.get("entries") or {}),
+        threads=side.get("threads") or 0,
     )
 
 
@@ -174,12 +177,12 @@ def _placement(task: Mapping[str, Any]) -> dict[str, Any]:
 def _time(task: Mapping[str, Any]) -> dict[str, Any]:
     """The median of a run: host to host as a plan counts it, or with state on the session's device."""
     feeds = tensor_files.load_tensors(Path(task["feeds"]))
-    side, in_place = task["applied"], task.get("in_place") or {}
+    side, in_place = task["applied"], task.get("in_place")
     settings = _settings(side)
     session = create(Path(side["model"]), settings)
     call = (
         bind_session(session, feeds, settings.provider, in_place=in_place).call
-        if in_place
+        if in_place is not None
         else caller(session, feeds)
     )
     budget = Budget(seconds=float(task["budget_s"]))
