@@ -354,6 +354,53 @@ def test_a_record_in_half_is_applied_with_the_conversion_that_it_predicted(
     assert (content["cpu"], content["gpu"]) == ("epyc-9654", "l4")
 
 
+ASKED = (
+    "--threads",
+    "1",
+    "--onnxruntime",
+    "1.27",
+    "--utilisation",
+    "0.5",
+    "--runs",
+    "9",
+    "--time-budget",
+    "2s",
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "gpu", "cpu", "threads"),
+    [
+        ({}, "t4", "epyc-9654", 1),
+        # None is what was not given.
+        ({"gpu": None, "cpu": None}, "t4", "epyc-9654", 1),
+        ({"gpu": "a10g"}, "a10g", "epyc-9654", 1),
+        # Threads were counted against the record's own CPU.
+        ({"cpu": "xeon-platinum-8375c"}, "t4", "xeon-platinum-8375c", None),
+    ],
+)
+def test_the_model_behind_the_fixes_of_a_record_is_asked_what_the_record_was(
+    given: dict[str, Any],
+    gpu: str,
+    cpu: str,
+    threads: int | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model, record, out = perceptron(tmp_path / "p.onnx"), tmp_path / "p.json", tmp_path / "out"
+    asked = [str(model), "--no-run", "--quiet", "--cpu", "epyc-9654", "--gpu", "t4", *ASKED]
+    assert run_command_line([*asked, "--precision", "fp16", "--format", "json", "--output", str(record)]) == 0
+    done = apply_plan(str(record), output=out, plan="gpu", run=False, **given)
+    assert (done.gpu, done.cpu, done.onnxruntime) == (gpu, cpu, "1.27.0")
+    for name in ("original.json", "record.json"):
+        content = json.loads((out / name).read_text("utf-8"))
+        kept = content["kept"]["asked"]
+        assert (content["devices"]["gpu"]["slug"], content["devices"]["cpu"]["slug"]) == (gpu, cpu), name
+        assert (kept["threads"], kept["utilisation"], content["onnxruntime"]) == (threads, 0.5, "1.27.0"), name
+    assert json.loads((out / "session.json").read_text("utf-8"))["intra_op_num_threads"] == (threads or 0)
+
+
 def test_a_record_in_int8_says_that_the_model_itself_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

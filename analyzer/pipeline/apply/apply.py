@@ -85,7 +85,12 @@ def apply_plan(
     """
     require_keywords("apply_plan", given, ApplyOptions.__annotations__)
     question = make_question(given, Path(output), force=force)
-    of_model = {name: value for name, value in given.items() if name in AnalyzeOptions.__annotations__}
+    # None is left out: of a record that is what was asked then, of a model the default.
+    of_model = {
+        name: value
+        for name, value in given.items()
+        if name in AnalyzeOptions.__annotations__ and value is not None
+    }
     opsets: tuple[OpsetCost, ...] = ()
     by_release: tuple[ReleasePlacement, ...] = ()
     if is_record(model) and inputs is not None:
