@@ -68,7 +68,7 @@ def _asked(entry: Entry, options: Mapping[str, Any], machine: Machine) -> AskedM
                 hint=f"`analyze {_command(question)}` has no --{name}.",
             )
     settings = read_settings(_start(entry)).options
-    values: dict[str, Any] = {**settings, **entry.options, **options}
+    values: dict[str, Any] = {**settings, **entry.defaults, **entry.options, **options}
     taken = {name: value for name, value in values.items() if name in _names(question)}
     taken.pop("run", None)
     if "no-run" in _names(question):
