@@ -157,9 +157,9 @@ def test_defaults_are_for_the_models_whose_question_takes_them(zoo: Path) -> Non
     first, second = (asked.decide.keywords for asked in jobs_of(models_of([str(path)]), {}))
     assert first == {"precision": "fp16", "run": False}
     assert second == {"prompt": 64, "run": False}
+    path = manifest(zoo, '[[model]]\nreference = "a.onnx"\nprompt = 8\n')
     with pytest.raises(UsageError, match="`prompt` says nothing about a"):
-        text = path.read_text().replace('"a.onnx"', '"a.onnx"\nprompt = 8')
-        jobs_of(models_of([str(manifest(zoo, text))]), {})
+        jobs_of(models_of([str(path)]), {})
 
 
 def test_the_manifest_of_the_readme_can_be_read(tmp_path: Path) -> None:
