@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from analyzer.devices.detection import this_machine
-from analyzer.fleet.job import Job, Outcome
+from analyzer.fleet.job import Job, Outcome, is_python
 from analyzer.fleet.slot import WorkSlot
 
 # What an export of a large model takes beside what processes share.
@@ -94,13 +94,7 @@ class LocalPool:
 
 def need_python(jobs: Sequence[Job]) -> bool:
     """Whether one of these models is Python."""
-    return any(_is_python(job) for job in jobs)
-
-
-def _is_python(job: Job) -> bool:
-    return not job.reference.lower().endswith((".onnx", ".json")) and not os.path.isdir(
-        os.path.join(job.folder, job.reference)
-    )
+    return any(is_python(job) for job in jobs)
 
 
 def default_jobs() -> int:

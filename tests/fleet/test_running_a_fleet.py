@@ -97,6 +97,25 @@ def test_a_change_of_what_a_model_imports_has_it_done_again(zoo: Path) -> None:
     assert (row(first, "net").parameters, row(second, "net").parameters) == (8 * 4 + 4, 8 * 16 + 16)
 
 
+def test_a_new_file_that_stands_in_for_an_import_has_it_done_again(zoo: Path) -> None:
+    (zoo / "net.py").write_text("import mailcap\n" + GOOD)  # of the standard library; nothing of ours has it
+    (zoo / "layers.py").write_text("WIDTH = 4\n")
+    run("zoo/net.py")
+    (zoo / "mailcap.py").write_text("raise RuntimeError('another')\n")
+    fleet, _ = run("zoo/net.py")
+    failure = row(fleet, "net").failure
+    assert failure is not None
+    assert "another" in failure.message
+
+
+def test_a_graph_imports_nothing_that_a_file_or_folder_could_stand_in_for(zoo: Path) -> None:
+    (zoo / "net1.onnx").rename(zoo / "html.onnx")
+    Path("onnx").mkdir()
+    run()
+    _, seen = run()
+    assert all(finished.kept for finished in seen)
+
+
 def test_another_question_is_answered_anew(zoo: Path) -> None:
     run(batch=1)
     _, seen = run(batch=2)
