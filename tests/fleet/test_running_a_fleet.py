@@ -116,6 +116,12 @@ def test_a_graph_imports_nothing_that_a_file_or_folder_could_stand_in_for(zoo: P
     assert all(finished.kept for finished in seen)
 
 
+def test_dollars_are_told_by_the_way_of_paying_that_the_settings_name(zoo: Path) -> None:
+    Path("pyproject.toml").write_text('[tool.analyzer]\npricing = "spot"\n')
+    fleet, _ = run("zoo/net1.onnx", gpu="t4")
+    assert fleet.pricing == "spot"
+
+
 def test_another_question_is_answered_anew(zoo: Path) -> None:
     run(batch=1)
     _, seen = run(batch=2)
