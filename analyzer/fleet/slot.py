@@ -83,13 +83,16 @@ class WorkSlot:
             if self._closed:
                 return -signal.SIGTERM, b""
             self._busy = True
-            server = self._begun()
+            before, server = self._server, self._begun()
         assert server.stdin is not None
         assert server.stdout is not None
         assert self._log is not None
         self._log.seek(0)
         self._log.truncate()
         try:
+            if server is not before:
+                # Importing is nobody's time; a server that ends over it leaves nothing to read.
+                receive(cast("BinaryIO", server.stdout))
             send(cast("BinaryIO", server.stdin), job_to_bytes(job))
             if not _readable(server.stdout, timeout_s):
                 self._end()
