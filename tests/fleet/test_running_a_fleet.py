@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import numpy as np
 import psutil
 import pytest
@@ -21,6 +22,7 @@ from analyzer.errors import OutputError, UsageError
 from analyzer.fleet.fleet import Finished
 from analyzer.record.fleet import Fleet, FleetModel
 from analyzer.record.fleet_json import load_fleet
+from analyzer.record.schema import FLEET_PATH
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -72,6 +74,8 @@ def test_a_row_has_a_cell_for_each_device_and_batch_and_the_cheapest_marked(zoo:
     assert model.cells[model.cheapest].usd_per_million == min(usable)
     assert [device.slug for device in fleet.devices[:2]] in (["t4", "l4"], ["l4", "t4"])
     assert load_fleet("out") == fleet
+    schema = json.loads(FLEET_PATH.read_text())
+    jsonschema.Draft202012Validator(schema).validate(json.loads(Path("out/fleet.json").read_text()))
 
 
 def test_the_same_again_does_nothing_and_a_changed_model_alone_is_done_again(zoo: Path) -> None:
