@@ -135,8 +135,13 @@ def _bar(*, verbose: bool) -> Iterator[Watch]:
 
         def show(finished: Finished) -> None:
             failed = f", {finished.failed} failed" if finished.failed else ""
-            counts = {"total": finished.total, "completed": finished.done}
-            display.update(task, description=f"models{failed}", rest=end.told(finished), **counts)
+            display.update(
+                task,
+                total=finished.total,
+                completed=finished.done,
+                description=f"models{failed}",
+                rest=end.told(finished),
+            )
             if finished.model.failure is not None or verbose:
                 # By the display itself, which would draw over what others print.
                 lines = "\n".join(_lines(finished, verbose=verbose))
